@@ -2,25 +2,114 @@
 // the edge (contract.md §4).
 package money
 
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
 // Micro is an amount in millionths of a credit.
 type Micro int64
 
 // Credit is one whole credit.
 const Credit Micro = 1_000_000
 
+const places = 6
+
+// ErrAmount says that a text is no amount; Parse wraps it with what is wrong.
+var ErrAmount = errors.New("not an amount")
+
 // Parse reads a decimal string of at most six places ("12.5", "-0.000001"). It refuses exponents,
 // blanks, more places and what does not fit.
-func Parse(text string) (Micro, error) { panic("unwritten") }
+func Parse(text string) (Micro, error) {
+	digits, negative := strings.CutPrefix(text, "-")
+	whole, fraction, pointed := strings.Cut(digits, ".")
+	if !decimal(whole) || pointed && !decimal(fraction) {
+		return 0, fmt.Errorf("%w: want digits with at most six decimal places, such as 12.5", ErrAmount)
+	}
+	if len(fraction) > places {
+		return 0, fmt.Errorf("%w: it has more than six decimal places", ErrAmount)
+	}
+	scaled := whole + fraction + strings.Repeat("0", places-len(fraction))
+	if negative {
+		scaled = "-" + scaled // parsed with its sign, so that the smallest int64 fits too
+	}
+	value, err := strconv.ParseInt(scaled, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: it is too large", ErrAmount)
+	}
+	return Micro(value), nil
+}
+
+func decimal(digits string) bool {
+	if digits == "" {
+		return false
+	}
+	for _, r := range digits {
+		if r < '0' || r > '9' {
+			return false
+		}
+	}
+	return true
+}
 
 // String prints the shortest exact decimal ("0.5", "10", "-0.000001").
-func (m Micro) String() string { panic("unwritten") }
+func (m Micro) String() string {
+	sign, size := "", uint64(m)
+	if m < 0 {
+		sign, size = "-", -uint64(m) // two's complement: right for the smallest int64 as well
+	}
+	whole, fraction := size/uint64(Credit), size%uint64(Credit)
+	if fraction == 0 {
+		return sign + strconv.FormatUint(whole, 10)
+	}
+	text := fmt.Sprintf("%s%d.%06d", sign, whole, fraction)
+	return strings.TrimRight(text, "0")
+}
 
 // MarshalJSON prints the amount as a JSON number.
-func (m Micro) MarshalJSON() ([]byte, error) { panic("unwritten") }
+func (m Micro) MarshalJSON() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalJSON reads a JSON number or decimal string.
-func (m *Micro) UnmarshalJSON(data []byte) error { panic("unwritten") }
+// UnmarshalJSON reads a JSON number or decimal string; null changes nothing.
+func (m *Micro) UnmarshalJSON(data []byte) error {
+	text := string(data)
+	if text == "null" {
+		return nil
+	}
+	if len(text) >= 2 && text[0] == '"' {
+		text = text[1 : len(text)-1] // an escape inside is no digit and is refused
+	}
+	value, err := Parse(text)
+	if err != nil {
+		return err
+	}
+	*m = value
+	return nil
+}
 
 // Price is the charge for seconds of talk at perMinute, billed in started increments of
-// incrementSeconds (at least 1), rounded up to a whole micro-credit.
-func Price(perMinute Micro, seconds, incrementSeconds int32) Micro { panic("unwritten") }
+// incrementSeconds (at least 1), rounded up to a whole micro-credit. No talk or no rate costs nothing; what
+// does not fit is the largest amount there is.
+func Price(perMinute Micro, seconds, incrementSeconds int32) Micro {
+	if perMinute <= 0 || seconds <= 0 {
+		return 0
+	}
+	increment := int64(max(incrementSeconds, 1))
+	billed := (int64(seconds) + increment - 1) / increment * increment
+	const minute = 60
+	high, low := bits.Mul64(uint64(perMinute), uint64(billed))
+	if high >= minute {
+		return math.MaxInt64
+	}
+	charge, rest := bits.Div64(high, low, minute)
+	if charge >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	if rest > 0 {
+		charge++
+	}
+	return Micro(charge)
+}
