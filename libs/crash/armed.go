@@ -7,18 +7,14 @@ import (
 	"syscall"
 )
 
-// Point kills the process with SIGKILL when CRASH_AT is its name and the file CRASH_MARK does not exist
-// yet; the file is made first, so the restarted process lives.
+// Point kills the process with SIGKILL when the file CRASH_FILE holds its name. The file is
+// removed first and only who removes it dies, so one arming is one death.
 func Point(name string) {
-	if os.Getenv("CRASH_AT") != name {
+	path := os.Getenv("CRASH_FILE")
+	armed, err := os.ReadFile(path)
+	if err != nil || string(armed) != name || os.Remove(path) != nil {
 		return
 	}
-	mark, err := os.OpenFile(os.Getenv("CRASH_MARK"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return
-	}
-	_, _ = mark.WriteString(name)
-	_ = mark.Close()
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {} // SIGKILL needs an instant to arrive; nothing more may happen
 }

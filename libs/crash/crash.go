@@ -4,6 +4,6 @@
 // kill it exactly there. In an ordinary build a point costs nothing and does nothing.
 package crash
 
-// Point marks one instant. Built with -tags crashpoints, the process kills itself here with SIGKILL when CRASH_AT
-// names the point, once per CRASH_MARK file.
+// Point marks one instant. Built with -tags crashpoints, the process kills itself here with SIGKILL when the
+// file CRASH_FILE names the point.
 func Point(string) {}
