@@ -1,0 +1,136 @@
+package phone_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/phone"
+)
+
+func TestParse_AcceptsExactlyTheContractsShape(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"+1234567": true, "+123456789012345": true, "+15005550006": true, "+999999999": true,
+		"+123456": false, "+1234567890123456": false, "+0234567": false, "15005550006": false, "": false,
+		"+1500555000a": false, " +15005550006": false, "+15005550006\n": false, "+1 5005550006": false, "+١٢٣٤٥٦٧": false,
+	} {
+		n, ok := phone.Parse(text)
+		if ok != want {
+			t.Errorf("Parse(%q) ok = %v, want %v", text, ok, want)
+		}
+		if ok && string(n) != text {
+			t.Errorf("Parse(%q) = %q, want it unchanged", text, n)
+		}
+	}
+}
+
+func zoneNames(n phone.Number) []string {
+	names := []string{}
+	for _, z := range n.Zones() {
+		names = append(names, z.String())
+	}
+	return names
+}
+
+func TestZones_KnownNumbers(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, number string
+		want         []string
+	}{
+		{"a city's fixed line has its zone", "+14155552671", []string{"America/Los_Angeles"}},
+		{"London", "+442079460000", []string{"Europe/London"}},
+		{"a retired zone name becomes the canonical one", "+919876543210", []string{"Asia/Kolkata"}},
+		{"toll-free rings anywhere", "+18005551234", []string{}},
+		{"international freephone", "+80012345678", []string{}},
+		{"a personal number follows its owner", "+15005550006", []string{}},
+		{"an unassigned area code says nothing", "+15551230000", []string{}},
+		{"a country code nobody has", "+9995551234567", []string{}},
+		{"satellite", "+870773111111", []string{}},
+		{"a Brazilian mobile carries its area", "+5511961234567", []string{"America/Sao_Paulo"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := zoneNames(phone.Number(tt.number)); !slices.Equal(got, tt.want) {
+				t.Errorf("Zones(%s) = %v, want %v", tt.number, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestZones_MobileWithoutAreaMayRingAnywhereInItsCountry(t *testing.T) {
+	t.Parallel()
+	got := zoneNames("+61412345678")
+	for _, want := range []string{"Australia/Perth", "Australia/Sydney", "Australia/Adelaide"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("Zones(Australian mobile) = %v, want %s among them", got, want)
+		}
+	}
+}
+
+func TestForbidden_NamesTheKind(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[phone.Number]string{
+		"+19005551234": "premium rate", "+449098790000": "premium rate", "+9791234567": "premium rate", "+33899123456": "premium rate",
+		"+491801234567": "shared cost", "+8081234567": "shared cost", "+61131234": "shared cost",
+		"+870773111111": "satellite", "+881612345678": "satellite", "+8821612345678": "satellite", "+883510000000": "satellite",
+		"+44116123": "short", "+49116117": "short",
+		"+15005550006": "", "+15551230000": "", "+1234567": "", "+14155550100": "", "+447700900123": "", "+9995551234567": "",
+		"+18005551234": "", "+97250123456": "", "+17295551234": "",
+	} {
+		if got := number.Forbidden(); got != want {
+			t.Errorf("Forbidden(%s) = %q, want %q", number, got, want)
+		}
+	}
+}
+
+func TestForbidden_NeverRefusesWhatTestsDial(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := phone.Number(fmt.Sprintf("+1%s555%04d", rapid.SampledFrom([]string{"500", "555", "415", "212"}).Draw(t, "area"), rapid.IntRange(0, 9999).Draw(t, "line")))
+		if why := n.Forbidden(); why != "" {
+			t.Fatalf("Forbidden(%s) = %q", n, why)
+		}
+	})
+}
+
+func TestZones_AreSortedDistinctAndCanonicalForEveryNumber(t *testing.T) {
+	t.Parallel()
+	retired := []string{"Asia/Calcutta", "Asia/Rangoon", "Asia/Katmandu", "America/Buenos_Aires", "America/Godthab", "Africa/Asmera", "Etc/Unknown"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`\+[1-9][0-9]{6,14}`).Draw(t, "number")
+		n, ok := phone.Parse(text)
+		if !ok {
+			t.Fatalf("Parse(%q) refused its own shape", text)
+		}
+		names := zoneNames(n)
+		if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
+			t.Fatalf("Zones(%s) = %v, want sorted and distinct", n, names)
+		}
+		for _, name := range names {
+			if slices.Contains(retired, name) {
+				t.Fatalf("Zones(%s) holds the retired %s", n, name)
+			}
+			if _, err := time.LoadLocation(name); err != nil {
+				t.Fatalf("Zones(%s): %v", n, err)
+			}
+		}
+		if m := n.Masked(); strings.Contains(text[:len(text)-4], m) || !strings.HasSuffix(m, text[len(text)-4:]) || len([]rune(m)) != 5 {
+			t.Fatalf("Masked(%s) = %s", n, m)
+		}
+	})
+}
+
+func TestHasPrefix_EmptyPrefixMatchesNothing(t *testing.T) {
+	t.Parallel()
+	n := phone.Number("+442079460000")
+	if !n.HasPrefix([]string{"+1", "+4420"}) || n.HasPrefix([]string{"+1", ""}) || n.HasPrefix(nil) {
+		t.Error("HasPrefix must match +4420 and neither an empty prefix nor an empty list")
+	}
+}
