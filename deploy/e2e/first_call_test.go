@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// TestFirstCall_OneOfEverything places one call and finds exactly one dial, one charge, one delivery of
+// each event per subscription, and one trace through all six services.
+func TestFirstCall_OneOfEverything(t *testing.T) {
+	traces, hooks := rig.NewTraces(), receiver(t)
+	t.Cleanup(traces.Close)
+	s := start(t, binaries(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.URL, "SSL_CERT_FILE="+hooks.CAFile)
+	w := tenant(t, s, hooks, "100")
+	second := receiverPath(t, w, hooks)
+
+	req, err := w.Place(t.Context(), map[string]any{"to": number(1), "external_ref": "order-1042", "idempotency_key": "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := rig.Request{}
+	if err := w.API.Into(t.Context(), "POST", "/v1/calls", map[string]any{"idempotency_key": "first"}, 200, &again); err != nil || again.ID != req.ID {
+		t.Fatalf("replay = %v %v, want 200 with %s", again.ID, err, req.ID)
+	}
+	v, err := s.Judge(t.Context(), w, hooks, map[string]string{req.ID: req.To}, 100, 30*time.Second)
+	if err != nil || v.Err() != nil {
+		t.Fatal(err, v)
+	}
+	if v.Dials != 1 || v.Calls != 1 || v.ByStatus["completed"] != 1 {
+		t.Errorf("verdict %v, want one dial, one call, one completed request", v)
+	}
+	call := finishedCall(t, w, req.ID)
+	if call.Outcome == nil || *call.Outcome != "interested" || call.CreditsCharged == "" || call.Summary["customer_name"] == nil {
+		t.Errorf("call = %+v, want outcome interested, a charge and a whole summary", call)
+	}
+	for _, path := range []string{"/" + w.ID, second} {
+		want := []string{"call.ringing", "call.answered", "call.completed"}
+		until(t, 20*time.Second, "three events at "+path, func() bool { return len(types(hooks, path)) >= len(want) })
+		if got := types(hooks, path); !slices.Equal(got, want) {
+			t.Errorf("events at %s = %v, want %v, each once, in order", path, got, want)
+		}
+	}
+	assertOneTrace(t, traces, req.ID)
+}
+
+// receiverPath subscribes the workspace a second time, to another path of the same receiver.
+func receiverPath(t *testing.T, w *rig.Workspace, r *rig.Receiver) string {
+	t.Helper()
+	var made struct {
+		Secret string `json:"signing_secret"`
+	}
+	path := "/" + w.ID + "/second"
+	err := w.API.Into(t.Context(), "POST", "/v1/webhook-subscriptions", map[string]any{
+		"name": "second", "url": r.URL + path, "events": []string{"call.ringing", "call.answered", "call.completed"},
+	}, 201, &made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Trust(path, made.Secret)
+	return path
+}
+
+func types(r *rig.Receiver, path string) (got []string) {
+	for _, d := range r.Deliveries(path[1:]) {
+		got = append(got, d.Type)
+	}
+	return got
+}
+
+func finishedCall(t *testing.T, w *rig.Workspace, requestID string) rig.Call {
+	t.Helper()
+	req, err := w.Request(t.Context(), requestID)
+	if err != nil || req.CallID == nil {
+		t.Fatalf("request %+v: %v, want one with a call", req, err)
+	}
+	call, err := w.Call(t.Context(), *req.CallID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return call
+}
+
+func assertOneTrace(t *testing.T, traces *rig.Traces, requestID string) {
+	t.Helper()
+	six := []string{"billing-wallet", "calls", "contacts-compliance", "dialer", "gateway", "webhook-dispatcher"}
+	var services []string
+	var roots []rig.Span
+	err := rig.Until(t.Context(), 20*time.Second, "one trace spans all six services", func() (bool, error) {
+		ids := map[string]bool{}
+		for _, span := range traces.Spans(func(s rig.Span) bool { return s.Service == "dialer" && s.Attributes["call_request_id"] == requestID }) {
+			ids[span.TraceID] = true
+		}
+		services, roots = nil, nil
+		for _, span := range traces.Spans(func(s rig.Span) bool { return ids[s.TraceID] }) {
+			if !slices.Contains(services, span.Service) {
+				services = append(services, span.Service)
+			}
+			if span.ParentID == "" {
+				roots = append(roots, span)
+			}
+		}
+		slices.Sort(services)
+		return len(ids) == 1 && slices.Equal(services, six) && len(roots) == 1, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: services %v, roots %+v", err, services, roots)
+	}
+	if roots[0].Service != "gateway" {
+		t.Errorf("the trace begins in %s, want gateway", roots[0].Service)
+	}
+	delivered := traces.Spans(func(s rig.Span) bool { return s.Service == "webhook-dispatcher" && s.TraceID == roots[0].TraceID })
+	if len(delivered) == 0 {
+		t.Error("no delivery in the trace")
+	}
+}

@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// mortals are the processes of a stack; each is killed killsEach times.
+var mortals = []string{
+	"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher",
+	"simcarrier", "broker", "postgres",
+}
+
+const (
+	killsEach   = 10
+	killsOfAll  = 3
+	postsPerSec = 25
+	killCredit  = "100000"
+)
+
+// TestKills_NothingIsLostDoubledOrUnpaid kills every process ten times at random instants under a
+// steady load, and all of them at once three times, and then holds the laws against what is left.
+func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
+	rng, hooks := seeded(t), receiver(t)
+	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile, "DELIVERY_LEASE=5s", "RETRY_DELAYS=1s,1s,2s,2s",
+		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")
+	w := tenant(t, s, hooks, killCredit)
+
+	posting := &load{w: w, first: 1_000_000}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); posting.run(ctx, t, postsPerSec) }()
+	began := time.Now()
+	killAll(t, rng, s)
+	if err := s.AwaitReady(t.Context(), 60*time.Second); err != nil {
+		t.Error(err)
+	}
+	stop()
+	<-done
+	posting.check(t)
+
+	v, err := s.Judge(t.Context(), w, hooks, posting.accepted, 100_000, 2*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("after %s of load: %v", time.Since(began).Round(time.Second), v)
+	if err := v.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// killAll works through the seeded list of victims.
+func killAll(t *testing.T, rng *rand.Rand, s *rig.Stack) {
+	t.Helper()
+	var victims []string
+	for _, name := range mortals {
+		for range killsEach {
+			victims = append(victims, name)
+		}
+	}
+	rng.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
+	everyone := len(victims) / (killsOfAll + 1)
+	for i, name := range victims {
+		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
+		until(t, 30*time.Second, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
+		if i%everyone == everyone-1 && i/everyone < killsOfAll {
+			s.Kill()
+			again, err := s.Again(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			*s = *again
+		}
+	}
+}
+
+// pause lets the load work on the system for a while; the instant of the next kill is the test's subject.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// load posts calls at a steady rate, each with a number and an idempotency key of its own, and asks
+// again with the same key until it is answered 202 or 200, as a careful client does.
+type load struct {
+	w     *rig.Workspace
+	first int
+
+	mu       sync.Mutex
+	accepted map[string]string // request id → number
+	answers  map[int]int       // status → count; 0 is no answer
+	faults   []string
+	wg       sync.WaitGroup
+}
+
+// run posts until ctx ends, then waits for the open ones.
+func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
+	t.Helper()
+	l.accepted, l.answers = map[string]string{}, map[int]int{}
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer tick.Stop()
+	for n := l.first; ; n++ {
+		select {
+		case <-ctx.Done():
+			l.wg.Wait()
+			return
+		case <-tick.C:
+			l.wg.Add(1)
+			go func() {
+				defer l.wg.Done()
+				l.place(context.WithoutCancel(ctx), number(n))
+			}()
+		}
+	}
+}
+
+func (l *load) place(ctx context.Context, to string) {
+	body := map[string]any{"agent_id": l.w.AgentID, "to": to, "idempotency_key": "key-" + to}
+	err := rig.Until(ctx, 2*time.Minute, "POST for "+to+" is accepted", func() (bool, error) {
+		status, answer, err := l.w.API.Do(ctx, "POST", "/v1/calls", body)
+		if err != nil {
+			status = 0
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.answers[status]++
+		switch status {
+		case 202, 200:
+			var req rig.Request
+			if err := json.Unmarshal(answer, &req); err != nil {
+				return false, err
+			}
+			l.accepted[req.ID] = to
+			return true, nil
+		case 0, 503:
+			return false, nil
+		default:
+			return false, fmt.Errorf("POST for %s: %d %s, want 202, 200 or 503", to, status, answer)
+		}
+	})
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.faults = append(l.faults, err.Error())
+	}
+}
+
+// check reports what no client should see.
+func (l *load) check(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Logf("answers %v (0: none), accepted %d", l.answers, len(l.accepted))
+	for _, fault := range l.faults {
+		t.Error(fault)
+	}
+}

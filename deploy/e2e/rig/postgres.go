@@ -1,0 +1,50 @@
+package rig
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Postgres is a throw-away server of its own, apart from the one the stack would start.
+type Postgres struct {
+	// URL connects as superuser.
+	URL string
+
+	cmd *exec.Cmd
+	in  interface{ Close() error }
+}
+
+// StartPostgres starts one through `ringfence-local with-postgres`.
+func StartPostgres(bin string) (*Postgres, error) {
+	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), "with-postgres", "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a Postgres: %w", err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if url, ok := strings.CutPrefix(lines.Text(), "url="); ok {
+			return &Postgres{URL: url, cmd: cmd, in: in}, nil
+		}
+	}
+	return nil, errors.Join(errors.New("a Postgres ended before it was ready"), cmd.Wait())
+}
+
+// Stop ends it and removes its data.
+func (p *Postgres) Stop() error {
+	_ = p.in.Close()
+	return p.cmd.Wait()
+}

@@ -1,0 +1,210 @@
+// Package rig drives a running Ringfence as an outsider would: it starts the local stack, speaks
+// to its public and operator APIs, kills its processes, and keeps the receivers (webhooks, traces)
+// that the tests and benchmarks look at. It knows nothing of the services' insides.
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Demo is what the stack tells about itself in demo.json (contract.md §8).
+type Demo struct {
+	BaseURL     string `json:"base_url"`
+	AdminURL    string `json:"admin_url"`
+	AdminToken  string `json:"admin_token"`
+	SimURL      string `json:"sim_url"`
+	WorkspaceID string `json:"workspace_id"`
+	AgentID     string `json:"agent_id"`
+	WriteKey    string `json:"write_key"`
+	ReadKey     string `json:"read_key"`
+}
+
+// Options says how to start a stack.
+type Options struct {
+	// Bin holds ringfence-local and the service binaries.
+	Bin string
+	// Home is the stack's state folder; a second Start with it continues where the first was.
+	Home string
+	// Env is added to the process's environment.
+	Env []string
+	// Ready bounds the wait for the whole stack; zero: 90 s.
+	Ready time.Duration
+}
+
+// Stack is a running local stack.
+type Stack struct {
+	Demo Demo
+	opts Options
+	cmd  *exec.Cmd
+	done chan error
+	log  *os.File
+}
+
+// Start starts a stack and returns once calls can be placed. Its output is appended to Home/stack.log.
+func Start(ctx context.Context, opts Options) (*Stack, error) {
+	if opts.Ready == 0 {
+		opts.Ready = 90 * time.Second
+	}
+	if err := os.MkdirAll(opts.Home, 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(filepath.Join(opts.Home, "stack.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{opts: opts, log: log, done: make(chan error, 1)}
+	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
+	s.cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	started := time.Now()
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the stack: %w", err)
+	}
+	go func() { s.done <- s.cmd.Wait() }()
+	if err := s.awaitReady(ctx, started); err != nil {
+		s.Kill()
+		return nil, fmt.Errorf("%w; the end of its log:\n%s", err, s.Tail(40))
+	}
+	return s, nil
+}
+
+func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
+	path := filepath.Join(s.opts.Home, "demo.json")
+	return Until(ctx, s.opts.Ready, "the stack is ready", func() (bool, error) {
+		select {
+		case err := <-s.done:
+			s.done <- err
+			return false, fmt.Errorf("the stack ended: %w", errors.Join(err, errors.New("before it was ready")))
+		default:
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.ModTime().Before(started.Add(-time.Second)) {
+			return false, nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil || json.Unmarshal(data, &s.Demo) != nil || s.Demo.BaseURL == "" {
+			return false, nil
+		}
+		return s.isReady(ctx), nil
+	})
+}
+
+func (s *Stack) isReady(ctx context.Context) bool {
+	status, _, err := NewClient(s.Demo.BaseURL, "").Do(ctx, "GET", "/readyz", nil)
+	return err == nil && status == 200
+}
+
+// AwaitReady waits until calls can be placed end to end (again).
+func (s *Stack) AwaitReady(ctx context.Context, within time.Duration) error {
+	return Until(ctx, within, "readyz is 200", func() (bool, error) { return s.isReady(ctx), nil })
+}
+
+// Stop asks the stack to end as Ctrl-C would and waits.
+func (s *Stack) Stop() error {
+	defer s.log.Close()
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-s.done:
+		return err
+	case <-time.After(60 * time.Second):
+		s.Kill()
+		return fmt.Errorf("the stack did not stop within 60 s; the end of its log:\n%s", s.Tail(40))
+	}
+}
+
+// Kill ends the stack and everything it started with SIGKILL, all at once.
+func (s *Stack) Kill() {
+	victims := []int{s.cmd.Process.Pid}
+	for _, pids := range s.Processes() {
+		victims = append(victims, pids...)
+	}
+	for _, pid := range victims {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-s.done
+}
+
+// Again starts the stack anew in the same home, after Stop or Kill.
+func (s *Stack) Again(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
+
+// Processes lists what the stack runs: program name to process ids. The postmaster is
+// "postgres", the embedded broker is "broker"; Postgres' own backends are not listed.
+func (s *Stack) Processes() map[string][]int {
+	out, err := exec.Command("ps", "-axo", "pid=,ppid=,args=").Output()
+	if err != nil {
+		return nil
+	}
+	found := map[string][]int{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || fields[1] != strconv.Itoa(s.cmd.Process.Pid) {
+			continue
+		}
+		pid, err := strconv.Atoi(fields[0])
+		if err != nil {
+			continue
+		}
+		name := filepath.Base(fields[2])
+		if name == "ringfence-local" && len(fields) > 3 {
+			name = fields[3]
+		}
+		found[name] = append(found[name], pid)
+	}
+	return found
+}
+
+// KillOne sends SIGKILL to one process of the given name and reports whether there was one.
+func (s *Stack) KillOne(name string, pick int) bool {
+	pids := s.Processes()[name]
+	if len(pids) == 0 {
+		return false
+	}
+	return syscall.Kill(pids[pick%len(pids)], syscall.SIGKILL) == nil
+}
+
+// Tail is the end of the stack's log.
+func (s *Stack) Tail(lines int) string {
+	data, _ := os.ReadFile(filepath.Join(s.opts.Home, "stack.log"))
+	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// FreePort is a port nobody listens on at the moment.
+func FreePort() (int, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Until asks cond every 50 ms until it holds, fails or the time is over.
+func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, err := cond()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %s", within, what)
+		case <-tick.C:
+		}
+	}
+}
