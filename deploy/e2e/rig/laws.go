@@ -59,7 +59,7 @@ func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted m
 		return nil, err
 	}
 	v.Calls = len(calls)
-	if err := s.judgeDials(ctx, v, accepted); err != nil {
+	if err := s.judgeDials(ctx, v, accepted, requests); err != nil {
 		return nil, err
 	}
 	err = Until(ctx, within, "every terminal event arrives", func() (bool, error) {
@@ -116,7 +116,7 @@ func (s *Stack) settle(ctx context.Context, w *Workspace, accepted map[string]st
 	return requests, nil
 }
 
-func (s *Stack) judgeDials(ctx context.Context, v *Verdict, accepted map[string]string) error {
+func (s *Stack) judgeDials(ctx context.Context, v *Verdict, accepted map[string]string, requests []Request) error {
 	log, err := s.CarrierLog(ctx)
 	if err != nil {
 		return err
@@ -132,6 +132,11 @@ func (s *Stack) judgeDials(ctx context.Context, v *Verdict, accepted map[string]
 			if byNumber[line.To]++; byNumber[line.To] == 2 {
 				v.fault("law 1: the carrier was asked twice for %s", line.To)
 			}
+		}
+	}
+	for _, req := range requests {
+		if undialled := req.Status == "canceled" || req.Status == "blocked"; undialled && byNumber[req.To] > 0 {
+			v.fault("law 1: request %s is %s and %s was dialled", req.ID, req.Status, req.To)
 		}
 	}
 	return nil

@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// TestCrashPoints_EveryStepSettles kills the real processes between any two steps of claim, hold,
+// commit, cancel, fence, originate and settlement: at every crash.Point that the code names. Whatever was
+// under way must settle by itself.
+func TestCrashPoints_EveryStepSettles(t *testing.T) {
+	hooks := receiver(t)
+	bin, points := armedBinaries(t, binaries(t))
+	arm := filepath.Join(t.TempDir(), "armed")
+	s := start(t, bin, "CRASH_FILE="+arm, "SSL_CERT_FILE="+hooks.CAFile, "DELIVERY_LEASE=3s", "RETRY_DELAYS=1s,1s,1s,1s",
+		"IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
+	for i, point := range points {
+		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) {
+			w := tenant(t, s, hooks, "1000")
+			inbound(t, w, number(4_900_000+i))
+			step := scenario{t: t, s: s, w: w, arm: arm, first: 4_000_000 + 100*i}
+			step.run(point)
+			if _, err := os.Stat(arm); err == nil {
+				_ = os.Remove(arm)
+				t.Fatalf("nothing came by %q: the scenario does not reach it", point)
+			}
+			v, err := s.Judge(t.Context(), w, hooks, step.accepted, 1000, time.Minute)
+			if err != nil || v.Err() != nil {
+				t.Fatal(err, v, v.Err())
+			}
+		})
+	}
+}
+
+var pointCall = regexp.MustCompile(`crash\.Point\("([^"]+)"\)`)
+
+// armedBinaries builds every service with its crash points armed and lists the points.
+func armedBinaries(t *testing.T, plain string) (bin string, points []string) {
+	t.Helper()
+	bin = t.TempDir()
+	for _, name := range []string{"ringfence-local", "simcarrier"} {
+		if err := os.Symlink(filepath.Join(plain, name), filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	services, err := filepath.Glob("../../services/*")
+	if err != nil || len(services) == 0 {
+		t.Fatal("no services found", err)
+	}
+	for _, dir := range services {
+		name := filepath.Base(dir)
+		build := exec.Command("go", "build", "-tags", "crashpoints", "-o", filepath.Join(bin, name), "./cmd/"+name)
+		build.Dir = dir
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", name, err, out)
+		}
+		points = append(points, pointsIn(t, dir)...)
+	}
+	if len(points) < 10 {
+		t.Fatalf("only %d crash points found: %v", len(points), points)
+	}
+	return bin, points
+}
+
+func pointsIn(t *testing.T, dir string) (points []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, match := range pointCall.FindAllStringSubmatch(string(code), -1) {
+			if !slices.Contains(points, match[1]) {
+				points = append(points, match[1])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return points
+}
+
+func inbound(t *testing.T, w *rig.Workspace, to string) {
+	t.Helper()
+	err := w.Admin.Into(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/numbers", map[string]any{"phone_e164": to, "agent_id": w.AgentID}, 201, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scenario walks one workspace by every crash point: calls with keys, cancels early and racing, an
+// abandoned POST, an opt-out heard in a call.
+type scenario struct {
+	t        *testing.T
+	s        *rig.Stack
+	w        *rig.Workspace
+	arm      string
+	first    int
+	accepted map[string]string
+}
+
+func (sc *scenario) run(point string) {
+	sc.t.Helper()
+	sc.accepted = map[string]string{}
+	posting := &load{w: sc.w, accepted: sc.accepted, answers: map[int]int{}}
+	if settlesOrphan(point) { // these run only for a hold whose POST died
+		sc.set("calls: after hold")
+		status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": sc.w.AgentID, "to": number(sc.first + 50)})
+		if err == nil && status == 202 {
+			sc.t.Fatal("the POST survived the crash point after its hold")
+		}
+	}
+	sc.set(point)
+	for _, digits := range []int{1, 90, 96} {
+		posting.place(sc.t.Context(), number(sc.first+digits))
+	}
+	for _, digits := range []int{2, 3} {
+		sc.placeAndCancel(posting, number(sc.first+digits))
+	}
+	posting.check(sc.t)
+	_ = rig.Until(sc.t.Context(), 20*time.Second, "the process dies at the point", func() (bool, error) {
+		_, err := os.Stat(sc.arm)
+		return os.IsNotExist(err), nil
+	})
+	if err := sc.s.AwaitReady(sc.t.Context(), 30*time.Second); err != nil {
+		sc.t.Fatal(err)
+	}
+}
+
+func settlesOrphan(point string) bool {
+	for _, word := range []string{"unconfirmed", "tombstone", "abandon"} {
+		if strings.Contains(point, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func (sc *scenario) set(point string) {
+	sc.t.Helper()
+	if err := os.WriteFile(sc.arm+".new", []byte(point), 0o600); err != nil {
+		sc.t.Fatal(err)
+	}
+	if err := os.Rename(sc.arm+".new", sc.arm); err != nil {
+		sc.t.Fatal(err)
+	}
+}
+
+// placeAndCancel cancels a request in the instant after it was accepted and demands that the answer was
+// the truth: 200 means canceled for good, 409 that it went on.
+func (sc *scenario) placeAndCancel(posting *load, to string) {
+	sc.t.Helper()
+	posting.place(sc.t.Context(), to)
+	var id string
+	for accepted, number := range posting.accepted {
+		if number == to {
+			id = accepted
+		}
+	}
+	var status int
+	err := rig.Until(sc.t.Context(), 30*time.Second, "cancel is answered", func() (bool, error) {
+		var err error
+		status, _, err = sc.w.API.Do(sc.t.Context(), "POST", "/v1/call-requests/"+id+"/cancel", nil)
+		return err == nil && (status == 200 || status == 409), nil
+	})
+	if err != nil {
+		sc.t.Error(err)
+		return
+	}
+	var req rig.Request
+	err = rig.Until(sc.t.Context(), 30*time.Second, "the canceled request ends", func() (bool, error) {
+		var err error
+		req, err = sc.w.Request(sc.t.Context(), id)
+		return err == nil && req.Final(), nil
+	})
+	if err != nil || status == 200 && req.Status != "canceled" {
+		sc.t.Errorf("cancel of %s answered %d, it ended %s (%v)", id, status, req.Status, err)
+	}
+}
