@@ -1,5 +1,16 @@
 // Package seal owns secrets at rest: AES-256-GCM under keys from the environment, each ciphertext naming its key.
+// It knows neither what a secret is for nor where it lies.
 package seal
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // Config is the sealing part of a service's environment.
 type Config struct {
@@ -7,14 +18,99 @@ type Config struct {
 	Keys []string `env:"SEALING_KEYS,required" envSeparator:","`
 }
 
-// Box seals and opens.
-type Box struct{}
+// ErrUnknownKey says that the ciphertext names a key that is no longer configured.
+var ErrUnknownKey = errors.New("sealed under a key that is not configured")
+
+const (
+	keyBytes = 32
+	maxID    = 64
+)
+
+// Box seals and opens. It is safe for concurrent use.
+type Box struct {
+	first string
+	keys  map[string]cipher.AEAD
+}
 
 // New parses the keys.
-func New(cfg Config) (*Box, error) { panic("unwritten") }
+func New(cfg Config) (*Box, error) {
+	box := &Box{keys: make(map[string]cipher.AEAD, len(cfg.Keys))}
+	for i, entry := range cfg.Keys {
+		id, text, found := strings.Cut(strings.TrimSpace(entry), "=")
+		if !found || id == "" || len(id) > maxID {
+			return nil, fmt.Errorf("sealing key %d: want <id>=<base64 of %d bytes>", i+1, keyBytes)
+		}
+		key, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(key) != keyBytes {
+			return nil, fmt.Errorf("sealing key %q: want base64 of %d bytes", id, keyBytes)
+		}
+		if _, twice := box.keys[id]; twice {
+			return nil, fmt.Errorf("sealing key %q stands twice", id)
+		}
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return nil, fmt.Errorf("sealing key %q: %w", id, err)
+		}
+		aead, err := cipher.NewGCM(block)
+		if err != nil {
+			return nil, fmt.Errorf("sealing key %q: %w", id, err)
+		}
+		box.keys[id] = aead
+		if box.first == "" {
+			box.first = id
+		}
+	}
+	if box.first == "" {
+		return nil, errors.New("no sealing key")
+	}
+	return box, nil
+}
 
 // Seal encrypts; about is bound to the ciphertext and must be given again to Open.
-func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) { panic("unwritten") }
+func (b *Box) Seal(plain []byte, about string) (sealed []byte, err error) {
+	aead := b.keys[b.first]
+	nonce := make([]byte, aead.NonceSize())
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, fmt.Errorf("draw nonce: %w", err)
+	}
+	// length of the key's id | the id | nonce | ciphertext and tag
+	sealed = make([]byte, 0, 1+len(b.first)+len(nonce)+len(plain)+aead.Overhead())
+	sealed = append(sealed, byte(len(b.first)))
+	sealed = append(sealed, b.first...)
+	sealed = append(sealed, nonce...)
+	return aead.Seal(sealed, nonce, plain, []byte(about)), nil
+}
 
 // Open decrypts.
-func (b *Box) Open(sealed []byte, about string) ([]byte, error) { panic("unwritten") }
+func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
+	id, rest, err := split(sealed)
+	if err != nil {
+		return nil, err
+	}
+	aead, known := b.keys[id]
+	if !known {
+		return nil, fmt.Errorf("open with key %q: %w", id, ErrUnknownKey)
+	}
+	if len(rest) < aead.NonceSize() {
+		return nil, errors.New("sealed text is too short")
+	}
+	plain, err := aead.Open(nil, rest[:aead.NonceSize()], rest[aead.NonceSize():], []byte(about))
+	if err != nil {
+		return nil, fmt.Errorf("open with key %q: %w", id, err)
+	}
+	return plain, nil
+}
+
+// Stale says that a sealed text should be sealed again: its key is not the one that seals now.
+func (b *Box) Stale(sealed []byte) bool {
+	id, _, err := split(sealed)
+	return err == nil && id != b.first
+}
+
+func split(sealed []byte) (id string, rest []byte, err error) {
+	if len(sealed) == 0 || len(sealed) < 1+int(sealed[0]) {
+		return "", nil, errors.New("sealed text is too short")
+	}
+	end := 1 + int(sealed[0])
+	return string(sealed[1:end]), sealed[end:], nil
+}

@@ -1,0 +1,110 @@
+package seal_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"testing"
+
+	"ringfence.dev/libs/seal"
+)
+
+func key(id string, fill byte) string {
+	return id + "=" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{fill}, 32))
+}
+
+func box(t *testing.T, keys ...string) *seal.Box {
+	t.Helper()
+	b, err := seal.New(seal.Config{Keys: keys})
+	if err != nil {
+		t.Fatalf("New(%d keys): %v", len(keys), err)
+	}
+	return b
+}
+
+func TestSeal_OpensOnlyUnchangedAndAboutTheSameThing(t *testing.T) {
+	t.Parallel()
+	b := box(t, key("k1", 1))
+	sealed, err := b.Seal([]byte("whsec_secret"), "subscription-1")
+	if err != nil {
+		t.Fatalf("Seal: %v", err)
+	}
+	if bytes.Contains(sealed, []byte("secret")) {
+		t.Fatalf("the sealed text shows the secret: %q", sealed)
+	}
+	plain, err := b.Open(sealed, "subscription-1")
+	if err != nil || string(plain) != "whsec_secret" {
+		t.Fatalf("Open = %q, %v, want the secret", plain, err)
+	}
+	if _, err := b.Open(sealed, "subscription-2"); err == nil {
+		t.Error("a secret moved to another row still opens")
+	}
+	for i := range sealed {
+		changed := bytes.Clone(sealed)
+		changed[i] ^= 1
+		if _, err := b.Open(changed, "subscription-1"); err == nil {
+			t.Errorf("the sealed text opens with byte %d changed", i)
+		}
+	}
+	for n := range sealed {
+		if _, err := b.Open(sealed[:n], "subscription-1"); err == nil {
+			t.Errorf("the sealed text opens cut to %d bytes", n)
+		}
+	}
+}
+
+func TestSeal_TwiceGivesTwoTexts(t *testing.T) {
+	t.Parallel()
+	b := box(t, key("k1", 1))
+	one, _ := b.Seal([]byte("same"), "x")
+	two, _ := b.Seal([]byte("same"), "x")
+	if bytes.Equal(one, two) {
+		t.Error("two sealings of one text are equal: the nonce repeats")
+	}
+}
+
+func TestSeal_RotationKeepsOldSecretsReadable(t *testing.T) {
+	t.Parallel()
+	before := box(t, key("k1", 1))
+	sealed, err := before.Seal([]byte("old"), "x")
+	if err != nil {
+		t.Fatalf("Seal: %v", err)
+	}
+	during := box(t, key("k2", 2), key("k1", 1))
+	if plain, err := during.Open(sealed, "x"); err != nil || string(plain) != "old" {
+		t.Errorf("Open with both keys = %q, %v, want the old secret", plain, err)
+	}
+	if !during.Stale(sealed) || before.Stale(sealed) {
+		t.Errorf("Stale = %v after rotation, %v before; want true, false", during.Stale(sealed), before.Stale(sealed))
+	}
+	fresh, err := during.Seal([]byte("new"), "x")
+	if err != nil {
+		t.Fatalf("Seal: %v", err)
+	}
+	if _, err := before.Open(fresh, "x"); !errors.Is(err, seal.ErrUnknownKey) {
+		t.Errorf("Open under a key not configured = %v, want ErrUnknownKey", err)
+	}
+}
+
+func TestNew_RefusesBadKeys(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		keys []string
+	}{
+		{"no key at all", nil},
+		{"no id", []string{"=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}},
+		{"no equals sign", []string{"k1"}},
+		{"not base64", []string{"k1=!!!"}},
+		{"too short", []string{"k1=" + base64.StdEncoding.EncodeToString(make([]byte, 16))}},
+		{"one id twice", []string{key("k1", 1), key("k1", 2)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := seal.New(seal.Config{Keys: tt.keys}); err == nil {
+				t.Errorf("New(%q) succeeded", tt.keys)
+			}
+		})
+	}
+}
