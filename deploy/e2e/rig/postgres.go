@@ -19,9 +19,12 @@ type Postgres struct {
 	in  interface{ Close() error }
 }
 
-// StartPostgres starts one through `ringfence-local with-postgres`.
-func StartPostgres(bin string) (*Postgres, error) {
-	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), "with-postgres", "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
+// StartPostgres starts one through `ringfence-local with-postgres`, which takes the given flags (--durable: commits
+// reach the disk).
+func StartPostgres(bin string, flags ...string) (*Postgres, error) {
+	args := append([]string{"with-postgres"}, flags...)
+	args = append(args, "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
+	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), args...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
