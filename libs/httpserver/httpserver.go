@@ -3,14 +3,16 @@
 package httpserver
 
 import (
-	"context"
+	"fmt"
+	"log/slog"
 	"net/http"
-	"net/url"
-	"time"
+	"runtime/debug"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/google/uuid"
+	"github.com/go-chi/chi/v5/middleware"
 
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/telemetry"
 )
 
@@ -20,54 +22,105 @@ const Version = "2026-06-04"
 // MaxBody bounds a request body in bytes; over it 413 request_too_large.
 const MaxBody = 256 << 10
 
+// Config is the listening part of every service's environment.
+type Config struct {
+	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0" help:"address the service listens on"`
+	// ReusePort lets replicas on one machine share Addr.
+	ReusePort bool `env:"HTTP_REUSE_PORT" envDefault:"false" help:"lets replicas on one machine share HTTP_ADDR"`
+}
+
 // Handler answers a request or returns an error; WriteError renders it.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Handle adapts a Handler to chi.
-func Handle(h Handler) http.HandlerFunc { panic("unwritten") }
-
-// NewRouter is a chi router with the error body for unknown routes (404), methods (405), panics (500), the body limit, Service-Version and telemetry.
-func NewRouter(tel *telemetry.Telemetry) *chi.Mux { panic("unwritten") }
-
-// DecodeJSON reads the body into v: 422 validation_error naming the field for what does not parse, a wrong type,
-// invalid UTF-8 or a NUL byte. Unknown fields are ignored. An empty body is an error unless v is optional.
-func DecodeJSON(r *http.Request, v any) error { panic("unwritten") }
-
-// WriteJSON answers with status and body.
-func WriteJSON(w http.ResponseWriter, status int, body any) error { panic("unwritten") }
-
-// WriteError answers with the error body: an *apierr.Error as it is, a database that is down as 503 unavailable, anything
-// else as 500 internal_error, logged.
-func WriteError(w http.ResponseWriter, r *http.Request, err error) { panic("unwritten") }
-
-// PathID is the path parameter as a UUID; a malformed one is 404 not_found for the thing.
-func PathID(r *http.Request, name, thing string) (uuid.UUID, error) { panic("unwritten") }
-
-// QueryEnum is an optional query parameter limited to the allowed values; "" when absent; 422 otherwise. QueryUUID, QueryTime and
-// QueryText read the others: nil or "" when absent, 422 naming the parameter when malformed.
-func QueryEnum(q url.Values, name string, allowed ...string) (string, error) { panic("unwritten") }
-
-// Server serves a handler with timeouts (header 10 s, idle 2 min) until its context ends, then drains.
-type Server struct {
-	Addr    string
-	Handler http.Handler
-	// ReusePort lets replicas share Addr (SO_REUSEPORT).
-	ReusePort bool
+func Handle(h Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			WriteError(w, r, err)
+		}
+	}
 }
 
-// Run serves until ctx ends, then waits up to 15 s for open requests.
-func (s *Server) Run(ctx context.Context) error               { panic("unwritten") }
-func QueryUUID(q url.Values, name string) (*uuid.UUID, error) { panic("unwritten") }
+// NewRouter is a chi router with the error body for unknown routes (404), methods (405), panics (500), the body limit,
+// Service-Version and telemetry. HEAD is answered wherever GET is. tel may be nil in tests.
+func NewRouter(tel *telemetry.Telemetry) *chi.Mux {
+	router := chi.NewRouter()
+	router.Use(tel.Middleware, Guard, middleware.GetHead)
+	router.NotFound(Handle(func(http.ResponseWriter, *http.Request) error { return NoRoute() }))
+	router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		WriteError(w, r, WrongMethod(w, r.Method, allowed(r)...))
+	})
+	return router
+}
 
-// QueryTime takes a raw plus (decoded to a space) as a plus.
-func QueryTime(q url.Values, name string) (*time.Time, error) { panic("unwritten") }
+// Guard is what NewRouter puts before every route, for a handler that routes by itself: Service-Version, the body limit, and
+// the error body for a panic.
+func Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Service-Version", Version)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		recorder := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer recoverTo(recorder, r)
+		if r.ContentLength > MaxBody {
+			WriteError(recorder, r, TooLarge())
+			return
+		}
+		r.Body = http.MaxBytesReader(recorder, r.Body, MaxBody)
+		next.ServeHTTP(recorder, r)
+	})
+}
 
-// QueryText refuses NUL bytes and invalid UTF-8.
-func QueryText(q url.Values, name string) (string, error) { panic("unwritten") }
+// recoverTo turns a panic into 500, or cuts the connection when the answer had begun.
+func recoverTo(w middleware.WrapResponseWriter, r *http.Request) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	if fault == http.ErrAbortHandler {
+		panic(fault)
+	}
+	slog.ErrorContext(r.Context(), "a handler panicked", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	if w.Status() != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	writeRefusal(w, r, internal())
+}
 
-// Config is the listening part of every service's environment.
-type Config struct {
-	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0"`
-	// ReusePort lets replicas on one machine share Addr.
-	ReusePort bool `env:"HTTP_REUSE_PORT" envDefault:"false"`
+// NoRoute is the 404 for a path that names no route.
+func NoRoute() error {
+	return apierr.New(http.StatusNotFound, "not_found", "There is nothing at this path. Check the path and its version prefix /v1.")
+}
+
+// TooLarge is the 413 for a body over MaxBody.
+func TooLarge() error {
+	return apierr.New(http.StatusRequestEntityTooLarge, "request_too_large", "The request body is larger than %d KiB. Send less.", MaxBody>>10)
+}
+
+// WrongMethod is the 405; it sets the Allow header.
+func WrongMethod(w http.ResponseWriter, method string, allow ...string) error {
+	w.Header().Set("Allow", strings.Join(allow, ", "))
+	if len(method) > 16 {
+		method = method[:16]
+	}
+	return apierr.New(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed here. Use %s.", method, strings.Join(allow, ", "))
+}
+
+// allowed lists the methods that the request's path knows.
+func allowed(r *http.Request) []string {
+	path := r.URL.RawPath
+	if path == "" {
+		path = r.URL.Path
+	}
+	routes := chi.RouteContext(r.Context()).Routes
+	var methods []string
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if !routes.Match(chi.NewRouteContext(), method, path) {
+			continue
+		}
+		methods = append(methods, method)
+		if method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
+		}
+	}
+	return methods
 }

@@ -4,8 +4,16 @@ package page
 
 import (
 	"net/url"
+	"strconv"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+const (
+	standard = 25
+	most     = 100
 )
 
 // Request is one page asked for.
@@ -23,13 +31,40 @@ type Page[T any] struct {
 }
 
 // Parse reads limit and starting_after. Errors are 422 validation_error naming the parameter.
-func Parse(query url.Values) (Request, error) { panic("unwritten") }
+func Parse(query url.Values) (Request, error) {
+	asked := Request{Limit: standard}
+	if query.Has("limit") {
+		limit, err := strconv.Atoi(query.Get("limit"))
+		if err != nil || limit < 1 || limit > most {
+			return Request{}, apierr.Validation("limit", "must be a whole number from 1 to %d.", most)
+		}
+		asked.Limit = limit
+	}
+	if query.Has("starting_after") {
+		text := query.Get("starting_after")
+		id, err := uuid.Parse(text)
+		if err != nil || len(text) != 36 || id == uuid.Nil {
+			return Request{}, apierr.Validation("starting_after", "must be the id (a UUID) of the last item of the page before.")
+		}
+		asked.After = id
+	}
+	return asked, nil
+}
 
 // Rows is how many rows a store should read: one more than the page holds.
 func (r Request) Rows() int { return r.Limit + 1 }
 
-// Of cuts rows (read with Rows) to a page and renders each item.
-func Of[Row, View any](r Request, rows []Row, view func(Row) View) Page[View] { panic("unwritten") }
+// Of cuts rows (read with Rows) to a page and renders each item. Data is never null in JSON.
+func Of[Row, View any](r Request, rows []Row, view func(Row) View) Page[View] {
+	cut := rows[:min(len(rows), r.Limit)]
+	page := Page[View]{Data: make([]View, 0, len(cut)), HasMore: len(rows) > r.Limit}
+	for _, row := range cut {
+		page.Data = append(page.Data, view(row))
+	}
+	return page
+}
 
 // UnknownCursor is the 422 for a starting_after that names nothing in the workspace.
-func UnknownCursor() error { panic("unwritten") }
+func UnknownCursor() error {
+	return apierr.Validation("starting_after", "names no item of this list. Take the id of the last item of the page before.")
+}

@@ -3,67 +3,72 @@
 package trust
 
 import (
-	"context"
-	"net/http"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
 
-	"connectrpc.com/connect"
-	"github.com/google/uuid"
+	"github.com/golang-jwt/jwt/v5"
 )
+
+// Gateway is the only service whose word about callers counts.
+const Gateway = "gateway"
 
 // Config is the key part of every service's environment.
 type Config struct {
 	// SigningKey is this service's own Ed25519 seed, base64 (32 bytes).
-	SigningKey string `env:"SIGNING_KEY,required"`
+	SigningKey string `env:"SIGNING_KEY,required" help:"this service's own Ed25519 seed: 32 bytes in base64"`
 	// TrustedKeys are the public keys of those who may ask: "gateway=<base64>,calls=<base64>"; a name may stand twice.
-	TrustedKeys []string `env:"TRUSTED_KEYS" envSeparator:","`
+	TrustedKeys []string `env:"TRUSTED_KEYS" envSeparator:"," help:"public keys of those who may ask: gateway=<base64>,calls=<base64>; a name may stand twice for rotation"`
 }
 
 // Keys signs as one service and verifies others.
-type Keys struct{}
-
-// New parses the keys; self is the service's name ("calls"), used as iss and expected as aud.
-func New(self string, cfg Config) (*Keys, error) { panic("unwritten") }
-
-// Access is what a key may do.
-type Access string
-
-const (
-	Read  Access = "read"
-	Write Access = "write"
-)
-
-// Caller is the customer or operator on whose behalf the gateway forwards a request.
-type Caller struct {
-	WorkspaceID uuid.UUID
-	RequestID   uuid.UUID
-	Access      Access
-	// Webhooks says that the plan has the webhooks feature.
-	Webhooks bool
-	// Operator is the operator's name on /admin/v1 and internal routes, else empty.
-	Operator string
+type Keys struct {
+	self    string
+	private ed25519.PrivateKey
+	public  map[string][]jwt.VerificationKey
 }
 
-// SignCaller makes the token for one forwarded request to the service aud, good for 60 s.
-func (k *Keys) SignCaller(aud string, c Caller) (string, error) { panic("unwritten") }
+// New parses the keys; self is the service's name ("calls"), used as iss and expected as aud. All faults are listed together.
+func New(self string, cfg Config) (*Keys, error) {
+	var faults []error
+	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}}
+	seed, err := decode(cfg.SigningKey)
+	if err != nil || len(seed) != ed25519.SeedSize {
+		faults = append(faults, fmt.Errorf("SIGNING_KEY must be %d bytes in base64", ed25519.SeedSize))
+	} else {
+		keys.private = ed25519.NewKeyFromSeed(seed)
+	}
+	for _, entry := range cfg.TrustedKeys {
+		entry = strings.TrimSpace(entry)
+		if entry == "" {
+			continue
+		}
+		name, encoded, _ := strings.Cut(entry, "=")
+		key, err := decode(encoded)
+		if err != nil || len(key) != ed25519.PublicKeySize || name == "" {
+			faults = append(faults, fmt.Errorf("TRUSTED_KEYS: the entry of %q must be name=<%d bytes in base64>", name, ed25519.PublicKeySize))
+			continue
+		}
+		keys.public[name] = append(keys.public[name], ed25519.PublicKey(key))
+	}
+	return keys, errors.Join(faults...)
+}
 
-// CallerHeader carries the token; gateways strip it from outside requests.
-const CallerHeader = "X-Ringfence-Caller"
+// Public is the public key of the signing key in base64: what the others are given as "<self>=<public>".
+func (k *Keys) Public() string {
+	public, _ := k.private.Public().(ed25519.PublicKey)
+	return base64.StdEncoding.EncodeToString(public)
+}
 
-// RequireCaller lets only requests with a valid gateway-signed caller through (401 invalid_api_key otherwise)
-// and puts the Caller into the context.
-func (k *Keys) RequireCaller(next http.Handler) http.Handler { panic("unwritten") }
-
-// RequireOperator additionally demands an operator's name; for /admin/v1 and /internal/v1 routes.
-func (k *Keys) RequireOperator(next http.Handler) http.Handler { panic("unwritten") }
-
-// CallerFrom is the caller RequireCaller found; it panics on a route without it (a wiring fault).
-func CallerFrom(ctx context.Context) Caller { panic("unwritten") }
-
-// WithCaller is for tests.
-func WithCaller(ctx context.Context, c Caller) context.Context { panic("unwritten") }
-
-// Ask is the client interceptor of questions 2 to 5: it adds a fresh token for the service aud.
-func (k *Keys) Ask(aud string) connect.Interceptor { panic("unwritten") }
-
-// Answer is the server interceptor: only the named services may call (CodeUnauthenticated, CodePermissionDenied).
-func (k *Keys) Answer(askers ...string) connect.Interceptor { panic("unwritten") }
+// decode reads base64 with or without padding, in either alphabet.
+func decode(text string) ([]byte, error) {
+	text = strings.TrimRight(strings.TrimSpace(text), "=")
+	text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
+	raw, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("decode key: %w", err)
+	}
+	return raw, nil
+}

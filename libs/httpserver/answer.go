@@ -1,0 +1,91 @@
+package httpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/pg"
+)
+
+// WriteJSON answers with status and body. Nothing is written when the body does not encode.
+func WriteJSON(w http.ResponseWriter, status int, body any) error {
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(body); err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(encoded.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(encoded.Bytes()) // the client went away; nobody is left to tell
+	return nil
+}
+
+// WriteError answers with the error body: an *apierr.Error as it is, a database or peer that is down as 503 unavailable,
+// anything else as 500 internal_error, logged.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	writeRefusal(w, r, refusal(r, err))
+}
+
+func writeRefusal(w http.ResponseWriter, r *http.Request, shown *apierr.Error) {
+	if shown.RetryAfter > 0 {
+		seconds := (shown.RetryAfter + time.Second - 1) / time.Second
+		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	}
+	inner := map[string]string{"code": shown.Code, "message": shown.Message}
+	body := map[string]any{}
+	for name, value := range shown.Fields {
+		inner[name], body[name] = value, value
+	}
+	body["error"] = inner
+	if err := WriteJSON(w, shown.Status, body); err != nil {
+		slog.ErrorContext(r.Context(), "an error could not be written", "error", err)
+	}
+}
+
+// refusal is the error as the client may see it.
+func refusal(r *http.Request, err error) *apierr.Error {
+	var shown *apierr.Error
+	if errors.As(err, &shown) {
+		return shown
+	}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) && errors.As(TooLarge(), &shown) {
+		return shown
+	}
+	ctx := r.Context()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		slog.InfoContext(ctx, "the client went away before its answer")
+		return apierr.Unavailable("The service")
+	}
+	if isDown(err) {
+		slog.WarnContext(ctx, "a peer or the database is away", "error", err)
+		return apierr.Unavailable("The service")
+	}
+	slog.ErrorContext(ctx, "request ended with a fault", "error", err)
+	return internal()
+}
+
+func isDown(err error) bool {
+	var asked *connect.Error
+	if errors.As(err, &asked) {
+		return asked.Code() == connect.CodeUnavailable || asked.Code() == connect.CodeDeadlineExceeded
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || pg.IsDown(err)
+}
+
+func internal() *apierr.Error {
+	return apierr.New(http.StatusInternalServerError, "internal_error", "Something went wrong on our side. Try again; if it goes on, tell us when it happened.")
+}

@@ -1,0 +1,237 @@
+package httpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+// DecodeJSON reads the body into v: 422 validation_error naming the field for what does not parse, a wrong type,
+// invalid UTF-8 or a NUL byte; 413 for a body over MaxBody. Unknown fields are ignored, the last of two equal keys
+// counts. An empty body is an error unless v points to a pointer, which then stays nil.
+func DecodeJSON(r *http.Request, v any) error {
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return readFault(err)
+	}
+	body := bytes.TrimSpace(raw)
+	target := reflect.TypeOf(v).Elem()
+	optional := target.Kind() == reflect.Pointer
+	if optional {
+		target = target.Elem()
+	}
+	if len(body) == 0 {
+		if optional {
+			return nil
+		}
+		return apierr.Validation("body", "is missing: send %s.", aJSON(target))
+	}
+	if err := scan(body); err != nil {
+		return err
+	}
+	if bytes.Equal(body, []byte("null")) {
+		return apierr.Validation("body", "must be %s, not null.", aJSON(target))
+	}
+	err = json.Unmarshal(body, v)
+	if err == nil {
+		return nil
+	}
+	return decodeFault(body, target, err)
+}
+
+func readFault(err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return TooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return apierr.New(http.StatusRequestTimeout, "request_timeout", "The request body did not arrive in time. Send it again.")
+	}
+	return apierr.Validation("body", "could not be read to its end. Send it again.")
+}
+
+func decodeFault(body []byte, target reflect.Type, err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return notJSON(body, int(syntax.Offset))
+	}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return wrongType(wrong.Field, wrong)
+	}
+	path, cause := blame(target, body, err)
+	if errors.As(cause, &wrong) {
+		return wrongType(path, wrong)
+	}
+	var shown *apierr.Error
+	if errors.As(cause, &shown) {
+		return shown
+	}
+	return apierr.Validation(path, "is not valid: %v.", cause)
+}
+
+// wrongType says what the field must be. Of an UnmarshalTypeError only kinds are shown, never the value.
+func wrongType(path string, wrong *json.UnmarshalTypeError) error {
+	if path == "" {
+		path = "body"
+	}
+	got, _, _ := strings.Cut(wrong.Value, " ")
+	if aJSON(wrong.Type) == "a whole number" && got == "number" {
+		return apierr.Validation(path, "must be a whole number in range.")
+	}
+	return apierr.Validation(path, "must be %s, not %s.", aJSON(wrong.Type), article(got))
+}
+
+// blame finds the field that a custom type (UUID, time) refused, since encoding/json does not name it.
+func blame(target reflect.Type, body []byte, err error) (string, error) {
+	for target.Kind() == reflect.Pointer {
+		target = target.Elem()
+	}
+	switch {
+	case target == reflect.TypeFor[uuid.UUID]():
+		return "", &json.UnmarshalTypeError{Value: kindOf(body), Type: target}
+	case target == reflect.TypeFor[time.Time]():
+		return "", &json.UnmarshalTypeError{Value: kindOf(body), Type: target}
+	case target.Kind() == reflect.Struct:
+		var members map[string]json.RawMessage
+		if json.Unmarshal(body, &members) != nil {
+			return "body", err
+		}
+		return blameMember(target, members, err)
+	}
+	return "", err
+}
+
+func blameMember(target reflect.Type, members map[string]json.RawMessage, err error) (string, error) {
+	for i := range target.NumField() {
+		field := target.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous && name == "" && field.Type.Kind() == reflect.Struct {
+			if path, cause := blameMember(field.Type, members, nil); cause != nil {
+				return path, cause
+			}
+			continue
+		}
+		if name == "" {
+			name = field.Name
+		}
+		raw, ok := members[name]
+		if !ok || !field.IsExported() {
+			continue
+		}
+		fault := json.Unmarshal(raw, reflect.New(field.Type).Interface())
+		if fault == nil {
+			continue
+		}
+		path, cause := blame(field.Type, raw, fault)
+		if path == "" || path == "body" {
+			return name, cause
+		}
+		return name + "." + path, cause
+	}
+	return "body", err
+}
+
+// aJSON names a Go type as a JSON reader knows it.
+func aJSON(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t == reflect.TypeFor[uuid.UUID]():
+		return "a UUID"
+	case t == reflect.TypeFor[time.Time]():
+		return "a date-time like 2026-06-04T09:00:00Z, with an offset"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	default:
+		return "another JSON value"
+	}
+}
+
+func kindOf(raw []byte) string {
+	switch raw = bytes.TrimSpace(raw); {
+	case len(raw) == 0:
+		return "nothing"
+	case raw[0] == '"':
+		return "string"
+	case raw[0] == '{':
+		return "object"
+	case raw[0] == '[':
+		return "array"
+	case raw[0] == 't' || raw[0] == 'f':
+		return "bool"
+	case raw[0] == 'n':
+		return "null"
+	}
+	return "number"
+}
+
+func article(kind string) string {
+	switch kind {
+	case "bool":
+		return "true or false"
+	case "null", "nothing":
+		return kind
+	case "object", "array":
+		return "an " + kind
+	case "string":
+		return "this string"
+	}
+	return "a " + kind
+}
+
+// notJSON is the 422 for text that breaks off or is no JSON at all.
+func notJSON(body []byte, offset int) error {
+	if field := fieldAt(body, offset); field != "" {
+		return apierr.Validation(field, "is not valid JSON (near byte %d of the body).", offset)
+	}
+	return apierr.Validation("body", "is not valid JSON (near byte %d).", offset)
+}
+
+func invalidText(body []byte, offset int, what string) error {
+	field := fieldAt(body, offset)
+	if field == "" {
+		field = "body"
+	}
+	return apierr.Validation(field, "holds %s. Send UTF-8 text without it.", what)
+}
+
+// invalidUTF8 is where the first byte stands that is not UTF-8; -1 when all is.
+func invalidUTF8(body []byte) int {
+	if utf8.Valid(body) {
+		return -1
+	}
+	for i := 0; i < len(body); {
+		char, size := utf8.DecodeRune(body[i:])
+		if char == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return -1
+}

@@ -1,0 +1,97 @@
+package httpserver
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"ringfence.dev/libs/apierr"
+)
+
+// maxDepth bounds the nesting of a body: far more than any resource needs, far less than what costs stack.
+const maxDepth = 32
+
+// scan refuses what encoding/json would let through or pay for: invalid UTF-8, NUL characters, deep nesting.
+func scan(body []byte) error {
+	if at := invalidUTF8(body); at >= 0 {
+		return invalidText(body, at, "bytes that are not UTF-8")
+	}
+	if at := bytes.IndexByte(body, 0); at >= 0 {
+		return invalidText(body, at, "a NUL character")
+	}
+	depth, inString := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			if bytes.HasPrefix(body[i:], []byte(`\u0000`)) {
+				return invalidText(body, i, "a NUL character")
+			}
+			i++ // whatever is escaped ends nothing
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return apierr.Validation(orBody(fieldAt(body, i)), "is nested more than %d levels deep.", maxDepth)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+func orBody(field string) string {
+	if field == "" {
+		return "body"
+	}
+	return field
+}
+
+// fieldAt is the top-level member of an object inside which offset lies; "" when there is none. It reads text that may be
+// broken, so it only looks at strings and brackets.
+func fieldAt(body []byte, offset int) string {
+	depth, key := 0, ""
+	for i := 0; i < min(offset, len(body)); i++ {
+		switch body[i] {
+		case '"':
+			end := stringEnd(body, i)
+			if depth == 1 && colonFollows(body, end) {
+				var name string
+				if json.Unmarshal(body[i:min(end+1, len(body))], &name) == nil && len(name) <= 64 {
+					key = name
+				}
+			}
+			i = end
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			if depth == 1 {
+				key = ""
+			}
+		}
+	}
+	return key
+}
+
+// stringEnd is the index of the quote that ends the string begun at start.
+func stringEnd(body []byte, start int) int {
+	for i := start + 1; i < len(body); i++ {
+		switch body[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(body)
+}
+
+func colonFollows(body []byte, end int) bool {
+	if end+1 >= len(body) {
+		return false
+	}
+	rest := bytes.TrimLeft(body[end+1:], " \t\r\n")
+	return len(rest) > 0 && rest[0] == ':'
+}

@@ -1,0 +1,66 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"ringfence.dev/libs/service"
+)
+
+// drain is how long open requests get to end once the server is told to stop.
+const drain = 15 * time.Second
+
+// Server serves a handler with timeouts (header 10 s, whole request 30 s, answer 75 s, idle 2 min) until its context ends, then drains.
+type Server struct {
+	Addr    string
+	Handler http.Handler
+	// ReusePort lets replicas share Addr (SO_REUSEPORT).
+	ReusePort bool
+	// Variable names the setting Addr came from, for the message when the port is taken; HTTP_ADDR when empty.
+	Variable string
+}
+
+// Run serves until ctx ends, then waits up to 15 s for open requests.
+func (s *Server) Run(ctx context.Context) error {
+	variable := s.Variable
+	if variable == "" {
+		variable = "HTTP_ADDR"
+	}
+	listener, err := service.Listen(ctx, s.Addr, variable, s.ReusePort)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the port and the remedy
+	}
+	server := &http.Server{
+		Handler:           s.Handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      75 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		// OPTIONS * must meet the same checks as anything else.
+		DisableGeneralOptionsHandler: true,
+	}
+	slog.InfoContext(ctx, "listening", "addr", listener.Addr().String(), "setting", variable)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve %s: %w", s.Addr, err)
+	case <-ctx.Done():
+	}
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	if err := server.Shutdown(rest); err != nil {
+		_ = server.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("drain %s: requests were still open after %s", s.Addr, drain)
+		}
+		return fmt.Errorf("drain %s: %w", s.Addr, err)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package service
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"text/tabwriter"
+)
+
+// Variable is one line of the table that --help prints.
+type Variable struct {
+	Name     string
+	Default  string
+	Required bool
+	Help     string
+}
+
+// Variables lists what C reads from the environment, embedded and nested structs included, in the order of the fields.
+func Variables[C any]() []Variable { return variables(reflect.TypeFor[C](), "") }
+
+func variables(t reflect.Type, prefix string) []Variable {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var found []Variable
+	for i := range t.NumField() {
+		field := t.Field(i)
+		tag, ok := field.Tag.Lookup("env")
+		if !ok {
+			found = append(found, variables(field.Type, prefix+field.Tag.Get("envPrefix"))...)
+			continue
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		if name == "" {
+			continue
+		}
+		found = append(found, Variable{
+			Name:     prefix + name,
+			Default:  field.Tag.Get("envDefault"),
+			Required: strings.Contains(options, "required") || strings.Contains(options, "notEmpty"),
+			Help:     field.Tag.Get("help"),
+		})
+	}
+	return found
+}
+
+func help[C any](out io.Writer, name string, migrates, replays bool) {
+	fmt.Fprintf(out, "%s [command]\n\nCommands\n", name)
+	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintf(table, "  serve\truns the service until SIGTERM or Ctrl-C (the default)\n")
+	if migrates {
+		fmt.Fprintf(table, "  migrate\tbrings the schema up to date and ends\n")
+	}
+	if replays {
+		fmt.Fprintf(table, "  replay <topic>\tputs the parked records of a topic back\n")
+	}
+	_ = table.Flush()
+	fmt.Fprintf(out, "\nEnvironment\n")
+	table = tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	for _, v := range Variables[C]() {
+		standard := v.Default
+		if v.Required {
+			standard = "(required)"
+		} else if standard == "" {
+			standard = "(empty)"
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, standard, v.Help)
+	}
+	fmt.Fprintf(table, "  OTEL_EXPORTER_OTLP_ENDPOINT\t(empty)\twhere traces are sent (OTLP over HTTP); empty sends none\n")
+	_ = table.Flush()
+}

@@ -1,0 +1,99 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// Commands are what every service binary can do: serve (the default), migrate, replay <topic>.
+type Commands[C any] struct {
+	Serve func(ctx context.Context, cfg C) error
+	// Migrate brings the schema up to date and ends.
+	Migrate func(ctx context.Context, cfg C) error
+	// Replay puts the parked records of one topic back; nil when the service consumes nothing.
+	Replay func(ctx context.Context, cfg C, topic string) error
+}
+
+// Main is the frame of every main.go: it parses the environment into C (all faults listed together, exit 2), answers --help with
+// the commands and a table of the variables (their meaning is the struct tag `help`), and runs the command with a
+// context ended by SIGTERM or SIGINT. A command that fails is logged, and the exit status is 1.
+func Main[C any](name string, commands Commands[C]) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	os.Exit(start(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// start is Main without the process: it returns the exit status.
+func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
+	run, err := choose(name, commands, args, out)
+	if err != nil {
+		fmt.Fprintf(faults, "%s: %v\n%s --help lists the commands and variables.\n", name, err, name)
+		return 2
+	}
+	if run == nil {
+		return 0
+	}
+	cfg, err := env.ParseAs[C]()
+	if err != nil {
+		fmt.Fprintf(faults, "%s: the environment is not complete:\n", name)
+		for _, fault := range configFaults(err) {
+			fmt.Fprintf(faults, "  - %s\n", fault)
+		}
+		fmt.Fprintf(faults, "%s --help lists the variables.\n", name)
+		return 2
+	}
+	err = run(ctx, cfg)
+	if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+		return 0
+	}
+	slog.ErrorContext(ctx, "the service ended with a fault", "service", name, "error", err)
+	return 1
+}
+
+// choose finds the command; nil without an error means that help was the answer.
+func choose[C any](name string, commands Commands[C], args []string, out io.Writer) (func(context.Context, C) error, error) {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	switch {
+	case args[0] == "--help" || args[0] == "-h" || args[0] == "help":
+		help[C](out, name, commands.Migrate != nil, commands.Replay != nil)
+		return nil, nil
+	case args[0] == "serve" && len(args) == 1:
+		return commands.Serve, nil
+	case args[0] == "migrate" && len(args) == 1 && commands.Migrate != nil:
+		return commands.Migrate, nil
+	case args[0] == "replay" && len(args) == 2 && commands.Replay != nil:
+		return func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, args[1]) }, nil
+	case args[0] == "replay" && commands.Replay != nil:
+		return nil, errors.New("replay takes one topic")
+	}
+	return nil, fmt.Errorf("there is no command %q", strings.Join(args, " "))
+}
+
+// configFaults are the single faults of one parse.
+func configFaults(err error) []string {
+	var aggregate env.AggregateError
+	if !errors.As(err, &aggregate) {
+		return []string{err.Error()}
+	}
+	faults := make([]string, 0, len(aggregate.Errors))
+	for _, fault := range aggregate.Errors {
+		var unset env.VarIsNotSetError
+		if errors.As(fault, &unset) {
+			faults = append(faults, unset.Key+" is not set")
+			continue
+		}
+		faults = append(faults, fault.Error())
+	}
+	return faults
+}

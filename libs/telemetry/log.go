@@ -1,0 +1,121 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+func logHandler(out io.Writer, format string, level slog.Level) (slog.Handler, error) {
+	switch format {
+	case "json":
+		return slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}), nil
+	case "text":
+		return &text{out: out, level: level, mu: new(sync.Mutex)}, nil
+	}
+	return nil, fmt.Errorf("LOG_FORMAT is %q: it must be json or text", format)
+}
+
+// traced adds the trace of the context to each line.
+type traced struct{ slog.Handler }
+
+func (h traced) Handle(ctx context.Context, record slog.Record) error {
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		record.AddAttrs(slog.String("trace_id", span.TraceID().String()))
+	}
+	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // a handler passes on
+}
+
+func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Handler.WithAttrs(attrs)} }
+func (h traced) WithGroup(name string) slog.Handler       { return traced{h.Handler.WithGroup(name)} }
+
+// text writes one line a record for people: time, level, message, key=value. The service's name is left out, since
+// whoever reads text prefixes the lines or knows what was started.
+type text struct {
+	out    io.Writer
+	level  slog.Level
+	prefix string
+	attrs  []byte
+	mu     *sync.Mutex
+}
+
+func (h *text) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+
+func (h *text) Handle(_ context.Context, record slog.Record) error {
+	line := make([]byte, 0, 256)
+	line = record.Time.AppendFormat(line, "15:04:05.000")
+	line = fmt.Appendf(line, " %-5s %s", record.Level, oneLine(record.Message))
+	line = append(line, h.attrs...)
+	record.Attrs(func(a slog.Attr) bool {
+		line = appendAttr(line, h.prefix, a)
+		return true
+	})
+	line = append(line, '\n')
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.out.Write(line); err != nil {
+		return fmt.Errorf("write log line: %w", err)
+	}
+	return nil
+}
+
+func (h *text) WithAttrs(attrs []slog.Attr) slog.Handler {
+	next := *h
+	next.attrs = bytes.Clone(h.attrs)
+	for _, a := range attrs {
+		if h.prefix == "" && a.Key == "service" {
+			continue
+		}
+		next.attrs = appendAttr(next.attrs, h.prefix, a)
+	}
+	return &next
+}
+
+func (h *text) WithGroup(name string) slog.Handler {
+	next := *h
+	next.prefix += name + "."
+	return &next
+}
+
+func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
+	value := a.Value.Resolve()
+	if value.Kind() == slog.KindGroup {
+		if a.Key != "" {
+			prefix += a.Key + "."
+		}
+		for _, member := range value.Group() {
+			line = appendAttr(line, prefix, member)
+		}
+		return line
+	}
+	if a.Equal(slog.Attr{}) {
+		return line
+	}
+	line = append(line, ' ')
+	line = append(line, prefix...)
+	line = append(line, a.Key...)
+	line = append(line, '=')
+	shown := value.String()
+	if value.Kind() == slog.KindTime {
+		shown = value.Time().UTC().Format(time.RFC3339Nano)
+	}
+	if shown == "" || strings.ContainsAny(shown, " \t\r\n\"=") {
+		return strconv.AppendQuote(line, shown)
+	}
+	return append(line, shown...)
+}
+
+func oneLine(s string) string {
+	if strings.ContainsAny(s, "\r\n") {
+		return strconv.Quote(s)
+	}
+	return s
+}

@@ -1,0 +1,120 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"ringfence.dev/libs/service"
+)
+
+// checkLimit is how long one readiness check may take.
+const checkLimit = 2 * time.Second
+
+type check struct {
+	name string
+	ask  func(context.Context) error
+}
+
+// Ready adds a readiness check; /readyz answers 503 with the names of those that fail. A check has 2 s.
+func (t *Telemetry) Ready(name string, ask func(context.Context) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.checks = append(t.checks, check{name, ask})
+}
+
+// Private serves the private port until ctx ends, as a service.Part.
+func (t *Telemetry) Private(ctx context.Context) error {
+	listener, err := service.Listen(ctx, t.addr, "PRIVATE_ADDR", false)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: t.privateHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	t.Log.InfoContext(ctx, "private port is open", "addr", listener.Addr().String())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve the private port: %w", err)
+	case <-ctx.Done():
+	}
+	if err := server.Close(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("close the private port: %w", err)
+	}
+	return nil
+}
+
+func (t *Telemetry) privateHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(t.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: t.Metrics}))
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, probe{Status: "ok", Failing: []string{}})
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		failing := t.failing(r.Context())
+		if len(failing) > 0 {
+			answer(w, http.StatusServiceUnavailable, probe{Status: "unready", Failing: failing})
+			return
+		}
+		answer(w, http.StatusOK, probe{Status: "ok", Failing: failing})
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// failing asks every check side by side and names those that fail or do not answer in time.
+func (t *Telemetry) failing(ctx context.Context) []string {
+	t.mu.Lock()
+	checks := slices.Clone(t.checks)
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	var mu sync.Mutex
+	failing := []string{}
+	var all sync.WaitGroup
+	for _, c := range checks {
+		all.Go(func() {
+			verdict := make(chan error, 1)
+			go func() { verdict <- c.ask(ctx) }()
+			var err error
+			select {
+			case err = <-verdict:
+			case <-ctx.Done(): // a check that ignores its context does not hold the probe
+				err = ctx.Err()
+			}
+			if err != nil {
+				slog.DebugContext(ctx, "readiness check fails", "check", c.name, "error", err)
+				mu.Lock()
+				defer mu.Unlock()
+				failing = append(failing, c.name)
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(failing)
+	return failing
+}
+
+type probe struct {
+	Status  string   `json:"status"`
+	Failing []string `json:"failing"`
+}
+
+func answer(w http.ResponseWriter, status int, body probe) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the prober went away; nobody is left to tell
+}

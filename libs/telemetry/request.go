@@ -1,0 +1,138 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// note is what the handlers of one request add to its span and its log line.
+type note struct {
+	mu    sync.Mutex
+	route string
+	attrs []slog.Attr
+}
+
+type noteKey struct{}
+
+// Route names the request's route template where chi does not know it.
+func Route(ctx context.Context, template string) {
+	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.route = template
+	}
+}
+
+// Annotate adds a fact (workspace_id, call_id, …) to the request's span and to its one log line. Outside a request it
+// reaches the span alone.
+func Annotate(ctx context.Context, key, value string) {
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String(key, value))
+	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.attrs = append(n.attrs, slog.String(key, value))
+	}
+}
+
+// Middleware gives each HTTP request a span named after its route template, metrics and one log line. The span continues
+// the caller's trace. Neither path nor query is ever recorded: they hold phone numbers.
+func (t *Telemetry) Middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := tracer().Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+		t.observe(w, r.WithContext(ctx), span, next)
+	})
+}
+
+// Edge is Middleware for requests from outside: each begins a trace of its own, linked to the client's traceparent, which
+// is taken off the request and not believed (contract.md §9).
+func (t *Telemetry) Edge(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
+		remote := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header))
+		if client := trace.SpanContextFromContext(remote); client.IsValid() {
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: client}))
+		}
+		for _, header := range []string{"Traceparent", "Tracestate", "Baggage"} {
+			r.Header.Del(header)
+		}
+		ctx, span := tracer().Start(r.Context(), r.Method, options...)
+		t.observe(w, r.WithContext(ctx), span, next)
+	})
+}
+
+func (t *Telemetry) observe(w http.ResponseWriter, r *http.Request, span trace.Span, next http.Handler) {
+	begun := time.Now()
+	defer span.End()
+	n := &note{}
+	ctx := context.WithValue(r.Context(), noteKey{}, n)
+	if t != nil && t.inFlight != nil {
+		t.inFlight.Inc()
+		defer t.inFlight.Dec()
+	}
+	recorder := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+	aborted := true
+	defer func() { t.conclude(ctx, n, r, recorder, span, time.Since(begun), aborted) }()
+	next.ServeHTTP(recorder, r.WithContext(ctx))
+	aborted = false
+}
+
+// conclude names the span, counts the request and writes its line. aborted: the handler panicked and the connection is cut.
+func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w middleware.WrapResponseWriter, span trace.Span, took time.Duration, aborted bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	method, route, status := knownMethod(r.Method), routeOf(ctx, n), w.Status()
+	if status == 0 {
+		status = http.StatusOK
+	}
+	if aborted {
+		status = http.StatusInternalServerError
+	}
+	span.SetName(method + " " + route)
+	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route),
+		attribute.Int("http.response.status_code", status))
+	if status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, http.StatusText(status))
+	}
+	log := slog.Default()
+	if t != nil && t.requests != nil {
+		t.requests.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
+		log = t.Log
+	}
+	attrs := append([]slog.Attr{slog.String("method", method), slog.String("route", route), slog.Int("status", status),
+		slog.Float64("ms", float64(took.Microseconds())/1000)}, n.attrs...)
+	log.LogAttrs(ctx, slog.LevelInfo, "request", attrs...)
+}
+
+// routeOf is the template of the route: a closed set, whatever the client asked for.
+func routeOf(ctx context.Context, n *note) string {
+	if n.route != "" {
+		return n.route
+	}
+	if routed := chi.RouteContext(ctx); routed != nil {
+		if pattern := routed.RoutePattern(); pattern != "" && pattern != "/*" {
+			return pattern
+		}
+	}
+	return "unmatched"
+}
+
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "OTHER"
+}

@@ -1,0 +1,94 @@
+package trust
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// ServiceHeader carries the token of the asking service; gateways strip it from outside requests.
+const ServiceHeader = "X-Ringfence-Service"
+
+// Ask is the client interceptor of questions 2 to 5: it adds a fresh token for the service aud.
+func (k *Keys) Ask(aud string) connect.Interceptor { return asking{k, aud} }
+
+// Answer is the server interceptor: only the named services may call (CodeUnauthenticated, CodePermissionDenied).
+func (k *Keys) Answer(askers ...string) connect.Interceptor { return answering{k, askers} }
+
+type asking struct {
+	keys *Keys
+	aud  string
+}
+
+func (a asking) show(header http.Header) error {
+	token, err := a.keys.sign(a.aud, claims{Use: forService}, time.Now())
+	if err != nil {
+		return connect.NewError(connect.CodeInternal, err)
+	}
+	header.Set(ServiceHeader, token)
+	return nil
+}
+
+func (a asking) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		if err := a.show(request.Header()); err != nil {
+			return nil, err
+		}
+		return next(ctx, request)
+	}
+}
+
+func (a asking) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		stream := next(ctx, spec)
+		_ = a.show(stream.RequestHeader()) // without a token the other side refuses
+		return stream
+	}
+}
+
+func (a asking) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+type answering struct {
+	keys   *Keys
+	askers []string
+}
+
+func (a answering) check(header http.Header) error {
+	shown, err := a.keys.verify(header.Get(ServiceHeader), forService, time.Now())
+	if err != nil {
+		return connect.NewError(connect.CodeUnauthenticated, errors.New("no valid service token"))
+	}
+	if !slices.Contains(a.askers, shown.Issuer) {
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not ask this", shown.Issuer))
+	}
+	return nil
+}
+
+func (a answering) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		if err := a.check(request.Header()); err != nil {
+			return nil, err
+		}
+		return next(ctx, request)
+	}
+}
+
+func (a answering) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (a answering) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
+		if err := a.check(stream.RequestHeader()); err != nil {
+			return err
+		}
+		return next(ctx, stream)
+	}
+}

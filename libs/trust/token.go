@@ -1,0 +1,79 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+)
+
+const (
+	// life is how long a token is good; leeway is what two clocks may differ (contract.md §9).
+	life   = 60 * time.Second
+	leeway = 30 * time.Second
+)
+
+// use keeps the two kinds of token apart: one must never pass for the other.
+type use string
+
+const (
+	forCaller  use = "caller"
+	forService use = "service"
+)
+
+type claims struct {
+	jwt.RegisteredClaims
+	Use       use       `json:"use"`
+	RequestID uuid.UUID `json:"request_id,omitzero"`
+	Workspace uuid.UUID `json:"workspace,omitzero"`
+	Access    Access    `json:"access,omitempty"`
+	Features  []string  `json:"features,omitempty"`
+	Operator  string    `json:"operator,omitempty"`
+}
+
+func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
+	c.RegisteredClaims = jwt.RegisteredClaims{
+		Issuer: k.self, Audience: jwt.ClaimStrings{aud},
+		IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(life)),
+	}
+	token, err := jwt.NewWithClaims(jwt.SigningMethodEdDSA, c).SignedString(k.private)
+	if err != nil {
+		return "", fmt.Errorf("sign token for %s: %w", aud, err)
+	}
+	return token, nil
+}
+
+// verify checks signature, issuer, audience, life and kind, in the sense of contract.md §9.
+func (k *Keys) verify(token string, want use, now time.Time) (claims, error) {
+	var c claims
+	_, err := jwt.ParseWithClaims(token, &c, k.keysOf,
+		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithAudience(k.self),
+		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway),
+		jwt.WithTimeFunc(func() time.Time { return now }), jwt.WithStrictDecoding())
+	if err != nil {
+		return claims{}, fmt.Errorf("verify token: %w", err)
+	}
+	if c.ExpiresAt.After(now.Add(life + leeway)) {
+		return claims{}, errors.New("verify token: it lives longer than a token may")
+	}
+	if c.Use != want {
+		return claims{}, fmt.Errorf("verify token: it is for %q, not %q", c.Use, want)
+	}
+	return c, nil
+}
+
+// keysOf gives the keys of the token's issuer, old and new.
+func (k *Keys) keysOf(token *jwt.Token) (any, error) {
+	issuer, err := token.Claims.GetIssuer()
+	if err != nil {
+		return nil, fmt.Errorf("read issuer: %w", err)
+	}
+	known := k.public[issuer]
+	if len(known) == 0 {
+		return nil, fmt.Errorf("issuer %q is not known here", issuer)
+	}
+	return jwt.VerificationKeySet{Keys: slices.Clone(known)}, nil
+}
