@@ -5,20 +5,31 @@ package outbox
 
 import (
 	"context"
-	"time"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 )
 
+//go:embed migrations/*.sql
+var files embed.FS
+
 // Migrations is the outbox's own track: pass it to pg.Open and pgtest.New.
-var Migrations pg.Migrations
+var Migrations = pg.Migrations{Name: "outbox", FS: sub(files)}
+
+// sub cannot fail: the folder is embedded.
+func sub(files embed.FS) fs.FS {
+	dir, _ := fs.Sub(files, "migrations")
+	return dir
+}
 
 // MaxPayload bounds a record's value in bytes; a larger one fails the transaction that wrote it.
 const MaxPayload = 900 << 10
@@ -41,26 +52,93 @@ type Event struct {
 }
 
 // Put writes events in the caller's transaction, in order, in one round trip. The span of ctx rides along as traceparent.
-func Put(ctx context.Context, tx pgx.Tx, events ...Event) error { panic("unwritten") }
-
-// Queue adds the same inserts to a batch that the caller sends itself.
-func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error { panic("unwritten") }
-
-// Wake tells the relay, in this process and in the other replicas (coalesced NOTIFY after commit), that rows were
-// committed. It never blocks. Calling it late or never costs at most the 250 ms poll.
-func (r *Relay) Wake() { panic("unwritten") }
-
-// Relay publishes one schema's outbox. Only the holder of the schema's advisory lock works; the others wait.
-type Relay struct{}
-
-// NewRelay makes a relay over the pool's schema.
-func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Registerer) *Relay {
-	panic("unwritten")
+func Put(ctx context.Context, tx pgx.Tx, events ...Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var batch pgx.Batch
+	if err := Queue(ctx, &batch, events...); err != nil {
+		return err
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("put %d events into the outbox: %w", len(events), err)
+	}
+	return nil
 }
 
-// Run relays until ctx ends, then publishes what it can within a few seconds.
-func (r *Relay) Run(ctx context.Context) error { panic("unwritten") }
+// Source and time are the database's: it knows the schema, and its clock orders what one schema says.
+const insertFact = `
+INSERT INTO outbox (event_id, topic, key, headers, payload)
+VALUES (@event_id, @topic, @key, @headers::jsonb || jsonb_build_object(
+	'ce_source', '/' || current_schema(),
+	'ce_time', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload)`
 
-// OldestAge is how long the oldest unpublished row waits (sampled once a second on every replica, leader or not); zero when
-// the outbox is empty.
-func (r *Relay) OldestAge() time.Duration { panic("unwritten") }
+const insertCopy = `
+INSERT INTO outbox (event_id, topic, key, headers, payload)
+VALUES (@event_id, @topic, @key, @headers::jsonb, @payload)`
+
+// Queue adds the same inserts to a batch that the caller sends itself.
+func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
+	for _, event := range events {
+		topic := event.TopicName
+		if topic == "" {
+			topic = event.Topic.Name
+		}
+		if event.ID == uuid.Nil {
+			id, err := uuid.NewV7()
+			if err != nil {
+				return fmt.Errorf("make event id: %w", err)
+			}
+			event.ID = id
+		}
+		statement, payload, headers := insertCopy, event.Raw, clean(event.RawHeaders)
+		if event.Message != nil {
+			value, err := proto.MarshalOptions{Deterministic: true}.Marshal(event.Message)
+			if err != nil {
+				return fmt.Errorf("encode event %s for %s: %w", event.ID, topic, err)
+			}
+			if value == nil {
+				value = []byte{} // an empty message is a value; nil would be a tombstone
+			}
+			statement, payload, headers = insertFact, value, event.headers(ctx)
+		}
+		if len(payload) > MaxPayload {
+			return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published", event.ID, topic, len(payload), MaxPayload)
+		}
+		batch.Queue(statement, pgx.NamedArgs{
+			"event_id": event.ID, "topic": topic, "key": []byte(event.Key), "headers": headers, "payload": payload,
+		})
+	}
+	return nil
+}
+
+// headers are those of a fact of ours, all but source and time.
+func (e Event) headers(ctx context.Context) map[string]string {
+	headers := map[string]string{
+		kafka.HeaderSpecVersion: "1.0",
+		kafka.HeaderID:          e.ID.String(),
+		kafka.HeaderType:        string(e.Message.ProtoReflect().Descriptor().FullName()),
+		kafka.HeaderSubject:     e.Key,
+		kafka.HeaderKey:         e.Key,
+		kafka.HeaderContentType: "application/protobuf",
+	}
+	if e.WorkspaceID != uuid.Nil {
+		headers[kafka.HeaderWorkspaceID] = e.WorkspaceID.String()
+	}
+	propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(headers))
+	return headers
+}
+
+// clean makes foreign headers storable: jsonb takes neither NUL nor broken UTF-8, and a poison record must not become a
+// statement that fails for ever.
+func clean(headers map[string]string) map[string]string {
+	cleaned := make(map[string]string, len(headers))
+	for name, value := range headers {
+		cleaned[cleanText(name)] = cleanText(value)
+	}
+	return cleaned
+}
+
+func cleanText(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

@@ -4,10 +4,17 @@ package pg
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
+	"net"
+	"strconv"
 	"time"
 
+	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -18,9 +25,9 @@ type Config struct {
 	// MigrateURL connects as the owning role <schema>_owner; empty: migrations are somebody else's job
 	// and the service only checks that they ran.
 	MigrateURL string `env:"POSTGRES_MIGRATE_URL"`
-	// MaxConns bounds the pool.
+	// MaxConns bounds the pool; zero means 16.
 	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16"`
-	// StatementTimeout ends a statement that hangs.
+	// StatementTimeout ends a statement that hangs; zero means 15 s.
 	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s"`
 }
 
@@ -32,26 +39,117 @@ type Migrations struct {
 	FS   fs.FS
 }
 
+const (
+	defaultMaxConns         = 16
+	defaultStatementTimeout = 15 * time.Second
+	openPatience            = 30 * time.Second
+	connectTimeout          = 5 * time.Second
+	// pingTimeout bounds the check of a connection that has rested, so that a database that went away without
+	// a word costs a caller seconds, not minutes.
+	pingTimeout = 3 * time.Second
+)
+
 // Open makes the pool (traced with otelpgx, search_path set to the schema) and waits up to 30 s for the
-// database to answer. With MigrateURL set it migrates first.
+// database to answer. With MigrateURL set it migrates first; without, it fails when a track is older than this build.
+// Times come back in UTC.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
-	panic("unwritten")
+	if cfg.MigrateURL != "" {
+		if err := Migrate(ctx, cfg.MigrateURL, schema, tracks...); err != nil {
+			return nil, err
+		}
+	}
+	settings, err := poolConfig(cfg, schema)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		return nil, fmt.Errorf("open pool of schema %s: %w", schema, err)
+	}
+	err = patiently(ctx, func(ctx context.Context) error { return checkVersions(ctx, pool, schema, tracks) })
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
 }
 
-// Migrate brings every track of the schema up to date, under one advisory lock, as the owning role.
-func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
-	panic("unwritten")
+func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
+	settings, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parse POSTGRES_URL: %w", err)
+	}
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = defaultMaxConns
+	}
+	if cfg.StatementTimeout == 0 {
+		cfg.StatementTimeout = defaultStatementTimeout
+	}
+	settings.MaxConns = cfg.MaxConns
+	settings.PingTimeout = pingTimeout
+	settings.MaxConnLifetime = time.Hour
+	settings.MaxConnLifetimeJitter = 5 * time.Minute
+	prepare(settings.ConnConfig, schema)
+	settings.ConnConfig.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
+	settings.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60000"
+	settings.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTrimSQLInSpanName(), otelpgx.WithDisableAcquireTracer())
+	settings.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		conn.TypeMap().RegisterType(&pgtype.Type{
+			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+		})
+		return nil
+	}
+	return settings, nil
 }
 
-// Provision creates a schema with its owning and running role (passwords given), default
-// privileges included, as a superuser. It is idempotent. No other role gets any right on it.
-func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword string) error {
-	panic("unwritten")
+// prepare sets what every connection of ours has, whichever its role.
+func prepare(conn *pgx.ConnConfig, schema string) {
+	conn.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
+	if conn.RuntimeParams["application_name"] == "" {
+		conn.RuntimeParams["application_name"] = schema
+	}
+	if conn.ConnectTimeout == 0 {
+		conn.ConnectTimeout = connectTimeout
+	}
+	dialer := &net.Dialer{Timeout: conn.ConnectTimeout, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}
+	conn.DialFunc = dialer.DialContext
 }
 
-// InTx runs f in one transaction; a serialization failure or deadlock is tried again (at most 5 times).
-func InTx(ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error) error { panic("unwritten") }
+// patiently repeats f while the database is away, up to 30 s.
+func patiently(ctx context.Context, f func(context.Context) error) error {
+	patience := time.NewTimer(openPatience)
+	defer patience.Stop()
+	for {
+		err := f(ctx)
+		if err == nil || !IsDown(err) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-patience.C:
+			return fmt.Errorf("database did not answer within %s: %w", openPatience, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
 
-// IsDown says whether the error means that the database cannot be reached or is ending or
-// starting, so that the caller answers 503 unavailable rather than 500.
-func IsDown(err error) bool { panic("unwritten") }
+const maxTries = 5
+
+// InTx runs f in one transaction; a serialization failure or deadlock is tried again (at most 5 times), so f may run
+// more than once.
+func InTx(ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error) error {
+	for try := 1; ; try++ {
+		err := pgx.BeginFunc(ctx, pool, f)
+		if err == nil || try == maxTries || !isConflict(err) {
+			return err
+		}
+	}
+}
+
+func isConflict(err error) bool {
+	var fault *pgconn.PgError
+	return errors.As(err, &fault) && (fault.Code == "40001" || fault.Code == "40P01")
+}

@@ -1,17 +1,196 @@
-// Package pgtest gives each test a database of its own, cloned from a migrated template.
+// Package pgtest gives each test a database of its own, cloned from a migrated template. Templates are kept in the
+// server, one for each set of migrations, and shared by all packages and processes.
 package pgtest
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
 )
 
+const (
+	serverVariable = "RINGFENCE_TEST_POSTGRES"
+	password       = "ringfence-test"
+	patience       = 2 * time.Minute
+)
+
 // New clones a database with the schema migrated and connects as the running role. The server is
-// RINGFENCE_TEST_POSTGRES (a superuser URL; `make test` starts one); without it the test fails with the remedy.
-func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool { panic("unwritten") }
+// RINGFENCE_TEST_POSTGRES (a superuser URL; `make test` starts one); without it the test fails with the remedy, or is skipped
+// under -short. The database goes when the test ends.
+func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
+	t.Helper()
+	super := os.Getenv(serverVariable)
+	if super == "" {
+		if testing.Short() {
+			t.Skipf("%s is not set", serverVariable)
+		}
+		t.Fatalf("%s is not set: run `make test`, which starts a Postgres, or name a superuser URL of a throw-away server there", serverVariable)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	admin, err := pgx.Connect(ctx, super)
+	if err != nil {
+		t.Fatalf("connect to %s: %v", serverVariable, err)
+	}
+	defer func() { _ = admin.Close(ctx) }()
+
+	template, err := template(ctx, admin, super, schema, tracks)
+	if err != nil {
+		t.Fatalf("make template database of schema %s: %v", schema, err)
+	}
+	name := "test_" + schema + "_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16]
+	if err := clone(ctx, admin, name, template); err != nil {
+		t.Fatalf("clone template database: %v", err)
+	}
+	t.Cleanup(func() { drop(t, super, name) })
+
+	pool, err := pg.Open(ctx, pg.Config{URL: as(super, name, pg.AppRole(schema)), MaxConns: 10}, schema, tracks...)
+	if err != nil {
+		t.Fatalf("open test database: %v", err)
+	}
+	t.Cleanup(func() { closeSoon(pool) })
+	return pool
+}
 
 // Owner connects to the same database as the owning role.
-func Owner(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool { panic("unwritten") }
+func Owner(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
+	t.Helper()
+	return connect(t, pool, schema, pg.OwnerRole(schema))
+}
+
+// Super connects to the same database as the superuser, to break what the service's own roles may not.
+func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
+	t.Helper()
+	return connect(t, pool, schema, "")
+}
+
+func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Pool {
+	t.Helper()
+	address := as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role)
+	other, err := pg.Open(t.Context(), pg.Config{URL: address, MaxConns: 4}, schema)
+	if err != nil {
+		t.Fatalf("connect as %q: %v", role, err)
+	}
+	t.Cleanup(func() { closeSoon(other) })
+	return other
+}
+
+// template answers the name of the migrated database to clone, made now when it is missing. The advisory lock lives in
+// the server's first database, which all processes share.
+func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks []pg.Migrations) (string, error) {
+	sum, err := fingerprint(schema, tracks)
+	if err != nil {
+		return "", err
+	}
+	name := "template_" + schema + "_" + sum
+	var ready bool
+	const isReady = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)"
+	if err := admin.QueryRow(ctx, isReady, name).Scan(&ready); err != nil || ready {
+		return name, err
+	}
+	const lock = "hashtextextended('pgtest template', 0)"
+	if _, err := admin.Exec(ctx, "SELECT pg_advisory_lock("+lock+")"); err != nil {
+		return "", err
+	}
+	defer func() { _, _ = admin.Exec(ctx, "SELECT pg_advisory_unlock("+lock+")") }()
+	if err := admin.QueryRow(ctx, isReady, name).Scan(&ready); err != nil || ready {
+		return name, err
+	}
+	quoted := pgx.Identifier{name}.Sanitize()
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + quoted + " WITH (FORCE)", "CREATE DATABASE " + quoted} {
+		if _, err := admin.Exec(ctx, statement); err != nil {
+			return "", fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	if err := pg.Provision(ctx, as(super, name, ""), schema, password, password); err != nil {
+		return "", err
+	}
+	if err := pg.Migrate(ctx, as(super, name, pg.OwnerRole(schema)), schema, tracks...); err != nil {
+		return "", err
+	}
+	_, err = admin.Exec(ctx, "ALTER DATABASE "+quoted+" IS_TEMPLATE true")
+	return name, err
+}
+
+// fingerprint is the hash of everything that shapes the template.
+func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
+	hash := sha256.New()
+	fmt.Fprintf(hash, "1 %s\n", schema) // count up when Provision changes
+	for _, track := range tracks {
+		err := fs.WalkDir(track.FS, ".", func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(track.FS, path)
+			fmt.Fprintf(hash, "%s %s %d\n%s\n", track.Name, path, len(content), content)
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("read migrations of track %s: %w", track.Name, err)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+// clone copies the template. An autovacuum worker in it is a passing hindrance (object_in_use).
+func clone(ctx context.Context, admin *pgx.Conn, name, template string) error {
+	for {
+		_, err := admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{template}.Sanitize())
+		var fault *pgconn.PgError
+		if err == nil || !errors.As(err, &fault) || fault.Code != "55006" || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func drop(t testing.TB, super, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	admin, err := pgx.Connect(ctx, super)
+	if err != nil {
+		t.Logf("drop test database %s: %v", name, err)
+		return
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	if _, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
+		t.Logf("drop test database %s: %v", name, err)
+	}
+}
+
+// closeSoon does not hang on a connection that the test never gave back: dropping the database ends it.
+func closeSoon(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() { pool.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(2 * time.Second):
+	}
+}
+
+// as is the server's URL for another database and, when named, another role.
+func as(super, database, role string) string {
+	address, err := url.Parse(super)
+	if err != nil {
+		return super
+	}
+	address.Path = "/" + database
+	if role != "" {
+		address.User = url.UserPassword(role, password)
+	}
+	return address.String()
+}

@@ -1,0 +1,74 @@
+package kafka
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+)
+
+// The headers of an event: CloudEvents 1.0, Kafka binding, binary mode, and the trace context.
+const (
+	HeaderID          = "ce_id"
+	HeaderSource      = "ce_source"
+	HeaderSpecVersion = "ce_specversion"
+	HeaderType        = "ce_type"
+	HeaderTime        = "ce_time"
+	HeaderSubject     = "ce_subject"
+	HeaderKey         = "ce_partitionkey"
+	HeaderWorkspaceID = "ce_workspaceid"
+	HeaderContentType = "content-type"
+	HeaderTraceParent = "traceparent"
+	HeaderTraceState  = "tracestate"
+)
+
+// Record is one fact as a handler sees it.
+type Record struct {
+	Topic       string
+	Partition   int32
+	Offset      int64
+	Key         string
+	EventID     uuid.UUID
+	Type        string
+	WorkspaceID string
+	Time        time.Time
+	Value       []byte
+	Headers     map[string]string
+}
+
+// Read takes a record off the wire. Without a valid ce_id the error is a Parkf and EventID is made of topic, partition
+// and offset, so that the record has an identity all the same.
+func Read(wire *kgo.Record) (Record, error) {
+	rec := Record{
+		Topic: wire.Topic, Partition: wire.Partition, Offset: wire.Offset, Key: string(wire.Key), Value: wire.Value,
+		Headers: make(map[string]string, len(wire.Headers)),
+	}
+	for _, header := range wire.Headers {
+		rec.Headers[header.Key] = string(header.Value)
+	}
+	rec.Type, rec.WorkspaceID = rec.Headers[HeaderType], rec.Headers[HeaderWorkspaceID]
+	rec.Time = wire.Timestamp.UTC()
+	if told, err := time.Parse(time.RFC3339Nano, rec.Headers[HeaderTime]); err == nil {
+		rec.Time = told.UTC()
+	}
+	id, err := uuid.Parse(rec.Headers[HeaderID])
+	if err != nil {
+		rec.EventID = uuid.NewSHA1(uuid.NameSpaceURL, fmt.Appendf(nil, "kafka:%s/%d/%d", wire.Topic, wire.Partition, wire.Offset))
+		return rec, Parkf("read header %s: %w", HeaderID, err)
+	}
+	rec.EventID = id
+	return rec, nil
+}
+
+// Decode unmarshals the value after checking that ce_type is the message's name; its error parks the record.
+func (r Record) Decode(into proto.Message) error {
+	if want := string(into.ProtoReflect().Descriptor().FullName()); r.Type != want {
+		return Parkf("record is of type %q, this build reads %q from %s", r.Type, want, r.Topic)
+	}
+	if err := proto.Unmarshal(r.Value, into); err != nil {
+		return Parkf("decode %s: %w", r.Type, err)
+	}
+	return nil
+}

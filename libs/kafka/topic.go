@@ -1,0 +1,139 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Topic is one entry of the catalogue.
+type Topic struct {
+	Name       string
+	Partitions int32
+	Compacted  bool
+	Retention  time.Duration
+}
+
+const (
+	week         = 7 * 24 * time.Hour
+	dlqRetention = 30 * 24 * time.Hour
+	dlqSuffix    = ".dlq"
+)
+
+// The catalogue: architecture.md, Topics.
+var (
+	Workspaces   = Topic{Name: "workspaces.v1", Partitions: 3, Compacted: true}
+	Agents       = Topic{Name: "agents.v1", Partitions: 3, Compacted: true}
+	CallRequests = Topic{Name: "call-requests.v1", Partitions: 12, Retention: week}
+	DialEvents   = Topic{Name: "dial-events.v1", Partitions: 12, Retention: week}
+	WalletEvents = Topic{Name: "wallet-events.v1", Partitions: 12, Retention: week}
+	CallEvents   = Topic{Name: "call-events.v1", Partitions: 12, Retention: week}
+)
+
+// Catalogue lists every topic; EnsureTopics adds each reader's DLQ (see Readers).
+func Catalogue() []Topic {
+	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents}
+}
+
+// Readers are the services that consume a topic of the catalogue; each has a DLQ of its own for it.
+func Readers(topic string) []string {
+	switch topic {
+	case Workspaces.Name:
+		return []string{"calls", "dialer", "webhook-dispatcher"}
+	case Agents.Name:
+		return []string{"dialer"}
+	case CallRequests.Name:
+		return []string{"dialer", "billing-wallet"}
+	case DialEvents.Name:
+		return []string{"calls", "billing-wallet"}
+	case WalletEvents.Name:
+		return []string{"calls"}
+	case CallEvents.Name:
+		return []string{"webhook-dispatcher"}
+	}
+	return nil
+}
+
+// Named finds a topic by its name, be it in the catalogue or a DLQ of one that is.
+func Named(name string) (Topic, bool) {
+	for _, topic := range Catalogue() {
+		if topic.Name == name {
+			return topic, true
+		}
+		rest, isDLQ := strings.CutSuffix(name, dlqSuffix)
+		consumer, ofTopic := strings.CutPrefix(rest, topic.Name+".")
+		if isDLQ && ofTopic {
+			return DLQ(topic, consumer), true
+		}
+	}
+	return Topic{}, false
+}
+
+// DLQ is the dead-letter topic of a topic and its consumer, kept 30 days.
+func DLQ(topic Topic, consumer string) Topic {
+	return Topic{Name: topic.Name + "." + consumer + dlqSuffix, Partitions: topic.Partitions, Retention: dlqRetention}
+}
+
+// EnsureTopics creates what is missing of these topics and of their readers' DLQs, and fails on a partition count that
+// differs: keys would move. What exists keeps its settings.
+func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
+	wanted := slices.Clone(topics)
+	for _, topic := range topics {
+		for _, reader := range Readers(topic.Name) {
+			wanted = append(wanted, DLQ(topic, reader))
+		}
+	}
+	admin := kadm.NewClient(client.Client)
+	names := make([]string, len(wanted))
+	for i, topic := range wanted {
+		names[i] = topic.Name
+	}
+	have, err := admin.ListTopics(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("list topics: %w", err)
+	}
+	for _, topic := range wanted {
+		found, exists := have[topic.Name]
+		if exists && found.Err == nil {
+			if n := len(found.Partitions); n != int(topic.Partitions) {
+				return &PartitionsError{Topic: topic.Name, Have: n, Want: int(topic.Partitions)}
+			}
+			continue
+		}
+		_, err := admin.CreateTopic(ctx, topic.Partitions, -1, topic.settings(), topic.Name)
+		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+			return fmt.Errorf("create topic %s: %w", topic.Name, err)
+		}
+	}
+	return nil
+}
+
+// PartitionsError is a topic whose partition count is not the catalogue's. Trying again does not help.
+type PartitionsError struct {
+	Topic      string
+	Have, Want int
+}
+
+func (e *PartitionsError) Error() string {
+	return fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
+		"so put it back or move to a new topic", e.Topic, e.Have, e.Want)
+}
+
+func (t Topic) settings() map[string]*string {
+	policy, retention := "delete", strconv.FormatInt(t.Retention.Milliseconds(), 10)
+	if t.Compacted {
+		policy = "compact"
+	}
+	settings := map[string]*string{"cleanup.policy": &policy}
+	if !t.Compacted && t.Retention > 0 {
+		settings["retention.ms"] = &retention
+	}
+	return settings
+}

@@ -1,0 +1,106 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+const (
+	busySample = time.Second
+	idleSample = 5 * time.Second
+)
+
+// ageSample is how old the oldest row was at one instant of this process's clock.
+type ageSample struct {
+	age time.Duration
+	at  time.Time
+}
+
+// OldestAge is how long the oldest unpublished row waits (sampled once a second on every replica, leader or not, every 5 s
+// while the outbox is empty); zero when the outbox is empty. It grows on between samples, and while the database is away.
+func (r *Relay) OldestAge() time.Duration {
+	sample := r.age.Load()
+	if sample == nil || sample.age == 0 {
+		return 0
+	}
+	return sample.age + time.Since(sample.at)
+}
+
+// The oldest row is the first by id, near enough, and that needs no scan; rows are counted up to a bound.
+const sampleAge = `
+SELECT coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0.001) FROM outbox ORDER BY id LIMIT 1), 0)::float8,
+       (SELECT count(*) FROM (SELECT FROM outbox LIMIT 10000) AS bounded)`
+
+func (r *Relay) sampleAges(ctx context.Context) {
+	for {
+		pause := busySample
+		// A leader that has just found nothing needs no second look.
+		last := r.age.Load()
+		if r.leads.Load() && last != nil && last.age == 0 && time.Since(last.at) < 2*slowPoll {
+			r.metrics.rows.Set(0)
+		} else if sample, err := r.sample(ctx); err == nil {
+			r.age.Store(sample)
+			if sample.age == 0 && !r.leads.Load() {
+				pause = idleSample
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (r *Relay) sample(ctx context.Context) (*ageSample, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var seconds float64
+	var rows int64
+	if err := r.pool.QueryRow(ctx, sampleAge).Scan(&seconds, &rows); err != nil {
+		return nil, err
+	}
+	r.metrics.rows.Set(float64(rows))
+	return &ageSample{age: time.Duration(seconds * float64(time.Second)), at: time.Now()}, nil
+}
+
+type relayMetrics struct {
+	rows, leader    prometheus.Gauge
+	batchRows       prometheus.Histogram
+	publishSeconds  prometheus.Histogram
+	records, faults *prometheus.CounterVec
+}
+
+func newRelayMetrics(registry prometheus.Registerer, r *Relay) *relayMetrics {
+	factory := promauto.With(registry)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "outbox_oldest_age_seconds", Help: "How long the oldest unpublished row waits; 0 when there is none.",
+	}, func() float64 { return r.OldestAge().Seconds() })
+	return &relayMetrics{
+		rows:   factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_rows", Help: "Rows that wait, counted up to 10000."}),
+		leader: factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_leader", Help: "1 when this replica's relay holds the lock."}),
+		batchRows: factory.NewHistogram(prometheus.HistogramOpts{
+			Name: "outbox_batch_rows", Help: "Rows in one batch.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
+		}),
+		publishSeconds: factory.NewHistogram(prometheus.HistogramOpts{
+			Name: "outbox_publish_seconds", Help: "From handing a batch to Kafka until it was deleted.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
+		records: factory.NewCounterVec(prometheus.CounterOpts{Name: "outbox_published_total", Help: "Rows acknowledged by Kafka."}, []string{"topic"}),
+		faults:  factory.NewCounterVec(prometheus.CounterOpts{Name: "outbox_publish_faults_total", Help: "Rows that Kafka refused; they are published again."}, []string{"topic"}),
+	}
+}
+
+func (m *relayMetrics) published(rows []row, faults []error, took time.Duration) {
+	m.batchRows.Observe(float64(len(rows)))
+	m.publishSeconds.Observe(took.Seconds())
+	for i, row := range rows {
+		if faults[i] != nil {
+			m.faults.WithLabelValues(row.Topic).Inc()
+			continue
+		}
+		m.records.WithLabelValues(row.Topic).Inc()
+	}
+}

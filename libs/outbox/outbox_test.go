@@ -1,0 +1,189 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pgtest"
+)
+
+const schema = "outbox_test"
+
+func put(t testing.TB, pool *pgxpool.Pool, events ...outbox.Event) error {
+	t.Helper()
+	return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return outbox.Put(t.Context(), tx, events...) })
+}
+
+func fact(key string, n int) outbox.Event {
+	return outbox.Event{Topic: kafka.CallRequests, Key: key, Message: wrapperspb.Int64(int64(n))}
+}
+
+func newClient(t testing.TB, cfg kafka.Config, opts ...kgo.Opt) *kafka.Client {
+	t.Helper()
+	client, err := kafka.NewClient(cfg, "test", nil, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseAllowingRebalance)
+	return client
+}
+
+// startRelay runs a relay until stop is called or the test ends.
+func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outbox.Relay, stop func()) {
+	t.Helper()
+	relay = outbox.NewRelay(pool, newClient(t, cfg), nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := relay.Run(ctx); err != nil {
+			t.Errorf("relay: %v", err)
+		}
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return relay, stop
+}
+
+// collect reads a topic from its start until enough says so.
+func collect(t testing.TB, cfg kafka.Config, topic string, enough func([]*kgo.Record) bool) []*kgo.Record {
+	t.Helper()
+	client := newClient(t, cfg, kgo.ConsumeTopics(topic), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var all []*kgo.Record
+	for !enough(all) {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("only %d records came from %s", len(all), topic)
+		}
+		all = append(all, fetches.Records()...)
+	}
+	return all
+}
+
+func atLeast(n int) func([]*kgo.Record) bool {
+	return func(records []*kgo.Record) bool { return len(records) >= n }
+}
+
+func countRows(t testing.TB, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM outbox").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// eventually waits until the condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came to be that %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestPut_EventIsPublishedWithItsEnvelope(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	relay, _ := startRelay(t, pool, cfg)
+	workspace := uuid.Must(uuid.NewV7())
+	event := fact("call-1", 7)
+	event.ID, event.WorkspaceID = uuid.Must(uuid.NewV7()), workspace
+
+	if err := put(t, pool, event); err != nil {
+		t.Fatal(err)
+	}
+	relay.Wake()
+
+	wire := collect(t, cfg, event.Topic.Name, atLeast(1))[0]
+	rec, err := kafka.Read(wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.EventID != event.ID || rec.Key != "call-1" || rec.WorkspaceID != workspace.String() {
+		t.Errorf("record = %+v, want the event's id, key and workspace", rec)
+	}
+	if got := rec.Headers[kafka.HeaderSource]; got != "/"+schema {
+		t.Errorf("ce_source = %q, want the schema", got)
+	}
+	if time.Since(rec.Time).Abs() > time.Minute {
+		t.Errorf("ce_time = %s, want now", rec.Time)
+	}
+	var value wrapperspb.Int64Value
+	if err := rec.Decode(&value); err != nil || value.Value != 7 {
+		t.Errorf("value = %v, err %v, want 7", value.Value, err)
+	}
+	eventually(t, "the row is deleted", func() bool { return countRows(t, pool) == 0 })
+}
+
+func TestPut_OversizeEventFailsItsTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, outbox.Migrations)
+	large := strings.Repeat("x", outbox.MaxPayload+1)
+
+	err := put(t, pool, fact("k", 1), outbox.Event{Topic: kafka.CallRequests, Key: "k", Message: wrapperspb.String(large)})
+	if err == nil {
+		t.Error("an oversize event was accepted")
+	}
+	if n := countRows(t, pool); n != 0 {
+		t.Errorf("outbox rows = %d, want 0", n)
+	}
+	_, err = pool.Exec(t.Context(), "INSERT INTO outbox (event_id, topic, key, headers, payload) VALUES (gen_random_uuid(), 't', '', '{}', $1)", []byte(large))
+	if err == nil {
+		t.Error("the table took a payload above the bound")
+	}
+}
+
+func TestPut_ForeignHeadersAreStorable(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, outbox.Migrations)
+	err := put(t, pool, outbox.Event{TopicName: "x.dlq", Key: "\xff\x00", Raw: []byte{0, 255}, RawHeaders: map[string]string{"a\x00": "\xff\x00b"}})
+	if err != nil {
+		t.Errorf("a record with binary key and headers cannot be put: %v", err)
+	}
+}
+
+func TestOldestAge_GrowsWhileKafkaIsAway(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, outbox.Migrations)
+	relay, _ := startRelay(t, pool, kafka.Config{Brokers: []string{"127.0.0.1:1"}})
+	if err := put(t, pool, fact("k", 1)); err != nil {
+		t.Fatal(err)
+	}
+	relay.Wake()
+	eventually(t, "the oldest row is more than a second old", func() bool { return relay.OldestAge() > time.Second })
+	if n := countRows(t, pool); n != 1 {
+		t.Errorf("outbox rows = %d, want the one that nobody acknowledged", n)
+	}
+}
+
+func seqOf(t testing.TB, wire *kgo.Record) int {
+	t.Helper()
+	rec, err := kafka.Read(wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var value wrapperspb.Int64Value
+	if err := rec.Decode(&value); err != nil {
+		t.Fatal(err)
+	}
+	return int(value.Value)
+}
+
+func keyOf(n int) string { return fmt.Sprintf("aggregate-%d", n) }

@@ -1,0 +1,190 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/kafka"
+)
+
+// row is one fact that waits.
+type row struct {
+	ID        int64             `db:"id"`
+	EventID   uuid.UUID         `db:"event_id"`
+	Topic     string            `db:"topic"`
+	Key       []byte            `db:"key"`
+	Headers   map[string]string `db:"headers"`
+	Payload   []byte            `db:"payload"`
+	CreatedAt time.Time         `db:"created_at"`
+}
+
+// What is there, not what came after the last: a lower id may commit after a higher one. The sum bounds memory: rows
+// are taken until they have passed 16 MiB.
+const oldestRows = `
+SELECT id, event_id, topic, key, headers, payload, created_at
+FROM (
+	SELECT id, event_id, topic, key, headers, payload, created_at,
+	       sum(coalesce(octet_length(payload), 0)) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+	FROM outbox
+	ORDER BY id
+	LIMIT $1
+) AS oldest
+WHERE coalesce(bytes_before, 0) < 16777216
+ORDER BY id`
+
+const deleteRows = `DELETE FROM outbox WHERE id = ANY($1)`
+
+// relayBatch publishes the oldest rows and deletes those acknowledged. No transaction is open meanwhile. It answers how many
+// rows it found.
+func (s *session) relayBatch(ctx context.Context) (int, error) {
+	rows, err := s.read()
+	if err != nil {
+		return 0, fmt.Errorf("read the outbox: %w", err)
+	}
+	if len(rows) == 0 {
+		s.relay.age.Store(&ageSample{at: time.Now()})
+		return 0, nil
+	}
+	started := time.Now()
+	faults, err := s.relay.publish(ctx, rows)
+	if err != nil {
+		return 0, err
+	}
+	crash.Point("outbox: after ack")
+	if err := s.exec(deleteRows, acknowledged(rows, faults)); err != nil {
+		return 0, fmt.Errorf("delete published rows: %w", err)
+	}
+	s.relay.metrics.published(rows, faults, time.Since(started))
+	if err := errors.Join(faults...); err != nil {
+		return 0, s.relay.mend(ctx, rows, faults)
+	}
+	return len(rows), nil
+}
+
+func (s *session) read() ([]row, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	found, err := s.conn.Query(ctx, oldestRows, batchRows)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(found, pgx.RowToStructByName[row])
+}
+
+// publish hands all rows to the client in order and waits for every acknowledgement; faults[i] is what became of rows[i].
+// The records live on when ctx ends (a sent batch must not be cancelled), only the waiting stops, a little later.
+func (r *Relay) publish(ctx context.Context, rows []row) ([]error, error) {
+	faults := make([]error, len(rows)) // written to even after an early return
+	acks := make(chan struct{}, len(rows))
+	for i := range rows {
+		record, span := rows[i].record()
+		r.client.Produce(record.Context, record, func(_ *kgo.Record, err error) {
+			faults[i] = err
+			if err != nil {
+				span.SetStatus(codes.Error, err.Error())
+			}
+			span.End()
+			acks <- struct{}{}
+		})
+	}
+	var late <-chan time.Time
+	done := ctx.Done()
+	for range rows {
+		select {
+		case <-acks:
+			continue
+		default:
+		}
+	waiting:
+		for {
+			select {
+			case <-acks:
+				break waiting
+			case <-done:
+				done, late = nil, time.After(grace)
+			case <-late:
+				return nil, fmt.Errorf("stopped before Kafka acknowledged %d rows; they stay in the outbox", len(rows))
+			}
+		}
+	}
+	return faults, nil
+}
+
+// record is the row on the wire, with a span that continues the trace of the transaction that wrote it.
+func (w row) record() (*kgo.Record, trace.Span) {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier(w.Headers))
+	span := trace.SpanFromContext(ctx)
+	if span.SpanContext().IsValid() {
+		ctx, span = otel.Tracer("ringfence.dev/libs/outbox").Start(ctx, "publish "+w.Topic,
+			trace.WithSpanKind(trace.SpanKindProducer),
+			trace.WithAttributes(
+				attribute.String("messaging.system", "kafka"),
+				attribute.String("messaging.destination.name", w.Topic),
+				attribute.String("messaging.message.id", w.EventID.String()),
+				attribute.Float64("outbox.waited_seconds", time.Since(w.CreatedAt).Seconds()),
+			))
+		propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(w.Headers))
+	}
+	record := &kgo.Record{Topic: w.Topic, Key: w.Key, Value: w.Payload, Context: ctx}
+	for name, value := range w.Headers {
+		record.Headers = append(record.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	return record, span
+}
+
+// acknowledged are the ids that may go: in each topic those before its first fault. What follows a fault is published
+// again behind it, twice rather than out of order.
+func acknowledged(rows []row, faults []error) []int64 {
+	ids := make([]int64, 0, len(rows))
+	faulty := map[string]bool{}
+	for i, row := range rows {
+		if faults[i] != nil {
+			faulty[row.Topic] = true
+		}
+		if !faulty[row.Topic] {
+			ids = append(ids, row.ID)
+		}
+	}
+	return ids
+}
+
+// mend makes topics that are missing, when the catalogue knows them, and answers what went wrong: the session starts
+// again after a pause.
+func (r *Relay) mend(ctx context.Context, rows []row, faults []error) error {
+	seen := map[string]error{}
+	for i, row := range rows {
+		if faults[i] != nil && seen[row.Topic] == nil {
+			seen[row.Topic] = faults[i]
+		}
+	}
+	var all []error
+	for name, fault := range seen {
+		all = append(all, fmt.Errorf("publish to %s: %w", name, fault))
+		topic, known := kafka.Named(name)
+		if !known || !errors.Is(fault, kerr.UnknownTopicOrPartition) {
+			continue
+		}
+		creating, cancel := context.WithTimeout(ctx, statementTimeout)
+		if err := kafka.EnsureTopics(creating, r.client, []kafka.Topic{topic}); err != nil {
+			all = append(all, err)
+		} else {
+			slog.Warn("outbox relay made a topic that was missing", "topic", name)
+		}
+		cancel()
+	}
+	return errors.Join(all...)
+}

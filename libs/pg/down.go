@@ -1,0 +1,41 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+)
+
+// IsDown says whether the error means that the database cannot be reached or is ending or
+// starting, so that the caller answers 503 unavailable rather than 500.
+func IsDown(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var fault *pgconn.PgError
+	if errors.As(err, &fault) {
+		return isDownState(fault.Code)
+	}
+	var connecting *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connecting) || // nothing the server said, else a PgError would be inside
+		errors.As(err, &network) || // refused, reset, broken pipe, timed out
+		errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, puddle.ErrClosedPool) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded)
+}
+
+func isDownState(code string) bool {
+	// Ending, crashed, starting, dropped while idle in a transaction; too many connections; out of disk or memory is
+	// an outage too, and nothing of the request's making.
+	return strings.HasPrefix(code, "08") ||
+		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "53100", "53200", "53300"}, code)
+}

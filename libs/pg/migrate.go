@@ -1,0 +1,153 @@
+package pg
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+// Migrate brings every track of the schema up to date, under one advisory lock, as the owning role.
+func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
+	settings, err := pgx.ParseConfig(ownerURL)
+	if err != nil {
+		return fmt.Errorf("parse POSTGRES_MIGRATE_URL: %w", err)
+	}
+	prepare(settings, schema)
+	db := stdlib.OpenDB(*settings)
+	defer func() { _ = db.Close() }()
+
+	var lock *sql.Conn
+	err = patiently(ctx, func(ctx context.Context) error {
+		lock, err = db.Conn(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("migrate schema %s: %w", schema, err)
+	}
+	defer func() { _ = lock.Close() }()
+	if err := lockMigrations(ctx, lock, schema); err != nil {
+		return err
+	}
+	for _, track := range tracks {
+		if err := migrateTrack(ctx, db, schema, track); err != nil {
+			return fmt.Errorf("migrate schema %s: track %s: %w", schema, track.Name, err)
+		}
+	}
+	return nil
+}
+
+// lockMigrations holds until the connection closes. It asks again and again instead of waiting in the server: a waiting
+// statement would hold a snapshot open, and with it CREATE INDEX CONCURRENTLY of the one that migrates.
+func lockMigrations(ctx context.Context, lock *sql.Conn, schema string) error {
+	var exists bool
+	err := lock.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema).Scan(&exists)
+	if err != nil {
+		return fmt.Errorf("look for schema %s: %w", schema, err)
+	}
+	if !exists {
+		return fmt.Errorf("schema %s does not exist: provision it and its roles %s and %s as a superuser first", schema, OwnerRole(schema), AppRole(schema))
+	}
+	for {
+		var held bool
+		err := lock.QueryRowContext(ctx, "SELECT pg_try_advisory_lock(hashtextextended('migrate ' || $1, 0))", schema).Scan(&held)
+		if err != nil {
+			return fmt.Errorf("lock migrations of schema %s: %w", schema, err)
+		}
+		if held {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the migrations of schema %s: %w", schema, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migrations) error {
+	goer, err := goose.NewProvider(goose.DialectPostgres, db, track.FS,
+		goose.WithTableName(track.versions()), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	if _, err := goer.Up(ctx); err != nil {
+		return err
+	}
+	// The running role reads versions and never writes them. The revoke is repeated because it is cheap and the default
+	// privileges may have been granted after the table was made.
+	var exists bool
+	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", AppRole(schema)).Scan(&exists)
+	if err != nil || !exists {
+		return err
+	}
+	table, app := pgx.Identifier{track.versions()}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
+	if _, err := db.ExecContext(ctx, "REVOKE ALL ON "+table+" FROM "+app); err != nil {
+		return fmt.Errorf("revoke %s: %w", table, err)
+	}
+	if _, err := db.ExecContext(ctx, "GRANT SELECT ON "+table+" TO "+app); err != nil {
+		return fmt.Errorf("grant select on %s: %w", table, err)
+	}
+	return nil
+}
+
+// checkVersions fails when a track of the database is older than this build. A newer one is fine: migrations are
+// backwards compatible for one release, and another replica may already run the next build.
+func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, tracks []Migrations) error {
+	if err := pool.Ping(ctx); err != nil {
+		return fmt.Errorf("reach schema %s: %w", schema, err)
+	}
+	for _, track := range tracks {
+		want, err := track.newest()
+		if err != nil {
+			return err
+		}
+		have, err := track.applied(ctx, pool)
+		if err != nil {
+			return fmt.Errorf("read version of schema %s: track %s: %w", schema, track.Name, err)
+		}
+		if have < want {
+			return fmt.Errorf("schema %s is at version %d of track %s and this build needs %d: "+
+				"run the command migrate with POSTGRES_MIGRATE_URL, or set that variable for this service", schema, have, track.Name, want)
+		}
+	}
+	return nil
+}
+
+func (m Migrations) versions() string { return m.Name + "_version" }
+
+// newest is the highest number among the files; zero when there are none.
+func (m Migrations) newest() (int64, error) {
+	files, err := fs.Glob(m.FS, "*.sql")
+	if err != nil {
+		return 0, fmt.Errorf("list migrations of track %s: %w", m.Name, err)
+	}
+	var newest int64
+	for _, file := range files {
+		version, err := goose.NumericComponent(path.Base(file))
+		if err != nil {
+			return 0, fmt.Errorf("number migration %s: %w", file, err)
+		}
+		newest = max(newest, version)
+	}
+	return newest, nil
+}
+
+// applied is the database's version of the track; zero when the track has never run.
+func (m Migrations) applied(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	var exists bool
+	err := pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{m.versions()}.Sanitize()).Scan(&exists)
+	if err != nil || !exists {
+		return 0, err
+	}
+	var version int64
+	err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+pgx.Identifier{m.versions()}.Sanitize()+" WHERE is_applied").Scan(&version)
+	return version, err
+}
