@@ -3,6 +3,7 @@ package httpserver
 import (
 	"bytes"
 	"encoding/json"
+	"unicode/utf8"
 
 	"ringfence.dev/libs/apierr"
 )
@@ -57,7 +58,8 @@ func fieldAt(body []byte, offset int) string {
 			end := stringEnd(body, i)
 			if depth == 1 && colonFollows(body, end) {
 				var name string
-				if json.Unmarshal(body[i:min(end+1, len(body))], &name) == nil && len(name) <= 64 {
+				raw := body[i:min(end+1, len(body))]
+				if key = ""; utf8.Valid(raw) && json.Unmarshal(raw, &name) == nil && len(name) <= 64 {
 					key = name
 				}
 			}
@@ -65,7 +67,9 @@ func fieldAt(body []byte, offset int) string {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			depth--
+			if depth--; depth == 0 {
+				key = ""
+			}
 		case ',':
 			if depth == 1 {
 				key = ""

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,7 +123,7 @@ func routeOf(ctx context.Context, n *note) string {
 		return n.route
 	}
 	if routed := chi.RouteContext(ctx); routed != nil {
-		if pattern := routed.RoutePattern(); pattern != "" && pattern != "/*" {
+		if pattern := routed.RoutePattern(); pattern != "" && !strings.HasSuffix(pattern, "/*") {
 			return pattern
 		}
 	}

@@ -1,0 +1,353 @@
+package httpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+type order struct {
+	To        string            `json:"to"`
+	AgentID   *uuid.UUID        `json:"agent_id"`
+	At        *time.Time        `json:"scheduled_for"`
+	Retries   *int              `json:"retries"`
+	Urgent    bool              `json:"urgent"`
+	Events    []string          `json:"events"`
+	Variables map[string]any    `json:"variables"`
+	Window    *window           `json:"window"`
+	Raw       json.RawMessage   `json:"raw"`
+	Metadata  map[string]string `json:"metadata"`
+}
+
+type window struct {
+	Start string    `json:"start"`
+	Agent uuid.UUID `json:"agent"`
+}
+
+func decode(body string, v any) error {
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	r.Body = http.MaxBytesReader(httptest.NewRecorder(), r.Body, MaxBody)
+	return DecodeJSON(r, v)
+}
+
+func TestDecodeJSON_Refuses(t *testing.T) {
+	for _, row := range []struct {
+		name, body string
+		says       []string
+	}{
+		{"no body", "", []string{"body", "missing"}},
+		{"only spaces", " \n", []string{"body"}},
+		{"null", "null", []string{"body", "object"}},
+		{"an array", "[]", []string{"body", "object"}},
+		{"a string", `"x"`, []string{"body", "object"}},
+		{"broken JSON", `{"to":`, []string{"to", "JSON"}},
+		{"trailing data", `{"to":"x"} {}`, []string{"body", "JSON"}},
+		{"a trailing comma", `{"to":"x",}`, []string{"body", "JSON"}},
+		{"a wrong type", `{"to":5}`, []string{"to", "a string", "a number"}},
+		{"a string for a number", `{"retries":"5"}`, []string{"retries", "whole number"}},
+		{"a fraction for an integer", `{"retries":1.5}`, []string{"retries", "whole number"}},
+		{"a number too large", `{"retries":1e99}`, []string{"retries", "whole number"}},
+		{"a string for a boolean", `{"urgent":"yes"}`, []string{"urgent", "true or false"}},
+		{"an object for an array", `{"events":{}}`, []string{"events", "an array"}},
+		{"a number within an array", `{"events":["a",1]}`, []string{"events", "a string"}},
+		{"an array for an object", `{"variables":[]}`, []string{"variables", "an object"}},
+		{"a nested wrong type", `{"window":{"start":1}}`, []string{"window.start", "a string"}},
+		{"no UUID", `{"agent_id":"abc"}`, []string{"agent_id", "a UUID"}},
+		{"a number for a UUID", `{"agent_id":7}`, []string{"agent_id", "a UUID"}},
+		{"a nested bad UUID", `{"to":"x","window":{"agent":"abc"}}`, []string{"window.agent", "a UUID"}},
+		{"no date-time", `{"scheduled_for":"tomorrow"}`, []string{"scheduled_for", "date-time"}},
+		{"a date-time without an offset", `{"scheduled_for":"2026-06-04T09:00:00"}`, []string{"scheduled_for", "offset"}},
+		{"invalid UTF-8", "{\"to\":\"a\xffb\"}", []string{"to", "UTF-8"}},
+		{"invalid UTF-8 in a key", "{\"t\xffo\":1}", []string{"body", "UTF-8"}},
+		{"an escaped NUL", `{"urgent":true,"to":"a\u0000b"}`, []string{"to", "NUL"}},
+		{"an escaped NUL deep inside", `{"variables":{"a":["\u0000"]}}`, []string{"variables", "NUL"}},
+		{"an escaped NUL in a raw member", `{"raw":{"k":"\u0000"}}`, []string{"raw", "NUL"}},
+		{"a raw NUL", "{\"to\":\"a\x00b\"}", []string{"to", "NUL"}},
+		{"a deep body", `{"variables":` + strings.Repeat(`{"a":`, 40) + `1` + strings.Repeat(`}`, 40) + `}`, []string{"variables", "nested"}},
+		{"a very deep body", strings.Repeat("[", 200000), []string{"body", "nested"}},
+	} {
+		err := decode(row.body, &order{})
+		var refused *apierr.Error
+		if !errors.As(err, &refused) || refused.Status != http.StatusUnprocessableEntity || refused.Code != "validation_error" {
+			t.Errorf("%s: %v, want 422 validation_error", row.name, err)
+			continue
+		}
+		if !strings.HasPrefix(refused.Message, row.says[0]+" ") {
+			t.Errorf("%s: message %q, want it to name %s", row.name, refused.Message, row.says[0])
+		}
+		for _, want := range row.says {
+			if !strings.Contains(refused.Message, want) {
+				t.Errorf("%s: message %q lacks %q", row.name, refused.Message, want)
+			}
+		}
+	}
+}
+
+func TestDecodeJSON_Takes(t *testing.T) {
+	for name, body := range map[string]string{
+		"unknown fields":            `{"to":"x","more":{"a":[1]}}`,
+		"the last of two":           `{"to":"y","to":"x"}`,
+		"an escaped backslash":      `{"to":"x","variables":{"a":"\\u0000"}}`,
+		"other escapes":             `{"to":"x","events":["\"\u00e9\n"]}`,
+		"spaces around":             "\n {\"to\":\"x\"}\n",
+		"null members":              `{"to":"x","agent_id":null,"variables":null}`,
+		"brackets inside a string ": `{"to":"x","events":["` + strings.Repeat("[{", 50) + `"]}`,
+	} {
+		var got order
+		if err := decode(body, &got); err != nil || got.To != "x" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	var none *order
+	if err := decode("", &none); err != nil || none != nil {
+		t.Errorf("an optional body that is empty = %v, %v, want nil, nil", none, err)
+	}
+	var rates []order
+	if err := decode(`{}`, &rates); err == nil || !strings.Contains(err.Error(), "body must be an array") {
+		t.Errorf("an object for an array = %v", err)
+	}
+}
+
+func TestDecodeJSON_TooLarge(t *testing.T) {
+	var refused *apierr.Error
+	if err := decode(`{"to":"`+strings.Repeat("x", MaxBody)+`"}`, &order{}); !errors.As(err, &refused) || refused.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("DecodeJSON = %v, want 413", err)
+	}
+}
+
+func FuzzDecodeJSON(f *testing.F) {
+	f.Add([]byte(`{"to":"a\u0000b"}`))
+	f.Add([]byte("{\"\xff\":[1,{\"a\":"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var got order
+		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+		if err := DecodeJSON(r, &got); err != nil {
+			var refused *apierr.Error
+			if !errors.As(err, &refused) || refused.Status >= 500 {
+				t.Errorf("DecodeJSON(%q) = %v, want a refusal", body, err)
+			}
+			return
+		}
+		if strings.ContainsRune(got.To, 0) {
+			t.Errorf("DecodeJSON(%q) let a NUL through", body)
+		}
+	})
+}
+
+func router() *chi.Mux {
+	r := NewRouter(nil)
+	r.Route("/v1", func(v1 chi.Router) {
+		v1.Get("/calls/{id}", Handle(func(w http.ResponseWriter, r *http.Request) error {
+			id, err := PathID(r, "id", "call")
+			if err != nil {
+				return err
+			}
+			return WriteJSON(w, http.StatusOK, map[string]string{"call_id": id.String()})
+		}))
+		v1.Delete("/calls/{id}", func(http.ResponseWriter, *http.Request) {})
+		v1.Post("/calls", Handle(func(w http.ResponseWriter, r *http.Request) error {
+			var body order
+			if err := DecodeJSON(r, &body); err != nil {
+				return err
+			}
+			return WriteJSON(w, http.StatusAccepted, body.To)
+		}))
+		v1.Get("/phones/{phone}", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, PathText(r, "phone")) })
+		v1.Get("/panic", func(http.ResponseWriter, *http.Request) { panic("secret detail") })
+		v1.Get("/fault", Handle(func(http.ResponseWriter, *http.Request) error { return errors.New("secret detail") }))
+	})
+	return r
+}
+
+func do(t *testing.T, method, path, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	router().ServeHTTP(answer, httptest.NewRequest(method, path, strings.NewReader(body)))
+	return answer
+}
+
+func TestRouter_EveryErrorHasTheErrorBody(t *testing.T) {
+	for _, row := range []struct {
+		name, method, path, body string
+		status                   int
+		code                     string
+	}{
+		{"unknown route", "GET", "/v1/nothing", "", 404, "not_found"},
+		{"unknown top", "GET", "/", "", 404, "not_found"},
+		{"trailing slash", "POST", "/v1/calls/", "{}", 404, "not_found"},
+		{"no UUID", "GET", "/v1/calls/1", "", 404, "not_found"},
+		{"a UUID in another form", "GET", "/v1/calls/0190c2a07b2c7c3e8f00aabbccddeeff", "", 404, "not_found"},
+		{"wrong method", "PATCH", "/v1/calls/1", "", 405, "method_not_allowed"},
+		{"unknown method", "BREW", "/v1/calls/1", "", 405, "method_not_allowed"},
+		{"panic", "GET", "/v1/panic", "", 500, "internal_error"},
+		{"fault", "GET", "/v1/fault", "", 500, "internal_error"},
+		{"large body", "POST", "/v1/calls", strings.Repeat("x", MaxBody+1), 413, "request_too_large"},
+	} {
+		answer := do(t, row.method, row.path, row.body)
+		var got struct {
+			Error struct{ Code, Message string }
+		}
+		err := json.Unmarshal(answer.Body.Bytes(), &got)
+		if err != nil || answer.Code != row.status || got.Error.Code != row.code || got.Error.Message == "" {
+			t.Errorf("%s: %d %s, want %d %s", row.name, answer.Code, answer.Body, row.status, row.code)
+		}
+		if strings.Contains(answer.Body.String(), "secret") {
+			t.Errorf("%s: the answer tells what broke", row.name)
+		}
+		if answer.Header().Get("Content-Type") != "application/json" || answer.Header().Get("Service-Version") != Version {
+			t.Errorf("%s: headers %v", row.name, answer.Header())
+		}
+	}
+	if allow := do(t, "PATCH", "/v1/calls/1", "").Header().Get("Allow"); allow != "GET, HEAD, DELETE" {
+		t.Errorf("Allow = %q", allow)
+	}
+}
+
+func TestRouter_ChunkedBodyIsBoundedToo(t *testing.T) {
+	server := httptest.NewServer(router())
+	defer server.Close()
+	unsized := io.MultiReader(strings.NewReader(`{"to":"`), strings.NewReader(strings.Repeat("x", MaxBody)), strings.NewReader(`"}`))
+	answer, err := http.Post(server.URL+"/v1/calls", "application/json", unsized)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("status = %d, want 413", answer.StatusCode)
+	}
+}
+
+func TestRouter_HeadWhereGetIs(t *testing.T) {
+	server := httptest.NewServer(router())
+	defer server.Close()
+	answer, err := http.Head(server.URL + "/v1/calls/" + uuid.Must(uuid.NewV7()).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body)
+	if answer.StatusCode != http.StatusOK || len(body) != 0 || answer.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("HEAD = %d %q %v", answer.StatusCode, body, answer.Header)
+	}
+}
+
+func TestPathText_DecodesTheNumber(t *testing.T) {
+	for path, want := range map[string]string{"/v1/phones/+1555": "+1555", "/v1/phones/%2B1555": "+1555", "/v1/phones/a%2Fb": "a/b", "/v1/phones/a%20b": "a b"} {
+		if got := do(t, "GET", path, "").Body.String(); got != want {
+			t.Errorf("%s = %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestWriteError_Maps(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		err    error
+		status int
+		code   string
+		after  string
+	}{
+		{"a refusal as it is", apierr.Conflict("contact_exists", "There."), 409, "contact_exists", ""},
+		{"a wrapped refusal", errors.Join(errors.New("x"), apierr.NotFound("call")), 404, "not_found", ""},
+		{"a wait is rounded up", &apierr.Error{Status: 429, Code: "rate_limited", RetryAfter: 1500 * time.Millisecond}, 429, "rate_limited", "2"},
+		{"a peer that is away", connect.NewError(connect.CodeUnavailable, errors.New("refused")), 503, "unavailable", "2"},
+		{"a deadline", context.DeadlineExceeded, 503, "unavailable", "2"},
+		{"a peer's fault", connect.NewError(connect.CodeInternal, errors.New("x")), 500, "internal_error", ""},
+		{"a fault", errors.New("x"), 500, "internal_error", ""},
+	} {
+		answer := httptest.NewRecorder()
+		WriteError(answer, httptest.NewRequest(http.MethodGet, "/", nil), row.err)
+		if answer.Code != row.status || !strings.Contains(answer.Body.String(), `"code":"`+row.code+`"`) || answer.Header().Get("Retry-After") != row.after {
+			t.Errorf("%s: %d %s %v", row.name, answer.Code, answer.Body, answer.Header())
+		}
+	}
+}
+
+func TestWriteError_FieldsStandTwice(t *testing.T) {
+	answer := httptest.NewRecorder()
+	WriteError(answer, httptest.NewRequest(http.MethodGet, "/", nil),
+		&apierr.Error{Status: 409, Code: "contact_exists", Message: "There.", Fields: map[string]string{"existing_id": "7"}})
+	want := `{"error":{"code":"contact_exists","existing_id":"7","message":"There."},"existing_id":"7"}`
+	if got := strings.TrimSpace(answer.Body.String()); got != want {
+		t.Errorf("body = %s, want %s", got, want)
+	}
+}
+
+func TestQuery(t *testing.T) {
+	q, _ := url.ParseQuery("status=queued&bad=x&at=2026-06-04T09:00:00+02:00&id=" + uuid.Nil.String() + "&text=a%00b&utf=%ff&fine=%C3%A9")
+	if v, err := QueryEnum(q, "status", "queued", "failed"); v != "queued" || err != nil {
+		t.Errorf("enum = %q, %v", v, err)
+	}
+	if v, err := QueryEnum(q, "absent", "queued"); v != "" || err != nil {
+		t.Errorf("absent enum = %q, %v", v, err)
+	}
+	at, err := QueryTime(q, "at")
+	if err != nil || !at.Equal(time.Date(2026, 6, 4, 7, 0, 0, 0, time.UTC)) {
+		t.Errorf("time = %v, %v: a raw plus is a plus", at, err)
+	}
+	if v, err := QueryText(q, "fine"); v != "é" || err != nil {
+		t.Errorf("text = %q, %v", v, err)
+	}
+	_, e1 := QueryEnum(q, "bad", "queued")
+	_, e2 := QueryTime(q, "bad")
+	_, e3 := QueryUUID(q, "bad")
+	_, e4 := QueryText(q, "text")
+	_, e5 := QueryText(q, "utf")
+	for i, err := range []error{e1, e2, e3, e4, e5} {
+		var refused *apierr.Error
+		if !errors.As(err, &refused) || refused.Code != "validation_error" {
+			t.Errorf("fault %d = %v, want validation_error", i, err)
+		}
+	}
+}
+
+func TestServer_DrainsOpenRequests(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(entered)
+		<-release
+		_, _ = io.WriteString(w, "done")
+	})
+	free := httptest.NewServer(http.NotFoundHandler())
+	addr := free.Listener.Addr().String()
+	free.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&Server{Addr: addr, Handler: handler, ReusePort: true}).Run(ctx) }()
+	answered := make(chan string, 1)
+	go func() {
+		for t.Context().Err() == nil {
+			answer, err := http.Get("http://" + addr)
+			if err != nil {
+				continue // not listening yet
+			}
+			body, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			answered <- string(body)
+			return
+		}
+	}()
+	<-entered
+	cancel()
+	close(release)
+	if got := <-answered; got != "done" {
+		t.Errorf("answer = %q, want it finished", got)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}

@@ -1,0 +1,61 @@
+package page
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+func TestParse(t *testing.T) {
+	id := uuid.Must(uuid.NewV7())
+	for _, row := range []struct {
+		name, query string
+		want        Request
+		fault       string
+	}{
+		{"nothing asked gives 25 from the newest", "", Request{Limit: 25}, ""},
+		{"the least", "limit=1", Request{Limit: 1}, ""},
+		{"the most, after an id", "limit=100&starting_after=" + id.String(), Request{Limit: 100, After: id}, ""},
+		{"zero is refused", "limit=0", Request{}, "limit"},
+		{"101 is refused", "limit=101", Request{}, "limit"},
+		{"text is refused", "limit=ten", Request{}, "limit"},
+		{"empty is refused", "limit=", Request{}, "limit"},
+		{"a fraction is refused", "limit=2.5", Request{}, "limit"},
+		{"an id without hyphens is refused", "starting_after=" + strings.ReplaceAll(id.String(), "-", ""), Request{}, "starting_after"},
+		{"an empty id is refused", "starting_after=", Request{}, "starting_after"},
+		{"the nil id is refused, since it would mean the newest", "starting_after=" + uuid.Nil.String(), Request{}, "starting_after"},
+	} {
+		query, err := url.ParseQuery(row.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse(query)
+		if row.fault != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), "validation_error: "+row.fault) {
+				t.Errorf("%s: err = %v, want a validation_error naming %s", row.name, err, row.fault)
+			}
+			continue
+		}
+		if err != nil || got != row.want {
+			t.Errorf("%s: Parse = %+v, %v, want %+v", row.name, got, err, row.want)
+		}
+	}
+}
+
+func TestOf_CutsTheExtraRow(t *testing.T) {
+	double := func(n int) int { return 2 * n }
+	asked := Request{Limit: 2}
+	if got := Of(asked, []int{1, 2, 3}, double); len(got.Data) != 2 || got.Data[1] != 4 || !got.HasMore {
+		t.Errorf("Of three rows = %+v, want [2 4] and more", got)
+	}
+	if got := Of(asked, []int{1, 2}, double); len(got.Data) != 2 || got.HasMore {
+		t.Errorf("Of two rows = %+v, want both and no more", got)
+	}
+	empty, err := json.Marshal(Of(asked, nil, double))
+	if err != nil || string(empty) != `{"data":[],"has_more":false}` {
+		t.Errorf("an empty page = %s, %v; data must be an array", empty, err)
+	}
+}

@@ -1,0 +1,182 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// waiting is a part that notes when it was told to stop.
+func waiting(name string, stopped *[]string, mu *sync.Mutex) Part {
+	return Part{name, func(ctx context.Context) error {
+		<-ctx.Done()
+		mu.Lock()
+		defer mu.Unlock()
+		*stopped = append(*stopped, name)
+		return ctx.Err()
+	}}
+}
+
+func TestRun_StopsInReverseOrder(t *testing.T) {
+	var mu sync.Mutex
+	var stopped []string
+	ctx, cancel := context.WithCancel(t.Context())
+	go cancel()
+	err := Run(ctx, waiting("relay", &stopped, &mu), waiting("consumer", &stopped, &mu), waiting("http", &stopped, &mu))
+	if err != nil {
+		t.Errorf("Run = %v, want no fault: a part that ends with its context has none", err)
+	}
+	if want := []string{"http", "consumer", "relay"}; !slices.Equal(stopped, want) {
+		t.Errorf("stopped = %v, want %v", stopped, want)
+	}
+}
+
+func TestRun_FirstFaultEndsAll(t *testing.T) {
+	var mu sync.Mutex
+	var stopped []string
+	broken := errors.New("broken")
+	err := Run(t.Context(), waiting("relay", &stopped, &mu), Part{"http", func(context.Context) error { return broken }})
+	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "http: ") {
+		t.Errorf("Run = %v, want the fault with the part's name", err)
+	}
+	if len(stopped) != 1 {
+		t.Errorf("stopped = %v, want the relay too", stopped)
+	}
+}
+
+func TestRun_PartThatIsDoneEndsNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	once := Part{"once", func(context.Context) error { return nil }}
+	after := Part{"after", func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		return nil
+	}}
+	if err := Run(ctx, once, after); err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
+func TestRun_SIGTERMDrains(t *testing.T) {
+	var mu sync.Mutex
+	var stopped []string
+	kill := Part{"kill", func(context.Context) error { return syscall.Kill(syscall.Getpid(), syscall.SIGTERM) }}
+	if err := Run(t.Context(), waiting("http", &stopped, &mu), kill); err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+	if len(stopped) != 1 {
+		t.Errorf("stopped = %v, want http", stopped)
+	}
+}
+
+func TestRun_NamesWhatDoesNotStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	hold := make(chan struct{})
+	defer close(hold)
+	var mu sync.Mutex
+	var stopped []string
+	err := run(ctx, 50*time.Millisecond, []Part{waiting("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
+	if err == nil || !strings.Contains(err.Error(), "deaf") || strings.Contains(err.Error(), "relay") {
+		t.Errorf("run = %v, want a fault that names deaf alone", err)
+	}
+}
+
+type nested struct {
+	Depth int `env:"DEPTH" envDefault:"3" help:"how deep"`
+}
+
+type config struct {
+	Name string `env:"TEST_NAME,required" help:"what it is called"`
+	nested
+	Other nested `envPrefix:"OTHER_"`
+	Embed
+}
+
+// Embed is what a lib's config is to a service's.
+type Embed struct {
+	Wait time.Duration `env:"TEST_WAIT" envDefault:"1s"`
+}
+
+func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
+	t.Setenv("OTHER_DEPTH", "deep")
+	t.Setenv("TEST_WAIT", "long")
+	var faults bytes.Buffer
+	status := start(t.Context(), "calls", Commands[config]{Serve: func(context.Context, config) error { t.Error("served"); return nil }}, nil, nil, &faults)
+	if status != 2 {
+		t.Errorf("status = %d, want 2", status)
+	}
+	for _, want := range []string{"TEST_NAME is not set", "Depth", "Wait"} {
+		if !strings.Contains(faults.String(), want) {
+			t.Errorf("faults lack %q:\n%s", want, faults.String())
+		}
+	}
+}
+
+func TestStart_Commands(t *testing.T) {
+	t.Setenv("TEST_NAME", "x")
+	var ran []string
+	commands := Commands[config]{
+		Serve:   func(context.Context, config) error { ran = append(ran, "serve"); return nil },
+		Migrate: func(context.Context, config) error { ran = append(ran, "migrate"); return errors.New("no") },
+		Replay:  func(_ context.Context, _ config, topic string) error { ran = append(ran, "replay "+topic); return nil },
+	}
+	var out bytes.Buffer
+	for _, row := range []struct {
+		name   string
+		args   []string
+		status int
+	}{
+		{"serve is the default", nil, 0},
+		{"a command that fails gives 1", []string{"migrate"}, 1},
+		{"replay has a topic", []string{"replay", "call-events.v1"}, 0},
+		{"replay without a topic is refused", []string{"replay"}, 2},
+		{"an unknown command is refused", []string{"dance"}, 2},
+		{"help needs no environment", []string{"--help"}, 0},
+	} {
+		if got := start(t.Context(), "calls", commands, row.args, &out, &out); got != row.status {
+			t.Errorf("%s: status = %d, want %d", row.name, got, row.status)
+		}
+	}
+	if want := []string{"serve", "migrate", "replay call-events.v1"}; !slices.Equal(ran, want) {
+		t.Errorf("ran = %v, want %v", ran, want)
+	}
+	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay <topic>"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("help lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestListen_TakenPortNamesPortAndVariable(t *testing.T) {
+	first, err := Listen(t.Context(), "127.0.0.1:0", "HTTP_ADDR", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	addr := first.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	if _, err = Listen(t.Context(), addr, "HTTP_ADDR", false); err == nil || !strings.Contains(err.Error(), "port "+port) || !strings.Contains(err.Error(), "HTTP_ADDR") {
+		t.Errorf("second Listen = %v, want the port and the variable", err)
+	}
+}
+
+func TestListen_ReplicasShareAPort(t *testing.T) {
+	first, err := Listen(t.Context(), "127.0.0.1:0", "HTTP_ADDR", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := Listen(t.Context(), first.Addr().String(), "HTTP_ADDR", true)
+	if err != nil {
+		t.Fatalf("second Listen = %v, want a shared port", err)
+	}
+	_ = second.Close()
+}

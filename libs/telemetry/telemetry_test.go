@@ -1,0 +1,238 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+const clientParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// recordSpans makes the process record its spans in memory. The provider is the process's, so these tests are not parallel.
+func recordSpans(t *testing.T) *tracetest.SpanRecorder {
+	t.Helper()
+	recorder := tracetest.NewSpanRecorder()
+	before := otel.GetTracerProvider()
+	otel.SetTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder)))
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	t.Cleanup(func() { otel.SetTracerProvider(before) })
+	return recorder
+}
+
+func started(t *testing.T) (*Telemetry, *bytes.Buffer) {
+	t.Helper()
+	tel, err := Start(t.Context(), Config{PrivateAddr: "127.0.0.1:0", LogFormat: "json"}, "calls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer
+	tel.Log = slog.New(traced{slog.NewJSONHandler(&lines, nil)})
+	return tel, &lines
+}
+
+func serve(tel *Telemetry, middleware func(http.Handler) http.Handler, header http.Header) {
+	router := chi.NewRouter()
+	router.Use(middleware)
+	router.Route("/v1", func(v1 chi.Router) {
+		v1.Get("/opt-outs/{phone}", func(w http.ResponseWriter, r *http.Request) {
+			Annotate(r.Context(), "workspace_id", "w-1")
+			w.WriteHeader(http.StatusTeapot)
+		})
+	})
+	request := httptest.NewRequest(http.MethodGet, "/v1/opt-outs/+15550100?secret=1", nil)
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	router.ServeHTTP(httptest.NewRecorder(), request)
+	_ = tel
+}
+
+func TestMiddleware_NamesTheTemplateAndNeverThePath(t *testing.T) {
+	spans := recordSpans(t)
+	tel, lines := started(t)
+	serve(tel, tel.Middleware, http.Header{"Traceparent": {clientParent}})
+
+	ended := spans.Ended()
+	if len(ended) != 1 || ended[0].Name() != "GET /v1/opt-outs/{phone}" {
+		t.Fatalf("spans = %v, want one named after the template", ended)
+	}
+	if got := ended[0].SpanContext().TraceID().String(); !strings.Contains(clientParent, got) {
+		t.Errorf("trace = %s, want the caller's", got)
+	}
+	var line map[string]any
+	if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		t.Fatalf("the log is not one JSON line: %v\n%s", err, lines)
+	}
+	if line["route"] != "/v1/opt-outs/{phone}" || line["status"] != 418.0 || line["workspace_id"] != "w-1" || line["trace_id"] == nil {
+		t.Errorf("line = %v", line)
+	}
+	told := lines.String()
+	for _, a := range ended[0].Attributes() {
+		told += a.Value.Emit()
+	}
+	metrics := httptest.NewRecorder()
+	tel.privateHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	told += metrics.Body.String()
+	if strings.Contains(told, "5550100") || strings.Contains(told, "secret") {
+		t.Errorf("a path or query was told:\n%s", lines)
+	}
+	if want := `http_request_duration_seconds_count{method="GET",route="/v1/opt-outs/{phone}",status="418"} 1`; !strings.Contains(metrics.Body.String(), want) {
+		t.Errorf("metrics lack %s", want)
+	}
+}
+
+func TestMiddleware_UnknownRoutesAndMethodsShareALabel(t *testing.T) {
+	tel, lines := started(t)
+	router := chi.NewRouter()
+	router.Use(tel.Middleware)
+	router.Get("/known", func(http.ResponseWriter, *http.Request) {})
+	router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("BREW", "/a/b/c", nil))
+	if !strings.Contains(lines.String(), `"method":"OTHER"`) || !strings.Contains(lines.String(), `"route":"unmatched"`) {
+		t.Errorf("line = %s", lines)
+	}
+}
+
+func TestEdge_LinksButDoesNotAdoptTheClientsTrace(t *testing.T) {
+	spans := recordSpans(t)
+	tel, _ := started(t)
+	serve(tel, tel.Edge, http.Header{"Traceparent": {clientParent}, "Tracestate": {"a=b"}, "Baggage": {"c=d"}})
+	span := spans.Ended()[0]
+	if strings.Contains(clientParent, span.SpanContext().TraceID().String()) || span.Parent().IsValid() {
+		t.Errorf("the client's trace was adopted")
+	}
+	if links := span.Links(); len(links) != 1 || !strings.Contains(clientParent, links[0].SpanContext.TraceID().String()) {
+		t.Errorf("links = %v, want the client's", links)
+	}
+}
+
+func TestEdge_WithoutExporterBelievesNothing(t *testing.T) {
+	otel.SetTracerProvider(noop.NewTracerProvider())
+	tel, _ := started(t)
+	var carried string
+	handler := tel.Edge(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		carried = Carrier(r.Context()) + r.Header.Get("Traceparent")
+	}))
+	request := httptest.NewRequest(http.MethodGet, "/", nil)
+	request.Header.Set("Traceparent", clientParent)
+	handler.ServeHTTP(httptest.NewRecorder(), request)
+	if carried != "" {
+		t.Errorf("carried = %q, want nothing", carried)
+	}
+}
+
+func TestContinue(t *testing.T) {
+	spans := recordSpans(t)
+	ctx, origin := tracer().Start(t.Context(), "post")
+	stored := Carrier(ctx)
+	origin.End()
+	for _, row := range []struct {
+		name        string
+		traceparent string
+		waited      time.Duration
+		same        bool
+		links       int
+	}{
+		{"soon after it is a child", stored, 10 * time.Minute, true, 0},
+		{"after a long wait it is a new trace with a link", stored, 10*time.Minute + 1, false, 1},
+		{"without a traceparent it is a new trace", "", 0, false, 0},
+		{"a broken traceparent is none", "00-zz", 0, false, 0},
+	} {
+		// A span that happens to be open here must not become the parent.
+		around, other := tracer().Start(t.Context(), "worker loop")
+		_, span := Continue(around, row.name, row.traceparent, row.waited, CallID("c-1"))
+		span.End()
+		other.End()
+		ended := spans.Ended()
+		got := ended[len(ended)-2]
+		if same := got.SpanContext().TraceID() == origin.SpanContext().TraceID(); same != row.same || len(got.Links()) != row.links {
+			t.Errorf("%s: same trace %v, links %d", row.name, same, len(got.Links()))
+		}
+		if got.SpanContext().TraceID() == other.SpanContext().TraceID() {
+			t.Errorf("%s: it went into the loop's trace", row.name)
+		}
+	}
+}
+
+func TestReadyz_NamesWhatFails(t *testing.T) {
+	tel, _ := started(t)
+	get := func(path string) (int, string) {
+		answer := httptest.NewRecorder()
+		tel.privateHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		return answer.Code, answer.Body.String()
+	}
+	if status, _ := get("/readyz"); status != http.StatusOK {
+		t.Errorf("without checks = %d, want 200", status)
+	}
+	tel.Ready("postgres", func(context.Context) error { return errors.New("away") })
+	tel.Ready("kafka", func(ctx context.Context) error { return ctx.Err() })
+	status, body := get("/readyz")
+	if status != http.StatusServiceUnavailable || strings.TrimSpace(body) != `{"status":"unready","failing":["postgres"]}` {
+		t.Errorf("readyz = %d %s", status, body)
+	}
+	if status, _ := get("/livez"); status != http.StatusOK {
+		t.Errorf("livez = %d, want 200", status)
+	}
+	if status, body := get("/debug/pprof/"); status != http.StatusOK || !strings.Contains(body, "goroutine") {
+		t.Errorf("pprof = %d", status)
+	}
+}
+
+func TestPrivate_ServesUntilTold(t *testing.T) {
+	tel, _ := started(t)
+	said := make(chan string, 1)
+	tel.Log = slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) {
+		var line struct{ Addr string }
+		_ = json.Unmarshal(p, &line)
+		said <- line.Addr
+	}), nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- tel.Private(ctx) }()
+	answer, err := http.Get("http://" + <-said + "/livez")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, answer.Body)
+	_ = answer.Body.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Private = %v, want nil", err)
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
+
+func TestText_IsOneLineARecord(t *testing.T) {
+	var out bytes.Buffer
+	handler, err := logHandler(&out, "text", slog.LevelInfo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(traced{handler}).With("service", "calls", "topic", "a b")
+	log.WithGroup("http").Info("two\nlines", "error", "x\ny", "n", 1, slog.Group("g", "deep", true))
+	log.Debug("unseen")
+	got := out.String()
+	if strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, `"two\nlines" topic="a b" http.error="x\ny" http.n=1 http.g.deep=true`+"\n") {
+		t.Errorf("text = %q", got)
+	}
+	if _, err := logHandler(&out, "xml", slog.LevelInfo); err == nil {
+		t.Error("LOG_FORMAT=xml was taken")
+	}
+}

@@ -1,0 +1,198 @@
+package trust
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+func seed(t *testing.T) string {
+	t.Helper()
+	raw := make([]byte, ed25519.SeedSize)
+	_, _ = rand.Read(raw)
+	return base64.StdEncoding.EncodeToString(raw)
+}
+
+func keys(t *testing.T, self string, trusted ...string) *Keys {
+	t.Helper()
+	k, err := New(self, Config{SigningKey: seed(t), TrustedKeys: trusted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func trusts(k *Keys) string { return k.self + "=" + k.Public() }
+
+func somebody() Caller {
+	return Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: Write, Webhooks: true}
+}
+
+// call sends a request with the token to a route behind middleware and gives the status and the caller that arrived.
+func call(middleware func(http.Handler) http.Handler, token string) (int, Caller, string) {
+	var seen Caller
+	handler := middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = CallerFrom(r.Context()) }))
+	request := httptest.NewRequest(http.MethodGet, "/v1/calls", nil)
+	if token != "" {
+		request.Header.Set(CallerHeader, token)
+	}
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, request)
+	return answer.Code, seen, answer.Body.String()
+}
+
+func TestRequireCaller_CarriesTheCaller(t *testing.T) {
+	gateway := keys(t, Gateway)
+	calls := keys(t, "calls", trusts(gateway))
+	want := somebody()
+	token, err := gateway.SignCaller("calls", want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, got, _ := call(calls.RequireCaller, token); status != http.StatusOK || got != want {
+		t.Errorf("status = %d, caller = %+v, want %+v", status, got, want)
+	}
+	if status, _, _ := call(calls.RequireOperator, token); status != http.StatusUnauthorized {
+		t.Errorf("a customer on an operator's route = %d, want 401", status)
+	}
+	want.Operator = "ada"
+	token, _ = gateway.SignCaller("calls", want)
+	if status, got, _ := call(calls.RequireOperator, token); status != http.StatusOK || got != want {
+		t.Errorf("operator: status = %d, caller = %+v", status, got)
+	}
+}
+
+func TestRequireCaller_Refuses(t *testing.T) {
+	gateway, dialer, stranger := keys(t, Gateway), keys(t, "dialer"), keys(t, Gateway)
+	calls := keys(t, "calls", trusts(gateway), trusts(dialer))
+	good := claims{Use: forCaller, Workspace: uuid.Must(uuid.NewV7()), Operator: "ada"}
+	sign := func(k *Keys, aud string, c claims, now time.Time) string {
+		token, err := k.sign(aud, c, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	now := time.Now()
+	free := func(method jwt.SigningMethod, key any, c claims) string {
+		token, err := jwt.NewWithClaims(method, c).SignedString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	registered := func(exp *jwt.NumericDate) claims {
+		c := good
+		c.RegisteredClaims = jwt.RegisteredClaims{Issuer: Gateway, Audience: jwt.ClaimStrings{"calls"}, ExpiresAt: exp}
+		return c
+	}
+	valid := sign(gateway, "calls", good, now)
+	for _, row := range []struct{ name, token string }{
+		{"no token", ""},
+		{"no JWT", "abc"},
+		{"another audience", sign(gateway, "dialer", good, now)},
+		{"expired past the leeway", sign(gateway, "calls", good, now.Add(-life-leeway-time.Second))},
+		{"from the future", sign(gateway, "calls", good, now.Add(leeway+2*time.Second))},
+		{"an unknown key under the gateway's name", sign(stranger, "calls", good, now)},
+		{"another service's own key: only the gateway vouches for callers", sign(dialer, "calls", good, now)},
+		{"a service token", sign(gateway, "calls", claims{Use: forService}, now)},
+		{"a changed signature", valid[:len(valid)-8] + "AAAAAAAA"},
+		{"alg none", free(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, registered(jwt.NewNumericDate(now.Add(time.Minute))))},
+		{"HMAC with the public key", free(jwt.SigningMethodHS256, []byte(gateway.Public()), registered(jwt.NewNumericDate(now.Add(time.Minute))))},
+		{"no expiry", free(jwt.SigningMethodEdDSA, gateway.private, registered(nil))},
+		{"an expiry of a day", free(jwt.SigningMethodEdDSA, gateway.private, registered(jwt.NewNumericDate(now.Add(24*time.Hour))))},
+	} {
+		for _, middleware := range []func(http.Handler) http.Handler{calls.RequireCaller, calls.RequireOperator} {
+			status, _, body := call(middleware, row.token)
+			var refused struct {
+				Error struct{ Code, Message string }
+			}
+			if err := json.Unmarshal([]byte(body), &refused); err != nil || status != http.StatusUnauthorized || refused.Error.Code != "invalid_api_key" {
+				t.Errorf("%s: %d %s, want 401 invalid_api_key", row.name, status, body)
+			}
+		}
+	}
+	if status, _, _ := call(calls.RequireCaller, sign(gateway, "calls", good, now.Add(-life-leeway/2))); status != http.StatusOK {
+		t.Errorf("expired within the leeway = %d, want 200", status)
+	}
+}
+
+func TestKeys_OldAndNewKeyOfANameBothCount(t *testing.T) {
+	before, after := keys(t, Gateway), keys(t, Gateway)
+	calls := keys(t, "calls", trusts(before), trusts(after))
+	for _, k := range []*Keys{before, after} {
+		token, _ := k.SignCaller("calls", somebody())
+		if status, _, _ := call(calls.RequireCaller, token); status != http.StatusOK {
+			t.Errorf("status = %d, want 200 with either key", status)
+		}
+	}
+}
+
+func TestNew_ListsEveryFault(t *testing.T) {
+	_, err := New("calls", Config{SigningKey: "short", TrustedKeys: []string{"gateway=abc", "=x", ""}})
+	if err == nil || strings.Count(err.Error(), "TRUSTED_KEYS") != 2 || !strings.Contains(err.Error(), "SIGNING_KEY") {
+		t.Errorf("New = %v, want three faults", err)
+	}
+}
+
+// ask sends one unary question from asker's client interceptor to answerer's server interceptor.
+func ask(t *testing.T, client []connect.ClientOption, answer connect.Interceptor) error {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle("/q/Ask", connect.NewUnaryHandler("/q/Ask",
+		func(context.Context, *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
+			return connect.NewResponse(&emptypb.Empty{}), nil
+		}, connect.WithInterceptors(answer)))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	asking := connect.NewClient[emptypb.Empty, emptypb.Empty](server.Client(), server.URL+"/q/Ask", client...)
+	_, err := asking.CallUnary(t.Context(), connect.NewRequest(&emptypb.Empty{}))
+	return err
+}
+
+func TestQuestion_OnlyTheNamedMayAsk(t *testing.T) {
+	calls, dialer, stranger := keys(t, "calls"), keys(t, "dialer"), keys(t, "calls")
+	wallet := keys(t, "billing-wallet", trusts(calls), trusts(dialer))
+	callerToken := func(k *Keys) []connect.ClientOption {
+		token, _ := k.SignCaller("billing-wallet", somebody())
+		return []connect.ClientOption{connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+			return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+				r.Header().Set(ServiceHeader, token)
+				return next(ctx, r)
+			}
+		}))}
+	}
+	with := func(i connect.Interceptor) []connect.ClientOption {
+		return []connect.ClientOption{connect.WithInterceptors(i)}
+	}
+	if err := ask(t, with(calls.Ask("billing-wallet")), wallet.Answer("calls")); err != nil {
+		t.Errorf("calls asks = %v, want an answer", err)
+	}
+	for _, row := range []struct {
+		name   string
+		client []connect.ClientOption
+		want   connect.Code
+	}{
+		{"no token", nil, connect.CodeUnauthenticated},
+		{"another audience", with(calls.Ask("dialer")), connect.CodeUnauthenticated},
+		{"an unknown key under a known name", with(stranger.Ask("billing-wallet")), connect.CodeUnauthenticated},
+		{"a caller's token", callerToken(calls), connect.CodeUnauthenticated},
+		{"a known service that is not listed", with(dialer.Ask("billing-wallet")), connect.CodePermissionDenied},
+	} {
+		if err := ask(t, row.client, wallet.Answer("calls")); connect.CodeOf(err) != row.want {
+			t.Errorf("%s: %v, want %v", row.name, err, row.want)
+		}
+	}
+}
