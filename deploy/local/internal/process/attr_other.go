@@ -1,0 +1,10 @@
+//go:build !linux
+
+package process
+
+import "syscall"
+
+// attributes: only Linux tells a child that its parent died; elsewhere the next start ends orphans.
+func attributes(spec Spec) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: spec.Credential}
+}

@@ -1,0 +1,140 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"ringfence.dev/deploy/local/internal/postgres"
+	"ringfence.dev/deploy/local/internal/process"
+	"ringfence.dev/deploy/local/internal/state"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
+)
+
+// database is the one in our private Postgres.
+const database = "ringfence"
+
+// startPostgres brings up the private Postgres, unless POSTGRES_URL names another.
+func (s *stack) startPostgres(ctx context.Context) error {
+	if s.postgresURL = os.Getenv("POSTGRES_URL"); s.postgresURL != "" {
+		s.Console.Say("using the Postgres of POSTGRES_URL")
+		return nil
+	}
+	server, err := NewPostgres(ctx, s.Home.Dir, s.Console.Say)
+	if err != nil {
+		return err
+	}
+	server.Port, server.Password, server.Durable = s.state.Ports["postgres"], s.state.PostgresPassword, true
+	server.Connections = 100 + 100*s.replicas
+	s.Console.Say("starting Postgres %d from %s", server.Binaries.Major, server.Binaries.Dir)
+	if err := server.Init(ctx, s.Starter); err != nil {
+		return err
+	}
+	if err := s.keep(ctx, server.Spec()); err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := server.Await(ready, database); err != nil {
+		return fmt.Errorf("%w; what it said stands above", err)
+	}
+	s.postgresURL = server.URL(database)
+	return nil
+}
+
+// NewPostgres finds binaries, account and place of the private Postgres of a home; port and password are the caller's.
+func NewPostgres(ctx context.Context, home string, note func(string, ...any)) (*postgres.Server, error) {
+	account, err := postgres.ChooseAccount()
+	if err != nil {
+		return nil, err
+	}
+	place, err := account.Place(home)
+	if err != nil {
+		return nil, err
+	}
+	if err := state.CheckRoom(place); err != nil {
+		return nil, err
+	}
+	data := filepath.Join(place, "postgres")
+	source := postgres.Source{Account: account, Downloads: place, Note: note}
+	if made, err := os.ReadFile(filepath.Join(data, "PG_VERSION")); err == nil {
+		source.Major, _ = strconv.Atoi(strings.TrimSpace(string(made)))
+	}
+	binaries, err := source.Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &postgres.Server{Binaries: binaries, Account: account, Data: data}, nil
+}
+
+// startBroker brings up the embedded broker as a child, unless KAFKA_BROKERS names others.
+func (s *stack) startBroker(ctx context.Context) error {
+	if s.brokers = os.Getenv("KAFKA_BROKERS"); s.brokers != "" {
+		s.Console.Say("using the Kafka of KAFKA_BROKERS")
+		return nil
+	}
+	s.brokers = loopback(s.state.Ports["kafka"])
+	return s.keep(ctx, process.Spec{
+		Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil),
+		Args: []string{"broker", "--dir", s.Home.Path("broker"), "--port", strconv.Itoa(s.state.Ports["kafka"])},
+	})
+}
+
+// provision makes the schemas with their roles and the topics, side by side.
+func (s *stack) provision(ctx context.Context) error {
+	var schemas, topics error
+	var both sync.WaitGroup
+	both.Go(func() {
+		for _, name := range serviceNames() {
+			owner, app := s.state.Schema(schema(name))
+			if schemas = pg.Provision(ctx, s.postgresURL, schema(name), owner, app); schemas != nil {
+				return
+			}
+		}
+	})
+	both.Go(func() { topics = s.ensureTopics(ctx) })
+	both.Wait()
+	if schemas != nil {
+		return fmt.Errorf("%w (with POSTGRES_URL it must name a superuser)", schemas)
+	}
+	if topics != nil {
+		return topics
+	}
+	return s.state.Save()
+}
+
+func (s *stack) ensureTopics(ctx context.Context) error {
+	client, err := kafka.NewClient(kafka.Config{Brokers: strings.Split(s.brokers, ",")}, "ringfence-local", nil)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := kafka.EnsureTopics(ctx, client, kafka.Catalogue()); err != nil {
+		return fmt.Errorf("make the topics at %s: %w", s.brokers, err)
+	}
+	return nil
+}
+
+// schemaURLs connect to the same database as the two roles of a service's schema.
+func (s *stack) schemaURLs(name string) (owner, app string, err error) {
+	base, err := url.Parse(s.postgresURL)
+	if err != nil || base.Host == "" {
+		return "", "", fmt.Errorf("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database")
+	}
+	ownerPassword, appPassword := s.state.Schema(schema(name))
+	as := func(role, password string) string {
+		u := *base
+		u.User = url.UserPassword(role, password)
+		return u.String()
+	}
+	return as(pg.OwnerRole(schema(name)), ownerPassword), as(pg.AppRole(schema(name)), appPassword), nil
+}

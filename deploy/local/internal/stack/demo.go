@@ -1,0 +1,190 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"ringfence.dev/deploy/local/internal/state"
+)
+
+// The demo workspace's parts are found again by these, so that a kill between two steps makes nothing twice
+// but a key that nobody knows.
+const (
+	demoName      = "Demo"
+	demoAgent     = "Ada"
+	demoNumber    = "+15005550100"
+	demoCredit    = "1000"
+	demoReference = "demo-credit"
+)
+
+// operator speaks to the admin API.
+type operator struct {
+	base, token string
+	client      *http.Client
+}
+
+// demoWorkspace makes the demo workspace or finishes it where an earlier run was killed. What was made is saved after each
+// step.
+func (s *stack) demoWorkspace(ctx context.Context) (state.Demo, error) {
+	op := operator{
+		base: s.adminURL(), token: s.state.AdminToken,
+		client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{Proxy: nil}},
+	}
+	defer op.client.CloseIdleConnections()
+	demo := &s.state.Demo
+	if demo.WorkspaceID != "" {
+		status, _, err := op.do(ctx, http.MethodGet, "/admin/v1/workspaces/"+demo.WorkspaceID, nil)
+		if err != nil {
+			return *demo, err
+		}
+		if status == http.StatusNotFound { // another database than last time
+			*demo = state.Demo{}
+		}
+	}
+	if demo.WorkspaceID == "" {
+		s.Console.Say("making the demo workspace")
+	}
+	path := func() string { return "/admin/v1/workspaces/" + demo.WorkspaceID }
+	for _, step := range []struct {
+		made *string
+		make func() (string, error)
+	}{
+		{&demo.WorkspaceID, func() (string, error) {
+			return op.ensure(ctx, "/admin/v1/workspaces", "name", demoName, map[string]any{
+				"plan": "growth", "currency": "USD",
+				"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
+			})
+		}},
+		{&demo.AgentID, func() (string, error) {
+			if err := op.topUp(ctx, path()); err != nil {
+				return "", err
+			}
+			return op.ensure(ctx, path()+"/agents", "name", demoAgent, nil)
+		}},
+		{&demo.WriteKey, func() (string, error) {
+			// The number has no place of its own in demo.json; it is ensured on the way to the first key.
+			if _, err := op.ensure(ctx, path()+"/numbers", "phone_e164", demoNumber, map[string]any{"agent_id": demo.AgentID}); err != nil {
+				return "", err
+			}
+			return op.key(ctx, path(), "write")
+		}},
+		{&demo.ReadKey, func() (string, error) { return op.key(ctx, path(), "read") }},
+	} {
+		if *step.made != "" {
+			continue
+		}
+		value, err := step.make()
+		if err != nil {
+			return *demo, fmt.Errorf("make demo workspace: %w", err)
+		}
+		*step.made = value
+		if err := s.state.Save(); err != nil {
+			return *demo, err
+		}
+	}
+	return *demo, nil
+}
+
+// ensure finds the item of a collection whose field has the value, or makes it.
+func (op operator) ensure(ctx context.Context, collection, field, value string, rest map[string]any) (id string, err error) {
+	after := ""
+	for {
+		var page struct {
+			Data    []map[string]any `json:"data"`
+			HasMore bool             `json:"has_more"`
+		}
+		if err := op.into(ctx, http.MethodGet, collection+"?limit=100"+after, nil, &page, http.StatusOK); err != nil {
+			return "", err
+		}
+		for _, item := range page.Data {
+			if item[field] == value {
+				return fmt.Sprint(item["id"]), nil
+			}
+		}
+		if !page.HasMore || len(page.Data) == 0 {
+			break
+		}
+		after = "&starting_after=" + fmt.Sprint(page.Data[len(page.Data)-1]["id"])
+	}
+	body := map[string]any{field: value}
+	for k, v := range rest {
+		body[k] = v
+	}
+	var made struct {
+		ID string `json:"id"`
+	}
+	err = op.into(ctx, http.MethodPost, collection, body, &made, http.StatusCreated)
+	return made.ID, err
+}
+
+func (op operator) topUp(ctx context.Context, workspace string) error {
+	return op.into(ctx, http.MethodPost, workspace+"/wallet/transactions",
+		map[string]any{"type": "top_up", "amount": demoCredit, "reference": demoReference}, nil, http.StatusCreated, http.StatusOK)
+}
+
+func (op operator) key(ctx context.Context, workspace, access string) (string, error) {
+	var made struct {
+		Key string `json:"key"`
+	}
+	err := op.into(ctx, http.MethodPost, workspace+"/api-keys", map[string]any{"name": "demo " + access, "access": access}, &made, http.StatusCreated)
+	return made.Key, err
+}
+
+// into demands one of the statuses and decodes the answer.
+func (op operator) into(ctx context.Context, method, path string, body, into any, want ...int) error {
+	status, answer, err := op.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(want, status) {
+		return fmt.Errorf("%s %s: %d %s", method, path, status, bytes.TrimSpace(answer))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// do tries again while the answer is 503: a service may be between two lives.
+func (op operator) do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
+	payload, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, fmt.Errorf("render body: %w", err)
+	}
+	for try := 1; ; try++ {
+		status, answer, err = op.once(ctx, method, path, payload)
+		if err == nil && status != http.StatusServiceUnavailable || try == 20 || ctx.Err() != nil {
+			return status, answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+func (op operator) once(ctx context.Context, method, path string, payload []byte) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, op.base+path, bytes.NewReader(payload))
+	if err != nil {
+		return 0, nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+op.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := op.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return resp.StatusCode, answer, err
+}

@@ -1,0 +1,121 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"ringfence.dev/deploy/local/internal/port"
+	"ringfence.dev/deploy/local/internal/process"
+	"ringfence.dev/deploy/local/internal/state"
+)
+
+// testURL is the variable that tests read.
+const testURL = "RINGFENCE_TEST_POSTGRES"
+
+// WithPostgres runs a command with a throw-away Postgres and returns the command's own end. A server that the environment
+// already names is used instead, unless commits must be durable.
+func WithPostgres(ctx, hurry context.Context, command []string, durable bool) error {
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return fmt.Errorf("with-postgres takes a command: ringfence-local with-postgres -- go test ./...")
+	}
+	if os.Getenv(testURL) != "" && !durable {
+		return follow(ctx, hurry, command, os.Getenv(testURL))
+	}
+	sweep()
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", lentPrefix, os.Getpid()))
+	if err != nil {
+		return fmt.Errorf("make a directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // the account that runs Postgres must reach it
+		return fmt.Errorf("open a directory: %w", err)
+	}
+	console := process.Plain(os.Stderr)
+	server, err := NewPostgres(ctx, dir, console.Say)
+	if err != nil {
+		return err
+	}
+	fresh, err := state.Load(dir)
+	if err != nil {
+		return err
+	}
+	if server.Port, err = port.Free(); err != nil {
+		return err
+	}
+	server.Password, server.Durable, server.Connections = fresh.PostgresPassword, durable, 400
+	starter := process.NewStarter()
+	defer starter.Close()
+	if err := server.Init(ctx, starter); err != nil {
+		return err
+	}
+	child, err := process.NewSupervisor(starter, console, filepath.Join(dir, childrenFile)).Keep(ctx, server.Spec())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		patience, cancel := context.WithTimeout(hurry, 10*time.Second)
+		defer cancel()
+		child.Stop(patience)
+	}()
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := server.Await(ready, database); err != nil {
+		return err
+	}
+	return follow(ctx, hurry, command, server.URL(database))
+}
+
+// follow runs the command with our own input and output. It sits in our process group, so a Ctrl-C reaches it from the
+// terminal; a signal sent to us alone is handed on.
+func follow(ctx, hurry context.Context, command []string, url string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), testURL+"="+url)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("run %s: %w", command[0], err)
+	}
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for _, step := range []struct {
+			when <-chan struct{}
+			send syscall.Signal
+		}{{ctx.Done(), syscall.SIGTERM}, {hurry.Done(), syscall.SIGKILL}} {
+			select {
+			case <-step.when:
+				_ = cmd.Process.Signal(step.send)
+			case <-over:
+				return
+			}
+		}
+	}()
+	return cmd.Wait()
+}
+
+const lentPrefix = "ringfence-lent-"
+
+// sweep removes what killed runs left in the temporary directory: those whose maker is gone.
+func sweep() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), lentPrefix+"*"))
+	for _, dir := range left {
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), lentPrefix), "-")
+		pid, err := strconv.Atoi(number)
+		if _, alive := process.Identify("", pid); err != nil || alive {
+			continue
+		}
+		for _, orphan := range process.Orphans(filepath.Join(dir, childrenFile)) {
+			_ = process.End(orphan, syscall.SIGINT, 5*time.Second)
+		}
+		_ = os.RemoveAll(dir)
+	}
+}

@@ -1,0 +1,90 @@
+package stack
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"ringfence.dev/deploy/local/internal/port"
+)
+
+// The two doors a person knows; everything else is chosen once and kept.
+const (
+	usualBase  = 8080
+	usualAdmin = 8081
+)
+
+func basePort() int  { return given("RINGFENCE_PORT", usualBase) }
+func adminPort() int { return given("RINGFENCE_ADMIN_PORT", usualAdmin) }
+
+func given(variable string, usual int) int {
+	if p, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return p
+	}
+	return usual
+}
+
+func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
+
+// settlePorts makes sure that every port is free before anything starts. Those that demo.json tells stay as they are or fail with
+// the remedy; the inner ones move when somebody else took theirs.
+func (s *stack) settlePorts() error {
+	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT", "RINGFENCE_SIM_PORT"} {
+		if text := os.Getenv(variable); text != "" {
+			if p, err := strconv.Atoi(text); err != nil || p < 1 || p > 65535 {
+				return fmt.Errorf("%s is %q: set it to a port from 1 to 65535", variable, text)
+			}
+		}
+	}
+	if basePort() == adminPort() {
+		return fmt.Errorf("RINGFENCE_PORT and RINGFENCE_ADMIN_PORT are both %d: set one to another port", basePort())
+	}
+	used := []int{basePort(), adminPort()}
+	for _, p := range s.state.Ports {
+		used = append(used, p)
+	}
+	settle := func(name string) error {
+		if p := s.state.Ports[name]; p != 0 && port.IsFree(p) {
+			return nil
+		}
+		p, err := port.Free(used...)
+		if err != nil {
+			return err
+		}
+		s.state.Ports[name] = p
+		used = append(used, p)
+		return nil
+	}
+	if sim := given("RINGFENCE_SIM_PORT", s.state.Ports[carrier]); sim != 0 {
+		s.state.Ports[carrier] = sim
+	} else if err := settle(carrier); err != nil {
+		return err
+	}
+	for _, door := range []struct {
+		port           int
+		what, variable string
+	}{
+		{basePort(), "the public API", "RINGFENCE_PORT"},
+		{adminPort(), "the operator API", "RINGFENCE_ADMIN_PORT"},
+		{s.state.Ports[carrier], "the simulated carrier", "RINGFENCE_SIM_PORT"},
+	} {
+		if !port.IsFree(door.port) {
+			return fmt.Errorf("port %d, for %s, is taken by %s: stop it, or set %s to another port", door.port, door.what, port.Holder(door.port), door.variable)
+		}
+	}
+	names := []string{"postgres", "kafka"}
+	for _, name := range serviceNames() {
+		names = append(names, name)
+		for replica := range s.replicas {
+			names = append(names, privatePort(name, replica+1))
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == gateway }) // its door is the base port
+	for _, name := range names {
+		if err := settle(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

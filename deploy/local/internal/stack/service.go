@@ -1,0 +1,171 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ringfence.dev/deploy/local/internal/process"
+)
+
+// carrier is the simulated one's binary and name.
+const carrier = "simcarrier"
+
+// service is what the stack must know of one of the six.
+type service struct {
+	name string
+	// askers may ask it questions 2 to 5; the gateway forwards to all.
+	askers []string
+	// asks are the environment variables of the peers it asks, with the peer's name.
+	asks map[string]string
+}
+
+// services in the order in which they start; the gateway comes last and is stopped first.
+func services() []service {
+	return []service{
+		{name: "contacts-compliance", askers: []string{"calls", "dialer"}},
+		{name: "billing-wallet", askers: []string{"calls"}},
+		{name: "dialer", askers: []string{"calls"}, asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrier}},
+		{name: "calls", asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
+		{name: "webhook-dispatcher"},
+		{name: gateway, asks: map[string]string{
+			"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer",
+			"WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
+		}},
+	}
+}
+
+const gateway = "gateway"
+
+func serviceNames() []string {
+	var names []string
+	for _, svc := range services() {
+		names = append(names, svc.name)
+	}
+	return names
+}
+
+// schema is the service's, as a Postgres name.
+func schema(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// startServices starts the carrier, then the five behind the gateway, then the gateway: stopped in reverse, nothing
+// is asked of a service that is already gone.
+func (s *stack) startServices(ctx context.Context) error {
+	s.Console.Say("starting the simulated carrier and %d services", len(services())*s.replicas)
+	err := s.keep(ctx, process.Spec{
+		Name: carrier, Path: filepath.Join(s.Bin, carrier), Dir: s.Home.Dir,
+		Env: s.environment(map[string]string{
+			"SIMCARRIER_ADDR": loopback(s.state.Ports[carrier]),
+			"SIMCARRIER_DIR":  s.Home.Path(carrier),
+		}),
+	})
+	if err != nil {
+		return err
+	}
+	var behind, front []process.Spec
+	for _, svc := range services() {
+		for replica := 1; replica <= s.replicas; replica++ {
+			spec, err := s.spec(svc, replica)
+			if err != nil {
+				return err
+			}
+			if svc.name == gateway {
+				front = append(front, spec)
+			} else {
+				behind = append(behind, spec)
+			}
+		}
+	}
+	if err := s.state.Save(); err != nil { // signing keys were made
+		return err
+	}
+	if err := s.keep(ctx, behind...); err != nil {
+		return err
+	}
+	return s.keep(ctx, front...)
+}
+
+// spec is one replica of a service with its whole environment.
+func (s *stack) spec(svc service, replica int) (process.Spec, error) {
+	seed, _, err := s.state.SigningKey(svc.name)
+	if err != nil {
+		return process.Spec{}, err
+	}
+	var trusted []string
+	for _, asker := range append([]string{gateway}, svc.askers...) {
+		_, public, err := s.state.SigningKey(asker)
+		if err != nil {
+			return process.Spec{}, err
+		}
+		trusted = append(trusted, asker+"="+public)
+	}
+	owner, app, err := s.schemaURLs(svc.name)
+	if err != nil {
+		return process.Spec{}, err
+	}
+	set := map[string]string{
+		"HTTP_ADDR":            loopback(s.state.Ports[svc.name]),
+		"HTTP_REUSE_PORT":      strconv.FormatBool(s.replicas > 1),
+		"PRIVATE_ADDR":         loopback(s.state.Ports[privatePort(svc.name, replica)]),
+		"POSTGRES_URL":         app,
+		"POSTGRES_MIGRATE_URL": owner,
+		"KAFKA_BROKERS":        s.brokers,
+		"SIGNING_KEY":          seed,
+		"TRUSTED_KEYS":         strings.Join(trusted, ","),
+	}
+	for variable, peer := range svc.asks {
+		set[variable] = "http://" + loopback(s.state.Ports[peer])
+	}
+	switch svc.name {
+	case gateway:
+		set["HTTP_ADDR"] = loopback(basePort())
+		set["ADMIN_ADDR"] = loopback(adminPort())
+		set["API_KEY_PEPPER"] = s.state.Pepper
+		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
+		set["READY_URLS"] = s.readyURLs()
+	case "webhook-dispatcher":
+		set["SEALING_KEYS"] = "local=" + s.state.SealingKey
+		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile
+		set["WEBHOOK_ALLOW_NETWORKS"] = "127.0.0.0/8,::1/128"
+	}
+	name := svc.name
+	if replica > 1 {
+		name = fmt.Sprintf("%s-%d", svc.name, replica)
+	}
+	return process.Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set)}, nil
+}
+
+// readyURLs are the private probes of the five behind the gateway, every replica under its service's name.
+func (s *stack) readyURLs() string {
+	var urls []string
+	for _, svc := range services() {
+		for replica := 1; replica <= s.replicas && svc.name != gateway; replica++ {
+			urls = append(urls, svc.name+"=http://"+loopback(s.state.Ports[privatePort(svc.name, replica)])+"/readyz")
+		}
+	}
+	return strings.Join(urls, ",")
+}
+
+// environment is ours, inherited, with the given variables on top. The two that point at a Postgres and a Kafka of the
+// person's own are not handed on as they are: a superuser's URL is no service's business.
+func (s *stack) environment(set map[string]string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		_, ours := set[name]
+		return ours || name == "POSTGRES_URL" || name == "POSTGRES_MIGRATE_URL" || name == "KAFKA_BROKERS"
+	})
+	if os.Getenv("LOG_FORMAT") == "" {
+		env = append(env, "LOG_FORMAT=text")
+	}
+	for name, value := range set {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

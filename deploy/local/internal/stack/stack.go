@@ -1,0 +1,181 @@
+// Package stack owns the order in which the whole of Ringfence comes up on one machine and goes
+// down again: Postgres and broker, then the simulated carrier and the six services, then the demo
+// workspace (contract.md §8). What each part is, its own package knows.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"ringfence.dev/deploy/local/internal/authority"
+	"ringfence.dev/deploy/local/internal/process"
+	"ringfence.dev/deploy/local/internal/state"
+)
+
+// Options say where everything is.
+type Options struct {
+	Home *state.Home
+	// Bin holds the service binaries and simcarrier; Self is the program that runs the broker.
+	Bin, Self string
+	Console   *process.Console
+	Starter   *process.Starter
+}
+
+const (
+	// comeUp bounds the wait for every service's readiness.
+	comeUp = 2 * time.Minute
+	// drain is what the services get to end by themselves: their own budget is 20 s.
+	drain = 25 * time.Second
+)
+
+// stack is one run.
+type stack struct {
+	Options
+	state    *state.State
+	replicas int
+	procs    *process.Supervisor
+	// began in order; it is stopped from the last to the first, one rank after the other.
+	ranks [][]*process.Child
+
+	postgresURL string
+	brokers     string
+	caFile      string
+}
+
+// Up brings everything up, tells how to place the first call, and waits until ctx ends; then it takes everything
+// down in order, faster once hurry ends. A fault on the way up is returned after everything was taken down.
+func Up(ctx, hurry context.Context, opts Options) error {
+	s := &stack{Options: opts, replicas: 1, procs: process.NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
+	defer s.down(hurry)
+	err := s.up(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// childrenFile records the living children, so that the next start finds what a killed run left.
+const childrenFile = "children.json"
+
+func (s *stack) up(ctx context.Context) error {
+	began := time.Now()
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if err := s.startPostgres(ctx); err != nil {
+		return err
+	}
+	if err := s.startBroker(ctx); err != nil {
+		return err
+	}
+	if err := s.provision(ctx); err != nil {
+		return err
+	}
+	if err := s.startServices(ctx); err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	demo, err := s.demoWorkspace(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.writeDemo(demo); err != nil {
+		return err
+	}
+	s.greet(demo, time.Since(began))
+	return nil
+}
+
+// prepare ends orphans, reads the state and settles every port before anything is started.
+func (s *stack) prepare() error {
+	var err error
+	if text := os.Getenv("RINGFENCE_REPLICAS"); text != "" {
+		s.replicas, err = strconv.Atoi(text)
+		if err != nil || s.replicas < 1 || s.replicas > 9 {
+			return fmt.Errorf("RINGFENCE_REPLICAS is %q: set it to a number from 1 to 9", text)
+		}
+	}
+	if err := s.binariesThere(); err != nil {
+		return err
+	}
+	for _, orphan := range process.Orphans(s.Home.Path(childrenFile)) {
+		s.Console.Say("ending %s (pid %d), left by a run that was killed", orphan.Name, orphan.PID)
+		ask := syscall.SIGKILL
+		if orphan.Name == "postgres" {
+			ask = syscall.SIGINT
+		}
+		if err := process.End(orphan, ask, 10*time.Second); err != nil {
+			return err
+		}
+	}
+	// demo.json stands for a stack that is ready; what an earlier run wrote would say so too soon.
+	if err := os.Remove(s.demoFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove old demo.json: %w", err)
+	}
+	if s.state, err = state.Load(s.Home.Dir); err != nil {
+		return err
+	}
+	if err := s.settlePorts(); err != nil {
+		return err
+	}
+	if s.caFile, err = authority.Ensure(s.Home.Dir); err != nil {
+		return err
+	}
+	return s.state.Save()
+}
+
+func (s *stack) binariesThere() error {
+	for _, name := range append(serviceNames(), carrier) {
+		if _, err := os.Stat(filepath.Join(s.Bin, name)); err != nil {
+			return fmt.Errorf("%s is not in %s: run `make build`", name, s.Bin)
+		}
+	}
+	return nil
+}
+
+// keep starts children as one rank.
+func (s *stack) keep(ctx context.Context, specs ...process.Spec) error {
+	rank := make([]*process.Child, 0, len(specs))
+	defer func() { s.ranks = append(s.ranks, rank) }()
+	for _, spec := range specs {
+		child, err := s.procs.Keep(ctx, spec)
+		if err != nil {
+			return err
+		}
+		rank = append(rank, child)
+	}
+	return nil
+}
+
+// down stops rank by rank, the last started first: services, carrier, broker, Postgres.
+func (s *stack) down(hurry context.Context) {
+	if len(s.ranks) > 0 {
+		s.Console.Say("stopping; Ctrl-C again to kill")
+	}
+	for i := len(s.ranks) - 1; i >= 0; i-- {
+		patience, cancel := context.WithTimeout(hurry, drain)
+		gone := make(chan struct{})
+		for _, child := range s.ranks[i] {
+			go func() {
+				child.Stop(patience)
+				gone <- struct{}{}
+			}()
+		}
+		for range s.ranks[i] {
+			<-gone
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,110 @@
+// Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls. The other two
+// commands are its parts, for tests: `broker` is the embedded Kafka, `with-postgres` lends a throw-away database to a
+// command. Production never runs this.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"ringfence.dev/deploy/local/internal/broker"
+	"ringfence.dev/deploy/local/internal/process"
+	"ringfence.dev/deploy/local/internal/stack"
+	"ringfence.dev/deploy/local/internal/state"
+)
+
+// commands are the command line.
+type commands struct {
+	Up struct {
+	} `cmd:"" default:"1" help:"Run everything in the foreground until Ctrl-C or SIGTERM (the default)."`
+	Broker struct {
+		Dir  string `required:"" help:"Where the records are kept."`
+		Port int    `required:"" help:"The port on 127.0.0.1."`
+	} `cmd:"" help:"Run the embedded Kafka alone."`
+	WithPostgres struct {
+		Durable bool     `help:"Let commits reach the disk."`
+		Command []string `arg:"" passthrough:"" help:"The command, after --."`
+	} `cmd:"" help:"Run a command with RINGFENCE_TEST_POSTGRES naming a throw-away Postgres."`
+}
+
+func main() {
+	var line commands
+	parsed := kong.Parse(&line, kong.Name("ringfence-local"), kong.UsageOnError(),
+		kong.Description("Ringfence on this machine. RINGFENCE_HOME, RINGFENCE_PORT, RINGFENCE_ADMIN_PORT, RINGFENCE_SIM_PORT, RINGFENCE_REPLICAS, POSTGRES_URL and KAFKA_BROKERS change what it does."))
+	ctx, hurry := signals()
+	command, _, _ := strings.Cut(parsed.Command(), " ")
+	var err error
+	switch command {
+	case "broker":
+		err = broker.Run(ctx, broker.Config{Dir: line.Broker.Dir, Port: line.Broker.Port})
+	case "with-postgres":
+		err = stack.WithPostgres(ctx, hurry, line.WithPostgres.Command, line.WithPostgres.Durable)
+	default:
+		err = up(ctx, hurry)
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && command == "with-postgres" {
+		os.Exit(max(exit.ExitCode(), 1))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ringfence-local:", explain(err))
+		os.Exit(1)
+	}
+}
+
+func up(ctx, hurry context.Context) error {
+	home, err := state.OpenHome()
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	// The services lie beside the name we were called by: it may be a link among other builds of theirs.
+	bin := filepath.Dir(self)
+	if called := os.Args[0]; strings.ContainsRune(called, filepath.Separator) {
+		if bin, err = filepath.Abs(filepath.Dir(called)); err != nil {
+			return fmt.Errorf("find the services: %w", err)
+		}
+	}
+	return stack.Up(ctx, hurry, stack.Options{
+		Home: home, Bin: bin, Self: self, Console: process.NewConsole(os.Stdout), Starter: process.NewStarter(),
+	})
+}
+
+// signals makes two contexts: the first signal ends ctx, the second ends hurry.
+func signals() (ctx, hurry context.Context) {
+	ctx, stop := context.WithCancel(context.Background())
+	hurry, kill := context.WithCancel(context.Background())
+	came := make(chan os.Signal, 4)
+	signal.Notify(came, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-came
+		stop()
+		<-came
+		kill()
+	}()
+	return ctx, hurry
+}
+
+// explain adds the remedy where the system's own words have none.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w: free some space, or set RINGFENCE_HOME to a directory on another disk", err)
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w: set RINGFENCE_HOME to a directory that you may write", err)
+	}
+	return err
+}
