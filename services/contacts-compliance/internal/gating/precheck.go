@@ -1,0 +1,109 @@
+package gating
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// Asked is one pre-check question.
+type Asked struct {
+	store.Question
+	// Variables is the request's JSON object; empty: none.
+	Variables json.RawMessage
+	// At is when the call is wanted; zero or past: now.
+	At time.Time
+	// Waits is schedule_if_outside_hours.
+	Waits bool
+}
+
+// Allowed is the answer to a pre-check that passed every gate.
+type Allowed struct {
+	ContactID uuid.UUID
+	Variables contact.Document
+	// ScheduledFor is as asked, or the next opening for a request that may wait.
+	ScheduledFor time.Time
+}
+
+// PreCheck runs the reference checks and every gate; when all pass, the contact is found or created and the variables are
+// merged. A refusal is an *apierr.Error, and nothing but the decision is written. A request that was allowed before
+// gets the same answer again and merges nothing; one that was refused is judged anew, by what is on record now.
+func (g *Gating) PreCheck(ctx context.Context, ask Asked) (Allowed, error) {
+	patch, err := variables(ask.Variables)
+	if err != nil {
+		return Allowed{}, err
+	}
+	for {
+		known, err := g.store.Known(ctx, ask.Question)
+		if err != nil {
+			return Allowed{}, err
+		}
+		if known.PlacedContact != nil {
+			return Allowed{ContactID: *known.PlacedContact, Variables: known.PlacedVariables, ScheduledFor: *known.PlacedFor}, nil
+		}
+		allowed, err := g.judgeOnce(ctx, ask, patch, known)
+		if !errors.Is(err, store.ErrMoved) {
+			return allowed, err
+		}
+		// Another request changed the contact between our read and our write. Each such round lets one of them through,
+		// and the asker's deadline bounds them.
+		if ctx.Err() != nil {
+			return Allowed{}, fmt.Errorf("settle pre-check %s: %w", ask.CallRequestID, ctx.Err())
+		}
+	}
+}
+
+func variables(raw json.RawMessage) (contact.Document, error) {
+	if len(raw) == 0 {
+		return nil, nil //nolint:nilnil // no variables is a common request, not a fault
+	}
+	return contact.ParseDocument("variables", raw)
+}
+
+func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Document, known store.Known) (Allowed, error) {
+	merged, err := known.Variables.Merge("variables", patch)
+	if err != nil {
+		return Allowed{}, err
+	}
+	d := judge(ask.Question, known, gate.Facts{Stage: gate.PreCheck, At: later(ask.At, known.Now), Waits: ask.Waits})
+	if wrong := reference(ask.Question, known); wrong != nil {
+		d.Verdict = gate.Verdict{Result: gate.Closed, Rule: gate.RuleReference, Code: wrong.Code, Message: wrong.Message}
+	}
+	if d.Verdict.Result == gate.Closed {
+		if err := g.store.Keep(ctx, d); err != nil {
+			return Allowed{}, err
+		}
+		return Allowed{}, apierr.Unprocessable(d.Verdict.Code, "%s", d.Verdict.Message)
+	}
+	merge := store.KeepVariables
+	if len(patch) > 0 {
+		merge = store.MergeVariables
+	}
+	contactID, err := g.store.Place(ctx, d, known.Revision, merged, merge)
+	if err != nil {
+		return Allowed{}, err
+	}
+	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Verdict.At}, nil
+}
+
+// reference checks the contact that the request names.
+func reference(q store.Question, known store.Known) *apierr.Error {
+	switch {
+	case q.NamedContact == uuid.Nil:
+		return nil
+	case known.NamedNumber == nil:
+		return apierr.Unprocessable("invalid_contact", "contact_id names no contact of this workspace. Leave it out to find the contact by number.")
+	case *known.NamedNumber != q.Number:
+		return apierr.Unprocessable("contact_phone_mismatch", "contact_id names a contact with another number than to. Leave it out to find the contact by number.")
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+const (
+	maxSource   = 200
+	maxEvidence = 2000 // characters, when evidence is text
+)
+
+// recordView is a consent record of contract.md §7. Before and after are the state that kind moves.
+type recordView struct {
+	ID         uuid.UUID       `json:"id"`
+	PhoneE164  phone.Number    `json:"phone_e164"`
+	ContactID  uuid.UUID       `json:"contact_id"`
+	Kind       contact.Kind    `json:"kind"`
+	Source     string          `json:"source"`
+	Actor      string          `json:"actor"`
+	Reason     *string         `json:"reason"`
+	Evidence   json.RawMessage `json:"evidence"`
+	Before     string          `json:"before"`
+	After      string          `json:"after"`
+	OccurredAt string          `json:"occurred_at"`
+	CreatedAt  string          `json:"created_at"`
+}
+
+func viewRecord(rec contact.Record) recordView {
+	return recordView{
+		ID: rec.ID, PhoneE164: rec.Number, ContactID: rec.ContactID, Kind: rec.Kind, Source: rec.Source, Actor: rec.Actor,
+		Reason: rec.Reason, Evidence: rec.Evidence, Before: rec.Before, After: rec.After,
+		OccurredAt: stamp(rec.OccurredAt), CreatedAt: stamp(contact.Instant(rec.ID)),
+	}
+}
+
+// readConsent answers GET /admin/v1/workspaces/{id}/contacts/{phone}/consent.
+func (a *API) readConsent(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	number, err := pathNumber(r)
+	if err != nil {
+		return err
+	}
+	c, err := a.store.ByNumber(r.Context(), caller.WorkspaceID, number)
+	if err != nil {
+		return found(err, "number")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
+}
+
+// setConsent answers PUT of the same path; it creates the contact if needed and never touches dnd.
+func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	number, err := pathNumber(r)
+	if err != nil {
+		return err
+	}
+	body, err := decode(r)
+	if err != nil {
+		return err
+	}
+	change, err := consentChange(body)
+	if err != nil {
+		return err
+	}
+	change.WorkspaceID, change.Number, change.Actor = caller.WorkspaceID, number, "operator:"+caller.Operator
+	c, err := a.store.Record(r.Context(), change, store.CreateUnknown)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
+}
+
+func consentChange(body fields) (change contact.Change, err error) {
+	status, err := body.required("status", maxText)
+	if err != nil {
+		return change, err
+	}
+	switch contact.Consent(status) {
+	case contact.Consented:
+		change.Kind = contact.ConsentGranted
+	case contact.Withdrawn:
+		change.Kind = contact.ConsentWithdrawn
+	default:
+		return change, apierr.Validation("status", "must be consented or withdrawn.")
+	}
+	if change.Source, err = body.required("source", maxSource); err != nil {
+		return change, err
+	}
+	if strings.TrimSpace(change.Source) == "" {
+		return change, apierr.Validation("source", "must say where the consent was given or withdrawn, such as \"web form\".")
+	}
+	if body.has("evidence") {
+		change.Evidence, err = evidence(body["evidence"])
+	}
+	return change, err
+}
+
+// evidence is text, or an object within the limits of metadata.
+func evidence(raw json.RawMessage) (json.RawMessage, error) {
+	trimmed := bytes.TrimSpace(raw)
+	if trimmed[0] == '"' {
+		var text string
+		if err := json.Unmarshal(trimmed, &text); err != nil || utf8.RuneCountInString(text) > maxEvidence {
+			return nil, apierr.Validation("evidence", "may be at most %d characters long.", maxEvidence)
+		}
+		return trimmed, nil
+	}
+	if trimmed[0] != '{' {
+		return nil, apierr.Validation("evidence", "must be text or an object.")
+	}
+	given, err := contact.ParseDocument("evidence", raw)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := contact.Document{}.Merge("evidence", given)
+	return kept.Encode(), err
+}
+
+// listRecords answers GET /admin/v1/workspaces/{id}/consent-records?phone=.
+func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	number, err := queryNumber(r)
+	if err != nil {
+		return err
+	}
+	records, err := a.store.Records(r.Context(), caller.WorkspaceID, number, asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, records, viewRecord))
+}

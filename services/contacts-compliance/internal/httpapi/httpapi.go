@@ -1,0 +1,97 @@
+// Package httpapi listens: the customer's contacts and opt-outs, the operator's consent and policies, and the
+// questions of calls and dialer. It decodes, asks and encodes; rules and SQL are elsewhere.
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/otelconnect"
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// API answers over one store.
+type API struct {
+	store  *store.Store
+	gating *gating.Gating
+}
+
+// New is the service's whole listener. Who may ask what is fixed here: customers and operators through the gateway, calls
+// for the pre-check, the dialer for the gate.
+func New(st *store.Store, g *gating.Gating, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+	api := &API{store: st, gating: g}
+	spans, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
+	if err != nil {
+		return nil, err
+	}
+	router := httpserver.NewRouter(tel)
+	router.Group(func(r chi.Router) { r.Use(keys.RequireCaller); api.customerRoutes(r) })
+	router.Group(func(r chi.Router) { r.Use(keys.RequireOperator); api.operatorRoutes(r) })
+	path, handler := questionv1connect.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans, keys.Answer("calls")))
+	router.Handle(path+"*", handler)
+	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans, keys.Answer("dialer")))
+	router.Handle(path+"*", handler)
+	return router, nil
+}
+
+func (a *API) customerRoutes(r chi.Router) {
+	r.Get("/v1/contacts", httpserver.Handle(a.listContacts))
+	r.Post("/v1/contacts", httpserver.Handle(a.createContact))
+	r.Get("/v1/contacts/{id}", httpserver.Handle(a.readContact))
+	r.Patch("/v1/contacts/{id}", httpserver.Handle(a.changeContact))
+	r.Post("/v1/opt-outs", httpserver.Handle(a.optOut))
+	r.Get("/v1/opt-outs/{phone}", httpserver.Handle(a.readOptOut))
+	r.Delete("/v1/opt-outs/{phone}", httpserver.Handle(a.removeOptOut))
+}
+
+func (a *API) operatorRoutes(r chi.Router) {
+	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.readConsent))
+	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
+	r.Get("/admin/v1/workspaces/{workspace}/consent-records", httpserver.Handle(a.listRecords))
+	r.Put("/internal/v1/workspaces/{workspace}/policy", httpserver.Handle(a.setPolicy))
+}
+
+// operated is the caller of an operator's route. The path and the signed caller must name the same workspace.
+func operated(r *http.Request) (trust.Caller, error) {
+	caller := trust.CallerFrom(r.Context())
+	id, err := httpserver.PathID(r, "workspace", "workspace")
+	if err != nil {
+		return caller, err
+	}
+	if id != caller.WorkspaceID || id == uuid.Nil {
+		return caller, apierr.NotFound("workspace")
+	}
+	return caller, nil
+}
+
+// pathNumber reads a number in a path, its plus raw or as %2B.
+func pathNumber(r *http.Request) (phone.Number, error) {
+	number, ok := phone.Parse(httpserver.PathText(r, "phone"))
+	if !ok {
+		return "", invalidPhone("The number in the path")
+	}
+	return number, nil
+}
+
+func invalidPhone(what string) error {
+	return apierr.Unprocessable("invalid_phone", "%s must be E.164: a plus and 7 to 15 digits, such as +14155550123.", what)
+}
+
+// found turns the store's "no such row" into the customer's 404.
+func found(err error, thing string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return apierr.NotFound(thing)
+	}
+	return err
+}

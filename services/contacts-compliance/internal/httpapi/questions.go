@@ -1,0 +1,170 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// PreCheck answers question 2.
+func (a *API) PreCheck(ctx context.Context, r *connect.Request[questionv1.PreCheckRequest]) (*connect.Response[questionv1.PreCheckResponse], error) {
+	q, err := question(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
+	if err != nil {
+		return nil, err
+	}
+	if named := r.Msg.GetContactId(); named != "" {
+		if q.NamedContact, err = uuid.Parse(named); err != nil || q.NamedContact == uuid.Nil {
+			return refused("invalid_contact", "contact_id is no UUID."), nil
+		}
+	}
+	ask := gating.Asked{Question: q, Variables: r.Msg.GetVariablesJson(), Waits: r.Msg.GetScheduleIfOutsideHours()}
+	if r.Msg.GetScheduledFor() != nil {
+		ask.At = r.Msg.GetScheduledFor().AsTime()
+	}
+	allowed, err := a.gating.PreCheck(ctx, ask)
+	var refusal *apierr.Error
+	if errors.As(err, &refusal) {
+		return refused(refusal.Code, refusal.Message), nil
+	}
+	if err != nil {
+		return nil, answerless(ctx, err)
+	}
+	return connect.NewResponse(&questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Allowed{Allowed: &questionv1.Allowed{
+		ContactId: allowed.ContactID.String(), VariablesJson: allowed.Variables.Encode(), ScheduledFor: timestamppb.New(allowed.ScheduledFor),
+	}}}), nil
+}
+
+func refused(code, message string) *connect.Response[questionv1.PreCheckResponse] {
+	return connect.NewResponse(&questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Refused{
+		Refused: &questionv1.Refused{Code: code, Message: message},
+	}})
+}
+
+// Check answers question 5: may it still be called, now?
+func (a *API) Check(ctx context.Context, r *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
+	q, err := question(ctx, r.Msg.GetWorkspaceId(), r.Msg.GetToE164(), r.Msg.GetCallRequestId())
+	if err != nil {
+		return nil, err
+	}
+	verdict, err := a.gating.Check(ctx, q, r.Msg.GetScheduleIfOutsideHours())
+	if err != nil {
+		return nil, answerless(ctx, err)
+	}
+	answer := &questionv1.CheckResponse{}
+	switch verdict.Result {
+	case gate.Open:
+		answer.Result = &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}
+	case gate.Later:
+		answer.Result = &questionv1.CheckResponse_Later{Later: &questionv1.Later{ScheduledFor: timestamppb.New(verdict.At)}}
+	case gate.Closed:
+		answer.Result = &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: verdict.Code, Message: verdict.Message}}
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// OptOut answers question 5: this person asked, in a call, not to be called again.
+func (a *API) OptOut(ctx context.Context, r *connect.Request[questionv1.OptOutRequest]) (*connect.Response[questionv1.OptOutResponse], error) {
+	q, err := about(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
+	if err != nil {
+		return nil, err
+	}
+	callID, err := uuid.Parse(r.Msg.GetCallId())
+	if err != nil || callID == uuid.Nil {
+		return nil, invalid("call_id is no UUID")
+	}
+	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(callID.String()))
+	proof := map[string]string{"call_id": callID.String()}
+	if said := r.Msg.GetEvidence(); said != "" {
+		proof["said"] = said
+	}
+	evidence, err := json.Marshal(proof)
+	if err != nil {
+		return nil, answerless(ctx, err)
+	}
+	change := contact.Change{
+		WorkspaceID: q.WorkspaceID, Number: q.Number, Kind: contact.OptOut, Source: contact.SourceCall,
+		Actor: "call:" + callID.String(), Evidence: evidence, CallID: callID, OccurredAt: heardAt(r.Msg),
+	}
+	if _, err := a.store.Record(ctx, change, store.CreateUnknown); err != nil {
+		return nil, answerless(ctx, err)
+	}
+	return connect.NewResponse(&questionv1.OptOutResponse{}), nil
+}
+
+func heardAt(m *questionv1.OptOutRequest) time.Time {
+	if m.GetHeardAt() == nil {
+		return time.Time{}
+	}
+	return m.GetHeardAt().AsTime()
+}
+
+// Recognise answers question 5: who is calling us?
+func (a *API) Recognise(ctx context.Context, r *connect.Request[questionv1.RecogniseRequest]) (*connect.Response[questionv1.RecogniseResponse], error) {
+	q, err := about(r.Msg.GetWorkspaceId(), r.Msg.GetPhoneE164())
+	if err != nil {
+		return nil, err
+	}
+	known, err := a.gating.Recognise(ctx, q)
+	if err != nil {
+		return nil, answerless(ctx, err)
+	}
+	return connect.NewResponse(&questionv1.RecogniseResponse{ContactId: known.ContactID, TimeZone: known.TimeZone}), nil
+}
+
+// question reads what a decision is about and marks the span with it.
+func question(ctx context.Context, workspace, number, requestID string) (store.Question, error) {
+	q, err := about(workspace, number)
+	if err != nil {
+		return q, err
+	}
+	if q.CallRequestID, err = uuid.Parse(requestID); err != nil || q.CallRequestID == uuid.Nil {
+		return q, invalid("call_request_id is no UUID")
+	}
+	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(requestID))
+	return q, nil
+}
+
+// about reads whose number it is.
+func about(workspace, number string) (q store.Question, err error) {
+	if q.WorkspaceID, err = uuid.Parse(workspace); err != nil || q.WorkspaceID == uuid.Nil {
+		return q, invalid("workspace_id is no UUID")
+	}
+	var ok bool
+	if q.Number, ok = phone.Parse(number); !ok {
+		return q, invalid("the number is not E.164")
+	}
+	return q, nil
+}
+
+func invalid(what string) error { return connect.NewError(connect.CodeInvalidArgument, errors.New(what)) }
+
+// answerless turns a fault into the code by which the asker knows that there is no answer: no answer, no dial.
+func answerless(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, errors.New("the asker went away"))
+	case pg.IsDown(err):
+		slog.WarnContext(ctx, "the database is away", "error", err)
+		return connect.NewError(connect.CodeUnavailable, errors.New("the database is not available"))
+	default:
+		slog.ErrorContext(ctx, "question ended with a fault", "error", err)
+		return connect.NewError(connect.CodeInternal, errors.New("internal error"))
+	}
+}

@@ -1,0 +1,178 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+)
+
+const contactColumns = `id, workspace_id, phone_e164, name, email, external_id, variables, metadata, dnd_status, consent_status, updated_at`
+
+// ErrNotFound says that the workspace has no such thing.
+var ErrNotFound = errors.New("not found")
+
+const insertContact = `
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, metadata, time_zone, updated_at)
+VALUES (@id, @workspace_id, @phone_e164, @name, @name_folded, @metadata, @time_zone, @updated_at)
+ON CONFLICT (workspace_id, phone_e164) DO NOTHING
+RETURNING ` + contactColumns
+
+const contactByNumber = `
+SELECT ` + contactColumns + `
+FROM contacts
+WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
+
+// Create stores a new contact. A number the workspace knows already stores nothing: the contact that is
+// there comes back with existed set.
+func (s *Store) Create(ctx context.Context, c contact.Contact) (stored contact.Contact, existed bool, err error) {
+	args, err := contactArgs(c)
+	if err != nil {
+		return stored, false, err
+	}
+	args["updated_at"] = c.CreatedAt()
+	stored, err = one[contact.Contact](ctx, s.pool, insertContact, args)
+	if errors.Is(err, pgx.ErrNoRows) {
+		stored, err = one[contact.Contact](ctx, s.pool, contactByNumber, args)
+		existed = true
+	}
+	if err != nil {
+		return stored, false, fmt.Errorf("create contact: %w", err)
+	}
+	return stored, existed, nil
+}
+
+func contactArgs(c contact.Contact) (pgx.NamedArgs, error) {
+	zone, err := c.Metadata.TimeZone()
+	if err != nil {
+		return nil, err
+	}
+	args := pgx.NamedArgs{
+		"id": c.ID, "workspace_id": c.WorkspaceID, "phone_e164": c.Number, "name": c.Name,
+		"name_folded": nil, "metadata": c.Metadata.Encode(), "time_zone": nil,
+	}
+	if c.Name != nil {
+		args["name_folded"] = contact.Fold(*c.Name)
+	}
+	if zone != nil {
+		args["time_zone"] = zone.String()
+	}
+	return args, nil
+}
+
+// ByNumber finds the contact of a number, or ErrNotFound.
+func (s *Store) ByNumber(ctx context.Context, workspace uuid.UUID, number phone.Number) (contact.Contact, error) {
+	return s.find(ctx, contactByNumber, pgx.NamedArgs{"workspace_id": workspace, "phone_e164": number})
+}
+
+const contactByID = `
+SELECT ` + contactColumns + `
+FROM contacts
+WHERE workspace_id = @workspace_id AND id = @id`
+
+// ByID finds a contact, or ErrNotFound.
+func (s *Store) ByID(ctx context.Context, workspace, id uuid.UUID) (contact.Contact, error) {
+	return s.find(ctx, contactByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+}
+
+func (s *Store) find(ctx context.Context, sql string, args pgx.NamedArgs) (contact.Contact, error) {
+	found, err := one[contact.Contact](ctx, s.pool, sql, args)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return found, ErrNotFound
+	}
+	if err != nil {
+		return found, fmt.Errorf("read contact: %w", err)
+	}
+	return found, nil
+}
+
+const updateContact = `
+UPDATE contacts
+SET name = @name, name_folded = @name_folded, metadata = @metadata, time_zone = @time_zone, updated_at = now()
+WHERE workspace_id = @workspace_id AND id = @id
+RETURNING ` + contactColumns
+
+// Change lets edit alter name and metadata of a contact while nobody else can; an error of edit changes nothing
+// and comes back as it is. ErrNotFound when there is no such contact.
+func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*contact.Contact) error) (changed contact.Contact, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		c, err := one[contact.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrNotFound
+		}
+		if err != nil {
+			return fmt.Errorf("lock contact %s: %w", id, err)
+		}
+		if err := edit(&c); err != nil {
+			return err
+		}
+		args, err := contactArgs(c)
+		if err != nil {
+			return err
+		}
+		changed, err = one[contact.Contact](ctx, tx, updateContact, args)
+		return err
+	})
+	return changed, err
+}
+
+// Filter narrows a list of contacts; zero fields do not.
+type Filter struct {
+	Number  phone.Number
+	Name    string
+	DND     contact.DND
+	Consent contact.Consent
+}
+
+// position() takes % and _ as the text they are.
+const listContacts = `
+SELECT ` + contactColumns + `
+FROM contacts
+WHERE workspace_id = @workspace_id
+  AND (@after::uuid IS NULL OR id < @after)
+  AND (@phone_e164::text IS NULL OR phone_e164 = @phone_e164)
+  AND (@name::text IS NULL OR position(@name IN name_folded) > 0)
+  AND (@dnd_status::text IS NULL OR dnd_status = @dnd_status)
+  AND (@consent_status::text IS NULL OR consent_status = @consent_status)
+ORDER BY id DESC
+LIMIT @rows`
+
+const contactCursor = `
+SELECT EXISTS (SELECT 1 FROM contacts WHERE workspace_id = @workspace_id AND id = @after)`
+
+// List reads one page of contacts, newest first; an unknown cursor is page.UnknownCursor.
+func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.Request) ([]contact.Contact, error) {
+	args := pgx.NamedArgs{
+		"workspace_id": workspace, "after": orNull(p.After), "phone_e164": orNull(f.Number), "name": orNull(contact.Fold(f.Name)),
+		"dnd_status": orNull(f.DND), "consent_status": orNull(f.Consent), "rows": p.Rows(),
+	}
+	if err := s.knowCursor(ctx, contactCursor, p, args); err != nil {
+		return nil, err
+	}
+	found, err := many[contact.Contact](ctx, s.pool, listContacts, args)
+	if err != nil {
+		return nil, fmt.Errorf("list contacts: %w", err)
+	}
+	return found, nil
+}
+
+func (s *Store) knowCursor(ctx context.Context, sql string, p page.Request, args pgx.NamedArgs) error {
+	if p.After == uuid.Nil {
+		return nil
+	}
+	var known bool
+	if err := s.pool.QueryRow(ctx, sql, args).Scan(&known); err != nil {
+		return fmt.Errorf("look up cursor: %w", err)
+	}
+	if !known {
+		return page.UnknownCursor()
+	}
+	return nil
+}

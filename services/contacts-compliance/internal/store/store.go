@@ -1,0 +1,49 @@
+// Package store owns every SQL statement of contacts-compliance. All reads come from the primary and nothing
+// is kept in memory: an opt-out binds the next question after its commit.
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Store reads and writes the schema contacts_compliance.
+type Store struct{ pool *pgxpool.Pool }
+
+// New makes a store over a pool that runs as the service's role.
+func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// querier is the pool or one of its transactions.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
+	rows, err := q.Query(ctx, sql, args)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+}
+
+func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+// orNull keeps an unset filter out of a statement.
+func orNull[T comparable](v T) any {
+	var unset T
+	if v == unset {
+		return nil
+	}
+	return v
+}
