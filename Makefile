@@ -1,0 +1,100 @@
+# Ringfence. `make` lists the targets; README.md says what they are for.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+# One flag set for everything, and the same that a bare `go test` uses: each other set would compile the whole tree again. -race is
+# the only second one. A clone that belongs to another user must build as well: no version stamp.
+export GOFLAGS := -buildvcs=false
+
+BIN      := $(CURDIR)/bin
+TOOLS    := $(BIN)/tools
+SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher
+MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod))
+TESTFLAGS ?= -race -p 2 -timeout 40m
+
+.PHONY: help run test demo listen bench prove lint house verify proto proto-current breaking fmt clean build go cc
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## run everything on this machine until Ctrl-C
+	@exec $(BIN)/ringfence-local up
+
+demo: build ## place one call against a running stack and show all of it
+	@exec $(BIN)/ringfence demo $(ARGS)
+
+listen: build ## receive the demo workspace's webhooks and verify them (against a running stack)
+	@exec $(BIN)/ringfence listen $(ARGS)
+
+test: build cc ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
+
+bench: build ## measure: POST per second, POST to webhook, beside this machine's own limits
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
+
+prove: build ## the end-to-end laws alone: kills, crash points, outages (RINGFENCE_SEED repeats a run)
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -v $(ARGS) ./deploy/e2e/...
+
+build: go ## build the services and programs into bin/
+	@mkdir -p $(BIN)
+	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
+	@go build -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence
+	@go build -o $(BIN)/ringfence-local ./deploy/local
+	@go build -o $(BIN)/ringfence-bench ./deploy/bench
+
+lint: house $(TOOLS)/golangci-lint ## check formatting, vet, linters and the house rules
+	@unformatted=$$(find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
+	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
+	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --timeout 20m $(MODULES)
+
+house: go ## check the import rules and sizes of the house alone
+	@go test -count=1 ./deploy/tools/house/...
+
+verify: proto-current breaking ## check that generated code is what the sources give, and that no event broke
+	@echo "generated code is up to date; no event was broken"
+
+proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go ## lint the .proto files and generate their Go
+	@cd proto && PATH="$(TOOLS):$$PATH" buf lint && PATH="$(TOOLS):$$PATH" buf generate
+
+proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go
+	@cd proto && PATH="$(TOOLS):$$PATH" buf lint
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd proto && PATH="$(TOOLS):$$PATH" buf generate -o "$$fresh" && \
+	 for dir in eventv1 questionv1; do \
+	   diff -r $$dir "$$fresh/$$dir" >/dev/null || { echo "proto/$$dir is not what its .proto files give: run make proto and commit"; exit 1; }; \
+	 done
+
+breaking: $(TOOLS)/buf ## check the .proto files against the released shapes in proto/base.binpb
+	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or question changed in a way that readers in service cannot follow"; exit 1; }
+
+fmt: go ## format the Go code
+	@find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
+
+clean: ## remove what was built (never .ringfence, where the local stack keeps its data)
+	@rm -rf $(BIN)
+
+# Tools are pinned, each in a module of its own, and built by the same go.
+$(TOOLS)/golangci-lint: deploy/tools/golangci/go.mod | go
+	@echo "building golangci-lint (once; two minutes)"; cd deploy/tools/golangci && GOWORK=off go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(TOOLS)/buf: deploy/tools/buf/go.mod | go
+	@echo "building buf (once; two minutes)"; cd deploy/tools/buf && GOWORK=off go build -o $@ github.com/bufbuild/buf/cmd/buf
+
+$(TOOLS)/protoc-gen-go: deploy/tools/proto/go.mod | go
+	@cd deploy/tools/proto && GOWORK=off go build -o $@ google.golang.org/protobuf/cmd/protoc-gen-go
+
+$(TOOLS)/protoc-gen-connect-go: deploy/tools/proto/go.mod | go
+	@cd deploy/tools/proto && GOWORK=off go build -o $@ connectrpc.com/connect/cmd/protoc-gen-connect-go
+
+# What must be on the machine, each with its remedy.
+go:
+	@command -v go >/dev/null || { echo "Go is not installed: install Go 1.26 or newer (brew install go, or your system's package)"; exit 1; }
+	@command -v git >/dev/null || { echo "git is not installed: install it with your package manager (apt-get install git, brew install git)"; exit 1; }
+
+cc:
+	@command -v "$${CC:-gcc}" >/dev/null || command -v cc >/dev/null || { \
+	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	   echo "installing gcc, which the race detector needs"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q gcc libc6-dev >/dev/null; \
+	 else \
+	   echo "no C compiler, which the race detector needs: install gcc (apt-get install gcc libc6-dev; xcode-select --install), or run make test TESTFLAGS='-p 2'"; exit 1; \
+	 fi; }
