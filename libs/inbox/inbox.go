@@ -4,6 +4,8 @@ package inbox
 
 import (
 	"context"
+	"embed"
+	"io/fs"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,35 +17,63 @@ import (
 	"ringfence.dev/libs/pg"
 )
 
-// Migrations is the inbox's own track: pass it to pg.Open and pgtest.New.
-var Migrations pg.Migrations
+//go:embed migrations/*.sql
+var files embed.FS
+
+// Migrations is the inbox's own track: pass it to pg.Open and pgtest.New. A consumer needs the outbox's track as well, which
+// carries what it parks.
+var Migrations = pg.Migrations{Name: "inbox", FS: sub(files)}
+
+// sub cannot fail: the folder is embedded.
+func sub(files embed.FS) fs.FS {
+	dir, _ := fs.Sub(files, "migrations")
+	return dir
+}
 
 // Keep is how long event ids are remembered (architecture.md, Topics).
 const Keep = 45 * 24 * time.Hour
 
 // Handle applies one record inside the transaction that also holds its inbox row. nil commits;
-// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key; any other
-// error is tried again for ever with the partition paused.
+// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key, and so does a panic;
+// any other error is tried again for ever with the partition paused. It may be called again for a record
+// whose earlier transaction was rolled back, so it does nothing outside of tx.
 type Handle func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error
-
-// Consumer reads topics for one service: a worker a partition, a batch a transaction, one record a
-// transaction when the batch fails.
-type Consumer struct{}
 
 // Handlers maps a topic to its function.
 type Handlers map[string]Handle
 
-// NewConsumer makes a consumer; name is the service's ("calls") and is the Kafka group and the middle part of its DLQ topics.
-// relay is woken after each commit (handlers may put events); it may be nil.
-func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer) *Consumer {
-	panic("unwritten")
+// Consumer reads topics for one service: a worker a partition, a batch a transaction, one record a
+// transaction when the batch fails.
+type Consumer struct {
+	name     string
+	cfg      kafka.Config
+	pool     *pgxpool.Pool
+	handlers Handlers
+	relay    *outbox.Relay
+	wakes    []func()
+	registry prometheus.Registerer
+	metrics  *metrics
 }
 
-// Run consumes until ctx ends, then drains the workers, commits and leaves the group.
-func (c *Consumer) Run(ctx context.Context) error { panic("unwritten") }
+// NewConsumer makes a consumer; name is the service's ("calls") and is the Kafka group and the middle part of its DLQ topics.
+// relay is woken after each commit (handlers may put events); it may be nil. So are wakes, for what waits for rows that
+// the handlers write; they must not block.
+func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer, wakes ...func()) *Consumer {
+	return &Consumer{
+		name: name, cfg: cfg, pool: pool, handlers: handlers, relay: relay, wakes: wakes,
+		registry: metrics, metrics: newMetrics(metrics),
+	}
+}
 
-// Replay puts parked records of one topic back: it reads <topic>.<name>.dlq, hands every record to the handlers again in order, and
-// unparks the keys whose records all succeeded. It reports how many were applied and how many stay parked.
-func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
-	panic("unwritten")
+// dlq is where this consumer's parked records of a topic go.
+func (c *Consumer) dlq(topic string) string {
+	return kafka.DLQ(kafka.Topic{Name: topic}, c.name).Name
+}
+
+// wake tells everybody who waits for committed rows.
+func (c *Consumer) wake() {
+	c.relay.Wake()
+	for _, wake := range c.wakes {
+		wake()
+	}
 }

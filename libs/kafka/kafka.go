@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,17 +55,19 @@ func backoff(try int) time.Duration {
 	return min(100*time.Millisecond<<min(try, 6), 2*time.Second)
 }
 
-// logger hands the client's warnings on. What it tells at info is mostly its own bookkeeping.
+// logger hands the client's warnings on. What it tells at info is mostly its own bookkeeping, with one exception: a
+// consumer that found its offset gone starts over, and that is to be seen.
 type logger struct{ to *slog.Logger }
 
-func (l logger) Level() kgo.LogLevel { return kgo.LogLevelWarn }
+func (l logger) Level() kgo.LogLevel { return kgo.LogLevelInfo }
 
 func (l logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
-	if level == kgo.LogLevelError {
+	switch {
+	case level == kgo.LogLevelError, strings.Contains(msg, "OFFSET_OUT_OF_RANGE"):
 		l.to.Error("kafka client: "+msg, keyvals...)
-		return
+	case level == kgo.LogLevelWarn:
+		l.to.Warn("kafka client: "+msg, keyvals...)
 	}
-	l.to.Warn("kafka client: "+msg, keyvals...)
 }
 
 type skipError struct{ reason string }

@@ -1,0 +1,273 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+)
+
+const (
+	batchRecords = 500
+	// A killed member holds its partitions for this long.
+	sessionTimeout   = 8 * time.Second
+	heartbeat        = 2 * time.Second
+	rebalanceTimeout = 30 * time.Second
+	commitInterval   = time.Second
+	commitTimeout    = 5 * time.Second
+)
+
+// Run consumes until ctx ends, then drains the workers, commits and leaves the group. It waits for brokers that are away and
+// makes missing topics; it fails only on what trying again cannot mend.
+func (c *Consumer) Run(ctx context.Context) error {
+	if err := c.ensureTopics(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	g := &group{consumer: c, workers: map[partition]*worker{}} // the client's callbacks run before NewClient returns
+	topics := make([]string, 0, len(c.handlers))
+	for topic := range c.handlers {
+		topics = append(topics, topic)
+	}
+	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry,
+		kgo.ConsumerGroup(c.name),
+		kgo.ConsumeTopics(topics...),
+		// From the earliest, and back to the earliest: the inbox makes that safe.
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		// Workers hold records only while their partition is ours.
+		kgo.BlockRebalanceOnPoll(),
+		kgo.OnPartitionsAssigned(g.assigned),
+		kgo.OnPartitionsRevoked(g.revoked),
+		kgo.OnPartitionsLost(g.lost),
+		// Offsets follow transactions.
+		kgo.AutoCommitMarks(),
+		kgo.AutoCommitInterval(commitInterval),
+		kgo.SessionTimeout(sessionTimeout),
+		kgo.HeartbeatInterval(heartbeat),
+		kgo.RebalanceTimeout(rebalanceTimeout),
+		// A paused partition's surplus is fetched again: no more than about a batch.
+		kgo.FetchMaxPartitionBytes(512<<10),
+		kgo.FetchMaxWait(time.Second),
+	)
+	if err != nil {
+		return err
+	}
+	pruning, stopPruning := context.WithCancel(ctx)
+	var pruned sync.WaitGroup
+	pruned.Go(func() { c.keepPruning(pruning) })
+	g.poll(ctx, client.Client)
+	stopPruning()
+	pruned.Wait()
+
+	// In this order: polling has ended, so the workers get nothing new; what they finished is committed; then leave.
+	g.stop(g.all(), drainTime)
+	g.commit(context.WithoutCancel(ctx), client.Client)
+	client.CloseAllowingRebalance()
+	return nil
+}
+
+// ensureTopics waits for the brokers and makes the topics it reads and its DLQs.
+func (c *Consumer) ensureTopics(ctx context.Context) error {
+	client, err := kafka.NewClient(c.cfg, c.name+"-topics", nil)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var topics []kafka.Topic
+	for name := range c.handlers {
+		topic, known := kafka.Named(name)
+		if !known {
+			return fmt.Errorf("topic %s has a handler and is not in the catalogue", name)
+		}
+		topics = append(topics, topic, kafka.DLQ(topic, c.name))
+	}
+	for told := false; ; {
+		trying, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := kafka.EnsureTopics(trying, client, topics)
+		cancel()
+		var partitions *kafka.PartitionsError
+		if err == nil || errors.As(err, &partitions) || ctx.Err() != nil {
+			return err
+		}
+		if !told {
+			slog.Warn("consumer waits for Kafka", "consumer", c.name, "err", err)
+			told = true
+		}
+		pause(ctx, firstBackoff)
+	}
+}
+
+// partition names one log.
+type partition struct {
+	topic  string
+	number int32
+}
+
+// group is one membership: a worker for each partition that is ours.
+type group struct {
+	consumer *Consumer
+	client   *kafka.Client
+	mu       sync.Mutex
+	workers  map[partition]*worker
+}
+
+// poll hands fetched records to the workers until ctx ends. It never waits for one: a partition with a batch in work is
+// paused, and its worker resumes it.
+func (g *group) poll(ctx context.Context, client *kgo.Client) {
+	var last string
+	for {
+		fetches := client.PollRecords(ctx, batchRecords)
+		if ctx.Err() != nil || fetches.IsClientClosed() {
+			return
+		}
+		healthy := true
+		fetches.EachError(func(topic string, number int32, err error) {
+			healthy = false
+			g.consumer.metrics.fetchFaults.Inc()
+			var loss *kgo.ErrDataLoss
+			if errors.As(err, &loss) {
+				g.consumer.metrics.resets.WithLabelValues(topic).Inc()
+				slog.Error("the broker lost records that were read already; reading begins again", "consumer", g.consumer.name, "topic", topic, "partition", number, "err", err)
+				return
+			}
+			if err.Error() != last {
+				last = err.Error()
+				slog.Warn("consumer cannot fetch and tries again", "consumer", g.consumer.name, "topic", topic, "partition", number, "err", err)
+			}
+		})
+		if !healthy && fetches.NumRecords() == 0 {
+			pause(ctx, firstBackoff)
+		}
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			if len(p.Records) > 0 {
+				g.hand(client, partition{p.Topic, p.Partition}, batch{p.Records, p.HighWatermark})
+			}
+		})
+		client.AllowRebalance()
+	}
+}
+
+func (g *group) hand(client *kgo.Client, p partition, b batch) {
+	g.mu.Lock()
+	w := g.workers[p]
+	g.mu.Unlock()
+	if w == nil {
+		return // not ours any more; whoever has it reads it
+	}
+	client.PauseFetchPartitions(p.asMap())
+	select {
+	case w.work <- b:
+	case <-w.stopping:
+	}
+}
+
+func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for topic, numbers := range added {
+		for _, number := range numbers {
+			p := partition{topic, number}
+			w := newWorker(g, client, p)
+			g.workers[p] = w
+			client.ResumeFetchPartitions(p.asMap()) // a pause outlives a rebalance
+			go w.run()
+		}
+	}
+}
+
+// revoked drains the workers and commits before another member begins where they ended.
+func (g *group) revoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
+	g.stop(g.take(gone), drainTime)
+	g.commit(ctx, client)
+}
+
+// lost partitions may be somebody else's already: no time to drain, no right to commit.
+func (g *group) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	g.stop(g.take(gone), 0)
+}
+
+func (g *group) take(gone map[string][]int32) []*worker {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var taken []*worker
+	for topic, numbers := range gone {
+		for _, number := range numbers {
+			p := partition{topic, number}
+			if w := g.workers[p]; w != nil {
+				taken = append(taken, w)
+				delete(g.workers, p)
+			}
+			g.consumer.metrics.lag.DeleteLabelValues(topic, strconv.Itoa(int(number)))
+		}
+	}
+	return taken
+}
+
+func (g *group) all() []*worker {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []*worker
+	for p, w := range g.workers {
+		all = append(all, w)
+		delete(g.workers, p)
+	}
+	return all
+}
+
+// stop lets workers finish the transaction in hand for as long as drain, then cancels it, and waits.
+func (g *group) stop(workers []*worker, drain time.Duration) {
+	for _, w := range workers {
+		close(w.stopping)
+	}
+	if !ended(workers, drain) {
+		for _, w := range workers {
+			w.cancel()
+		}
+		if !ended(workers, lostTime) {
+			slog.Error("consumer's workers did not end in time", "consumer", g.consumer.name)
+		}
+	}
+	for _, w := range workers {
+		w.cancel()
+	}
+}
+
+// ended waits for the workers, but not for ever: a transaction that somebody else repeats cannot commit twice.
+func ended(workers []*worker, patience time.Duration) bool {
+	late := time.After(patience)
+	for _, w := range workers {
+		select {
+		case <-w.done:
+		case <-late:
+			return false
+		}
+	}
+	return true
+}
+
+func (g *group) commit(ctx context.Context, client *kgo.Client) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	if err := client.CommitMarkedOffsets(ctx); err != nil {
+		slog.Warn("consumer could not commit its offsets; records come again and change nothing", "consumer", g.consumer.name, "err", err)
+	}
+}
+
+func (p partition) asMap() map[string][]int32 { return map[string][]int32{p.topic: {p.number}} }
+
+// pause waits, or less when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,338 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pgtest"
+)
+
+const (
+	schema  = "inbox_test"
+	service = "dialer" // a reader of the topic, so that its DLQ is in the catalogue
+)
+
+var topic = kafka.CallRequests
+
+// bench is a database, a Kafka, and a handler that writes each effect down.
+type bench struct {
+	testing.TB
+	pool *pgxpool.Pool
+	cfg  kafka.Config
+	wire *kafka.Client
+
+	mu   sync.Mutex
+	sick func(rec kafka.Record, value int64) error
+}
+
+func newBench(t testing.TB) *bench {
+	b := &bench{TB: t, pool: pgtest.New(t, schema, inbox.Migrations, outbox.Migrations), cfg: kafkatest.New(t)}
+	_, err := pgtest.Owner(t, b.pool, schema).Exec(t.Context(),
+		"CREATE TABLE effect (n bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT NULL, key text NOT NULL, value bigint NOT NULL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.wire, err = kafka.NewClient(b.cfg, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.wire.Close)
+	return b
+}
+
+func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+	var value wrapperspb.Int64Value
+	if err := rec.Decode(&value); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO effect (event_id, key, value) VALUES ($1, $2, $3)", rec.EventID, rec.Key, value.Value)
+	if err != nil {
+		return fmt.Errorf("write effect: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sick != nil {
+		return b.sick(rec, value.Value)
+	}
+	return nil
+}
+
+// sicken makes the handler answer with f after it has written its effect; nil heals it.
+func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sick = f
+}
+
+func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {
+	return inbox.NewConsumer(service, b.cfg, pool, inbox.Handlers{topic.Name: b.handle}, nil, prometheus.NewRegistry())
+}
+
+// run starts a consumer; stop ends it and waits.
+func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := b.consumer(pool).Run(ctx); err != nil {
+			b.Errorf("consumer: %v", err)
+		}
+	}()
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); <-done }) }
+	b.Cleanup(stop)
+	return stop
+}
+
+// relay publishes what is parked.
+func (b *bench) relay() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = outbox.NewRelay(b.pool, b.wire, nil).Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-done })
+}
+
+func (b *bench) produce(records ...*kgo.Record) {
+	b.Helper()
+	if err := b.wire.ProduceSync(b.Context(), records...).FirstErr(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func record(key string, value int64) *kgo.Record {
+	message := wrapperspb.Int64(value)
+	bytes, _ := proto.Marshal(message)
+	return &kgo.Record{Topic: topic.Name, Key: []byte(key), Value: bytes, Headers: []kgo.RecordHeader{
+		{Key: kafka.HeaderID, Value: []byte(uuid.NewString())},
+		{Key: kafka.HeaderType, Value: []byte(message.ProtoReflect().Descriptor().FullName())},
+	}}
+}
+
+func again(rec *kgo.Record) *kgo.Record {
+	return &kgo.Record{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
+}
+
+// effects are the values of a key in the order of their effect.
+func (b *bench) effects(key string) []int64 {
+	b.Helper()
+	rows, err := b.pool.Query(b.Context(), "SELECT value FROM effect WHERE key = $1 ORDER BY n", key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return values
+}
+
+func (b *bench) count(query string) (n int) {
+	b.Helper()
+	if err := b.pool.QueryRow(b.Context(), query).Scan(&n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+func (b *bench) eventually(what string, holds func() bool) {
+	b.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			b.Fatalf("it never came to be that %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (b *bench) wantEffects(key string, want ...int64) {
+	b.Helper()
+	b.eventually(fmt.Sprintf("%d effects of %s are there", len(want), key), func() bool { return len(b.effects(key)) >= len(want) })
+	if got := b.effects(key); fmt.Sprint(got) != fmt.Sprint(want) {
+		b.Errorf("effects of %s = %v, want %v", key, got, want)
+	}
+}
+
+func TestConsumer_RecordDeliveredTwiceActsOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, two := record("a", 1), record("a", 2)
+	b.produce(one, again(one), two, again(one), again(two)) // twice in one batch, and behind newer ones
+	stop := b.run(b.pool)
+	b.wantEffects("a", 1, 2)
+	stop()
+
+	b.produce(again(two), again(one), record("a", 3)) // and to a consumer that was started again
+	b.run(b.pool)
+	b.wantEffects("a", 1, 2, 3)
+}
+
+func TestConsumer_SkippedRecordLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.sicken(func(_ kafka.Record, value int64) error {
+		if value == 1 {
+			return kafka.Skipf("no interest")
+		}
+		return nil
+	})
+	b.produce(record("a", 1), record("a", 2))
+	b.run(b.pool)
+	b.wantEffects("a", 1, 2) // a skip commits
+	if n := b.count("SELECT count(*) FROM parked"); n != 0 {
+		t.Errorf("parked = %d, want 0", n)
+	}
+}
+
+func TestConsumer_PoisonParksItsKeyAndTheOthersGoOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.relay()
+	poison := record("sick", 2)
+	poison.Value = []byte{0xff, 0xff}
+	headless := record("headless", 1)
+	headless.Headers = []kgo.RecordHeader{{Key: kafka.HeaderID, Value: []byte("not \x00 an id \xff")}}
+	b.sicken(func(rec kafka.Record, value int64) error {
+		if value == 13 {
+			panic("unlucky")
+		}
+		return nil
+	})
+	b.produce(record("sick", 1), poison, record("sick", 3), record("well", 1), headless, record("unlucky", 13), record("well", 2))
+	b.run(b.pool)
+
+	b.wantEffects("well", 1, 2)
+	b.wantEffects("sick", 1)
+	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 4 })
+	b.produce(record("sick", 4), record("well", 3))
+	b.wantEffects("well", 1, 2, 3)
+	b.eventually("five records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 5 })
+	b.wantEffects("sick", 1)
+
+	letters := b.dlq(5)
+	first := letters["sick"][0]
+	if string(first.Value) != "\xff\xff" {
+		t.Errorf("the DLQ's value is %x, want the original", first.Value)
+	}
+	rec, err := kafka.Read(first)
+	if err != nil || rec.Headers["dlq_topic"] != topic.Name || rec.Headers["dlq_offset"] == "" || rec.Headers["dlq_error"] == "" {
+		t.Errorf("DLQ headers = %v (%v), want the original id, topic, offset and error", rec.Headers, err)
+	}
+}
+
+// dlq reads n letters, by key.
+func (b *bench) dlq(n int) map[string][]*kgo.Record {
+	b.Helper()
+	client, err := kafka.NewClient(b.cfg, "dlq", nil, kgo.ConsumeTopics(kafka.DLQ(topic, service).Name), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+	defer cancel()
+	letters := map[string][]*kgo.Record{}
+	for n > 0 {
+		for _, rec := range client.PollFetches(ctx).Records() {
+			letters[string(rec.Key)] = append(letters[string(rec.Key)], rec)
+			n--
+		}
+		if ctx.Err() != nil {
+			b.Fatalf("%d letters never came", n)
+		}
+	}
+	return letters
+}
+
+func TestConsumer_RetriesInPlaceUntilTheHandlerRecovers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.sicken(func(_ kafka.Record, value int64) error {
+		if value == 2 {
+			return errors.New("the other side is away")
+		}
+		return nil
+	})
+	b.produce(record("a", 1), record("a", 2), record("a", 3))
+	b.run(b.pool)
+	b.wantEffects("a", 1)
+	b.sicken(nil)
+	b.wantEffects("a", 1, 2, 3)
+}
+
+func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.relay()
+	refuse := func(_ kafka.Record, value int64) error {
+		if value == 2 || value == 50 {
+			return kafka.Parkf("newer than this build")
+		}
+		return nil
+	}
+	b.sicken(refuse)
+	b.run(b.pool)
+	b.produce(record("a", 1), record("a", 2), record("a", 3), record("b", 50), record("b", 51), record("c", 1))
+	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 4 })
+
+	b.sicken(func(rec kafka.Record, value int64) error { // the next build understands a, not yet b
+		if rec.Key == "b" {
+			return refuse(rec, value)
+		}
+		return nil
+	})
+	applied, parked, err := b.consumer(b.pool).Replay(t.Context(), topic.Name)
+	if err != nil || applied != 2 || parked != 2 {
+		t.Fatalf("Replay = %d applied, %d parked, %v; want 2, 2", applied, parked, err)
+	}
+	b.wantEffects("a", 1, 2, 3)
+	b.produce(record("a", 4), record("b", 52))
+	b.wantEffects("a", 1, 2, 3, 4) // unparked
+	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM parked") == 3 })
+
+	b.sicken(nil)
+	applied, parked, err = b.consumer(b.pool).Replay(t.Context(), topic.Name)
+	if err != nil || applied != 3 || parked != 0 {
+		t.Fatalf("second Replay = %d applied, %d parked, %v; want 3, 0", applied, parked, err)
+	}
+	b.wantEffects("b", 50, 51, 52)
+	if applied, _, err = b.consumer(b.pool).Replay(t.Context(), topic.Name); err != nil || applied != 0 {
+		t.Errorf("third Replay applied %d (%v), want nothing", applied, err)
+	}
+	b.wantEffects("a", 1, 2, 3, 4)
+}
+
+func TestPrune_ForgetsWhatIsOld(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, inbox.Migrations, outbox.Migrations)
+	_, err := pool.Exec(t.Context(), `INSERT INTO inbox (consumer, topic, event_id, received_at)
+		SELECT 'x', 't', gen_random_uuid(), now() - interval '46 days' FROM generate_series(1, 12000)
+		UNION ALL SELECT 'x', 't', gen_random_uuid(), now() - interval '44 days' FROM generate_series(1, 10)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer := inbox.NewConsumer("x", kafka.Config{}, pool, nil, nil, nil)
+	if err := consumer.Prune(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&n); err != nil || n != 10 {
+		t.Errorf("inbox rows = %d (%v), want the 10 young ones", n, err)
+	}
+}
+

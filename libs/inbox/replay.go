@@ -1,0 +1,191 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+)
+
+// inFlight is how long Replay waits for parked records that are still on their way from the outbox to the DLQ.
+const inFlight = 5 * time.Second
+
+// Replay puts parked records of one topic back: it reads <topic>.<name>.dlq, hands every record to the handlers again in order, and
+// unparks the keys whose records all succeeded. It reports how many were applied and how many stay parked. It may run
+// beside the consumer, and twice: the list of what is parked decides, and a record leaves it in the
+// transaction of its effect. It stops at an error that is neither a skip nor a park.
+func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
+	if c.handlers[topic] == nil {
+		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
+	}
+	for patience := time.Now().Add(inFlight); ; {
+		parked, err = c.countParked(ctx, topic)
+		if err != nil || parked == 0 {
+			return applied, parked, err
+		}
+		n, refused, err := c.replayOnce(ctx, topic)
+		applied += n
+		if err != nil {
+			left, _ := c.countParked(ctx, topic)
+			return applied, left, err
+		}
+		if n > 0 {
+			patience = time.Now().Add(inFlight)
+			continue // more may have been parked behind what was just applied
+		}
+		if parked <= refused || time.Now().After(patience) {
+			if parked > refused {
+				slog.Error("parked records are not on the DLQ", "consumer", c.name, "topic", topic, "records", parked-refused)
+			}
+			return applied, parked, nil
+		}
+		pause(ctx, firstBackoff)
+		if ctx.Err() != nil {
+			return applied, parked, ctx.Err()
+		}
+	}
+}
+
+const countParked = `SELECT count(*) FROM parked WHERE consumer = $1 AND topic = $2`
+
+func (c *Consumer) countParked(ctx context.Context, topic string) (n int, err error) {
+	if err := c.pool.QueryRow(ctx, countParked, c.name, topic).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count parked records of %s: %w", topic, err)
+	}
+	return n, nil
+}
+
+// replayOnce goes through the DLQ from its start to its present end.
+func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refused int, err error) {
+	client, err := kafka.NewClient(c.cfg, c.name+"-replay", nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	ahead, err := unread(ctx, client, c.dlq(topic))
+	client.Close()
+	if err != nil || len(ahead) == 0 {
+		return 0, 0, err
+	}
+	from := map[int32]kgo.Offset{}
+	for number := range ahead {
+		from[number] = kgo.NewOffset().AtStart()
+	}
+	client, err = kafka.NewClient(c.cfg, c.name+"-replay", nil,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.dlq(topic): from}))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer client.Close()
+
+	r := &replay{consumer: c, topic: topic, blocked: map[string]bool{}, refused: map[uuid.UUID]bool{}}
+	for len(ahead) > 0 {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return r.applied, len(r.refused), ctx.Err()
+		}
+		if err := fetches.Err(); err != nil {
+			return r.applied, len(r.refused), fmt.Errorf("read %s: %w", c.dlq(topic), err)
+		}
+		for _, wire := range fetches.Records() {
+			if err := r.one(ctx, wire); err != nil {
+				return r.applied, len(r.refused), err
+			}
+			if end, open := ahead[wire.Partition]; open && wire.Offset+1 >= end {
+				delete(ahead, wire.Partition)
+			}
+		}
+	}
+	return r.applied, len(r.refused), nil
+}
+
+// unread answers the end offset of each partition that holds anything.
+func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]int64, error) {
+	admin := kadm.NewClient(client.Client)
+	starts, err := admin.ListStartOffsets(ctx, topic)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list start offsets of %s: %w", topic, err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list end offsets of %s: %w", topic, err)
+	}
+	ahead := map[int32]int64{}
+	ends.Each(func(end kadm.ListedOffset) {
+		start, _ := starts.Lookup(topic, end.Partition)
+		if end.Offset > start.Offset {
+			ahead[end.Partition] = end.Offset
+		}
+	})
+	return ahead, nil
+}
+
+// replay is one pass over a DLQ.
+type replay struct {
+	consumer *Consumer
+	topic    string
+	applied  int
+	blocked  map[string]bool // keys with a record that failed again: what follows it waits
+	refused  map[uuid.UUID]bool
+}
+
+var errNotParked = errors.New("not parked")
+
+const unpark = `DELETE FROM parked WHERE consumer = $1 AND topic = $2 AND event_id = $3`
+
+func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
+	c := r.consumer
+	letter, _ := kafka.Read(wire) // without an id of its own revive refuses it
+	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
+		letter.EventID = id
+	}
+	if r.blocked[letter.Key] {
+		r.refused[letter.EventID] = true
+		return nil
+	}
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, unpark, c.name, r.topic, letter.EventID)
+		if err != nil {
+			return fmt.Errorf("unpark event %s: %w", letter.EventID, err)
+		}
+		if tag.RowsAffected() == 0 {
+			return errNotParked // applied by an earlier replay, or here twice
+		}
+		rec, err := revive(letter)
+		if err != nil {
+			return kafka.Parkf("revive event %s: %w", letter.EventID, err)
+		}
+		if err := c.handle(ctx, tx, rec); err != nil && !kafka.IsSkip(err) {
+			return err
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		r.applied++
+		c.wake()
+	case errors.Is(err, errNotParked):
+	case kafka.IsPark(err):
+		r.refused[letter.EventID] = true
+		if letter.Key != "" {
+			r.blocked[letter.Key] = true
+		}
+		slog.Warn("replay leaves a record parked", "consumer", c.name, "topic", r.topic, "event_id", letter.EventID, "err", err)
+	default:
+		return fmt.Errorf("replay event %s of %s: %w", letter.EventID, r.topic, err)
+	}
+	return nil
+}

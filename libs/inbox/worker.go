@@ -1,0 +1,145 @@
+package inbox
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+)
+
+const (
+	firstBackoff = 250 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+	// drainTime is what a worker gets to finish its transaction; then it is cancelled, and lostTime is waited for that.
+	drainTime = 5 * time.Second
+	lostTime  = 3 * time.Second
+	// tryTime bounds one transaction, so that a database which went silent is a fault like others.
+	tryTime = 60 * time.Second
+)
+
+// batch is what one fetch brought for a partition.
+type batch struct {
+	records       []*kgo.Record
+	highWatermark int64
+}
+
+// worker applies one partition's records in order, as long as the partition is ours.
+type worker struct {
+	group     *group
+	client    *kgo.Client
+	partition partition
+	work      chan batch
+	stopping  chan struct{} // closed: begin nothing more
+	ctx       context.Context
+	cancel    context.CancelFunc
+	done      chan struct{}
+	lastFault string
+}
+
+func newWorker(g *group, client *kgo.Client, p partition) *worker {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &worker{
+		group: g, client: client, partition: p, ctx: ctx, cancel: cancel,
+		work: make(chan batch, 1), stopping: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+func (w *worker) run() {
+	defer close(w.done)
+	for {
+		select {
+		case <-w.stopping:
+			return
+		case b := <-w.work:
+			w.settle(b)
+			if !w.stopped() {
+				w.client.ResumeFetchPartitions(w.partition.asMap())
+			}
+		}
+	}
+}
+
+func (w *worker) stopped() bool {
+	select {
+	case <-w.stopping:
+		return true
+	default:
+		return w.ctx.Err() != nil
+	}
+}
+
+// settle brings a batch to its end: all in one transaction, or, when that fails, record by record.
+func (w *worker) settle(b batch) {
+	started, c := time.Now(), w.group.consumer
+	lag := c.metrics.lag.WithLabelValues(w.partition.topic, strconv.Itoa(int(w.partition.number)))
+	lag.Set(float64(b.highWatermark - b.records[0].Offset))
+	all := make([]delivery, len(b.records))
+	for i, wire := range b.records {
+		all[i].Record, all[i].fault = kafka.Read(wire)
+	}
+	last := b.records[len(b.records)-1]
+	if err := w.try(all); err == nil {
+		w.client.MarkCommitRecords(last)
+	} else {
+		for i := range all {
+			if !w.settleOne(all[i]) {
+				return // unmarked: whoever has the partition next begins here
+			}
+			w.client.MarkCommitRecords(b.records[i])
+		}
+	}
+	lag.Set(float64(b.highWatermark - last.Offset - 1))
+	c.metrics.batchSeconds.WithLabelValues(w.partition.topic).Observe(time.Since(started).Seconds())
+}
+
+// settleOne tries one record until it is applied, skipped or parked; false when the worker has to stop first.
+func (w *worker) settleOne(d delivery) bool {
+	wait, tries := firstBackoff, 0
+	for {
+		if w.stopped() {
+			return false
+		}
+		err := w.try([]delivery{d})
+		if err == nil {
+			if tries > 0 {
+				slog.Info("consumer goes on", "consumer", w.group.consumer.name, "topic", d.Topic, "event_id", d.EventID, "tries", tries+1)
+			}
+			w.lastFault = ""
+			return true
+		}
+		if kafka.IsPark(err) && d.fault == nil {
+			d.fault = err
+			continue
+		}
+		tries++
+		w.tell(d, err)
+		w.group.consumer.metrics.retries.WithLabelValues(d.Topic).Inc()
+		select {
+		case <-w.stopping:
+			return false
+		case <-w.ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, lastBackoff)
+	}
+}
+
+func (w *worker) try(all []delivery) error {
+	ctx, cancel := context.WithTimeout(w.ctx, tryTime)
+	defer cancel()
+	return w.group.consumer.apply(ctx, all)
+}
+
+// tell logs a fault once, and again when it changes.
+func (w *worker) tell(d delivery, err error) {
+	if fault := err.Error(); fault != w.lastFault && w.ctx.Err() == nil {
+		w.lastFault = fault
+		slog.Warn("consumer cannot apply a record and tries again", "consumer", w.group.consumer.name, "topic", d.Topic,
+			"partition", d.Partition, "offset", d.Offset, "event_id", d.EventID, "event_type", d.Type, "err", err)
+	}
+}
