@@ -1,0 +1,86 @@
+// Package asking puts the questions of calls to its peers: contacts-compliance (pre-check), billing-wallet
+// (hold) and the dialer (withdraw). Each is idempotent by request id, so one that was not heard is asked once
+// more; a peer that does not answer in time is 503, never a guess.
+package asking
+
+import (
+	"context"
+		"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/otelconnect"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+)
+
+// patience bounds one question, its second try included.
+const patience = 2 * time.Second
+
+// Config says where the peers are.
+type Config struct {
+	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance"`
+	WalletURL   string `env:"WALLET_URL,required" help:"base URL of billing-wallet"`
+	DialerURL   string `env:"DIALER_URL,required" help:"base URL of the dialer"`
+}
+
+// Peers asks.
+type Peers struct {
+	contacts questionv1connect.PreCheckServiceClient
+	wallet   questionv1connect.HoldServiceClient
+	dialer   questionv1connect.WithdrawServiceClient
+}
+
+// New makes the clients; nothing is dialled yet.
+func New(cfg Config, keys *trust.Keys) (*Peers, error) {
+	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
+	if err != nil {
+		return nil, fmt.Errorf("trace questions: %w", err)
+	}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute}}
+	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
+	return &Peers{
+		contacts: questionv1connect.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
+		wallet:   questionv1connect.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
+		dialer:   questionv1connect.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
+	}, nil
+}
+
+// PreCheck asks whether the number may be called, and who it is (question 2).
+func (p *Peers) PreCheck(ctx context.Context, q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+	return ask(ctx, "The compliance check", p.contacts.PreCheck, q)
+}
+
+// Hold asks billing-wallet to hold the price of the longest call (question 3).
+func (p *Peers) Hold(ctx context.Context, q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+	return ask(ctx, "The wallet", p.wallet.Hold, q)
+}
+
+// Withdraw asks the dialer to let the request go (question 4).
+func (p *Peers) Withdraw(ctx context.Context, q *questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+	return ask(ctx, "The dialer", p.dialer.Withdraw, q)
+}
+
+func ask[Q, A any](ctx context.Context, peer string, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer, err := question(ctx, connect.NewRequest(q))
+	if connect.CodeOf(err) == connect.CodeUnavailable && ctx.Err() == nil {
+		answer, err = question(ctx, connect.NewRequest(q)) // it restarted, or the connection was an old one
+	}
+	if err == nil {
+		return answer.Msg, nil
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
+		return nil, fmt.Errorf("ask %q: %w", peer, err) // ours to repair
+	default:
+		slog.WarnContext(ctx, "a peer did not answer", "peer", peer, "error", err) // the 503 hides why
+		return nil, apierr.Unavailable(peer)
+	}
+}

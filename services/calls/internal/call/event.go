@@ -1,0 +1,96 @@
+package call
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/proto/eventv1"
+)
+
+// EventType is a public event of specification 6.1.
+type EventType string
+
+// The events a call sends.
+const (
+	CallRinging   EventType = "call.ringing"
+	CallAnswered  EventType = "call.answered"
+	CallCompleted EventType = "call.completed"
+	CallFailed    EventType = "call.failed"
+	CallNoAnswer  EventType = "call.no_answer"
+	CallBusy      EventType = "call.busy"
+)
+
+// apiVersion labels the shape of the envelope (specification part 9).
+const apiVersion = "2026-06-04"
+
+// EventID is the one id of a call's event of a type: the same event built twice is one event.
+func EventID(callID uuid.UUID, event EventType) uuid.UUID {
+	return uuid.NewSHA1(callID, []byte(event))
+}
+
+type envelope struct {
+	ID          uuid.UUID `json:"id"`
+	Type        EventType `json:"type"`
+	APIVersion  string    `json:"api_version"`
+	CreatedAt   time.Time `json:"created_at"`
+	WorkspaceID uuid.UUID `json:"workspace_id"`
+	Sequence    int32     `json:"sequence"`
+	Data        Full      `json:"data"`
+}
+
+// Event builds the fact of call-events.v1 that Announce asked for: the finished envelope with the call as it is now.
+func (c *Call) Event(event EventType, at time.Time) (*eventv1.CallEvent, error) {
+	id := EventID(c.ID, event)
+	body, err := json.Marshal(envelope{
+		ID: id, Type: event, APIVersion: apiVersion, CreatedAt: *Stamp(&at),
+		WorkspaceID: c.WorkspaceID, Sequence: c.Sequence, Data: c.Full(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode %s of call %s: %w", event, c.ID, err)
+	}
+	return &eventv1.CallEvent{
+		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+		Event: &eventv1.CallEvent_Public{Public: &eventv1.PublicEvent{
+			EventId: id.String(), Type: string(event), Sequence: c.Sequence, Body: body,
+		}},
+	}, nil
+}
+
+func (r *Request) fact(at time.Time) *eventv1.CallRequestEvent {
+	return &eventv1.CallRequestEvent{
+		CallRequestId: r.ID.String(), WorkspaceId: r.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+	}
+}
+
+// Requested orders the call. It says the same however often it is published.
+func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.fact(at)
+	order := &eventv1.Requested{
+		ToE164: r.To, AgentId: r.AgentID.String(), ContactId: r.ContactID.String(), VariablesJson: r.Variables,
+		ScheduledFor: timestamppb.New(r.ScheduledFor), ScheduleIfOutsideHours: r.ScheduleIfOutsideHours,
+		MaxCallSeconds: r.MaxCallSeconds, QueuedAt: timestamppb.New(r.QueuedAt),
+	}
+	if r.ExternalRef != nil {
+		order.ExternalRef = *r.ExternalRef
+	}
+	ev.Event = &eventv1.CallRequestEvent_Requested{Requested: order}
+	return ev
+}
+
+// Withdrawn says that the customer canceled the request before it was dialled.
+func (r *Request) Withdrawn(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.fact(at)
+	ev.Event = &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}}
+	return ev
+}
+
+// Abandoned says that no request with this id exists or ever will.
+func Abandoned(requestID, workspaceID uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
+	ev := (&Request{ID: requestID, WorkspaceID: workspaceID}).fact(at)
+	ev.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
+	return ev
+}

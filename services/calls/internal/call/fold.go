@@ -1,0 +1,111 @@
+package call
+
+import (
+	"time"
+
+	"ringfence.dev/libs/money"
+)
+
+// Take folds the dialer's newest account of this call into it and says whether anything changed. A
+// version already seen, a step back and another end than the first change nothing; a skipped state is no fault.
+func (c *Call) Take(news Call) bool {
+	if news.Version <= c.Version || news.Status.rank() < c.Status.rank() {
+		return false
+	}
+	if c.Status.Terminal() && news.Status != c.Status {
+		return false // terminal is final: the first end counts
+	}
+	c.Status, c.Version = news.Status, news.Version
+	c.From, c.To, c.AgentID, c.ContactID = news.From, news.To, news.AgentID, news.ContactID
+	c.HangupCause, c.Disposition = news.HangupCause, news.Disposition
+	c.QueuedAt, c.DialedAt, c.RingingAt = news.QueuedAt, news.DialedAt, news.RingingAt
+	c.AnsweredAt, c.EndedAt = news.AnsweredAt, news.EndedAt
+	c.RingSeconds, c.TalkSeconds, c.TotalSeconds = news.RingSeconds, news.TalkSeconds, news.TotalSeconds
+	c.BillableSeconds = news.BillableSeconds
+	return true
+}
+
+// Analyse adds the analysis, once; late says that call.completed has gone out without it.
+func (c *Call) Analyse(a Analysis) (changed, late bool) {
+	if c.Analysed {
+		return false, false
+	}
+	c.Analysed, c.Outcome = true, text(a.Outcome)
+	c.Summary, c.Transcript = a.Summary, a.Transcript
+	return true, c.Closed
+}
+
+// Settle records what billing-wallet made of the hold, once: the amount captured, or nil when it was
+// released. late says that call.completed has gone out without the amount.
+func (c *Call) Settle(amount *money.Micro) (changed, late bool) {
+	if c.ChargeSettled {
+		return false, false
+	}
+	c.ChargeSettled, c.Credits = true, amount
+	return true, c.Closed && amount != nil
+}
+
+// charged says whether there is no charge to wait for: it is known, or there will be none (an inbound call, no billable talk).
+func (c *Call) charged() bool {
+	return c.ChargeSettled || c.CallRequestID == nil || c.BillableSeconds == 0
+}
+
+// Announce says which public event the call owes now that it came from status before ("" for a
+// new call), and counts it; "" when none. call.completed waits side by side for the charge and the analysis,
+// each from when the end was learned: until both are in or due, CompletesAt says when to ask again.
+func (c *Call) Announce(before Status, now time.Time, waits Waits) EventType {
+	if c.Closed {
+		return ""
+	}
+	if c.Status == Completed {
+		if c.EndLearnedAt == nil {
+			c.EndLearnedAt = &now
+		}
+		if due := c.completesAt(waits); now.Before(due) {
+			c.CompletesAt = &due
+			return ""
+		}
+		return c.emit(CallCompleted)
+	}
+	if c.Status == before {
+		return ""
+	}
+	switch c.Status {
+	case Ringing:
+		return c.emit(CallRinging)
+	case InProgress:
+		return c.emit(CallAnswered)
+	case NoAnswer:
+		return c.emit(CallNoAnswer)
+	case Busy:
+		return c.emit(CallBusy)
+	case Failed, Canceled:
+		return c.emit(CallFailed)
+	default: // initiated has no event
+		return ""
+	}
+}
+
+func (c *Call) emit(event EventType) EventType {
+	c.Sequence++
+	c.Closed, c.CompletesAt = c.Status.Terminal(), nil
+	return event
+}
+
+func (c *Call) completesAt(waits Waits) time.Time {
+	due := *c.EndLearnedAt
+	if !c.charged() {
+		due = later(due, c.EndLearnedAt.Add(waits.Charge))
+	}
+	if !c.Analysed {
+		due = later(due, c.EndLearnedAt.Add(waits.Analysis))
+	}
+	return due
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,52 @@
+// Package consumer listens: it turns the facts of the gateway, the dialer and billing-wallet into what internal/call
+// makes of them, in the transaction that libs/inbox opened. It decides nothing itself.
+package consumer
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// Consumer folds facts.
+type Consumer struct {
+	store *store.Store
+	waits call.Waits
+	late  *prometheus.CounterVec
+}
+
+// New makes a consumer.
+func New(st *store.Store, waits call.Waits, metrics prometheus.Registerer) *Consumer {
+	c := &Consumer{store: st, waits: waits, late: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "calls_late_news_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
+	}, []string{"kind"})}
+	metrics.MustRegister(c.late)
+	for _, kind := range []string{"charge", "analysis"} {
+		c.late.WithLabelValues(kind)
+	}
+	return c
+}
+
+// Handlers is the table of topics.
+func (c *Consumer) Handlers() inbox.Handlers {
+	return inbox.Handlers{
+		kafka.DialEvents.Name:   c.inLane(c.onDialEvent),
+		kafka.WalletEvents.Name: c.inLane(c.onWalletEvent),
+		kafka.Workspaces.Name:   c.onWorkspace,
+	}
+}
+
+func (c *Consumer) inLane(handle inbox.Handle) inbox.Handle {
+	return func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+		if err := c.store.LockLane(ctx, tx, rec.Partition); err != nil {
+			return err
+		}
+		return handle(ctx, tx, rec)
+	}
+}

@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/calls/internal/agent"
+	"ringfence.dev/services/calls/internal/call"
+)
+
+// agentBody is an agent as the operator sees it: its own fields, and every other setting beside them.
+type agentBody struct{ agent.Agent }
+
+func agentView(a agent.Agent) agentBody { return agentBody{a} }
+
+func (b agentBody) MarshalJSON() ([]byte, error) {
+	view := map[string]any{}
+	if err := json.Unmarshal(b.Settings, &view); err != nil {
+		return nil, fmt.Errorf("read settings of agent %s: %w", b.ID, err)
+	}
+	view["id"], view["name"], view["max_call_seconds"], view["from_number"] = b.ID, b.Name, b.MaxCallSeconds, b.From
+	view["created_at"], view["updated_at"] = call.CreatedAt(b.ID), *call.Stamp(&b.UpdatedAt)
+	return json.Marshal(view)
+}
+
+// addAgent answers POST …/agents.
+func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	var body map[string]json.RawMessage
+	if err = httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make agent id: %w", err)
+	}
+	added, err := agent.New(id, workspaceID, body)
+	if err != nil {
+		return err
+	}
+	if added, err = a.store.AddAgent(r.Context(), added, a.now()); err != nil {
+		return err
+	}
+	a.wake()
+	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
+}
+
+// listAgents answers GET …/agents.
+func (a *API) listAgents(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	p, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	rows, err := a.store.Agents(r.Context(), workspaceID, p)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(p, rows, agentView))
+}
+
+// readAgent answers GET …/agents/{agent_id}.
+func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, id, err := agentPath(r)
+	if err != nil {
+		return err
+	}
+	found, err := a.store.Agent(r.Context(), workspaceID, id)
+	if err != nil {
+		return missing(err, "agent")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, agentView(found))
+}
+
+// changeAgent answers PATCH …/agents/{agent_id}: settings merge, null takes one back to its default.
+func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
+	var body map[string]json.RawMessage
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	changed, err := a.change(r, func(found *agent.Agent) error { return found.Change(body) })
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, agentView(changed))
+}
+
+// deletedBody answers a DELETE.
+type deletedBody struct {
+	Deleted bool      `json:"deleted"`
+	ID      uuid.UUID `json:"id"`
+}
+
+// deleteAgent answers DELETE …/agents/{agent_id}: what is queued for it ends blocked invalid_agent.
+func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
+	changed, err := a.change(r, func(found *agent.Agent) error {
+		found.Delete(a.now())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, deletedBody{Deleted: true, ID: changed.ID})
+}
+
+func (a *API) change(r *http.Request, change func(*agent.Agent) error) (agent.Agent, error) {
+	workspaceID, id, err := agentPath(r)
+	if err != nil {
+		return agent.Agent{}, err
+	}
+	changed, err := a.store.ChangeAgent(r.Context(), workspaceID, id, a.now(), change)
+	if err != nil {
+		return agent.Agent{}, missing(err, "agent")
+	}
+	a.wake()
+	return changed, nil
+}
+
+func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {
+	if workspaceID, err = workspace(r); err != nil {
+		return uuid.Nil, uuid.Nil, err
+	}
+	id, err = httpserver.PathID(r, "agent_id", "agent")
+	return workspaceID, id, err
+}
+
+// workspace is the path's workspace, which must be the one that the gateway has signed.
+func workspace(r *http.Request) (uuid.UUID, error) {
+	id, err := httpserver.PathID(r, "id", "workspace")
+	if err != nil || id != trust.CallerFrom(r.Context()).WorkspaceID {
+		return uuid.Nil, apierr.New(http.StatusNotFound, "not_found", "No such workspace.")
+	}
+	return id, nil
+}
+

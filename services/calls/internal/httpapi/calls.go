@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// lightBody is the call of specification 2.2.
+type lightBody struct {
+	ID          uuid.UUID   `json:"id"`
+	Direction   string      `json:"direction"`
+	From        string      `json:"from"`
+	To          string      `json:"to"`
+	Status      call.Status `json:"status"`
+	AgentID     uuid.UUID   `json:"agent_id"`
+	ContactID   *uuid.UUID  `json:"contact_id"`
+	Outcome     *string     `json:"outcome"`
+	TalkSeconds *int32      `json:"talk_seconds"`
+	CreatedAt   time.Time   `json:"created_at"`
+	ExternalRef *string     `json:"external_ref"`
+}
+
+func lightView(c call.Call) lightBody {
+	return lightBody{
+		ID: c.ID, Direction: c.Direction, From: c.From, To: c.To, Status: c.Status, AgentID: c.AgentID, ContactID: c.ContactID,
+		Outcome: c.Outcome, TalkSeconds: c.TalkSeconds, CreatedAt: call.CreatedAt(c.ID), ExternalRef: c.ExternalRef,
+	}
+}
+
+// listCalls answers GET /v1/calls.
+func (a *API) listCalls(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	p, err := page.Parse(query)
+	if err != nil {
+		return err
+	}
+	filter, err := callFilter(query)
+	if err != nil {
+		return err
+	}
+	rows, err := a.store.Calls(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, p, filter)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(p, rows, lightView))
+}
+
+func callFilter(query url.Values) (f store.CallFilter, err error) {
+	if f.Status, err = httpserver.QueryEnum(query, "status", call.Statuses()...); err != nil {
+		return f, err
+	}
+	if f.Direction, err = httpserver.QueryEnum(query, "direction", call.Inbound, call.Outbound); err != nil {
+		return f, err
+	}
+	if f.AgentID, err = httpserver.QueryUUID(query, "agent_id"); err != nil {
+		return f, err
+	}
+	if f.ContactID, err = httpserver.QueryUUID(query, "contact_id"); err != nil {
+		return f, err
+	}
+	if f.ExternalRef, err = httpserver.QueryText(query, "external_ref"); err != nil {
+		return f, err
+	}
+	after, err := httpserver.QueryTime(query, "created_after")
+	if err != nil {
+		return f, err
+	}
+	before, err := httpserver.QueryTime(query, "created_before")
+	if err != nil {
+		return f, err
+	}
+	if after != nil { // exclusive: the first key of the millisecond that follows
+		first := call.FirstIDAt(after.Truncate(time.Millisecond).Add(time.Millisecond))
+		f.From = &first
+	}
+	if before != nil { // exclusive: every key of an earlier millisecond
+		end := call.FirstIDAt(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
+		f.Until = &end
+	}
+	return f, nil
+}
+
+// readCall answers GET /v1/calls/{id}.
+func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.call(r)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, c.Full())
+}
+
+// readTranscript answers GET /v1/calls/{id}/transcript: the feature is off, so no call has one to show.
+func (a *API) readTranscript(_ http.ResponseWriter, r *http.Request) error {
+	if _, err := a.call(r); err != nil {
+		return err
+	}
+	return apierr.New(http.StatusNotFound, "transcript_not_available", "No transcript is available for this call.")
+}
+
+// readRecording answers GET /v1/calls/{id}/recording: the feature is off, so no call has one to show.
+func (a *API) readRecording(_ http.ResponseWriter, r *http.Request) error {
+	if _, err := a.call(r); err != nil {
+		return err
+	}
+	return apierr.New(http.StatusNotFound, "recording_not_available", "No recording is available for this call.")
+}
+
+func (a *API) call(r *http.Request) (call.Call, error) {
+	id, err := httpserver.PathID(r, "id", "call")
+	if err != nil {
+		return call.Call{}, err
+	}
+	telemetry.Annotate(r.Context(), "call_id", id.String())
+	c, err := a.store.Call(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	return c, missing(err, "call")
+}

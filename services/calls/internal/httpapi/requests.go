@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// requestBody is the call request of specification 2.3.
+type requestBody struct {
+	ID           uuid.UUID          `json:"id"`
+	Status       call.RequestStatus `json:"status"`
+	CallID       *uuid.UUID         `json:"call_id"`
+	To           string             `json:"to"`
+	AgentID      uuid.UUID          `json:"agent_id"`
+	ExternalRef  *string            `json:"external_ref"`
+	ScheduledFor time.Time          `json:"scheduled_for"`
+	ErrorCode    *string            `json:"error_code"`
+	ErrorDetail  *string            `json:"error_detail"`
+	DialedAt     *time.Time         `json:"dialed_at"`
+	CompletedAt  *time.Time         `json:"completed_at"`
+	CreatedAt    time.Time          `json:"created_at"`
+	UpdatedAt    time.Time          `json:"updated_at"`
+}
+
+func requestView(r call.Request) requestBody {
+	return requestBody{
+		ID: r.ID, Status: r.Status, CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
+		ScheduledFor: *call.Stamp(&r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
+		DialedAt: call.Stamp(r.DialedAt), CompletedAt: call.Stamp(r.CompletedAt),
+		CreatedAt: call.CreatedAt(r.ID), UpdatedAt: *call.Stamp(&r.UpdatedAt),
+	}
+}
+
+// createCall answers POST /v1/calls with 202 for a new call request and 200 for the earlier one when its idempotency
+// key is replayed.
+func (a *API) createCall(w http.ResponseWriter, r *http.Request) error {
+	var body map[string]json.RawMessage
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	req, replayed, err := a.intake.Place(r.Context(), workspaceID, body, r.Header.Values("Idempotency-Key"))
+	if err != nil {
+		return err
+	}
+	status := http.StatusAccepted
+	if replayed {
+		status = http.StatusOK
+	}
+	return httpserver.WriteJSON(w, status, requestView(req))
+}
+
+// listRequests answers GET /v1/call-requests.
+func (a *API) listRequests(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	p, err := page.Parse(query)
+	if err != nil {
+		return err
+	}
+	var filter store.RequestFilter
+	if filter.Status, err = httpserver.QueryEnum(query, "status", call.RequestStatuses()...); err != nil {
+		return err
+	}
+	if filter.ExternalRef, err = httpserver.QueryText(query, "external_ref"); err != nil {
+		return err
+	}
+	rows, err := a.store.Requests(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, p, filter)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(p, rows, requestView))
+}
+
+// readRequest answers GET /v1/call-requests/{id}.
+func (a *API) readRequest(w http.ResponseWriter, r *http.Request) error {
+	id, err := requestID(r)
+	if err != nil {
+		return err
+	}
+	req, err := a.store.Request(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	if err != nil {
+		return missing(err, "call request")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, requestView(req))
+}
+
+// cancelRequest answers POST /v1/call-requests/{id}/cancel.
+func (a *API) cancelRequest(w http.ResponseWriter, r *http.Request) error {
+	id, err := requestID(r)
+	if err != nil {
+		return err
+	}
+	req, err := a.desk.Cancel(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, requestView(req))
+}
+
+func requestID(r *http.Request) (uuid.UUID, error) {
+	id, err := httpserver.PathID(r, "id", "call request")
+	if err == nil {
+		telemetry.Annotate(r.Context(), "call_request_id", id.String())
+	}
+	return id, err
+}
+
+// missing is the 404 for a row that the workspace does not have; another workspace's is the same.
+func missing(err error, thing string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return apierr.NotFound(thing)
+	}
+	return err
+}

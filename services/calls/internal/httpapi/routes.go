@@ -1,0 +1,56 @@
+// Package httpapi answers the routes of calls: decode, ask, encode. What a request may do is decided by the gateway
+// that signed its caller; what becomes of it, by intake, cancellation and the store.
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/calls/internal/cancellation"
+	"ringfence.dev/services/calls/internal/intake"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// API answers.
+type API struct {
+	intake *intake.Intake
+	desk   *cancellation.Desk
+	store  *store.Store
+	wake   func()
+	now    func() time.Time
+}
+
+// New makes the API; wake tells the outbox relay of a commit.
+func New(in *intake.Intake, desk *cancellation.Desk, st *store.Store, wake func()) *API {
+	return &API{intake: in, desk: desk, store: st, wake: wake, now: time.Now}
+}
+
+// Handler is the service's one listener: /v1 for customers, /admin/v1 for operators.
+func (a *API) Handler(tel *telemetry.Telemetry, keys *trust.Keys) http.Handler {
+	router := httpserver.NewRouter(tel)
+	router.Group(func(r chi.Router) {
+		r.Use(keys.RequireCaller)
+		r.Post("/v1/calls", httpserver.Handle(a.createCall))
+		r.Get("/v1/calls", httpserver.Handle(a.listCalls))
+		r.Get("/v1/calls/{id}", httpserver.Handle(a.readCall))
+		r.Get("/v1/calls/{id}/transcript", httpserver.Handle(a.readTranscript))
+		r.Get("/v1/calls/{id}/recording", httpserver.Handle(a.readRecording))
+		r.Get("/v1/call-requests", httpserver.Handle(a.listRequests))
+		r.Get("/v1/call-requests/{id}", httpserver.Handle(a.readRequest))
+		r.Post("/v1/call-requests/{id}/cancel", httpserver.Handle(a.cancelRequest))
+	})
+	router.Group(func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Post("/admin/v1/workspaces/{id}/agents", httpserver.Handle(a.addAgent))
+		r.Get("/admin/v1/workspaces/{id}/agents", httpserver.Handle(a.listAgents))
+		r.Get("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.readAgent))
+		r.Patch("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.changeAgent))
+		r.Delete("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.deleteAgent))
+	})
+	return router
+}

@@ -1,0 +1,89 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// admit applies what calls knows itself: the kinds of number nobody dials, the workspace's destinations, its agent. It answers
+// with the agent's longest call.
+func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order Order) (maxSeconds int32, err error) {
+	if kind := order.To.Forbidden(); kind != "" {
+		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
+	}
+	destinations, err := in.store.Destinations(ctx, workspaceID)
+	if err != nil {
+		return 0, err
+	}
+	if len(destinations) > 0 && !order.To.HasPrefix(destinations) {
+		return 0, apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
+	}
+	agent, err := in.store.Agent(ctx, workspaceID, order.AgentID)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, apierr.Unprocessable("invalid_agent", "agent_id names no agent of this workspace. Use the id of one that exists.")
+	}
+	return agent.MaxCallSeconds, err
+}
+
+// preCheck asks contacts-compliance and takes over the contact, the merged variables and the slot.
+func (in *Intake) preCheck(ctx context.Context, order Order, req *call.Request) error {
+	question := &questionv1.PreCheckRequest{
+		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To,
+		VariablesJson: order.Variables, ScheduleIfOutsideHours: req.ScheduleIfOutsideHours,
+	}
+	if order.ContactID != nil {
+		question.ContactId = order.ContactID.String()
+	}
+	if order.ScheduledFor != nil {
+		question.ScheduledFor = timestamppb.New(*order.ScheduledFor)
+	}
+	answer, err := in.peers.PreCheck(ctx, question)
+	if err != nil {
+		return err
+	}
+	if refused := answer.GetRefused(); refused != nil {
+		return apierr.Unprocessable(refused.GetCode(), "%s", refused.GetMessage())
+	}
+	allowed := answer.GetAllowed()
+	if req.ContactID, err = uuid.Parse(allowed.GetContactId()); err != nil {
+		return fmt.Errorf("read contact of call request %s: %w", req.ID, err)
+	}
+	if allowed.GetScheduledFor() != nil {
+		req.ScheduledFor = allowed.GetScheduledFor().AsTime().Truncate(time.Microsecond) // as the database keeps it
+	}
+	if req.Variables = allowed.GetVariablesJson(); len(req.Variables) == 0 {
+		req.Variables = []byte("{}")
+	}
+	crash.Point("calls: after pre-check")
+	return nil
+}
+
+// hold asks billing-wallet to set the price of the longest call aside.
+func (in *Intake) hold(ctx context.Context, req *call.Request) error {
+	answer, err := in.peers.Hold(ctx, &questionv1.HoldRequest{
+		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case answer.GetInsufficient() != nil:
+		return apierr.New(http.StatusPaymentRequired, "insufficient_credits", "%s", answer.GetInsufficient().GetMessage())
+	case answer.GetHeld() == nil:
+		return fmt.Errorf("hold for call request %s: the answer is newer than this build", req.ID)
+	}
+	crash.Point("calls: after hold")
+	return nil
+}

@@ -1,0 +1,178 @@
+// Package intake accepts call requests: it owns the order of POST /v1/calls (contract.md §1) and what a crash or a
+// race between any two of its steps leaves behind. Whether a number may be called and what it may cost are its peers' to say.
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/calls/internal/asking"
+	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+const (
+	// finishing bounds what goes on without the client, from the hold to the commit.
+	finishing = 10 * time.Second
+	// maxBacklog is how long facts may wait for Kafka before new requests are refused (architecture.md, Topics).
+	maxBacklog = 10 * time.Minute
+)
+
+// Config bounds an idempotency claim.
+type Config struct {
+	Lease time.Duration `env:"IDEMPOTENCY_LEASE" envDefault:"30s" help:"how long a claimed idempotency key is kept for a claimant that died"`
+	Wait  time.Duration `env:"IDEMPOTENCY_WAIT" envDefault:"10s" help:"how long a repeated POST waits for the first one's end"`
+}
+
+// Intake accepts call requests.
+type Intake struct {
+	cfg     Config
+	store   *store.Store
+	peers   *asking.Peers
+	wake    func()
+	backlog func() time.Duration
+	now     func() time.Time
+	placed  *prometheus.CounterVec
+}
+
+// New makes an intake. relay is woken after each commit, and its backlog refuses new requests while Kafka is away too long.
+func New(cfg Config, st *store.Store, peers *asking.Peers, relay *outbox.Relay, metrics prometheus.Registerer) *Intake {
+	in := newIntake(cfg, st, peers, metrics)
+	in.wake, in.backlog = relay.Wake, relay.OldestAge
+	return in
+}
+
+func newIntake(cfg Config, st *store.Store, peers *asking.Peers, metrics prometheus.Registerer) *Intake {
+	in := &Intake{
+		cfg: cfg, store: st, peers: peers, now: time.Now,
+		wake: func() {}, backlog: func() time.Duration { return 0 },
+		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "calls_posts_total", Help: "POST /v1/calls by result: accepted, replayed, or the error code.",
+		}, []string{"result"}),
+	}
+	metrics.MustRegister(in.placed)
+	return in
+}
+
+// Place turns the body of POST /v1/calls into a call request. replayed says that the key (the body's, else the
+// header's) had become one before: it comes back as it is now, and nobody is called twice. A refusal leaves no request and frees the key.
+func (in *Intake) Place(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (req call.Request, replayed bool, err error) {
+	req, replayed, err = in.place(ctx, workspaceID, body, header)
+	in.placed.WithLabelValues(result(replayed, err)).Inc()
+	return req, replayed, err
+}
+
+func (in *Intake) place(ctx context.Context, workspaceID uuid.UUID, body map[string]json.RawMessage, header []string) (call.Request, bool, error) {
+	key, err := readKey(body, header)
+	if err != nil {
+		return call.Request{}, false, err
+	}
+	if in.backlog() > maxBacklog {
+		return call.Request{}, false, apierr.Unavailable("The event stream")
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return call.Request{}, false, fmt.Errorf("make request id: %w", err)
+	}
+	if key == "" {
+		return in.accept(ctx, workspaceID, id, body, nil)
+	}
+	claim, original, err := in.claim(ctx, store.Claim{WorkspaceID: workspaceID, Key: key, RequestID: id}, fingerprint(body))
+	if err != nil {
+		return call.Request{}, false, err
+	}
+	if original != nil {
+		note(ctx, original.ID)
+		return *original, true, nil
+	}
+	req, replayed, err := in.accept(ctx, workspaceID, claim.RequestID, body, &claim)
+	if err != nil {
+		in.giveUp(ctx, claim, err)
+	}
+	return req, replayed, err
+}
+
+// accept runs the resource's own rules in the order of contract.md §1 and writes the request.
+func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body map[string]json.RawMessage, claim *store.Claim) (call.Request, bool, error) {
+	note(ctx, id)
+	now := in.now().UTC().Truncate(time.Millisecond)
+	order, err := readOrder(body, now)
+	if err != nil {
+		return call.Request{}, false, err
+	}
+	maxSeconds, err := in.admit(ctx, workspaceID, order)
+	if err != nil {
+		return call.Request{}, false, err
+	}
+	req := call.Request{
+		ID: id, WorkspaceID: workspaceID, Status: call.RequestQueued, To: string(order.To), AgentID: order.AgentID,
+		ExternalRef: order.ExternalRef, ScheduledFor: now, ScheduleIfOutsideHours: order.ScheduleIfOutsideHours,
+		MaxCallSeconds: maxSeconds, QueuedAt: now, Traceparent: telemetry.Carrier(ctx),
+	}
+	if order.ScheduledFor != nil {
+		req.ScheduledFor = *order.ScheduledFor
+	}
+	if err := in.preCheck(ctx, order, &req); err != nil {
+		return call.Request{}, false, err
+	}
+	// A hold may stand from here on: the client's going away must not leave it without its request.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishing)
+	defer cancel()
+	if err := in.hold(ctx, &req); err != nil {
+		return call.Request{}, false, err
+	}
+	return in.write(ctx, req, claim, now)
+}
+
+func (in *Intake) write(ctx context.Context, req call.Request, claim *store.Claim, now time.Time) (call.Request, bool, error) {
+	placed, err := in.store.Place(ctx, req, claim, now)
+	if errors.Is(err, store.ErrNotPlaced) {
+		return in.placedBefore(ctx, req)
+	}
+	if err != nil {
+		return call.Request{}, false, err
+	}
+	in.wake()
+	crash.Point("calls: after commit")
+	return placed, false, nil
+}
+
+// placedBefore tells why an id could not become a request: who took the claim over was faster, or billing-wallet's question has
+// settled the id as one that never will.
+func (in *Intake) placedBefore(ctx context.Context, req call.Request) (call.Request, bool, error) {
+	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return call.Request{}, false, apierr.Unavailable("POST /v1/calls")
+	}
+	return original, err == nil, err
+}
+
+func note(ctx context.Context, id uuid.UUID) {
+	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(id.String()))
+	telemetry.Annotate(ctx, "call_request_id", id.String())
+}
+
+func result(replayed bool, err error) string {
+	var refusal *apierr.Error
+	switch {
+	case errors.As(err, &refusal):
+		return refusal.Code
+	case err != nil:
+		return "internal_error"
+	case replayed:
+		return "replayed"
+	default:
+		return "accepted"
+	}
+}

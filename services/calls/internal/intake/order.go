@@ -1,0 +1,160 @@
+package intake
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/phone"
+)
+
+// The bounds of contract.md §1 and §6.
+const (
+	maxKey         = 255
+	maxExternalRef = 255
+	maxAhead       = 366 * 24 * time.Hour
+)
+
+// Order is a valid body of POST /v1/calls.
+type Order struct {
+	AgentID   uuid.UUID
+	To        phone.Number
+	ContactID *uuid.UUID
+	// Variables is a JSON object; empty: none.
+	Variables   []byte
+	ExternalRef *string
+	// ScheduledFor lies in the future; nil: now.
+	ScheduledFor           *time.Time
+	ScheduleIfOutsideHours bool
+}
+
+// readKey finds the idempotency key: the body's, or the header's when the body has none (null counts as none). "" means that the
+// request has no key.
+func readKey(body map[string]json.RawMessage, header []string) (string, error) {
+	key, where := (*string)(nil), "idempotency_key"
+	if raw, given := body["idempotency_key"]; given && json.Unmarshal(raw, &key) != nil {
+		return "", apierr.Validation(where, "must be a string.")
+	}
+	if key == nil {
+		if len(header) == 0 {
+			return "", nil
+		}
+		key, where = &header[0], "Idempotency-Key"
+	}
+	if *key == "" || len(*key) > maxKey || strings.ContainsFunc(*key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", apierr.Validation(where, "must be 1 to %d printable ASCII characters.", maxKey)
+	}
+	return *key, nil
+}
+
+// readOrder reads the body: validation_error naming every field that is missing or wrong, then invalid_phone.
+func readOrder(body map[string]json.RawMessage, now time.Time) (Order, error) {
+	f := fields{body: body}
+	order := Order{ScheduleIfOutsideHours: f.flag("schedule_if_outside_hours")}
+	if id := f.id("agent_id"); id != nil {
+		order.AgentID = *id
+	} else if f.absent("agent_id") {
+		f.fault("agent_id", "is missing; name the agent that holds the conversation.")
+	}
+	to := f.text("to")
+	if f.absent("to") {
+		f.fault("to", "is missing; give the number to call, such as +14155550123.")
+	}
+	order.ContactID = f.id("contact_id")
+	order.Variables = f.object("variables")
+	order.ExternalRef = f.text("external_ref")
+	if order.ExternalRef != nil && utf8.RuneCountInString(*order.ExternalRef) > maxExternalRef {
+		f.fault("external_ref", "must have at most %d characters.", maxExternalRef)
+	}
+	order.ScheduledFor = f.slot("scheduled_for", now)
+	if len(f.faults) > 0 {
+		return Order{}, apierr.Unprocessable("validation_error", "%s", strings.Join(f.faults, " "))
+	}
+	number, ok := phone.Parse(*to)
+	if !ok {
+		return Order{}, apierr.Unprocessable("invalid_phone", "to must be an E.164 number such as +14155550123.")
+	}
+	order.To = number
+	return order, nil
+}
+
+// fields reads members of a body and gathers what is wrong with them. null counts as absent.
+type fields struct {
+	body   map[string]json.RawMessage
+	faults []string
+}
+
+func (f *fields) fault(name, format string, args ...any) {
+	f.faults = append(f.faults, name+" "+fmt.Sprintf(format, args...))
+}
+
+func (f *fields) absent(name string) bool {
+	raw, given := f.body[name]
+	return !given || string(raw) == "null"
+}
+
+func (f *fields) text(name string) *string {
+	var s *string
+	if !f.absent(name) && json.Unmarshal(f.body[name], &s) != nil {
+		f.fault(name, "must be a string.")
+		return nil
+	}
+	return s
+}
+
+func (f *fields) flag(name string) bool {
+	var b bool
+	if !f.absent(name) && json.Unmarshal(f.body[name], &b) != nil {
+		f.fault(name, "must be true or false.")
+	}
+	return b
+}
+
+func (f *fields) object(name string) []byte {
+	var object map[string]json.RawMessage
+	if f.absent(name) {
+		return nil
+	}
+	if json.Unmarshal(f.body[name], &object) != nil {
+		f.fault(name, "must be an object.")
+		return nil
+	}
+	return f.body[name]
+}
+
+func (f *fields) id(name string) *uuid.UUID {
+	s := f.text(name)
+	if s == nil {
+		return nil
+	}
+	id, err := uuid.Parse(*s)
+	if err != nil || len(*s) != 36 { // uuid.Parse takes other spellings too
+		f.fault(name, "must be a UUID.")
+		return nil
+	}
+	return &id
+}
+
+// slot reads a future instant; one in the past becomes now, which is nil.
+func (f *fields) slot(name string, now time.Time) *time.Time {
+	s := f.text(name)
+	if s == nil {
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, *s)
+	switch {
+	case err != nil:
+		f.fault(name, "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
+	case at.After(now.Add(maxAhead)):
+		f.fault(name, "must be at most 366 days ahead.")
+	case at.After(now):
+		at = at.UTC().Truncate(time.Millisecond)
+		return &at
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/calls/internal/agent"
+)
+
+const agentColumns = `id, workspace_id, version, name, from_e164, max_call_seconds, settings, updated_at, deleted_at`
+
+const insertAgent = `
+INSERT INTO agents (id, workspace_id, version, name, from_e164, max_call_seconds, settings)
+VALUES (@id, @workspace_id, @version, @name, @from_e164, @max_call_seconds, @settings)
+RETURNING ` + agentColumns
+
+// AddAgent stores a new agent and tells agents.v1.
+func (s *Store) AddAgent(ctx context.Context, a agent.Agent, at time.Time) (agent.Agent, error) {
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		if a, err = one[agent.Agent](ctx, tx, insertAgent, agentArgs(a)); err != nil {
+			return err
+		}
+		return putAgent(ctx, tx, a, at)
+	})
+	if err != nil {
+		return agent.Agent{}, fmt.Errorf("insert agent: %w", err)
+	}
+	return a, nil
+}
+
+const lockAgent = `
+SELECT ` + agentColumns + ` FROM agents
+WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL FOR UPDATE`
+
+const updateAgent = `
+UPDATE agents SET version = @version, name = @name, from_e164 = @from_e164, max_call_seconds = @max_call_seconds,
+    settings = @settings, deleted_at = @deleted_at, updated_at = now()
+WHERE workspace_id = @workspace_id AND id = @id
+RETURNING ` + agentColumns
+
+// ChangeAgent applies change to the locked agent and tells agents.v1; ErrNotFound when there is none or it was deleted.
+func (s *Store) ChangeAgent(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, change func(*agent.Agent) error) (agent.Agent, error) {
+	var a agent.Agent
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		if a, err = one[agent.Agent](ctx, tx, lockAgent, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
+			return err
+		}
+		if err = change(&a); err != nil {
+			return err
+		}
+		if a, err = one[agent.Agent](ctx, tx, updateAgent, agentArgs(a)); err != nil {
+			return err
+		}
+		return putAgent(ctx, tx, a, at)
+	})
+	if err != nil {
+		return agent.Agent{}, fmt.Errorf("change agent %s: %w", id, err)
+	}
+	return a, nil
+}
+
+const agentByID = `
+SELECT ` + agentColumns + ` FROM agents
+WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
+
+// Agent reads one agent; ErrNotFound when there is none or it was deleted.
+func (s *Store) Agent(ctx context.Context, workspaceID, id uuid.UUID) (agent.Agent, error) {
+	a, err := one[agent.Agent](ctx, s.pool, agentByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	if err != nil {
+		return agent.Agent{}, fmt.Errorf("read agent %s: %w", id, err)
+	}
+	return a, nil
+}
+
+const listAgents = `
+SELECT ` + agentColumns + ` FROM agents
+WHERE workspace_id = @workspace_id AND deleted_at IS NULL AND (@after::uuid IS NULL OR id < @after)
+ORDER BY id DESC LIMIT @rows`
+
+const agentExists = `SELECT EXISTS (SELECT FROM agents WHERE workspace_id = @workspace_id AND id = @after)`
+
+// Agents lists a workspace's agents, newest first, one row more than the page holds.
+func (s *Store) Agents(ctx context.Context, workspaceID uuid.UUID, p page.Request) ([]agent.Agent, error) {
+	args := pageArgs(workspaceID, p)
+	if err := s.knownCursor(ctx, agentExists, p, args); err != nil {
+		return nil, err
+	}
+	rows, err := many[agent.Agent](ctx, s.pool, listAgents, args)
+	if err != nil {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	return rows, nil
+}
+
+func agentArgs(a agent.Agent) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"id": a.ID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.From,
+		"max_call_seconds": a.MaxCallSeconds, "settings": a.Settings, "deleted_at": a.DeletedAt,
+	}
+}
+
+func putAgent(ctx context.Context, tx pgx.Tx, a agent.Agent, at time.Time) error {
+	fact, err := a.Fact(at)
+	if err != nil {
+		return err
+	}
+	return outbox.Put(ctx, tx, outbox.Event{
+		Topic: kafka.Agents, Key: a.ID.String(), WorkspaceID: a.WorkspaceID, Message: fact,
+	})
+}
+
+// pageArgs are the arguments of every list statement.
+func pageArgs(workspaceID uuid.UUID, p page.Request) pgx.NamedArgs {
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": nil, "rows": p.Rows()}
+	if p.After != uuid.Nil {
+		args["after"] = p.After
+	}
+	return args
+}
+
+// knownCursor answers 422 for a starting_after that names nothing in the workspace.
+func (s *Store) knownCursor(ctx context.Context, exists string, p page.Request, args pgx.NamedArgs) error {
+	if p.After == uuid.Nil {
+		return nil
+	}
+	var known bool
+	if err := s.pool.QueryRow(ctx, exists, args).Scan(&known); err != nil {
+		return fmt.Errorf("look for the cursor: %w", err)
+	}
+	if !known {
+		return page.UnknownCursor()
+	}
+	return nil
+}

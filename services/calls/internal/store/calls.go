@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/calls/internal/call"
+)
+
+const callColumns = `id, workspace_id, call_request_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status,
+    hangup_cause, disposition, queued_at, dialed_at, ringing_at, answered_at, ended_at, ring_seconds, talk_seconds, total_seconds,
+    billable_seconds, version, analysed, outcome, summary, charge_settled, credits_micro, sequence, closed, end_learned_at,
+    completes_at, traceparent`
+
+const callByID = `SELECT ` + callColumns + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
+
+// Call reads one call of the workspace.
+func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (call.Call, error) {
+	c, err := one[call.Call](ctx, s.pool, callByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	if err != nil {
+		return call.Call{}, fmt.Errorf("read call %s: %w", id, err)
+	}
+	return c, nil
+}
+
+// CallFilter narrows a list of calls; zero values let everything through. The two ids bound created_at, which is the
+// instant inside the key: From is the first id let through, Until the first beyond.
+type CallFilter struct {
+	Status      string
+	Direction   string
+	AgentID     *uuid.UUID
+	ContactID   *uuid.UUID
+	ExternalRef string
+	From        *uuid.UUID
+	Until       *uuid.UUID
+}
+
+const listCalls = `
+SELECT ` + callColumns + ` FROM calls
+WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR id < @after)
+    AND (@from::uuid IS NULL OR id >= @from)
+    AND (@until::uuid IS NULL OR id < @until)
+    AND (@status::text IS NULL OR status = @status)
+    AND (@direction::text IS NULL OR direction = @direction)
+    AND (@agent_id::uuid IS NULL OR agent_id = @agent_id)
+    AND (@contact_id::uuid IS NULL OR contact_id = @contact_id)
+    AND (@external_ref::text IS NULL OR external_ref = @external_ref)
+ORDER BY id DESC LIMIT @rows`
+
+const callExists = `SELECT EXISTS (SELECT FROM calls WHERE workspace_id = @workspace_id AND id = @after)`
+
+// Calls lists calls, newest first, one row more than the page holds.
+func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request, f CallFilter) ([]call.Call, error) {
+	args := pageArgs(workspaceID, p)
+	if err := s.knownCursor(ctx, callExists, p, args); err != nil {
+		return nil, err
+	}
+	args["status"], args["direction"], args["external_ref"] = orNull(f.Status), orNull(f.Direction), orNull(f.ExternalRef)
+	args["agent_id"], args["contact_id"] = f.AgentID, f.ContactID
+	args["from"], args["until"] = f.From, f.Until
+	rows, err := many[call.Call](ctx, s.pool, listCalls, args)
+	if err != nil {
+		return nil, fmt.Errorf("list calls: %w", err)
+	}
+	return rows, nil
+}
+
+const lockCall = `SELECT ` + callColumns + ` FROM calls WHERE id = @id FOR UPDATE`
+
+const lockCallOfRequest = `
+SELECT ` + callColumns + ` FROM calls WHERE call_request_id = @id ORDER BY id DESC LIMIT 1 FOR UPDATE`
+
+// LockCall reads a call for the facts about it; nil when it is not known yet.
+func (s *Store) LockCall(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*call.Call, error) {
+	return s.lockCallBy(ctx, tx, lockCall, id)
+}
+
+// LockCallOfRequest reads the call that came of a request; nil when none is known yet.
+func (s *Store) LockCallOfRequest(ctx context.Context, tx pgx.Tx, requestID uuid.UUID) (*call.Call, error) {
+	return s.lockCallBy(ctx, tx, lockCallOfRequest, requestID)
+}
+
+func (s *Store) lockCallBy(ctx context.Context, tx pgx.Tx, sql string, id uuid.UUID) (*call.Call, error) {
+	c, err := one[call.Call](ctx, tx, sql, pgx.NamedArgs{"id": id})
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil //nolint:nilnil // an unknown call is a case of its own, not a fault
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock call of %s: %w", id, err)
+	}
+	return &c, nil
+}
+
+const dbNow = `SELECT clock_timestamp()`
+
+// Now is the database's clock: due times are its own.
+func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
+	if err = tx.QueryRow(ctx, dbNow).Scan(&now); err != nil {
+		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
+	}
+	return now, nil
+}
+
+// The transcript is only ever written: nothing shows it while the feature is off.
+const saveCall = `
+INSERT INTO calls AS c (` + callColumns + `, transcript)
+VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
+    @hangup_cause, @disposition, @queued_at, @dialed_at, @ringing_at, @answered_at, @ended_at, @ring_seconds, @talk_seconds,
+    @total_seconds, @billable_seconds, @version, @analysed, @outcome, @summary, @charge_settled, @credits_micro, @sequence,
+    @closed, @end_learned_at, @completes_at, @traceparent, @transcript)
+ON CONFLICT (id) DO UPDATE SET
+    from_number = EXCLUDED.from_number, to_e164 = EXCLUDED.to_e164, agent_id = EXCLUDED.agent_id, contact_id = EXCLUDED.contact_id,
+    status = EXCLUDED.status, hangup_cause = EXCLUDED.hangup_cause, disposition = EXCLUDED.disposition,
+    queued_at = EXCLUDED.queued_at, dialed_at = EXCLUDED.dialed_at, ringing_at = EXCLUDED.ringing_at,
+    answered_at = EXCLUDED.answered_at, ended_at = EXCLUDED.ended_at, ring_seconds = EXCLUDED.ring_seconds,
+    talk_seconds = EXCLUDED.talk_seconds, total_seconds = EXCLUDED.total_seconds, billable_seconds = EXCLUDED.billable_seconds,
+    version = EXCLUDED.version, analysed = EXCLUDED.analysed, outcome = EXCLUDED.outcome, summary = EXCLUDED.summary,
+    charge_settled = EXCLUDED.charge_settled, credits_micro = EXCLUDED.credits_micro, sequence = EXCLUDED.sequence,
+    closed = EXCLUDED.closed, end_learned_at = EXCLUDED.end_learned_at, completes_at = EXCLUDED.completes_at,
+    traceparent = EXCLUDED.traceparent, transcript = COALESCE(EXCLUDED.transcript, c.transcript)
+WHERE NOT c.closed OR EXCLUDED.closed`
+
+// SaveCall writes a locked or new call and, unless event is "", tells call-events.v1 what Announce found owed.
+func (s *Store) SaveCall(ctx context.Context, tx pgx.Tx, c *call.Call, event call.EventType, at time.Time) error {
+	tag, err := tx.Exec(ctx, saveCall, callArgs(c))
+	if err != nil {
+		return fmt.Errorf("save call %s: %w", c.ID, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("save call %s: it was closed by somebody else", c.ID)
+	}
+	if event == "" {
+		return nil
+	}
+	fact, err := c.Event(event, at)
+	if err != nil {
+		return err
+	}
+	return outbox.Put(ctx, tx, outbox.Event{
+		ID: call.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID, Message: fact,
+	})
+}
+
+const claimCompleting = `
+SELECT ` + callColumns + ` FROM calls
+WHERE completes_at <= now()
+ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
+
+// Complete sends call.completed for calls whose wait is over, with what there is, and says how many.
+// resume gives each event the trace of its call.
+func (s *Store) Complete(ctx context.Context, waits call.Waits, limit int, resume func(context.Context, *call.Call) (context.Context, func())) (int, error) {
+	var done int
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		done = 0
+		due, err := many[call.Call](ctx, tx, claimCompleting, pgx.NamedArgs{"limit": limit})
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		now, err := s.Now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for i := range due {
+			event := due[i].Announce(due[i].Status, now, waits)
+			traced, end := resume(ctx, &due[i])
+			err = s.SaveCall(traced, tx, &due[i], event, now)
+			end()
+			if err != nil {
+				return err
+			}
+		}
+		done = len(due)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("complete calls: %w", err)
+	}
+	return done, nil
+}
+
+func callArgs(c *call.Call) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"id": c.ID, "workspace_id": c.WorkspaceID, "call_request_id": c.CallRequestID, "direction": c.Direction,
+		"from_number": c.From, "to_e164": c.To, "agent_id": c.AgentID, "contact_id": c.ContactID, "external_ref": c.ExternalRef,
+		"status": c.Status, "hangup_cause": c.HangupCause, "disposition": c.Disposition, "queued_at": c.QueuedAt,
+		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
+		"ring_seconds": c.RingSeconds, "talk_seconds": c.TalkSeconds, "total_seconds": c.TotalSeconds,
+		"billable_seconds": c.BillableSeconds, "version": c.Version, "analysed": c.Analysed, "outcome": c.Outcome,
+		"summary": c.Summary, "transcript": c.Transcript, "charge_settled": c.ChargeSettled, "credits_micro": c.Credits,
+		"sequence": c.Sequence, "closed": c.Closed, "end_learned_at": c.EndLearnedAt, "completes_at": c.CompletesAt,
+		"traceparent": c.Traceparent,
+	}
+}

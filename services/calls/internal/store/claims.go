@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Claim is the right to turn an idempotency key into a request.
+type Claim struct {
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	Key         string    `db:"key"`
+	// RequestID is the one the key becomes; a take-over of the same order inherits it.
+	RequestID uuid.UUID `db:"request_id"`
+	// Epoch rises with each take-over, so that a claimant who lost the claim cannot free it.
+	Epoch int32 `db:"epoch"`
+}
+
+const claimKey = `
+INSERT INTO idempotency_keys AS k (workspace_id, key, request_id, fingerprint, epoch, leased_until)
+VALUES (@workspace_id, @key, @request_id, @fingerprint, 1, now() + make_interval(secs => @lease))
+ON CONFLICT (workspace_id, key) DO UPDATE SET
+    request_id = CASE WHEN k.fingerprint = EXCLUDED.fingerprint THEN k.request_id ELSE EXCLUDED.request_id END,
+    fingerprint = EXCLUDED.fingerprint, epoch = k.epoch + 1, leased_until = EXCLUDED.leased_until
+WHERE NOT k.done AND k.leased_until <= now()
+RETURNING workspace_id, key, request_id, epoch`
+
+// ClaimKey claims a key that is free or whose lease has run out; ok is false while somebody else holds it or it is done.
+// A take-over inherits the request id, so that pre-check and hold answer as they did; not for another order, whose
+// answers were given for another number.
+func (s *Store) ClaimKey(ctx context.Context, want Claim, fingerprint []byte, lease time.Duration) (got Claim, ok bool, err error) {
+	got, err = one[Claim](ctx, s.pool, claimKey, pgx.NamedArgs{
+		"workspace_id": want.WorkspaceID, "key": want.Key, "request_id": want.RequestID,
+		"fingerprint": fingerprint, "lease": lease.Seconds(),
+	})
+	if errors.Is(err, ErrNotFound) {
+		return Claim{}, false, nil
+	}
+	if err != nil {
+		return Claim{}, false, fmt.Errorf("claim idempotency key: %w", err)
+	}
+	return got, true, nil
+}
+
+// KeyState is a key as one who waits for it sees it.
+type KeyState struct {
+	RequestID uuid.UUID `db:"request_id"`
+	Done      bool      `db:"done"`
+	// Lapsed says that the claimant's lease has run out.
+	Lapsed bool `db:"lapsed"`
+}
+
+const lookAtKey = `
+SELECT request_id, done, leased_until <= now() AS lapsed FROM idempotency_keys
+WHERE workspace_id = @workspace_id AND key = @key`
+
+// LookAtKey reads a key; ErrNotFound when it is free.
+func (s *Store) LookAtKey(ctx context.Context, workspaceID uuid.UUID, key string) (KeyState, error) {
+	state, err := one[KeyState](ctx, s.pool, lookAtKey, pgx.NamedArgs{"workspace_id": workspaceID, "key": key})
+	if err != nil {
+		return KeyState{}, fmt.Errorf("look at idempotency key: %w", err)
+	}
+	return state, nil
+}
+
+const freeKey = `
+DELETE FROM idempotency_keys
+WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id AND epoch = @epoch AND NOT done`
+
+// FreeKey gives a claim up: a refusal does not use up the key.
+func (s *Store) FreeKey(ctx context.Context, c Claim) error {
+	if _, err := s.pool.Exec(ctx, freeKey, claimArgs(c)); err != nil {
+		return fmt.Errorf("free idempotency key: %w", err)
+	}
+	return nil
+}
+
+const lapseKey = `
+UPDATE idempotency_keys SET leased_until = now()
+WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id AND epoch = @epoch AND NOT done`
+
+// LapseKey ends the lease but keeps the request id: the next try takes over what this one left behind, a hold perhaps.
+func (s *Store) LapseKey(ctx context.Context, c Claim) error {
+	if _, err := s.pool.Exec(ctx, lapseKey, claimArgs(c)); err != nil {
+		return fmt.Errorf("end lease of idempotency key: %w", err)
+	}
+	return nil
+}
+
+// finishKey ties the claim to its request; no row means that the claim was lost.
+const finishKey = `
+UPDATE idempotency_keys SET done = true
+WHERE workspace_id = @workspace_id AND key = @key AND request_id = @request_id`
+
+func claimArgs(c Claim) pgx.NamedArgs {
+	return pgx.NamedArgs{"workspace_id": c.WorkspaceID, "key": c.Key, "request_id": c.RequestID, "epoch": c.Epoch}
+}
+
+// Ids are UUIDv7, so the bound on request_id keeps the scan to keys old enough. A claim without a request was left by a crash
+// or a fault, long ago.
+const forgetKeys = `
+DELETE FROM idempotency_keys k USING (
+    SELECT k.workspace_id, k.key
+    FROM idempotency_keys k LEFT JOIN call_requests r ON r.id = k.request_id
+    WHERE k.request_id < @before_id AND (r.completed_at < now() - make_interval(secs => @keep) OR (r.id IS NULL AND k.leased_until < now() - make_interval(secs => @keep)))
+    ORDER BY k.request_id LIMIT @limit
+) old WHERE k.workspace_id = old.workspace_id AND k.key = old.key AND k.leased_until < now()`
+
+// ForgetKeys frees keys whose request ended longer than keep ago, at most limit; beforeID is an id made keep ago.
+func (s *Store) ForgetKeys(ctx context.Context, beforeID uuid.UUID, keep time.Duration, limit int) (int64, error) {
+	tag, err := s.pool.Exec(ctx, forgetKeys, pgx.NamedArgs{"before_id": beforeID, "keep": keep.Seconds(), "limit": limit})
+	if err != nil {
+		return 0, fmt.Errorf("forget idempotency keys: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}

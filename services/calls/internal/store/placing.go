@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/services/calls/internal/call"
+)
+
+// ErrNotPlaced says that this request id may no longer become a request: it is tombstoned, it is a request already, or its
+// claim was lost. Nothing was written.
+var ErrNotPlaced = errors.New("not placed")
+
+const insertRequest = `
+INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, external_ref,
+    scheduled_for, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent)
+SELECT @id, @workspace_id, @status, @to_e164, @agent_id, @contact_id, @variables::json, @external_ref,
+    @scheduled_for, @schedule_if_outside_hours, @max_call_seconds, @queued_at, @traceparent
+WHERE NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id)
+ON CONFLICT (id) DO NOTHING
+RETURNING ` + requestColumns
+
+// Place writes the request, finishes its claim (nil: it has no key) and orders the call, in one pipelined transaction under the
+// lock that Unconfirmed takes too.
+func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at time.Time) (call.Request, error) {
+	var placed call.Request
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		batch.Queue(lockRequestID, lockArgs(req.ID))
+		batch.Queue(insertRequest, insertArgs(req)).Query(func(rows pgx.Rows) (err error) {
+			placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[call.Request])
+			return err
+		})
+		if claim != nil {
+			batch.Queue(finishKey, claimArgs(*claim)).Exec(func(tag pgconnTag) error {
+				if tag.RowsAffected() == 0 {
+					return pgx.ErrNoRows
+				}
+				return nil
+			})
+		}
+		if err := outbox.Queue(ctx, batch, requestEvent(&req, req.Requested(at))); err != nil {
+			return err
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return call.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, ErrNotPlaced)
+	}
+	if err != nil {
+		return call.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, err)
+	}
+	return placed, nil
+}
+
+const insertTombstone = `INSERT INTO tombstones (request_id) VALUES (@request_id::uuid) ON CONFLICT (request_id) DO NOTHING`
+
+const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
+
+// Unconfirmed answers billing-wallet, which holds money for a request it has not seen. A request is told of again; an id that is
+// none gets a tombstone, loses its claim and is abandoned: a slow POST can no longer write it. reborn says which.
+func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID, at time.Time) (exists bool, err error) {
+	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
+		return false, fmt.Errorf("lock request id %s: %w", requestID, err)
+	}
+	req, err := one[call.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": requestID})
+	switch {
+	case err == nil:
+		fact := req.Requested(at)
+		if req.Status == call.RequestCanceled {
+			fact = req.Withdrawn(at)
+		}
+		return true, outbox.Put(ctx, tx, requestEvent(&req, fact))
+	case !errors.Is(err, ErrNotFound):
+		return false, fmt.Errorf("lock call request %s: %w", requestID, err)
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(insertTombstone, lockArgs(requestID))
+	batch.Queue(dropClaim, lockArgs(requestID))
+	if err = tx.SendBatch(ctx, batch).Close(); err != nil {
+		return false, fmt.Errorf("bury request id %s: %w", requestID, err)
+	}
+	return false, outbox.Put(ctx, tx, outbox.Event{
+		Topic: kafka.CallRequests, Key: requestID.String(), WorkspaceID: workspaceID,
+		Message: call.Abandoned(requestID, workspaceID, at),
+	})
+}

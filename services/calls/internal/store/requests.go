@@ -1,0 +1,195 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/calls/internal/call"
+)
+
+type pgconnTag = pgconn.CommandTag
+
+const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, contact_id, variables, external_ref, scheduled_for,
+    schedule_if_outside_hours, max_call_seconds, queued_at, error_code, error_detail, dialed_at, completed_at, updated_at,
+    charge_settled, credits_micro, traceparent`
+
+const requestByID = `SELECT ` + requestColumns + ` FROM call_requests WHERE workspace_id = @workspace_id AND id = @id`
+
+// Request reads one call request of the workspace.
+func (s *Store) Request(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
+	req, err := one[call.Request](ctx, s.pool, requestByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	if err != nil {
+		return call.Request{}, fmt.Errorf("read call request %s: %w", id, err)
+	}
+	return req, nil
+}
+
+const listRequests = `
+SELECT ` + requestColumns + ` FROM call_requests
+WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR id < @after)
+    AND (@status::text IS NULL OR status = @status)
+    AND (@external_ref::text IS NULL OR external_ref = @external_ref)
+ORDER BY id DESC LIMIT @rows`
+
+const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
+
+// RequestFilter narrows a list of call requests; "" lets everything through.
+type RequestFilter struct {
+	Status      string
+	ExternalRef string
+}
+
+// Requests lists call requests, newest first, one row more than the page holds.
+func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Request, f RequestFilter) ([]call.Request, error) {
+	args := pageArgs(workspaceID, p)
+	if err := s.knownCursor(ctx, requestExists, p, args); err != nil {
+		return nil, err
+	}
+	args["status"], args["external_ref"] = orNull(f.Status), orNull(f.ExternalRef)
+	rows, err := many[call.Request](ctx, s.pool, listRequests, args)
+	if err != nil {
+		return nil, fmt.Errorf("list call requests: %w", err)
+	}
+	return rows, nil
+}
+
+const cancelRequest = `
+UPDATE call_requests SET status = 'canceled', completed_at = now(), updated_at = now()
+WHERE workspace_id = @workspace_id AND id = @id AND status = 'queued'
+RETURNING ` + requestColumns
+
+// Cancel ends a request that the dialer has let go of and tells call-requests.v1. A request that is no longer
+// queued is ErrNotFound.
+func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.Time) (call.Request, error) {
+	var req call.Request
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		if req, err = one[call.Request](ctx, tx, cancelRequest, pgx.NamedArgs{"workspace_id": workspaceID, "id": id}); err != nil {
+			return err
+		}
+		return outbox.Put(ctx, tx, requestEvent(&req, req.Withdrawn(at)))
+	})
+	if err != nil {
+		return call.Request{}, fmt.Errorf("cancel call request %s: %w", id, err)
+	}
+	return req, nil
+}
+
+const lockRequest = `SELECT ` + requestColumns + ` FROM call_requests WHERE id = @id FOR UPDATE`
+
+// LockRequest reads a request for the facts about it; nil when there is none.
+func (s *Store) LockRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*call.Request, error) {
+	req, err := one[call.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": id})
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil //nolint:nilnil // an unknown request is a case of its own, not a fault
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock call request %s: %w", id, err)
+	}
+	return &req, nil
+}
+
+const saveRequest = `
+UPDATE call_requests SET status = @status, call_id = @call_id, scheduled_for = @scheduled_for, error_code = @error_code,
+    error_detail = @error_detail, dialed_at = @dialed_at, completed_at = @completed_at, updated_at = now()
+WHERE id = @id`
+
+// SaveRequest writes a locked request back.
+func (s *Store) SaveRequest(ctx context.Context, tx pgx.Tx, req *call.Request) error {
+	if _, err := tx.Exec(ctx, saveRequest, saveArgs(req)); err != nil {
+		return fmt.Errorf("save call request %s: %w", req.ID, err)
+	}
+	return nil
+}
+
+const saveCharge = `
+UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
+WHERE id = @id`
+
+// SaveCharge writes what billing-wallet said of a locked request; customers do not see it there, so updated_at stays.
+func (s *Store) SaveCharge(ctx context.Context, tx pgx.Tx, req *call.Request) error {
+	_, err := tx.Exec(ctx, saveCharge, pgx.NamedArgs{"id": req.ID, "charge_settled": req.ChargeSettled, "credits_micro": req.Credits})
+	if err != nil {
+		return fmt.Errorf("save charge of call request %s: %w", req.ID, err)
+	}
+	return nil
+}
+
+// SaveCanceled writes a request that the dialer's own news canceled, and tells call-requests.v1 what our lost commit would have.
+func (s *Store) SaveCanceled(ctx context.Context, tx pgx.Tx, req *call.Request, at time.Time) error {
+	if err := s.SaveRequest(ctx, tx, req); err != nil {
+		return err
+	}
+	return outbox.Put(ctx, tx, requestEvent(req, req.Withdrawn(at)))
+}
+
+const claimOverdue = `
+UPDATE call_requests SET republished_at = now()
+WHERE id IN (
+    SELECT id FROM call_requests
+    WHERE status = 'queued' AND scheduled_for <= now() - make_interval(secs => @after)
+        AND (republished_at IS NULL OR republished_at <= now() - make_interval(secs => @after))
+    ORDER BY scheduled_for LIMIT @limit FOR UPDATE SKIP LOCKED)
+RETURNING ` + requestColumns
+
+// Republish orders again every request that is still queued after it was due, each at most once per after, and says how many.
+// resume gives each order the trace of its request.
+func (s *Store) Republish(ctx context.Context, after time.Duration, limit int, at time.Time, resume func(context.Context, *call.Request) (context.Context, func())) (int, error) {
+	var overdue []call.Request
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		overdue, err = many[call.Request](ctx, tx, claimOverdue, pgx.NamedArgs{"after": after.Seconds(), "limit": limit})
+		if err != nil {
+			return err
+		}
+		for i := range overdue {
+			traced, end := resume(ctx, &overdue[i])
+			err = outbox.Put(traced, tx, requestEvent(&overdue[i], overdue[i].Requested(at)))
+			end()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("republish call requests: %w", err)
+	}
+	return len(overdue), nil
+}
+
+func requestEvent(req *call.Request, fact *eventv1.CallRequestEvent) outbox.Event {
+	return outbox.Event{Topic: kafka.CallRequests, Key: req.ID.String(), WorkspaceID: req.WorkspaceID, Message: fact}
+}
+
+func insertArgs(r call.Request) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"id": r.ID, "workspace_id": r.WorkspaceID, "status": r.Status, "to_e164": r.To, "agent_id": r.AgentID,
+		"contact_id": r.ContactID, "variables": r.Variables, "external_ref": r.ExternalRef, "scheduled_for": r.ScheduledFor,
+		"schedule_if_outside_hours": r.ScheduleIfOutsideHours, "max_call_seconds": r.MaxCallSeconds,
+		"queued_at": r.QueuedAt, "traceparent": r.Traceparent,
+	}
+}
+
+func saveArgs(r *call.Request) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"id": r.ID, "status": r.Status, "call_id": r.CallID, "scheduled_for": r.ScheduledFor, "error_code": r.ErrorCode,
+		"error_detail": r.ErrorDetail, "dialed_at": r.DialedAt, "completed_at": r.CompletedAt,
+	}
+}
+
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

@@ -1,0 +1,66 @@
+// Package store holds every SQL statement of calls. Each method is one deed: the row, and the fact that
+// tells of it, commit together. It decides nothing that internal/call or internal/agent can decide.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ErrNotFound says that no such row exists in the workspace.
+var ErrNotFound = errors.New("not found")
+
+// Store is the schema calls.
+type Store struct{ pool *pgxpool.Pool }
+
+// New makes a store over the pool.
+func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// Ping says whether the database answers.
+func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func one[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs) (T, error) {
+	var none T
+	rows, err := db.Query(ctx, sql, args)
+	if err != nil {
+		return none, err
+	}
+	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return none, ErrNotFound
+	}
+	return row, err
+}
+
+func many[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs) ([]T, error) {
+	rows, err := db.Query(ctx, sql, args)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+const lockLane = `SELECT pg_advisory_xact_lock(hashtextextended('lane', @partition))`
+
+// LockLane makes this transaction the only one that folds facts of a partition. The dial and the wallet facts of one request
+// share a key, and so a partition number: two batches never wait for each other's rows in a circle.
+func (s *Store) LockLane(ctx context.Context, tx pgx.Tx, partition int32) error {
+	if _, err := tx.Exec(ctx, lockLane, pgx.NamedArgs{"partition": int64(partition)}); err != nil {
+		return fmt.Errorf("lock lane %d: %w", partition, err)
+	}
+	return nil
+}
+
+// lockRequestID is taken by whoever decides whether a request id becomes a request or a tombstone.
+const lockRequestID = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0))`
+
+func lockArgs(id uuid.UUID) pgx.NamedArgs { return pgx.NamedArgs{"request_id": id.String()} }
