@@ -12,7 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -317,6 +321,58 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 
+func TestConsumer_OffsetOutOfRangeGoesBackToTheEarliest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one := record("a", 1)
+	b.produce(one)
+	stop := b.run(b.pool)
+	b.wantEffects("a", 1)
+	stop()
+	offsets := kadm.Offsets{} // the broker was restored from an older state than the group's
+	for number := range topic.Partitions {
+		offsets.AddOffset(topic.Name, number, 1000, -1)
+	}
+	if err := kadm.NewClient(b.wire.Client).CommitAllOffsets(t.Context(), service, offsets); err != nil {
+		t.Fatal(err)
+	}
+	b.produce(record("a", 2))
+	b.run(b.pool)
+	b.wantEffects("a", 1, 2)
+}
+
+func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {
+	b := newBench(t)
+	provider := sdktrace.NewTracerProvider()
+	otel.SetTracerProvider(provider)
+	b.relay()
+	traces := make(chan trace.TraceID, 1)
+	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: func(ctx context.Context, _ pgx.Tx, _ kafka.Record) error {
+		traces <- trace.SpanContextFromContext(ctx).TraceID()
+		return nil
+	}}, nil, nil)
+	running, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = consumer.Run(running) }()
+	defer func() { stop(); <-done }()
+
+	ctx, span := provider.Tracer("test").Start(t.Context(), "POST")
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		return outbox.Put(ctx, tx, outbox.Event{Topic: topic, Key: "a", Message: wrapperspb.Int64(1)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-traces:
+		if want := span.SpanContext().TraceID(); got != want {
+			t.Errorf("the handler's trace is %s, want the writer's, %s", got, want)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the record never came")
+	}
+}
+
 func TestPrune_ForgetsWhatIsOld(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, inbox.Migrations, outbox.Migrations)
@@ -335,4 +391,3 @@ func TestPrune_ForgetsWhatIsOld(t *testing.T) {
 		t.Errorf("inbox rows = %d (%v), want the 10 young ones", n, err)
 	}
 }
-

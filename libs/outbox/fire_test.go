@@ -1,0 +1,209 @@
+package outbox_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pgtest"
+)
+
+const aggregates = 16
+
+// writeAll counts each aggregate up in transactions that lock it before they put the fact, with some time between
+// insert and commit, so that ids do not commit in their order.
+func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
+	t.Helper()
+	_, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), `
+		CREATE TABLE aggregate (id int PRIMARY KEY, seq int NOT NULL DEFAULT 0);
+		INSERT INTO aggregate (id) SELECT generate_series(0, 15)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left [aggregates]atomic.Int64
+	for i := range left {
+		left[i].Store(int64(perAggregate))
+	}
+	var writers sync.WaitGroup
+	for range 8 {
+		writers.Go(func() {
+			for misses := 0; misses < 200; {
+				id := rand.IntN(aggregates)
+				if left[id].Add(-1) < 0 {
+					misses++
+					continue
+				}
+				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					var seq int
+					if err := tx.QueryRow(t.Context(), "UPDATE aggregate SET seq = seq + 1 WHERE id = $1 RETURNING seq", id).Scan(&seq); err != nil {
+						return err
+					}
+					if err := outbox.Put(t.Context(), tx, fact(keyOf(id), seq)); err != nil {
+						return err
+					}
+					_, err := tx.Exec(t.Context(), "SELECT pg_sleep($1::float8 / 1000)", rand.Float64()*4)
+					return err
+				})
+				if err != nil {
+					t.Errorf("write: %v", err)
+					return
+				}
+				wake()
+			}
+		})
+	}
+	writers.Wait()
+}
+
+// firsts are the facts of each key in the order in which they first appear, and how many came again.
+func firsts(t testing.TB, records []*kgo.Record) (byKey map[string][]int, duplicates int) {
+	byKey, seen := map[string][]int{}, map[string]bool{}
+	for _, wire := range records {
+		rec, err := kafka.Read(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[rec.EventID.String()] {
+			duplicates++
+			continue
+		}
+		seen[rec.EventID.String()] = true
+		byKey[rec.Key] = append(byKey[rec.Key], seqOf(t, wire))
+	}
+	return byKey, duplicates
+}
+
+func wantComplete(t testing.TB, byKey map[string][]int, perAggregate int) {
+	t.Helper()
+	for id := range aggregates {
+		got := byKey[keyOf(id)]
+		if len(got) != perAggregate {
+			t.Errorf("%s has %d facts, want %d", keyOf(id), len(got), perAggregate)
+		}
+		for i, seq := range got {
+			if seq != i+1 {
+				t.Errorf("%s: fact %d came at place %d", keyOf(id), seq, i+1)
+				break
+			}
+		}
+	}
+}
+
+// collectAll reads until every fact has been seen and the outbox is empty.
+func collectAll(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config, perAggregate int) []*kgo.Record {
+	t.Helper()
+	eventually(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
+	return collect(t, cfg, kafka.CallRequests.Name, func(records []*kgo.Record) bool {
+		byKey, _ := firsts(t, records)
+		n := 0
+		for _, facts := range byKey {
+			n += len(facts)
+		}
+		return n >= perAggregate*aggregates
+	})
+}
+
+func TestRelay_ConcurrentWritersLoseNothingAndKeepOrder(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	relay, _ := startRelay(t, pool, cfg)
+	writeAll(t, pool, 60, relay.Wake)
+	byKey, _ := firsts(t, collectAll(t, pool, cfg, 60))
+	wantComplete(t, byKey, 60)
+}
+
+func TestRelay_KilledBetweenAckAndDeleteRepeatsAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	super := pgtest.Super(t, pool, schema)
+	// A delete of published rows waits a moment, and that is when most of the kills meet the relay.
+	_, err := super.Exec(t.Context(), `
+		CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.03); RETURN NULL; END $$;
+		CREATE TRIGGER linger BEFORE DELETE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION linger()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startRelay(t, pool, cfg)
+	ctx, stop := context.WithCancel(t.Context())
+	killed := make(chan int)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			var hit int
+			_ = super.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND granted
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&hit)
+			n += hit
+			select {
+			case <-ctx.Done():
+			case <-time.After(rand.N(60 * time.Millisecond)):
+			}
+		}
+		killed <- n
+	}()
+	writeAll(t, pool, 60, func() {})
+	stop()
+	kills := <-killed
+	byKey, duplicates := firsts(t, collectAll(t, pool, cfg, 60))
+	wantComplete(t, byKey, 60)
+	t.Logf("%d kills, %d duplicates", kills, duplicates)
+	if kills == 0 || duplicates == 0 {
+		t.Errorf("%d kills and %d duplicates: the test did not meet the relay between ack and delete", kills, duplicates)
+	}
+}
+
+func TestRelay_TwoReplicasPublishInOrderAndTakeOver(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	first, stop := startRelay(t, pool, cfg)
+	if err := put(t, pool, fact(keyOf(0), 0)); err != nil {
+		t.Fatal(err)
+	}
+	first.Wake()
+	eventually(t, "the first replica leads", func() bool { return countRows(t, pool) == 0 })
+	second, _ := startRelay(t, pool, cfg)
+	var n atomic.Int64
+	done := make(chan struct{})
+	go func() { // the leader leaves in the middle
+		defer close(done)
+		eventually(t, "half is written", func() bool { return n.Load() > 300 })
+		stop()
+	}()
+	writeAll(t, pool, 40, func() { n.Add(1); second.Wake() })
+	<-done
+	eventually(t, "the outbox is empty", func() bool { return countRows(t, pool) == 0 })
+	records := collect(t, cfg, kafka.CallRequests.Name, atLeast(1+40*aggregates))
+	byKey, _ := firsts(t, records)
+	byKey[keyOf(0)] = byKey[keyOf(0)][1:]
+	wantComplete(t, byKey, 40)
+}
+
+func TestRelay_OneUnknownTopicDoesNotHoldTheOthers(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	relay, _ := startRelay(t, pool, cfg)
+	lost := fact("k", 1)
+	lost.TopicName = "nowhere.v1"
+	dlq := fact("k", 2)
+	dlq.TopicName = kafka.DLQ(kafka.CallRequests, "newcomer").Name // not there yet, and known to the catalogue
+	if err := put(t, pool, lost, dlq, fact("k", 3)); err != nil {
+		t.Fatal(err)
+	}
+	relay.Wake()
+	if got := seqOf(t, collect(t, cfg, kafka.CallRequests.Name, atLeast(1))[0]); got != 3 {
+		t.Errorf("record = %d, want 3", got)
+	}
+	if got := seqOf(t, collect(t, cfg, dlq.TopicName, atLeast(1))[0]); got != 2 {
+		t.Errorf("record = %d, want 2", got)
+	}
+	eventually(t, "only the lost one is left", func() bool { return countRows(t, pool) == 1 })
+}

@@ -1,0 +1,243 @@
+package pg_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+)
+
+const schema = "postgres_test"
+
+var track = pg.Migrations{Name: schema, FS: fstest.MapFS{
+	"0001_thing.sql": {Data: []byte("-- +goose Up\nCREATE TABLE thing (id uuid PRIMARY KEY, other uuid, at timestamptz NOT NULL DEFAULT now());\n" +
+		"CREATE TABLE serial (id bigint GENERATED ALWAYS AS IDENTITY, v int);\n")},
+}}
+
+var nextTrack = pg.Migrations{Name: schema, FS: fstest.MapFS{
+	"0001_thing.sql": track.FS.(fstest.MapFS)["0001_thing.sql"],
+	"0002_more.sql":  {Data: []byte("-- +goose Up\nALTER TABLE thing ADD COLUMN more int;\n")},
+}}
+
+func wantCode(t *testing.T, err error, code string) {
+	t.Helper()
+	var fault *pgconn.PgError
+	if !errors.As(err, &fault) || fault.Code != code {
+		t.Errorf("err = %v, want SQLSTATE %s", err, code)
+	}
+}
+
+func TestOpen_RunningRoleReadsAndWritesAndCannotDefine(t *testing.T) {
+	t.Parallel()
+	pool, ctx := pgtest.New(t, schema, track), t.Context()
+	if _, err := pool.Exec(ctx, "INSERT INTO serial (v) VALUES (1)"); err != nil {
+		t.Errorf("insert with an identity column: %v", err)
+	}
+	if _, err := pool.Exec(ctx, "DELETE FROM serial"); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	const denied = "42501"
+	for _, statement := range []string{
+		"CREATE TABLE mine (id int)", "ALTER TABLE thing ADD COLUMN x int", "DROP TABLE thing", "TRUNCATE thing", "CREATE SCHEMA mine",
+		"CREATE TABLE public.mine (id int)", "UPDATE " + schema + "_version SET version_id = 7",
+	} {
+		_, err := pool.Exec(ctx, statement)
+		t.Run(statement, func(t *testing.T) { wantCode(t, err, denied) })
+	}
+}
+
+func TestProvision_AnotherSchemasRoleSeesNothing(t *testing.T) {
+	t.Parallel()
+	pool, ctx := pgtest.New(t, schema, track), t.Context()
+	super := pgtest.Super(t, pool, schema)
+	address := super.Config().ConnString()
+	var wait sync.WaitGroup
+	for range 4 { // at once and again: it is idempotent
+		wait.Go(func() {
+			if err := pg.Provision(ctx, address, "postgres_test_other", "o", "a"); err != nil {
+				t.Errorf("Provision: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	for _, role := range []string{"postgres_test_other_app", "postgres_test_other_owner"} {
+		err := pgx.BeginFunc(ctx, super, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+role); err != nil {
+				return fmt.Errorf("become %s: %w", role, err)
+			}
+			_, err := tx.Exec(ctx, "SELECT FROM "+schema+".thing")
+			return err
+		})
+		wantCode(t, err, "42501")
+	}
+}
+
+func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, track)
+	running, owning := pool.Config().ConnString(), pgtest.Owner(t, pool, schema).Config().ConnString()
+
+	_, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, nextTrack)
+	if err == nil || !strings.Contains(err.Error(), "POSTGRES_MIGRATE_URL") {
+		t.Fatalf("err = %v, want the remedy", err)
+	}
+	var wait sync.WaitGroup
+	for range 4 { // replicas start together
+		wait.Go(func() {
+			pool, err := pg.Open(t.Context(), pg.Config{URL: running, MigrateURL: owning}, schema, nextTrack)
+			if err != nil {
+				t.Errorf("Open with MigrateURL: %v", err)
+				return
+			}
+			pool.Close()
+		})
+	}
+	wait.Wait()
+	newer, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, track) // the build before
+	if err != nil {
+		t.Fatalf("a newer database is refused: %v", err)
+	}
+	newer.Close()
+}
+
+func TestMigrate_MissingSchemaNamesTheRemedy(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, track)
+	err := pg.Migrate(t.Context(), pgtest.Owner(t, pool, schema).Config().ConnString(), "nowhere", track)
+	if err == nil || !strings.Contains(err.Error(), "provision") {
+		t.Errorf("err = %v, want the remedy", err)
+	}
+}
+
+type thing struct {
+	ID    uuid.UUID  `db:"id"`
+	Other *uuid.UUID `db:"other"`
+	At    time.Time  `db:"at"`
+}
+
+func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
+	t.Parallel()
+	pool, ctx := pgtest.New(t, schema, track), t.Context()
+	id, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	at := time.Date(2026, 7, 1, 12, 0, 0, 123456000, time.UTC)
+	insert := "INSERT INTO thing (id, other, at) VALUES (@id, @other, @at)"
+	var none *uuid.UUID
+	for _, args := range []pgx.NamedArgs{{"id": id, "other": &other, "at": at}, {"id": other, "other": none, "at": at}} {
+		if _, err := pool.Exec(ctx, insert, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, _ := pool.Query(ctx, "SELECT id, other, at FROM thing WHERE id = ANY(@ids) ORDER BY id", pgx.NamedArgs{"ids": []uuid.UUID{id, other}})
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByName[thing])
+	if err != nil || len(got) != 2 {
+		t.Fatalf("got %v, %v; want two rows", got, err)
+	}
+	if got[0].ID != id || got[0].Other == nil || *got[0].Other != other || got[1].Other != nil {
+		t.Errorf("got %+v, want %s with %s and %s with none", got, id, other, other)
+	}
+	if !got[0].At.Equal(at) || got[0].At.Location() != time.UTC {
+		t.Errorf("at = %s, want %s", got[0].At, at)
+	}
+	var all []uuid.UUID
+	if err := pool.QueryRow(ctx, "SELECT array_agg(id ORDER BY id) FROM thing").Scan(&all); err != nil || len(all) != 2 || all[0] != id {
+		t.Errorf("array = %v, %v", all, err)
+	}
+}
+
+func TestInTx_ConflictIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	pool, tries := pgtest.New(t, schema, track), 0
+	err := pg.InTx(t.Context(), pool, func(pgx.Tx) error {
+		tries++
+		if tries < 3 {
+			return fmt.Errorf("lock: %w", &pgconn.PgError{Code: "40P01"})
+		}
+		return nil
+	})
+	if err != nil || tries != 3 {
+		t.Errorf("tries = %d, err = %v; want the third to succeed", tries, err)
+	}
+}
+
+func TestIsDown(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"nothing", nil, false},
+		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true},
+		{"reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true},
+		{"administrator's command", &pgconn.PgError{Code: "57P01"}, true},
+		{"starting up", &pgconn.PgError{Code: "57P03"}, true},
+		{"connection failure", &pgconn.PgError{Code: "08006"}, true},
+		{"too many connections", &pgconn.PgError{Code: "53300"}, true},
+		{"deadline", context.DeadlineExceeded, true},
+		{"the caller went away", context.Canceled, false},
+		{"a unique key", &pgconn.PgError{Code: "23505"}, false},
+		{"no rows", pgx.ErrNoRows, false},
+		{"a wrong password", &pgconn.PgError{Code: "28P01"}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err := test.err
+			if err != nil {
+				err = fmt.Errorf("lock call: %w", err)
+			}
+			if got := pg.IsDown(err); got != test.want {
+				t.Errorf("IsDown(%v) = %v, want %v", err, got, test.want)
+			}
+		})
+	}
+}
+
+func TestIsDown_RealOutages(t *testing.T) {
+	t.Parallel()
+	pool, ctx := pgtest.New(t, schema, track), t.Context()
+	super := pgtest.Super(t, pool, schema)
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var pid int
+		if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			return err
+		}
+		if _, err := super.Exec(ctx, "SELECT pg_terminate_backend($1, 5000)", pid); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "SELECT 1")
+		if !pg.IsDown(err) {
+			t.Errorf("a statement on a killed connection: %v", err)
+		}
+		_, err = tx.Exec(ctx, "SELECT 1")
+		return err
+	})
+	if !pg.IsDown(err) {
+		t.Errorf("a second statement on it: %v", err)
+	}
+	away, err := pgxpool.New(ctx, "postgres://x@127.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close()
+	if err := away.Ping(ctx); !pg.IsDown(err) {
+		t.Errorf("nobody listens: %v", err)
+	}
+	away.Close()
+	if err := away.Ping(ctx); !pg.IsDown(err) {
+		t.Errorf("a closed pool: %v", err)
+	}
+}
