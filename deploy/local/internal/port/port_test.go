@@ -1,0 +1,57 @@
+package port
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestFree_BelowTheEphemeralRangeAndNotAsked(t *testing.T) {
+	first, err := Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Free(first)
+	if err != nil || second == first || first < lowest || first > highest {
+		t.Errorf("Free = %d, then %d (%v), want two different ports from %d to %d", first, second, err, lowest, highest)
+	}
+}
+
+func TestIsFree_SeesListenersOnLoopbackAndEverywhere(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", ""} {
+		ln, err := net.Listen("tcp", host+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := ln.Addr().(*net.TCPAddr).Port
+		if IsFree(port) {
+			t.Errorf("a port that %s listens on counts as free", ln.Addr())
+		}
+		if who := Holder(port); !strings.Contains(who, "pid ") && who != "another program" {
+			t.Errorf("Holder = %q", who)
+		}
+		_ = ln.Close()
+		if !IsFree(port) {
+			t.Errorf("port %d is not free after its listener closed", port)
+		}
+	}
+}
+
+func TestHolder_NamesTheProcess(t *testing.T) {
+	if _, err := os.Stat("/proc/net/tcp"); err != nil {
+		t.Skip("this system has no /proc; lsof is asked there")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	self, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who := Holder(ln.Addr().(*net.TCPAddr).Port); !strings.HasPrefix(who, strings.TrimSpace(string(self))) {
+		t.Errorf("Holder = %q, want %s", who, self)
+	}
+}

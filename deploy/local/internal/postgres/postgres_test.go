@@ -1,0 +1,189 @@
+package postgres
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/deploy/local/internal/port"
+	"ringfence.dev/deploy/local/internal/process"
+)
+
+// server makes a cluster of its own for the test.
+func server(t *testing.T, starter *process.Starter) *Server {
+	t.Helper()
+	home, err := os.MkdirTemp("", "ringfence-postgres-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	if err := os.Chmod(home, 0o755); err != nil { // nobody must reach it
+		t.Fatal(err)
+	}
+	account, err := ChooseAccount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binaries, err := Source{Account: account, Downloads: home, Note: t.Logf}.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := port.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Binaries: binaries, Account: account, Data: filepath.Join(home, "postgres"), Port: free, Password: "s'ecret"}
+	if err := s.Init(t.Context(), starter); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func await(t *testing.T, s *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := s.Await(ctx, "ringfence"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
+	starter := process.NewStarter()
+	defer starter.Close()
+	s := server(t, starter)
+	spec := s.Spec()
+	orphan := exec.Command(spec.Path, spec.Args...)
+	orphan.Dir, orphan.SysProcAttr = s.Data, s.Account.attributes() // no death signal: as on a system that has none
+	if err := starter.Start(orphan); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- orphan.Wait() }()
+	await(t, s)
+	exec1(t, s, `CREATE TABLE kept (n int); INSERT INTO kept VALUES (42)`)
+
+	child, err := process.NewSupervisor(starter, process.Plain(os.Stderr), filepath.Join(filepath.Dir(s.Data), "c.json")).Keep(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("start over an orphan: %v", err)
+	}
+	defer child.Stop(t.Context())
+	select {
+	case <-gone:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the orphaned postmaster still runs")
+	}
+	await(t, s)
+	conn := connect(t, s)
+	var n int
+	if err := conn.QueryRow(t.Context(), `SELECT n FROM kept`).Scan(&n); err != nil || n != 42 {
+		t.Errorf("kept row = %d %v, want 42", n, err)
+	}
+}
+
+func TestServer_StaleLockFileIsNoObstacle(t *testing.T) {
+	starter := process.NewStarter()
+	defer starter.Close()
+	s := server(t, starter)
+	// The number of a killed postmaster now belongs to a process of the same account that is no Postgres.
+	stranger := exec.Command("sleep", "60")
+	stranger.SysProcAttr = s.Account.attributes()
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stranger.Process.Kill(); _ = stranger.Wait() }()
+	lock := filepath.Join(s.Data, "postmaster.pid")
+	if err := os.WriteFile(lock, []byte(strconv.Itoa(stranger.Process.Pid)+"\n"+s.Data+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Account.own(lock); err != nil {
+		t.Fatal(err)
+	}
+	child, err := process.NewSupervisor(starter, process.Plain(os.Stderr), filepath.Join(filepath.Dir(s.Data), "c.json")).Keep(t.Context(), s.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer child.Stop(t.Context())
+	await(t, s)
+	if child.Exits() != 0 {
+		t.Errorf("Postgres ended %d times before it came up", child.Exits())
+	}
+	if _, alive := process.Identify("", stranger.Process.Pid); !alive {
+		t.Error("a stranger's process was ended")
+	}
+}
+
+func TestInit_AHalfMadeClusterIsNoObstacle(t *testing.T) {
+	starter := process.NewStarter()
+	defer starter.Close()
+	s := server(t, starter)
+	for _, dir := range []string{s.Data, s.Data + ".half"} { // killed in the middle of initdb
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, "base"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Init(t.Context(), starter); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(s.Data + ".half*"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestServer_NobodyComesInWithoutThePassword(t *testing.T) {
+	starter := process.NewStarter()
+	defer starter.Close()
+	s := server(t, starter)
+	child, err := process.NewSupervisor(starter, process.Plain(&strings.Builder{}), filepath.Join(filepath.Dir(s.Data), "c.json")).Keep(t.Context(), s.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer child.Stop(t.Context())
+	await(t, s)
+	wrong := *s
+	wrong.Password = "guess"
+	if conn, err := pgx.Connect(t.Context(), wrong.URL("postgres")); err == nil {
+		_ = conn.Close(t.Context())
+		t.Error("a wrong password was accepted")
+	}
+}
+
+func TestFind_HighestVersionFirst(t *testing.T) {
+	root := t.TempDir()
+	for _, version := range []string{"9.6", "15", "16"} {
+		if err := os.MkdirAll(filepath.Join(root, "lib7", version, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := highestFirst(filepath.Join(root, "lib7", "*", "bin"))
+	if len(found) != 3 || !strings.Contains(found[0], "/16/") || !strings.Contains(found[2], "/9.6/") {
+		t.Errorf("order %v, want 16, 15, 9.6", found)
+	}
+}
+
+func connect(t *testing.T, s *Server) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL("ringfence"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func exec1(t *testing.T, s *Server, sql string) {
+	t.Helper()
+	if _, err := connect(t, s).Exec(t.Context(), sql); err != nil {
+		t.Fatal(err)
+	}
+}
