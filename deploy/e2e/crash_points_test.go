@@ -64,6 +64,7 @@ func armedBinaries(t *testing.T, plain string) (bin string, points []string) {
 		}
 		points = append(points, pointsIn(t, dir)...)
 	}
+	points = append(points, pointsIn(t, "../../libs")...)
 	if len(points) < 10 {
 		t.Fatalf("only %d crash points found: %v", len(points), points)
 	}
