@@ -101,12 +101,6 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	return plain, nil
 }
 
-// Stale says that a sealed text should be sealed again: its key is not the one that seals now.
-func (b *Box) Stale(sealed []byte) bool {
-	id, _, err := split(sealed)
-	return err == nil && id != b.first
-}
-
 func split(sealed []byte) (id string, rest []byte, err error) {
 	if len(sealed) == 0 || len(sealed) < 1+int(sealed[0]) {
 		return "", nil, errors.New("sealed text is too short")

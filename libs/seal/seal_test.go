@@ -74,9 +74,6 @@ func TestSeal_RotationKeepsOldSecretsReadable(t *testing.T) {
 	if plain, err := during.Open(sealed, "x"); err != nil || string(plain) != "old" {
 		t.Errorf("Open with both keys = %q, %v, want the old secret", plain, err)
 	}
-	if !during.Stale(sealed) || before.Stale(sealed) {
-		t.Errorf("Stale = %v after rotation, %v before; want true, false", during.Stale(sealed), before.Stale(sealed))
-	}
 	fresh, err := during.Seal([]byte("new"), "x")
 	if err != nil {
 		t.Fatalf("Seal: %v", err)

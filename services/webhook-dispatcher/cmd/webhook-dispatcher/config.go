@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+)
+
+// Config is the environment of webhook-dispatcher.
+type Config struct {
+	HTTP        httpserver.Config
+	Postgres    pg.Config
+	Kafka       kafka.Config
+	Trust       trust.Config
+	Telemetry   telemetry.Config
+	Seal        seal.Config
+	Sending     sending.Config
+	Dispatching dispatching.Config
+}
+
+// check finds what cannot work together.
+func (c Config) check() error {
+	var faults []error
+	delays := c.Dispatching.RetryDelays
+	if len(delays) == 0 || !slices.IsSorted(delays) || delays[0] <= 0 {
+		faults = append(faults, errors.New("RETRY_DELAYS must be rising durations above zero"))
+	}
+	if c.Dispatching.Lease <= c.Sending.Timeout {
+		faults = append(faults, fmt.Errorf("WEBHOOK_LEASE (%s) must be longer than WEBHOOK_TIMEOUT (%s): two processes would send the same attempt",
+			c.Dispatching.Lease, c.Sending.Timeout))
+	}
+	if c.Sending.Timeout <= 0 || c.Dispatching.Poll <= 0 || c.Dispatching.MaxInFlight < 1 {
+		faults = append(faults, errors.New("WEBHOOK_TIMEOUT, WEBHOOK_POLL and WEBHOOK_MAX_IN_FLIGHT must be above zero"))
+	}
+	return errors.Join(faults...)
+}

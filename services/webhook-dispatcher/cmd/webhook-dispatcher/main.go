@@ -1,0 +1,119 @@
+// Command webhook-dispatcher owns that every event reaches every subscriber that should have it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
+	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
+	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/migrations"
+)
+
+const (
+	name   = "webhook-dispatcher"
+	schema = "webhook_dispatcher"
+)
+
+func main() {
+	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay})
+}
+
+// tracks are the migrations this schema is made of.
+func tracks() []pg.Migrations {
+	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: schema, FS: migrations.FS}}
+}
+
+func serve(ctx context.Context, cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tel.Close(ctx) }() // spans are lost at worst
+	keys, err := trust.New(name, cfg.Trust)
+	if err != nil {
+		return err
+	}
+	box, err := seal.New(cfg.Seal)
+	if err != nil {
+		return fmt.Errorf("read SEALING_KEYS: %w", err)
+	}
+	guard := sending.NewGuard(cfg.Sending.AllowNetworks)
+	client, err := sending.New(cfg.Sending, guard)
+	if err != nil {
+		return err
+	}
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	tel.Ready("postgres", pool.Ping)
+	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
+
+	st := store.New(pool, box)
+	relay := outbox.NewRelay(pool, bus, tel.Metrics) // for what the consumer parks
+	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
+	keeper := keeping.New(st)
+	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, dispatcher.Wake)
+	routes := httpapi.New(st, guard.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
+	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
+	return service.Run(ctx,
+		service.Part{Name: "private port", Run: tel.Private},
+		service.Part{Name: "outbox relay", Run: relay.Run},
+		service.Part{Name: "keeping", Run: keeper.Run},
+		service.Part{Name: "dispatching", Run: dispatcher.Run},
+		service.Part{Name: "consumer", Run: facts.Run},
+		service.Part{Name: "http", Run: server.Run},
+	)
+}
+
+func migrate(ctx context.Context, cfg Config) error {
+	if cfg.Postgres.MigrateURL == "" {
+		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
+	}
+	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tracks()...)
+}
+
+// replay puts parked records back; the running service sends what comes of them.
+func replay(ctx context.Context, cfg Config, topic string) error {
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tel.Close(ctx) }() // spans are lost at worst
+	box, err := seal.New(cfg.Seal)
+	if err != nil {
+		return fmt.Errorf("read SEALING_KEYS: %w", err)
+	}
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	handlers := consumer.New(store.New(pool, box)).Handlers()
+	applied, parked, err := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).Replay(ctx, topic)
+	fmt.Printf("%s: %d records applied, %d stay parked\n", topic, applied, parked)
+	return err
+}

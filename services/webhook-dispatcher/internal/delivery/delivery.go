@@ -1,0 +1,146 @@
+// Package delivery owns what one delivery is: its identity, states and attempts, when the next attempt is due, and
+// what is signed. It opens no connection and keeps nothing.
+package delivery
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/httpserver"
+)
+
+// Status is where a delivery stands, as operators see it.
+type Status string
+
+const (
+	Queued    Status = "queued"
+	Delivered Status = "delivered"
+	Failed    Status = "failed"
+	// Held is queued while its subscription is not active or its workspace is suspended.
+	Held Status = "held"
+	// Skipped is what a pause or failure left out when the event was ingested.
+	Skipped Status = "skipped"
+)
+
+// Statuses lists every status.
+func Statuses() []string {
+	return []string{string(Queued), string(Delivered), string(Failed), string(Held), string(Skipped)}
+}
+
+// ID is the identity of the delivery of one event to one subscription, the same however often the event is read.
+func ID(subscriptionID, eventID uuid.UUID) uuid.UUID {
+	return uuid.NewSHA1(subscriptionID, eventID[:])
+}
+
+// Event is one event as it is stored: the bytes every attempt sends.
+type Event struct {
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	// CallID is nil for webhook.test.
+	CallID    *uuid.UUID
+	Type      string
+	Sequence  int32
+	Body      []byte
+	CreatedAt time.Time
+	// Traceparent is the trace of the fact.
+	Traceparent string
+}
+
+// NewTest makes the webhook.test event for one subscription (contract.md §5).
+func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, error) {
+	now = now.UTC().Truncate(time.Millisecond)
+	body, err := json.Marshal(struct {
+		ID          uuid.UUID `json:"id"`
+		Type        string    `json:"type"`
+		APIVersion  string    `json:"api_version"`
+		CreatedAt   time.Time `json:"created_at"`
+		WorkspaceID uuid.UUID `json:"workspace_id"`
+		Sequence    int       `json:"sequence"`
+		Data        testData  `json:"data"`
+	}{
+		ID: id, Type: "webhook.test", APIVersion: httpserver.Version, CreatedAt: now, WorkspaceID: workspaceID, Sequence: 1,
+		Data: testData{SubscriptionID: subscriptionID, Message: "This is a test. Your endpoint receives webhooks."},
+	})
+	if err != nil {
+		return Event{}, fmt.Errorf("encode test event %s: %w", id, err)
+	}
+	return Event{ID: id, WorkspaceID: workspaceID, Type: "webhook.test", Sequence: 1, Body: body, CreatedAt: now}, nil
+}
+
+type testData struct {
+	SubscriptionID uuid.UUID  `json:"subscription_id"`
+	Message        string     `json:"message"`
+	CallID         *uuid.UUID `json:"call_id"`
+}
+
+// Work is one claimed attempt with everything it needs: url and secret are those of the instant of the claim.
+type Work struct {
+	DeliveryID     uuid.UUID
+	SubscriptionID uuid.UUID
+	EventID        uuid.UUID
+	EventType      string
+	CallID         *uuid.UUID
+	// Attempt counts from 1.
+	Attempt int
+	// Retry says that an earlier attempt failed, not merely that one was lost in a crash.
+	Retry       bool
+	Test        bool
+	URL         string
+	Secret      string
+	Body        []byte
+	Traceparent string
+	// Waited is how long the delivery has existed, Lag how long after its due time it was claimed.
+	Waited time.Duration
+	Lag    time.Duration
+}
+
+// Failure is why an attempt failed, a closed set; "" is success.
+type Failure string
+
+const (
+	NotOK       Failure = "http_status"
+	Timeout     Failure = "timeout"
+	Unresolved  Failure = "name_not_resolved"
+	Unconnected Failure = "connection_failed"
+	BadTLS      Failure = "tls_failed"
+	Blocked     Failure = "blocked_address"
+	BadAnswer   Failure = "invalid_answer"
+	Unsendable  Failure = "not_sendable"
+	// Interrupted is ours: the process died during the last attempt.
+	Interrupted Failure = "interrupted"
+)
+
+// Answer is what became of one request.
+type Answer struct {
+	// Code is the HTTP status, 0 when none came.
+	Code    int
+	Failure Failure
+	// Excerpt is the beginning of the answer's body.
+	Excerpt string
+	// RetryAfter is what a 429 or 503 asked for.
+	RetryAfter time.Duration
+	At         time.Time
+	Took       time.Duration
+}
+
+// Outcome is what an attempt means for its delivery.
+type Outcome string
+
+const (
+	Done  Outcome = "delivered"
+	Again Outcome = "retry"
+	Over  Outcome = "failed"
+)
+
+// Result is one finished attempt on its way into history.
+type Result struct {
+	DeliveryID uuid.UUID
+	Attempt    int
+	Outcome    Outcome
+	// Delay is how long to wait when Outcome is Again.
+	Delay  time.Duration
+	Answer Answer
+}

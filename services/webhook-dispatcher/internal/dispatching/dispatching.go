@@ -1,0 +1,257 @@
+// Package dispatching owns the flow of deliveries: it claims what is due, fairly over the subscriptions, sends each
+// attempt in a goroutine of its own, and settles the results in batches. What one attempt is, is sending's.
+package dispatching
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// Config is the dispatching part of the environment.
+type Config struct {
+	// RetryDelays are the waits before the second and each later attempt; they rise.
+	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s"`
+	// Lease is how long a claimed attempt belongs to one process; it must exceed WEBHOOK_TIMEOUT.
+	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"30s"`
+	// MaxInFlight bounds the requests open at once.
+	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"256"`
+	// Poll is how often the queue is looked at unasked.
+	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s"`
+	// Rule is when an endpoint is switched off.
+	Rule subscription.FailureRule
+}
+
+const (
+	batchSize = 256
+	// sweepEvery is the pace of the gauges and of the look for lost last attempts.
+	sweepEvery = 5 * time.Second
+	drainFor   = 15 * time.Second
+)
+
+// Dispatcher works the queue of one schema together with the other replicas.
+type Dispatcher struct {
+	store    *store.Store
+	client   *sending.Client
+	cfg      Config
+	schedule delivery.Schedule
+	lanes    *lanes
+	metrics  *metrics
+
+	wake    chan struct{}
+	results chan delivery.Result
+	sending sync.WaitGroup
+	// crowded says that the last claim took all the room there was: more may wait.
+	crowded atomic.Bool
+	after   uuid.UUID
+}
+
+// New makes a dispatcher.
+func New(st *store.Store, client *sending.Client, cfg Config, reg prometheus.Registerer) *Dispatcher {
+	return &Dispatcher{
+		store: st, client: client, cfg: cfg, schedule: delivery.Schedule{Delays: cfg.RetryDelays},
+		lanes: newLanes(cfg.MaxInFlight), metrics: newMetrics(reg),
+		wake: make(chan struct{}, 1), results: make(chan delivery.Result, batchSize),
+	}
+}
+
+// Wake says that there may be something due. It never blocks; without it the poll finds the work.
+func (d *Dispatcher) Wake() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run dispatches until ctx ends. Then it claims no more, lets the open requests end and settles them.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	settling, stopSettling := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopSettling()
+	var background, settled sync.WaitGroup
+	settled.Go(func() { d.settleAll(settling) })
+	background.Go(func() { d.listen(ctx) })
+	background.Go(func() { d.sweep(ctx) })
+
+	d.claimAll(ctx)
+
+	background.Wait()
+	late := time.AfterFunc(drainFor, stopSettling) // the database is away: the leases bring the work back
+	defer late.Stop()
+	d.sending.Wait()
+	close(d.results)
+	settled.Wait()
+	d.client.Close()
+	return nil
+}
+
+func (d *Dispatcher) claimAll(ctx context.Context) {
+	poll := time.NewTicker(d.cfg.Poll)
+	defer poll.Stop()
+	for {
+		if err := d.claim(ctx); err != nil && ctx.Err() == nil {
+			slog.ErrorContext(ctx, "claim of due deliveries", "error", err)
+			select { // the poll's pace, whoever wakes us
+			case <-ctx.Done():
+			case <-poll.C:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		case <-poll.C:
+		}
+	}
+}
+
+// claim takes one round of what is due and starts it.
+func (d *Dispatcher) claim(ctx context.Context) error {
+	for ctx.Err() == nil {
+		free, rooms := d.lanes.room()
+		if free == 0 {
+			d.crowded.Store(true)
+			return nil
+		}
+		start := time.Now()
+		work, err := d.store.ClaimDue(ctx, store.Claim{
+			After: d.after, Free: free, Room: rooms, Initial: store.Room{Total: startWindow, Retries: retryShare(startWindow)},
+			Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
+		})
+		if err != nil {
+			return err
+		}
+		d.metrics.claimSeconds.Observe(time.Since(start).Seconds())
+		crash.Point("webhook-dispatcher: after claim")
+		for _, w := range work {
+			d.start(ctx, w)
+		}
+		if len(work) == free {
+			d.after = last(work)
+			d.crowded.Store(true)
+			return d.store.Notify(ctx) // another replica may have room
+		}
+		d.crowded.Store(false)
+		if d.after == uuid.Nil {
+			return nil
+		}
+		d.after = uuid.Nil // the round ended behind the last subscription: begin again at the first
+	}
+	return nil
+}
+
+func last(work []delivery.Work) uuid.UUID {
+	var id uuid.UUID
+	for _, w := range work {
+		if bytes.Compare(w.SubscriptionID[:], id[:]) > 0 {
+			id = w.SubscriptionID
+		}
+	}
+	return id
+}
+
+func (d *Dispatcher) start(ctx context.Context, w delivery.Work) {
+	d.lanes.take(w)
+	d.metrics.inflight.Inc()
+	d.sending.Go(func() {
+		defer d.metrics.inflight.Dec()
+		d.results <- d.attempt(context.WithoutCancel(ctx), w)
+	})
+}
+
+// attempt sends once and says what follows from the answer.
+func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work) delivery.Result {
+	attrs := []attribute.KeyValue{
+		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id", w.SubscriptionID.String()),
+		attribute.String("webhook.event_id", w.EventID.String()), attribute.String("webhook.event_type", w.EventType),
+		attribute.Int("webhook.attempt", w.Attempt),
+	}
+	if w.CallID != nil {
+		attrs = append(attrs, telemetry.CallID(w.CallID.String()))
+	}
+	ctx, span := telemetry.Continue(ctx, "webhook attempt", w.Traceparent, w.Waited, attrs...)
+	defer span.End()
+
+	answer := d.client.Send(ctx, w)
+	crash.Point("webhook-dispatcher: after send")
+
+	d.lanes.done(w, answer)
+	result := d.judge(w, answer)
+	d.metrics.attempt(w, answer)
+	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome", string(result.Outcome)))
+	if answer.Failure != "" {
+		span.SetStatus(codes.Error, string(answer.Failure))
+	}
+	slog.InfoContext(ctx, "webhook attempt", "delivery_id", w.DeliveryID, "subscription_id", w.SubscriptionID, "event_type", w.EventType,
+		"attempt", w.Attempt, "outcome", result.Outcome, "code", answer.Code, "failure", answer.Failure,
+		"ms", answer.Took.Milliseconds(), "lag_ms", w.Lag.Milliseconds(), "retry_in", result.Delay.String())
+	return result
+}
+
+func (d *Dispatcher) judge(w delivery.Work, answer delivery.Answer) delivery.Result {
+	result := delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Answer: answer, Outcome: delivery.Done}
+	if answer.Failure == "" {
+		return result
+	}
+	wait, again := d.schedule.Next(w.Attempt, 2*rand.Float64()-1, answer.RetryAfter)
+	if !again {
+		result.Outcome = delivery.Over
+		return result
+	}
+	result.Outcome, result.Delay = delivery.Again, wait
+	return result
+}
+
+// listen wakes on the notices of other replicas and of the API; while it cannot, the poll does.
+func (d *Dispatcher) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := d.store.Listen(ctx, d.Wake); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "listen for webhook work", "error", err)
+		}
+		pause(ctx, d.cfg.Poll)
+	}
+}
+
+// sweep keeps the gauges and ends deliveries whose last attempt was lost with its process.
+func (d *Dispatcher) sweep(ctx context.Context) {
+	for ctx.Err() == nil {
+		if depth, err := d.store.Depth(ctx); err == nil {
+			d.metrics.depth(depth)
+		}
+		lost, err := d.store.Lost(ctx, d.schedule.Attempts())
+		if err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "look for lost webhook attempts", "error", err)
+		}
+		for _, result := range lost {
+			d.metrics.interrupted.Inc()
+			select {
+			case d.results <- result:
+			case <-ctx.Done():
+				return
+			}
+		}
+		pause(ctx, sweepEvery)
+	}
+}
+
+func pause(ctx context.Context, wait time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
+}

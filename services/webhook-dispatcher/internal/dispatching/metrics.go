@@ -1,0 +1,74 @@
+package dispatching
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// metrics carry no label per subscription, url or workspace.
+type metrics struct {
+	attempts     *prometheus.CounterVec
+	seconds      prometheus.Histogram
+	lag          *prometheus.HistogramVec
+	claimSeconds prometheus.Histogram
+	inflight     prometheus.Gauge
+	rows         *prometheus.GaugeVec
+	oldest       prometheus.Gauge
+	warned       prometheus.Counter
+	disabled     prometheus.Counter
+	interrupted  prometheus.Counter
+	stale        prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	fine := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+	m := &metrics{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "webhook_attempts_total", Help: "Delivery attempts by result: delivered, or why not."}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "webhook_attempt_seconds", Help: "Duration of one attempt.", Buckets: fine}),
+		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "webhook_lag_seconds", Help: "From the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
+		claimSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "webhook_claim_seconds", Help: "Duration of one claim.", Buckets: fine}),
+		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "webhook_inflight", Help: "Requests open now."}),
+		rows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "webhook_queue_rows", Help: "Open deliveries by state: due, future (waiting or leased), held."}, []string{"state"}),
+		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "webhook_oldest_due_seconds", Help: "How long the longest-waiting due delivery waits."}),
+		warned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "webhook_subscriptions_warned_total", Help: "Subscriptions that met half of the failure rule."}),
+		disabled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "webhook_subscriptions_disabled_total", Help: "Subscriptions set to failed."}),
+		interrupted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "webhook_interrupted_total", Help: "Last attempts lost with their process."}),
+		stale: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
+	}
+	reg.MustRegister(m.attempts, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+	return m
+}
+
+func (m *metrics) attempt(w delivery.Work, answer delivery.Answer) {
+	result := "delivered"
+	if answer.Failure != "" {
+		result = string(answer.Failure)
+	}
+	try := "first"
+	if w.Retry {
+		try = "retry"
+	}
+	m.attempts.WithLabelValues(result).Inc()
+	m.seconds.Observe(answer.Took.Seconds())
+	m.lag.WithLabelValues(try).Observe(w.Lag.Seconds())
+}
+
+func (m *metrics) depth(depth store.Depth) {
+	m.rows.WithLabelValues("due").Set(float64(depth.Due))
+	m.rows.WithLabelValues("future").Set(float64(depth.Future))
+	m.rows.WithLabelValues("held").Set(float64(depth.Held))
+	m.oldest.Set(depth.OldestDue)
+}

@@ -1,0 +1,95 @@
+package dispatching
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// settleAll writes results as they come: what gathers while one batch commits is the next batch.
+func (d *Dispatcher) settleAll(ctx context.Context) {
+	for first := range d.results {
+		batch := d.gather(first)
+		crash.Point("webhook-dispatcher: before complete")
+		done, ok := d.settle(ctx, batch)
+		if !ok {
+			continue // ctx ended with the database away: the leases bring these back
+		}
+		if done.More || d.crowded.Load() {
+			d.Wake()
+		}
+		for _, result := range batch {
+			if result.Outcome == delivery.Again && result.Delay < d.cfg.Poll {
+				time.AfterFunc(result.Delay, d.Wake)
+			}
+		}
+		for _, standing := range done.Failing {
+			d.judgeHealth(ctx, standing)
+		}
+	}
+}
+
+func (d *Dispatcher) gather(first delivery.Result) []delivery.Result {
+	batch := []delivery.Result{first}
+	for len(batch) < batchSize {
+		select {
+		case next, open := <-d.results:
+			if !open {
+				return batch
+			}
+			batch = append(batch, next)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// settle tries until the database has the batch. While it is away the leases may pass: then the results no longer count
+// and the deliveries are attempted again.
+func (d *Dispatcher) settle(ctx context.Context, batch []delivery.Result) (done store.Completed, ok bool) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		done, err := d.store.Complete(ctx, batch)
+		if err == nil {
+			d.metrics.stale.Add(float64(len(batch) - done.Settled))
+			return done, true
+		}
+		if ctx.Err() != nil {
+			return store.Completed{}, false
+		}
+		slog.ErrorContext(ctx, "settle webhook attempts", "attempts", len(batch), "error", err)
+		pause(ctx, wait)
+	}
+}
+
+// judgeHealth warns at half of the failure rule and switches the subscription off when it is met.
+func (d *Dispatcher) judgeHealth(ctx context.Context, standing store.Standing) {
+	id := standing.SubscriptionID
+	if _, met := d.cfg.Rule.Met(standing.Health); met {
+		reason, disabled, err := d.store.Disable(ctx, id, d.cfg.Rule)
+		switch {
+		case err != nil: // the next failure tries again
+			slog.ErrorContext(ctx, "switch off failing webhook subscription", "subscription_id", id, "error", err)
+		case disabled:
+			d.metrics.disabled.Inc()
+			slog.WarnContext(ctx, "webhook subscription failed", "subscription_id", id, "reason", reason)
+		}
+		return
+	}
+	if standing.Warned || !d.cfg.Rule.HalfMet(standing.Health) {
+		return
+	}
+	first, err := d.store.Warn(ctx, id)
+	switch {
+	case err != nil:
+		slog.ErrorContext(ctx, "note failing webhook subscription", "subscription_id", id, "error", err)
+	case first:
+		d.metrics.warned.Inc()
+		slog.WarnContext(ctx, "webhook subscription is failing", "subscription_id", id, "failures", standing.Health.Failures,
+			"exhausted", standing.Health.Exhausted, "failing_for", standing.Health.Failing.String())
+	}
+}

@@ -1,0 +1,147 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// flaggedView is what operators see of a subscription: the customer's view and its health.
+type flaggedView struct {
+	subscriptionView
+	Description string    `json:"description"`
+	WarnedAt    *string   `json:"warned_at"`
+	LastError   *string   `json:"last_error"`
+	Flag        *flagView `json:"flag"`
+}
+
+// flagView stands as long as the subscription is failed.
+type flagView struct {
+	FailedAt string `json:"failed_at"`
+	Reason   string `json:"reason"`
+}
+
+func viewFlagged(s subscription.Subscription) flaggedView {
+	view := flaggedView{
+		subscriptionView: viewSubscription(s), Description: s.Description, WarnedAt: stampOrNull(s.WarnedAt), LastError: s.LastError,
+	}
+	if s.FailedAt != nil && s.FailedReason != nil {
+		view.Flag = &flagView{FailedAt: stamp(*s.FailedAt), Reason: *s.FailedReason}
+	}
+	return view
+}
+
+func (a *API) listFlagged(w http.ResponseWriter, r *http.Request) error {
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	subs, err := a.store.Subscriptions(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, subs, viewFlagged))
+}
+
+func (a *API) readFlagged(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	if err != nil {
+		return err
+	}
+	sub, err := a.store.Subscription(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	if err != nil {
+		return found(err, subscriptionThing)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewFlagged(sub))
+}
+
+type deliveryView struct {
+	ID            uuid.UUID       `json:"id"`
+	EventID       uuid.UUID       `json:"event_id"`
+	EventType     string          `json:"event_type"`
+	CallID        *uuid.UUID      `json:"call_id"`
+	Sequence      int32           `json:"sequence"`
+	Status        delivery.Status `json:"status"`
+	Attempts      int             `json:"attempts"`
+	LastCode      *int            `json:"last_code"`
+	LastError     *string         `json:"last_error"`
+	NextAttemptAt *string         `json:"next_attempt_at"`
+	DoneAt        *string         `json:"done_at"`
+	CreatedAt     string          `json:"created_at"`
+}
+
+func viewDelivery(d store.Delivery) deliveryView {
+	return deliveryView{
+		ID: d.ID, EventID: d.EventID, EventType: d.EventType, CallID: d.CallID, Sequence: d.Sequence, Status: d.Status,
+		Attempts: d.Attempts, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: stampOrNull(d.NextAttemptAt),
+		DoneAt: stampOrNull(d.DoneAt), CreatedAt: stamp(d.CreatedAt),
+	}
+}
+
+type attemptView struct {
+	Attempt    int     `json:"attempt"`
+	At         string  `json:"at"`
+	DurationMs int     `json:"duration_ms"`
+	Code       *int    `json:"code"`
+	Error      *string `json:"error"`
+	Excerpt    *string `json:"excerpt"`
+}
+
+func viewAttempt(t store.Attempt) attemptView {
+	return attemptView{Attempt: t.No, At: stamp(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
+}
+
+func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	if err != nil {
+		return err
+	}
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	status, err := httpserver.QueryEnum(r.URL.Query(), "status", delivery.Statuses()...)
+	if err != nil {
+		return err
+	}
+	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, delivery.Status(status), asked)
+	if err != nil {
+		return found(err, subscriptionThing)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewDelivery))
+}
+
+func (a *API) readDelivery(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	if err != nil {
+		return err
+	}
+	deliveryID, err := httpserver.PathID(r, "delivery_id", deliveryThing)
+	if err != nil {
+		return err
+	}
+	row, err := a.store.Delivery(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, deliveryID)
+	if err != nil {
+		return found(err, deliveryThing)
+	}
+	attempts, err := a.store.Attempts(r.Context(), deliveryID)
+	if err != nil {
+		return err
+	}
+	view := struct {
+		deliveryView
+		History []attemptView `json:"history"`
+	}{viewDelivery(row), make([]attemptView, 0, len(attempts))}
+	for _, attempt := range attempts {
+		view.History = append(view.History, viewAttempt(attempt))
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, view)
+}

@@ -1,0 +1,51 @@
+// Package httpapi listens to customers and operators: it decodes, asks the store and encodes. The gateway has checked
+// key, plan and access before.
+package httpapi
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// API answers the dispatcher's routes.
+type API struct {
+	store     *store.Store
+	reachable func(netip.Addr) bool
+	// queued and deleted wake who acts on what a request left behind; they never block.
+	queued  func()
+	deleted func()
+}
+
+// New makes an API. reachable says which literal addresses a url may name; queued is called when work may have become
+// due, deleted when history waits to be erased.
+func New(st *store.Store, reachable func(netip.Addr) bool, queued, deleted func()) *API {
+	return &API{store: st, reachable: reachable, queued: queued, deleted: deleted}
+}
+
+const (
+	subscriptionThing = "webhook subscription"
+	deliveryThing     = "delivery"
+)
+
+// found gives what the store does not find its 404.
+func found(err error, thing string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return apierr.NotFound(thing)
+	}
+	return err
+}
+
+// stamp is how every time is shown: UTC, milliseconds.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func stampOrNull(t *time.Time) *string {
+	if t == nil {
+		return nil
+	}
+	text := stamp(*t)
+	return &text
+}

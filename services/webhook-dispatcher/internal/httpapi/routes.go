@@ -1,0 +1,33 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+)
+
+// Routes mounts everything behind a caller signed by the gateway.
+func (a *API) Routes(keys *trust.Keys, tel *telemetry.Telemetry) http.Handler {
+	router := httpserver.NewRouter(tel)
+	router.Group(func(r chi.Router) {
+		r.Use(keys.RequireCaller)
+		r.Get("/v1/webhook-subscriptions", httpserver.Handle(a.listSubscriptions))
+		r.Post("/v1/webhook-subscriptions", httpserver.Handle(a.createSubscription))
+		r.Patch("/v1/webhook-subscriptions/{id}", httpserver.Handle(a.changeSubscription))
+		r.Delete("/v1/webhook-subscriptions/{id}", httpserver.Handle(a.deleteSubscription))
+		r.Post("/v1/webhook-subscriptions/{id}/rotate-secret", httpserver.Handle(a.rotateSecret))
+		r.Post("/v1/webhook-subscriptions/{id}/test", httpserver.Handle(a.testSubscription))
+	})
+	router.Route("/admin/v1/workspaces/{workspace_id}/webhook-subscriptions", func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Get("/", httpserver.Handle(a.listFlagged))
+		r.Get("/{id}", httpserver.Handle(a.readFlagged))
+		r.Get("/{id}/deliveries", httpserver.Handle(a.listDeliveries))
+		r.Get("/{id}/deliveries/{delivery_id}", httpserver.Handle(a.readDelivery))
+	})
+	return router
+}

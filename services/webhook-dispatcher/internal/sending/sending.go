@@ -1,0 +1,163 @@
+// Package sending owns one POST to a customer's endpoint: where it may go, how long it may take, how much of the answer
+// is read, and what went wrong. When to send and what follows is dispatching's.
+package sending
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+)
+
+// Config is the sending part of the environment.
+type Config struct {
+	// AllowNetworks are private networks that webhooks may reach all the same ("127.0.0.0/8"); the local stack needs it.
+	AllowNetworks []netip.Prefix `env:"WEBHOOK_ALLOW_NETWORKS"`
+	// ExtraCAFile is a PEM file of authorities trusted besides the system's.
+	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE"`
+	// Timeout bounds one attempt from the look-up of the name to the end of the answer.
+	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s"`
+}
+
+const (
+	maxRead    = 64 << 10
+	maxExcerpt = 1 << 10
+	maxHeader  = 16 << 10
+	// As many idle connections a host as one subscription may use at once.
+	maxIdlePerHost = 64
+)
+
+// Client sends attempts. It keeps connections open between them.
+type Client struct {
+	http    *http.Client
+	timeout time.Duration
+}
+
+// New makes a client behind the guard.
+func New(cfg Config, guard *Guard) (*Client, error) {
+	roots, err := authorities(cfg.ExtraCAFile)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: cfg.Timeout, Control: guard.Control}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true) // an HTTP/2 connection would be shared by the tenants of one host
+	transport := &http.Transport{
+		Proxy:                  nil, // the guard would judge the proxy's address instead of the endpoint's
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		Protocols:              protocols,
+		DisableCompression:     true,
+		MaxIdleConns:           1024,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        30 * time.Second,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+	follow := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{http: &http.Client{Transport: transport, CheckRedirect: follow}, timeout: cfg.Timeout}, nil
+}
+
+func authorities(extra string) (*x509.CertPool, error) {
+	if extra == "" {
+		return nil, nil // the system's
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read the system's certificate authorities: %w", err)
+	}
+	pem, err := os.ReadFile(extra)
+	if err != nil {
+		return nil, fmt.Errorf("read WEBHOOK_EXTRA_CA_FILE: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("WEBHOOK_EXTRA_CA_FILE %s holds no certificate", extra)
+	}
+	return roots, nil
+}
+
+// Send makes one attempt: signed now, same bytes as ever. Any 2xx within the time is success, everything else is not.
+func (c *Client) Send(ctx context.Context, w delivery.Work) (answer delivery.Answer) {
+	start := time.Now()
+	answer.At = start
+	defer func() { answer.Took = time.Since(start) }()
+	if w.Secret == "" || len(w.Body) == 0 {
+		answer.Failure = delivery.Unsendable
+		return answer
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(w.Body))
+	if err != nil {
+		answer.Failure = delivery.Unsendable
+		return answer
+	}
+	req.Header = delivery.Header(w, start)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		answer.Failure = classify(err)
+		return answer
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer.Code = resp.StatusCode
+	// The status decides; a body that breaks off or never ends takes nothing back.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	answer.Excerpt = excerpt(body)
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		answer.Failure = delivery.NotOK
+		answer.RetryAfter = delivery.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
+	}
+	return answer
+}
+
+// Close ends the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func classify(err error) delivery.Failure {
+	var (
+		dns     *net.DNSError
+		op      *net.OpError
+		cert    *tls.CertificateVerificationError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		timeout net.Error
+	)
+	switch {
+	case refused(err):
+		return delivery.Blocked
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
+		return delivery.Timeout
+	case errors.As(err, &dns):
+		return delivery.Unresolved
+	case errors.As(err, &cert), errors.As(err, &record), errors.As(err, &alert), strings.Contains(err.Error(), "tls:"):
+		return delivery.BadTLS
+	case errors.As(err, &op), errors.Is(err, io.EOF):
+		return delivery.Unconnected
+	default:
+		return delivery.BadAnswer
+	}
+}
+
+// excerpt is the printable beginning of an answer.
+func excerpt(body []byte) string {
+	body = body[:min(len(body), maxExcerpt)]
+	text := strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			return ' '
+		}
+		return r
+	}, string(body))
+	return strings.TrimSpace(text)
+}

@@ -1,0 +1,305 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// Completed is what a batch of results did.
+type Completed struct {
+	// Settled is how many results counted; the others came after their lease had passed to somebody else.
+	Settled int
+	// Failing is the health of the subscriptions that had a failure in this batch and no success since.
+	Failing []Standing
+	// More says that one of the subscriptions has due work left.
+	More bool
+}
+
+// Standing is the health of one subscription after a batch.
+type Standing struct {
+	SubscriptionID uuid.UUID
+	Health         subscription.Health
+	Warned         bool
+}
+
+// Complete writes finished attempts into history in one transaction: each counts only while its row still carries the same
+// attempt. Results of one subscription stand in the order in which they ended.
+func (s *Store) Complete(ctx context.Context, results []delivery.Result) (done Completed, err error) {
+	byID := make(map[uuid.UUID]delivery.Result, len(results))
+	ids := make([]uuid.UUID, len(results))
+	for i, r := range results {
+		byID[r.DeliveryID], ids[i] = r, r.DeliveryID
+	}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		rows, err := many[openRow](ctx, tx, lockOpen, pgx.NamedArgs{"ids": ids})
+		if err != nil {
+			return fmt.Errorf("lock %d finished deliveries: %w", len(ids), err)
+		}
+		rows = slices.DeleteFunc(rows, func(row openRow) bool { return byID[row.DeliveryID].Attempt != row.Attempt })
+		done = Completed{Settled: len(rows)}
+		if len(rows) == 0 {
+			return nil
+		}
+		if err := writeHistory(ctx, tx, rows, byID); err != nil {
+			return err
+		}
+		changes := tally(results, rows)
+		if done.Failing, err = writeHealth(ctx, tx, changes); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, moreDue, pgx.NamedArgs{"subs": changes.ids}).Scan(&done.More)
+	})
+	if err != nil {
+		return Completed{}, fmt.Errorf("complete %d attempts: %w", len(results), err)
+	}
+	return done, nil
+}
+
+type openRow struct {
+	DeliveryID     uuid.UUID
+	CreatedAt      time.Time
+	SubscriptionID uuid.UUID
+	EventType      string
+	Attempt        int
+}
+
+const lockOpen = `
+SELECT delivery_id, created_at, subscription_id, event_type, attempt FROM webhook_queue
+WHERE delivery_id = ANY (@ids)
+ORDER BY delivery_id
+FOR UPDATE`
+
+const moreDue = `
+SELECT EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND NOT is_retry AND due_at <= now())
+    OR EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND is_retry AND due_at <= now())`
+
+func writeHistory(ctx context.Context, tx pgx.Tx, rows []openRow, byID map[uuid.UUID]delivery.Result) error {
+	n := len(rows)
+	ids, created, nos := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
+	at, ms, codes := make([]time.Time, n), make([]int64, n), make([]*int, n)
+	errs, excerpts := make([]*string, n), make([]*string, n)
+	outcomes, delays := make([]string, n), make([]float64, n)
+	for i, row := range rows {
+		r := byID[row.DeliveryID]
+		ids[i], created[i], nos[i] = row.DeliveryID, row.CreatedAt, row.Attempt
+		at[i], ms[i] = r.Answer.At, r.Answer.Took.Milliseconds()
+		outcomes[i], delays[i] = string(r.Outcome), r.Delay.Seconds()
+		codes[i] = orNull(r.Answer.Code)
+		errs[i], excerpts[i] = orNull(string(r.Answer.Failure)), orNull(r.Answer.Excerpt)
+	}
+	args := pgx.NamedArgs{
+		"ids": ids, "created": created, "nos": nos, "at": at, "ms": ms, "codes": codes, "errors": errs, "excerpts": excerpts,
+		"outcomes": outcomes, "delays": delays,
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(deleteOpen, args)
+	batch.Queue(pushBack, args)
+	batch.Queue(updateDeliveries, args)
+	batch.Queue(insertAttempts, args)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write %d attempts: %w", n, err)
+	}
+	return nil
+}
+
+const deleteOpen = `
+DELETE FROM webhook_queue q
+USING unnest(@ids::uuid[], @outcomes::text[]) AS r (id, outcome)
+WHERE q.delivery_id = r.id AND r.outcome <> 'retry'`
+
+const pushBack = `
+UPDATE webhook_queue q SET due_at = now() + make_interval(secs => r.delay), is_retry = true
+FROM unnest(@ids::uuid[], @outcomes::text[], @delays::float8[]) AS r (id, outcome, delay)
+WHERE q.delivery_id = r.id AND r.outcome = 'retry'`
+
+const updateDeliveries = `
+UPDATE webhook_delivery d
+SET status = CASE r.outcome WHEN 'retry' THEN 'queued' ELSE r.outcome END, attempts = r.no, last_code = r.code, last_error = r.error,
+    done_at = CASE r.outcome WHEN 'retry' THEN NULL ELSE now() END
+FROM unnest(@ids::uuid[], @created::timestamptz[], @nos::int[], @codes::int[], @errors::text[], @outcomes::text[])
+     AS r (id, created_at, no, code, error, outcome)
+WHERE d.id = r.id AND d.created_at = r.created_at`
+
+const insertAttempts = `
+INSERT INTO webhook_attempt (delivery_id, no, at, ms, code, error, excerpt)
+SELECT r.id, r.no, r.at, r.ms, r.code, r.error, r.excerpt
+FROM unnest(@ids::uuid[], @nos::int[], @at::timestamptz[], @ms::bigint[], @codes::int[], @errors::text[], @excerpts::text[])
+     AS r (id, no, at, ms, code, error, excerpt)
+ON CONFLICT DO NOTHING`
+
+// changes are what a batch does to the health of its subscriptions, in the order of their ids.
+type changes struct {
+	ids       []uuid.UUID
+	succeeded []bool
+	inRow     []int // failed attempts since the last success in the batch
+	failures  []int // the same of real deliveries
+	exhausted []int
+	lastError []*string
+}
+
+// tally walks the settled results in the order they ended. What we lost ourselves says nothing about the endpoint.
+func tally(results []delivery.Result, rows []openRow) changes {
+	settled := make(map[uuid.UUID]openRow, len(rows))
+	for _, row := range rows {
+		settled[row.DeliveryID] = row
+	}
+	var c changes
+	for _, row := range rows {
+		if !slices.Contains(c.ids, row.SubscriptionID) {
+			c.ids = append(c.ids, row.SubscriptionID)
+		}
+	}
+	slices.SortFunc(c.ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	n := len(c.ids)
+	c.succeeded, c.inRow, c.failures, c.exhausted, c.lastError = make([]bool, n), make([]int, n), make([]int, n), make([]int, n), make([]*string, n)
+	for _, r := range results {
+		row, counts := settled[r.DeliveryID]
+		if !counts || row.Attempt != r.Attempt || r.Answer.Failure == delivery.Interrupted {
+			continue
+		}
+		i := slices.Index(c.ids, row.SubscriptionID)
+		if r.Outcome == delivery.Done {
+			c.succeeded[i], c.inRow[i], c.failures[i], c.exhausted[i], c.lastError[i] = true, 0, 0, 0, nil
+			continue
+		}
+		c.inRow[i]++
+		c.lastError[i] = describe(r.Answer)
+		if row.EventType == subscription.TestEvent {
+			continue
+		}
+		c.failures[i]++
+		if r.Outcome == delivery.Over {
+			c.exhausted[i]++
+		}
+	}
+	return c
+}
+
+func writeHealth(ctx context.Context, tx pgx.Tx, c changes) ([]Standing, error) {
+	rows, err := many[healthRow](ctx, tx, updateHealth, pgx.NamedArgs{
+		"ids": c.ids, "succeeded": c.succeeded, "in_row": c.inRow, "failures": c.failures, "exhausted": c.exhausted, "errors": c.lastError,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("update health of %d subscriptions: %w", len(c.ids), err)
+	}
+	var failing []Standing
+	for _, row := range rows {
+		if row.Failures > 0 {
+			failing = append(failing, row.standing())
+		}
+	}
+	return failing, nil
+}
+
+type healthRow struct {
+	SubscriptionID uuid.UUID
+	Failures       int
+	Exhausted      int
+	Failing        float64
+	Warned         bool
+}
+
+func (r healthRow) standing() Standing {
+	return Standing{SubscriptionID: r.SubscriptionID, Warned: r.Warned, Health: subscription.Health{
+		Failures: r.Failures, Exhausted: r.Exhausted, Failing: time.Duration(r.Failing * float64(time.Second)),
+	}}
+}
+
+// An upsert locks in the order of its input; the row is always there.
+const updateHealth = `
+INSERT INTO webhook_health AS h (subscription_id, consecutive_failures, failures, exhausted, failing_since,
+                                 last_success_at, last_failure_at, last_error)
+SELECT r.id, r.in_row, r.failures, r.exhausted, CASE WHEN r.failures > 0 THEN now() END,
+       CASE WHEN r.succeeded THEN now() END, CASE WHEN r.in_row > 0 THEN now() END, r.error
+FROM unnest(@ids::uuid[], @succeeded::boolean[], @in_row::int[], @failures::int[], @exhausted::int[], @errors::text[])
+     AS r (id, succeeded, in_row, failures, exhausted, error)
+ORDER BY r.id
+ON CONFLICT (subscription_id) DO UPDATE SET
+    consecutive_failures = excluded.consecutive_failures + CASE WHEN excluded.last_success_at IS NULL THEN h.consecutive_failures ELSE 0 END,
+    failures = excluded.failures + CASE WHEN excluded.last_success_at IS NULL THEN h.failures ELSE 0 END,
+    exhausted = excluded.exhausted + CASE WHEN excluded.last_success_at IS NULL THEN h.exhausted ELSE 0 END,
+    failing_since = CASE WHEN excluded.last_success_at IS NULL THEN coalesce(h.failing_since, excluded.failing_since)
+                         ELSE excluded.failing_since END,
+    warned_at = CASE WHEN excluded.last_success_at IS NULL THEN h.warned_at END,
+    last_success_at = coalesce(excluded.last_success_at, h.last_success_at),
+    last_failure_at = coalesce(excluded.last_failure_at, h.last_failure_at),
+    last_error = CASE WHEN excluded.last_success_at IS NULL THEN coalesce(excluded.last_error, h.last_error) ELSE excluded.last_error END
+RETURNING h.subscription_id, h.failures, h.exhausted, coalesce(extract(epoch FROM now() - h.failing_since), 0)::float8 AS failing,
+          h.warned_at IS NOT NULL AS warned`
+
+// Warn notes that the owner was warned; first is false when that had been done.
+func (s *Store) Warn(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
+	tag, err := s.pool.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
+	if err != nil {
+		return false, fmt.Errorf("note warning of subscription %s: %w", subscriptionID, err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+const setWarned = `UPDATE webhook_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL`
+
+// Disable sets an active subscription to failed and holds its deliveries, when the rule still holds for it. The reason is
+// what operators read; disabled is false when a success or a PATCH came first.
+func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subscription.FailureRule) (reason string, disabled bool, err error) {
+	key := pgx.NamedArgs{"id": subscriptionID}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		reason, disabled = "", false
+		row, err := one[healthRow](ctx, tx, lockActive, key)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if reason, disabled = rule.Met(row.standing().Health); !disabled {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, setFailed, pgx.NamedArgs{"id": subscriptionID, "reason": reason}); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, holdQueue, key)
+		return err
+	})
+	if err != nil {
+		return "", false, fmt.Errorf("disable subscription %s: %w", subscriptionID, err)
+	}
+	return reason, disabled, nil
+}
+
+const lockActive = `
+SELECT h.subscription_id, h.failures, h.exhausted, coalesce(extract(epoch FROM now() - h.failing_since), 0)::float8 AS failing,
+       h.warned_at IS NOT NULL AS warned
+FROM webhook_subscription s
+JOIN webhook_health h ON h.subscription_id = s.id
+WHERE s.id = @id AND s.status = 'active' AND s.deleted_at IS NULL
+FOR UPDATE OF s`
+
+const setFailed = `
+UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = @reason, updated_at = now() WHERE id = @id`
+
+func describe(a delivery.Answer) *string {
+	text := string(a.Failure)
+	if a.Code != 0 {
+		text = fmt.Sprintf("%s %d", a.Failure, a.Code)
+	}
+	return &text
+}
+
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,94 @@
+// Package store holds every SQL statement of the dispatcher: subscriptions, the open work, and the history of
+// deliveries. Secrets are sealed on the way in and opened on the way out; nobody else sees the sealed form.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/seal"
+)
+
+// ErrNotFound says that the workspace has no such thing.
+var ErrNotFound = errors.New("not found in this workspace")
+
+// Store speaks to the schema webhook_dispatcher.
+type Store struct {
+	pool *pgxpool.Pool
+	box  *seal.Box
+}
+
+// New makes a store.
+func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
+	rows, err := q.Query(ctx, sql, args)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, ErrNotFound
+	}
+	return row, err
+}
+
+func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+// Listen waits for the next notice that there is work (see Notify) until ctx ends. It holds one connection of the pool.
+func (s *Store) Listen(ctx context.Context, ready func()) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("acquire listening connection: %w", err)
+	}
+	raw := conn.Hijack() // it listens now: the pool must not hand it to anybody else
+	defer func() { _ = raw.Close(context.WithoutCancel(ctx)) }()
+	if _, err := raw.Exec(ctx, listenWork); err != nil {
+		return fmt.Errorf("listen for work: %w", err)
+	}
+	for {
+		ready()
+		if _, err := raw.WaitForNotification(ctx); err != nil {
+			return fmt.Errorf("wait for work: %w", err)
+		}
+	}
+}
+
+const listenWork = `LISTEN webhook_dispatcher_work`
+
+// Notify tells the other replicas that there is more due than this one can take.
+func (s *Store) Notify(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, notifyWork); err != nil {
+		return fmt.Errorf("notify of work: %w", err)
+	}
+	return nil
+}
+
+const notifyWork = `SELECT pg_notify('webhook_dispatcher_work', '')`
+
+// Ping asks the database for a sign of life.
+func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+
+// cursor is the id as an argument: null instead of the zero UUID.
+func cursor(id uuid.UUID) *uuid.UUID {
+	if id == uuid.Nil {
+		return nil
+	}
+	return &id
+}

@@ -1,0 +1,251 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// Create stores an active subscription with its secret. The sixth active one of a workspace is refused
+// (409 subscription_limit_reached), however many are created at the same time.
+func (s *Store) Create(ctx context.Context, sub subscription.Subscription, secret string) error {
+	sealed, last4, err := s.sealSecret(sub.ID, secret)
+	if err != nil {
+		return err
+	}
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if err := roomForActive(ctx, tx, sub.WorkspaceID); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, insertSubscription, pgx.NamedArgs{
+			"id": sub.ID, "workspace_id": sub.WorkspaceID, "name": sub.Name, "url": sub.URL, "description": sub.Description,
+			"events": sub.Events, "sealed": sealed, "last4": last4,
+		}); err != nil {
+			return fmt.Errorf("insert subscription %s: %w", sub.ID, err)
+		}
+		return nil
+	})
+}
+
+const insertSubscription = `
+WITH added AS (
+    INSERT INTO webhook_subscription (id, workspace_id, name, url, description, events, secret_sealed, secret_last4)
+    VALUES (@id, @workspace_id, @name, @url, @description, @events, @sealed, @last4)
+)
+INSERT INTO webhook_health (subscription_id) VALUES (@id)`
+
+// roomForActive makes creations and resumptions of one workspace go one after another and refuses beyond the limit.
+func roomForActive(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
+	if _, err := tx.Exec(ctx, lockWorkspace, pgx.NamedArgs{"workspace_id": workspaceID}); err != nil {
+		return fmt.Errorf("lock subscriptions of workspace %s: %w", workspaceID, err)
+	}
+	var active int
+	if err := tx.QueryRow(ctx, countActive, pgx.NamedArgs{"workspace_id": workspaceID}).Scan(&active); err != nil {
+		return fmt.Errorf("count active subscriptions of workspace %s: %w", workspaceID, err)
+	}
+	if active >= subscription.MaxActive {
+		return subscription.LimitReached()
+	}
+	return nil
+}
+
+const lockWorkspace = `SELECT pg_advisory_xact_lock(hashtextextended('webhook_subscription ' || @workspace_id::uuid::text, 0))`
+
+const countActive = `
+SELECT count(*) FROM webhook_subscription
+WHERE workspace_id = @workspace_id AND status = 'active' AND deleted_at IS NULL`
+
+const selectSubscription = `
+SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s.secret_last4, s.failed_at, s.failed_reason,
+       h.consecutive_failures, h.last_success_at, h.last_failure_at, h.warned_at, h.last_error
+FROM webhook_subscription s
+JOIN webhook_health h ON h.subscription_id = s.id`
+
+// Subscription is one subscription of the workspace, or ErrNotFound.
+func (s *Store) Subscription(ctx context.Context, workspaceID, id uuid.UUID) (subscription.Subscription, error) {
+	return one[subscription.Subscription](ctx, s.pool, subscriptionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+}
+
+const subscriptionByID = selectSubscription + `
+WHERE s.workspace_id = @workspace_id AND s.id = @id AND s.deleted_at IS NULL`
+
+// Subscriptions lists the workspace's subscriptions, newest first, one more than the page holds.
+func (s *Store) Subscriptions(ctx context.Context, workspaceID uuid.UUID, req page.Request) ([]subscription.Subscription, error) {
+	if req.After != uuid.Nil {
+		if _, err := s.Subscription(ctx, workspaceID, req.After); err != nil {
+			return nil, unknownCursor(err)
+		}
+	}
+	return many[subscription.Subscription](ctx, s.pool, subscriptionsOf, pgx.NamedArgs{
+		"workspace_id": workspaceID, "after": cursor(req.After), "rows": req.Rows(),
+	})
+}
+
+const subscriptionsOf = selectSubscription + `
+WHERE s.workspace_id = @workspace_id AND s.deleted_at IS NULL AND (@after::uuid IS NULL OR s.id < @after)
+ORDER BY s.id DESC
+LIMIT @rows`
+
+// Change is what a PATCH asks for; nil leaves as it is.
+type Change struct {
+	URL    *string
+	Events []string
+	Status *subscription.Status
+}
+
+// Change applies a PATCH in one transaction: a pause holds the queued deliveries, a resumption checks the limit of active
+// ones, clears the counters and the flag, and lets the held deliveries go.
+func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Change) (changed subscription.Subscription, err error) {
+	key := pgx.NamedArgs{"workspace_id": workspaceID, "id": id}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		before, err := one[statusRow](ctx, tx, lockSubscription, key)
+		if err != nil {
+			return err
+		}
+		after := before.Status
+		if change.Status != nil {
+			after = *change.Status
+		}
+		if after == subscription.Active && before.Status != subscription.Active {
+			if err := roomForActive(ctx, tx, workspaceID); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, updateSubscription, pgx.NamedArgs{
+			"id": id, "url": change.URL, "events": change.Events, "status": after,
+		}); err != nil {
+			return fmt.Errorf("update subscription %s: %w", id, err)
+		}
+		if err := moveHeld(ctx, tx, workspaceID, id, before.Status, after); err != nil {
+			return err
+		}
+		changed, err = one[subscription.Subscription](ctx, tx, subscriptionByID, key)
+		return err
+	})
+	return changed, err
+}
+
+type statusRow struct{ Status subscription.Status }
+
+const lockSubscription = `
+SELECT status FROM webhook_subscription WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
+FOR UPDATE`
+
+// The flag of a failed subscription goes with the status.
+const updateSubscription = `
+UPDATE webhook_subscription
+SET url = coalesce(@url, url), events = coalesce(@events, events), status = @status,
+    failed_at = CASE WHEN @status = 'failed' THEN failed_at END,
+    failed_reason = CASE WHEN @status = 'failed' THEN failed_reason END,
+    updated_at = now()
+WHERE id = @id`
+
+// moveHeld brings the queue after a change of status. Rows are locked in the order of their ids, as completion does.
+func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before, after subscription.Status) error {
+	key := pgx.NamedArgs{"id": id, "workspace_id": workspaceID}
+	switch {
+	case before == after:
+		return nil
+	case after != subscription.Active:
+		if _, err := tx.Exec(ctx, holdQueue, key); err != nil {
+			return fmt.Errorf("hold deliveries of subscription %s: %w", id, err)
+		}
+		return nil
+	}
+	if _, err := tx.Exec(ctx, shareWorkspace, key); err != nil {
+		return fmt.Errorf("lock workspace %s: %w", workspaceID, err)
+	}
+	if _, err := tx.Exec(ctx, releaseQueue, key); err != nil {
+		return fmt.Errorf("release deliveries of subscription %s: %w", id, err)
+	}
+	if _, err := tx.Exec(ctx, clearHealth, key); err != nil {
+		return fmt.Errorf("clear counters of subscription %s: %w", id, err)
+	}
+	return nil
+}
+
+const shareWorkspace = `SELECT suspended FROM workspace WHERE id = @workspace_id FOR SHARE`
+
+const holdQueue = `
+WITH open AS (
+    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND NOT held ORDER BY delivery_id FOR UPDATE
+)
+UPDATE webhook_queue q SET held = true FROM open WHERE q.delivery_id = open.delivery_id`
+
+// Due times stay: what is due flows at once, a retry keeps its time.
+const releaseQueue = `
+WITH open AS (
+    SELECT q.delivery_id FROM webhook_queue q
+    WHERE q.subscription_id = @id AND q.held
+      AND NOT EXISTS (SELECT 1 FROM workspace w WHERE w.id = @workspace_id AND w.suspended)
+    ORDER BY q.delivery_id FOR UPDATE
+)
+UPDATE webhook_queue q SET held = false FROM open WHERE q.delivery_id = open.delivery_id`
+
+const clearHealth = `
+UPDATE webhook_health
+SET consecutive_failures = 0, failures = 0, exhausted = 0, failing_since = NULL, warned_at = NULL, last_error = NULL
+WHERE subscription_id = @id`
+
+// Rotate replaces the secret; every attempt claimed from now on signs with the new one.
+func (s *Store) Rotate(ctx context.Context, workspaceID, id uuid.UUID, secret string) error {
+	sealed, last4, err := s.sealSecret(id, secret)
+	if err != nil {
+		return err
+	}
+	tag, err := s.pool.Exec(ctx, updateSecret, pgx.NamedArgs{
+		"workspace_id": workspaceID, "id": id, "sealed": sealed, "last4": last4,
+	})
+	if err != nil {
+		return fmt.Errorf("rotate secret of subscription %s: %w", id, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return ErrNotFound
+	}
+	return nil
+}
+
+const updateSecret = `
+UPDATE webhook_subscription SET secret_sealed = @sealed, secret_last4 = @last4, updated_at = now()
+WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
+
+// Delete takes the subscription and its open work away at once; its history is invisible from now on and erased by EraseSome.
+func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, markDeleted, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+		if err != nil {
+			return fmt.Errorf("delete subscription %s: %w", id, err)
+		}
+		if tag.RowsAffected() == 0 {
+			return ErrNotFound
+		}
+		if _, err := tx.Exec(ctx, deleteQueue, pgx.NamedArgs{"id": id}); err != nil {
+			return fmt.Errorf("delete queue of subscription %s: %w", id, err)
+		}
+		return nil
+	})
+}
+
+const markDeleted = `
+UPDATE webhook_subscription SET deleted_at = now()
+WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
+
+const deleteQueue = `
+WITH open AS (
+    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id ORDER BY delivery_id FOR UPDATE
+)
+DELETE FROM webhook_queue q USING open WHERE q.delivery_id = open.delivery_id`
+
+func (s *Store) sealSecret(id uuid.UUID, secret string) (sealed []byte, last4 string, err error) {
+	sealed, err = s.box.Seal([]byte(secret), id.String())
+	if err != nil {
+		return nil, "", fmt.Errorf("seal secret of subscription %s: %w", id, err)
+	}
+	return sealed, secret[max(0, len(secret)-4):], nil
+}
