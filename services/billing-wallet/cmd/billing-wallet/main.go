@@ -1,0 +1,108 @@
+// Command billing-wallet decides what a workspace may spend: wallets, holds, the ledger and rates. Why a
+// call ended is not its business.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/billing-wallet/internal/confirming"
+	"ringfence.dev/services/billing-wallet/internal/consumer"
+	"ringfence.dev/services/billing-wallet/internal/holding"
+	"ringfence.dev/services/billing-wallet/internal/httpapi"
+	"ringfence.dev/services/billing-wallet/internal/settling"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/migrations"
+)
+
+const (
+	name   = "billing-wallet"
+	schema = "billing_wallet"
+)
+
+func main() {
+	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay})
+}
+
+// tracks are the schema's tables, in the order they are made.
+func tracks() []pg.Migrations {
+	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: schema, FS: migrations.FS}}
+}
+
+func serve(ctx context.Context, cfg Config) error {
+	if cfg.UnconfirmedAfter <= 0 {
+		return errors.New("UNCONFIRMED_AFTER must be more than zero")
+	}
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
+	if err != nil {
+		return err
+	}
+	defer tel.Close(ctx) //nolint:errcheck // nobody is left to tell
+	keys, err := trust.New(name, cfg.Trust)
+	if err != nil {
+		return err
+	}
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
+
+	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	st := store.New(pool)
+	desk := holding.New(st, tel.Metrics)
+	settler := settling.New(st, relay, tel.Metrics)
+	asker := confirming.New(st, relay, cfg.UnconfirmedAfter, tel.Metrics)
+	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, settler.Soon)
+	routes, err := httpapi.New(st, desk).Routes(tel, keys)
+	if err != nil {
+		return err
+	}
+	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
+	tel.Ready("postgres", pool.Ping)
+	return service.Run(ctx,
+		service.Part{Name: "private port", Run: tel.Private},
+		service.Part{Name: "outbox relay", Run: relay.Run},
+		service.Part{Name: "settling", Run: settler.Run},
+		service.Part{Name: "confirming", Run: asker.Run},
+		service.Part{Name: "consumer", Run: facts.Run},
+		service.Part{Name: "http", Run: server.Run},
+	)
+}
+
+func migrate(ctx context.Context, cfg Config) error {
+	if cfg.Postgres.MigrateURL == "" {
+		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
+	}
+	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tracks()...)
+}
+
+func replay(ctx context.Context, cfg Config, topic string) error {
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
+	if err != nil {
+		return err
+	}
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	handlers := consumer.New(store.New(pool)).Handlers() // the running service settles what this notes
+	applied, parked, err := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).Replay(ctx, topic)
+	fmt.Printf("%s: %d records applied, %d stay parked\n", topic, applied, parked)
+	return err
+}

@@ -1,0 +1,87 @@
+// Package confirming asks calls about holds whose request was never seen: it publishes unconfirmed, again and again
+// until calls answers. It releases nothing; time alone never does.
+package confirming
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/billing-wallet/internal/store"
+)
+
+const (
+	longestPause = 15 * time.Second
+	most         = 200
+)
+
+// Asker is the one that asks.
+type Asker struct {
+	store *store.Store
+	relay *outbox.Relay
+	after time.Duration
+	asked prometheus.Counter
+}
+
+// New makes an asker for holds older than after (contract: 2 minutes), asked about again every after.
+func New(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Asker {
+	return &Asker{store: st, relay: relay, after: after, asked: promauto.With(metrics).NewCounter(prometheus.CounterOpts{
+		Name: "billing_wallet_unconfirmed_total", Help: "Times a hold without its request was asked about.",
+	})}
+}
+
+// Run asks until ctx ends.
+func (a *Asker) Run(ctx context.Context) error {
+	ticks := time.NewTicker(max(min(a.after/4, longestPause), time.Millisecond))
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+		}
+		if _, err := a.Pass(ctx); err != nil && ctx.Err() == nil {
+			slog.ErrorContext(ctx, "asking about unconfirmed holds", "error", err)
+		}
+	}
+}
+
+// Pass asks about every hold that is due now and says how many they were.
+func (a *Asker) Pass(ctx context.Context) (asked int, err error) {
+	for {
+		due, err := a.store.AskUnconfirmed(ctx, a.after, most, unconfirmed)
+		if err != nil {
+			return asked, err
+		}
+		if len(due) > 0 {
+			crash.Point("billing-wallet: after unconfirmed")
+			a.relay.Wake()
+			a.asked.Add(float64(len(due)))
+		}
+		for _, u := range due {
+			slog.WarnContext(ctx, "hold without a request: calls is asked", "call_request_id", u.RequestID, "workspace_id", u.WorkspaceID)
+		}
+		asked += len(due)
+		if len(due) < most {
+			return asked, nil
+		}
+	}
+}
+
+func unconfirmed(u store.Unconfirmed) outbox.Event {
+	return outbox.Event{
+		Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID,
+		Message: &eventv1.WalletEvent{
+			CallRequestId: u.RequestID.String(), WorkspaceId: u.WorkspaceID.String(), OccurredAt: timestamppb.Now(),
+			Event: &eventv1.WalletEvent_Unconfirmed{Unconfirmed: &eventv1.Unconfirmed{}},
+		},
+	}
+}

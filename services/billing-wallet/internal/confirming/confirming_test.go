@@ -1,0 +1,151 @@
+package confirming_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/confirming"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+const twoMinutes = 2 * time.Minute
+
+func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
+	t.Helper()
+	bus, err := kafka.NewClient(kafka.Config{Brokers: []string{"127.0.0.1:1"}}, "test", prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(bus.Close)
+	return outbox.NewRelay(pool, bus, prometheus.NewRegistry())
+}
+
+// held makes a hold and sets its age back.
+func held(t *testing.T, st *store.Store, owner *pgxpool.Pool, workspace uuid.UUID, age time.Duration) uuid.UUID {
+	t.Helper()
+	order := wallettest.Order(workspace)
+	if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	older(t, owner, order.RequestID, age)
+	return order.RequestID
+}
+
+func older(t *testing.T, owner *pgxpool.Pool, requestID uuid.UUID, by time.Duration) {
+	t.Helper()
+	_, err := owner.Exec(t.Context(), `
+		UPDATE holds SET created_at = created_at - make_interval(secs => $2), unconfirmed_at = unconfirmed_at - make_interval(secs => $2)
+		WHERE request_id = $1`, requestID, by.Seconds())
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	owner := pgtest.Owner(t, pool, wallettest.Schema)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, 10*money.Credit)
+	asker := confirming.New(st, relayOf(t, pool), twoMinutes, nil)
+	old := held(t, st, owner, workspace, 121*time.Second)
+	held(t, st, owner, workspace, 118*time.Second) // not due
+	seen := held(t, st, owner, workspace, time.Hour)
+	confirm(t, pool, st, workspace, seen)
+
+	asked := func(step string, want int) {
+		t.Helper()
+		if n, err := asker.Pass(t.Context()); err != nil || n != want {
+			t.Errorf("%s: asked about %d holds, %v, want %d", step, n, err, want)
+		}
+	}
+	asked("old enough", 1)
+	asked("asked a moment ago", 0)
+	older(t, owner, old, 121*time.Second)
+	asked("two minutes later", 1)
+	older(t, owner, old, 24*365*time.Hour)
+	asked("a year later", 1)
+	wallettest.Balances(t, st, workspace, 10*money.Credit-3*money.Credit/2, 3*money.Credit/2)
+
+	confirm(t, pool, st, workspace, old)
+	older(t, owner, old, time.Hour)
+	asked("answered with requested", 0)
+
+	var facts int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&facts); err != nil || facts != 3 {
+		t.Errorf("%d facts in the outbox, %v, want 3", facts, err)
+	}
+}
+
+func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, requestID uuid.UUID) {
+	t.Helper()
+	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		changed, err := st.Confirm(t.Context(), tx, workspace, requestID)
+		if err == nil && !changed {
+			t.Error("the hold was not confirmed")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPass_SkipsHoldsThatEnded(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	owner := pgtest.Owner(t, pool, wallettest.Schema)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	id := held(t, st, owner, workspace, time.Hour)
+	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		return st.Note(t.Context(), tx, hold.Verdict{WorkspaceID: workspace, RequestID: id, Reason: hold.Abandoned})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Settle(t.Context(), workspace, 1, func(*pgx.Batch, []store.Settlement) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := confirming.New(st, relayOf(t, pool), twoMinutes, nil).Pass(t.Context()); err != nil || n != 0 {
+		t.Errorf("asked about %d holds, %v, want none", n, err)
+	}
+}
+
+func TestConfirm_NeverWaitsForALockedHold(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(workspace)
+	if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	err := pgx.BeginFunc(t.Context(), pool, func(locking pgx.Tx) error {
+		if _, err := locking.Exec(t.Context(), `SELECT 1 FROM holds WHERE request_id = $1 FOR UPDATE`, order.RequestID); err != nil {
+			return err
+		}
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			changed, err := st.Confirm(t.Context(), tx, workspace, order.RequestID)
+			if changed {
+				t.Error("a locked hold was confirmed")
+			}
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,39 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+)
+
+// onCallRequest confirms the hold of a request that exists, and notes the end of one that does not go on.
+func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+	var fact eventv1.CallRequestEvent
+	if err := rec.Decode(&fact); err != nil {
+		return err
+	}
+	requestID, workspaceID, err := ids(fact.CallRequestId, fact.WorkspaceId)
+	if err != nil {
+		return err
+	}
+	verdict := hold.Verdict{RequestID: requestID, WorkspaceID: workspaceID}
+	switch fact.Event.(type) {
+	case *eventv1.CallRequestEvent_Requested:
+		changed, err := c.store.Confirm(ctx, tx, workspaceID, requestID)
+		if err == nil && !changed {
+			return kafka.Skipf("hold of %s is confirmed, settled or unknown", requestID)
+		}
+		return err
+	case *eventv1.CallRequestEvent_Canceled:
+		verdict.Reason = hold.Canceled
+	case *eventv1.CallRequestEvent_Abandoned:
+		verdict.Reason = hold.Abandoned
+	default:
+		return kafka.Parkf("call request event %T is newer than this build", fact.Event)
+	}
+	return c.note(ctx, tx, verdict)
+}

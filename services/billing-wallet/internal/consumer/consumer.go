@@ -1,0 +1,46 @@
+// Package consumer listens to what became of call requests. It notes verdicts and confirmations inside the transaction of the
+// record's inbox row and leaves the money to settling.
+package consumer
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/store"
+)
+
+// Consumer maps topics to functions.
+type Consumer struct{ store *store.Store }
+
+// New makes a consumer over the store.
+func New(st *store.Store) *Consumer { return &Consumer{store: st} }
+
+// Handlers are the topics that billing-wallet reads.
+func (c *Consumer) Handlers() inbox.Handlers {
+	return inbox.Handlers{
+		kafka.CallRequests.Name: c.onCallRequest,
+		kafka.DialEvents.Name:   c.onDialEvent,
+	}
+}
+
+func (c *Consumer) note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
+	v.Traceparent = telemetry.Carrier(ctx)
+	return c.store.Note(ctx, tx, v)
+}
+
+// ids reads the two ids that every fact about a request carries.
+func ids(request, workspace string) (requestID, workspaceID uuid.UUID, err error) {
+	if requestID, err = uuid.Parse(request); err != nil {
+		return requestID, workspaceID, kafka.Parkf("call_request_id %q is no UUID", request)
+	}
+	if workspaceID, err = uuid.Parse(workspace); err != nil {
+		return requestID, workspaceID, kafka.Parkf("workspace_id %q is no UUID", workspace)
+	}
+	return requestID, workspaceID, nil
+}

@@ -1,0 +1,262 @@
+package consumer_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/billing-wallet/internal/consumer"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/settling"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+const patience = 30 * time.Second
+
+// service is the consuming half of billing-wallet on a broker and a database of its own.
+type service struct {
+	*testing.T
+	pool  *pgxpool.Pool
+	store *store.Store
+	bus   *kafka.Client
+}
+
+func start(t *testing.T) *service {
+	t.Helper()
+	cfg := kafkatest.New(t)
+	bus, err := kafka.NewClient(cfg, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := wallettest.Pool(t)
+	s := &service{T: t, pool: pool, store: store.New(pool), bus: bus}
+	metrics := prometheus.NewRegistry()
+	relay := outbox.NewRelay(pool, bus, metrics)
+	settler := settling.New(s.store, relay, metrics)
+	facts := inbox.NewConsumer("billing-wallet", cfg, pool, consumer.New(s.store).Handlers(), relay, metrics, settler.Soon)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 3)
+	for _, run := range []func(context.Context) error{relay.Run, settler.Run, facts.Run} {
+		go func() { ended <- run(ctx) }()
+	}
+	t.Cleanup(func() {
+		stop()
+		for range cap(ended) {
+			if err := <-ended; err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+		bus.Close()
+	})
+	return s
+}
+
+func (s *service) publish(topic kafka.Topic, key string, id uuid.UUID, fact proto.Message) {
+	s.Helper()
+	value, err := proto.Marshal(fact)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.send(topic, key, id, string(fact.ProtoReflect().Descriptor().FullName()), value)
+}
+
+func (s *service) send(topic kafka.Topic, key string, id uuid.UUID, kind string, value []byte) {
+	s.Helper()
+	record := &kgo.Record{Topic: topic.Name, Key: []byte(key), Value: value, Headers: []kgo.RecordHeader{
+		{Key: kafka.HeaderID, Value: []byte(id.String())}, {Key: kafka.HeaderType, Value: []byte(kind)},
+	}}
+	if err := s.bus.ProduceSync(s.Context(), record).FirstErr(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *service) until(what string, holds func() (bool, error)) {
+	s.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ok, err := holds()
+		if err != nil {
+			s.Fatal(err)
+		}
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// count waits until the query counts want rows.
+func (s *service) count(what, query string, want int, args ...any) {
+	s.Helper()
+	s.until(what, func() (bool, error) {
+		var n int
+		err := s.pool.QueryRow(s.Context(), query, args...).Scan(&n)
+		return n == want, err
+	})
+}
+
+func (s *service) held(workspace uuid.UUID) uuid.UUID {
+	s.Helper()
+	order := wallettest.Order(workspace)
+	decisions, err := s.store.Hold(s.Context(), workspace, []hold.Order{order})
+	if err != nil || decisions[0].Err != nil {
+		s.Fatal(decisions, err)
+	}
+	return order.RequestID
+}
+
+func dial(request, workspace uuid.UUID, event any, seconds int32) *eventv1.DialEvent {
+	fact := &eventv1.DialEvent{CallRequestId: request.String(), WorkspaceId: workspace.String(),
+		Call: &eventv1.Call{CallId: uuid.NewSHA1(request, nil).String(), BillableSeconds: seconds}}
+	switch e := event.(type) {
+	case *eventv1.Ended:
+		fact.Event = &eventv1.DialEvent_Ended{Ended: e}
+	case *eventv1.Answered:
+		fact.Event = &eventv1.DialEvent_Answered{Answered: e}
+	case *eventv1.Withdrawn:
+		fact.Event, fact.Call = &eventv1.DialEvent_Withdrawn{Withdrawn: e}, nil
+	case *eventv1.Blocked:
+		fact.Event, fact.Call = &eventv1.DialEvent_Blocked{Blocked: e}, nil
+	case *eventv1.Failed:
+		fact.Event, fact.Call = &eventv1.DialEvent_Failed{Failed: e}, nil
+	}
+	return fact
+}
+
+func order(request, workspace uuid.UUID) *eventv1.CallRequestEvent {
+	return &eventv1.CallRequestEvent{CallRequestId: request.String(), WorkspaceId: workspace.String()}
+}
+
+func TestFacts_TwiceAndInAnyOrderSettleOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
+	const requests = 12
+	type sent struct {
+		topic kafka.Topic
+		key   string
+		id    uuid.UUID
+		fact  proto.Message
+	}
+	var facts []sent
+	charged := money.Micro(0)
+	for i := range requests {
+		request := s.held(workspace)
+		requested := order(request, workspace)
+		requested.Event = &eventv1.CallRequestEvent_Requested{Requested: &eventv1.Requested{}}
+		end := []*eventv1.DialEvent{
+			dial(request, workspace, &eventv1.Ended{}, int32(10*i+1)), dial(request, workspace, &eventv1.Ended{}, 0),
+			dial(request, workspace, &eventv1.Withdrawn{}, 0), dial(request, workspace, &eventv1.Blocked{}, 0),
+			dial(request, workspace, &eventv1.Failed{}, 0), dial(request, workspace, &eventv1.Ended{}, 100_000),
+		}[i%6]
+		if end.Call.GetBillableSeconds() > 0 {
+			charged += min(money.Price(50_000, end.Call.BillableSeconds, 1), money.Credit/2)
+		}
+		for _, fact := range []sent{
+			{kafka.CallRequests, request.String(), wallettest.ID(), requested},
+			{kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Answered{}, 0)},
+			{kafka.DialEvents, request.String(), wallettest.ID(), end},
+		} {
+			again := fact
+			again.id = wallettest.ID() // told again under another id
+			facts = append(facts, fact, fact, again)
+		}
+	}
+	rand.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
+	for _, f := range facts {
+		s.publish(f.topic, f.key, f.id, f.fact)
+	}
+	s.count("every record is in the inbox", `SELECT count(*) FROM inbox`, requests*6)
+	s.count("no verdict waits", `SELECT count(*) FROM verdicts`, 0)
+	wallettest.Balances(t, s.store, workspace, 10*money.Credit-charged, 0)
+
+	told := s.told(requests)
+	for request, kinds := range told {
+		if len(kinds) != 1 {
+			t.Errorf("request %s was told %v, want one fact", request, kinds)
+		}
+	}
+}
+
+// told reads wallet-events.v1 until want requests were told of and the outbox is empty.
+func (s *service) told(want int) map[string][]string {
+	s.Helper()
+	s.count("everything is published", `SELECT count(*) FROM outbox`, 0)
+	reader, err := kafka.NewClient(kafka.Config{Brokers: s.bus.Client.OptValue(kgo.SeedBrokers).([]string)}, "reader", nil,
+		kgo.ConsumeTopics(kafka.WalletEvents.Name))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer reader.Close()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	told := map[string][]string{}
+	for len(told) < want {
+		fetched := reader.PollFetches(ctx)
+		if err := fetched.Err0(); err != nil {
+			s.Fatalf("told of %d requests, want %d: %v", len(told), want, err)
+		}
+		fetched.EachRecord(func(record *kgo.Record) {
+			var fact eventv1.WalletEvent
+			if err := proto.Unmarshal(record.Value, &fact); err != nil || string(record.Key) != fact.CallRequestId {
+				s.Errorf("record %s: %v", record.Key, err)
+			}
+			kind := "released"
+			if captured := fact.GetCaptured(); captured != nil {
+				kind = money.Micro(captured.AmountMicro).String() + " " + captured.Currency
+			}
+			told[fact.CallRequestId] = append(told[fact.CallRequestId], kind)
+		})
+	}
+	return told
+}
+
+func TestFacts_EndOfARequestReleases(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	canceled, abandoned := order(s.held(workspace), workspace), order(s.held(workspace), workspace)
+	canceled.Event = &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}}
+	abandoned.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
+	s.publish(kafka.CallRequests, canceled.CallRequestId, wallettest.ID(), canceled)
+	s.publish(kafka.CallRequests, abandoned.CallRequestId, wallettest.ID(), abandoned)
+	s.count("both are released", `SELECT count(*) FROM holds WHERE state = 'released'`, 2)
+	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
+}
+
+func TestFacts_InboundAndUnreadable(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	request := s.held(workspace)
+	inbound := dial(uuid.New(), workspace, &eventv1.Ended{}, 60)
+	inbound.CallRequestId = ""
+	s.publish(kafka.DialEvents, inbound.Call.CallId, wallettest.ID(), inbound)
+	broken := dial(request, workspace, &eventv1.Ended{}, 60)
+	broken.Call = nil
+	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), broken)
+	s.send(kafka.DialEvents, uuid.NewString(), wallettest.ID(), "ringfence.event.v1.DialEvent", []byte{0xff})
+	newer := order(request, workspace) // no event this build knows
+	s.publish(kafka.CallRequests, uuid.NewString(), wallettest.ID(), newer)
+	s.count("three records are parked", `SELECT count(*) FROM parked`, 3)
+	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Ended{}, 60))
+	s.count("what can be read goes on", `SELECT count(*) FROM holds WHERE state = 'captured' AND captured_micro = 50000`, 1)
+	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
+}

@@ -1,0 +1,107 @@
+package hold_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+)
+
+func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
+	t.Parallel()
+	desk := &hold.Desk{Spendable: money.Credit, Currency: "USD", Known: map[uuid.UUID]hold.Hold{},
+		Rates: []rate.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
+	workspace := uuid.New()
+	british := desk.Decide(hold.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000", MaxCallSeconds: 61})
+	if british.Err != nil || british.Hold.Amount != 200_000 || british.Hold.IncrementSeconds != 60 || british.Hold.PerMinute != 100_000 {
+		t.Errorf("Decide = %+v, want two started minutes at 0.1", british)
+	}
+	other := desk.Decide(hold.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123", MaxCallSeconds: 600})
+	if other.Err != nil || other.Hold.Amount != 500_000 {
+		t.Errorf("Decide = %+v, want the default of 0.5", other)
+	}
+	if desk.Spendable != 300_000 {
+		t.Errorf("spendable = %s, want 0.3", desk.Spendable)
+	}
+}
+
+func TestDecide_RefusalNamesNeededAndAvailable(t *testing.T) {
+	t.Parallel()
+	desk := &hold.Desk{Spendable: 499_999, Currency: "EUR", Known: map[uuid.UUID]hold.Hold{}}
+	got := desk.Decide(hold.Order{RequestID: uuid.New(), WorkspaceID: uuid.New(), To: "+15550100123", MaxCallSeconds: 600})
+	var insufficient *hold.Insufficient
+	if !errors.As(got.Err, &insufficient) {
+		t.Fatalf("Decide = %+v, want Insufficient", got)
+	}
+	if text := insufficient.Error(); !strings.Contains(text, "0.5 EUR") || !strings.Contains(text, "0.499999 EUR") {
+		t.Errorf("message %q does not name what is needed and what is there", text)
+	}
+	if desk.Spendable != 499_999 {
+		t.Errorf("a refusal took credit: %s left", desk.Spendable)
+	}
+}
+
+func TestSettle_TableOfAllEnds(t *testing.T) {
+	t.Parallel()
+	const capture, release = int32(60), int32(0)
+	tests := []struct {
+		name    string
+		first   int32
+		second  int32
+		state   hold.State
+		charged money.Micro
+		late    hold.Late
+	}{
+		{"a second capture changes nothing", capture, 2 * capture, hold.Captured, 50_000, hold.SecondCapture},
+		{"a release after the capture changes nothing", capture, release, hold.Captured, 50_000, hold.ReleaseAfterCapture},
+		{"a capture after the release changes nothing", release, capture, hold.Released, 0, hold.CaptureAfterRelease},
+		{"a second release changes nothing", release, release, hold.Released, 0, hold.SecondRelease},
+	}
+	for _, tt := range tests {
+		h := hold.Hold{Amount: 500_000, PerMinute: 50_000, IncrementSeconds: 1, State: hold.Held}
+		h, late := h.Settle(hold.Verdict{BillableSeconds: tt.first})
+		if late != hold.NotLate {
+			t.Errorf("%s: the first is late: %s", tt.name, late)
+		}
+		h, late = h.Settle(hold.Verdict{BillableSeconds: tt.second})
+		if late != tt.late || h.State != tt.state || h.Charged() != tt.charged {
+			t.Errorf("%s: %s, charged %s, late %q, want %s, %s, %q", tt.name, h.State, h.Charged(), late, tt.state, tt.charged, tt.late)
+		}
+	}
+}
+
+func TestCharge_RoundsUpAndNeverPassesTheHold(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name      string
+		increment int32
+		seconds   int32
+		want      money.Micro
+	}{
+		{"one second", 1, 1, 834},
+		{"a started minute", 60, 1, 50_000},
+		{"exactly the longest call", 1, 600, 500_000},
+		{"longer than the longest call", 1, 601, 500_000},
+		{"an increment that passes the hold", 3600, 1, 500_000},
+		{"no talk", 60, 0, 0},
+	}
+	for _, tt := range tests {
+		h := hold.Hold{Amount: 500_000, PerMinute: 50_000, IncrementSeconds: tt.increment, State: hold.Held}
+		if got := h.Charge(tt.seconds); got != tt.want {
+			t.Errorf("%s: Charge(%d) = %s, want %s", tt.name, tt.seconds, got, tt.want)
+		}
+	}
+}
+
+func TestSettle_FreeCallIsReleased(t *testing.T) {
+	t.Parallel()
+	h, late := hold.Hold{State: hold.Held}.Settle(hold.Verdict{BillableSeconds: 60})
+	if late != hold.NotLate || h.State != hold.Released || h.Captured != nil {
+		t.Errorf("Settle = %+v, %q, want a release: nothing is charged", h, late)
+	}
+}

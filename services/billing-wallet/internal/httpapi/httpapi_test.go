@@ -1,0 +1,305 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/billing-wallet/internal/holding"
+	"ringfence.dev/services/billing-wallet/internal/httpapi"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+// stack is the service behind a real listener, and the keys of who may ask it.
+type stack struct {
+	*testing.T
+	url   string
+	store *store.Store
+	keys  map[string]*trust.Keys
+}
+
+func start(t *testing.T) *stack {
+	t.Helper()
+	names := []string{"gateway", "calls", "dialer", "billing-wallet"}
+	seeds, trusted := map[string]string{}, []string{}
+	for i, name := range names {
+		seed := bytes.Repeat([]byte{byte(i + 1)}, ed25519.SeedSize)
+		public := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
+		seeds[name] = base64.StdEncoding.EncodeToString(seed)
+		trusted = append(trusted, name+"="+base64.StdEncoding.EncodeToString(public))
+	}
+	s := &stack{T: t, store: store.New(wallettest.Pool(t)), keys: map[string]*trust.Keys{}}
+	for _, name := range names {
+		keys, err := trust.New(name, trust.Config{SigningKey: seeds[name], TrustedKeys: trusted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.keys[name] = keys
+	}
+	routes, err := httpapi.New(s.store, holding.New(s.store, nil)).Routes(nil, s.keys["billing-wallet"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(routes)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+// ask sends a request as the gateway would for the workspace; operator empty: as a customer.
+func (s *stack) ask(method, path string, workspace uuid.UUID, operator, body string) (int, string) {
+	s.Helper()
+	token, err := s.keys["gateway"].SignCaller("billing-wallet", trust.Caller{
+		WorkspaceID: workspace, RequestID: wallettest.ID(), Access: trust.Read, Operator: operator,
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	request.Header.Set(trust.CallerHeader, token)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // read to its end
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return answer.StatusCode, strings.TrimSpace(string(text))
+}
+
+func (s *stack) wants(what string, gotStatus int, got string, status int, fragments ...string) {
+	s.Helper()
+	if gotStatus != status {
+		s.Errorf("%s: %d %s, want %d", what, gotStatus, got, status)
+	}
+	for _, fragment := range fragments {
+		if !strings.Contains(got, fragment) {
+			s.Errorf("%s: %s does not contain %s", what, got, fragment)
+		}
+	}
+}
+
+func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, 0)
+	status, body := s.ask("GET", "/v1/wallet", workspace, "", "")
+	if status != 200 || body != `{"balance":0,"currency":"USD","last_transaction_at":null}` {
+		t.Errorf("fresh wallet = %d %s", status, body)
+	}
+	s.ask("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops",
+		`{"type":"top_up","amount":"12.500001","reference":"r-1"}`)
+	if _, err := s.hold("calls", workspace, wallettest.ID(), 600); err != nil {
+		t.Fatal(err)
+	}
+	_, body = s.ask("GET", "/v1/wallet", workspace, "", "")
+	var wallet map[string]any
+	if err := json.Unmarshal([]byte(body), &wallet); err != nil || len(wallet) != 3 {
+		t.Fatalf("wallet = %s, %v", body, err)
+	}
+	s.wants("a hold does not lower the balance", 200, body, 200, `"balance":12.500001,`, `Z"`)
+	status, body = s.ask("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet", workspace, "ops", "")
+	s.wants("the operator's wallet", status, body, 200, `"balance":12.500001`, `"held":0.5`, `"spendable":12.000001`)
+	status, body = s.ask("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet/reconcile", workspace, "ops", "")
+	s.wants("reconcile", status, body, 200, `"ok":true`, `"open_holds":0.5`)
+	status, body = s.ask("GET", "/v1/wallet", wallettest.ID(), "", "")
+	s.wants("no wallet", status, body, 404, `"not_found"`)
+	status, body = s.ask("POST", "/v1/wallet", workspace, "", "{}")
+	s.wants("wrong method", status, body, 405, `"method_not_allowed"`)
+}
+
+func TestPostTransaction_ReferenceCountsOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, 0)
+	path := "/admin/v1/workspaces/" + workspace.String() + "/wallet/transactions"
+	status, first := s.ask("POST", path, workspace, "ada", `{"type":"top_up","amount":"10","reference":"r-1","x":1}`)
+	s.wants("first", status, first, 201, `"type":"top_up"`, `"amount":"10"`, `"reference":"r-1"`, `"operator":"ada"`)
+	status, again := s.ask("POST", path, workspace, "bob", `{"type":"adjustment","amount":"-99","reference":"r-1"}`)
+	if status != 200 || again != first {
+		t.Errorf("seen reference = %d %s, want 200 %s", status, again, first)
+	}
+	status, body := s.ask("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10.000001","reference":"r-2"}`)
+	s.wants("below zero", status, body, 409, `"insufficient_credits"`)
+	status, body = s.ask("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10","reference":"r-2"}`)
+	s.wants("to zero", status, body, 201, `"amount":"-10"`)
+
+	status, body = s.ask("GET", path+"?limit=1", workspace, "ada", "")
+	s.wants("page", status, body, 200, `"has_more":true`, `"reference":"r-2"`)
+	var member struct{ ID uuid.UUID }
+	if err := json.Unmarshal([]byte(first), &member); err != nil {
+		t.Fatal(err)
+	}
+	if status, body = s.ask("GET", path+"/"+member.ID.String(), workspace, "ada", ""); status != 200 || body != first {
+		t.Errorf("member = %d %s, want %s", status, body, first)
+	}
+	status, body = s.ask("GET", path+"/"+wallettest.ID().String(), workspace, "ada", "")
+	s.wants("unknown member", status, body, 404, `"not_found"`)
+	status, body = s.ask("GET", path+"?type=gift", workspace, "ada", "")
+	s.wants("unknown type", status, body, 422, "type")
+	status, body = s.ask("GET", path+"?starting_after="+wallettest.ID().String(), workspace, "ada", "")
+	s.wants("unknown cursor", status, body, 422, "starting_after")
+}
+
+func TestPostTransaction_RefusalsNameTheField(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	for body, field := range map[string]string{
+		`{"amount":"1","reference":"r"}`:                                                "type",
+		`{"type":"hold","amount":"1","reference":"r"}`:                                  "type",
+		`{"type":1,"amount":"1","reference":"r"}`:                                       "type",
+		`{"type":"top_up","reference":"r"}`:                                             "amount",
+		`{"type":"top_up","amount":null,"reference":"r"}`:                               "amount",
+		`{"type":"top_up","amount":5,"reference":"r"}`:                                  "amount",
+		`{"type":"top_up","amount":"1e3","reference":"r"}`:                              "amount",
+		`{"type":"top_up","amount":"0.0000001","reference":"r"}`:                        "amount",
+		`{"type":"top_up","amount":"0","reference":"r"}`:                                "amount",
+		`{"type":"top_up","amount":"-1","reference":"r"}`:                               "amount",
+		`{"type":"adjustment","amount":"0.0","reference":"r"}`:                          "amount",
+		`{"type":"top_up","amount":"1000000000.000001","reference":"r"}`:                "amount",
+		`{"type":"top_up","amount":"1000000000","reference":"r"}`:                       "amount", // would take the balance past it
+		`{"type":"top_up","amount":"1"}`:                                                "reference",
+		`{"type":"top_up","amount":"1","reference":""}`:                                 "reference",
+		`{"type":"top_up","amount":"1","reference":"` + strings.Repeat("é", 256) + `"}`: "reference",
+		`{"type":"top_up","amount":"1","reference":"a\u0000b"}`:                         "reference",
+		`{"type":`: "JSON",
+	} {
+		status, answer := s.ask("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops", body)
+		s.wants(body, status, answer, 422, `"validation_error"`, field)
+	}
+	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
+}
+
+func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	path := "/admin/v1/workspaces/" + workspace.String() + "/rates"
+	const want = `{"data":[{"prefix":"+44","per_minute":"0.1","increment_seconds":60},{"prefix":"+4420","per_minute":"0","increment_seconds":1}],"has_more":false}`
+	const list = `[{"prefix":"+44","per_minute":"0.10","increment_seconds":60},{"prefix":"+4420","per_minute":"0"}]`
+	if status, body := s.ask("PUT", path, workspace, "ops", list); status != 200 || body != want {
+		t.Errorf("PUT rates = %d %s", status, body)
+	}
+	for _, bad := range []string{
+		`[{"prefix":"44","per_minute":"1"}]`, `[{"per_minute":"1"}]`, `[{"prefix":"+44"}]`, `[{"prefix":"+44","per_minute":1}]`,
+		`[{"prefix":"+44","per_minute":"-1"}]`, `[{"prefix":"+44","per_minute":"1","increment_seconds":0}]`,
+		`[{"prefix":"+44","per_minute":"1"},{"prefix":"+44","per_minute":"2"}]`, `{}`, `null`, ``,
+	} {
+		status, body := s.ask("PUT", path, workspace, "ops", bad)
+		s.wants("PUT "+bad, status, body, 422, `"validation_error"`)
+	}
+	if status, body := s.ask("GET", path, workspace, "ops", ""); status != 200 || body != want {
+		t.Errorf("GET rates after refusals = %d %s", status, body)
+	}
+	if status, body := s.ask("PUT", path, workspace, "ops", `[]`); status != 200 || body != `{"data":[],"has_more":false}` {
+		t.Errorf("PUT no rates = %d %s", status, body)
+	}
+}
+
+func TestCurrency_OpensTheWallet(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.ID()
+	path := "/internal/v1/workspaces/" + workspace.String() + "/currency"
+	for _, bad := range []string{`{}`, `{"currency":"usd"}`, `{"currency":"USDT"}`, `{"currency":7}`, `{"currency":null}`} {
+		status, body := s.ask("PUT", path, workspace, "ops", bad)
+		s.wants(bad, status, body, 422, "currency")
+	}
+	for range 2 {
+		if status, body := s.ask("PUT", path, workspace, "ops", `{"currency":"CHF"}`); status != 200 || body != `{"currency":"CHF"}` {
+			t.Errorf("PUT currency = %d %s", status, body)
+		}
+	}
+	s.ask("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops", `{"type":"top_up","amount":"1","reference":"r"}`)
+	status, body := s.ask("PUT", path, workspace, "ops", `{"currency":"EUR"}`)
+	s.wants("another currency", status, body, 422, `"validation_error"`, "currency")
+}
+
+func TestRoutes_OnlyTheGatewayIsHeard(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	admin := "/admin/v1/workspaces/" + workspace.String()
+	for _, path := range []string{admin + "/wallet", admin + "/rates", admin + "/wallet/transactions", "/internal/v1/workspaces/" + workspace.String() + "/currency"} {
+		method := "GET"
+		if strings.HasSuffix(path, "currency") {
+			method = "PUT"
+		}
+		status, body := s.ask(method, path, workspace, "", "")
+		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
+	}
+	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // a bare request is the point
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // only the status counts
+	if answer.StatusCode != 401 {
+		t.Errorf("without a caller = %d, want 401", answer.StatusCode)
+	}
+}
+
+func (s *stack) hold(asker string, workspace, request uuid.UUID, seconds int32) (*questionv1.HoldResponse, error) {
+	s.Helper()
+	client := questionv1connect.NewHoldServiceClient(http.DefaultClient, s.url, connect.WithInterceptors(s.keys[asker].Ask("billing-wallet")))
+	answer, err := client.Hold(s.Context(), connect.NewRequest(&questionv1.HoldRequest{
+		CallRequestId: request.String(), WorkspaceId: workspace.String(), ToE164: "+15550100123", MaxCallSeconds: seconds,
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg, nil
+}
+
+func TestHold_AnswersCalls(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit*3/4)
+	request := wallettest.ID()
+	for range 2 {
+		answer, err := s.hold("calls", workspace, request, 600)
+		if err != nil || answer.GetHeld().GetAmountMicro() != 500_000 || answer.GetHeld().GetCurrency() != "USD" {
+			t.Fatalf("Hold = %v, %v", answer, err)
+		}
+	}
+	answer, err := s.hold("calls", workspace, wallettest.ID(), 600)
+	if err != nil || !strings.Contains(answer.GetInsufficient().GetMessage(), "0.25 USD") {
+		t.Errorf("Hold past the credit = %v, %v", answer, err)
+	}
+	for name, tt := range map[string]struct {
+		asker     string
+		workspace uuid.UUID
+		request   uuid.UUID
+		seconds   int32
+		want      connect.Code
+	}{
+		"the dialer may not ask":   {"dialer", workspace, wallettest.ID(), 600, connect.CodePermissionDenied},
+		"no wallet":                {"calls", wallettest.ID(), wallettest.ID(), 600, connect.CodeNotFound},
+		"another workspace's id":   {"calls", wallettest.Workspace(t, s.store, money.Credit), request, 600, connect.CodeFailedPrecondition},
+		"a call of no length":      {"calls", workspace, wallettest.ID(), 0, connect.CodeInvalidArgument},
+		"a call longer than a day": {"calls", workspace, wallettest.ID(), 86_401, connect.CodeInvalidArgument},
+	} {
+		if _, err := s.hold(tt.asker, tt.workspace, tt.request, tt.seconds); connect.CodeOf(err) != tt.want {
+			t.Errorf("%s: %v, want %s", name, err, tt.want)
+		}
+	}
+}

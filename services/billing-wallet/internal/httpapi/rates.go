@@ -1,0 +1,92 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+)
+
+type rateBody struct {
+	Prefix           *string `json:"prefix"`
+	PerMinute        *string `json:"per_minute"`
+	IncrementSeconds *int32  `json:"increment_seconds"`
+}
+
+// rateView has the shape of the body: what was read can be put back.
+type rateView struct {
+	Prefix           string `json:"prefix"`
+	PerMinute        string `json:"per_minute"`
+	IncrementSeconds int32  `json:"increment_seconds"`
+}
+
+func viewRate(r rate.Rate) rateView {
+	return rateView{r.Prefix, r.PerMinute.String(), r.IncrementSeconds}
+}
+
+// rate checks that all is there; an increment left out is the default's.
+func (b rateBody) rate() (rate.Rate, error) {
+	read := rate.Default()
+	if b.Prefix == nil {
+		return read, apierr.Validation("prefix", "is missing. Send the beginning of the numbers, such as +4420.")
+	}
+	if b.PerMinute == nil {
+		return read, apierr.Validation("per_minute", `is missing. Send a decimal string such as "0.05".`)
+	}
+	perMinute, err := money.Parse(*b.PerMinute)
+	if err != nil {
+		return read, apierr.Validation("per_minute", `must be a decimal string with at most six places, such as "0.05".`)
+	}
+	read.Prefix, read.PerMinute = *b.Prefix, perMinute
+	if b.IncrementSeconds != nil {
+		read.IncrementSeconds = *b.IncrementSeconds
+	}
+	return read, nil
+}
+
+// putRates answers PUT /admin/v1/workspaces/{id}/rates: the list becomes the workspace's only rates, for holds from now on.
+func (a *API) putRates(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	var body []rateBody
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	if body == nil {
+		return apierr.Validation("body", "must be a list of rates; an empty one removes them all.")
+	}
+	rates := make([]rate.Rate, 0, len(body))
+	for _, b := range body {
+		read, err := b.rate()
+		if err != nil {
+			return err
+		}
+		rates = append(rates, read)
+	}
+	if err := rate.Check(rates); err != nil {
+		return err
+	}
+	if err := a.store.ReplaceRates(r.Context(), workspaceID, rates); err != nil {
+		return shown(err)
+	}
+	return a.rates(w, r)
+}
+
+// rates answers GET /admin/v1/workspaces/{id}/rates: all of them in one page, by prefix.
+func (a *API) rates(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	rates, err := a.store.Rates(r.Context(), workspaceID)
+	if err != nil {
+		return err
+	}
+	whole := page.Request{Limit: len(rates)}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(whole, rates, viewRate))
+}

@@ -1,0 +1,46 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/otelconnect"
+	"github.com/go-chi/chi/v5"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+)
+
+// Routes mounts everything on one listener. Only the gateway may forward customers and operators, only calls
+// may ask for holds.
+func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, error) {
+	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
+	if err != nil {
+		return nil, fmt.Errorf("make the question interceptor: %w", err)
+	}
+	router := httpserver.NewRouter(tel)
+	router.Route("/v1", func(r chi.Router) {
+		r.Use(keys.RequireCaller)
+		r.Get("/wallet", httpserver.Handle(a.wallet))
+	})
+	router.Route("/admin/v1/workspaces/{id}", func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Get("/wallet", httpserver.Handle(a.accounts))
+		r.Get("/wallet/reconcile", httpserver.Handle(a.reconcile))
+		r.Post("/wallet/transactions", httpserver.Handle(a.postTransaction))
+		r.Get("/wallet/transactions", httpserver.Handle(a.transactions))
+		r.Get("/wallet/transactions/{transaction_id}", httpserver.Handle(a.transaction))
+		r.Put("/rates", httpserver.Handle(a.putRates))
+		r.Get("/rates", httpserver.Handle(a.rates))
+	})
+	router.Route("/internal/v1/workspaces/{id}", func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Put("/currency", httpserver.Handle(a.putCurrency))
+	})
+	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces, keys.Answer("calls")))
+	router.Mount(path, questions)
+	return router, nil
+}

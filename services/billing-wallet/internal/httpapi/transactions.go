@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+)
+
+const longestReference = 255
+
+type transactionBody struct {
+	Type      *string `json:"type"`
+	Amount    *string `json:"amount"`
+	Reference *string `json:"reference"`
+}
+
+// transactionView is one row of the journal. amount is a decimal string, as it is in the request.
+type transactionView struct {
+	ID            uuid.UUID   `json:"id"`
+	Type          ledger.Kind `json:"type"`
+	Amount        string      `json:"amount"`
+	Reference     *string     `json:"reference"`
+	Operator      *string     `json:"operator"`
+	CallRequestID *uuid.UUID  `json:"call_request_id"`
+	CreatedAt     time.Time   `json:"created_at"`
+}
+
+func viewTransaction(t ledger.Transaction) transactionView {
+	return transactionView{t.ID, t.Kind, t.Amount().String(), t.Reference, t.Operator, t.RequestID, t.CreatedAt()}
+}
+
+// payment checks the body: type, amount, reference.
+func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, reference string, err error) {
+	switch {
+	case b.Type == nil:
+		return "", 0, "", apierr.Validation("type", "is missing. Send top_up or adjustment.")
+	case *b.Type != string(ledger.TopUp) && *b.Type != string(ledger.Adjustment):
+		return "", 0, "", apierr.Validation("type", "must be top_up or adjustment.")
+	case b.Amount == nil:
+		return "", 0, "", apierr.Validation("amount", `is missing. Send a decimal string such as "12.50".`)
+	}
+	kind = ledger.Kind(*b.Type)
+	amount, err = money.Parse(*b.Amount)
+	switch {
+	case err != nil:
+		return "", 0, "", apierr.Validation("amount", `must be a decimal string with at most six places, such as "12.50".`)
+	case kind == ledger.TopUp && amount <= 0:
+		return "", 0, "", apierr.Validation("amount", "of a top_up must be more than zero. Use an adjustment to take credit away.")
+	case amount == 0:
+		return "", 0, "", apierr.Validation("amount", "must not be zero.")
+	case amount > ledger.Largest || amount < -ledger.Largest:
+		return "", 0, "", apierr.Validation("amount", "must be at most %s.", ledger.Largest)
+	case b.Reference == nil || *b.Reference == "":
+		return "", 0, "", apierr.Validation("reference", "is missing. Send the payment's own number: it counts once.")
+	case utf8.RuneCountInString(*b.Reference) > longestReference:
+		return "", 0, "", apierr.Validation("reference", "must be at most %d characters long.", longestReference)
+	}
+	return kind, amount, *b.Reference, nil
+}
+
+// postTransaction answers POST /admin/v1/workspaces/{id}/wallet/transactions: 201, or 200 with the earlier
+// transaction when the reference was seen.
+func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	var body transactionBody
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	kind, amount, reference, err := body.payment()
+	if err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make transaction id: %w", err)
+	}
+	operator := trust.CallerFrom(r.Context()).Operator
+	posted, replayed, err := a.store.Pay(r.Context(), ledger.Paid(id, workspaceID, kind, amount, reference, operator))
+	switch {
+	case errors.Is(err, ledger.ErrInsufficient):
+		return apierr.Conflict("insufficient_credits",
+			"This adjustment would take the spendable credit below zero. Credit held for open calls cannot be taken.")
+	case errors.Is(err, ledger.ErrTooLarge):
+		return apierr.Validation("amount", "would take the balance past %s.", ledger.Largest)
+	case err != nil:
+		return shown(err)
+	}
+	status := http.StatusCreated
+	if replayed {
+		status = http.StatusOK
+	}
+	return httpserver.WriteJSON(w, status, viewTransaction(posted))
+}
+
+// transactions answers GET /admin/v1/workspaces/{id}/wallet/transactions, optionally of one type.
+func (a *API) transactions(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	query := r.URL.Query()
+	asked, err := page.Parse(query)
+	if err != nil {
+		return err
+	}
+	kind, err := httpserver.QueryEnum(query, "type", string(ledger.TopUp), string(ledger.Adjustment),
+		string(ledger.Hold), string(ledger.Capture), string(ledger.Release))
+	if err != nil {
+		return err
+	}
+	rows, err := a.store.Transactions(r.Context(), workspaceID, ledger.Kind(kind), asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewTransaction))
+}
+
+// transaction answers GET /admin/v1/workspaces/{id}/wallet/transactions/{transaction_id}.
+func (a *API) transaction(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	id, err := httpserver.PathID(r, "transaction_id", "transaction")
+	if err != nil {
+		return err
+	}
+	found, ok, err := a.store.Transaction(r.Context(), workspaceID, id)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return apierr.NotFound("transaction")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewTransaction(found))
+}

@@ -1,0 +1,92 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+)
+
+// walletView is the wallet of the specification's part 2.7.
+type walletView struct {
+	Balance           money.Micro `json:"balance"`
+	Currency          string      `json:"currency"`
+	LastTransactionAt *time.Time  `json:"last_transaction_at"`
+}
+
+// wallet answers GET /v1/wallet.
+func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
+	found, err := a.store.Wallet(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID)
+	if err != nil {
+		return shown(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, walletView{found.Balance(), found.Currency, found.LastTransactionAt})
+}
+
+// accountsView is what an operator sees: balance = spendable + held.
+type accountsView struct {
+	Balance           money.Micro `json:"balance"`
+	Held              money.Micro `json:"held"`
+	Spendable         money.Micro `json:"spendable"`
+	Currency          string      `json:"currency"`
+	LastTransactionAt *time.Time  `json:"last_transaction_at"`
+}
+
+// accounts answers GET /admin/v1/workspaces/{id}/wallet.
+func (a *API) accounts(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	found, err := a.store.Wallet(r.Context(), workspaceID)
+	if err != nil {
+		return shown(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, accountsView{
+		found.Balance(), found.Held, found.Wallet, found.Currency, found.LastTransactionAt,
+	})
+}
+
+type accountView struct {
+	Spendable money.Micro `json:"spendable"`
+	Held      money.Micro `json:"held"`
+	Revenue   money.Micro `json:"revenue"`
+	Funding   money.Micro `json:"funding"`
+}
+
+func accountsOf(sums ledger.Accounts) accountView {
+	return accountView{sums.Wallet, sums.Held, sums.Revenue, sums.Funding}
+}
+
+type reconcileView struct {
+	OK bool `json:"ok"`
+	// Kept are the stored balances, Summed the journal's; Difference is kept less summed.
+	Kept       accountView `json:"kept"`
+	Summed     accountView `json:"summed"`
+	Difference accountView `json:"difference"`
+	OpenHolds  money.Micro `json:"open_holds"`
+	// HeldDifference is the held account less the open holds.
+	HeldDifference         money.Micro `json:"held_difference"`
+	UnbalancedTransactions int64       `json:"unbalanced_transactions"`
+	UnmatchedHolds         int64       `json:"unmatched_holds"`
+}
+
+// reconcile answers GET /admin/v1/workspaces/{id}/wallet/reconcile: the balances from every side, and what differs.
+func (a *API) reconcile(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, err := workspace(r)
+	if err != nil {
+		return err
+	}
+	books, err := a.store.Books(r.Context(), workspaceID)
+	if err != nil {
+		return shown(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, reconcileView{
+		OK: books.Agree(), Kept: accountsOf(books.Kept.Accounts), Summed: accountsOf(books.Summed),
+		Difference: accountsOf(books.Kept.Sub(books.Summed)), OpenHolds: books.Open.Held,
+		HeldDifference: books.Kept.Held - books.Open.Held, UnbalancedTransactions: books.Unbalanced, UnmatchedHolds: books.Unmatched,
+	})
+}

@@ -1,0 +1,70 @@
+package ledger_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+)
+
+func TestTransactions_SumToZeroAndNameTheirAmount(t *testing.T) {
+	t.Parallel()
+	id, workspace, request := uuid.Must(uuid.NewV7()), uuid.New(), uuid.New()
+	rapid.Check(t, func(t *rapid.T) {
+		held := money.Micro(rapid.Int64Range(0, int64(ledger.Largest)).Draw(t, "held"))
+		charge := money.Micro(rapid.Int64Range(0, int64(held)).Draw(t, "charge"))
+		tests := []struct {
+			posted ledger.Transaction
+			kind   ledger.Kind
+			amount money.Micro
+		}{
+			{ledger.Paid(id, workspace, ledger.TopUp, held, "r", "op"), ledger.TopUp, held},
+			{ledger.Paid(id, workspace, ledger.Adjustment, -held, "r", "op"), ledger.Adjustment, -held},
+			{ledger.Held(id, workspace, request, held), ledger.Hold, held},
+			{ledger.Settled(id, workspace, request, held, 0), ledger.Release, held},
+		}
+		if charge > 0 {
+			tests = append(tests, struct {
+				posted ledger.Transaction
+				kind   ledger.Kind
+				amount money.Micro
+			}{ledger.Settled(id, workspace, request, held, charge), ledger.Capture, charge})
+		}
+		for _, tt := range tests {
+			if tt.posted.Sum() != 0 || tt.posted.Kind != tt.kind || tt.posted.Amount() != tt.amount {
+				t.Fatalf("%s: sum %d, kind %s, amount %d, want 0, %s, %d",
+					tt.kind, tt.posted.Sum(), tt.posted.Kind, tt.posted.Amount(), tt.kind, tt.amount)
+			}
+		}
+	})
+}
+
+func TestPost_RefusesWhatTheWalletCannotBear(t *testing.T) {
+	t.Parallel()
+	id, workspace := uuid.Must(uuid.NewV7()), uuid.New()
+	tests := []struct {
+		name    string
+		before  ledger.Accounts
+		posted  ledger.Transaction
+		wantErr error
+	}{
+		{"the last credit may go", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -5, "r", "op"), nil},
+		{"one more may not", ledger.Accounts{Wallet: 5, Funding: -5}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
+		{"held credit cannot be taken", ledger.Accounts{Wallet: 5, Held: 5, Funding: -10}, ledger.Paid(id, workspace, ledger.Adjustment, -6, "r", "op"), ledger.ErrInsufficient},
+		{"the largest balance may be reached", ledger.Accounts{}, ledger.Paid(id, workspace, ledger.TopUp, ledger.Largest, "r", "op"), nil},
+		{"and not passed", ledger.Accounts{Held: 1, Funding: -1}, ledger.Paid(id, workspace, ledger.TopUp, ledger.Largest, "r", "op"), ledger.ErrTooLarge},
+	}
+	for _, tt := range tests {
+		after, err := tt.before.Post(tt.posted)
+		if !errors.Is(err, tt.wantErr) || after.Sum() != 0 {
+			t.Errorf("%s: Post = %+v, %v, want %v", tt.name, after, err, tt.wantErr)
+		}
+		if err != nil && after != tt.before {
+			t.Errorf("%s: a refused transaction changed the balances to %+v", tt.name, after)
+		}
+	}
+}

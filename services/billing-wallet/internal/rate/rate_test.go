@@ -1,0 +1,58 @@
+package rate_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+)
+
+func TestMatch_LongestPrefixWins(t *testing.T) {
+	t.Parallel()
+	rates := []rate.Rate{{Prefix: "+44", PerMinute: 30, IncrementSeconds: 1}, {Prefix: "+4420", PerMinute: 40, IncrementSeconds: 6}, {Prefix: "+1", PerMinute: 10, IncrementSeconds: 1}, {Prefix: "+442071234567", PerMinute: 50, IncrementSeconds: 60}}
+	for number, want := range map[string]rate.Rate{
+		"+442079460000": {Prefix: "+4420", PerMinute: 40, IncrementSeconds: 6},
+		"+441619460000": {Prefix: "+44", PerMinute: 30, IncrementSeconds: 1},
+		"+442071234567": {Prefix: "+442071234567", PerMinute: 50, IncrementSeconds: 60},
+		"+15550100123":  {Prefix: "+1", PerMinute: 10, IncrementSeconds: 1},
+		"+4915112345":   rate.Default(),
+	} {
+		if got := rate.Match(rates, number); got != want {
+			t.Errorf("Match(%s) = %+v, want %+v", number, got, want)
+		}
+	}
+}
+
+func TestPrefixes_AreAllARateCouldHave(t *testing.T) {
+	t.Parallel()
+	if got, want := rate.Prefixes("+4420"), []string{"+4", "+44", "+442", "+4420"}; !slices.Equal(got, want) {
+		t.Errorf("Prefixes = %v, want %v", got, want)
+	}
+}
+
+func TestCheck_RefusesWhatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	if err := rate.Check([]rate.Rate{{Prefix: "+1", PerMinute: 0, IncrementSeconds: 1}, {Prefix: "+44", PerMinute: rate.Most, IncrementSeconds: rate.LongestIncrement}}); err != nil {
+		t.Errorf("Check of good rates = %v", err)
+	}
+	for name, bad := range map[string][]rate.Rate{
+		"no plus":              {{Prefix: "44", PerMinute: 1, IncrementSeconds: 1}},
+		"only a plus":          {{Prefix: "+", PerMinute: 1, IncrementSeconds: 1}},
+		"a leading zero":       {{Prefix: "+044", PerMinute: 1, IncrementSeconds: 1}},
+		"too long":             {{Prefix: "+1234567890123456", PerMinute: 1, IncrementSeconds: 1}},
+		"a letter":             {{Prefix: "+44a", PerMinute: 1, IncrementSeconds: 1}},
+		"a negative rate":      {{Prefix: "+44", PerMinute: -1, IncrementSeconds: 1}},
+		"a rate past most":     {{Prefix: "+44", PerMinute: rate.Most + 1, IncrementSeconds: 1}},
+		"no increment":         {{Prefix: "+44", PerMinute: 1, IncrementSeconds: 0}},
+		"too long increment":   {{Prefix: "+44", PerMinute: 1, IncrementSeconds: rate.LongestIncrement + 1}},
+		"the same twice":       {{Prefix: "+44", PerMinute: 1, IncrementSeconds: 1}, {Prefix: "+44", PerMinute: 2, IncrementSeconds: 1}},
+		"only one is at fault": {{Prefix: "+1", PerMinute: 1, IncrementSeconds: 1}, {Prefix: "", PerMinute: 2, IncrementSeconds: 1}},
+	} {
+		var refusal *apierr.Error
+		if err := rate.Check(bad); !errors.As(err, &refusal) || refusal.Code != "validation_error" {
+			t.Errorf("%s: Check = %v, want validation_error", name, err)
+		}
+	}
+}

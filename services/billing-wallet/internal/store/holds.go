@@ -1,0 +1,168 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+)
+
+const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
+       state, captured_micro, call_id`
+
+const ratesForNumbers = `
+SELECT prefix, per_minute_micro, increment_seconds FROM rates
+WHERE workspace_id = @workspace_id AND prefix = ANY(@prefixes)`
+
+const holdsByRequest = `SELECT ` + holdColumns + ` FROM holds WHERE request_id = ANY(@request_ids)`
+
+// Hold decides the orders of one workspace, first come first served, in one commit. The wallet is locked for two
+// round trips and the commit, however many the orders are. ErrNoWallet fails them all.
+func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []hold.Order) (decisions []hold.Decision, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		wallet, desk, err := s.openDesk(ctx, tx, workspaceID, orders)
+		if err != nil {
+			return err
+		}
+		decisions = make([]hold.Decision, 0, len(orders))
+		var made []hold.Hold
+		for _, order := range orders {
+			decision := desk.Decide(order)
+			decisions = append(decisions, decision)
+			if decision.Err == nil && !decision.Repeated {
+				made = append(made, decision.Hold)
+			}
+		}
+		if len(made) == 0 {
+			return nil
+		}
+		return s.insertHolds(ctx, tx, wallet, made)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hold for workspace %s: %w", workspaceID, err)
+	}
+	return decisions, nil
+}
+
+func (s *Store) openDesk(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, orders []hold.Order) (ledger.Wallet, *hold.Desk, error) {
+	var (
+		prefixes []string
+		requests []uuid.UUID
+		wallets  []ledger.Wallet
+		known    []hold.Hold
+		desk     = &hold.Desk{Known: make(map[uuid.UUID]hold.Hold, len(orders))}
+	)
+	for _, order := range orders {
+		prefixes, requests = append(prefixes, rate.Prefixes(order.To)...), append(requests, order.RequestID)
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(ratesForNumbers, pgx.NamedArgs{"workspace_id": workspaceID, "prefixes": prefixes}).Query(into(&desk.Rates))
+	batch.Queue(lockWallet, pgx.NamedArgs{"workspace_id": workspaceID}).Query(into(&wallets))
+	// After the lock, so that it sees what the holder before us committed.
+	batch.Queue(holdsByRequest, pgx.NamedArgs{"request_ids": requests}).Query(into(&known))
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
+	}
+	if len(wallets) == 0 {
+		return ledger.Wallet{}, nil, ErrNoWallet
+	}
+	desk.Spendable, desk.Currency = wallets[0].Wallet, wallets[0].Currency
+	for _, h := range known {
+		desk.Known[h.RequestID] = h
+	}
+	return wallets[0], desk, nil
+}
+
+const insertHolds = `
+INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
+SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increment, h.max_call, 'held'
+FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[], @max_call::integer[])
+     AS h (request_id, amount, per_minute, increment, max_call)`
+
+func (s *Store) insertHolds(ctx context.Context, tx pgx.Tx, wallet ledger.Wallet, made []hold.Hold) error {
+	n := len(made)
+	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
+	increments, maxCall := make([]int32, n), make([]int32, n)
+	posted, balances := make([]ledger.Transaction, n), wallet.Accounts
+	for i, h := range made {
+		requests[i], amounts[i], perMinute[i] = h.RequestID, int64(h.Amount), int64(h.PerMinute)
+		increments[i], maxCall[i] = h.IncrementSeconds, h.MaxCallSeconds
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("make transaction id: %w", err)
+		}
+		posted[i] = ledger.Held(id, h.WorkspaceID, h.RequestID, h.Amount)
+		if balances, err = balances.Post(posted[i]); err != nil {
+			return fmt.Errorf("post hold %s: %w", h.RequestID, err)
+		}
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(insertHolds, pgx.NamedArgs{
+		"workspace_id": wallet.WorkspaceID, "currency": wallet.Currency, "request_ids": requests, "amounts": amounts,
+		"per_minute": perMinute, "increments": increments, "max_call": maxCall,
+	})
+	queuePostings(batch, wallet, balances, posted)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write holds: %w", err)
+	}
+	return nil
+}
+
+const confirmHold = `
+UPDATE holds SET confirmed_at = now()
+WHERE request_id = (SELECT request_id FROM holds
+                    WHERE request_id = @request_id AND workspace_id = @workspace_id AND state = 'held' AND confirmed_at IS NULL
+                    FOR UPDATE SKIP LOCKED)`
+
+// Confirm notes that requested was seen for a hold; changed is false when there was nothing to note. A row that somebody is just
+// changing is skipped, so that a batch of records never waits inside others' locks: an unconfirmed hold is asked about again.
+func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, workspaceID, requestID uuid.UUID) (changed bool, err error) {
+	done, err := tx.Exec(ctx, confirmHold, pgx.NamedArgs{"workspace_id": workspaceID, "request_id": requestID})
+	if err != nil {
+		return false, fmt.Errorf("confirm hold %s: %w", requestID, err)
+	}
+	return done.RowsAffected() > 0, nil
+}
+
+const askUnconfirmed = `
+WITH due AS (
+    SELECT request_id FROM holds
+    WHERE state = 'held' AND confirmed_at IS NULL
+      AND created_at < now() - make_interval(secs => @after)
+      AND (unconfirmed_at IS NULL OR unconfirmed_at < now() - make_interval(secs => @after))
+    ORDER BY created_at
+    LIMIT @most
+    FOR UPDATE SKIP LOCKED)
+UPDATE holds SET unconfirmed_at = now() FROM due WHERE holds.request_id = due.request_id
+RETURNING holds.request_id, holds.workspace_id`
+
+// Unconfirmed is a hold whose request was never seen.
+type Unconfirmed struct{ RequestID, WorkspaceID uuid.UUID }
+
+// AskUnconfirmed marks up to most holds older than after without requested, and not asked about within after, and puts
+// the event of each into the outbox, in one commit.
+func (s *Store) AskUnconfirmed(ctx context.Context, after time.Duration, most int, event func(Unconfirmed) outbox.Event) (asked []Unconfirmed, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		asked, err = all[Unconfirmed](ctx, tx, askUnconfirmed, pgx.NamedArgs{"after": after.Seconds(), "most": most})
+		if err != nil || len(asked) == 0 {
+			return err
+		}
+		events := make([]outbox.Event, 0, len(asked))
+		for _, u := range asked {
+			events = append(events, event(u))
+		}
+		return outbox.Put(ctx, tx, events...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask about unconfirmed holds: %w", err)
+	}
+	return asked, nil
+}

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+)
+
+const ratesOf = `
+SELECT prefix, per_minute_micro, increment_seconds FROM rates
+WHERE workspace_id = @workspace_id
+ORDER BY prefix`
+
+// Rates lists a workspace's own rates by prefix.
+func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]rate.Rate, error) {
+	rates, err := all[rate.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
+	if err != nil {
+		return nil, fmt.Errorf("list rates of %s: %w", workspaceID, err)
+	}
+	return rates, nil
+}
+
+const deleteRates = `DELETE FROM rates WHERE workspace_id = @workspace_id`
+
+const insertRates = `
+INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
+SELECT @workspace_id, r.prefix, r.per_minute, r.increment
+FROM unnest(@prefixes::text[], @per_minute::bigint[], @increments::integer[]) AS r (prefix, per_minute, increment)`
+
+// ReplaceRates makes the list the workspace's only rates; holds that stand keep theirs. ErrNoWallet when
+// the workspace has no wallet.
+func (s *Store) ReplaceRates(ctx context.Context, workspaceID uuid.UUID, rates []rate.Rate) error {
+	prefixes, perMinute, increments := []string{}, []int64{}, []int32{}
+	for _, r := range rates {
+		prefixes, perMinute, increments = append(prefixes, r.Prefix), append(perMinute, int64(r.PerMinute)), append(increments, r.IncrementSeconds)
+	}
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := s.lock(ctx, tx, workspaceID); err != nil { // two lists at once: one after the other
+			return err
+		}
+		batch := &pgx.Batch{}
+		batch.Queue(deleteRates, pgx.NamedArgs{"workspace_id": workspaceID})
+		batch.Queue(insertRates, pgx.NamedArgs{
+			"workspace_id": workspaceID, "prefixes": prefixes, "per_minute": perMinute, "increments": increments,
+		})
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("replace rates of %s: %w", workspaceID, err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+// Package store keeps wallets, the journal, holds, verdicts and rates: every SQL statement of
+// billing-wallet. Whoever moves money locks the workspace's wallets row first, and only one workspace a
+// transaction, so that locks have one order. What a sum should be is ledger's and hold's to say.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+)
+
+// Store is the schema billing_wallet, as its running role.
+type Store struct{ pool *pgxpool.Pool }
+
+// New makes a store over the pool.
+func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// ErrNoWallet says that the workspace has no wallet yet: its currency was never handed on.
+var ErrNoWallet = errors.New("the workspace has no wallet")
+
+const walletColumns = `workspace_id, currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at`
+
+const walletOf = `SELECT ` + walletColumns + ` FROM wallets WHERE workspace_id = @workspace_id`
+
+// Wallet reads a workspace's accounts; ErrNoWallet when it has none.
+func (s *Store) Wallet(ctx context.Context, workspaceID uuid.UUID) (ledger.Wallet, error) {
+	wallet, err := one[ledger.Wallet](ctx, s.pool, walletOf, pgx.NamedArgs{"workspace_id": workspaceID})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return wallet, ErrNoWallet
+	}
+	if err != nil {
+		return wallet, fmt.Errorf("read wallet %s: %w", workspaceID, err)
+	}
+	return wallet, nil
+}
+
+const lockWallet = walletOf + ` FOR NO KEY UPDATE`
+
+func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (ledger.Wallet, error) {
+	wallet, err := one[ledger.Wallet](ctx, tx, lockWallet, pgx.NamedArgs{"workspace_id": workspaceID})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return wallet, ErrNoWallet
+	}
+	if err != nil {
+		return wallet, fmt.Errorf("lock wallet %s: %w", workspaceID, err)
+	}
+	return wallet, nil
+}
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
+	rows, err := q.Query(ctx, sql, args)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+}
+
+func all[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+// into collects a batched statement's rows.
+func into[T any](to *[]T) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*to, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
+	}
+}

@@ -1,0 +1,453 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+const half = money.Credit / 2
+
+func hush(*pgx.Batch, []store.Settlement) error { return nil }
+
+func note(t testing.TB, st *store.Store, in func(func(pgx.Tx) error) error, verdicts ...hold.Verdict) {
+	t.Helper()
+	err := in(func(tx pgx.Tx) error {
+		for _, v := range verdicts {
+			if err := st.Note(t.Context(), tx, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, 10*money.Credit)
+	order := wallettest.Order(workspace)
+
+	again := order
+	again.MaxCallSeconds = 6000 // whatever the second says, the first stands
+	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order, again})
+	if err != nil || decisions[0].Repeated || !decisions[1].Repeated || decisions[1].Hold.Amount != half {
+		t.Fatalf("Hold twice in a batch = %+v, %v", decisions, err)
+	}
+	decisions, err = st.Hold(t.Context(), workspace, []hold.Order{order})
+	if err != nil || !decisions[0].Repeated || decisions[0].Hold.Amount != half || decisions[0].Hold.Currency != "USD" {
+		t.Fatalf("Hold again = %+v, %v", decisions, err)
+	}
+	wallettest.Balances(t, st, workspace, 10*money.Credit-half, half)
+
+	stranger := wallettest.Workspace(t, st, money.Credit)
+	order.WorkspaceID = stranger
+	decisions, err = st.Hold(t.Context(), stranger, []hold.Order{order})
+	if err != nil || !errors.Is(decisions[0].Err, hold.ErrForeign) {
+		t.Errorf("the same id from another workspace = %+v, %v, want ErrForeign", decisions, err)
+	}
+}
+
+func TestHold_IDOfAnEndedRequestHoldsNothingAgain(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(workspace)
+	if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Abandoned})
+	if _, err := st.Settle(t.Context(), workspace, 10, hush); err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
+	if err != nil || !errors.Is(decisions[0].Err, hold.ErrEnded) {
+		t.Errorf("Hold of an abandoned id = %+v, %v, want ErrEnded", decisions, err)
+	}
+	wallettest.Balances(t, st, workspace, money.Credit, 0)
+}
+
+func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, 10*money.Credit)
+	err := st.ReplaceRates(t.Context(), workspace, []rate.Rate{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := wallettest.Order(workspace)
+	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
+	if err != nil || decisions[0].Hold.Amount != 1_200_000 {
+		t.Fatalf("Hold = %+v, %v, want ten minutes at 0.12", decisions, err)
+	}
+	if err := st.ReplaceRates(t.Context(), workspace, nil); err != nil {
+		t.Fatal(err)
+	}
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 61})
+	done, err := st.Settle(t.Context(), workspace, 10, hush)
+	if err != nil || len(done) != 1 || done[0].Hold.Charged() != 240_000 {
+		t.Errorf("Settle = %+v, %v, want two started minutes at the old 0.12", done, err)
+	}
+}
+
+func TestHold_WithoutAWallet(t *testing.T) {
+	t.Parallel()
+	st := store.New(wallettest.Pool(t))
+	workspace := wallettest.ID()
+	if _, err := st.Hold(t.Context(), workspace, []hold.Order{wallettest.Order(workspace)}); !errors.Is(err, store.ErrNoWallet) {
+		t.Errorf("Hold = %v, want ErrNoWallet", err)
+	}
+}
+
+func TestSettle_EveryOrderOfEveryEndSettlesOnce(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	seconds := map[hold.Reason]int32{hold.Ended: 60, hold.Withdrawn: 0, hold.Blocked: 0, hold.Failed: 0, hold.Canceled: 0, hold.Abandoned: 0}
+	for first, firstSeconds := range seconds {
+		for second, secondSeconds := range seconds {
+			for _, together := range []bool{true, false} {
+				name := fmt.Sprintf("%s then %s, together %v", first, second, together)
+				workspace := wallettest.Workspace(t, st, money.Credit)
+				order := wallettest.Order(workspace)
+				if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+					t.Fatal(err)
+				}
+				one := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: first, BillableSeconds: firstSeconds}
+				two := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: second, BillableSeconds: secondSeconds}
+				note(t, st, in, one)
+				var done []store.Settlement
+				if !together {
+					done = settle(t, st, workspace)
+				}
+				note(t, st, in, two)
+				done = append(done, settle(t, st, workspace)...)
+				if len(done) != 2 || done[0].Late != hold.NotLate || done[1].Late == hold.NotLate {
+					t.Errorf("%s: %+v, want the first to settle and the second late", name, done)
+				}
+				charged := money.Micro(0)
+				if firstSeconds > 0 {
+					charged = 50_000
+				}
+				wallettest.Balances(t, st, workspace, money.Credit-charged, 0)
+			}
+		}
+	}
+}
+
+func settle(t testing.TB, st *store.Store, workspace uuid.UUID) []store.Settlement {
+	t.Helper()
+	done, err := st.Settle(t.Context(), workspace, 100, hush)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+func TestSettle_UnknownHoldIsNamedAndForgotten(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	stranger := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(stranger)
+	if _, err := st.Hold(t.Context(), stranger, []hold.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	nowhere := wallettest.ID()
+	note(t, st, in,
+		hold.Verdict{WorkspaceID: workspace, RequestID: wallettest.ID(), Reason: hold.Ended, BillableSeconds: 5},
+		hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Canceled},
+		hold.Verdict{WorkspaceID: nowhere, RequestID: wallettest.ID(), Reason: hold.Canceled})
+	for _, id := range []uuid.UUID{workspace, nowhere} {
+		for _, done := range settle(t, st, id) {
+			if done.Late != hold.UnknownHold {
+				t.Errorf("settled %+v, want an unknown hold", done)
+			}
+		}
+	}
+	if left, err := st.Unsettled(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("workspaces left to settle: %v, %v", left, err)
+	}
+	wallettest.Balances(t, st, stranger, half, half)
+}
+
+func TestPay_ReferenceCountsOnce(t *testing.T) {
+	t.Parallel()
+	st := store.New(wallettest.Pool(t))
+	workspace := wallettest.Workspace(t, st, 0)
+	var all sync.WaitGroup
+	ids := make(chan uuid.UUID, 16)
+	for range 16 {
+		all.Go(func() {
+			posted, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.TopUp, money.Credit, "invoice-7", "ops"))
+			if err != nil {
+				t.Error(err)
+			}
+			ids <- posted.ID
+		})
+	}
+	all.Wait()
+	close(ids)
+	first := <-ids
+	for id := range ids {
+		if id != first {
+			t.Errorf("the same reference gave transaction %s and %s", first, id)
+		}
+	}
+	wallettest.Balances(t, st, workspace, money.Credit, 0)
+
+	other := wallettest.Workspace(t, st, 0)
+	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), other, ledger.TopUp, money.Credit, "invoice-7", "ops")); err != nil || replayed {
+		t.Errorf("another workspace's reference: replayed %v, %v", replayed, err)
+	}
+	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -2*money.Credit, "too much", "ops")); !errors.Is(err, ledger.ErrInsufficient) {
+		t.Errorf("adjustment below zero = %v, want ErrInsufficient", err)
+	}
+	// A refusal does not use the reference up.
+	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -money.Credit, "too much", "ops")); err != nil || replayed {
+		t.Errorf("smaller adjustment: replayed %v, %v", replayed, err)
+	}
+}
+
+func TestTransactions_PagesNewestFirst(t *testing.T) {
+	t.Parallel()
+	st := store.New(wallettest.Pool(t))
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	for i := range 4 {
+		if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, 1, fmt.Sprint(i), "ops")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var seen []string
+	asked := page.Request{Limit: 2}
+	for {
+		rows, err := st.Transactions(t.Context(), workspace, "", asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := len(rows) > asked.Limit
+		for _, row := range rows[:min(len(rows), asked.Limit)] {
+			seen, asked.After = append(seen, *row.Reference), row.ID
+		}
+		if !more {
+			break
+		}
+	}
+	if got, want := fmt.Sprint(seen), "[3 2 1 0 opening]"; got != want {
+		t.Errorf("transactions = %s, want %s", got, want)
+	}
+	if rows, err := st.Transactions(t.Context(), workspace, ledger.TopUp, page.Request{Limit: 25}); err != nil || len(rows) != 1 {
+		t.Errorf("top-ups = %v, %v, want one", rows, err)
+	}
+	if _, err := st.Transactions(t.Context(), wallettest.Workspace(t, st, 0), "", page.Request{Limit: 2, After: asked.After}); err == nil {
+		t.Error("another workspace's cursor was taken")
+	}
+}
+
+func TestSetCurrency_FixedByTheFirstTransaction(t *testing.T) {
+	t.Parallel()
+	st := store.New(wallettest.Pool(t))
+	workspace := wallettest.Workspace(t, st, 0)
+	for _, currency := range []string{"EUR", "EUR", "USD"} {
+		if err := st.SetCurrency(t.Context(), workspace, currency); err != nil {
+			t.Errorf("SetCurrency(%s) before any transaction = %v", currency, err)
+		}
+	}
+	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.TopUp, 1, "r", "ops")); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.SetCurrency(t.Context(), workspace, "USD"); err != nil {
+		t.Errorf("the same currency again = %v", err)
+	}
+	if err := st.SetCurrency(t.Context(), workspace, "EUR"); !errors.Is(err, store.ErrCurrencyFixed) {
+		t.Errorf("another currency = %v, want ErrCurrencyFixed", err)
+	}
+}
+
+func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(workspace)
+	if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+		t.Fatal(err)
+	}
+	const denied, check, readOnly = "42501", "23514", "55000"
+	for statement, want := range map[string]string{
+		`UPDATE transactions SET wallet_micro = 0`:                     denied,
+		`DELETE FROM transactions`:                                     denied,
+		`TRUNCATE transactions`:                                        denied,
+		`UPDATE entries SET amount_micro = 0`:                          readOnly,
+		`DELETE FROM entries`:                                          readOnly,
+		`UPDATE holds SET amount_micro = 1`:                            denied,
+		`UPDATE holds SET per_minute_micro = 1`:                        denied,
+		`DELETE FROM holds`:                                            denied,
+		`UPDATE wallets SET wallet_micro = -1, funding_micro = -1`:     check,
+		`UPDATE wallets SET wallet_micro = wallet_micro + 1`:           check,
+		`UPDATE holds SET state = 'captured', captured_micro = 500001`: check,
+		`INSERT INTO transactions (id, workspace_id, kind, reference, operator, wallet_micro, held_micro, revenue_micro, funding_micro)
+		 SELECT gen_random_uuid(), workspace_id, 'top_up', 'x', 'x', 5, 0, 0, -4 FROM wallets`: check,
+		`INSERT INTO transactions (id, workspace_id, kind, request_id, wallet_micro, held_micro, revenue_micro, funding_micro)
+		 SELECT gen_random_uuid(), workspace_id, 'capture', gen_random_uuid(), 5, -4, -1, 0 FROM wallets`: check,
+	} {
+		_, err := pool.Exec(t.Context(), statement)
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != want {
+			t.Errorf("%s = %v, want SQLSTATE %s", statement, err, want)
+		}
+	}
+	wallettest.Balances(t, st, workspace, half, half)
+}
+
+// TestLedger_AddsUpAfterAnySequence runs random operations beside a plain model.
+func TestLedger_AddsUpAfterAnySequence(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	rapid.Check(t, func(r *rapid.T) {
+		workspace := wallettest.Workspace(t, st, 3*money.Credit)
+		spendable, held := 3*money.Credit, money.Micro(0)
+		var known []hold.Order
+		open := map[uuid.UUID]money.Micro{}
+		for range rapid.IntRange(1, 25).Draw(r, "steps") {
+			switch rapid.SampledFrom([]string{"pay", "hold", "hold", "settle", "settle"}).Draw(r, "step") {
+			case "pay":
+				amount := money.Micro(rapid.Int64Range(-2_000_000, 2_000_000).Filter(func(n int64) bool { return n != 0 }).Draw(r, "amount"))
+				_, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, amount, wallettest.ID().String(), "ops"))
+				if (err != nil) != (spendable+amount < 0) {
+					r.Fatalf("pay %s with %s spendable = %v", amount, spendable, err)
+				}
+				if err == nil {
+					spendable += amount
+				}
+			case "hold":
+				order := wallettest.Order(workspace)
+				order.MaxCallSeconds = rapid.Int32Range(1, 3600).Draw(r, "seconds")
+				if len(known) > 0 && rapid.Bool().Draw(r, "again") {
+					order = rapid.SampledFrom(known).Draw(r, "known")
+				}
+				decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
+				if err != nil {
+					r.Fatal(err)
+				}
+				if d := decisions[0]; d.Err == nil && !d.Repeated {
+					known = append(known, order)
+					open[order.RequestID] = d.Hold.Amount
+					spendable, held = spendable-d.Hold.Amount, held+d.Hold.Amount
+				}
+			case "settle":
+				if len(known) == 0 {
+					continue
+				}
+				v := hold.Verdict{WorkspaceID: workspace, RequestID: rapid.SampledFrom(known).Draw(r, "which").RequestID, Reason: hold.Ended,
+					BillableSeconds: rapid.Int32Range(0, 5000).Draw(r, "talk")}
+				note(t, st, in, v, v)
+				done := settle(t, st, workspace)
+				amount, isOpen := open[v.RequestID]
+				if (done[0].Late == hold.NotLate) != isOpen || done[1].Late == hold.NotLate {
+					r.Fatalf("settle %+v = %+v, open %v", v, done, isOpen)
+				}
+				if isOpen {
+					delete(open, v.RequestID)
+					charged := done[0].Hold.Charged()
+					if charged > amount {
+						r.Fatalf("charged %s of a hold of %s", charged, amount)
+					}
+					spendable, held = spendable+amount-charged, held-amount
+				}
+			}
+		}
+		books, err := st.Books(t.Context(), workspace)
+		if err != nil || !books.Agree() || books.Kept.Wallet != spendable || books.Kept.Held != held {
+			r.Fatalf("books %+v, %v, want %s spendable and %s held", books, err, spendable, held)
+		}
+	})
+}
+
+// TestLedger_ManyAtOnceNeverDeadlocks lets holds, settlements, payments and confirmations of a few
+// workspaces run into each other.
+func TestLedger_ManyAtOnceNeverDeadlocks(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	workspaces := make([]uuid.UUID, 3)
+	for i := range workspaces {
+		workspaces[i] = wallettest.Workspace(t, st, 1000*money.Credit)
+	}
+	var all sync.WaitGroup
+	for worker := range 8 {
+		all.Go(func() {
+			for round := range 12 {
+				if err := turn(t, pool, st, workspaces, worker, round); err != nil {
+					t.Errorf("worker %d, round %d: %v", worker, round, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, id := range workspaces {
+		settle(t, st, id)
+		books, err := st.Books(t.Context(), id)
+		if err != nil || !books.Agree() || books.Kept.Held != 0 {
+			t.Errorf("books %+v, %v, want them to agree and nothing held", books, err)
+		}
+	}
+}
+
+// turn holds in one workspace, then ends and confirms what it holds in every order of workspaces in one batch of records.
+func turn(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspaces []uuid.UUID, worker, round int) error {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	for i := range workspaces {
+		id := workspaces[(i+worker)%len(workspaces)] // every worker another order
+		order := wallettest.Order(id)
+		if _, err := st.Hold(t.Context(), id, []hold.Order{order}); err != nil {
+			return err
+		}
+		if _, err := st.Confirm(t.Context(), tx, id, order.RequestID); err != nil {
+			return err
+		}
+		v := hold.Verdict{WorkspaceID: id, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: int32(round)}
+		if err := st.Note(t.Context(), tx, v); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		return err
+	}
+	_, err = st.Settle(t.Context(), workspaces[(worker+round)%len(workspaces)], 5, hush)
+	return err
+}

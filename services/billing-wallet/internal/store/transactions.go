@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+)
+
+const transactionColumns = `id, workspace_id, kind, reference, operator, request_id, wallet_micro, held_micro, revenue_micro, funding_micro`
+
+const transactionByReference = `
+SELECT ` + transactionColumns + ` FROM transactions
+WHERE workspace_id = @workspace_id AND reference = @reference`
+
+// Pay posts a top-up or an adjustment. A reference that this workspace has used posts nothing: the earlier transaction comes
+// back with replayed set. ledger.ErrInsufficient and ledger.ErrTooLarge refuse it.
+func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Transaction, replayed bool, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		wallet, err := s.lock(ctx, tx, t.WorkspaceID)
+		if err != nil {
+			return err
+		}
+		posted, err = one[ledger.Transaction](ctx, tx, transactionByReference,
+			pgx.NamedArgs{"workspace_id": t.WorkspaceID, "reference": t.Reference})
+		if err == nil {
+			replayed = true
+			return nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("look up reference: %w", err)
+		}
+		posted, replayed = t, false
+		next, err := wallet.Post(t)
+		if err != nil {
+			return err
+		}
+		batch := &pgx.Batch{}
+		queuePostings(batch, wallet, next, []ledger.Transaction{t})
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return posted, replayed, fmt.Errorf("post %s to %s: %w", t.Kind, t.WorkspaceID, err)
+	}
+	return posted, replayed, nil
+}
+
+const insertTransactions = `
+INSERT INTO transactions (` + transactionColumns + `)
+SELECT t.id, @workspace_id, t.kind, t.reference, t.operator, t.request_id, t.wallet, t.held, t.revenue, t.funding
+FROM unnest(@ids::uuid[], @kinds::text[], @references::text[], @operators::text[], @request_ids::uuid[],
+            @wallet::bigint[], @held::bigint[], @revenue::bigint[], @funding::bigint[])
+     AS t (id, kind, reference, operator, request_id, wallet, held, revenue, funding)`
+
+const updateWallet = `
+UPDATE wallets SET wallet_micro = @wallet, held_micro = @held, revenue_micro = @revenue, funding_micro = @funding,
+       last_transaction_at = greatest(last_transaction_at, @moved_at)
+WHERE workspace_id = @workspace_id`
+
+// queuePostings adds transactions of one locked wallet, and the balances they lead to, to the batch.
+func queuePostings(batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts, posted []ledger.Transaction) {
+	if len(posted) == 0 {
+		return
+	}
+	n := len(posted)
+	ids, kinds, requests := make([]uuid.UUID, n), make([]string, n), make([]*uuid.UUID, n)
+	references, operators := make([]*string, n), make([]*string, n)
+	wallets, held, revenue, funding := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	var moved *time.Time
+	for i, t := range posted {
+		ids[i], kinds[i], requests[i], references[i], operators[i] = t.ID, string(t.Kind), t.RequestID, t.Reference, t.Operator
+		wallets[i], held[i], revenue[i], funding[i] = int64(t.Wallet), int64(t.Held), int64(t.Revenue), int64(t.Funding)
+		if t.Moves() {
+			at := t.CreatedAt()
+			moved = &at
+		}
+	}
+	batch.Queue(insertTransactions, pgx.NamedArgs{
+		"workspace_id": wallet.WorkspaceID, "ids": ids, "kinds": kinds, "references": references, "operators": operators,
+		"request_ids": requests, "wallet": wallets, "held": held, "revenue": revenue, "funding": funding,
+	})
+	batch.Queue(updateWallet, pgx.NamedArgs{
+		"workspace_id": wallet.WorkspaceID, "wallet": int64(next.Wallet), "held": int64(next.Held),
+		"revenue": int64(next.Revenue), "funding": int64(next.Funding), "moved_at": moved,
+	})
+}
+
+const transactionByID = `
+SELECT ` + transactionColumns + ` FROM transactions
+WHERE workspace_id = @workspace_id AND id = @id`
+
+// Transaction reads one; found is false when the workspace has none with this id.
+func (s *Store) Transaction(ctx context.Context, workspaceID, id uuid.UUID) (t ledger.Transaction, found bool, err error) {
+	t, err = one[ledger.Transaction](ctx, s.pool, transactionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return t, false, nil
+	}
+	if err != nil {
+		return t, false, fmt.Errorf("read transaction %s: %w", id, err)
+	}
+	return t, true, nil
+}
+
+const transactionPage = `
+SELECT ` + transactionColumns + ` FROM transactions
+WHERE workspace_id = @workspace_id
+  AND (@kind = '' OR kind = @kind)
+  AND (@after::uuid IS NULL OR id < @after)
+ORDER BY id DESC
+LIMIT @rows`
+
+// Transactions lists a workspace's journal, newest first, of one kind or (empty) of all. An unknown cursor is
+// page.UnknownCursor.
+func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind ledger.Kind, asked page.Request) ([]ledger.Transaction, error) {
+	var after *uuid.UUID
+	if asked.After != uuid.Nil {
+		after = &asked.After
+		if _, found, err := s.Transaction(ctx, workspaceID, asked.After); err != nil {
+			return nil, err
+		} else if !found {
+			return nil, page.UnknownCursor()
+		}
+	}
+	list, err := all[ledger.Transaction](ctx, s.pool, transactionPage, pgx.NamedArgs{
+		"workspace_id": workspaceID, "kind": string(kind), "after": after, "rows": asked.Rows(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list transactions of %s: %w", workspaceID, err)
+	}
+	return list, nil
+}

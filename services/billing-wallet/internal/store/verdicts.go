@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+)
+
+const insertVerdict = `
+INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
+VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
+
+// Note keeps a verdict for Settle, in the transaction that also holds the record's inbox row. It locks no wallet.
+func (s *Store) Note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
+	_, err := tx.Exec(ctx, insertVerdict, pgx.NamedArgs{
+		"workspace_id": v.WorkspaceID, "request_id": v.RequestID, "reason": string(v.Reason),
+		"billable_seconds": v.BillableSeconds, "call_id": v.CallID, "traceparent": v.Traceparent,
+	})
+	if err != nil {
+		return fmt.Errorf("note verdict on %s: %w", v.RequestID, err)
+	}
+	return nil
+}
+
+const workspacesWithVerdicts = `SELECT DISTINCT workspace_id FROM verdicts`
+
+// Unsettled lists the workspaces that have verdicts waiting.
+func (s *Store) Unsettled(ctx context.Context) ([]uuid.UUID, error) {
+	rows, err := s.pool.Query(ctx, workspacesWithVerdicts)
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces to settle: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces to settle: %w", err)
+	}
+	return list, nil
+}
+
+// Settlement is what one verdict came to.
+type Settlement struct {
+	Verdict hold.Verdict
+	// Hold is as it stands now; of an unknown one only the ids are set.
+	Hold hold.Hold
+	// Late is set when the verdict changed nothing.
+	Late hold.Late
+	// TransactionID is the capture's or release's; nil when late.
+	TransactionID uuid.UUID
+}
+
+const claimVerdicts = `
+SELECT id, workspace_id, request_id, reason, billable_seconds, call_id, traceparent,
+       extract(epoch FROM now() - noted_at)::double precision AS waited_seconds
+FROM verdicts
+WHERE workspace_id = @workspace_id
+ORDER BY id
+LIMIT @most
+FOR UPDATE SKIP LOCKED`
+
+const deleteVerdicts = `DELETE FROM verdicts WHERE id = ANY(@ids)`
+
+// Settle posts up to most of a workspace's verdicts in one commit, each hold once, whatever came before. publish adds
+// the events of what was settled to the batch that writes it. An empty answer: nothing waits.
+func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, publish func(*pgx.Batch, []Settlement) error) (done []Settlement, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		verdicts, err := all[hold.Verdict](ctx, tx, claimVerdicts, pgx.NamedArgs{"workspace_id": workspaceID, "most": most})
+		if err != nil {
+			return fmt.Errorf("claim verdicts: %w", err)
+		}
+		done = nil
+		if len(verdicts) == 0 {
+			return nil
+		}
+		wallet, known, err := s.lockHolds(ctx, tx, workspaceID, verdicts)
+		if err != nil {
+			return err
+		}
+		batch := &pgx.Batch{}
+		if done, err = decide(batch, wallet, known, verdicts); err != nil {
+			return err
+		}
+		if err := publish(batch, done); err != nil {
+			return err
+		}
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return fmt.Errorf("write settlements: %w", err)
+		}
+		crash.Point("billing-wallet: before settle commit")
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("settle workspace %s: %w", workspaceID, err)
+	}
+	return done, nil
+}
+
+// lockHolds locks the wallet and reads the verdicts' holds of this workspace, which only the wallet's holder settles.
+// Without a wallet there are none.
+func (s *Store) lockHolds(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, verdicts []hold.Verdict) (ledger.Wallet, map[uuid.UUID]hold.Hold, error) {
+	wallet, err := s.lock(ctx, tx, workspaceID)
+	if errors.Is(err, ErrNoWallet) {
+		return wallet, nil, nil
+	}
+	if err != nil {
+		return wallet, nil, err
+	}
+	requests := make([]uuid.UUID, 0, len(verdicts))
+	for _, v := range verdicts {
+		requests = append(requests, v.RequestID)
+	}
+	holds, err := all[hold.Hold](ctx, tx, holdsByRequest, pgx.NamedArgs{"request_ids": requests})
+	if err != nil {
+		return wallet, nil, fmt.Errorf("read holds: %w", err)
+	}
+	known := make(map[uuid.UUID]hold.Hold, len(holds))
+	for _, h := range holds {
+		if h.WorkspaceID == workspaceID {
+			known[h.RequestID] = h
+		}
+	}
+	return wallet, known, nil
+}
+
+const settleHolds = `
+UPDATE holds SET state = s.state, captured_micro = s.captured, call_id = s.call_id, settled_at = now()
+FROM unnest(@request_ids::uuid[], @states::text[], @captured::bigint[], @call_ids::uuid[]) AS s (request_id, state, captured, call_id)
+WHERE holds.request_id = s.request_id AND holds.state = 'held'`
+
+// decide settles the verdicts in their order and queues what is to be written.
+func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]hold.Hold, verdicts []hold.Verdict) ([]Settlement, error) {
+	var (
+		done     []Settlement
+		posted   []ledger.Transaction
+		balances = wallet.Accounts
+		ids      = make([]int64, 0, len(verdicts))
+		requests []uuid.UUID
+		states   []string
+		captured []*int64
+		callIDs  []*uuid.UUID
+	)
+	for _, v := range verdicts {
+		ids = append(ids, v.ID)
+		h, ok := known[v.RequestID]
+		if !ok {
+			done = append(done, Settlement{Verdict: v, Hold: hold.Hold{RequestID: v.RequestID, WorkspaceID: v.WorkspaceID}, Late: hold.UnknownHold})
+			continue
+		}
+		settled, late := h.Settle(v)
+		if late != hold.NotLate {
+			done = append(done, Settlement{Verdict: v, Hold: settled, Late: late})
+			continue
+		}
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, fmt.Errorf("make transaction id: %w", err)
+		}
+		t := ledger.Settled(id, h.WorkspaceID, h.RequestID, h.Amount, settled.Charged())
+		if balances, err = balances.Post(t); err != nil {
+			return nil, fmt.Errorf("post %s of %s: %w", t.Kind, h.RequestID, err)
+		}
+		known[v.RequestID] = settled
+		posted, done = append(posted, t), append(done, Settlement{Verdict: v, Hold: settled, TransactionID: id})
+		requests, states = append(requests, h.RequestID), append(states, string(settled.State))
+		captured, callIDs = append(captured, (*int64)(settled.Captured)), append(callIDs, settled.CallID)
+	}
+	batch.Queue(deleteVerdicts, pgx.NamedArgs{"ids": ids})
+	if len(posted) > 0 {
+		batch.Queue(settleHolds, pgx.NamedArgs{"request_ids": requests, "states": states, "captured": captured, "call_ids": callIDs})
+		queuePostings(batch, wallet, balances, posted)
+	}
+	return done, nil
+}

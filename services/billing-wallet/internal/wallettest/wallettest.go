@@ -1,0 +1,66 @@
+// Package wallettest sets up what tests of billing-wallet begin with: a schema, wallets with credit, open books.
+package wallettest
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/migrations"
+)
+
+// Schema is the schema under test.
+const Schema = "billing_wallet"
+
+// Pool is a fresh database, as the running role.
+func Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.New(t, Schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: Schema, FS: migrations.FS})
+}
+
+// ID is a fresh UUIDv7.
+func ID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// Workspace opens a wallet in USD with the credit given.
+func Workspace(t testing.TB, st *store.Store, credit money.Micro) uuid.UUID {
+	t.Helper()
+	id := ID()
+	if err := st.SetCurrency(t.Context(), id, "USD"); err != nil {
+		t.Fatal(err)
+	}
+	if credit > 0 {
+		if _, _, err := st.Pay(t.Context(), ledger.Paid(ID(), id, ledger.TopUp, credit, "opening", "test")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return id
+}
+
+// Order asks for the default hold of half a credit.
+func Order(workspaceID uuid.UUID) hold.Order {
+	return hold.Order{RequestID: ID(), WorkspaceID: workspaceID, To: "+15550100123", MaxCallSeconds: 600}
+}
+
+// Balances checks what may be spent, what is held and that the books agree from every side.
+func Balances(t testing.TB, st *store.Store, workspaceID uuid.UUID, spendable, held money.Micro) {
+	t.Helper()
+	books, err := st.Books(t.Context(), workspaceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !books.Agree() {
+		t.Errorf("the books do not agree: %+v", books)
+	}
+	if books.Kept.Wallet != spendable || books.Kept.Held != held {
+		t.Errorf("spendable %s, held %s, want %s and %s", books.Kept.Wallet, books.Kept.Held, spendable, held)
+	}
+}
