@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"ringfence.dev/services/contacts-compliance/internal/gate"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -30,7 +29,7 @@ func (g *Gating) Check(ctx context.Context, q store.Question, waits bool) (gate.
 
 // judge completes the facts with what is on record and decides.
 func judge(q store.Question, known store.Known, f gate.Facts) store.Decision {
-	f.At = f.At.UTC()
+	f.At = f.At.UTC().Truncate(time.Microsecond) // as fine as the database keeps it, so that a replay answers the same
 	f.DND, f.Consent, f.Policy = known.DND, known.Consent, known.Policy
 	if known.Policy.AsksForZones() {
 		f.NumberZones = window.Zones(q.Number.Zones())
@@ -68,9 +67,6 @@ func zoneOf(known store.Known, zones []window.Zone) string {
 		}
 	}
 	if len(zones) == 0 {
-		if known.Policy.Timezone != policy.Recipient {
-			return known.Policy.Timezone
-		}
 		return ""
 	}
 	return zones[0].String()

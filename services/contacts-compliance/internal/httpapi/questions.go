@@ -153,7 +153,9 @@ func about(workspace, number string) (q store.Question, err error) {
 	return q, nil
 }
 
-func invalid(what string) error { return connect.NewError(connect.CodeInvalidArgument, errors.New(what)) }
+func invalid(what string) error {
+	return connect.NewError(connect.CodeInvalidArgument, errors.New(what))
+}
 
 // answerless turns a fault into the code by which the asker knows that there is no answer: no answer, no dial.
 func answerless(ctx context.Context, err error) error {

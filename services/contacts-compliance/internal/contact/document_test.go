@@ -1,0 +1,133 @@
+package contact_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+)
+
+func TestParseDocument_Limits(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, given string
+		ok          bool
+	}{
+		{"an object", `{"a":1}`, true},
+		{"five levels", `{"a":{"b":{"c":{"d":{"e":1}}}}}`, true},
+		{"six levels", `{"a":{"b":{"c":{"d":{"e":{}}}}}}`, false},
+		{"arrays are levels too", `{"a":[[[[[1]]]]]}`, false},
+		{"an array", `[1]`, false},
+		{"a string", `"x"`, false},
+		{"null", `null`, false},
+		{"nothing", ``, false},
+		{"a NUL character in a value", `{"a":"x\u0000"}`, false},
+		{"a NUL character in a key", `{"a\u0000":1}`, false},
+		{"invalid UTF-8", "{\"a\":\"\xff\"}", false},
+		{"a number beyond any float", `{"a":1e99999}`, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := contact.ParseDocument("variables", json.RawMessage(tt.given)); (err == nil) != tt.ok {
+				t.Errorf("ParseDocument(%s) = %v, want ok=%v", tt.given, err, tt.ok)
+			} else if err != nil && !strings.Contains(err.Error(), "variables") {
+				t.Errorf("%v does not name the field", err)
+			}
+		})
+	}
+}
+
+func TestMerge_LimitsHoldAfterMerging(t *testing.T) {
+	t.Parallel()
+	full := contact.Document{}
+	for i := range contact.MaxKeys {
+		full[fmt.Sprint(i)] = json.RawMessage("1")
+	}
+	if _, err := full.Merge("metadata", contact.Document{"one more": json.RawMessage("1")}); err == nil {
+		t.Error("a 101st key was merged")
+	}
+	swapped, err := full.Merge("metadata", contact.Document{"0": json.RawMessage("null"), "one more": json.RawMessage("1")})
+	if err != nil || len(swapped) != contact.MaxKeys {
+		t.Errorf("swapping a key at the limit: %d keys, %v", len(swapped), err)
+	}
+	half := json.RawMessage(`"` + strings.Repeat("x", contact.MaxBytes/2) + `"`)
+	if _, err := (contact.Document{"a": half}).Merge("metadata", contact.Document{"b": half}); err == nil {
+		t.Error("more than 64 KiB were merged")
+	}
+	fits := json.RawMessage(`"` + strings.Repeat("<", contact.MaxBytes-len(`{"a":""}`)) + `"`)
+	if _, err := (contact.Document{}).Merge("metadata", contact.Document{"a": fits}); err != nil {
+		t.Errorf("exactly 64 KiB were refused: %v", err)
+	}
+}
+
+func TestMerge_IsShallowAndNullRemoves(t *testing.T) {
+	t.Parallel()
+	before, err := contact.ParseDocument("m", json.RawMessage(`{"keep":{"x":1},"replace":{"x":1},"gone":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := contact.ParseDocument("m", json.RawMessage(`{"replace":{"y":null},"gone":null,"never":null,"big":12345678901234567890.10}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := before.Merge("m", patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(merged.Encode()), `{"big":12345678901234567890.10,"keep":{"x":1},"replace":{"y":null}}`; got != want {
+		t.Errorf("merged = %s, want %s", got, want)
+	}
+	if _, ok := before["gone"]; !ok {
+		t.Error("Merge changed the document it was given")
+	}
+}
+
+func TestMerge_TwiceIsOnce(t *testing.T) {
+	t.Parallel()
+	document := rapid.Custom(func(t *rapid.T) contact.Document {
+		d := contact.Document{}
+		for key, value := range rapid.MapOfN(rapid.StringN(0, 3, 9), rapid.SampledFrom([]string{"1", `"x"`, "{}", "null"}), 0, 8).Draw(t, "members") {
+			d[key] = json.RawMessage(value)
+		}
+		return d
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		start, err := contact.Document{}.Merge("m", document.Draw(t, "document"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		patch := document.Draw(t, "patch")
+		once, err1 := start.Merge("m", patch)
+		twice, err2 := once.Merge("m", patch)
+		if err1 != nil || err2 != nil || string(once.Encode()) != string(twice.Encode()) {
+			t.Fatalf("once %s, twice %s", once.Encode(), twice.Encode())
+		}
+	})
+}
+
+func TestApply_MovesOneAxisOnly(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := contact.Contact{
+			DND:     rapid.SampledFrom([]contact.DND{contact.DNDUnknown, contact.Clean, contact.OptedOut}).Draw(t, "dnd"),
+			Consent: rapid.SampledFrom([]contact.Consent{contact.ConsentUnknown, contact.Consented, contact.Withdrawn}).Draw(t, "consent"),
+		}
+		kind := rapid.SampledFrom([]contact.Kind{contact.OptOut, contact.OptOutRemoved, contact.ConsentGranted, contact.ConsentWithdrawn}).Draw(t, "kind")
+		changed, before, after := c.Apply(kind)
+		switch kind {
+		case contact.OptOut, contact.OptOutRemoved:
+			if changed.Consent != c.Consent || before != string(c.DND) || after != string(changed.DND) {
+				t.Fatalf("%s: %+v → %+v (%s → %s)", kind, c, changed, before, after)
+			}
+		default:
+			if changed.DND != c.DND || before != string(c.Consent) || after != string(changed.Consent) {
+				t.Fatalf("%s: %+v → %+v (%s → %s)", kind, c, changed, before, after)
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package gate_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/window"
+)
+
+func zones(t interface{ Fatal(...any) }, names ...string) []window.Zone {
+	loaded := []window.Zone{}
+	for _, name := range names {
+		z, err := window.LoadZone(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded = append(loaded, z)
+	}
+	return loaded
+}
+
+// fine are facts that open every gate: noon in New York, by the default policy.
+func fine(t *testing.T) gate.Facts {
+	return gate.Facts{
+		Stage: gate.PreCheck, At: time.Date(2026, 6, 15, 16, 0, 0, 0, time.UTC), DND: contact.DNDUnknown, Consent: contact.ConsentUnknown,
+		Policy: policy.Default(), NumberZones: zones(t, "America/New_York"),
+	}
+}
+
+func at(hour, minute, second int) time.Time {
+	return time.Date(2026, 6, 15, hour, minute, second, 0, time.UTC)
+} // New York is 4 h behind
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	allDay := policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}, Timezone: policy.Recipient}
+	tomorrow := time.Date(2026, 6, 16, 13, 0, 0, 0, time.UTC)
+	tests := []struct {
+		name   string
+		facts  func(*gate.Facts)
+		result gate.Result
+		code   string
+		rule   gate.Rule
+		at     time.Time // zero: as asked
+	}{
+		{"nothing on record may be called", func(*gate.Facts) {}, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"a removed opt-out may be called", func(f *gate.Facts) { f.DND = contact.Clean }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"consent given may be called", func(f *gate.Facts) { f.Consent = contact.Consented }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"opted out", func(f *gate.Facts) { f.DND = contact.OptedOut }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"a state from a newer build is refused", func(f *gate.Facts) { f.DND = "registry" }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"withdrawn", func(f *gate.Facts) { f.Consent = contact.Withdrawn }, gate.Closed, "consent_withdrawn", gate.RuleConsent, time.Time{}},
+		{"an unknown consent state is refused", func(f *gate.Facts) { f.Consent = "" }, gate.Closed, "consent_withdrawn", gate.RuleConsent, time.Time{}},
+		{"an opt-out is told before a withdrawal", func(f *gate.Facts) { f.DND, f.Consent = contact.OptedOut, contact.Withdrawn }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"an opt-out is told before the hours", func(f *gate.Facts) { f.DND, f.At = contact.OptedOut, at(3, 0, 0) }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"an opt-out is not waited for", func(f *gate.Facts) { f.DND, f.At, f.Waits = contact.OptedOut, at(3, 0, 0), true }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"the window opens at nine", func(f *gate.Facts) { f.At = at(13, 0, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"a second before nine", func(f *gate.Facts) { f.At = at(12, 59, 59) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"at eight in the evening it is closed", func(f *gate.Facts) { f.At = at(0, 0, 0).AddDate(0, 0, 1) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"who may wait gets the next opening", func(f *gate.Facts) { f.At, f.Waits = at(12, 0, 0), true }, gate.Later, "", gate.RuleWindow, at(13, 0, 0)},
+		{"the last second is enough at POST", func(f *gate.Facts) { f.At = at(23, 59, 59) }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"at dial time the next minute must be open", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 59, 30) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"about to close, the next opening is tomorrow's", func(f *gate.Facts) { f.Stage, f.At, f.Waits = gate.Dial, at(23, 59, 30), true }, gate.Later, "", gate.RuleWindow, tomorrow},
+		{"two minutes before the end may be dialled", func(f *gate.Facts) { f.Stage, f.At = gate.Dial, at(23, 58, 0) }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"no zone known", func(f *gate.Facts) { f.NumberZones = nil }, gate.Closed, "outside_calling_hours", gate.RuleZone, time.Time{}},
+		{"no zone known is nothing to wait for", func(f *gate.Facts) { f.NumberZones, f.Waits = nil, true }, gate.Closed, "outside_calling_hours", gate.RuleZone, time.Time{}},
+		{"the contact's zone stands alone", func(f *gate.Facts) { f.NumberZones, f.ContactZone = nil, &zones(t, "Europe/Berlin")[0] }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"the contact's zone is united with the number's", func(f *gate.Facts) { f.ContactZone = &zones(t, "Asia/Tokyo")[0] }, gate.Closed, "outside_calling_hours", gate.RuleNoOpening, time.Time{}},
+		{"all zones must be open", func(f *gate.Facts) {
+			f.At, f.NumberZones = at(13, 30, 0), zones(t, "America/New_York", "America/Los_Angeles")
+		}, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"around the clock needs no zone", func(f *gate.Facts) { f.Policy, f.NumberZones = allDay, nil }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"around the clock still honours an opt-out", func(f *gate.Facts) { f.Policy, f.DND = allDay, contact.OptedOut }, gate.Closed, "recipient_dnd", gate.RuleDND, time.Time{}},
+		{"a policy's own zone needs no other", func(f *gate.Facts) { f.Policy.Timezone, f.NumberZones = "Europe/Berlin", nil }, gate.Open, "", gate.RuleNone, time.Time{}},
+		{"a policy's own zone counts alone", func(f *gate.Facts) { f.Policy.Timezone = "Asia/Tokyo" }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+		{"a weekday that is not called", func(f *gate.Facts) { f.Policy.Window.Days, _ = window.ParseDays([]string{"tue"}) }, gate.Closed, "outside_calling_hours", gate.RuleWindow, time.Time{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := fine(t)
+			tt.facts(&f)
+			want := tt.at
+			if want.IsZero() && tt.result == gate.Open {
+				want = f.At
+			}
+			v := gate.Judge(f)
+			if v.Result != tt.result || v.Code != tt.code || v.Rule != tt.rule || !v.At.Equal(want) {
+				t.Errorf("Judge = %+v, want %s %q %q at %v", v, tt.result, tt.code, tt.rule, want)
+			}
+			if (v.Message == "") != (tt.result != gate.Closed) {
+				t.Errorf("message = %q", v.Message)
+			}
+		})
+	}
+}
+
+func TestJudge_UnknownZoneAsksForTheContactsOwn(t *testing.T) {
+	t.Parallel()
+	f := fine(t)
+	f.NumberZones = nil
+	if v := gate.Judge(f); !strings.Contains(v.Message, "metadata.time_zone") {
+		t.Errorf("message %q does not name the remedy", v.Message)
+	}
+}
+
+// A decision is stored with its facts so that it can be made again.
+func TestJudge_StoredFactsGiveTheSameVerdict(t *testing.T) {
+	t.Parallel()
+	names := []string{"America/New_York", "Europe/London", "Asia/Kolkata", "Australia/Sydney"}
+	rapid.Check(t, func(t *rapid.T) {
+		start := rapid.IntRange(0, 1438).Draw(t, "start")
+		f := gate.Facts{
+			Stage:   rapid.SampledFrom([]gate.Stage{gate.PreCheck, gate.Dial}).Draw(t, "stage"),
+			At:      time.Unix(rapid.Int64Range(1780000000, 1800000000).Draw(t, "at"), 0).UTC(),
+			DND:     rapid.SampledFrom([]contact.DND{contact.DNDUnknown, contact.Clean, contact.OptedOut}).Draw(t, "dnd"),
+			Consent: rapid.SampledFrom([]contact.Consent{contact.ConsentUnknown, contact.Consented, contact.Withdrawn}).Draw(t, "consent"),
+			Policy: policy.Policy{
+				Window: window.Window{
+					Start: window.Minute(start), End: window.Minute(rapid.IntRange(start+1, 1440).Draw(t, "end")),
+					Days: window.Days(rapid.IntRange(1, 127).Draw(t, "days")), //nolint:gosec // 7 bits
+				},
+				Timezone: rapid.SampledFrom([]string{policy.Recipient, "Europe/Paris"}).Draw(t, "timezone"),
+			},
+			NumberZones: zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t, "zones")...),
+			Waits:       rapid.Bool().Draw(t, "waits"),
+		}
+		if rapid.Bool().Draw(t, "own zone") {
+			f.ContactZone = &zones(t, rapid.SampledFrom(names).Draw(t, "contact zone"))[0]
+		}
+		stored, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back gate.Facts
+		if err := json.Unmarshal(stored, &back); err != nil {
+			t.Fatalf("%s: %v", stored, err)
+		}
+		if first, again := gate.Judge(f), gate.Judge(back); !reflect.DeepEqual(first, again) {
+			t.Fatalf("judged %+v, from the record %+v", first, again)
+		}
+	})
+}

@@ -1,0 +1,348 @@
+package gating_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/migrations"
+)
+
+type house struct {
+	pool      *pgxpool.Pool
+	store     *store.Store
+	gating    *gating.Gating
+	workspace uuid.UUID
+}
+
+// open is a workspace that may call around the clock.
+func open(t *testing.T) house {
+	t.Helper()
+	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	st := store.New(pool)
+	h := house{pool: pool, store: st, gating: gating.New(st), workspace: uuid.Must(uuid.NewV7())}
+	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
+	return h
+}
+
+func (h house) policy(t *testing.T, text string) {
+	t.Helper()
+	p, err := policy.Parse(json.RawMessage(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.store.SetPolicy(t.Context(), h.workspace, p, "ann"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h house) ask(number phone.Number, variables string) gating.Asked {
+	return gating.Asked{
+		Question:  store.Question{WorkspaceID: h.workspace, CallRequestID: uuid.Must(uuid.NewV7()), Number: number},
+		Variables: json.RawMessage(variables),
+	}
+}
+
+func (h house) count(t *testing.T, sql string, args ...any) int {
+	t.Helper()
+	var n int
+	if err := h.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+func (h house) change(t *testing.T, number phone.Number, kind contact.Kind) contact.Contact {
+	t.Helper()
+	c, err := h.store.Record(t.Context(), contact.Change{WorkspaceID: h.workspace, Number: number, Kind: kind, Source: "test", Actor: "test"}, store.CreateUnknown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func code(err error) string {
+	var refusal *apierr.Error
+	if errors.As(err, &refusal) {
+		return refusal.Code
+	}
+	return fmt.Sprintf("%v", err)
+}
+
+const number = phone.Number("+15005550001")
+
+func TestPreCheck_ReplayAnswersTheSameAndMergesNothing(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ask := h.ask(number, `{"a":1,"b":null}`)
+	first, err := h.gating.PreCheck(t.Context(), ask)
+	if err != nil || string(first.Variables.Encode()) != `{"a":1}` {
+		t.Fatalf("first = %s %v, want the variables without the null", first.Variables.Encode(), err)
+	}
+	if _, err := h.gating.PreCheck(t.Context(), h.ask(number, `{"a":2,"c":3}`)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.gating.PreCheck(t.Context(), ask)
+	if err != nil || again.ContactID != first.ContactID || string(again.Variables.Encode()) != `{"a":1}` || !again.ScheduledFor.Equal(first.ScheduledFor) {
+		t.Errorf("replay = %+v %v, want %+v", again, err, first)
+	}
+	c, err := h.store.ByNumber(t.Context(), h.workspace, number)
+	if err != nil || string(c.Variables.Encode()) != `{"a":2,"c":3}` {
+		t.Errorf("contact holds %s %v, want the later merge untouched", c.Variables.Encode(), err)
+	}
+	if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1", ask.CallRequestID); n != 1 {
+		t.Errorf("decisions of the request = %d, want 1", n)
+	}
+}
+
+func TestPreCheck_OneRequestManyTimesAtOnceMergesOnce(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ask := h.ask(number, `{"a":1}`)
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			if _, err := h.gating.PreCheck(t.Context(), ask); err != nil {
+				t.Errorf("PreCheck: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := h.count(t, "SELECT count(*) FROM contacts"); n != 1 {
+		t.Errorf("contacts = %d, want 1", n)
+	}
+	if n := h.count(t, "SELECT count(*) FROM prechecks"); n != 1 {
+		t.Errorf("prechecks = %d, want 1", n)
+	}
+	if n := h.count(t, "SELECT count(*) FROM decisions"); n != 1 {
+		t.Errorf("decisions = %d, want 1", n)
+	}
+	if n := h.count(t, "SELECT sum(variables_revision)::int FROM contacts"); n != 0 {
+		t.Errorf("the contact was merged %d times after its creation", n)
+	}
+}
+
+func TestPreCheck_ManyRequestsForOneNewNumberLoseNoVariable(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			if _, err := h.gating.PreCheck(t.Context(), h.ask(number, fmt.Sprintf(`{"k%d":1}`, i))); err != nil {
+				t.Errorf("PreCheck: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	c, err := h.store.ByNumber(t.Context(), h.workspace, number)
+	if err != nil || len(c.Variables) != 20 {
+		t.Errorf("contact holds %d variables, %v, want 20", len(c.Variables), err)
+	}
+	if n := h.count(t, "SELECT count(*) FROM contacts"); n != 1 {
+		t.Errorf("contacts = %d, want 1", n)
+	}
+}
+
+func TestPreCheck_WithoutVariablesLeavesTheContactAlone(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	if _, err := h.gating.PreCheck(t.Context(), h.ask(number, `{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := h.store.ByNumber(t.Context(), h.workspace, number)
+	for _, variables := range []string{"", "{}"} {
+		got, err := h.gating.PreCheck(t.Context(), h.ask(number, variables))
+		if err != nil || got.ContactID != before.ID || string(got.Variables.Encode()) != `{"a":1}` {
+			t.Errorf("PreCheck(%q) = %+v %v", variables, got, err)
+		}
+	}
+	if after, _ := h.store.ByNumber(t.Context(), h.workspace, number); !after.UpdatedAt.Equal(before.UpdatedAt) {
+		t.Error("updated_at moved without a change")
+	}
+}
+
+func TestPreCheck_RefusalCreatesAndMergesNothing(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.policy(t, `null`) // the zone of +1500… is not known: refused at any hour
+	if _, err := h.gating.PreCheck(t.Context(), h.ask(number, `{"a":1}`)); code(err) != "outside_calling_hours" {
+		t.Fatalf("err = %v, want outside_calling_hours", err)
+	}
+	if n := h.count(t, "SELECT count(*) FROM contacts"); n != 0 {
+		t.Errorf("contacts = %d, want none", n)
+	}
+	if n := h.count(t, "SELECT count(*) FROM decisions WHERE result = 'closed' AND rule = 'zone_unknown' AND policy_version = 2"); n != 1 {
+		t.Errorf("decisions = %d, want the refusal with its rule and policy", n)
+	}
+	known := h.change(t, "+15005550002", contact.OptOut)
+	if _, err := h.gating.PreCheck(t.Context(), h.ask(known.Number, `{"a":1}`)); code(err) != "recipient_dnd" {
+		t.Fatalf("err = %v, want recipient_dnd", err)
+	}
+	if c, err := h.store.ByID(t.Context(), h.workspace, known.ID); err != nil || len(c.Variables) != 0 {
+		t.Errorf("a refused request merged %s %v", c.Variables.Encode(), err)
+	}
+}
+
+func TestPreCheck_RefusedRequestIsJudgedAnew(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.change(t, number, contact.OptOut)
+	ask := h.ask(number, "")
+	if _, err := h.gating.PreCheck(t.Context(), ask); code(err) != "recipient_dnd" {
+		t.Fatalf("err = %v, want recipient_dnd", err)
+	}
+	h.change(t, number, contact.OptOutRemoved)
+	if _, err := h.gating.PreCheck(t.Context(), ask); err != nil {
+		t.Errorf("after the opt-out was removed: %v", err)
+	}
+}
+
+func TestPreCheck_OrderOfRefusals(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.policy(t, `null`)
+	other := h.change(t, "+15005550009", contact.OptOutRemoved)
+	h.change(t, number, contact.ConsentWithdrawn)
+	h.change(t, number, contact.OptOut)
+	expect := func(what string, ask gating.Asked, want string) {
+		t.Helper()
+		if _, err := h.gating.PreCheck(t.Context(), ask); code(err) != want {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
+	}
+	ask := h.ask(number, "")
+	ask.NamedContact = uuid.Must(uuid.NewV7())
+	expect("a contact of nobody", ask, "invalid_contact")
+	ask.NamedContact = other.ID
+	expect("a contact with another number", ask, "contact_phone_mismatch")
+	ask.NamedContact = uuid.Nil
+	expect("opted out and withdrawn", ask, "recipient_dnd")
+	h.change(t, number, contact.OptOutRemoved)
+	expect("withdrawn, and its zone unknown", ask, "consent_withdrawn")
+	h.change(t, number, contact.ConsentGranted)
+	expect("its zone unknown", ask, "outside_calling_hours")
+	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
+	expect("nothing left", ask, "<nil>")
+	expect("variables that are no object", h.ask(number, `[]`), "validation_error")
+	stranger := h.ask(number, "")
+	stranger.NamedContact, stranger.WorkspaceID = other.ID, uuid.Must(uuid.NewV7())
+	expect("another workspace's contact", stranger, "invalid_contact")
+}
+
+func TestPreCheck_ScheduledFor(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.policy(t, `{"window":{"start":"09:00","end":"20:00"},"timezone":"UTC"}`)
+	tomorrow := time.Now().UTC().AddDate(0, 0, 2).Truncate(24 * time.Hour)
+
+	ask := h.ask(number, "")
+	ask.At = tomorrow.Add(12 * time.Hour)
+	if got, err := h.gating.PreCheck(t.Context(), ask); err != nil || !got.ScheduledFor.Equal(ask.At) {
+		t.Errorf("in the window: %v %v, want as asked", got.ScheduledFor, err)
+	}
+	ask = h.ask(number, "")
+	ask.At = tomorrow.Add(20 * time.Hour)
+	if _, err := h.gating.PreCheck(t.Context(), ask); code(err) != "outside_calling_hours" {
+		t.Errorf("at the end of the window: %v", err)
+	}
+	ask.Waits = true
+	if got, err := h.gating.PreCheck(t.Context(), ask); err != nil || !got.ScheduledFor.Equal(tomorrow.Add(33*time.Hour)) {
+		t.Errorf("who may wait: %v %v, want the next opening", got.ScheduledFor, err)
+	}
+	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
+	past := h.ask(number, "")
+	past.At = time.Unix(0, 0)
+	if got, err := h.gating.PreCheck(t.Context(), past); err != nil || time.Since(got.ScheduledFor).Abs() > time.Minute {
+		t.Errorf("in the past: %v %v, want now", got.ScheduledFor, err)
+	}
+}
+
+func TestCheck_SeesWhatWasCommittedBeforeItAsked(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ask := h.ask(number, "")
+	if _, err := h.gating.PreCheck(t.Context(), ask); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(want gate.Result, code string) {
+		t.Helper()
+		if v, err := h.gating.Check(t.Context(), ask.Question, false); err != nil || v.Result != want || v.Code != code {
+			t.Errorf("Check = %+v %v, want %s %q", v, err, want, code)
+		}
+	}
+	expect(gate.Open, "")
+	h.change(t, number, contact.OptOut)
+	expect(gate.Closed, "recipient_dnd")
+	h.change(t, number, contact.OptOutRemoved)
+	h.change(t, number, contact.ConsentWithdrawn)
+	expect(gate.Closed, "consent_withdrawn")
+	h.change(t, number, contact.ConsentGranted)
+	h.policy(t, `null`)
+	expect(gate.Closed, "outside_calling_hours")
+	if n := h.count(t, "SELECT count(*) FROM decisions WHERE kind = 'dial' AND call_request_id = $1", ask.CallRequestID); n != 4 {
+		t.Errorf("decisions at dial time = %d, want 4", n)
+	}
+}
+
+func TestCheck_TheDatabaseAwayIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ask := h.ask(number, "")
+	h.pool.Close()
+	if _, err := h.gating.Check(context.WithoutCancel(t.Context()), ask.Question, true); err == nil || !pg.IsDown(err) {
+		t.Errorf("Check without a database = %v, want an error that says so", err)
+	}
+}
+
+// A stored decision, judged again from its own inputs, says the same.
+func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
+	for i := range 24 {
+		ask := h.ask("+14155552671", "")
+		ask.At, ask.Waits = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
+		_, _ = h.gating.PreCheck(t.Context(), ask)
+		if _, err := h.gating.Check(t.Context(), ask.Question, ask.Waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := h.pool.Query(t.Context(), "SELECT inputs, result, rule, message, call_at FROM decisions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	seen := map[string]int{}
+	for rows.Next() {
+		var facts gate.Facts
+		var result, rule, message string
+		var at *time.Time
+		if err := rows.Scan(&facts, &result, &rule, &message, &at); err != nil {
+			t.Fatal(err)
+		}
+		v := gate.Judge(facts)
+		if string(v.Result) != result || string(v.Rule) != rule || v.Message != message || (at != nil) != (v.Result != gate.Closed) {
+			t.Errorf("stored %s %s %q, judged again %+v", result, rule, message, v)
+		}
+		seen[result]++
+	}
+	if len(seen) < 3 || rows.Err() != nil {
+		t.Errorf("results seen: %v %v, want all three", seen, rows.Err())
+	}
+}

@@ -1,0 +1,149 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/trust"
+)
+
+func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	status := func(got answer, dnd, consent string) {
+		t.Helper()
+		want := map[string]any{"phone_e164": "+15005550001", "dnd_status": dnd, "consent_status": consent}
+		if got.status != http.StatusOK || !maps.Equal(got.body, want) {
+			t.Errorf("answered %d %s, want %v", got.status, got.raw, want)
+		}
+	}
+	status(r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001","reason":"asked by mail"}`), "dnd", "unknown")
+	status(r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), "dnd", "unknown")
+	status(r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+15005550001/consent", `{"status":"consented","source":"web form","evidence":{"ip":"192.0.2.1"}}`), "dnd", "consented")
+	status(r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""), "dnd", "consented")
+	status(r.customer(t, http.MethodDelete, "/v1/opt-outs/%2B15005550001", ""), "clean", "consented")
+	status(r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/%%2B15005550001/consent", `{"status":"withdrawn","source":"letter","evidence":"scan 7"}`), "clean", "withdrawn")
+	status(r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/contacts/+15005550001/consent", ""), "clean", "withdrawn")
+
+	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550001", "")
+	data, _ := got.body["data"].([]any)
+	want := []string{ // newest first
+		"consent_withdrawn letter operator:ann <nil> scan 7 consented→withdrawn",
+		"opt_out_removed api request <nil> <nil> dnd→clean",
+		"consent_granted web form operator:ann <nil> map[ip:192.0.2.1] unknown→consented",
+		"opt_out api request <nil> <nil> dnd→dnd",
+		"opt_out api request asked by mail <nil> unknown→dnd",
+	}
+	if got.status != http.StatusOK || len(data) != len(want) {
+		t.Fatalf("records: %d %s", got.status, got.raw)
+	}
+	fields := map[string]bool{}
+	for _, name := range strings.Fields("id phone_e164 contact_id kind source actor reason evidence before after occurred_at created_at") {
+		fields[name] = true
+	}
+	for i, item := range data {
+		rec, _ := item.(map[string]any)
+		actor, _ := rec["actor"].(string)
+		if name, _, isRequest := strings.Cut(actor, ":"); isRequest && name == "request" {
+			actor = name
+		}
+		line := fmt.Sprintf("%v %v %v %v %v %v→%v", rec["kind"], rec["source"], actor, rec["reason"], rec["evidence"], rec["before"], rec["after"])
+		if line != want[i] {
+			t.Errorf("record %d = %s, want %s", i, line, want[i])
+		}
+		if !maps.Equal(keysOf(rec), fields) {
+			t.Errorf("record fields = %v", keysOf(rec))
+		}
+	}
+	page := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?limit=2", "")
+	if items, _ := page.body["data"].([]any); len(items) != 2 || page.body["has_more"] != true {
+		t.Errorf("a page of two: %s", page.raw)
+	}
+}
+
+func TestOptOuts_Refusals(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	tests := []struct {
+		name, method, path, body string
+		status                   int
+		code                     string
+	}{
+		{"no number", "POST", "/v1/opt-outs", `{}`, 422, "validation_error"},
+		{"a null number", "POST", "/v1/opt-outs", `{"phone_e164":null}`, 422, "validation_error"},
+		{"a number that is no string", "POST", "/v1/opt-outs", `{"phone_e164":1}`, 422, "validation_error"},
+		{"a malformed number", "POST", "/v1/opt-outs", `{"phone_e164":"+0123"}`, 422, "invalid_phone"},
+		{"an empty number", "POST", "/v1/opt-outs", `{"phone_e164":""}`, 422, "invalid_phone"},
+		{"a long reason", "POST", "/v1/opt-outs", `{"phone_e164":"+15005550001","reason":"` + strings.Repeat("x", 501) + `"}`, 422, "validation_error"},
+		{"a malformed number in the path", "GET", "/v1/opt-outs/15005550001", ``, 422, "invalid_phone"},
+		{"no number at all in the path", "DELETE", "/v1/opt-outs/everyone", ``, 422, "invalid_phone"},
+		{"an unknown number", "GET", "/v1/opt-outs/+15005550099", ``, 404, "not_found"},
+		{"an unknown number to clean", "DELETE", "/v1/opt-outs/+15005550099", ``, 404, "not_found"},
+		{"a wrong method", "PUT", "/v1/opt-outs", `{}`, 405, "method_not_allowed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r.want(t, r.customer(t, tt.method, tt.path, tt.body), tt.status, tt.code)
+		})
+	}
+}
+
+func TestConsent_Refusals(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	const path = "/admin/v1/workspaces/%s/contacts/+15005550001/consent"
+	for body, field := range map[string]string{
+		`{}`: "status", `{"status":"unknown","source":"x"}`: "status", `{"status":7,"source":"x"}`: "status",
+		`{"status":"consented"}`: "source", `{"status":"consented","source":" "}`: "source",
+		`{"status":"consented","source":"x","evidence":7}`: "evidence", `{"status":"consented","source":"x","evidence":{"a":[[[[[1]]]]]}}`: "evidence",
+	} {
+		got := r.operator(t, http.MethodPut, path, body)
+		r.want(t, got, http.StatusUnprocessableEntity, "validation_error")
+		if !strings.HasPrefix(got.message(), field) {
+			t.Errorf("%s: message %q does not name %s", body, got.message(), field)
+		}
+	}
+	r.want(t, r.operator(t, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
+	r.want(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusUnauthorized, "invalid_api_key")
+	other := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	r.want(t, r.send(t, other, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusNotFound, "not_found")
+	var rows int
+	if err := r.pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM contacts) + (SELECT count(*) FROM consent_records)").Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("refusals left %d rows, %v", rows, err)
+	}
+}
+
+func TestPolicy_IsStoredWithAVersion(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	const path = "/internal/v1/workspaces/%s/policy"
+	for i, step := range []struct {
+		body    string
+		version string
+	}{
+		{`{"calling_policy":null,"operator":"ann"}`, "1"},
+		{`{"calling_policy":{"window":{"start":"10:00","end":"11:00"}},"operator":"ann"}`, "2"},
+		{`{"calling_policy":{"window":{"start":"10:00","end":"11:00"},"timezone":"recipient"},"operator":"bob"}`, "2"},
+		{`{"operator":"ann"}`, "3"},
+	} {
+		if got := r.operator(t, http.MethodPut, path, step.body); got.status != http.StatusOK || fmt.Sprint(got.body["version"]) != step.version {
+			t.Errorf("step %d: %d %s, want version %s", i, got.status, got.raw, step.version)
+		}
+	}
+	r.want(t, r.operator(t, http.MethodPut, path, `{"calling_policy":{"packs":["us"]}}`), http.StatusUnprocessableEntity, "validation_error")
+	r.want(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace), `{}`), http.StatusUnauthorized, "invalid_api_key")
+}
+
+func TestDatabaseAway_Is503(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.pool.Close()
+	r.want(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""), http.StatusServiceUnavailable, "unavailable")
+	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusServiceUnavailable, "unavailable")
+}

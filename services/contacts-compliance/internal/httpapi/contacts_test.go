@@ -1,0 +1,190 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/trust"
+)
+
+func (r *rig) create(t *testing.T, body string) string {
+	t.Helper()
+	got := r.customer(t, http.MethodPost, "/v1/contacts", body)
+	if got.status != http.StatusCreated {
+		t.Fatalf("create %s: %d %s", body, got.status, got.raw)
+	}
+	id, _ := got.body["id"].(string)
+	return id
+}
+
+func TestContacts_ShowExactlyTheSpecificationsFields(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann <&> Bob","metadata":{"k":1,"gone":null},"color":"ignored"}`)
+	r.want(t, got, http.StatusCreated, "")
+	want := map[string]bool{}
+	for _, name := range strings.Fields("id phone_e164 name email external_id variables metadata consent_status dnd_status created_at updated_at") {
+		want[name] = true
+	}
+	if !maps.Equal(keysOf(got.body), want) {
+		t.Errorf("fields = %v", keysOf(got.body))
+	}
+	if got.body["name"] != "Ann <&> Bob" || got.body["email"] != nil || got.body["dnd_status"] != "unknown" || got.body["consent_status"] != "unknown" ||
+		fmt.Sprint(got.body["metadata"]) != "map[k:1]" || fmt.Sprint(got.body["variables"]) != "map[]" {
+		t.Errorf("contact = %s", got.raw)
+	}
+	if at, _ := got.body["created_at"].(string); !strings.HasSuffix(at, "Z") || got.body["updated_at"] != got.body["created_at"] {
+		t.Errorf("created_at %v, updated_at %v", got.body["created_at"], got.body["updated_at"])
+	}
+	again := r.customer(t, http.MethodGet, "/v1/contacts/"+got.body["id"].(string), "")
+	if again.status != http.StatusOK || again.raw != got.raw {
+		t.Errorf("read back %s, want %s", again.raw, got.raw)
+	}
+}
+
+func TestContacts_TheSameNumberTwiceNamesTheFirst(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	id := r.create(t, `{"phone_e164":"+15005550001"}`)
+	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"other"}`)
+	r.want(t, got, http.StatusConflict, "contact_exists")
+	inner, _ := got.body["error"].(map[string]any)
+	if got.body["existing_id"] != id || inner["existing_id"] != id {
+		t.Errorf("existing_id: %s, want %s twice", got.raw, id)
+	}
+}
+
+func TestContacts_InvalidBodiesNameTheField(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	id := r.create(t, `{"phone_e164":"+15005550001"}`)
+	big := `{"a":"` + strings.Repeat("x", 64<<10) + `"}`
+	tests := []struct{ name, method, path, body, field string }{
+		{"no number", "POST", "/v1/contacts", `{}`, "phone_e164"},
+		{"a null number", "POST", "/v1/contacts", `{"phone_e164":null}`, "phone_e164"},
+		{"a number that is no string", "POST", "/v1/contacts", `{"phone_e164":15005550001}`, "phone_e164"},
+		{"a malformed number", "POST", "/v1/contacts", `{"phone_e164":"15005550001"}`, "phone_e164"},
+		{"a long name", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","name":"` + strings.Repeat("é", 201) + `"}`, "name"},
+		{"a name that is no string", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","name":7}`, "name"},
+		{"metadata that is no object", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","metadata":[1]}`, "metadata"},
+		{"metadata too large", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","metadata":` + big + `}`, "metadata"},
+		{"metadata too deep", "PATCH", "/v1/contacts/" + id, `{"metadata":{"a":{"b":{"c":{"d":{"e":{}}}}}}}`, "metadata"},
+		{"null metadata", "PATCH", "/v1/contacts/" + id, `{"metadata":null}`, "metadata"},
+		{"a time zone that is none", "PATCH", "/v1/contacts/" + id, `{"metadata":{"time_zone":"Mars/Olympus"}}`, "metadata.time_zone"},
+		{"a time zone that is no string", "POST", "/v1/contacts", `{"phone_e164":"+15005550002","metadata":{"time_zone":7}}`, "metadata.time_zone"},
+		{"NUL in the name", "PATCH", "/v1/contacts/" + id, `{"name":"a\u0000b"}`, "name"},
+		{"not JSON", "POST", "/v1/contacts", `{`, ""},
+		{"an array", "POST", "/v1/contacts", `[]`, ""},
+		{"a wrong status in the query", "GET", "/v1/contacts?dnd_status=maybe", ``, "dnd_status"},
+		{"a wrong consent in the query", "GET", "/v1/contacts?consent_status=dnd", ``, "consent_status"},
+		{"a malformed number in the query", "GET", "/v1/contacts?phone=15005550001", ``, "phone"},
+		{"a cursor of nobody", "GET", "/v1/contacts?starting_after=" + uuid.NewString(), ``, "starting_after"},
+		{"NUL in the query", "GET", "/v1/contacts?q=%00", ``, "q"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := r.customer(t, tt.method, tt.path, tt.body)
+			r.want(t, got, http.StatusUnprocessableEntity, "validation_error")
+			if !strings.HasPrefix(got.message(), tt.field) {
+				t.Errorf("message %q does not name %s", got.message(), tt.field)
+			}
+		})
+	}
+}
+
+func TestContacts_PatchMergesAndClears(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	path := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001","name":"Ann","metadata":{"keep":{"x":1},"gone":1}}`)
+	steps := []struct{ body, name, metadata string }{
+		{`{}`, "Ann", "map[gone:1 keep:map[x:1]]"},
+		{`{"metadata":{"gone":null,"time_zone":"Europe/Berlin"}}`, "Ann", "map[keep:map[x:1] time_zone:Europe/Berlin]"},
+		{`{"name":"Eve","metadata":{"keep":{"y":2}}}`, "Eve", "map[keep:map[y:2] time_zone:Europe/Berlin]"},
+		{`{"name":null,"metadata":{"time_zone":null}}`, "<nil>", "map[keep:map[y:2]]"},
+		{`{"name":""}`, "", "map[keep:map[y:2]]"},
+	}
+	for _, step := range steps {
+		got := r.customer(t, http.MethodPatch, path, step.body)
+		if got.status != http.StatusOK || fmt.Sprint(got.body["name"]) != step.name || fmt.Sprint(got.body["metadata"]) != step.metadata {
+			t.Errorf("after %s: %d %s", step.body, got.status, got.raw)
+		}
+	}
+	r.want(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), `{}`), http.StatusNotFound, "not_found")
+	r.want(t, r.customer(t, http.MethodGet, "/v1/contacts/seven", ``), http.StatusNotFound, "not_found")
+}
+
+func TestContacts_ListFiltersAndPages(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	names := []string{"100% Élan", "1000 Elan", "under_score", "underXscore", ""}
+	ids := make([]string, len(names))
+	for i, name := range names {
+		ids[i] = r.create(t, fmt.Sprintf(`{"phone_e164":"+1500555000%d","name":%q}`, i, name))
+	}
+	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550002"}`), http.StatusOK, "")
+	listed := func(query string) string {
+		t.Helper()
+		got := r.customer(t, http.MethodGet, "/v1/contacts"+query, "")
+		if got.status != http.StatusOK {
+			t.Errorf("%s: %d %s", query, got.status, got.raw)
+			return ""
+		}
+		found := ""
+		for _, item := range got.body["data"].([]any) {
+			for i, id := range ids {
+				if item.(map[string]any)["id"] == id {
+					found += fmt.Sprint(i)
+				}
+			}
+		}
+		return fmt.Sprint(found, " ", got.body["has_more"])
+	}
+	for query, want := range map[string]string{
+		"":                                       "43210 false",
+		"?limit=2":                               "43 true",
+		"?limit=2&starting_after=" + ids[3]:      "21 true",
+		"?limit=2&starting_after=" + ids[1]:      "0 false",
+		"?phone=%2B15005550001":                  "1 false",
+		"?phone=+15005550001":                    "1 false",
+		"?phone=+15005559999":                    " false",
+		"?q=100%25":                              "0 false",
+		"?q=r_s":                                 "2 false",
+		"?q=éLAN":                                "0 false",
+		"?q=UNDER":                               "32 false",
+		"?q=":                                    "43210 false",
+		"?dnd_status=dnd":                        "2 false",
+		"?dnd_status=unknown&q=under":            "3 false",
+		"?consent_status=consented":              " false",
+		"?consent_status=unknown&dnd_status=dnd": "2 false",
+		"?unknown=1&limit=100&phone=+15005550004": "4 false",
+	} {
+		if got := listed(query); got != want {
+			t.Errorf("%s lists %q, want %q", query, got, want)
+		}
+	}
+}
+
+func TestContacts_AnotherWorkspaceSeesNothing(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	id := r.create(t, `{"phone_e164":"+15005550001"}`)
+	stranger := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write}
+	for _, path := range []string{"/v1/contacts/" + id, "/v1/opt-outs/+15005550001"} {
+		r.want(t, r.send(t, stranger, http.MethodGet, path, ""), http.StatusNotFound, "not_found")
+	}
+	r.want(t, r.send(t, stranger, http.MethodPatch, "/v1/contacts/"+id, `{"name":"x"}`), http.StatusNotFound, "not_found")
+	r.want(t, r.send(t, stranger, http.MethodDelete, "/v1/opt-outs/+15005550001", ""), http.StatusNotFound, "not_found")
+	r.want(t, r.send(t, stranger, http.MethodGet, "/v1/contacts?starting_after="+id, ""), http.StatusUnprocessableEntity, "validation_error")
+	if got := r.send(t, stranger, http.MethodGet, "/v1/contacts", ""); len(got.body["data"].([]any)) != 0 {
+		t.Errorf("a stranger lists %s", got.raw)
+	}
+	if got := r.send(t, stranger, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`); got.status != http.StatusCreated {
+		t.Errorf("the same number in another workspace: %d %s", got.status, got.raw)
+	}
+}

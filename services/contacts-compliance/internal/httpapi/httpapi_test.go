@@ -1,0 +1,140 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/httpapi"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/migrations"
+)
+
+const service = "contacts-compliance"
+
+// rig is the service as its peers see it.
+type rig struct {
+	url       string
+	pool      *pgxpool.Pool
+	peers     map[string]*trust.Keys
+	workspace uuid.UUID
+}
+
+func peer(t *testing.T, name string, trusted ...string) *trust.Keys {
+	t.Helper()
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed)
+	keys, err := trust.New(name, trust.Config{SigningKey: base64.StdEncoding.EncodeToString(seed), TrustedKeys: trusted})
+	if err != nil {
+		t.Fatalf("keys of %s: %v", name, err)
+	}
+	return keys
+}
+
+func start(t *testing.T) *rig {
+	t.Helper()
+	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	r := &rig{pool: pool, peers: map[string]*trust.Keys{}, workspace: uuid.Must(uuid.NewV7())}
+	trusted := []string{}
+	for _, name := range []string{"gateway", "calls", "dialer"} {
+		r.peers[name] = peer(t, name)
+		trusted = append(trusted, name+"="+r.peers[name].Public())
+	}
+	st := store.New(pool)
+	handler, err := httpapi.New(st, gating.New(st), peer(t, service, trusted...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	raw    string
+	body   map[string]any
+}
+
+func (a answer) code() string {
+	inner, _ := a.body["error"].(map[string]any)
+	code, _ := inner["code"].(string)
+	return code
+}
+
+func (a answer) message() string {
+	inner, _ := a.body["error"].(map[string]any)
+	message, _ := inner["message"].(string)
+	return message
+}
+
+func (r *rig) send(t *testing.T, c trust.Caller, method, path, body string) answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := r.peers["gateway"].SignCaller(service, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set(trust.CallerHeader, token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer{status: response.StatusCode, raw: string(raw)}
+	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&got.body); err != nil {
+		t.Fatalf("%s %s answered %d %q, which is no JSON", method, path, got.status, raw)
+	}
+	return got
+}
+
+// customer asks as the workspace's key would.
+func (r *rig) customer(t *testing.T, method, path, body string) answer {
+	t.Helper()
+	return r.send(t, trust.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write}, method, path, body)
+}
+
+// operator asks as ann would; %s in the path is the workspace.
+func (r *rig) operator(t *testing.T, method, path, body string) answer {
+	t.Helper()
+	caller := trust.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	return r.send(t, caller, method, fmt.Sprintf(path, r.workspace), body)
+}
+
+func (r *rig) want(t *testing.T, got answer, status int, code string) {
+	t.Helper()
+	if got.status != status || got.code() != code {
+		t.Errorf("answered %d %s, want %d %q", got.status, got.raw, status, code)
+	}
+}
+
+func keysOf(m map[string]any) map[string]bool {
+	set := map[string]bool{}
+	for key := range m {
+		set[key] = true
+	}
+	return set
+}

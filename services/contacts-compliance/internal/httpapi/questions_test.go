@@ -1,0 +1,181 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+)
+
+func (r *rig) preCheck(as string) questionv1connect.PreCheckServiceClient {
+	return questionv1connect.NewPreCheckServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
+}
+
+func (r *rig) gate(as string) questionv1connect.GateServiceClient {
+	return questionv1connect.NewGateServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
+}
+
+func (r *rig) aroundTheClock(t *testing.T) {
+	t.Helper()
+	r.want(t, r.operator(t, http.MethodPut, "/internal/v1/workspaces/%s/policy", `{"calling_policy":{"window":{"start":"00:00","end":"24:00"}}}`), http.StatusOK, "")
+}
+
+func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.aroundTheClock(t)
+	ctx, workspace, number := t.Context(), r.workspace.String(), "+15005550096"
+	ask := &questionv1.PreCheckRequest{
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number,
+		VariablesJson: []byte(`{"plan":"gold"}`), ScheduledFor: timestamppb.New(time.Now().Add(time.Hour).Truncate(time.Millisecond)),
+	}
+	first, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(ask))
+	if err != nil || first.Msg.GetAllowed() == nil {
+		t.Fatalf("PreCheck = %v %v, want allowed", first, err)
+	}
+	allowed := first.Msg.GetAllowed()
+	if string(allowed.GetVariablesJson()) != `{"plan":"gold"}` || !allowed.GetScheduledFor().AsTime().Equal(ask.GetScheduledFor().AsTime()) {
+		t.Errorf("allowed = %v", allowed)
+	}
+	check := func(code string) {
+		t.Helper()
+		got, err := r.gate("dialer").Check(ctx, connect.NewRequest(&questionv1.CheckRequest{
+			CallRequestId: ask.GetCallRequestId(), WorkspaceId: workspace, ToE164: number, ContactId: allowed.GetContactId(),
+		}))
+		if err != nil || got.Msg.GetClosed().GetCode() != code || (got.Msg.GetOpen() != nil) != (code == "") {
+			t.Errorf("Check = %v %v, want code %q", got, err, code)
+		}
+	}
+	check("")
+	who, err := r.gate("dialer").Recognise(ctx, connect.NewRequest(&questionv1.RecogniseRequest{WorkspaceId: workspace, PhoneE164: number}))
+	if err != nil || who.Msg.GetContactId() != allowed.GetContactId() {
+		t.Errorf("Recognise = %v %v, want %s", who, err, allowed.GetContactId())
+	}
+	heard := &questionv1.OptOutRequest{
+		WorkspaceId: workspace, PhoneE164: number, CallId: uuid.Must(uuid.NewV7()).String(), HeardAt: timestamppb.Now(), Evidence: "never call me again",
+	}
+	for range 2 {
+		if _, err := r.gate("dialer").OptOut(ctx, connect.NewRequest(heard)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("recipient_dnd")
+	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records", "")
+	data, _ := records.body["data"].([]any)
+	if len(data) != 1 {
+		t.Fatalf("records = %s, want one", records.raw)
+	}
+	rec, _ := data[0].(map[string]any)
+	evidence, _ := rec["evidence"].(map[string]any)
+	if rec["source"] != "call" || rec["actor"] != "call:"+heard.GetCallId() || evidence["said"] != "never call me again" || evidence["call_id"] != heard.GetCallId() {
+		t.Errorf("record = %v", rec)
+	}
+	again := &questionv1.PreCheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number}
+	second, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(again))
+	if err != nil || second.Msg.GetRefused().GetCode() != "recipient_dnd" {
+		t.Errorf("PreCheck after the opt-out = %v %v", second, err)
+	}
+}
+
+func TestRecognise_NeverCreatesAContact(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	got, err := r.gate("dialer").Recognise(t.Context(), connect.NewRequest(&questionv1.RecogniseRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
+	if err != nil || got.Msg.GetContactId() != "" || got.Msg.GetTimeZone() != "America/Los_Angeles" {
+		t.Errorf("Recognise = %v %v, want nobody in Los Angeles", got, err)
+	}
+	r.want(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
+}
+
+func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	// Open for one minute, and that twelve hours away: closed now.
+	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
+	body := `{"calling_policy":{"window":{"start":"` + at + `0","end":"` + at + `1"},"timezone":"UTC"}}`
+	r.want(t, r.operator(t, http.MethodPut, "/internal/v1/workspaces/%s/policy", body), http.StatusOK, "")
+	ask := &questionv1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
+	if got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil || got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
+		t.Errorf("Check = %v %v, want outside_calling_hours", got, err)
+	}
+	ask.ScheduleIfOutsideHours = true
+	got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask))
+	if err != nil || got.Msg.GetLater() == nil {
+		t.Fatalf("Check = %v %v, want later", got, err)
+	}
+	if opens := got.Msg.GetLater().GetScheduledFor().AsTime(); opens.Format("15:04:05") != at+"0:00" || time.Until(opens) <= 0 {
+		t.Errorf("later at %v, want the next %s0", opens, at)
+	}
+}
+
+// A contact's own zone lets a number without one be called, but only by its clock.
+func TestPreCheck_TheContactsZoneStandsAlone(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	day := time.Now().UTC().AddDate(0, 0, 3).Truncate(24 * time.Hour)
+	code := func(hour int) string {
+		t.Helper()
+		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+18005551234",
+			ScheduledFor: timestamppb.New(day.Add(time.Duration(hour) * time.Hour)),
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Msg.GetRefused().GetCode()
+	}
+	if got := code(12); got != "outside_calling_hours" {
+		t.Errorf("toll-free without a zone: %q", got)
+	}
+	r.create(t, `{"phone_e164":"+18005551234","metadata":{"time_zone":"Asia/Tokyo"}}`)
+	if got := code(3); got != "" {
+		t.Errorf("at noon in Tokyo: %q", got)
+	}
+	if got := code(12); got != "outside_calling_hours" {
+		t.Errorf("at nine in the evening in Tokyo: %q", got)
+	}
+}
+
+func TestQuestions_OnlyTheirAskersMayAsk(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	pre := connect.NewRequest(&questionv1.PreCheckRequest{})
+	check := func() *connect.Request[questionv1.CheckRequest] {
+		return connect.NewRequest(&questionv1.CheckRequest{})
+	}
+	_, byDialer := r.preCheck("dialer").PreCheck(t.Context(), pre)
+	_, byCalls := r.gate("calls").Check(t.Context(), check())
+	_, byNobody := questionv1connect.NewGateServiceClient(http.DefaultClient, r.url).Check(t.Context(), check())
+	_, malformed := r.gate("dialer").Check(t.Context(), check())
+	for name, got := range map[string]struct {
+		err  error
+		want connect.Code
+	}{
+		"the dialer's pre-check": {byDialer, connect.CodePermissionDenied}, "calls at the gate": {byCalls, connect.CodePermissionDenied},
+		"nobody at the gate": {byNobody, connect.CodeUnauthenticated}, "an empty question": {malformed, connect.CodeInvalidArgument},
+	} {
+		if connect.CodeOf(got.err) != got.want {
+			t.Errorf("%s: %v, want %v", name, got.err, got.want)
+		}
+	}
+}
+
+func TestQuestions_TheDatabaseAwayIsUnavailable(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.pool.Close()
+	ask := &questionv1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
+	if _, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("Check = %v, want unavailable", err)
+	}
+	optOut := &questionv1.OptOutRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+15005550001", CallId: uuid.NewString()}
+	if _, err := r.gate("dialer").OptOut(t.Context(), connect.NewRequest(optOut)); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("OptOut = %v, want unavailable", err)
+	}
+}

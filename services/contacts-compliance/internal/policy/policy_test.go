@@ -1,0 +1,66 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/contacts-compliance/internal/policy"
+)
+
+func TestParse_AcceptsWhatTheContractKnows(t *testing.T) {
+	t.Parallel()
+	const everyDay = `["mon","tue","wed","thu","fri","sat","sun"]`
+	tests := []struct{ name, given, want string }{
+		{"null is the default", `null`, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"recipient"}`},
+		{"nothing is the default", ``, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"recipient"}`},
+		{"all day", `{"window":{"start":"00:00","end":"24:00"}}`, `{"window":{"start":"00:00","end":"24:00","days":` + everyDay + `},"timezone":"recipient"}`},
+		{"days and a fixed zone", `{"window":{"start":"08:30","end":"12:00","days":["fri","mon"]},"timezone":"Europe/Berlin"}`,
+			`{"window":{"start":"08:30","end":"12:00","days":["mon","fri"]},"timezone":"Europe/Berlin"}`},
+		{"a zone alone keeps the default window", `{"timezone":"Asia/Kolkata"}`, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"Asia/Kolkata"}`},
+		{"no packs is none", `{"packs":[]}`, `{"window":{"start":"09:00","end":"20:00","days":` + everyDay + `},"timezone":"recipient"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, err := policy.Parse(json.RawMessage(tt.given))
+			if err != nil {
+				t.Fatalf("Parse: %v", err)
+			}
+			got, err := json.Marshal(p)
+			if err != nil || string(got) != tt.want {
+				t.Errorf("Parse(%s) = %s %v, want %s", tt.given, got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParse_NamesTheFault(t *testing.T) {
+	t.Parallel()
+	for given, field := range map[string]string{
+		`[]`: "calling_policy ", `"x"`: "calling_policy ",
+		`{"window":{"start":"20:00","end":"09:00"}}`:              "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"09:00"}}`:              "calling_policy.window.start",
+		`{"window":{"start":"24:00","end":"24:00"}}`:              "calling_policy.window.start",
+		`{"window":{"start":"9:00","end":"20:00"}}`:               "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"24:30"}}`:              "calling_policy.window.end",
+		`{"window":{"start":"09:00"}}`:                            "calling_policy.window.end",
+		`{"window":{"start":9,"end":"20:00"}}`:                    "calling_policy.window.start",
+		`{"window":7}`:                                            "calling_policy.window",
+		`{"window":{"start":"09:00","end":"20:00","days":[]}}`:    "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":["x"]}}`: "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":"mon"}}`: "calling_policy.window.days",
+		`{"timezone":"Mars/Olympus"}`:                             "calling_policy.timezone",
+		`{"timezone":""}`:                                         "calling_policy.timezone",
+		`{"timezone":"Local"}`:                                    "calling_policy.timezone",
+		`{"packs":["us"]}`:                                        "calling_policy.packs",
+	} {
+		_, err := policy.Parse(json.RawMessage(given))
+		var refusal *apierr.Error
+		if !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, field) {
+			t.Errorf("Parse(%s) = %v, want validation_error naming %s", given, err, field)
+		}
+	}
+}

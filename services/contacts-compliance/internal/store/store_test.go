@@ -1,0 +1,210 @@
+package store_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/internal/window"
+	"ringfence.dev/services/contacts-compliance/migrations"
+)
+
+func open(t *testing.T) (*store.Store, *pgxpool.Pool) {
+	t.Helper()
+	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	return store.New(pool), pool
+}
+
+const number = phone.Number("+15005550001")
+
+func TestCreate_OfManyAtOnceOneStandsAndTheOthersAreToldWhich(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	workspace := uuid.Must(uuid.NewV7())
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	created, ids := 0, map[uuid.UUID]bool{}
+	for range 16 {
+		all.Go(func() {
+			c, existed, err := st.Create(t.Context(), contact.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number})
+			if err != nil {
+				t.Errorf("Create: %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[c.ID] = true
+			if !existed {
+				created++
+			}
+		})
+	}
+	all.Wait()
+	var rows int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM contacts").Scan(&rows); err != nil || rows != 1 {
+		t.Errorf("rows = %d %v, want 1", rows, err)
+	}
+	if created != 1 || len(ids) != 1 {
+		t.Errorf("created %d times, ids %v, want one of each", created, ids)
+	}
+}
+
+// The role the service runs as can add to what the law asks to keep, and nothing else.
+func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	change := contact.Change{WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contact.OptOut, Source: "api", Actor: "test"}
+	if _, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		"UPDATE consent_records SET actor = 'nobody'", "DELETE FROM consent_records", "TRUNCATE consent_records",
+		"UPDATE decisions SET result = 'open'", "DELETE FROM decisions", "TRUNCATE decisions",
+		"UPDATE policies SET operator = 'nobody'", "DELETE FROM policies", "TRUNCATE policies",
+	} {
+		var fault *pgconn.PgError
+		if _, err := pool.Exec(t.Context(), sql); !errors.As(err, &fault) || fault.Code != "42501" {
+			t.Errorf("%s: %v, want insufficient privilege", sql, err)
+		}
+	}
+}
+
+func TestRecord_OncePerCall(t *testing.T) {
+	t.Parallel()
+	st, _ := open(t)
+	change := contact.Change{
+		WorkspaceID: uuid.Must(uuid.NewV7()), Number: number, Kind: contact.OptOut, Source: contact.SourceCall, Actor: "call",
+		CallID: uuid.Must(uuid.NewV7()), OccurredAt: time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC),
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil || c.DND != contact.OptedOut {
+				t.Errorf("Record = %s %v, want dnd", c.DND, err)
+			}
+		})
+	}
+	all.Wait()
+	removed := contact.Change{WorkspaceID: change.WorkspaceID, Number: number, Kind: contact.OptOutRemoved, Source: "api", Actor: "test"}
+	if _, err := st.Record(t.Context(), removed, store.RefuseUnknown); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil || c.DND != contact.Clean {
+		t.Errorf("the same call again = %s %v, want it to change nothing", c.DND, err)
+	}
+	records, err := st.Records(t.Context(), change.WorkspaceID, number, page.Request{Limit: 100})
+	if err != nil || len(records) != 2 || !records[1].OccurredAt.Equal(change.OccurredAt) {
+		t.Errorf("records = %+v %v, want one of the call and one of the removal", records, err)
+	}
+}
+
+// Whatever happens to a number in whatever order, its two states are the last word on each axis, and the ledger's
+// before and after chain up on each.
+func TestRecord_TwoAxesNeverMix(t *testing.T) {
+	t.Parallel()
+	st, _ := open(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		workspace := uuid.Must(uuid.NewV7())
+		dnd, consent := contact.DNDUnknown, contact.ConsentUnknown
+		kinds := rapid.SliceOfN(rapid.SampledFrom([]contact.Kind{contact.OptOut, contact.OptOutRemoved, contact.ConsentGranted, contact.ConsentWithdrawn}), 1, 5).Draw(rt, "kinds")
+		for _, kind := range kinds {
+			c, err := st.Record(t.Context(), contact.Change{WorkspaceID: workspace, Number: number, Kind: kind, Source: "api", Actor: "test"}, store.CreateUnknown)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			switch kind {
+			case contact.OptOut:
+				dnd = contact.OptedOut
+			case contact.OptOutRemoved:
+				dnd = contact.Clean
+			case contact.ConsentGranted:
+				consent = contact.Consented
+			case contact.ConsentWithdrawn:
+				consent = contact.Withdrawn
+			}
+			if c.DND != dnd || c.Consent != consent {
+				rt.Fatalf("after %s: %s %s, want %s %s", kind, c.DND, c.Consent, dnd, consent)
+			}
+		}
+		records, err := st.Records(t.Context(), workspace, "", page.Request{Limit: 100})
+		if err != nil || len(records) != len(kinds) {
+			rt.Fatalf("records = %d %v, want %d", len(records), err, len(kinds))
+		}
+		last := map[bool]string{}
+		for i := len(records) - 1; i >= 0; i-- { // oldest first
+			onDND := records[i].Kind == contact.OptOut || records[i].Kind == contact.OptOutRemoved
+			before := last[onDND]
+			if before == "" {
+				before = "unknown"
+			}
+			if records[i].Before != before {
+				rt.Fatalf("record %d begins at %s, want %s", i, records[i].Before, before)
+			}
+			last[onDND] = records[i].After
+		}
+	})
+}
+
+func TestSetPolicy_CountsVersionsAndKeepsAnEqualOne(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	workspace := uuid.Must(uuid.NewV7())
+	if p, version, err := st.Policy(t.Context(), workspace); err != nil || version != 0 || p != policy.Default() {
+		t.Fatalf("unset policy = %+v %d %v", p, version, err)
+	}
+	for i, want := range []struct {
+		start   window.Minute
+		version int
+	}{{540, 1}, {540, 1}, {600, 2}, {540, 3}} {
+		p := policy.Default()
+		p.Window.Start = want.start
+		version, err := st.SetPolicy(t.Context(), workspace, p, "ann")
+		if err != nil || version != want.version {
+			t.Errorf("set %d: version %d %v, want %d", i, version, err, want.version)
+		}
+		if now, current, err := st.Policy(t.Context(), workspace); err != nil || current != want.version || now != p {
+			t.Errorf("after set %d: %+v %d %v", i, now, current, err)
+		}
+	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			p := policy.Default()
+			p.Window.Start = window.Minute(i)
+			if _, err := st.SetPolicy(t.Context(), workspace, p, "bob"); err != nil {
+				t.Errorf("SetPolicy: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	var versions int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM policies").Scan(&versions); err != nil || versions != 11 {
+		t.Errorf("versions = %d %v, want 11", versions, err)
+	}
+}
+
+func TestPrunePreChecks_KeepsTheYoung(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	_, err := pool.Exec(t.Context(), `INSERT INTO prechecks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, created_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), '+15005550001', gen_random_uuid(), '{}', now(), now() - make_interval(days => d) FROM unnest(ARRAY[0, 29, 31, 60]) AS d`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := st.PrunePreChecks(t.Context(), 30*24*time.Hour); err != nil || gone != 2 {
+		t.Errorf("pruned %d %v, want 2", gone, err)
+	}
+}

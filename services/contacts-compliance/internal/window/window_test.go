@@ -1,0 +1,195 @@
+package window_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ringfence.dev/services/contacts-compliance/internal/window"
+)
+
+func zone(t interface{ Fatalf(string, ...any) }, name string) window.Zone {
+	z, err := window.LoadZone(name)
+	if err != nil {
+		t.Fatalf("LoadZone(%s): %v", name, err)
+	}
+	return z
+}
+
+// openByTheClock is the slow truth: what the wall clock of each zone shows at that instant.
+func openByTheClock(w window.Window, names []string, at time.Time) bool {
+	for _, name := range names {
+		loc, err := time.LoadLocation(name)
+		if err != nil {
+			return false
+		}
+		local := at.In(loc)
+		shown := local.Format("15:04")
+		if !w.Days.Has(local.Weekday()) || shown < w.Start.String() || shown >= w.End.String() {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
+// Days on which clocks change, forth and back, in both hemispheres, at midnight, by half an hour; and plain ones.
+func someDays() []time.Time {
+	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, time.UTC) }
+	return []time.Time{
+		day(2026, 3, 7), day(2026, 3, 8), day(2026, 10, 31), day(2026, 11, 1), // United States
+		day(2026, 3, 28), day(2026, 3, 29), day(2026, 10, 24), day(2026, 10, 25), // Europe
+		day(2026, 4, 4), day(2026, 4, 5), day(2026, 10, 3), day(2026, 10, 4), // Australia, Lord Howe by 30 minutes
+		day(2026, 9, 5), day(2026, 4, 4), // Santiago, at midnight
+		day(2026, 4, 23), day(2026, 10, 29), // Cairo, at midnight
+		day(2026, 6, 15), day(2026, 12, 30), day(2011, 12, 29), // plain; the year's end; Samoa loses a day
+	}
+}
+
+func someZones() []string {
+	return []string{
+		"America/New_York", "America/Los_Angeles", "Europe/Berlin", "Europe/London", "Australia/Sydney", "Australia/Lord_Howe",
+		"America/Santiago", "Africa/Cairo", "Asia/Kolkata", "Asia/Kathmandu", "Pacific/Apia", "UTC", "America/St_Johns",
+	}
+}
+
+func drawWindow(t *rapid.T) window.Window {
+	days, start := rapid.IntRange(1, int(window.EveryDay)).Draw(t, "days"), rapid.IntRange(0, 1439).Draw(t, "start")
+	if rapid.Bool().Draw(t, "small hours") { // where clocks change
+		start = rapid.IntRange(0, 240).Draw(t, "start at night")
+	}
+	length := rapid.IntRange(1, min(1440-start, 720)).Draw(t, "length")
+	return window.Window{Start: window.Minute(start), End: window.Minute(start + length), Days: window.Days(days)} //nolint:gosec // 7 bits
+}
+
+func TestNext_IsWhatAMinuteByMinuteSearchFinds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWindow(t)
+		names := rapid.SliceOfNDistinct(rapid.SampledFrom(someZones()), 1, 3, rapid.ID[string]).Draw(t, "zones")
+		zones := []window.Zone{}
+		for _, name := range names {
+			zones = append(zones, zone(t, name))
+		}
+		from := rapid.SampledFrom(someDays()).Draw(t, "day").Add(time.Duration(rapid.IntRange(0, 36*3600).Draw(t, "second")) * time.Second)
+
+		next, ok := w.Next(zones, from)
+		if got, want := w.Open(zones, from), openByTheClock(w, names, from); got != want {
+			t.Fatalf("Open(%v) = %v, the clock says %v", from, got, want)
+		}
+		// walk three days: first the odd seconds up to the full minute, then minute by minute
+		for at := from; at.Before(from.Add(72 * time.Hour)); at = at.Truncate(time.Minute).Add(time.Minute) {
+			if !openByTheClock(w, names, at) {
+				continue
+			}
+			if !ok || !next.Equal(at) {
+				t.Fatalf("Next(%v) = %v %v, but %v is the first open instant", from, next, ok, at)
+			}
+			return
+		}
+		if ok && next.Before(from.Add(72*time.Hour)) {
+			t.Fatalf("Next(%v) = %v, which is closed", from, next)
+		}
+		if ok && !openByTheClock(w, names, next) {
+			t.Fatalf("Next(%v) = %v, which is closed", from, next)
+		}
+	})
+}
+
+func TestNext_AcrossClockChanges(t *testing.T) {
+	t.Parallel()
+	at := func(text string) time.Time {
+		instant, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return instant
+	}
+	tests := []struct {
+		name       string
+		zones      []string
+		start, end window.Minute
+		from, want string
+	}{
+		{"spring forward: 09:00 comes an hour sooner", []string{"America/New_York"}, 540, 1200, "2026-03-08T02:00:00Z", "2026-03-08T13:00:00Z"},
+		{"fall back: 09:00 comes an hour later", []string{"America/New_York"}, 540, 1200, "2026-11-01T01:30:00Z", "2026-11-01T14:00:00Z"},
+		{"a window that lies in the gap waits for the next day", []string{"America/New_York"}, 120, 180, "2026-03-08T06:00:00Z", "2026-03-09T06:00:00Z"},
+		{"a window that begins in the gap opens when it ends", []string{"America/New_York"}, 150, 240, "2026-03-08T06:00:00Z", "2026-03-08T07:00:00Z"},
+		{"the hour that comes twice opens the window twice", []string{"America/New_York"}, 90, 110, "2026-11-01T05:55:00Z", "2026-11-01T06:30:00Z"},
+		{"every zone must be open", []string{"America/New_York", "America/Los_Angeles"}, 540, 1200, "2026-06-15T10:00:00Z", "2026-06-15T16:00:00Z"},
+		{"at the end it is closed", []string{"UTC"}, 540, 1200, "2026-06-15T20:00:00Z", "2026-06-16T09:00:00Z"},
+		{"at the start it is open", []string{"UTC"}, 540, 1200, "2026-06-15T09:00:00Z", "2026-06-15T09:00:00Z"},
+		{"Samoa had no 30 December 2011", []string{"Pacific/Apia"}, 540, 1200, "2011-12-30T08:00:00Z", "2011-12-30T19:00:00Z"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			zones := []window.Zone{}
+			for _, name := range tt.zones {
+				zones = append(zones, zone(t, name))
+			}
+			got, ok := window.Window{Start: tt.start, End: tt.end, Days: window.EveryDay}.Next(zones, at(tt.from))
+			if !ok || !got.Equal(at(tt.want)) {
+				t.Errorf("Next(%s) = %v %v, want %s", tt.from, got, ok, tt.want)
+			}
+		})
+	}
+}
+
+func TestNext_NoOpeningWithin30Days(t *testing.T) {
+	t.Parallel()
+	from := time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC)
+	w := window.Default()
+	for name, zones := range map[string][]window.Zone{
+		"no zone":                    nil,
+		"zones that never share day": {zone(t, "Pacific/Honolulu"), zone(t, "Asia/Kolkata"), zone(t, "Europe/London")},
+	} {
+		if at, ok := w.Next(zones, from); ok {
+			t.Errorf("%s: Next = %v, want none", name, at)
+		}
+		if w.Open(zones, from) {
+			t.Errorf("%s: Open, want closed", name)
+		}
+	}
+}
+
+func TestMinute_ReadsOnlyTimesOfADay(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{"00:00": 0, "09:30": 570, "24:00": 1440, "23:59": 1439} {
+		var m window.Minute
+		if err := m.UnmarshalText([]byte(text)); err != nil || int(m) != want || m.String() != text {
+			t.Errorf("%q = %d %v, want %d", text, m, err, want)
+		}
+	}
+	for _, text := range []string{"", "9:00", "24:01", "25:00", "12:60", "ab:cd", "-1:00", "12:00:00", "12.00", "１2:0"} {
+		var m window.Minute
+		if err := m.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was read as %s", text, m)
+		}
+	}
+}
+
+func TestLoadZone_KnowsIANANamesOnly(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "Local", "localtime", "right/UTC", "posix/UTC", "Etc/Unknown", "Mars/Olympus", "../UTC", "+02:00", "Factory"} {
+		if z, err := window.LoadZone(name); err == nil {
+			t.Errorf("LoadZone(%q) = %v, want an error", name, z)
+		}
+	}
+}
+
+func TestWindow_JSONRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWindow(t)
+		text, err := json.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back window.Window
+		if err := json.Unmarshal(text, &back); err != nil || back != w {
+			t.Fatalf("%s came back as %+v: %v", text, back, err)
+		}
+	})
+}
