@@ -52,7 +52,7 @@ func (s Source) Find(ctx context.Context) (Binaries, error) {
 	if b, ok := s.onMachine(ctx); ok {
 		return b, nil
 	}
-	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %v; download: %v): %s, set PG_BINDIR to its bin directory, or set POSTGRES_URL to a server of yours",
+	return Binaries{}, fmt.Errorf("no Postgres %d or newer here (install: %w; download: %w): %s, set PG_BINDIR to its bin directory, or set POSTGRES_URL to a server of yours",
 		oldest, installing, downloading, remedy())
 }
 

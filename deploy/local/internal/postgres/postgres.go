@@ -163,8 +163,11 @@ func (s *Server) ensure(ctx context.Context, database string) error {
 func (s *Server) clear(ctx context.Context) error {
 	pidFile := filepath.Join(s.Data, "postmaster.pid")
 	content, err := os.ReadFile(pidFile)
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read postmaster.pid: %w", err)
 	}
 	first, _, _ := strings.Cut(string(content), "\n")
 	pid, _ := strconv.Atoi(strings.TrimSpace(first))
