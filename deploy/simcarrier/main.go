@@ -1,0 +1,69 @@
+// Command simcarrier is the simulated telephone carrier: a process of its own, reached over HTTP, that rings, answers, talks and
+// hangs up by the number's last two digits (contract.md §8) and keeps its own append-only journal. It serves
+// development and tests; no real call is ever placed.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"ringfence.dev/deploy/simcarrier/internal/exchange"
+)
+
+// Config is the environment.
+type Config struct {
+	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090"`
+	// Dir keeps the journal.
+	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier"`
+	// TimeScale multiplies every simulated duration; 0 means at once.
+	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1"`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var cfg Config
+	err := env.Parse(&cfg)
+	if err == nil {
+		err = run(ctx, cfg)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "simcarrier:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, cfg Config) error {
+	if cfg.TimeScale < 0 {
+		return errors.New("SIMULATOR_TIME_SCALE is zero or more")
+	}
+	network, err := exchange.New(cfg.Dir, cfg.TimeScale)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = network.Journal().Close() }()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	server := &http.Server{Handler: network.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	slog.Info("simulated carrier is up", "addr", listener.Addr().String(), "time_scale", cfg.TimeScale)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+		return server.Close() // telephones do not drain: the journal has all of it
+	}
+}

@@ -1,0 +1,143 @@
+// Command dialer dials every call request at most once, talks to carriers and AI agents, and ends every call.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/service"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/asking"
+	"ringfence.dev/services/dialer/internal/bridging"
+	"ringfence.dev/services/dialer/internal/carrier/sim"
+	"ringfence.dev/services/dialer/internal/consumer"
+	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/httpapi"
+	"ringfence.dev/services/dialer/internal/recovering"
+	"ringfence.dev/services/dialer/internal/reporting"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// name is the service's, and its schema's.
+const name = "dialer"
+
+func main() {
+	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay})
+}
+
+func tracks() []pg.Migrations {
+	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: name, FS: migrations.FS}}
+}
+
+func migrate(ctx context.Context, cfg Config) error {
+	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, name, tracks()...)
+}
+
+func serve(ctx context.Context, cfg Config) error {
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tel.Close(context.WithoutCancel(ctx)) }() // spans are lost at worst
+	keys, err := trust.New(name, cfg.Trust)
+	if err != nil {
+		return err
+	}
+	contacts, err := asking.New(cfg.ContactsURL, keys)
+	if err != nil {
+		return err
+	}
+	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
+	st, err := openStore(cfg, pool)
+	if err != nil {
+		return err
+	}
+
+	trunk := sim.New(cfg.SimURL)
+	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	heart := recovering.NewHeart(st, cfg.InstanceLease)
+	recoverer := recovering.New(st, trunk, relay)
+	reporter := reporting.New(st, contacts)
+	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
+	limits := dialing.Limits{Attempts: cfg.Attempts, Channels: cfg.TrunkChannels, CallsPerSecond: cfg.TrunkCallsPerSecond}
+	dialer := dialing.New(st, contacts, trunk, relay, heart, limits, tel.Metrics)
+	bridge := bridging.New(st, trunk, relay, recoverer, dialer.Wake, answerer.Wake, reporter.Wake)
+	api, err := httpapi.New(pool, st, relay, keys, tel)
+	if err != nil {
+		return err
+	}
+	tel.Ready("postgres", pool.Ping)
+	tel.Ready("carrier", trunk.Ready)
+	return service.Run(ctx,
+		service.Part{Name: "private port", Run: tel.Private},
+		service.Part{Name: "outbox relay", Run: relay.Run},
+		service.Part{Name: "heart", Run: heart.Run},
+		service.Part{Name: "recovering", Run: recoverer.Run},
+		service.Part{Name: "reporting", Run: reporter.Run},
+		service.Part{Name: "answering", Run: answerer.Run},
+		service.Part{Name: "bridging", Run: bridge.Run},
+		service.Part{Name: "dialing", Run: dialer.Run},
+		service.Part{Name: "consumer", Run: listen(cfg, pool, st, relay, dialer.Wake, tel).Run},
+		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api, ReusePort: cfg.HTTP.ReusePort}).Run},
+	)
+}
+
+// openStore is the store as a new instance: every start of the process is another.
+func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
+	instance, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("make instance id: %w", err)
+	}
+	return store.New(pool, instance, store.Timing{
+		InstanceLease: cfg.InstanceLease, ClaimLease: cfg.ClaimLease, QueueLimit: cfg.QueueLimit,
+		RingLimit: cfg.RingLimit, WatchdogGrace: cfg.WatchdogGrace,
+	}), nil
+}
+
+func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, due func(), tel *telemetry.Telemetry) *inbox.Consumer {
+	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, due).Handlers(), relay, tel.Metrics)
+}
+
+// replay puts the parked records of one topic back. What they cause is published by the serving process.
+func replay(ctx context.Context, cfg Config, topic string) error {
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tel.Close(context.WithoutCancel(ctx)) }()
+	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	st, err := openStore(cfg, pool)
+	if err != nil {
+		return err
+	}
+	applied, parked, err := listen(cfg, pool, st, nil, func() {}, tel).Replay(ctx, topic)
+	if err != nil {
+		return err
+	}
+	slog.InfoContext(ctx, "parked records put back", "topic", topic, "applied", applied, "still_parked", parked)
+	return nil
+}

@@ -1,0 +1,120 @@
+// Package asking puts question 5 to contacts-compliance: may this number still be called, take note of this opt-out, who is this
+// caller. It judges no answer.
+package asking
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/otelconnect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const (
+	checkPatience     = 2 * time.Second
+	reportPatience    = 2 * time.Second
+	recognisePatience = time.Second
+	// good is how long an answer of the gate may be acted on (Law 2).
+	good = 2 * time.Second
+)
+
+// Contacts asks contacts-compliance.
+type Contacts struct {
+	client questionv1connect.GateServiceClient
+}
+
+// New reaches contacts-compliance at its base URL, with tokens of keys.
+func New(base string, keys *trust.Keys) (*Contacts, error) {
+	traced, err := otelconnect.NewInterceptor(otelconnect.WithoutMetrics())
+	if err != nil {
+		return nil, fmt.Errorf("trace questions: %w", err)
+	}
+	peer := &http.Client{Transport: &http.Transport{MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute}}
+	client := questionv1connect.NewGateServiceClient(peer, base, connect.WithInterceptors(traced, keys.Ask("contacts-compliance")))
+	return &Contacts{client: client}, nil
+}
+
+// Answer is what the gate said. Refused is nil and Until zero when the call may be placed.
+type Answer struct {
+	Refused *request.Refusal
+	// Until is the next opening, when the request may wait for it.
+	Until time.Time
+	asked time.Time
+}
+
+// Good says whether the answer may still be acted on: it is at most two seconds old by this process's monotonic clock, counted from the
+// asking.
+func (a Answer) Good() bool { return time.Since(a.asked) < good }
+
+// Check asks the gates again at dial time. An error is no answer: nobody may be dialled on it.
+func (c *Contacts) Check(ctx context.Context, r request.Request) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	question := &questionv1.CheckRequest{
+		CallRequestId: r.CallRequestID.String(), WorkspaceId: r.WorkspaceID.String(), ToE164: string(r.To),
+		ScheduleIfOutsideHours: r.ScheduleIfOutsideHours,
+	}
+	if r.ContactID != nil {
+		question.ContactId = r.ContactID.String()
+	}
+	answer := Answer{asked: time.Now()}
+	said, err := c.client.Check(ctx, connect.NewRequest(question))
+	if err != nil {
+		return Answer{}, fmt.Errorf("ask the gate about request %s: %w", r.CallRequestID, err)
+	}
+	switch result := said.Msg.GetResult().(type) {
+	case *questionv1.CheckResponse_Open:
+		return answer, nil
+	case *questionv1.CheckResponse_Closed:
+		answer.Refused = &request.Refusal{Code: result.Closed.GetCode(), Detail: result.Closed.GetMessage()}
+		return answer, nil
+	case *questionv1.CheckResponse_Later:
+		answer.Until = result.Later.GetScheduledFor().AsTime()
+		return answer, nil
+	}
+	return Answer{}, fmt.Errorf("ask the gate about request %s: an answer %T newer than this build", r.CallRequestID, said.Msg.GetResult())
+}
+
+// OptOut reports that a person asked not to be called again; nil means that it is on record.
+func (c *Contacts) OptOut(ctx context.Context, o store.OptOut) error {
+	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	defer cancel()
+	_, err := c.client.OptOut(ctx, connect.NewRequest(&questionv1.OptOutRequest{
+		WorkspaceId: o.WorkspaceID.String(), PhoneE164: o.PhoneE164, CallId: o.CallID.String(),
+		HeardAt: timestamppb.New(o.HeardAt), Evidence: o.Evidence,
+	}))
+	if err != nil {
+		return fmt.Errorf("report opt-out heard in %s: %w", o.CallID, err)
+	}
+	return nil
+}
+
+// Recognise finds the contact of a caller; nil when he is not known, or nobody can say now.
+func (c *Contacts) Recognise(ctx context.Context, workspaceID uuid.UUID, number string) (*uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, recognisePatience)
+	defer cancel()
+	said, err := c.client.Recognise(ctx, connect.NewRequest(&questionv1.RecogniseRequest{
+		WorkspaceId: workspaceID.String(), PhoneE164: number,
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("recognise caller: %w", err)
+	}
+	if said.Msg.GetContactId() == "" {
+		return nil, nil
+	}
+	contact, err := uuid.Parse(said.Msg.GetContactId())
+	if err != nil {
+		return nil, fmt.Errorf("recognise caller: %w", err)
+	}
+	return &contact, nil
+}

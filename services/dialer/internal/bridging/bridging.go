@@ -1,0 +1,216 @@
+// Package bridging joins the carrier's leg with the agent: it reads the carrier's news in order, folds each into its call, lets the
+// agent hear what the person says, and answers calls that come in. Any replica can do it: all of a conversation is in
+// its call's row.
+package bridging
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/recovering"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const (
+	// wait is how long one question for news stays open.
+	wait = 2 * time.Second
+	// rest is the pause while another replica reads, or after a fault.
+	rest = 500 * time.Millisecond
+)
+
+// Bridge reads one carrier's news.
+type Bridge struct {
+	store   *store.Store
+	carrier carrier.Carrier
+	relay   *outbox.Relay
+	recover *recovering.Recoverer
+	// ended, arrived and heard wake those who wait for room, for a caller, for an opt-out.
+	ended, arrived, heard func()
+}
+
+// New reads the news of one carrier. ended is told when calls end, arrived when calls come in, heard when a person opts out.
+func New(st *store.Store, trunk carrier.Carrier, relay *outbox.Relay, rec *recovering.Recoverer, ended, arrived, heard func()) *Bridge {
+	return &Bridge{store: st, carrier: trunk, relay: relay, recover: rec, ended: ended, arrived: arrived, heard: heard}
+}
+
+// Run reads until ctx ends.
+func (b *Bridge) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		mine, err := b.read(ctx)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrLost) {
+			slog.WarnContext(ctx, "the carrier's news cannot be read", "error", err)
+		}
+		if mine && err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+		}
+	}
+	return nil
+}
+
+// read takes one batch of news, if this replica is the one to read.
+func (b *Bridge) read(ctx context.Context) (mine bool, err error) {
+	place, mine, err := b.store.ReadFeed(ctx, b.carrier.Name())
+	if err != nil || !mine {
+		return mine, err
+	}
+	batch, err := b.carrier.News(ctx, place.Cursor, wait)
+	if err != nil {
+		return true, err
+	}
+	f := newFolding(batch)
+	next := store.Place{Feed: batch.Feed, Cursor: place.Cursor}
+	switch {
+	case place.Feed != batch.Feed && place.Cursor > 0: // the carrier lost its past: read its new feed from the beginning
+		slog.WarnContext(ctx, "the carrier began its news anew")
+		next.Cursor, f = 0, newFolding(carrier.Batch{})
+	case len(batch.News) > 0:
+		next.Cursor = batch.News[len(batch.News)-1].Seq
+	}
+	if next == place {
+		return true, nil
+	}
+	crash.Point("dialer: before news")
+	err = b.store.FoldNews(ctx, store.News{
+		Trunk: b.carrier.Name(), From: place, To: next, Arrived: f.arrived(), Calls: f.calls(), Fold: f.fold,
+	})
+	if err != nil {
+		return true, err
+	}
+	crash.Point("dialer: after news")
+	b.tell(f)
+	return true, nil
+}
+
+// tell wakes whoever has work from a batch that is committed.
+func (b *Bridge) tell(f *folding) {
+	b.relay.Wake()
+	if f.ends > 0 {
+		b.ended()
+	}
+	if f.arrivals > 0 {
+		b.arrived()
+	}
+	if f.optOuts > 0 {
+		b.heard()
+	}
+	for id := range f.orphans {
+		b.recover.HangUp(id)
+	}
+	if f.breaks > 0 {
+		b.recover.Wake()
+	}
+}
+
+// folding is one batch of news on its way into the calls. fold may run again when its transaction does.
+type folding struct {
+	news                            []carrier.News
+	ends, arrivals, optOuts, breaks int
+	orphans                         map[uuid.UUID]bool
+}
+
+func newFolding(batch carrier.Batch) *folding { return &folding{news: batch.News} }
+
+// arrived are the calls that ring us.
+func (f *folding) arrived() (calls []store.Arrived) {
+	for _, n := range f.news {
+		if n.Inbound && n.Kind == carrier.Ringing {
+			from := n.From
+			if from == "" {
+				from = call.Anonymous
+			}
+			calls = append(calls, store.Arrived{CallID: n.CallID, From: from, To: n.To, RingingAt: n.At})
+		}
+	}
+	f.arrivals = len(calls)
+	return calls
+}
+
+func (f *folding) calls() (ids []uuid.UUID) {
+	for _, n := range f.news {
+		ids = append(ids, n.CallID)
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(ids)
+}
+
+// fold takes the news in order. What is late or repeated changes nothing.
+func (f *folding) fold(calls map[uuid.UUID]*call.Call) (optOuts []store.OptOut) {
+	f.ends, f.optOuts, f.breaks, f.orphans = 0, 0, 0, map[uuid.UUID]bool{}
+	for _, n := range f.news {
+		c := calls[n.CallID]
+		if n.Kind == carrier.Ended {
+			delete(f.orphans, n.CallID)
+		} else if c == nil || !c.Live() {
+			f.orphans[n.CallID] = true // it lives there and not here
+		}
+		if c == nil {
+			continue
+		}
+		if n.Kind != carrier.Said && !n.Inbound && c.Live() {
+			c.Initiate(dialedAt(n)) // whoever asked the carrier may have died before he could write it down
+		}
+		switch n.Kind {
+		case carrier.Ringing:
+			c.Ring(n.At)
+		case carrier.Answered:
+			c.Answer(n.At)
+		case carrier.Said:
+			was := c.Ending
+			if _, reachable := phone.Parse(string(person(c))); c.Hear(n.Text, n.At) && reachable {
+				optOuts = append(optOuts, optOut(c, n))
+			}
+			if c.Ending != was {
+				f.breaks++
+			}
+		case carrier.Ended:
+			if c.End(call.End{At: n.At, Cause: n.Cause, ByUs: n.ByUs, Zone: zone(c)}) {
+				f.ends++
+			}
+		}
+	}
+	f.optOuts = len(optOuts)
+	return optOuts
+}
+
+func dialedAt(n carrier.News) time.Time {
+	if n.DialedAt != nil {
+		return *n.DialedAt
+	}
+	return n.At
+}
+
+// person is the number of whoever is at the far end.
+func person(c *call.Call) phone.Number {
+	if c.Direction == call.Inbound {
+		return phone.Number(c.From)
+	}
+	return phone.Number(c.To)
+}
+
+// zone is the person's time zone; UTC when it is not known.
+func zone(c *call.Call) *time.Location {
+	if zones := person(c).Zones(); len(zones) > 0 {
+		return zones[0]
+	}
+	return time.UTC
+}
+
+func optOut(c *call.Call, n carrier.News) store.OptOut {
+	return store.OptOut{
+		CallID: c.CallID, WorkspaceID: c.WorkspaceID, PhoneE164: string(person(c)), Evidence: n.Text, HeardAt: n.At,
+	}
+}

@@ -1,0 +1,102 @@
+package call
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/fact"
+)
+
+// Names of a call's facts.
+const (
+	dialing  = "dialing"
+	ringing  = "ringing"
+	answered = "answered"
+	ended    = "ended"
+	analysed = "analysed"
+)
+
+// tell publishes the call as it is now.
+func (c *Call) tell(name string, at time.Time) {
+	f := c.newFact(name, at)
+	switch name {
+	case dialing:
+		f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{}}
+	case ringing:
+		f.Event.Event = &eventv1.DialEvent_Ringing{Ringing: &eventv1.Ringing{}}
+	case answered:
+		f.Event.Event = &eventv1.DialEvent_Answered{Answered: &eventv1.Answered{}}
+	case ended:
+		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{}}
+	}
+	c.facts = append(c.facts, f)
+}
+
+// analyse publishes what the agent made of the conversation.
+func (c *Call) analyse(judged agent.Judgement, at time.Time) {
+	news := &eventv1.Analysed{Outcome: judged.Outcome}
+	if judged.Summary != nil {
+		news.SummaryJson, _ = json.Marshal(judged.Summary) // strings and numbers only: it cannot fail
+	}
+	news.TranscriptJson, _ = agent.Transcript(c.Turns)
+	f := c.newFact(analysed, at)
+	f.Event.Event = &eventv1.DialEvent_Analysed{Analysed: news}
+	c.facts = append(c.facts, f)
+}
+
+func (c *Call) newFact(name string, at time.Time) fact.Fact {
+	c.Version++
+	aggregate, requestID := c.CallID, uuid.Nil
+	if c.CallRequestID != nil {
+		aggregate, requestID = *c.CallRequestID, *c.CallRequestID
+	}
+	f := fact.New(aggregate, requestID, c.WorkspaceID, name, c.Version, at)
+	f.Event.Call = c.event()
+	return f
+}
+
+// event is the whole call so far, as dial-events.v1 tells it.
+func (c *Call) event() *eventv1.Call {
+	out := &eventv1.Call{
+		CallId: c.CallID.String(), Direction: string(c.Direction), From: c.From, ToE164: c.To, AgentId: c.AgentID.String(),
+		Status: string(c.Status), HangupCause: string(c.HangupCause), Disposition: c.Disposition,
+		QueuedAt: stamp(c.QueuedAt), DialedAt: stamp(c.DialedAt), RingingAt: stamp(c.RingingAt),
+		AnsweredAt: stamp(c.AnsweredAt), EndedAt: stamp(c.EndedAt),
+		ErrorCode: c.ErrorCode, ErrorDetail: c.ErrorDetail, Version: c.Version,
+	}
+	if c.ContactID != nil {
+		out.ContactId = c.ContactID.String()
+	}
+	ringEnd := c.EndedAt
+	if c.AnsweredAt != nil {
+		ringEnd = c.AnsweredAt
+	}
+	out.RingSeconds = seconds(c.RingingAt, ringEnd)
+	out.TalkSeconds = seconds(c.AnsweredAt, c.EndedAt)
+	out.TotalSeconds = seconds(c.DialedAt, c.EndedAt)
+	if c.Direction == Outbound && c.Status == Completed && out.TalkSeconds != nil {
+		out.BillableSeconds = *out.TalkSeconds
+	}
+	return out
+}
+
+// seconds is the time between, rounded up; nil when either instant never came.
+func seconds(from, to *time.Time) *int32 {
+	if from == nil || to == nil {
+		return nil
+	}
+	rounded := int32((to.Sub(*from) + time.Second - 1) / time.Second)
+	return &rounded
+}
+
+func stamp(at *time.Time) *timestamppb.Timestamp {
+	if at == nil {
+		return nil
+	}
+	return timestamppb.New(*at)
+}

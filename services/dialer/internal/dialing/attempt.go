@@ -1,0 +1,209 @@
+package dialing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/asking"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const (
+	// notYet is when to look again at what the copies of agents.v1 and workspaces.v1 do not tell yet.
+	notYet = 500 * time.Millisecond
+	// noAnswer is when to ask the gate again that did not answer.
+	noAnswer = time.Second
+	// numberBusy is when to look again at a number that is in a call.
+	numberBusy = 250 * time.Millisecond
+	// gatePatience is how long a committed fence waits for a gate that has stopped answering.
+	gatePatience = 20 * time.Second
+)
+
+// attempt takes one claimed request as far as it goes. ctx ending means that nothing new is begun; what has passed its fence is
+// brought to its end.
+func (d *Dialer) attempt(stopping context.Context, r request.Request) {
+	waited := time.Duration(0)
+	if r.QueuedAt != nil {
+		waited = time.Since(*r.QueuedAt)
+	}
+	ctx, span := telemetry.Continue(context.WithoutCancel(stopping), "dial", r.Traceparent, waited, telemetry.CallRequestID(r.CallRequestID.String()))
+	defer span.End()
+	crash.Point("dialer: after claim")
+	result, err := d.try(ctx, stopping, r)
+	d.dials.WithLabelValues(result).Inc()
+	if err != nil {
+		slog.WarnContext(ctx, "attempt to dial stopped", "call_request_id", r.CallRequestID, "result", result, "error", err)
+	}
+	d.relay.Wake()
+}
+
+// try answers what became of the attempt, from a closed set of words. A request that is still queued after a fault comes again when the claim runs
+// out.
+func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result string, err error) {
+	known, err := d.store.Circumstances(ctx, r)
+	if err != nil {
+		return "fault", err
+	}
+	refused, clear := r.Check(known.Workspace, known.Agent, known.OptedOut)
+	if !clear {
+		looked := 0
+		if known.Workspace != nil {
+			looked = 1
+		}
+		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, looked)
+	}
+	if refused != nil {
+		return "blocked", unlessLost(d.store.Block(ctx, r, *refused))
+	}
+	if stopping.Err() != nil {
+		return "put_back", d.store.PutBack(ctx, r.CallRequestID, 0, 0)
+	}
+	answer, err := d.contacts.Check(ctx, r)
+	if err != nil {
+		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, noAnswer, 0))
+	}
+	crash.Point("dialer: after gate")
+	switch {
+	case answer.Refused != nil:
+		return "blocked", unlessLost(d.store.Block(ctx, r, *answer.Refused))
+	case !answer.Until.IsZero():
+		return "rescheduled", unlessLost(d.store.Reschedule(ctx, r, answer.Until))
+	}
+	callID, err := uuid.NewV7()
+	if err != nil {
+		return "fault", err
+	}
+	from := known.Agent.From(known.Number)
+	if err := d.store.Fence(ctx, r, callID, from, d.carrier.Name()); err != nil {
+		if errors.Is(err, store.ErrLost) {
+			return "lost", d.store.PutBack(ctx, r.CallRequestID, numberBusy, 0)
+		}
+		return "fault", err
+	}
+	d.relay.Wake()
+	crash.Point("dialer: after fence")
+	return d.place(ctx, r, carrier.Originate{CallID: callID, From: from, To: string(r.To)}, answer)
+}
+
+// place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all.
+func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Originate, answer asking.Answer) (result string, err error) {
+	for !answer.Good() || !d.heart.Fresh() {
+		if !d.heart.Fresh() { // the others may think us dead and have ended this call
+			mine, err := d.stillMine(ctx, o.CallID)
+			if err != nil || !mine {
+				return "fault", err
+			}
+		}
+		if answer.Good() {
+			continue
+		}
+		var stop *request.Refusal
+		state := request.Blocked
+		if answer, stop, state = d.askAgain(ctx, r); stop != nil {
+			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, o.CallID, state, *stop) }))
+		}
+	}
+	crash.Point("dialer: before originate")
+	if !answer.Good() { // paused in this very instant
+		return d.place(ctx, r, o, answer)
+	}
+	o.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
+	err = d.carrier.Originate(ctx, o)
+	crash.Point("dialer: after originate")
+	d.lag.Observe(o.DialedAt.Sub(r.DueAt).Seconds())
+	result, err = d.settle(ctx, o, err)
+	crash.Point("dialer: after originate commit")
+	return result, err
+}
+
+// settle writes down what the carrier said to the originate.
+func (d *Dialer) settle(ctx context.Context, o carrier.Originate, said error) (result string, err error) {
+	var refused *carrier.Refused
+	switch {
+	case said == nil:
+		return "dialed", d.change(ctx, o.CallID, func(c *call.Call) { c.Initiate(o.DialedAt) })
+	case errors.As(said, &refused):
+		d.down.Store(d.down.Load() || refused.Unsent)
+		return "refused", errors.Join(said, d.change(ctx, o.CallID, func(c *call.Call) {
+			c.Initiate(o.DialedAt)
+			c.End(call.End{At: time.Now(), Cause: refused.Cause})
+		}))
+	}
+	// Nobody knows whether it rings: never again. What the carrier knows is the only way on.
+	if _, err := d.carrier.Find(ctx, o.CallID); err == nil {
+		return "dialed", d.change(ctx, o.CallID, func(c *call.Call) { c.Initiate(o.DialedAt) })
+	}
+	return "unknown", errors.Join(said, d.change(ctx, o.CallID, (*call.Call).Doubt))
+}
+
+func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call.Call)) error {
+	return d.insist(ctx, func() error {
+		return d.store.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*call.Call) {
+			if c := calls[callID]; c != nil {
+				decide(c)
+			}
+		})
+	})
+}
+
+// askAgain asks the gate until it answers. stop says that it has closed, or would not answer in time; nothing has left for the carrier yet.
+func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking.Answer, stop *request.Refusal, state request.State) {
+	for begun := time.Now(); time.Since(begun) < gatePatience; {
+		answer, err := d.contacts.Check(ctx, r)
+		switch {
+		case err != nil:
+			time.Sleep(numberBusy)
+			continue
+		case answer.Refused != nil:
+			return answer, answer.Refused, request.Blocked
+		case !answer.Until.IsZero():
+			return answer, &request.Refusal{
+				Code: request.CodeOutsideHours, Detail: "The calling window closed in the moment of dialling; ask for the call again within it.",
+			}, request.Blocked
+		}
+		return answer, nil, request.Dialing
+	}
+	return asking.Answer{}, &request.Refusal{
+		Code: request.CodeInternal, Detail: "It could not be confirmed that the call is still allowed, so it was not placed; ask for it again.",
+	}, request.Failed
+}
+
+func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (mine bool, err error) {
+	err = d.insist(ctx, func() error {
+		if err := d.heart.Beat(ctx); err != nil {
+			return err
+		}
+		mine, err = d.store.StillFenced(ctx, callID)
+		return err
+	})
+	return mine, err
+}
+
+// insist repeats a write that must happen while the database is away. It gives up after a minute: what is left then is an orphan, and
+// recovery's.
+func (d *Dialer) insist(ctx context.Context, write func() error) error {
+	for begun := time.Now(); ; time.Sleep(notYet) {
+		err := write()
+		if err == nil || errors.Is(err, store.ErrLost) || time.Since(begun) > time.Minute || ctx.Err() != nil {
+			return err
+		}
+		slog.WarnContext(ctx, "a write that must happen is tried again", "error", err)
+	}
+}
+
+// unlessLost takes it that somebody else was first: the request was withdrawn.
+func unlessLost(err error) error {
+	if errors.Is(err, store.ErrLost) {
+		return nil
+	}
+	return err
+}

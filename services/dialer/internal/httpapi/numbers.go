@@ -1,0 +1,147 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+// agentPatience is how long a number waits for its agent: agents.v1 is at most 5 s behind.
+const agentPatience = 5 * time.Second
+
+type numberView struct {
+	ID        uuid.UUID `json:"id"`
+	PhoneE164 string    `json:"phone_e164"`
+	AgentID   uuid.UUID `json:"agent_id"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func viewNumber(n tenant.Number) numberView {
+	sec, nsec := n.NumberID.Time().UnixTime()
+	return numberView{
+		ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID,
+		CreatedAt: time.Unix(sec, nsec).UTC().Truncate(time.Millisecond),
+	}
+}
+
+// addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.
+func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		PhoneE164 *string `json:"phone_e164"`
+		AgentID   *string `json:"agent_id"`
+	}
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	if body.PhoneE164 == nil {
+		return apierr.Validation("phone_e164", "is required: the number in E.164 form, like +14155550123.")
+	}
+	if body.AgentID == nil {
+		return apierr.Validation("agent_id", "is required: the id of the agent that answers the number.")
+	}
+	number, ok := phone.Parse(*body.PhoneE164)
+	if !ok {
+		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
+	}
+	agentID, err := uuid.Parse(*body.AgentID)
+	if err != nil {
+		return apierr.Validation("agent_id", "is not a UUID.")
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	added := tenant.Number{NumberID: id, WorkspaceID: trust.CallerFrom(r.Context()).WorkspaceID, PhoneE164: string(number), AgentID: agentID}
+	switch err := a.add(r, added); {
+	case errors.Is(err, store.ErrTaken):
+		return apierr.Conflict("number_exists", "The number %s is in use already; delete it there first.", number)
+	case errors.Is(err, store.ErrNoAgent):
+		return apierr.Unprocessable("invalid_agent", "agent_id names no agent of this workspace.")
+	case err != nil:
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
+}
+
+// add waits for an agent that was made a moment ago.
+func (a *API) add(r *http.Request, n tenant.Number) error {
+	for begun := time.Now(); ; {
+		err := a.store.AddNumber(r.Context(), n)
+		if !errors.Is(err, store.ErrNoAgent) || time.Since(begun) > agentPatience {
+			return err
+		}
+		select {
+		case <-r.Context().Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// listNumbers answers GET .../numbers with a page.
+func (a *API) listNumbers(w http.ResponseWriter, r *http.Request) error {
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	if asked.After != uuid.Nil {
+		cursor, err := a.store.Number(r.Context(), workspaceID, asked.After)
+		if err != nil {
+			return err
+		}
+		if cursor == nil {
+			return page.UnknownCursor()
+		}
+	}
+	numbers, err := a.store.Numbers(r.Context(), workspaceID, asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, numbers, viewNumber))
+}
+
+// readNumber answers GET .../numbers/{number_id}.
+func (a *API) readNumber(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "number_id", "number")
+	if err != nil {
+		return err
+	}
+	number, err := a.store.Number(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	if err != nil {
+		return err
+	}
+	if number == nil {
+		return apierr.NotFound("number")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewNumber(*number))
+}
+
+// removeNumber answers DELETE .../numbers/{number_id}: calls to it are refused from now on.
+func (a *API) removeNumber(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "number_id", "number")
+	if err != nil {
+		return err
+	}
+	found, err := a.store.RemoveNumber(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return apierr.NotFound("number")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, struct {
+		Deleted bool      `json:"deleted"`
+		ID      uuid.UUID `json:"id"`
+	}{true, id})
+}

@@ -1,0 +1,46 @@
+// Package httpapi listens: the operator's numbers, and question 4, withdraw. Decode, ask, encode.
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/otelconnect"
+	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// API answers.
+type API struct {
+	pool  *pgxpool.Pool
+	store *store.Store
+	relay *outbox.Relay
+}
+
+// New makes the routes: /admin/v1/workspaces/{id}/numbers for operators, the Withdraw question for calls.
+func New(pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
+	if err != nil {
+		return nil, fmt.Errorf("trace questions: %w", err)
+	}
+	api := &API{pool: pool, store: st, relay: relay}
+	router := httpserver.NewRouter(tel)
+	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Post("/", httpserver.Handle(api.addNumber))
+		r.Get("/", httpserver.Handle(api.listNumbers))
+		r.Get("/{number_id}", httpserver.Handle(api.readNumber))
+		r.Delete("/{number_id}", httpserver.Handle(api.removeNumber))
+	})
+	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced, keys.Answer("calls")))
+	router.Mount(path, answers)
+	return router, nil
+}

@@ -1,0 +1,59 @@
+package recovering
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// Heart is this process's sign of life: calls of a process without one are hung up by the others.
+type Heart struct {
+	store *store.Store
+	lease time.Duration
+	start time.Time
+	last  atomic.Int64 // monotonic, since start; zero: never
+}
+
+// NewHeart beats in the store; lease is how long the others wait for the next beat.
+func NewHeart(st *store.Store, lease time.Duration) *Heart {
+	return &Heart{store: st, lease: lease, start: time.Now()}
+}
+
+// Beat gives one sign of life.
+func (h *Heart) Beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.lease)
+	defer cancel()
+	before := time.Since(h.start)
+	if err := h.store.Beat(ctx); err != nil {
+		return err
+	}
+	h.last.Store(int64(before))
+	return nil
+}
+
+// Fresh says that nobody can have declared this process dead yet, by its own monotonic clock and with a fifth of the lease to spare.
+func (h *Heart) Fresh() bool {
+	last := h.last.Load()
+	return last > 0 && time.Since(h.start)-time.Duration(last) < h.lease*4/5
+}
+
+// Run beats until ctx ends; then the instance hands over what it holds.
+func (h *Heart) Run(ctx context.Context) error {
+	ticker := time.NewTicker(h.lease / 5)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		if err := h.Beat(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "no sign of life could be given", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
+	defer cancel()
+	return h.store.HandOver(last)
+}

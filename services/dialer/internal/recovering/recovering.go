@@ -1,0 +1,172 @@
+// Package recovering sees to it that every call ends: orphans of processes that are gone, calls that reached their longest time or
+// rang too long, calls whose end nobody told, and requests that grew too old in the queue. It ends calls only through
+// the carrier's word or the one guarded update, and dials nothing.
+package recovering
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+const (
+	// every is how often the rounds go.
+	every = 500 * time.Millisecond
+	// atOnce is how many calls are hung up side by side.
+	atOnce = 16
+)
+
+// Recoverer does the rounds.
+type Recoverer struct {
+	store   *store.Store
+	carrier carrier.Carrier
+	relay   *outbox.Relay
+	wake    chan struct{}
+	orphans chan uuid.UUID
+}
+
+// New does the rounds over the store and one carrier.
+func New(st *store.Store, trunk carrier.Carrier, relay *outbox.Relay) *Recoverer {
+	return &Recoverer{store: st, carrier: trunk, relay: relay, wake: make(chan struct{}, 1), orphans: make(chan uuid.UUID, 1024)}
+}
+
+// Wake says that there are calls to hang up. It never blocks.
+func (r *Recoverer) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// HangUp ends a call at the carrier that has ended here, or never was here. It never blocks; when too many wait, the carrier's own timers
+// must do.
+func (r *Recoverer) HangUp(callID uuid.UUID) {
+	select {
+	case r.orphans <- callID:
+	default:
+		slog.Warn("too many orphaned calls wait to be hung up", "call_id", callID)
+	}
+	r.Wake()
+}
+
+// Run goes on until ctx ends.
+func (r *Recoverer) Run(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			r.note(ctx, "orphans were not taken over", r.takeOver(ctx))
+			r.note(ctx, "calls were not swept", r.sweep(ctx))
+			r.note(ctx, "old requests were not ended", r.expire(ctx))
+		case <-r.wake:
+		}
+		r.note(ctx, "calls were not hung up", r.hangUpDue(ctx))
+		r.hangUpOrphans(ctx)
+	}
+}
+
+func (r *Recoverer) note(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, what, "error", err)
+	}
+}
+
+func (r *Recoverer) takeOver(ctx context.Context) error {
+	taken, err := r.store.TakeOver(ctx)
+	if taken > 0 {
+		slog.WarnContext(ctx, "calls of a process that is gone are hung up", "calls", taken)
+	}
+	return err
+}
+
+func (r *Recoverer) sweep(ctx context.Context) error {
+	_, err := r.store.Sweep(ctx)
+	return err
+}
+
+func (r *Recoverer) expire(ctx context.Context) error {
+	ended, err := r.store.Expire(ctx, tenant.DefaultMaxLiveCalls)
+	if ended > 0 {
+		r.relay.Wake()
+	}
+	return err
+}
+
+func (r *Recoverer) hangUpDue(ctx context.Context) error {
+	due, err := r.store.DueHangups(ctx)
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, h := range due {
+		group.Go(func() error {
+			r.note(ctx, "call was not hung up and will be tried again", r.hangUp(ctx, h))
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// hangUp asks the carrier to end one call. Its end comes with the news, as every end does; here only ends a call of which the carrier knows nothing, or that
+// the watchdog has given up on.
+func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
+	known, err := r.carrier.Hangup(ctx, h.CallID)
+	unknown := errors.Is(err, carrier.ErrUnknownCall)
+	if err == nil && !h.Ending.Final() || err != nil && !unknown && !h.Ending.Final() {
+		return err
+	}
+	storeErr := r.store.Change(ctx, []uuid.UUID{h.CallID}, func(calls map[uuid.UUID]*call.Call) {
+		c := calls[h.CallID]
+		if c == nil {
+			return
+		}
+		if err == nil && known.EndedAt != nil && !known.ByUs {
+			replay(c, known)
+			return
+		}
+		c.End(c.Ending.Unheard(time.Now()))
+	})
+	r.relay.Wake()
+	return storeErr
+}
+
+// replay takes what the carrier knows of a call that ended before we touched it.
+func replay(c *call.Call, known carrier.Knowledge) {
+	if known.DialedAt != nil {
+		c.Initiate(*known.DialedAt)
+	}
+	if known.RingingAt != nil {
+		c.Ring(*known.RingingAt)
+	}
+	if known.AnsweredAt != nil {
+		c.Answer(*known.AnsweredAt)
+	}
+	c.End(call.End{At: *known.EndedAt, Cause: known.Cause, Zone: time.UTC})
+}
+
+func (r *Recoverer) hangUpOrphans(ctx context.Context) {
+	for {
+		select {
+		case id := <-r.orphans:
+			if _, err := r.carrier.Hangup(ctx, id); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
+				r.note(ctx, "orphaned call was not hung up", err)
+			}
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,136 @@
+// Package request owns a call request on its way to the carrier: its states in the dial queue, the dialer's own
+// checks at dial time, and the facts of a request that ends without a call. It reads no clock and stores nothing.
+package request
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/fact"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+// State of a row of the dial queue.
+type State string
+
+// States. Queued and dialing are open; the others are final.
+const (
+	Queued    State = "queued"
+	Dialing   State = "dialing"
+	Ended     State = "ended"
+	Withdrawn State = "withdrawn"
+	Blocked   State = "blocked"
+	Failed    State = "failed"
+)
+
+// Request is one order for a call.
+type Request struct {
+	CallRequestID          uuid.UUID       `db:"call_request_id"`
+	WorkspaceID            uuid.UUID       `db:"workspace_id"`
+	To                     phone.Number    `db:"to_e164"`
+	AgentID                uuid.UUID       `db:"agent_id"`
+	ContactID              *uuid.UUID      `db:"contact_id"`
+	Variables              json.RawMessage `db:"variables"`
+	ScheduleIfOutsideHours bool            `db:"schedule_if_outside_hours"`
+	MaxCallSeconds         int32           `db:"max_call_seconds"`
+	QueuedAt               *time.Time      `db:"queued_at"`
+	DueAt                  time.Time       `db:"due_at"`
+	Looks                  int32           `db:"looks"`
+	Traceparent            string          `db:"traceparent"`
+}
+
+// Refusal is why a request ends without a call.
+type Refusal struct {
+	Code   string
+	Detail string
+}
+
+// Codes of refusals that the dialer makes itself.
+const (
+	CodeRecipientDND    = "recipient_dnd"
+	CodeOutsideHours    = "outside_calling_hours"
+	CodeAPINotEnabled   = "api_not_enabled"
+	CodeInvalidAgent    = "invalid_agent"
+	CodeDestination     = "destination_not_allowed"
+	CodeQueueExpired    = "queue_expired"
+	CodeCapacityTimeout = "capacity_timeout"
+	CodeInternal        = "internal_error"
+)
+
+// maxLooks is how often a request is put back because its agent is not known yet: agents.v1 may be behind call-requests.v1.
+const maxLooks = 20
+
+// Check runs the dialer's own checks. nil, true: nothing stands against the dial. nil, false: what is needed to know is not here yet
+// (a nil workspace or agent); put it back and look again.
+func (r Request) Check(workspace *tenant.Workspace, agent *tenant.Agent, pendingOptOut bool) (refused *Refusal, known bool) {
+	if workspace == nil {
+		return nil, false
+	}
+	if !workspace.MayDial() {
+		return &Refusal{CodeAPINotEnabled, "The workspace is suspended or its plan has no API access any more; ask the operator."}, true
+	}
+	if agent == nil && r.Looks < maxLooks {
+		return nil, false
+	}
+	if agent == nil || agent.Deleted || agent.WorkspaceID != r.WorkspaceID {
+		return &Refusal{CodeInvalidAgent, "The agent was deleted; ask for the call with another agent."}, true
+	}
+	if kind := r.To.Forbidden(); kind != "" {
+		return &Refusal{CodeDestination, "Numbers of this kind (" + kind + ") are never dialled; use another number."}, true
+	}
+	if len(workspace.Destinations) > 0 && !r.To.HasPrefix(workspace.Destinations) {
+		return &Refusal{CodeDestination, "The workspace does not call this destination; ask the operator to allow its prefix."}, true
+	}
+	if pendingOptOut {
+		return &Refusal{CodeRecipientDND, "The person asked not to be called again; ask for no further calls to this number."}, true
+	}
+	return nil, true
+}
+
+// Expired is why a request that was never dialled ends at the queue's age limit.
+func Expired(foundNoRoom bool) Refusal {
+	if foundNoRoom {
+		return Refusal{CodeCapacityTimeout, "There was no free line for this call within a day of its time; raise the limits or spread the calls."}
+	}
+	return Refusal{CodeQueueExpired, "The call could not be dialled within a day of its time; ask for it again."}
+}
+
+// NewBlocked tells that a gate refused; nothing has left for the carrier.
+func NewBlocked(id, workspaceID uuid.UUID, why Refusal, at time.Time) fact.Fact {
+	f := fact.New(id, id, workspaceID, "blocked", 0, at)
+	f.Event.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: why.Code, ErrorDetail: why.Detail}}
+	return f
+}
+
+// NewFailed tells that the request ended without a call.
+func NewFailed(id, workspaceID uuid.UUID, why Refusal, at time.Time) fact.Fact {
+	f := fact.New(id, id, workspaceID, "failed", 0, at)
+	f.Event.Event = &eventv1.DialEvent_Failed{Failed: &eventv1.Failed{ErrorCode: why.Code, ErrorDetail: why.Detail}}
+	return f
+}
+
+// NewWithdrawn tells that the request was taken out of the queue.
+func NewWithdrawn(id, workspaceID uuid.UUID, at time.Time) fact.Fact {
+	f := fact.New(id, id, workspaceID, "withdrawn", 0, at)
+	f.Event.Event = &eventv1.DialEvent_Withdrawn{Withdrawn: &eventv1.Withdrawn{}}
+	return f
+}
+
+// NewRescheduled tells that the request waits for its next window.
+func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) fact.Fact {
+	f := fact.New(id, id, workspaceID, "rescheduled", until.UnixMicro(), at)
+	f.Event.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: timestamppb.New(until)}}
+	return f
+}
+
+// NewDialing tells that the fence is committed, before there is a call.
+func NewDialing(id, workspaceID uuid.UUID, at time.Time) fact.Fact {
+	f := fact.New(id, id, workspaceID, "dialing", 0, at)
+	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{}}
+	return f
+}

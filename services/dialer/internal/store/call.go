@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/fact"
+	"ringfence.dev/services/dialer/internal/request"
+)
+
+const fenceRequest = `
+UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
+WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance AND q.look_at > now()
+	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
+		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))
+RETURNING now()`
+
+const insertFence = `
+INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
+VALUES (@call_id, @call_request_id, (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance)`
+
+const insertFenced = `
+INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent)
+SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent
+FROM dial_queue q WHERE q.call_request_id = @call_request_id
+ON CONFLICT (workspace_id, to_e164) WHERE ended_at IS NULL AND direction = 'outbound' DO NOTHING`
+
+// Fence commits the one permission to dial a claimed request: the guarded update of its row, the fence with the call's id, the
+// call. ErrLost: it was withdrawn, the claim ran out, the number is in a call of this workspace, or its owner has just opted out.
+func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
+	args := pgx.NamedArgs{
+		"call_request_id": r.CallRequestID, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx),
+	}
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		var at time.Time
+		err := tx.QueryRow(ctx, fenceRequest, args).Scan(&at)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrLost
+		}
+		if err != nil {
+			return fmt.Errorf("fence request %s: %w", r.CallRequestID, err)
+		}
+		var batch pgx.Batch
+		inserted := int64(0)
+		batch.Queue(insertFence, args)
+		batch.Queue(insertFenced, args)
+		if err := outbox.Queue(ctx, &batch, outgoing(request.NewDialing(r.CallRequestID, r.WorkspaceID, at))...); err != nil {
+			return err
+		}
+		results := tx.SendBatch(ctx, &batch)
+		if _, err := results.Exec(); err != nil {
+			return errors.Join(fmt.Errorf("insert fence of %s: %w", r.CallRequestID, err), results.Close())
+		}
+		done, err := results.Exec()
+		if err != nil {
+			return errors.Join(fmt.Errorf("insert call %s: %w", callID, err), results.Close())
+		}
+		if inserted = done.RowsAffected(); inserted == 0 {
+			return errors.Join(ErrLost, results.Close())
+		}
+		return results.Close()
+	})
+}
+
+const voidCall = `
+UPDATE calls SET status = 'void', ended_at = now()
+WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
+
+const voidRequest = `
+UPDATE dial_queue SET state = @state, ended_at = now()
+WHERE call_request_id = @call_request_id AND state = 'dialing'
+RETURNING now()`
+
+// Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
+// closed; otherwise it failed. ErrLost: the fence is not ours any more.
+func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, state request.State, why request.Refusal) error {
+	args := pgx.NamedArgs{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state)}
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, voidCall, args)
+		if err != nil {
+			return fmt.Errorf("void call %s: %w", callID, err)
+		}
+		var at time.Time
+		if done.RowsAffected() == 0 {
+			return ErrLost
+		}
+		if err := tx.QueryRow(ctx, voidRequest, args).Scan(&at); err != nil {
+			return fmt.Errorf("end request %s of void call: %w", r.CallRequestID, err)
+		}
+		news := request.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
+		if state == request.Failed {
+			news = request.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
+		}
+		return outbox.Put(ctx, tx, outgoing(news)...)
+	})
+}
+
+const lockCalls = `
+SELECT call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
+	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
+	max_call_seconds, traceparent, version
+FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
+
+const saveCall = `
+UPDATE calls SET contact_id = @contact_id, status = @status, ending = @ending, hangup_cause = @hangup_cause,
+	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
+	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
+	hangup_at = CASE WHEN ending = '' AND @ending <> '' THEN now() ELSE hangup_at END,
+	answer_at = CASE WHEN @answered_at::timestamptz IS NULL THEN answer_at END,
+	end_by = CASE
+		WHEN answered_at IS NULL AND @answered_at::timestamptz IS NOT NULL THEN now() + make_interval(secs => max_call_seconds)
+		WHEN status = 'fenced' THEN now() + @ring_limit::interval
+		ELSE end_by END,
+	deadline_at = CASE
+		WHEN answered_at IS NULL AND @answered_at::timestamptz IS NOT NULL
+		THEN now() + make_interval(secs => max_call_seconds) + @grace::interval
+		ELSE deadline_at END
+WHERE call_id = @call_id`
+
+const endRequests = `
+UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE call_request_id = ANY (@ids) AND state = 'dialing'`
+
+// Change locks the calls among ids that there are, lets decide change them, and stores what became of them together with the facts
+// of it.
+func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*call.Call)) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error { return s.change(ctx, tx, ids, decide) })
+}
+
+func (s *Store) change(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, decide func(map[uuid.UUID]*call.Call)) error {
+	rows, err := tx.Query(ctx, lockCalls, pgx.NamedArgs{"ids": ids})
+	if err != nil {
+		return fmt.Errorf("lock calls: %w", err)
+	}
+	locked, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
+	if err != nil {
+		return fmt.Errorf("lock calls: %w", err)
+	}
+	byID := make(map[uuid.UUID]*call.Call, len(locked))
+	before := make(map[uuid.UUID]call.Call, len(locked))
+	for _, c := range locked {
+		byID[c.CallID], before[c.CallID] = c, *c
+	}
+	decide(byID)
+	var batch pgx.Batch
+	var ended []uuid.UUID
+	for _, c := range locked {
+		was := before[c.CallID]
+		if c.Version == was.Version && c.Ending == was.Ending && len(c.Turns) == len(was.Turns) {
+			continue
+		}
+		batch.Queue(saveCall, s.callArgs(c))
+		if was.Live() && !c.Live() && c.CallRequestID != nil {
+			ended = append(ended, *c.CallRequestID)
+		}
+	}
+	if len(ended) > 0 {
+		slices.SortFunc(ended, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+		batch.Queue(endRequests, pgx.NamedArgs{"ids": ended})
+	}
+	for _, c := range locked {
+		if err := queueTraced(ctx, &batch, "call news", c.Traceparent, c.Facts()...); err != nil {
+			return err
+		}
+	}
+	return send(ctx, tx, &batch)
+}
+
+func (s *Store) callArgs(c *call.Call) pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"call_id": c.CallID, "contact_id": c.ContactID, "status": string(c.Status), "ending": string(c.Ending),
+		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
+		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
+		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version,
+		"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
+	}
+}
+
+// queueTraced adds facts to a batch under a span that carries on the stored trace of their call or request.
+func queueTraced(ctx context.Context, batch *pgx.Batch, name, traceparent string, facts ...fact.Fact) error {
+	if len(facts) == 0 {
+		return nil
+	}
+	if traceparent != "" {
+		event := facts[0].Event
+		spanCtx, span := telemetry.Continue(ctx, name, traceparent, 0,
+			telemetry.CallRequestID(event.GetCallRequestId()), telemetry.CallID(event.GetCall().GetCallId()))
+		defer span.End()
+		ctx = spanCtx
+	}
+	return outbox.Queue(ctx, batch, outgoing(facts...)...)
+}
+
+func send(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("store changes: %w", err)
+	}
+	return nil
+}

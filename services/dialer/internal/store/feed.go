@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+// Place is how far a carrier's feed was read.
+type Place struct {
+	Feed   string `db:"feed"`
+	Cursor int64  `db:"cursor"`
+}
+
+// Arrived is an inbound call as the carrier tells of it.
+type Arrived struct {
+	CallID    uuid.UUID
+	From, To  string
+	RingingAt time.Time
+}
+
+// OptOut is a person's wish, heard in a call, not to be called again.
+type OptOut struct {
+	CallID      uuid.UUID `db:"call_id"`
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	PhoneE164   string    `db:"phone_e164"`
+	Evidence    string    `db:"evidence"`
+	HeardAt     time.Time `db:"heard_at"`
+}
+
+const openFeed = `INSERT INTO feeds (trunk) VALUES (@trunk) ON CONFLICT (trunk) DO NOTHING`
+
+const readFeed = `
+UPDATE feeds SET reader = @instance, reader_until = now() + @lease::interval
+WHERE trunk = @trunk AND (reader = @instance OR reader_until <= now())
+RETURNING feed, cursor`
+
+// ReadFeed makes this process the reader of a trunk's news for one instance lease, or longer with the next call, and answers the place to read on
+// from. mine is false while another process reads.
+func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine bool, err error) {
+	args := pgx.NamedArgs{"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease}
+	for range 2 {
+		rows, err := s.pool.Query(ctx, readFeed, args)
+		if err != nil {
+			return Place{}, false, fmt.Errorf("read place in feed %s: %w", trunk, err)
+		}
+		place, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Place])
+		if err == nil {
+			return place, true, nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return Place{}, false, fmt.Errorf("read place in feed %s: %w", trunk, err)
+		}
+		if _, err := s.pool.Exec(ctx, openFeed, args); err != nil {
+			return Place{}, false, fmt.Errorf("open feed %s: %w", trunk, err)
+		}
+	}
+	return Place{}, false, nil
+}
+
+const moveOn = `
+UPDATE feeds SET feed = @feed, cursor = @cursor
+WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor`
+
+const insertArrival = `
+INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
+	end_by, deadline_at, answer_at)
+SELECT @call_id, n.workspace_id, 'inbound', @from, n.phone_e164, n.agent_id, 'ringing', @ringing_at, coalesce(nullif(a.max_call_seconds, 0), 600),
+	now() + @ring_limit::interval, now() + @ring_limit::interval + @grace::interval, now()
+FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
+WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
+ON CONFLICT (call_id) DO NOTHING`
+
+const insertOptOut = `
+INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
+VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
+ON CONFLICT (call_id) DO NOTHING`
+
+// News is what one batch of a feed does.
+type News struct {
+	Trunk    string
+	From, To Place
+	Arrived  []Arrived
+	// Calls are the ids of all calls in the batch; Fold changes them and tells the opt-outs that were heard.
+	Calls []uuid.UUID
+	Fold  func(map[uuid.UUID]*call.Call) []OptOut
+}
+
+// FoldNews takes one batch of news: the calls change, their facts go out, and the place moves, all or nothing. ErrLost: somebody else reads now.
+func (s *Store) FoldNews(ctx context.Context, news News) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		moved, err := tx.Exec(ctx, moveOn, pgx.NamedArgs{
+			"trunk": news.Trunk, "instance": s.instance, "feed": news.To.Feed, "cursor": news.To.Cursor,
+			"was_feed": news.From.Feed, "was_cursor": news.From.Cursor,
+		})
+		if err != nil {
+			return fmt.Errorf("move on in feed %s: %w", news.Trunk, err)
+		}
+		if moved.RowsAffected() == 0 {
+			return ErrLost
+		}
+		var arrivals pgx.Batch
+		for _, a := range news.Arrived {
+			arrivals.Queue(insertArrival, pgx.NamedArgs{
+				"call_id": a.CallID, "from": a.From, "to": a.To, "ringing_at": a.RingingAt,
+				"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
+			})
+		}
+		if err := send(ctx, tx, &arrivals); err != nil {
+			return err
+		}
+		var heard []OptOut
+		err = s.change(ctx, tx, news.Calls, func(calls map[uuid.UUID]*call.Call) { heard = news.Fold(calls) })
+		if err != nil {
+			return err
+		}
+		var optOuts pgx.Batch
+		for _, o := range heard {
+			optOuts.Queue(insertOptOut, pgx.NamedArgs{
+				"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
+				"evidence": o.Evidence, "heard_at": o.HeardAt,
+			})
+		}
+		return send(ctx, tx, &optOuts)
+	})
+}

@@ -1,0 +1,189 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+const saveWorkspace = `
+INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
+VALUES (@workspace_id, @version, @status, @api_enabled, @max_live_calls, @calls_per_second, @destinations)
+ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EXCLUDED.status,
+	api_enabled = EXCLUDED.api_enabled, max_live_calls = EXCLUDED.max_live_calls,
+	calls_per_second = EXCLUDED.calls_per_second, destinations = EXCLUDED.destinations
+WHERE workspaces.version < EXCLUDED.version`
+
+// SaveWorkspace keeps the newest version of a workspace.
+func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace) error {
+	_, err := tx.Exec(ctx, saveWorkspace, pgx.NamedArgs{
+		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
+		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": append([]string{}, w.Destinations...),
+	})
+	if err != nil {
+		return fmt.Errorf("save workspace %s: %w", w.WorkspaceID, err)
+	}
+	return nil
+}
+
+const saveAgent = `
+INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, instructions, outcomes, deleted)
+VALUES (@agent_id, @workspace_id, @version, @name, @from_e164, @max_call_seconds, @instructions, @outcomes, @deleted)
+ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED.name, from_e164 = EXCLUDED.from_e164,
+	max_call_seconds = EXCLUDED.max_call_seconds, instructions = EXCLUDED.instructions, outcomes = EXCLUDED.outcomes,
+	deleted = EXCLUDED.deleted
+WHERE agents.version < EXCLUDED.version`
+
+// SaveAgent keeps the newest version of an agent.
+func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error {
+	_, err := tx.Exec(ctx, saveAgent, pgx.NamedArgs{
+		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
+		"max_call_seconds": a.MaxCallSeconds, "instructions": a.Instructions, "outcomes": append([]string{}, a.Outcomes...), "deleted": a.Deleted,
+	})
+	if err != nil {
+		return fmt.Errorf("save agent %s: %w", a.AgentID, err)
+	}
+	return nil
+}
+
+const workspaceByID = `
+SELECT workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations
+FROM workspaces WHERE workspace_id = @workspace_id`
+
+const agentByID = `
+SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, instructions, outcomes, deleted
+FROM agents WHERE agent_id = @agent_id`
+
+const numberOfAgent = `SELECT phone_e164 FROM numbers WHERE agent_id = @agent_id ORDER BY number_id LIMIT 1`
+
+const pendingOptOut = `
+SELECT EXISTS (SELECT 1 FROM opt_outs WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
+	AND (acknowledged_at IS NULL OR acknowledged_at > now() - interval '5 seconds'))`
+
+// Circumstances are what the dialer itself knows about a request at dial time. Workspace and Agent are nil when unknown, Number is empty when none reaches the
+// agent; OptedOut says that the person opted out in a call and contacts-compliance may not know it yet.
+type Circumstances struct {
+	Workspace *tenant.Workspace
+	Agent     *tenant.Agent
+	Number    string
+	OptedOut  bool
+}
+
+// Circumstances reads them in one round trip.
+func (s *Store) Circumstances(ctx context.Context, r request.Request) (known Circumstances, err error) {
+	args := pgx.NamedArgs{"workspace_id": r.WorkspaceID, "agent_id": r.AgentID, "phone_e164": string(r.To)}
+	var batch pgx.Batch
+	for _, query := range []string{workspaceByID, agentByID, numberOfAgent, pendingOptOut} {
+		batch.Queue(query, args)
+	}
+	results := s.pool.SendBatch(ctx, &batch)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	if known.Workspace, err = maybe[tenant.Workspace](results.Query()); err != nil {
+		return known, fmt.Errorf("read workspace %s: %w", r.WorkspaceID, err)
+	}
+	if known.Agent, err = maybe[tenant.Agent](results.Query()); err != nil {
+		return known, fmt.Errorf("read agent %s: %w", r.AgentID, err)
+	}
+	if err := results.QueryRow().Scan(&known.Number); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return known, fmt.Errorf("read number of agent %s: %w", r.AgentID, err)
+	}
+	if err := results.QueryRow().Scan(&known.OptedOut); err != nil {
+		return known, fmt.Errorf("read pending opt-outs: %w", err)
+	}
+	return known, nil
+}
+
+// maybe reads one row or none.
+func maybe[T any](rows pgx.Rows, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[T])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return found, err
+}
+
+const insertNumber = `
+INSERT INTO numbers (number_id, workspace_id, phone_e164, agent_id)
+SELECT @number_id, @workspace_id, @phone_e164, a.agent_id
+FROM agents a WHERE a.agent_id = @agent_id AND a.workspace_id = @workspace_id AND NOT a.deleted
+RETURNING number_id`
+
+// ErrTaken says that the number belongs to somebody already; ErrNoAgent that the workspace has no such agent, as far as is known here.
+var (
+	ErrTaken   = errors.New("the number is taken")
+	ErrNoAgent = errors.New("no such agent")
+)
+
+// AddNumber makes inbound calls to a number reach an agent of the workspace.
+func (s *Store) AddNumber(ctx context.Context, n tenant.Number) error {
+	var id uuid.UUID
+	err := s.pool.QueryRow(ctx, insertNumber, pgx.NamedArgs{
+		"number_id": n.NumberID, "workspace_id": n.WorkspaceID, "phone_e164": n.PhoneE164, "agent_id": n.AgentID,
+	}).Scan(&id)
+	var refused *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrNoAgent
+	case errors.As(err, &refused) && refused.Code == "23505":
+		return ErrTaken
+	case err != nil:
+		return fmt.Errorf("add number: %w", err)
+	}
+	return nil
+}
+
+const numberByID = `
+SELECT number_id, workspace_id, phone_e164, agent_id FROM numbers WHERE workspace_id = @workspace_id AND number_id = @number_id`
+
+// Number finds one of a workspace; nil when there is none.
+func (s *Store) Number(ctx context.Context, workspaceID, numberID uuid.UUID) (*tenant.Number, error) {
+	found, err := maybe[tenant.Number](s.pool.Query(ctx, numberByID, pgx.NamedArgs{"workspace_id": workspaceID, "number_id": numberID}))
+	if err != nil {
+		return nil, fmt.Errorf("read number %s: %w", numberID, err)
+	}
+	return found, nil
+}
+
+const listNumbers = `
+SELECT number_id, workspace_id, phone_e164, agent_id FROM numbers
+WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR number_id < @after)
+ORDER BY number_id DESC LIMIT @rows`
+
+// Numbers lists a workspace's, newest first.
+func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]tenant.Number, error) {
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": (*uuid.UUID)(nil), "rows": asked.Rows()}
+	if asked.After != uuid.Nil {
+		args["after"] = &asked.After
+	}
+	rows, err := s.pool.Query(ctx, listNumbers, args)
+	if err != nil {
+		return nil, fmt.Errorf("list numbers: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[tenant.Number])
+	if err != nil {
+		return nil, fmt.Errorf("list numbers: %w", err)
+	}
+	return found, nil
+}
+
+const deleteNumber = `DELETE FROM numbers WHERE workspace_id = @workspace_id AND number_id = @number_id`
+
+// RemoveNumber gives a number up; found is false when the workspace has none such.
+func (s *Store) RemoveNumber(ctx context.Context, workspaceID, numberID uuid.UUID) (found bool, err error) {
+	done, err := s.pool.Exec(ctx, deleteNumber, pgx.NamedArgs{"workspace_id": workspaceID, "number_id": numberID})
+	if err != nil {
+		return false, fmt.Errorf("remove number %s: %w", numberID, err)
+	}
+	return done.RowsAffected() == 1, nil
+}
