@@ -73,7 +73,7 @@ func serve(ctx context.Context, cfg Config) error {
 	relay := outbox.NewRelay(pool, bus, tel.Metrics)
 	waits := call.Waits{Charge: cfg.ChargeWait, Analysis: cfg.AnalysisWait}
 	api := httpapi.New(
-		intake.New(cfg.Intake, st, peers, relay, tel.Metrics),
+		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, tel.Metrics),
 		cancellation.New(st, peers, relay.Wake),
 		st, relay.Wake,
 	)

@@ -5,7 +5,7 @@ package asking
 
 import (
 	"context"
-		"fmt"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"

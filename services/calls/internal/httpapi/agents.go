@@ -145,4 +145,3 @@ func workspace(r *http.Request) (uuid.UUID, error) {
 	}
 	return id, nil
 }
-

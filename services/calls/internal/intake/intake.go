@@ -15,7 +15,6 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/crash"
-	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/call"
@@ -46,17 +45,11 @@ type Intake struct {
 	placed  *prometheus.CounterVec
 }
 
-// New makes an intake. relay is woken after each commit, and its backlog refuses new requests while Kafka is away too long.
-func New(cfg Config, st *store.Store, peers *asking.Peers, relay *outbox.Relay, metrics prometheus.Registerer) *Intake {
-	in := newIntake(cfg, st, peers, metrics)
-	in.wake, in.backlog = relay.Wake, relay.OldestAge
-	return in
-}
-
-func newIntake(cfg Config, st *store.Store, peers *asking.Peers, metrics prometheus.Registerer) *Intake {
+// New makes an intake. wake tells the outbox relay of a commit; backlog is how long the oldest fact waits for Kafka, and
+// refuses new requests past ten minutes.
+func New(cfg Config, st *store.Store, peers *asking.Peers, wake func(), backlog func() time.Duration, metrics prometheus.Registerer) *Intake {
 	in := &Intake{
-		cfg: cfg, store: st, peers: peers, now: time.Now,
-		wake: func() {}, backlog: func() time.Duration { return 0 },
+		cfg: cfg, store: st, peers: peers, wake: wake, backlog: backlog, now: time.Now,
 		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "calls_posts_total", Help: "POST /v1/calls by result: accepted, replayed, or the error code.",
 		}, []string{"result"}),

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+func body(t *testing.T, text string) map[string]json.RawMessage {
+	t.Helper()
+	var b map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestNew_RefusesNamingTheField(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, body, field string }{
+		{"no name", `{}`, "name"},
+		{"an empty name", `{"name":" "}`, "name"},
+		{"a null name", `{"name":null}`, "name"},
+		{"a long name", `{"name":"` + strings.Repeat("x", 201) + `"}`, "name"},
+		{"a caller id without plus", `{"name":"a","from_number":"15005550006"}`, "from_number"},
+		{"a call of no length", `{"name":"a","max_call_seconds":0}`, "max_call_seconds"},
+		{"a call over four hours", `{"name":"a","max_call_seconds":14401}`, "max_call_seconds"},
+		{"a broken second", `{"name":"a","max_call_seconds":1.5}`, "max_call_seconds"},
+		{"instructions that are no text", `{"name":"a","instructions":5}`, "instructions"},
+		{"outcomes that are no list", `{"name":"a","outcomes":"yes"}`, "outcomes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := New(uuid.New(), uuid.New(), body(t, tt.body))
+			var refusal *apierr.Error
+			if !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, tt.field+" ") {
+				t.Errorf("err = %v, want validation_error naming %s", err, tt.field)
+			}
+		})
+	}
+}
+
+func TestChange_MergesSettingsAndRaisesTheVersion(t *testing.T) {
+	t.Parallel()
+	a, err := New(uuid.New(), uuid.New(), body(t, `{"name":"Ada","from_number":"+15005550006","max_call_seconds":60,"voice":"calm","speed":2,"id":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = a.Change(body(t, `{"from_number":null,"max_call_seconds":null,"speed":null,"instructions":"Be brief.","outcomes":["yes","no"]}`)); err != nil {
+		t.Fatal(err)
+	}
+	ev, err := a.Fact(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fact := ev.GetAgent()
+	if ev.GetVersion() != 2 || fact.GetName() != "Ada" || fact.GetFromE164() != "" || fact.GetMaxCallSeconds() != DefaultMaxCallSeconds ||
+		fact.GetVoice() != "calm" || fact.GetInstructions() != "Be brief." || len(fact.GetOutcomes()) != 2 {
+		t.Errorf("fact = %v", ev)
+	}
+	if got, want := string(a.Settings), `{"instructions":"Be brief.","outcomes":["yes","no"],"voice":"calm"}`; got != want {
+		t.Errorf("settings = %s, want %s", got, want)
+	}
+	a.Delete(time.Now())
+	if ev, err = a.Fact(time.Now()); err != nil || !ev.GetAgent().GetDeleted() || ev.GetVersion() != 3 {
+		t.Errorf("fact of a deleted agent = %v, %v", ev, err)
+	}
+}

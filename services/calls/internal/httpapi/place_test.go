@@ -1,0 +1,366 @@
+package httpapi_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+func TestPlace_StoresAndOrdersOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.want(http.StatusOK, "PATCH", r.admin("/agents/"+r.agent.String()), map[string]any{"max_call_seconds": 90})
+	body := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("external_ref", "order-1042", "variables", map[string]any{"a": 1}))
+	keys := []string{}
+	for k := range body {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	if got, want := strings.Join(keys, " "), "agent_id call_id completed_at created_at dialed_at error_code error_detail external_ref id scheduled_for status to updated_at"; got != want {
+		t.Errorf("fields = %s, want %s", got, want)
+	}
+	if body["status"] != "queued" || body["external_ref"] != "order-1042" || body["call_id"] != nil {
+		t.Errorf("request = %v", body)
+	}
+	ordered := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
+	if len(ordered) != 1 {
+		t.Fatalf("facts = %v, want one", ordered)
+	}
+	order := ordered[0].GetRequested()
+	if order.GetToE164() != "+14155550100" || order.GetMaxCallSeconds() != 90 || string(order.GetVariablesJson()) != `{"a":1}` || order.GetExternalRef() != "order-1042" ||
+		order.GetAgentId() != r.agent.String() || order.GetContactId() == "" || !order.GetScheduledFor().AsTime().Equal(order.GetQueuedAt().AsTime()) {
+		t.Errorf("order = %v", order)
+	}
+	if held := r.peers.heldIDs(); len(held) != 1 || held[0] != body["id"] {
+		t.Errorf("holds = %v, want one for %v", held, body["id"])
+	}
+}
+
+// TestPlace_RefusalLeavesNothing runs every refusal in the order of contract.md §1: each beats all that stand below it.
+func TestPlace_RefusalLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
+		WorkspaceId: r.workspace.String(), Version: 3,
+		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", Destinations: []string{"+1", "+44"}}},
+	})
+	other := newID(t)
+	broke := func(*questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+		return &questionv1.HoldResponse{Result: &questionv1.HoldResponse_Insufficient{Insufficient: &questionv1.Insufficient{Message: "Top up."}}}, nil
+	}
+	tests := []struct {
+		name, code, field string
+		status            int
+		body              any
+		set               func(*peers)
+	}{
+		{name: "JSON that breaks off", status: 422, code: "validation_error", body: `{"agent_id":`},
+		{name: "an array", status: 422, code: "validation_error", body: `[]`},
+		{name: "no body", status: 422, code: "validation_error", body: ``},
+		{name: "an empty key", status: 422, code: "validation_error", field: "idempotency_key", body: map[string]any{"idempotency_key": ""}},
+		{name: "a key that is a number", status: 422, code: "validation_error", field: "idempotency_key", body: map[string]any{"idempotency_key": 5}},
+		{name: "a key with an umlaut", status: 422, code: "validation_error", field: "idempotency_key", body: map[string]any{"idempotency_key": "ü"}},
+		{name: "a key of 256", status: 422, code: "validation_error", field: "idempotency_key", body: map[string]any{"idempotency_key": strings.Repeat("k", 256)}},
+		{name: "no agent", status: 422, code: "validation_error", field: "agent_id", body: map[string]any{"to": "+1"}},
+		{name: "an agent that is no UUID", status: 422, code: "validation_error", field: "agent_id", body: map[string]any{"to": "+1", "agent_id": "x"}},
+		{name: "no number", status: 422, code: "validation_error", field: "to", body: map[string]any{"agent_id": other}},
+		{name: "a number that is a number", status: 422, code: "validation_error", field: "to", body: map[string]any{"agent_id": other, "to": 14155550100}},
+		{name: "a contact that is no UUID", status: 422, code: "validation_error", field: "contact_id", body: r.order("contact_id", "x")},
+		{name: "variables that are no object", status: 422, code: "validation_error", field: "variables", body: r.order("variables", []int{1})},
+		{name: "a reference over 255", status: 422, code: "validation_error", field: "external_ref", body: r.order("external_ref", strings.Repeat("x", 256))},
+		{name: "a time without offset", status: 422, code: "validation_error", field: "scheduled_for", body: r.order("scheduled_for", "2026-06-04T09:00:00")},
+		{name: "a time 367 days ahead", status: 422, code: "validation_error", field: "scheduled_for", body: r.order("scheduled_for", time.Now().AddDate(0, 0, 367))},
+		{name: "a flag that is text", status: 422, code: "validation_error", field: "schedule_if_outside_hours", body: r.order("schedule_if_outside_hours", "yes")},
+		{name: "a wrong field beats a malformed number", status: 422, code: "validation_error", field: "variables", body: r.order("to", "123", "variables", 1)},
+		{name: "a malformed number beats an unknown agent", status: 422, code: "invalid_phone", body: r.order("to", "14155550100", "agent_id", other)},
+		{name: "a premium number beats an unknown agent", status: 422, code: "validation_error", field: "to", body: r.order("to", "+19005550100", "agent_id", other)},
+		{name: "a destination beats an unknown agent", status: 422, code: "validation_error", field: "to", body: r.order("to", "+4915112345678", "agent_id", other)},
+		{name: "an unknown agent beats the gates", status: 422, code: "invalid_agent", body: r.order("agent_id", other), set: func(p *peers) { p.preCheck = refuse("recipient_dnd") }},
+		{name: "an unknown contact", status: 422, code: "invalid_contact", body: r.order(), set: func(p *peers) { p.preCheck = refuse("invalid_contact") }},
+		{name: "a gate beats the wallet", status: 422, code: "recipient_dnd", body: r.order(), set: func(p *peers) { p.preCheck, p.hold = refuse("recipient_dnd"), broke }},
+		{name: "an empty wallet", status: 402, code: "insufficient_credits", body: r.order(), set: func(p *peers) { p.hold = broke }},
+		{name: "contacts-compliance down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.preCheck = down[questionv1.PreCheckRequest, questionv1.PreCheckResponse] }},
+		{name: "billing-wallet down", status: 503, code: "unavailable", body: r.order(), set: func(p *peers) { p.hold = down[questionv1.HoldRequest, questionv1.HoldResponse] }},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r.peers.set(func(p *peers) {
+				p.preCheck, p.hold = allow, held
+				if tt.set != nil {
+					tt.set(p)
+				}
+			})
+			key := fmt.Sprintf("key-%d", i)
+			a := r.do("POST", "/v1/calls", tt.body, "Idempotency-Key", key)
+			if a.status != tt.status || a.code() != tt.code || !strings.HasPrefix(a.message(), tt.field) {
+				t.Errorf("answer = %d %v, want %d %s naming %s", a.status, a.body, tt.status, tt.code, tt.field)
+			}
+			if n := r.count(`SELECT count(*) FROM call_requests`); n != 0 {
+				t.Fatalf("%d requests were left behind", n)
+			}
+			if (a.header.Get("Retry-After") != "") != (tt.status == 503) {
+				t.Errorf("Retry-After = %q with %d", a.header.Get("Retry-After"), a.status)
+			}
+			r.peers.set(func(p *peers) { p.preCheck, p.hold = allow, held })
+			if a = r.do("POST", "/v1/calls", r.order(), "Idempotency-Key", key); a.status != http.StatusAccepted {
+				t.Errorf("the key again, now good = %d %v, want 202: the refusal used it up", a.status, a.body)
+			}
+			r.exec(`DELETE FROM call_requests`)
+			r.exec(`DELETE FROM idempotency_keys`)
+		})
+	}
+}
+
+func down[Q, A any](*Q) (*A, error) {
+	return nil, connect.NewError(connect.CodeUnknown, errors.New("its database is away"))
+}
+
+func TestPlace_ReplayedKeyDialsOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "order-1042"))
+	tests := []struct {
+		name, header string
+		body         any
+	}{
+		{"the same again", "", r.order("idempotency_key", "order-1042")},
+		{"the rest of the body is not looked at", "", map[string]any{"idempotency_key": "order-1042", "to": 5}},
+		{"another number still returns the original", "", r.order("idempotency_key", "order-1042", "to", "+14155550199")},
+		{"the header counts when the body has none", "order-1042", r.order()},
+		{"null counts as none", "order-1042", r.order("idempotency_key", nil)},
+		{"the body wins", "another", r.order("idempotency_key", "order-1042")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			header := []string{}
+			if tt.header != "" {
+				header = []string{"Idempotency-Key", tt.header}
+			}
+			if a := r.do("POST", "/v1/calls", tt.body, header...); a.status != http.StatusOK || a.id() != first["id"] {
+				t.Errorf("answer = %d %v, want 200 with %v", a.status, a.body, first["id"])
+			}
+		})
+	}
+	r.want(http.StatusOK, "POST", "/v1/call-requests/"+first["id"].(string)+"/cancel", nil)
+	if a := r.do("POST", "/v1/calls", r.order("idempotency_key", "order-1042")); a.body["status"] != "canceled" {
+		t.Errorf("replay = %v, want the request as it is now", a.body)
+	}
+	if a := r.doAs(newID(t), "POST", "/v1/calls", r.order("idempotency_key", "order-1042")); a.code() != "invalid_agent" {
+		t.Errorf("another workspace's POST = %d %v, want its own try", a.status, a.body)
+	}
+	if n := len(r.peers.heldIDs()); n != 1 {
+		t.Errorf("%d holds, want 1", n)
+	}
+}
+
+func TestPlace_FiftyAtOnceOneCall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	statuses, ids := make([]int, 50), make([]string, 50)
+	var all sync.WaitGroup
+	for i := range statuses {
+		all.Go(func() {
+			a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k"))
+			statuses[i], ids[i] = a.status, a.id()
+		})
+	}
+	all.Wait()
+	slices.Sort(statuses)
+	if statuses[48] != http.StatusOK || statuses[49] != http.StatusAccepted || statuses[0] != http.StatusOK {
+		t.Errorf("statuses = %v, want one 202 and 49 × 200", statuses)
+	}
+	if slices.Sort(ids); ids[0] != ids[49] {
+		t.Errorf("ids = %v, want one", ids)
+	}
+	if n := r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`); n != 1 {
+		t.Errorf("%d orders, want 1", n)
+	}
+}
+
+func TestPlace_WaiterTriesItselfAfterARefusal(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.peers.set(func(p *peers) {
+		p.preCheck = func(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+			first := false
+			once.Do(func() { first = true })
+			if !first {
+				return allow(q)
+			}
+			close(entered)
+			<-release
+			return refuse("recipient_dnd")(q)
+		}
+	})
+	answers := make(chan answer, 2)
+	post := func() { answers <- r.do("POST", "/v1/calls", r.order("idempotency_key", "k")) }
+	go post()
+	<-entered
+	go post()
+	close(release)
+	got := []int{(<-answers).status, (<-answers).status}
+	slices.Sort(got)
+	if !slices.Equal(got, []int{202, 422}) {
+		t.Errorf("statuses = %v, want the first refused and the waiter accepted", got)
+	}
+}
+
+func TestPlace_WaiterGivesUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(s *settings) { s.intake.Wait = 50 * time.Millisecond })
+	r.claim("k", newID(t), time.Minute)
+	a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k"))
+	if a.status != http.StatusServiceUnavailable || a.code() != "unavailable" || a.header.Get("Retry-After") == "" {
+		t.Errorf("answer = %d %v, want 503 with Retry-After", a.status, a.body)
+	}
+}
+
+// claim leaves a key as a POST leaves it that died right after claiming.
+func (r *rig) claim(key string, id uuid.UUID, lease time.Duration) {
+	r.t.Helper()
+	a := r.do("POST", "/v1/calls", r.order("idempotency_key", "shape of "+key)) // its fingerprint is that of r.order()
+	if a.status != http.StatusAccepted {
+		r.t.Fatal(a.body)
+	}
+	r.exec(`INSERT INTO idempotency_keys (workspace_id, key, request_id, fingerprint, epoch, leased_until)
+		SELECT workspace_id, $1, $2, fingerprint, 1, now() + $3::interval FROM idempotency_keys WHERE key = 'shape of ' || $1`, key, id, lease)
+	r.exec(`DELETE FROM call_requests WHERE id = $1`, a.id())
+	r.exec(`DELETE FROM idempotency_keys WHERE request_id = $1`, a.id())
+	r.exec(`DELETE FROM outbox WHERE topic = 'call-requests.v1'`)
+	r.peers.set(func(p *peers) { p.holds, p.preChecks = nil, nil })
+}
+
+func TestPlace_TakeOverAfterACrash(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	died := newID(t)
+	r.claim("k", died, 300*time.Millisecond)
+	first := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
+	if first["id"] != died.String() || !slices.Equal(r.peers.heldIDs(), []string{died.String()}) {
+		t.Errorf("took over as %v with holds %v, want the id %s of the one who died", first["id"], r.peers.heldIDs(), died)
+	}
+	r.claim("other", newID(t), -time.Second)
+	second := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "other", "to", "+14155550177"))
+	if n := r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'other' AND request_id = $1 AND done`, second["id"]); n != 1 || second["to"] != "+14155550177" {
+		t.Errorf("another order took over as %v", second)
+	}
+}
+
+func TestPlace_FaultKeepsTheID(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.peers.set(func(p *peers) { p.hold = down[questionv1.HoldRequest, questionv1.HoldResponse] })
+	if a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k")); a.status != http.StatusServiceUnavailable {
+		t.Fatalf("answer = %d, want 503", a.status)
+	}
+	r.peers.set(func(p *peers) { p.hold = held })
+	again := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
+	for _, id := range r.peers.heldIDs() {
+		if id != again["id"] {
+			t.Errorf("holds = %v, want all under %v: a hold may stand that was not heard of", r.peers.heldIDs(), again["id"])
+		}
+	}
+}
+
+func TestPlace_LostClaimWritesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.peers.set(func(p *peers) {
+		p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+			r.exec(`UPDATE idempotency_keys SET request_id = gen_random_uuid()`) // taken over by another order meanwhile
+			return held(q)
+		}
+	})
+	if a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k")); a.status != http.StatusServiceUnavailable {
+		t.Errorf("answer = %d %v, want 503", a.status, a.body)
+	}
+	if n := r.count(`SELECT (SELECT count(*) FROM call_requests) + (SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1')`); n != 0 {
+		t.Errorf("%d rows were written", n)
+	}
+}
+
+func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(s *settings) { s.intake.Lease = 50 * time.Millisecond })
+	var first sync.Once
+	release := make(chan struct{})
+	r.peers.set(func(p *peers) {
+		p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+			slow := false
+			first.Do(func() { slow = true })
+			if slow {
+				<-release
+			}
+			return held(q)
+		}
+	})
+	slow := make(chan answer, 1)
+	go func() { slow <- r.do("POST", "/v1/calls", r.order("idempotency_key", "k")) }()
+	until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
+	quick := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
+	close(release)
+	if a := <-slow; a.status != http.StatusOK || a.id() != quick["id"] {
+		t.Errorf("the slow one = %d %v, want 200 with %v", a.status, a.body, quick["id"])
+	}
+	if n := r.count(`SELECT count(*) FROM call_requests`); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+}
+
+func TestPlace_PastIsNow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	before := time.Now().Add(-time.Second)
+	body := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("scheduled_for", "2001-01-01T00:00:00+02:00"))
+	at, err := time.Parse(time.RFC3339, body["scheduled_for"].(string))
+	if err != nil || at.Before(before) {
+		t.Errorf("scheduled_for = %v, want now", body["scheduled_for"])
+	}
+	if later := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("scheduled_for", time.Now().Add(time.Hour))); !strings.HasSuffix(later["scheduled_for"].(string), "Z") {
+		t.Errorf("scheduled_for = %v, want UTC", later["scheduled_for"])
+	}
+}
+
+func TestPlace_RefusedWhileFactsCannotLeave(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.backlog.Store(int64(9 * time.Minute))
+	r.place()
+	r.backlog.Store(int64(11 * time.Minute))
+	if a := r.do("POST", "/v1/calls", r.order()); a.status != http.StatusServiceUnavailable {
+		t.Errorf("answer = %d %v, want 503", a.status, a.body)
+	}
+	r.want(http.StatusOK, "GET", "/v1/calls", nil) // that route alone
+}
+
+func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	young, old := r.place("idempotency_key", "young"), r.place("idempotency_key", "old")
+	r.want(http.StatusOK, "POST", "/v1/call-requests/"+young.String()+"/cancel", nil)
+	r.want(http.StatusOK, "POST", "/v1/call-requests/"+old.String()+"/cancel", nil)
+	r.exec(`UPDATE call_requests SET completed_at = now() - interval '31 days' WHERE id = $1`, old)
+	r.exec(`UPDATE idempotency_keys SET leased_until = now() - interval '1 second'`)
+	freed, err := r.store.ForgetKeys(t.Context(), uuid.Max, 30*24*time.Hour, 10)
+	if err != nil || freed != 1 || r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) != 1 {
+		t.Errorf("freed %d, %v, want the old one only", freed, err)
+	}
+	if _, err = r.store.LookAtKey(t.Context(), r.workspace, "old"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("old key: %v, want it free", err)
+	}
+}

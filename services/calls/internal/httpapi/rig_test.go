@@ -1,0 +1,468 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/calls/internal/asking"
+	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/cancellation"
+	"ringfence.dev/services/calls/internal/completing"
+	"ringfence.dev/services/calls/internal/consumer"
+	"ringfence.dev/services/calls/internal/httpapi"
+	"ringfence.dev/services/calls/internal/intake"
+	"ringfence.dev/services/calls/internal/republishing"
+	"ringfence.dev/services/calls/internal/store"
+	"ringfence.dev/services/calls/migrations"
+)
+
+var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: migrations.FS}}
+
+// peers answer the questions of calls over HTTP, as the real ones do; each test sets what they say.
+type peers struct {
+	mu        sync.Mutex
+	preCheck  func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error)
+	hold      func(*questionv1.HoldRequest) (*questionv1.HoldResponse, error)
+	withdraw  func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error)
+	preChecks []*questionv1.PreCheckRequest
+	holds     []*questionv1.HoldRequest
+}
+
+func (p *peers) PreCheck(_ context.Context, q *connect.Request[questionv1.PreCheckRequest]) (*connect.Response[questionv1.PreCheckResponse], error) {
+	p.mu.Lock()
+	p.preChecks = append(p.preChecks, q.Msg)
+	say := p.preCheck
+	p.mu.Unlock()
+	return respond(say(q.Msg))
+}
+
+func (p *peers) Hold(_ context.Context, q *connect.Request[questionv1.HoldRequest]) (*connect.Response[questionv1.HoldResponse], error) {
+	p.mu.Lock()
+	p.holds = append(p.holds, q.Msg)
+	say := p.hold
+	p.mu.Unlock()
+	return respond(say(q.Msg))
+}
+
+func (p *peers) Withdraw(_ context.Context, q *connect.Request[questionv1.WithdrawRequest]) (*connect.Response[questionv1.WithdrawResponse], error) {
+	p.mu.Lock()
+	say := p.withdraw
+	p.mu.Unlock()
+	return respond(say(q.Msg))
+}
+
+func (p *peers) set(change func(*peers)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(p)
+}
+
+func (p *peers) heldIDs() (ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.holds {
+		ids = append(ids, h.GetCallRequestId())
+	}
+	return ids
+}
+
+func respond[A any](answer *A, err error) (*connect.Response[A], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(answer), nil
+}
+
+func allow(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+	contact := q.GetContactId()
+	if contact == "" {
+		contact = uuid.NewSHA1(uuid.Nil, []byte(q.GetToE164())).String()
+	}
+	variables := q.GetVariablesJson()
+	if len(variables) == 0 {
+		variables = []byte("{}")
+	}
+	return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Allowed{Allowed: &questionv1.Allowed{
+		ContactId: contact, VariablesJson: variables, ScheduledFor: q.GetScheduledFor(),
+	}}}, nil
+}
+
+func held(*questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+	return &questionv1.HoldResponse{Result: &questionv1.HoldResponse_Held{Held: &questionv1.Held{AmountMicro: 500_000, Currency: "USD"}}}, nil
+}
+
+func withdrawn(yes bool) func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+	return func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+		return &questionv1.WithdrawResponse{Withdrawn: yes}, nil
+	}
+}
+
+func refuse(code string) func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+	return func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+		return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Refused{Refused: &questionv1.Refused{Code: code, Message: "No."}}}, nil
+	}
+}
+
+// rig is the whole service but its main: real Postgres, peers over HTTP, callers signed by a gateway.
+type rig struct {
+	t         *testing.T
+	pool      *pgxpool.Pool
+	store     *store.Store
+	peers     *peers
+	server    *httptest.Server
+	gateway   *trust.Keys
+	handlers  inbox.Handlers
+	waits     call.Waits
+	workspace uuid.UUID
+	agent     uuid.UUID
+	backlog   atomic.Int64
+	metrics   *prometheus.Registry
+}
+
+type settings struct {
+	intake intake.Config
+	waits  call.Waits
+}
+
+func newRig(t *testing.T, change ...func(*settings)) *rig {
+	t.Helper()
+	set := settings{
+		intake: intake.Config{Lease: 30 * time.Second, Wait: 10 * time.Second},
+		waits:  call.Waits{Charge: 5 * time.Second, Analysis: 10 * time.Second},
+	}
+	for _, c := range change {
+		c(&set)
+	}
+	pool := pgtest.New(t, "calls", tracks...)
+	r := &rig{
+		t: t, pool: pool, store: store.New(pool), peers: &peers{preCheck: allow, hold: held, withdraw: withdrawn(true)},
+		waits: set.waits, workspace: newID(t), metrics: prometheus.NewRegistry(),
+	}
+	r.gateway = keys(t, "gateway")
+	self := keys(t, "calls", r.gateway)
+	asked, err := asking.New(asking.Config{
+		ContactsURL: r.peer("contacts-compliance", self), WalletURL: r.peer("billing-wallet", self), DialerURL: r.peer("dialer", self),
+	}, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wake := func() {}
+	in := intake.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
+	api := httpapi.New(in, cancellation.New(r.store, asked, wake), r.store, wake)
+	r.server = httptest.NewServer(api.Handler(nil, self))
+	t.Cleanup(r.server.Close)
+	r.handlers = consumer.New(r.store, set.waits, r.metrics).Handlers()
+	r.agent = uuid.MustParse(r.want(http.StatusCreated, "POST", r.admin("/agents"), map[string]any{"name": "Ada"})["id"].(string))
+	return r
+}
+
+// peer serves all questions as one service of the name; only calls may ask.
+func (r *rig) peer(name string, self *trust.Keys) string {
+	r.t.Helper()
+	guard := connect.WithInterceptors(keys(r.t, name, self).Answer("calls"))
+	mux := http.NewServeMux()
+	mux.Handle(questionv1connect.NewPreCheckServiceHandler(r.peers, guard))
+	mux.Handle(questionv1connect.NewHoldServiceHandler(r.peers, guard))
+	mux.Handle(questionv1connect.NewWithdrawServiceHandler(r.peers, guard))
+	server := httptest.NewServer(mux)
+	r.t.Cleanup(server.Close)
+	return server.URL
+}
+
+// names of the services whose keys a test has made, since Keys does not tell its own.
+func keys(t *testing.T, self string, trusted ...*trust.Keys) *trust.Keys {
+	t.Helper()
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed)
+	cfg := trust.Config{SigningKey: base64.StdEncoding.EncodeToString(seed)}
+	asker := map[string]string{"calls": "gateway"}[self]
+	if asker == "" {
+		asker = "calls"
+	}
+	for _, k := range trusted {
+		cfg.TrustedKeys = append(cfg.TrustedKeys, asker+"="+k.Public())
+	}
+	k, err := trust.New(self, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func newID(t *testing.T) uuid.UUID {
+	t.Helper()
+	return uuid.Must(uuid.NewV7())
+}
+
+func (r *rig) admin(path string) string { return "/admin/v1/workspaces/" + r.workspace.String() + path }
+
+type answer struct {
+	status int
+	header http.Header
+	body   map[string]any
+}
+
+func (a answer) code() string {
+	inner, _ := a.body["error"].(map[string]any)
+	code, _ := inner["code"].(string)
+	return code
+}
+
+func (a answer) message() string {
+	inner, _ := a.body["error"].(map[string]any)
+	text, _ := inner["message"].(string)
+	return text
+}
+
+func (a answer) id() string {
+	id, _ := a.body["id"].(string)
+	return id
+}
+
+func (r *rig) do(method, path string, body any, header ...string) answer {
+	r.t.Helper()
+	return r.doAs(r.workspace, method, path, body, header...)
+}
+
+// doAs asks as a workspace; body is JSON text or anything that encodes.
+func (r *rig) doAs(workspace uuid.UUID, method, path string, body any, header ...string) answer {
+	r.t.Helper()
+	var send io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		send = bytes.NewBufferString(b)
+	default:
+		encoded, err := json.Marshal(b)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		send = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.server.URL+path, send)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	token, err := r.gateway.SignCaller("calls", trust.Caller{WorkspaceID: workspace, RequestID: newID(r.t), Access: trust.Write, Operator: "test"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set(trust.CallerHeader, token)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Error(err)
+		return answer{}
+	}
+	defer resp.Body.Close()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	if err := json.NewDecoder(resp.Body).Decode(&a.body); err != nil {
+		r.t.Errorf("%s %s: decode answer %d: %v", method, path, resp.StatusCode, err)
+	}
+	return a
+}
+
+func (r *rig) want(status int, method, path string, body any, header ...string) map[string]any {
+	r.t.Helper()
+	a := r.do(method, path, body, header...)
+	if a.status != status {
+		r.t.Fatalf("%s %s = %d %v, want %d", method, path, a.status, a.body, status)
+	}
+	return a.body
+}
+
+func (r *rig) order(more ...any) map[string]any {
+	body := map[string]any{"agent_id": r.agent, "to": "+14155550100"}
+	for i := 0; i+1 < len(more); i += 2 {
+		body[more[i].(string)] = more[i+1]
+	}
+	return body
+}
+
+// place posts a call and demands 202.
+func (r *rig) place(more ...any) uuid.UUID {
+	r.t.Helper()
+	return uuid.MustParse(r.want(http.StatusAccepted, "POST", "/v1/calls", r.order(more...))["id"].(string))
+}
+
+// deliver hands one fact to its handler in a transaction of its own, past the inbox: the handlers themselves must stand repeats.
+func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
+	value, err := proto.Marshal(fact)
+	if err != nil {
+		return err
+	}
+	rec := kafka.Record{
+		Topic: topic.Name, Key: key, EventID: uuid.New(), Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value, Time: time.Now(),
+	}
+	return pgx.BeginFunc(context.WithoutCancel(r.t.Context()), r.pool, func(tx pgx.Tx) error {
+		return r.handlers[topic.Name](r.t.Context(), tx, rec)
+	})
+}
+
+func (r *rig) mustDeliver(topic kafka.Topic, key string, fact proto.Message) {
+	r.t.Helper()
+	if err := r.deliver(topic, key, fact); err != nil && !kafka.IsSkip(err) {
+		r.t.Fatalf("deliver %T: %v", fact, err)
+	}
+}
+
+// facts are what the outbox holds for a topic, in order, as messages.
+func facts[M any, P interface {
+	*M
+	proto.Message
+}](r *rig, topic kafka.Topic) []P {
+	r.t.Helper()
+	rows, err := r.pool.Query(context.WithoutCancel(r.t.Context()), `SELECT payload FROM outbox WHERE topic = $1 ORDER BY id`, topic.Name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	payloads, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	found := make([]P, 0, len(payloads))
+	for _, payload := range payloads {
+		fact := P(new(M))
+		if err := proto.Unmarshal(payload, fact); err != nil {
+			r.t.Fatal(err)
+		}
+		found = append(found, fact)
+	}
+	return found
+}
+
+// told names what call-requests.v1 was told of a request, in order.
+func (r *rig) told(id uuid.UUID) (told []string) {
+	r.t.Helper()
+	for _, f := range facts[eventv1.CallRequestEvent](r, kafka.CallRequests) {
+		if f.GetCallRequestId() != id.String() {
+			continue
+		}
+		switch f.GetEvent().(type) {
+		case *eventv1.CallRequestEvent_Requested:
+			told = append(told, "requested")
+		case *eventv1.CallRequestEvent_Canceled:
+			told = append(told, "canceled")
+		case *eventv1.CallRequestEvent_Abandoned:
+			told = append(told, "abandoned")
+		}
+	}
+	return told
+}
+
+// events are the public events so far, as the envelopes customers get.
+func (r *rig) events() (events []map[string]any) {
+	r.t.Helper()
+	for _, f := range facts[eventv1.CallEvent](r, kafka.CallEvents) {
+		var envelope map[string]any
+		if err := json.Unmarshal(f.GetPublic().GetBody(), &envelope); err != nil {
+			r.t.Fatal(err)
+		}
+		events = append(events, envelope)
+	}
+	return events
+}
+
+func (r *rig) types() (types []string) {
+	r.t.Helper()
+	for i, e := range r.events() {
+		types = append(types, e["type"].(string))
+		if e["sequence"] != float64(i+1) {
+			r.t.Errorf("event %d has sequence %v", i+1, e["sequence"])
+		}
+	}
+	return types
+}
+
+func (r *rig) count(sql string, args ...any) (n int) {
+	r.t.Helper()
+	if err := r.pool.QueryRow(context.WithoutCancel(r.t.Context()), sql, args...).Scan(&n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+func (r *rig) exec(sql string, args ...any) {
+	r.t.Helper()
+	if _, err := r.pool.Exec(r.t.Context(), sql, args...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) request(id uuid.UUID) map[string]any {
+	r.t.Helper()
+	return r.want(http.StatusOK, "GET", "/v1/call-requests/"+id.String(), nil)
+}
+
+func (r *rig) complete() {
+	r.t.Helper()
+	if err := completing.New(r.store, r.waits, func() {}).Once(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) republish(after time.Duration) {
+	r.t.Helper()
+	if err := republishing.New(r.store, after, func() {}, prometheus.NewRegistry()).Once(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) metric(name string, label string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// until waits for a condition, at most 10 s.
+func until(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !met() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func number(i int) string { return fmt.Sprintf("+1415555%04d", i) }
