@@ -107,7 +107,8 @@ func (c *Consumer) foldCall(ctx context.Context, tx pgx.Tx, ev *eventv1.DialEven
 		if known.WorkspaceID != news.WorkspaceID {
 			return kafka.Parkf("call %s belongs to another workspace", news.ID)
 		}
-		before, changed = known.Status, known.Take(news)
+		before = known.Status
+		changed = known.Take(news)
 	} else {
 		if known, err = c.begin(ctx, tx, news); err != nil {
 			return err

@@ -1,0 +1,403 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/calls/internal/call"
+)
+
+// told is a dialer's and a wallet's account of one request.
+type account struct {
+	r       *rig
+	request uuid.UUID // uuid.Nil: inbound
+	call    *eventv1.Call
+	began   time.Time
+}
+
+func (r *rig) account(request uuid.UUID) *account {
+	r.t.Helper()
+	a := &account{r: r, request: request, began: time.Now().UTC().Truncate(time.Millisecond)}
+	a.call = &eventv1.Call{
+		CallId: newID(r.t).String(), Direction: "outbound", From: "+15005550006", ToE164: "+14155550100", AgentId: r.agent.String(),
+		ContactId: newID(r.t).String(), Status: "initiated", QueuedAt: a.at(0), DialedAt: a.at(1), Version: 1,
+	}
+	if request == uuid.Nil {
+		a.call.Direction, a.call.Status, a.call.From, a.call.ContactId, a.call.QueuedAt = "inbound", "ringing", "anonymous", "", nil
+	}
+	return a
+}
+
+func (a *account) at(seconds int) *timestamppb.Timestamp {
+	return timestamppb.New(a.began.Add(time.Duration(seconds) * time.Second))
+}
+
+func (a *account) id() string { return a.call.GetCallId() }
+
+// event is the next dial fact: change moves the call, nil carries none.
+func (a *account) event(change func(*eventv1.Call), set func(*eventv1.DialEvent)) *eventv1.DialEvent {
+	ev := &eventv1.DialEvent{WorkspaceId: a.r.workspace.String(), OccurredAt: a.at(5)}
+	if a.request != uuid.Nil {
+		ev.CallRequestId = a.request.String()
+	}
+	set(ev)
+	if change == nil {
+		return ev
+	}
+	change(a.call)
+	ev.Call = proto.CloneOf(a.call)
+	a.call.Version++
+	return ev
+}
+
+func (a *account) fenced() *eventv1.DialEvent {
+	return a.event(nil, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{}} })
+}
+
+func (a *account) dialing() *eventv1.DialEvent {
+	return a.event(func(*eventv1.Call) {}, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{}} })
+}
+
+func (a *account) ringing() *eventv1.DialEvent {
+	return a.event(func(c *eventv1.Call) { c.Status, c.RingingAt = "ringing", a.at(2) },
+		func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Ringing{Ringing: &eventv1.Ringing{}} })
+}
+
+func (a *account) answered() *eventv1.DialEvent {
+	return a.event(func(c *eventv1.Call) { c.Status, c.AnsweredAt, c.RingSeconds = "in_progress", a.at(3), proto.Int32(1) },
+		func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Answered{Answered: &eventv1.Answered{}} })
+}
+
+func (a *account) ended(status, cause string) *eventv1.DialEvent {
+	return a.event(func(c *eventv1.Call) {
+		c.Status, c.HangupCause, c.EndedAt, c.TotalSeconds, c.Disposition = status, cause, a.at(9), proto.Int32(8), "human"
+		if status == "completed" {
+			c.TalkSeconds, c.BillableSeconds = proto.Int32(6), 6
+		}
+		if status == "failed" {
+			c.ErrorCode, c.ErrorDetail = "invalid_number", "The number is not assigned."
+		}
+	}, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{}} })
+}
+
+func (a *account) analysed() *eventv1.DialEvent {
+	return a.event(func(*eventv1.Call) {}, func(ev *eventv1.DialEvent) {
+		ev.Event = &eventv1.DialEvent_Analysed{Analysed: &eventv1.Analysed{
+			Outcome: "interested", SummaryJson: []byte(`{"outcome":"interested","confidence":0.9}`), TranscriptJson: []byte(`{"turns":[]}`),
+		}}
+	})
+}
+
+func (a *account) captured(micro int64) *eventv1.WalletEvent {
+	return &eventv1.WalletEvent{CallRequestId: a.request.String(), WorkspaceId: a.r.workspace.String(),
+		Event: &eventv1.WalletEvent_Captured{Captured: &eventv1.Captured{CallId: a.id(), AmountMicro: micro, Currency: "USD"}}}
+}
+
+func (a *account) released() *eventv1.WalletEvent {
+	return &eventv1.WalletEvent{CallRequestId: a.request.String(), WorkspaceId: a.r.workspace.String(),
+		Event: &eventv1.WalletEvent_Released{Released: &eventv1.Released{CallId: a.id()}}}
+}
+
+func (a *account) tell(facts ...proto.Message) {
+	a.r.t.Helper()
+	for _, fact := range facts {
+		topic := kafka.DialEvents
+		if _, wallet := fact.(*eventv1.WalletEvent); wallet {
+			topic = kafka.WalletEvents
+		}
+		a.r.mustDeliver(topic, a.request.String(), fact)
+	}
+}
+
+func (a *account) read() map[string]any {
+	a.r.t.Helper()
+	return a.r.want(http.StatusOK, "GET", "/v1/calls/"+a.id(), nil)
+}
+
+func TestFacts_ACallFromDialToCharge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place("external_ref", "order-1042"))
+	a.tell(a.fenced())
+	if req := r.request(a.request); req["status"] != "dialing" || req["call_id"] != nil {
+		t.Errorf("after the fence: %v", req)
+	}
+	a.tell(a.dialing())
+	if req := r.request(a.request); req["call_id"] != a.id() || req["dialed_at"] == nil {
+		t.Errorf("after the originate: %v", req)
+	}
+	a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"))
+	if req := r.request(a.request); req["status"] != "completed" || req["completed_at"] != a.at(9).AsTime().Format(time.RFC3339Nano) {
+		t.Errorf("after the end: %v", req)
+	}
+	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered"}) {
+		t.Errorf("events before charge and analysis = %v", got)
+	}
+	a.tell(a.analysed())
+	if len(r.events()) != 2 {
+		t.Error("call.completed did not wait for the charge")
+	}
+	a.tell(a.captured(5000))
+	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered", "call.completed"}) {
+		t.Fatalf("events = %v", got)
+	}
+	events, full := r.events(), a.read()
+	if diff := cmp.Diff(full, events[2]["data"]); diff != "" {
+		t.Errorf("event data and GET differ (-get +event):\n%s", diff)
+	}
+	if full["credits_charged"] != 0.005 || full["outcome"] != "interested" || full["external_ref"] != "order-1042" || full["campaign_id"] != nil {
+		t.Errorf("call = %v", full)
+	}
+	for _, key := range []string{"transcript", "recording_url", "id"} {
+		if _, present := full[key]; present {
+			t.Errorf("the key %s is present", key)
+		}
+	}
+	if status := events[0]["data"].(map[string]any)["status"]; status != "ringing" || events[0]["id"] != call.EventID(uuid.MustParse(a.id()), call.CallRinging).String() {
+		t.Errorf("call.ringing = %v, want the call as it was then", events[0])
+	}
+}
+
+// TestFacts_AnyOrder delivers every fact twice, shuffled, through the real handlers: the rows come out as in order.
+func TestFacts_AnyOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var want, wantRequest map[string]any
+	for round := range 12 {
+		a := r.account(r.place())
+		story := []proto.Message{
+			a.fenced(), a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5000),
+		}
+		story = append(story, story...)
+		random := rand.New(rand.NewPCG(uint64(round), 7))
+		if round > 0 {
+			random.Shuffle(len(story), func(i, j int) { story[i], story[j] = story[j], story[i] })
+		}
+		a.tell(story...)
+		full, req := a.read(), r.request(a.request)
+		terminal := 0
+		for _, e := range r.events() {
+			if data := e["data"].(map[string]any); data["call_id"] == a.id() && e["type"] == "call.completed" {
+				terminal++
+				if diff := cmp.Diff(full, data); diff != "" {
+					t.Errorf("round %d: call.completed differs from GET:\n%s", round, diff)
+				}
+			}
+		}
+		if terminal != 1 {
+			t.Errorf("round %d: %d terminal events", round, terminal)
+		}
+		for _, volatile := range []string{"call_id", "contact_id", "timings", "id", "created_at", "updated_at", "dialed_at", "completed_at", "scheduled_for"} {
+			delete(full, volatile)
+			delete(req, volatile)
+		}
+		if round == 0 {
+			want, wantRequest = full, req
+		}
+		if diff := cmp.Diff(want, full) + cmp.Diff(wantRequest, req); diff != "" {
+			t.Errorf("round %d differs from the order of the facts:\n%s", round, diff)
+		}
+	}
+}
+
+func TestFacts_EndsOfACall(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ status, cause, event, request, code string }{
+		{"no_answer", "no_answer", "call.no_answer", "completed", ""},
+		{"busy", "user_busy", "call.busy", "completed", ""},
+		{"failed", "unallocated_number", "call.failed", "failed", "invalid_number"},
+		{"canceled", "originator_cancel", "call.failed", "failed", "internal_error"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.status, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			a := r.account(r.place())
+			end := a.ended(tt.status, tt.cause)
+			a.tell(end, end, a.released())
+			req := r.request(a.request)
+			if code, _ := req["error_code"].(string); req["status"] != tt.request || code != tt.code || req["completed_at"] == nil {
+				t.Errorf("request = %v, want %s %s", req, tt.request, tt.code)
+			}
+			if got := r.types(); !slices.Equal(got, []string{tt.event}) {
+				t.Errorf("events = %v, want %s once and at once", got, tt.event)
+			}
+			if full := a.read(); full["credits_charged"] != nil || full["hangup_cause"] != tt.cause || full["summary"] != nil {
+				t.Errorf("call = %v", full)
+			}
+		})
+	}
+}
+
+func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place())
+	later := a.at(3600)
+	moved := a.event(nil, func(ev *eventv1.DialEvent) {
+		ev.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: later}}
+	})
+	a.tell(moved, moved)
+	if req := r.request(a.request); req["status"] != "queued" || req["scheduled_for"] != later.AsTime().Format(time.RFC3339Nano) {
+		t.Errorf("after rescheduled: %v", req)
+	}
+	a.tell(a.fenced(), a.event(nil, func(ev *eventv1.DialEvent) {
+		ev.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number opted out."}}
+	}))
+	if req := r.request(a.request); req["status"] != "blocked" || req["error_code"] != "recipient_dnd" || req["error_detail"] != "The number opted out." || req["completed_at"] == nil {
+		t.Errorf("after blocked: %v", req)
+	}
+	b := r.account(r.place())
+	b.tell(b.event(nil, func(ev *eventv1.DialEvent) {
+		ev.Event = &eventv1.DialEvent_Failed{Failed: &eventv1.Failed{ErrorCode: "queue_expired"}}
+	}), b.fenced())
+	if req := r.request(b.request); req["status"] != "failed" || req["error_code"] != "queue_expired" {
+		t.Errorf("after failed: %v", req)
+	}
+	if len(r.events()) != 0 {
+		t.Errorf("events = %v, want none without a call", r.events())
+	}
+}
+
+func TestFacts_InboundCall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(uuid.Nil)
+	a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed())
+	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered", "call.completed"}) {
+		t.Errorf("events = %v, want all without waiting for a charge", got)
+	}
+	if full := a.read(); full["direction"] != "inbound" || full["from"] != "anonymous" || full["contact_id"] != nil || full["timings"].(map[string]any)["queued_at"] != nil {
+		t.Errorf("call = %v", full)
+	}
+}
+
+func TestFacts_ChargeOvertakesTheCall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place())
+	a.tell(a.captured(5000), a.ended("completed", "normal_clearing"), a.analysed())
+	if got := r.types(); !slices.Equal(got, []string{"call.completed"}) || a.read()["credits_charged"] != 0.005 {
+		t.Errorf("events = %v, call = %v", got, a.read())
+	}
+	a.tell(a.captured(9000), a.released())
+	if a.read()["credits_charged"] != 0.005 {
+		t.Error("a second capture changed the charge")
+	}
+}
+
+func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		have  func(*account) []proto.Message
+		late  func(*account) []proto.Message
+		kind  string
+		shown string
+	}{
+		{"the charge is late", func(a *account) []proto.Message { return []proto.Message{a.analysed()} },
+			func(a *account) []proto.Message { return []proto.Message{a.captured(5000)} }, "charge", "credits_charged"},
+		{"the analysis is late", func(a *account) []proto.Message { return []proto.Message{a.captured(5000)} },
+			func(a *account) []proto.Message { return []proto.Message{a.analysed()} }, "analysis", "outcome"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			a := r.account(r.place())
+			a.tell(a.ended("completed", "normal_clearing"))
+			a.tell(tt.have(a)...)
+			r.complete()
+			if len(r.events()) != 0 {
+				t.Fatal("call.completed went out before its deadline")
+			}
+			r.exec(`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds', completes_at = completes_at - interval '11 seconds'`)
+			r.complete()
+			r.complete()
+			if got := r.types(); !slices.Equal(got, []string{"call.completed"}) {
+				t.Fatalf("events = %v, want call.completed once", got)
+			}
+			if data := r.events()[0]["data"].(map[string]any); data[tt.shown] != nil {
+				t.Errorf("%s = %v in the event, want null", tt.shown, data[tt.shown])
+			}
+			a.tell(tt.late(a)...)
+			if a.read()[tt.shown] == nil || len(r.events()) != 1 {
+				t.Errorf("late news: call = %v, %d events, want it in GET only", a.read(), len(r.events()))
+			}
+			if got := r.metric("calls_late_news_total", tt.kind); got != 1 {
+				t.Errorf("late %s counted %v times, want 1", tt.kind, got)
+			}
+		})
+	}
+}
+
+func TestFacts_WhatCannotBeIsParked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place())
+	broken := a.ringing()
+	broken.Call.Status = "teleported"
+	noJSON := a.analysed()
+	noJSON.GetAnalysed().SummaryJson = []byte("{")
+	foreign := a.ringing()
+	foreign.WorkspaceId = newID(t).String()
+	for name, fact := range map[string]*eventv1.DialEvent{
+		"an unknown status": broken, "a summary that is no JSON": noJSON, "a fact of a later build": {}, "another workspace's request": foreign,
+	} {
+		if err := r.deliver(kafka.DialEvents, a.request.String(), fact); !kafka.IsPark(err) {
+			t.Errorf("%s: %v, want it parked", name, err)
+		}
+	}
+	if err := r.deliver(kafka.WalletEvents, "x", &eventv1.WalletEvent{CallRequestId: "x"}); !kafka.IsPark(err) {
+		t.Errorf("a request id that is none: %v, want it parked", err)
+	}
+	unknown := r.account(newID(t))
+	if err := r.deliver(kafka.DialEvents, "x", unknown.fenced()); !kafka.IsSkip(err) {
+		t.Errorf("a request of a database before ours: %v, want it skipped", err)
+	}
+	unknown.tell(unknown.ringing())
+	if unknown.read()["status"] != "ringing" {
+		t.Error("its call is not kept")
+	}
+}
+
+func TestWorkspaces_NewestVersionWins(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	tell := func(version int64, destinations ...string) {
+		r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{WorkspaceId: r.workspace.String(), Version: version,
+			Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", Destinations: destinations}}})
+	}
+	tell(2, "+44")
+	tell(1)
+	tell(2)
+	if a := r.do("POST", "/v1/calls", r.order()); a.code() != "validation_error" {
+		t.Errorf("answer = %d %v, want the destinations of version 2", a.status, a.body)
+	}
+	tell(3)
+	r.place()
+}
+
+func TestSummary_NullCharacterStopsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place())
+	news := a.analysed()
+	news.GetAnalysed().SummaryJson = []byte(`{"customer_name":"a\u0000b"}`)
+	a.tell(a.ended("completed", "normal_clearing"), news)
+	text, err := json.Marshal(a.read()["summary"])
+	if err != nil || string(text) != `{"customer_name":"a\u0000b"}` {
+		t.Errorf("summary = %s, %v", text, err)
+	}
+}

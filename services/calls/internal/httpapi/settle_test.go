@@ -1,0 +1,221 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+)
+
+func (r *rig) cancel(id uuid.UUID) answer {
+	r.t.Helper()
+	return r.do("POST", "/v1/call-requests/"+id.String()+"/cancel", nil)
+}
+
+func (a *account) letGo() *eventv1.DialEvent {
+	return a.event(nil, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Withdrawn{Withdrawn: &eventv1.Withdrawn{}} })
+}
+
+func TestCancel_TruthTable(t *testing.T) {
+	t.Parallel()
+	silent := func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+		return nil, connect.NewError(connect.CodeUnavailable, nil)
+	}
+	tests := []struct {
+		name       string
+		before     func(*rig, *account)
+		withdraw   func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error)
+		wantStatus int
+		wantCode   string
+		wantState  string
+		wantTold   []string
+	}{
+		{"queued and let go", nil, withdrawn(true), 200, "", "canceled", []string{"requested", "canceled"}},
+		{"queued but dialled by now", nil, withdrawn(false), 409, "not_cancelable", "queued", []string{"requested"}},
+		{"queued and no answer", nil, silent, 503, "unavailable", "queued", []string{"requested"}},
+		{"dialing", func(_ *rig, a *account) { a.tell(a.fenced()) }, withdrawn(true), 409, "not_cancelable", "dialing", []string{"requested"}},
+		{"completed", func(_ *rig, a *account) { a.tell(a.ended("busy", "user_busy")) }, withdrawn(true), 409, "not_cancelable", "completed", []string{"requested"}},
+		{"canceled before", func(r *rig, a *account) { r.cancel(a.request) }, withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
+		{"canceled by the dialer's fact", func(_ *rig, a *account) { a.tell(a.letGo(), a.letGo()) }, withdrawn(true), 409, "not_cancelable", "canceled", []string{"requested", "canceled"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			a := r.account(r.place())
+			if tt.before != nil {
+				tt.before(r, a)
+			}
+			r.peers.set(func(p *peers) { p.withdraw = tt.withdraw })
+			got := r.cancel(a.request)
+			if got.status != tt.wantStatus || got.code() != tt.wantCode {
+				t.Errorf("cancel = %d %v, want %d %s", got.status, got.body, tt.wantStatus, tt.wantCode)
+			}
+			if req := r.request(a.request); req["status"] != tt.wantState {
+				t.Errorf("request = %v, want %s", req, tt.wantState)
+			}
+			if told := r.told(a.request); !slices.Equal(told, tt.wantTold) {
+				t.Errorf("told %v, want %v", told, tt.wantTold)
+			}
+		})
+	}
+}
+
+func TestCancel_FactOvertakesOurCommit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place())
+	r.peers.set(func(p *peers) {
+		p.withdraw = func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+			a.tell(a.letGo())
+			return &questionv1.WithdrawResponse{Withdrawn: true}, nil
+		}
+	})
+	if got := r.cancel(a.request); got.status != http.StatusOK || got.body["status"] != "canceled" {
+		t.Errorf("cancel = %d %v, want 200: it is canceled", got.status, got.body)
+	}
+	if told := r.told(a.request); !slices.Equal(told, []string{"requested", "canceled"}) {
+		t.Errorf("told %v, want canceled once", told)
+	}
+}
+
+func TestCancel_OfAnotherWorkspaceIsNotFound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.place()
+	for path, workspace := range map[string]uuid.UUID{id.String(): newID(t), newID(t).String(): r.workspace, "x": r.workspace} {
+		if got := r.doAs(workspace, "POST", "/v1/call-requests/"+path+"/cancel", nil); got.status != http.StatusNotFound || got.code() != "not_found" {
+			t.Errorf("cancel of %s = %d %v, want 404", path, got.status, got.body)
+		}
+	}
+}
+
+func (r *rig) unconfirmed(id uuid.UUID) {
+	r.t.Helper()
+	r.mustDeliver(kafka.WalletEvents, id.String(), &eventv1.WalletEvent{
+		CallRequestId: id.String(), WorkspaceId: r.workspace.String(), Event: &eventv1.WalletEvent_Unconfirmed{Unconfirmed: &eventv1.Unconfirmed{}},
+	})
+}
+
+func TestUnconfirmed_ARequestIsToldAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.place("external_ref", "x", "variables", map[string]any{"a": 1})
+	r.unconfirmed(id)
+	told := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
+	if len(told) != 2 {
+		t.Fatalf("told %v, want requested twice", told)
+	}
+	first, again := told[0].GetRequested(), told[1].GetRequested()
+	if first.String() != again.String() {
+		t.Errorf("told again %v, want the same as %v", again, first)
+	}
+	r.cancel(id)
+	r.unconfirmed(id)
+	if got := r.told(id); !slices.Equal(got, []string{"requested", "requested", "canceled", "canceled"}) {
+		t.Errorf("told %v, want canceled again", got)
+	}
+}
+
+func TestUnconfirmed_NoRequestIsBuried(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	died := newID(t)
+	r.claim("k", died, time.Hour)
+	r.unconfirmed(died)
+	r.unconfirmed(died)
+	if got := r.told(died); !slices.Equal(got, []string{"abandoned", "abandoned"}) {
+		t.Errorf("told %v, want abandoned each time", got)
+	}
+	next := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
+	if next["id"] == died.String() {
+		t.Error("a buried id became a request")
+	}
+}
+
+// TestUnconfirmed_BeatsASlowPOST buries an id while its POST is between hold and commit.
+func TestUnconfirmed_BeatsASlowPOST(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "k"} {
+		t.Run("key "+key, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			var slow uuid.UUID
+			r.peers.set(func(p *peers) {
+				p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+					slow = uuid.MustParse(q.GetCallRequestId())
+					r.unconfirmed(slow)
+					return held(q)
+				}
+			})
+			body := r.order()
+			if key != "" {
+				body["idempotency_key"] = key
+			}
+			if a := r.do("POST", "/v1/calls", body); a.status != http.StatusServiceUnavailable {
+				t.Errorf("the slow POST = %d %v, want 503", a.status, a.body)
+			}
+			if n := r.count(`SELECT count(*) FROM call_requests`); n != 0 {
+				t.Errorf("%d requests, want none", n)
+			}
+			if got := r.told(slow); !slices.Equal(got, []string{"abandoned"}) {
+				t.Errorf("told %v, want abandoned only", got)
+			}
+		})
+	}
+}
+
+// TestUnconfirmed_RacesThePOST lets the two run freely: whoever is first, the hold has exactly one fate.
+func TestUnconfirmed_RacesThePOST(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range 20 {
+		var settling sync.WaitGroup
+		var id uuid.UUID
+		r.peers.set(func(p *peers) {
+			p.hold = func(q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+				id = uuid.MustParse(q.GetCallRequestId())
+				settling.Go(func() { r.unconfirmed(id) })
+				return held(q)
+			}
+		})
+		a := r.do("POST", "/v1/calls", r.order())
+		settling.Wait()
+		told := r.told(id)
+		accepted, abandoned := a.status == http.StatusAccepted, slices.Contains(told, "abandoned")
+		if accepted == abandoned || accepted != slices.Contains(told, "requested") {
+			t.Fatalf("round %d: POST answered %d and was told %v", i, a.status, told)
+		}
+	}
+}
+
+func TestRepublish_OncePerInterval(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	overdue, fresh, dialing := r.place(), r.place(), r.place()
+	r.place("scheduled_for", time.Now().Add(time.Hour))
+	a := r.account(dialing)
+	a.tell(a.fenced())
+	r.exec(`UPDATE call_requests SET scheduled_for = now() - interval '20 minutes' WHERE id = ANY($1)`, []uuid.UUID{overdue, dialing})
+	r.republish(15 * time.Minute)
+	r.republish(15 * time.Minute)
+	if got := r.told(overdue); !slices.Equal(got, []string{"requested", "requested"}) {
+		t.Errorf("overdue: told %v, want requested again once", got)
+	}
+	r.exec(`UPDATE call_requests SET republished_at = now() - interval '16 minutes' WHERE id = $1`, overdue)
+	r.republish(15 * time.Minute)
+	if got := r.told(overdue); len(got) != 3 {
+		t.Errorf("overdue after the interval: told %v, want it a third time", got)
+	}
+	if len(r.told(fresh)) != 1 || len(r.told(dialing)) != 1 || r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) != 6 {
+		t.Error("a request was republished that is not overdue")
+	}
+}
