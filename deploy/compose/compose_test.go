@@ -1,0 +1,138 @@
+// Package compose_test checks what cannot be run where no container engine is: that the variables which docker-compose.yml
+// and the charts set are ones that the binaries read, and that none is missing that a binary must have.
+package compose_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var services = []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"}
+
+var (
+	tag      = regexp.MustCompile("env:\"([A-Z][A-Z0-9_]*)(,required)?[^\"]*\"")
+	imported = regexp.MustCompile(`"ringfence\.dev/libs/([a-z]+)"`)
+	envLine  = regexp.MustCompile(`^([A-Z][A-Z0-9_]*)=(.*)$`)
+	yamlEnv  = regexp.MustCompile(`^  ([A-Z][A-Z0-9_]*): `)
+	keyList  = regexp.MustCompile(`^  keys: \[(.*)\]$`)
+	template = regexp.MustCompile(`(?m)^ +(?:- name: )?([A-Z][A-Z0-9_]+)(?::|$)`)
+)
+
+const root = "../.."
+
+// read is every variable that the Go code under dir reads, and that of the libs it imports; the value says whether it must be set.
+func read(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	found, libs := map[string]bool{}, map[string]bool{}
+	scan := func(dir string) {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, match := range tag.FindAllStringSubmatch(string(text), -1) {
+				found[match[1]] = match[2] != ""
+			}
+			for _, match := range imported.FindAllStringSubmatch(string(text), -1) {
+				libs[match[1]] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	scan(dir)
+	for _, lib := range slices.Sorted(maps.Keys(libs)) {
+		scan("libs/" + lib)
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s reads no variable at all", dir)
+	}
+	return found
+}
+
+func lines(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(text), "\n")
+}
+
+func compare(t *testing.T, where string, set map[string]bool, reads map[string]bool) {
+	t.Helper()
+	for name := range set {
+		if _, ok := reads[name]; !ok {
+			t.Errorf("%s sets %s, which the binary does not read", where, name)
+		}
+	}
+	for name, required := range reads {
+		if required && !set[name] {
+			t.Errorf("%s does not set %s, which the binary must have", where, name)
+		}
+	}
+}
+
+func TestCompose_SetsWhatTheBinariesRead(t *testing.T) {
+	t.Parallel()
+	dirs := map[string]string{"simcarrier": "deploy/simcarrier"}
+	for _, name := range services {
+		dirs[name] = "services/" + name
+	}
+	for name, dir := range dirs {
+		set := map[string]bool{}
+		file := "deploy/compose/" + name + ".env"
+		for _, line := range lines(t, file) {
+			if match := envLine.FindStringSubmatch(line); match != nil {
+				set[match[1]] = true
+			}
+		}
+		compare(t, file, set, read(t, dir))
+	}
+}
+
+func TestCharts_SetWhatTheBinariesRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range services {
+		set := map[string]bool{"HTTP_ADDR": true, "PRIVATE_ADDR": true, "POSTGRES_MIGRATE_URL": true}
+		file := "helm/" + name + "/values.yaml"
+		for _, line := range lines(t, file) {
+			if match := yamlEnv.FindStringSubmatch(line); match != nil {
+				set[match[1]] = true
+			}
+			if strings.HasPrefix(line, "adminPort: ") {
+				set["ADMIN_ADDR"] = true
+			}
+			if match := keyList.FindStringSubmatch(line); match != nil {
+				for key := range strings.SplitSeq(match[1], ", ") {
+					set[key] = true
+				}
+			}
+		}
+		compare(t, file, set, read(t, "services/"+name))
+	}
+}
+
+// TestCharts_LibrarySetsNoOtherVariables keeps the list in the test above true.
+func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	for _, file := range []string{"_service.tpl", "_workload.tpl"} {
+		text := strings.Join(lines(t, "helm/ringfence-lib/templates/"+file), "\n")
+		for _, match := range template.FindAllStringSubmatch(text, -1) {
+			found[match[1]] = true
+		}
+	}
+	got, want := slices.Sorted(maps.Keys(found)), []string{"ADMIN_ADDR", "HTTP_ADDR", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the library sets %v, this test knows %v", got, want)
+	}
+}

@@ -1,0 +1,15 @@
+-- The schemas and their two roles each, made once when the database is new: one migrates and owns, one the service runs as
+-- and has nothing else. The passwords are examples.
+\set ON_ERROR_STOP on
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+SELECT format($$
+    CREATE ROLE %1$I LOGIN PASSWORD 'example';
+    CREATE ROLE %2$I LOGIN PASSWORD 'example';
+    CREATE SCHEMA %3$I AUTHORIZATION %1$I;
+    REVOKE ALL ON SCHEMA %3$I FROM PUBLIC;
+    GRANT USAGE ON SCHEMA %3$I TO %2$I;
+    ALTER DEFAULT PRIVILEGES FOR ROLE %1$I IN SCHEMA %3$I GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO %2$I;
+    ALTER DEFAULT PRIVILEGES FOR ROLE %1$I IN SCHEMA %3$I GRANT USAGE ON SEQUENCES TO %2$I;
+$$, name || '_owner', name || '_app', name)
+FROM unnest(ARRAY['gateway', 'calls', 'contacts_compliance', 'dialer', 'billing_wallet', 'webhook_dispatcher']) AS name
+\gexec

@@ -1,0 +1,88 @@
+{{/* Everything one service needs. The name of the chart is the name of the service, in the cluster's DNS too. */}}
+{{- define "ringfence-lib.service" -}}
+{{ include "ringfence-lib.serviceaccount" . }}
+---
+{{ include "ringfence-lib.configmap" . }}
+---
+{{ include "ringfence-lib.services" . }}
+---
+{{ include "ringfence-lib.workload" . }}
+{{- end }}
+
+{{- define "ringfence-lib.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "ringfence-lib.labels" -}}
+{{ include "ringfence-lib.selector" . }}
+app.kubernetes.io/part-of: ringfence
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "ringfence-lib.serviceaccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .Chart.Name }}
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+  {{- with .Values.serviceAccountAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end }}
+
+{{- define "ringfence-lib.configmap" -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .Chart.Name }}
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+data:
+  HTTP_ADDR: ":8080"
+  PRIVATE_ADDR: ":9090"
+  {{- if .Values.adminPort }}
+  ADMIN_ADDR: ":{{ .Values.adminPort }}"
+  {{- end }}
+  {{- range $name, $value := .Values.env }}
+  {{ $name }}: {{ $value | quote }}
+  {{- end }}
+{{- end }}
+
+{{/* Three ports, three Services: what may be published is never the same object as what may not. */}}
+{{- define "ringfence-lib.services" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .Chart.Name }}
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  selector: {{- include "ringfence-lib.selector" . | nindent 4 }}
+  ports:
+    - {name: http, port: 8080, targetPort: http}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .Chart.Name }}-private
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector: {{- include "ringfence-lib.selector" . | nindent 4 }}
+  ports:
+    - {name: private, port: 9090, targetPort: private}
+{{- if .Values.adminPort }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .Chart.Name }}-admin
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  selector: {{- include "ringfence-lib.selector" . | nindent 4 }}
+  ports:
+    - {name: admin, port: {{ .Values.adminPort }}, targetPort: admin}
+{{- end }}
+{{- end }}

@@ -1,0 +1,80 @@
+{{/* A Deployment, or with kind StatefulSet one whose replicas keep their names. State lies in Postgres and Kafka either way. */}}
+{{- define "ringfence-lib.workload" -}}
+{{- $kind := .Values.kind | default "Deployment" -}}
+apiVersion: apps/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ .Chart.Name }}
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  replicas: {{ .Values.replicas }}
+  {{- if eq $kind "StatefulSet" }}
+  serviceName: {{ .Chart.Name }}-private
+  podManagementPolicy: Parallel
+  {{- end }}
+  selector:
+    matchLabels: {{- include "ringfence-lib.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels: {{- include "ringfence-lib.labels" . | nindent 8 }}
+      annotations:
+        checksum/config: {{ include "ringfence-lib.configmap" . | sha256sum }}
+        {{- with .Values.podAnnotations }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    spec:
+      serviceAccountName: {{ .Chart.Name }}
+      automountServiceAccountToken: false
+      terminationGracePeriodSeconds: 30 {{- /* the services drain for at most 20 s */}}
+      {{- with .Values.imagePullSecrets }}
+      imagePullSecrets: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        seccompProfile: {type: RuntimeDefault}
+      {{- with (.Values.migrate).secretKey }}
+      initContainers:
+        - name: migrate
+          args: [migrate]
+          {{- include "ringfence-lib.container" $ | nindent 10 }}
+            - name: POSTGRES_MIGRATE_URL
+              valueFrom: {secretKeyRef: {name: {{ $.Values.secret.name }}, key: {{ . }}}}
+      {{- end }}
+      containers:
+        - name: {{ .Chart.Name }}
+          {{- include "ringfence-lib.container" . | nindent 10 }}
+          ports:
+            - {name: http, containerPort: 8080}
+            - {name: private, containerPort: 9090}
+            {{- with .Values.adminPort }}
+            - {name: admin, containerPort: {{ . }}}
+            {{- end }}
+          startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: 30}
+          livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6}
+          readinessProbe: {httpGet: {path: /readyz, port: private}, periodSeconds: 5, timeoutSeconds: 3}
+      {{- range $field := list "nodeSelector" "tolerations" "affinity" }}
+      {{- with index $.Values $field }}
+      {{ $field }}: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- end }}
+{{- end }}
+
+{{/* What the service and its migration share; env comes last, so that more can follow. */}}
+{{- define "ringfence-lib.container" -}}
+image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+imagePullPolicy: {{ .Values.image.pullPolicy | default "IfNotPresent" }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+envFrom:
+  - configMapRef: {name: {{ .Chart.Name }}}
+env:
+  {{- range .Values.secret.keys }}
+  - name: {{ . }}
+    valueFrom: {secretKeyRef: {name: {{ $.Values.secret.name }}, key: {{ . }}}}
+  {{- end }}
+{{- end }}
