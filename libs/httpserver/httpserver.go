@@ -43,9 +43,14 @@ func Handle(h Handler) http.HandlerFunc {
 
 // NewRouter is a chi router with the error body for unknown routes (404), methods (405), panics (500), the body limit,
 // Service-Version and telemetry. HEAD is answered wherever GET is. tel may be nil in tests.
-func NewRouter(tel *telemetry.Telemetry) *chi.Mux {
+func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
+
+// NewEdgeRouter is NewRouter for requests from outside the house: the client's trace is linked, not continued.
+func NewEdgeRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Edge) }
+
+func newRouter(observe func(http.Handler) http.Handler) *chi.Mux {
 	router := chi.NewRouter()
-	router.Use(tel.Middleware, Guard, middleware.GetHead)
+	router.Use(observe, Recover, LimitBody, middleware.GetHead)
 	router.NotFound(Handle(func(http.ResponseWriter, *http.Request) error { return NoRoute() }))
 	router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, r, WrongMethod(w, r.Method, allowed(r)...))
@@ -53,20 +58,27 @@ func NewRouter(tel *telemetry.Telemetry) *chi.Mux {
 	return router
 }
 
-// Guard is what NewRouter puts before every route, for a handler that routes by itself: Service-Version, the body limit, and
-// the error body for a panic.
-func Guard(next http.Handler) http.Handler {
+// Recover sets Service-Version and answers a panic with 500 internal_error. NewRouter has it; it stands alone for a handler
+// that routes by itself.
+func Recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Service-Version", Version)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		recorder := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		defer recoverTo(recorder, r)
+		next.ServeHTTP(recorder, r)
+	})
+}
+
+// LimitBody answers 413 for a body that says it is over MaxBody, and ends the reading of one that turns out to be.
+func LimitBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength > MaxBody {
-			WriteError(recorder, r, TooLarge())
+			WriteError(w, r, TooLarge())
 			return
 		}
-		r.Body = http.MaxBytesReader(recorder, r.Body, MaxBody)
-		next.ServeHTTP(recorder, r)
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+// Config is the gateway's environment.
+type Config struct {
+	HTTP      httpserver.Config
+	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8081" help:"address of the operator's side (/admin/v1); keep it private"`
+
+	Telemetry telemetry.Config
+	Postgres  pg.Config
+	Kafka     kafka.Config
+	Trust     trust.Config
+
+	CallsURL    string `env:"CALLS_URL,required" help:"address of calls"`
+	ContactsURL string `env:"CONTACTS_URL,required" help:"address of contacts-compliance"`
+	DialerURL   string `env:"DIALER_URL,required" help:"address of dialer"`
+	WalletURL   string `env:"WALLET_URL,required" help:"address of billing-wallet"`
+	WebhooksURL string `env:"WEBHOOKS_URL,required" help:"address of webhook-dispatcher"`
+
+	APIKeyPepper   string   `env:"API_KEY_PEPPER,required" help:"secret under which keys and tokens are hashed, 16 bytes or more; changing it ends every key"`
+	OperatorTokens []string `env:"OPERATOR_TOKENS" envSeparator:"," help:"operators as name=token,name=token; when set, whoever is not listed loses access"`
+	TrustedProxies []string `env:"TRUSTED_PROXIES" envSeparator:"," help:"addresses or networks whose X-Forwarded-For is believed"`
+	ReadyURLs      []string `env:"READY_URLS" envSeparator:"," help:"private /readyz of the services as name=url,name=url, for GET /readyz"`
+}
+
+func (c Config) owners() map[string]string {
+	return map[string]string{route.Calls: c.CallsURL, route.Contacts: c.ContactsURL, route.Dialer: c.DialerURL,
+		route.Wallet: c.WalletURL, route.Webhooks: c.WebhooksURL}
+}
+
+// minToken keeps tokens out of reach of guessing.
+const minToken = 16
+
+// operators are the ones to seed, by the hash of their token.
+func (c Config) operators(pepper apikey.Pepper) ([]store.Operator, error) {
+	var operators []store.Operator
+	var faults []error
+	for _, entry := range c.OperatorTokens {
+		entry = strings.TrimSpace(entry)
+		if entry == "" {
+			continue
+		}
+		name, token, _ := strings.Cut(entry, "=")
+		if name == "" || len(token) < minToken {
+			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: the entry of %q must be name=token with a token of %d characters or more", name, minToken))
+			continue
+		}
+		hash := pepper.Hash(token)
+		operators = append(operators, store.Operator{Name: name, Hash: hash[:]})
+	}
+	return operators, errors.Join(faults...)
+}

@@ -1,0 +1,110 @@
+package admitting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+const (
+	// fresh is how long an answer is used without a thought; from then on it is used once more while it is asked again.
+	fresh = time.Second
+	// stale is how long an answer counts at all: a revocation takes effect everywhere within it, and the contract's 5 s.
+	stale = 3 * time.Second
+	// lookLimit bounds one look-up.
+	lookLimit = 3 * time.Second
+	// most bounds the memory against a flood of unknown keys.
+	most = 20_000
+)
+
+// remembered keeps the answers of a look-up for a moment, so that a busy key costs one look-up a second.
+type remembered[K comparable, V any] struct {
+	look  func(context.Context, K) (V, error)
+	now   func() time.Time
+	asked singleflight.Group
+
+	mu      sync.Mutex
+	answers map[K]remembrance[V]
+}
+
+type remembrance[V any] struct {
+	value V
+	err   error // nil or store.ErrMissing
+	asked time.Time
+}
+
+func remember[K comparable, V any](look func(context.Context, K) (V, error)) *remembered[K, V] {
+	return &remembered[K, V]{look: look, now: time.Now, answers: map[K]remembrance[V]{}}
+}
+
+// get is the answer, at most 3 s old. Faults are not remembered.
+func (m *remembered[K, V]) get(ctx context.Context, key K) (V, error) {
+	m.mu.Lock()
+	known, ok := m.answers[key]
+	m.mu.Unlock()
+	age := m.now().Sub(known.asked)
+	switch {
+	case ok && age < fresh:
+		return known.value, known.err
+	case ok && age < stale:
+		go func() {
+			if _, err := m.ask(ctx, key); err != nil && !errors.Is(err, store.ErrMissing) {
+				slog.WarnContext(ctx, "a remembered answer could not be renewed", "error", err)
+			}
+		}()
+		return known.value, known.err
+	}
+	return m.ask(ctx, key)
+}
+
+func (m *remembered[K, V]) ask(ctx context.Context, key K) (V, error) {
+	flight := m.asked.DoChan(fmt.Sprint(key), func() (any, error) {
+		begun := m.now() // the answer is as old as the question
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
+		defer cancel()
+		value, err := m.look(own, key)
+		if err != nil && !errors.Is(err, store.ErrMissing) {
+			return value, err
+		}
+		m.keep(key, remembrance[V]{value, err, begun})
+		return value, err
+	})
+	select {
+	case <-ctx.Done():
+		var none V
+		return none, fmt.Errorf("wait for a look-up: %w", ctx.Err())
+	case answer := <-flight:
+		value, _ := answer.Val.(V)
+		return value, answer.Err
+	}
+}
+
+func (m *remembered[K, V]) keep(key K, answer remembrance[V]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.answers) >= most {
+		for k, old := range m.answers {
+			if m.now().Sub(old.asked) >= stale {
+				delete(m.answers, k)
+			}
+		}
+		if len(m.answers) >= most {
+			clear(m.answers)
+		}
+	}
+	m.answers[key] = answer
+}
+
+// forget drops every answer: what was just changed here is seen at once.
+func (m *remembered[K, V]) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.answers)
+}

@@ -1,0 +1,107 @@
+package forwarding
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/trust"
+)
+
+// maxAnswer bounds an answer that is held in memory.
+const maxAnswer = 4 << 20
+
+// Answer is what an owner said.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// OK says whether it is any 2xx.
+func (a Answer) OK() bool { return a.Status >= 200 && a.Status < 300 }
+
+// Question is one request of ours, or of an operator, to an owner.
+type Question struct {
+	Owner  string
+	Method string
+	Path   *url.URL
+	Query  string
+	Header http.Header
+	Body   []byte
+	Caller trust.Caller
+}
+
+// Ask sends a question and reads the whole answer. An error means that the owner did not answer; only with ErrUnreached is it
+// certain that it did nothing.
+func (p *Peers) Ask(ctx context.Context, q Question) (Answer, error) {
+	to, err := p.target(q.Owner, q.Path, q.Caller)
+	if err != nil {
+		return Answer{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	address := &url.URL{Scheme: to.base.Scheme, Host: to.base.Host, Path: q.Path.Path, RawPath: q.Path.RawPath, RawQuery: q.Query}
+	request, err := http.NewRequestWithContext(ctx, q.Method, address.String(), bytes.NewReader(q.Body))
+	if err != nil {
+		return Answer{}, fmt.Errorf("make question to %s: %w", q.Owner, err)
+	}
+	for _, name := range []string{"Content-Type", "Accept", "Idempotency-Key"} {
+		if value := q.Header.Get(name); value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	sign(request, to)
+	response, err := p.transport.RoundTrip(request)
+	if err != nil {
+		return Answer{}, refusal(ctx, q.Owner, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return Answer{}, refusal(ctx, q.Owner, err)
+	}
+	if err := relay(response); err != nil {
+		return Answer{}, refusal(ctx, q.Owner, err)
+	}
+	return Answer{Status: response.StatusCode, Header: response.Header, Body: body}, nil
+}
+
+// Refusal is the owner's own refusal, to be shown as it is; anything but a 4xx with the error body is a fault.
+func (a Answer) Refusal(owner string) error {
+	var shown struct {
+		Error struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if a.Status >= 400 && a.Status < 500 && json.Unmarshal(a.Body, &shown) == nil && shown.Error.Code != "" {
+		return &apierr.Error{Status: a.Status, Code: shown.Error.Code, Message: shown.Error.Message}
+	}
+	if a.Status == http.StatusServiceUnavailable {
+		return apierr.Unavailable("This part of the service")
+	}
+	return fmt.Errorf("%s answered %d", owner, a.Status)
+}
+
+// HandOn tells an owner a setting of a workspace before the workspace answers (question 1, internal routes). It is idempotent.
+func (p *Peers) HandOn(ctx context.Context, owner string, path string, caller trust.Caller, body any) error {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode setting for %s: %w", owner, err)
+	}
+	answer, err := p.Ask(ctx, Question{Owner: owner, Method: http.MethodPut, Path: &url.URL{Path: path}, Body: encoded, Caller: caller,
+		Header: http.Header{"Content-Type": {"application/json"}}})
+	if err != nil {
+		return err
+	}
+	if !answer.OK() {
+		return answer.Refusal(owner)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/gateway/internal/admitting"
+	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/forwarding"
+	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/store"
+	"ringfence.dev/services/gateway/internal/workspace"
+)
+
+// Admin is the operator's address.
+type Admin struct {
+	door   *admitting.Door
+	store  *store.Store
+	peers  *forwarding.Peers
+	pepper apikey.Pepper
+	table  route.Table
+}
+
+// NewAdmin is the handler of the operator's address (contract.md §7).
+func NewAdmin(door *admitting.Door, st *store.Store, peers *forwarding.Peers, pepper apikey.Pepper, tel *telemetry.Telemetry) http.Handler {
+	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, table: route.Admin()}
+	router := httpserver.NewEdgeRouter(tel)
+	router.Route("/admin/v1", func(admin chi.Router) {
+		admin.Use(a.operators)
+		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
+		admin.Post("/workspaces", httpserver.Handle(a.createWorkspace))
+		admin.Get("/workspaces/{id}", httpserver.Handle(a.readWorkspace))
+		admin.Patch("/workspaces/{id}", httpserver.Handle(a.changeWorkspace))
+		admin.Get("/workspaces/{id}/api-keys", httpserver.Handle(a.listKeys))
+		admin.Post("/workspaces/{id}/api-keys", httpserver.Handle(a.createKey))
+		admin.Get("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.readKey))
+		admin.Delete("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.revokeKey))
+		admin.Get("/audit", httpserver.Handle(a.listAudit))
+		admin.Get("/audit/{entry_id}", httpserver.Handle(a.readAudit))
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			admin.Method(method, "/workspaces/{id}/{collection}", httpserver.Handle(a.proxied))
+			admin.Method(method, "/workspaces/{id}/{collection}/*", httpserver.Handle(a.proxied))
+		}
+	})
+	return router
+}
+
+// actor is who asks, in one request.
+type actor struct {
+	operator  string
+	requestID uuid.UUID
+}
+
+type actorKey struct{}
+
+// operators lets only operators through, whatever the path.
+func (a *Admin) operators(next http.Handler) http.Handler {
+	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
+		name, err := a.door.Operator(r)
+		if err != nil {
+			return err //nolint:wrapcheck // the door says what
+		}
+		requestID, err := uuid.NewV7()
+		if err != nil {
+			return err //nolint:wrapcheck // no randomness: a fault
+		}
+		ctx := context.WithValue(r.Context(), actorKey{}, actor{operator: name, requestID: requestID})
+		telemetry.Annotate(ctx, "operator", name)
+		telemetry.Annotate(ctx, "request_id", requestID.String())
+		w.Header().Set("X-Request-Id", requestID.String())
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r.WithContext(ctx))
+		return nil
+	})
+}
+
+func actorOf(r *http.Request) actor {
+	who, _ := r.Context().Value(actorKey{}).(actor)
+	return who
+}
+
+// caller is what the owners are told: the operator, acting in a workspace.
+func (who actor) caller(w workspace.Workspace) trust.Caller {
+	return trust.Caller{WorkspaceID: w.ID, RequestID: who.requestID, Access: trust.Write, Webhooks: w.Webhooks(), Operator: who.operator}
+}
+
+// intent is the request as the audit will know it.
+func (who actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return audit.Intent{}, err //nolint:wrapcheck // no randomness: a fault
+	}
+	return audit.Intent{ID: id, Operator: who.operator, WorkspaceID: workspaceID, RequestID: who.requestID,
+		Method: r.Method, Route: template, Path: r.URL.Path}, nil
+}
+
+func done(intent audit.Intent, status int) audit.Entry {
+	code := int32(status) //nolint:gosec // an HTTP status
+	return audit.Entry{Intent: intent, Status: &code, Outcome: audit.Done}
+}
+
+// settle cares for the intent of a change that ended in err: a refusal did nothing and is dropped, anything else is unknown.
+func (a *Admin) settle(ctx context.Context, intent audit.Intent, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	var refused *apierr.Error
+	var fault error
+	if errors.Is(err, forwarding.ErrUnreached) || (errors.As(err, &refused) && refused.Status < http.StatusInternalServerError) {
+		fault = a.store.Drop(ctx, intent)
+	} else {
+		fault = a.store.Conclude(ctx, audit.Entry{Intent: intent, Outcome: audit.Unknown})
+	}
+	if fault != nil { // the sweep will write it as unknown
+		slog.WarnContext(ctx, "an audit intent stays open", "intent", intent.ID, "error", fault)
+	}
+}
+
+// workspaceOf is the workspace of the path, or 404.
+func (a *Admin) workspaceOf(r *http.Request) (workspace.Workspace, error) {
+	id, err := httpserver.PathID(r, "id", "workspace")
+	if err != nil {
+		return workspace.Workspace{}, noWorkspace()
+	}
+	found, err := a.store.Workspace(r.Context(), id)
+	if errors.Is(err, store.ErrMissing) {
+		return found, noWorkspace()
+	}
+	telemetry.Annotate(r.Context(), "workspace_id", id.String())
+	return found, err //nolint:wrapcheck // the store says what
+}
+
+func noWorkspace() error { return missing("workspace") }
+
+func missing(thing string) error {
+	return apierr.New(http.StatusNotFound, "not_found", "There is no such %s.", thing)
+}
+
+// template is the route of a request that chi matched.
+func template(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+type entryView struct {
+	ID          uuid.UUID       `json:"id"`
+	Operator    string          `json:"operator"`
+	WorkspaceID *uuid.UUID      `json:"workspace_id"`
+	RequestID   uuid.UUID       `json:"request_id"`
+	Method      string          `json:"method"`
+	Route       string          `json:"route"`
+	Path        string          `json:"path"`
+	Status      *int32          `json:"status"`
+	Outcome     audit.Outcome   `json:"outcome"`
+	Before      json.RawMessage `json:"before"`
+	After       json.RawMessage `json:"after"`
+	OccurredAt  time.Time       `json:"occurred_at"`
+}
+
+func viewEntry(e audit.Entry) entryView {
+	return entryView{ID: e.ID, Operator: e.Operator, WorkspaceID: e.WorkspaceID, RequestID: e.RequestID, Method: e.Method, Route: e.Route,
+		Path: e.Path, Status: e.Status, Outcome: e.Outcome, Before: e.Before, After: e.After, OccurredAt: e.OccurredAt.UTC().Truncate(time.Millisecond)}
+}
+
+// listAudit is a page of all changes, or of those of one workspace (?workspace_id=).
+func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	asked, err := page.Parse(query)
+	if err != nil {
+		return err //nolint:wrapcheck // shown as it is
+	}
+	of, err := httpserver.QueryUUID(query, "workspace_id")
+	if err != nil {
+		return err //nolint:wrapcheck // shown as it is
+	}
+	found, err := a.store.Entries(r.Context(), of, asked)
+	if err != nil {
+		return err //nolint:wrapcheck // the store says what
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewEntry)) //nolint:wrapcheck // it says what
+}
+
+func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "entry_id", "audit entry")
+	if err != nil {
+		return err //nolint:wrapcheck // shown as it is
+	}
+	found, err := a.store.Entry(r.Context(), id)
+	if errors.Is(err, store.ErrMissing) {
+		return missing("audit entry")
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // the store says what
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewEntry(found)) //nolint:wrapcheck // it says what
+}

@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/forwarding"
+	"ringfence.dev/services/gateway/internal/route"
+)
+
+// contactRoute is the erasure of a person: what is erased must not live on in the audit.
+const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
+
+// proxied hands an operator's request to the owner of its collection. A change is recorded before it is tried and again when
+// its end is known.
+func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
+	match, ok := a.table.Find(r.URL)
+	if !ok {
+		return httpserver.NoRoute()
+	}
+	telemetry.Route(r.Context(), match.Template)
+	of, err := a.workspaceOf(r)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fmt.Errorf("read body: %w", err)
+	}
+	question := forwarding.Question{Owner: match.Owner, Method: r.Method, Path: match.Path, Query: r.URL.RawQuery,
+		Header: r.Header, Body: body, Caller: actorOf(r).caller(of)}
+	var answer forwarding.Answer
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		answer, err = a.peers.Ask(r.Context(), question)
+	} else {
+		answer, err = a.tryChange(r, match, question)
+	}
+	if err != nil {
+		return err
+	}
+	show(w, answer)
+	return nil
+}
+
+// tryChange tries one change at its owner, with its audit.
+func (a *Admin) tryChange(r *http.Request, match route.Match, question forwarding.Question) (forwarding.Answer, error) {
+	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
+	intent, err := actorOf(r).intent(r, match.Template, &question.Caller.WorkspaceID)
+	if err != nil {
+		return forwarding.Answer{}, err
+	}
+	if intent.Before, err = a.before(ctx, match, question); err != nil {
+		return forwarding.Answer{}, err
+	}
+	if err := a.store.Intend(ctx, intent); err != nil {
+		return forwarding.Answer{}, err //nolint:wrapcheck // the store says what
+	}
+	answer, err := a.peers.Ask(ctx, question)
+	if err != nil {
+		a.settle(ctx, intent, err)
+		return answer, err //nolint:wrapcheck // shown as it is
+	}
+	if !answer.OK() {
+		a.settle(ctx, intent, answer.Refusal(question.Owner))
+		return answer, nil
+	}
+	entry := done(intent, answer.Status)
+	entry.After = audit.State(answer.Body)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := a.store.Conclude(ctx, entry); err != nil {
+		// The change was made and is answered as made; the sweep writes its audit row, as unknown.
+		slog.ErrorContext(ctx, "a change was made and its audit row could not be written", "intent", intent.ID, "error", err)
+	}
+	return answer, nil
+}
+
+// before is the state that a change will replace: what a GET of the same path shows. What is created, and whom is erased, has none.
+func (a *Admin) before(ctx context.Context, match route.Match, question forwarding.Question) (json.RawMessage, error) {
+	if question.Method == http.MethodPost || match.Template == contactRoute {
+		return nil, nil
+	}
+	question.Method, question.Body, question.Query = http.MethodGet, nil, ""
+	answer, err := a.peers.Ask(ctx, question)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // shown as it is
+	}
+	if !answer.OK() {
+		return nil, nil
+	}
+	return audit.State(answer.Body), nil
+}
+
+func show(w http.ResponseWriter, answer forwarding.Answer) {
+	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow"} {
+		if value := answer.Header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	w.WriteHeader(answer.Status)
+	_, _ = w.Write(answer.Body) // the operator went away; nobody is left to tell
+}

@@ -1,0 +1,102 @@
+// Package httpapi listens: the customer's address and the operator's. It judges in the order of contract.md §1
+// and hands each request to its owner; it decides nothing about calls.
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/gateway/internal/admitting"
+	"ringfence.dev/services/gateway/internal/forwarding"
+	"ringfence.dev/services/gateway/internal/quota"
+	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/workspace"
+)
+
+// Public is the customer's address.
+type Public struct {
+	door  *admitting.Door
+	peers *forwarding.Peers
+	ready *Readiness
+	table route.Table
+}
+
+// NewPublic is the handler of the customer's address. It routes by itself: the path is judged as it was sent.
+func NewPublic(door *admitting.Door, peers *forwarding.Peers, ready *Readiness, tel *telemetry.Telemetry) http.Handler {
+	p := &Public{door: door, peers: peers, ready: ready, table: route.Public()}
+	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
+}
+
+func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
+	requestID, err := uuid.NewV7()
+	if err != nil {
+		return err //nolint:wrapcheck // no randomness: a fault
+	}
+	ctx := r.Context()
+	telemetry.Annotate(ctx, "request_id", requestID.String())
+	w.Header().Set("X-Request-Id", requestID.String())
+	if open := p.open(r.URL.Path); open != nil {
+		telemetry.Route(ctx, r.URL.Path)
+		quota.Anonymous.Standing(true, 0).Write(w.Header()) // these do not count
+		return open(w, r)
+	}
+	match, found := p.table.Find(r.URL)
+	if found {
+		telemetry.Route(ctx, match.Template)
+	}
+
+	holder, standing, err := p.door.Admit(r) // 401, 429
+	standing.Write(w.Header())
+	if err != nil {
+		return err //nolint:wrapcheck // the door says what
+	}
+	telemetry.Annotate(ctx, "workspace_id", holder.WorkspaceID.String())
+	if err := included(holder.Workspace(), r.URL); err != nil {
+		return err
+	}
+	if holder.Access != trust.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return apierr.New(http.StatusForbidden, "missing_scope", "This key may only read. Use a key with write access.")
+	}
+	if !found {
+		return httpserver.NoRoute()
+	}
+	if !match.Allows(r.Method) {
+		return httpserver.WrongMethod(w, r.Method, match.Allow()...)
+	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return apierr.Validation("query", "is malformed: encode each parameter as name=value.")
+	}
+	return p.peers.Forward(w, r, match.Owner, match.Path, trust.Caller{ //nolint:wrapcheck // shown as it is
+		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
+	})
+}
+
+// open are the paths that need no key. The interface description and its page come with a later issue.
+func (p *Public) open(path string) httpserver.Handler {
+	switch path {
+	case "/readyz":
+		return p.ready.answer
+	case "/openapi.json", "/docs":
+		return func(http.ResponseWriter, *http.Request) error { return httpserver.NoRoute() }
+	}
+	return nil
+}
+
+// included answers 403 for what the plan does not include.
+func included(w workspace.Workspace, path *url.URL) error {
+	switch {
+	case w.Status == workspace.Suspended:
+		return apierr.New(http.StatusForbidden, "api_not_enabled", "This workspace is suspended. Ask the operator of the service.")
+	case !w.API():
+		return apierr.New(http.StatusForbidden, "api_not_enabled", "The plan %s does not include API access. Change to growth or scale.", w.Plan)
+	case !w.Webhooks() && route.InWebhooks(path):
+		return apierr.New(http.StatusForbidden, "webhooks_not_enabled", "The plan %s does not include webhooks. Change to growth or scale.", w.Plan)
+	}
+	return nil
+}

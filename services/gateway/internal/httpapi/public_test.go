@@ -1,0 +1,466 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/gateway/internal/route"
+)
+
+const anID = "0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"
+
+func TestPublic_OrderOfChecks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	growth := r.workspace("")
+	read, _ := r.key(growth, "read")
+	write, _ := r.key(growth, "write")
+	starter, _ := r.key(r.workspace(`"plan":"starter"`), "read")
+	mute, _ := r.key(r.workspace(`"features":{"webhooks":false}`), "read")
+	only, _ := r.key(r.workspace(`"plan":"starter","features":{"api":true}`), "write")
+	tight, _ := r.key(r.workspace(`"plan":"starter","rate_limit_per_minute":1`), "read")
+	if got := r.customer("GET", "/v1/calls", tight, ""); got.code() != "api_not_enabled" {
+		t.Fatalf("first request = %d %s", got.status, got.body)
+	}
+	forged := read[:len(read)-4] + "aaaa"
+
+	for _, row := range []struct {
+		name, method, path, key string
+		status                  int
+		code                    string
+	}{
+		{"no key, before everything", "POST", "/v1/nothing", "", 401, "invalid_api_key"},
+		{"a malformed key", "GET", "/v1/calls", "abc", 401, "invalid_api_key"},
+		{"an unknown key", "GET", "/v1/calls", forged, 401, "invalid_api_key"},
+		{"an operator's token is no key", "GET", "/v1/calls", operatorToken, 401, "invalid_api_key"},
+		{"the rate before the plan", "POST", "/v1/nothing", tight, 429, "rate_limited"},
+		{"the plan before the scope", "POST", "/v1/calls", starter, 403, "api_not_enabled"},
+		{"the plan before the route", "GET", "/v1/nothing", starter, 403, "api_not_enabled"},
+		{"the webhooks feature before the scope", "POST", "/v1/webhook-subscriptions", mute, 403, "webhooks_not_enabled"},
+		{"the webhooks feature before the method", "PUT", "/v1/webhook-subscriptions/" + anID, mute, 403, "webhooks_not_enabled"},
+		{"the webhooks feature before the route", "GET", "/v1/webhook-subscriptions/a/b/c", mute, 403, "webhooks_not_enabled"},
+		{"api alone does not give webhooks", "GET", "/v1/webhook-subscriptions", only, 403, "webhooks_not_enabled"},
+		{"the scope before the route", "POST", "/v1/nothing", read, 403, "missing_scope"},
+		{"the scope before the method", "DELETE", "/v1/wallet", read, 403, "missing_scope"},
+		{"an unknown route", "GET", "/v1/nothing", read, 404, "not_found"},
+		{"another version", "GET", "/v2/calls", read, 404, "not_found"},
+		{"a trailing slash", "GET", "/v1/calls/", read, 404, "not_found"},
+		{"a wrong method", "DELETE", "/v1/wallet", write, 405, "method_not_allowed"},
+		{"a GET where only POST is", "GET", "/v1/opt-outs", read, 405, "method_not_allowed"},
+		{"a malformed query", "GET", "/v1/calls?status=%zz", read, 422, "validation_error"},
+	} {
+		before := len(r.asked(route.Calls)) + len(r.asked(route.Webhooks)) + len(r.asked(route.Wallet))
+		got := r.customer(row.method, row.path, row.key, "")
+		if got.status != row.status || got.code() != row.code {
+			t.Errorf("%s: %d %s, want %d %s", row.name, got.status, got.body, row.status, row.code)
+		}
+		if after := len(r.asked(route.Calls)) + len(r.asked(route.Webhooks)) + len(r.asked(route.Wallet)); after != before {
+			t.Errorf("%s: it reached an owner", row.name)
+		}
+		mustHaveHeaders(t, row.name, got)
+		if (got.header.Get("Retry-After") != "") != (row.status == 429) {
+			t.Errorf("%s: Retry-After = %q", row.name, got.header.Get("Retry-After"))
+		}
+	}
+	if got := r.customer("DELETE", "/v1/contacts/"+anID, write, ""); got.header.Get("Allow") != "GET, HEAD, PATCH" {
+		t.Errorf("Allow = %q", got.header.Get("Allow"))
+	}
+}
+
+func mustHaveHeaders(t *testing.T, name string, got answered) {
+	t.Helper()
+	for _, header := range []string{"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+		if len(got.header.Values(header)) != 1 {
+			t.Errorf("%s: %s = %q, want one", name, header, got.header.Values(header))
+		}
+	}
+	if values := got.header.Values("Service-Version"); len(values) != 1 || values[0] != "2026-06-04" {
+		t.Errorf("%s: Service-Version = %q", name, values)
+	}
+	if got.status >= 400 && got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s: Content-Type = %q", name, got.header.Get("Content-Type"))
+	}
+}
+
+func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	workspaceID := r.workspace("")
+	read, _ := r.key(workspaceID, "read")
+	write, _ := r.key(workspaceID, "write")
+	for _, row := range []struct{ method, path, owner string }{
+		{"GET", "/v1/calls?limit=3", route.Calls},
+		{"POST", "/v1/calls", route.Calls},
+		{"GET", "/v1/calls/" + anID + "/recording", route.Calls},
+		{"POST", "/v1/call-requests/" + anID + "/cancel", route.Calls},
+		{"PATCH", "/v1/contacts/" + anID, route.Contacts},
+		{"DELETE", "/v1/opt-outs/+15550100", route.Contacts},
+		{"GET", "/v1/wallet", route.Wallet},
+		{"POST", "/v1/webhook-subscriptions/" + anID + "/rotate-secret", route.Webhooks},
+		{"HEAD", "/v1/call-requests", route.Calls},
+	} {
+		key, access := read, trust.Read
+		if row.method != "GET" && row.method != "HEAD" {
+			key, access = write, trust.Write
+		}
+		before := len(r.asked(row.owner))
+		got := r.customer(row.method, row.path, key, `{"a":1}`)
+		heard := r.asked(row.owner)
+		if got.status != http.StatusOK || len(heard) != before+1 {
+			t.Errorf("%s %s = %d %s", row.method, row.path, got.status, got.body)
+			continue
+		}
+		mustHaveHeaders(t, row.path, got)
+		last := heard[len(heard)-1]
+		want := trust.Caller{WorkspaceID: uuid.MustParse(workspaceID), RequestID: last.caller.RequestID, Access: access, Webhooks: true}
+		if last.caller != want || last.caller.RequestID == uuid.Nil || last.method != row.method || last.uri != row.path || last.body != `{"a":1}` {
+			t.Errorf("%s %s arrived as %+v", row.method, row.path, last)
+		}
+		if got.header.Get("X-Request-Id") != last.caller.RequestID.String() {
+			t.Errorf("X-Request-Id = %q", got.header.Get("X-Request-Id"))
+		}
+	}
+}
+
+func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "write")
+	got := send(t, "POST", r.public.URL+"/v1/calls", key, `{}`, http.Header{
+		"X-Ringfence-Caller":  {"forged"},
+		"X-Ringfence-Service": {"forged"},
+		"X-Ringfence-Other":   {"forged"},
+		"Traceparent":         {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+		"Baggage":             {"a=b"},
+		"Cookie":              {"a=b"},
+		"Connection":          {"Upgrade, X-Hop"},
+		"X-Hop":               {"1"},
+		"Upgrade":             {"websocket"},
+		"X-Forwarded-For":     {"10.1.1.1"},
+		"Idempotency-Key":     {"order-7"},
+		"Content-Type":        {"application/json"},
+	})
+	heard := r.asked(route.Calls)
+	if got.status != http.StatusOK || len(heard) != 1 {
+		t.Fatalf("POST = %d %s", got.status, got.body)
+	}
+	for _, name := range []string{"Authorization", "X-Ringfence-Service", "X-Ringfence-Other", "Traceparent", "Baggage", "Cookie", "X-Hop", "Upgrade", "Connection", "X-Forwarded-For"} {
+		if value := heard[0].header.Get(name); value != "" {
+			t.Errorf("%s = %q arrived", name, value)
+		}
+	}
+	if len(heard[0].header.Values(trust.CallerHeader)) != 1 || heard[0].header.Get("Idempotency-Key") != "order-7" || heard[0].header.Get("Content-Type") != "application/json" {
+		t.Errorf("headers = %v", heard[0].header)
+	}
+}
+
+// TestPublic_NoPathReachesAnotherRoute sends what a router might read in two ways. The owners of other routes must stay unasked.
+func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(`"features":{"webhooks":false},"rate_limit_per_minute":1000`), "read")
+	for _, path := range []string{
+		"/v1/calls/../webhook-subscriptions", "/v1/calls/%2e%2e/webhook-subscriptions", "/v1/calls/%2E%2E%2Fwebhook-subscriptions/..",
+		"//v1/webhook-subscriptions", "/v1//webhook-subscriptions", "/v1/./webhook-subscriptions", "/v1/webhook%2Dsubscriptions",
+		"/v1%2Fwebhook-subscriptions", "/v1/calls/..", "/v1/opt-outs/%2e%2e", "/v1/calls//", "/v1/c%61lls", "/V1/calls",
+		"/internal/v1/workspaces/" + anID + "/policy", "/admin/v1/workspaces", "/v1/../admin/v1/workspaces", "/v1/calls/%2e%2e/%2e%2e/admin/v1/workspaces",
+	} {
+		got := rawGET(t, r.public, path, key)
+		if got.status != http.StatusNotFound && got.status != http.StatusForbidden {
+			t.Errorf("%s = %d %s, want 404 or 403", path, got.status, got.body)
+		}
+	}
+	r.mu.Lock()
+	for _, h := range r.heard {
+		if !strings.HasPrefix(h.uri, "/internal/") || h.caller.Operator == "" { // the hand-ons of the test's own workspace
+			t.Errorf("%s was asked %s", h.owner, h.uri)
+		}
+	}
+	r.mu.Unlock()
+
+	// What is odd but harmless goes to the one owner, in one spelling.
+	for path, want := range map[string]string{
+		"/v1/calls/a%2F..%2F..%2Fwallet": "/v1/calls/a%2F..%2F..%2Fwallet",
+		"/v1/opt-outs/%2B15550100":       "/v1/opt-outs/+15550100",
+		"/v1/opt-outs/%31":               "/v1/opt-outs/1",
+		"/v1/contacts/a%00b":             "/v1/contacts/a%00b",
+	} {
+		if got := rawGET(t, r.public, path, key); got.status != http.StatusOK {
+			t.Errorf("%s = %d %s", path, got.status, got.body)
+		}
+		heard := append(r.asked(route.Calls), r.asked(route.Contacts)...)
+		if !strings.Contains(uris(heard), want+"\n") {
+			t.Errorf("%s arrived as %s, want %s", path, uris(heard), want)
+		}
+	}
+}
+
+func uris(all []heard) string {
+	var text strings.Builder
+	for _, h := range all {
+		text.WriteString(h.uri + "\n")
+	}
+	return text.String()
+}
+
+// rawGET sends a path as it is; a client would tidy it up.
+func rawGET(t *testing.T, server *httptest.Server, path, key string) answered {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.URL.Opaque = path
+	if strings.HasPrefix(path, "//") {
+		request.URL.Opaque = server.URL + path
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	response, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	return answered{response.StatusCode, response.Header, string(body)}
+}
+
+func TestPublic_BodyOverTheLimitNeverReachesAnOwner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "write")
+	large := strings.Repeat("x", httpserver.MaxBody+1)
+	if got := r.customer("POST", "/v1/calls", key, large); got.status != 413 || got.code() != "request_too_large" {
+		t.Errorf("sized = %d %s", got.status, got.body)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), "POST", r.public.URL+"/v1/calls", io.MultiReader(strings.NewReader(large)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != 413 {
+		t.Errorf("chunked = %d, want 413", response.StatusCode)
+	}
+	if got := r.customer("POST", "/v1/calls", key, large[:httpserver.MaxBody]); got.status != http.StatusOK {
+		t.Errorf("a body at the limit = %d %s", got.status, got.body)
+	}
+	if n := len(r.asked(route.Calls)); n != 1 {
+		t.Errorf("calls was asked %d times, want once", n)
+	}
+}
+
+func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "write")
+	r.owners[route.Wallet].Close()
+	got := r.customer("GET", "/v1/wallet", key, "")
+	if got.status != 503 || got.code() != "unavailable" || got.header.Get("Retry-After") == "" {
+		t.Errorf("wallet = %d %s", got.status, got.body)
+	}
+	mustHaveHeaders(t, "503", got)
+	if got := r.customer("GET", "/v1/calls", key, ""); got.status != http.StatusOK {
+		t.Errorf("calls = %d %s", got.status, got.body)
+	}
+	r.answers(func(http.ResponseWriter, heard) bool { panic(http.ErrAbortHandler) })
+	got = r.customer("POST", "/v1/calls", key, "{}")
+	if got.status != 503 || !strings.Contains(got.body, "not known") {
+		t.Errorf("an owner that dies in the middle = %d %s, want 503 that promises nothing", got.status, got.body)
+	}
+	r.answers(func(w http.ResponseWriter, _ heard) bool { w.WriteHeader(http.StatusUnauthorized); return true })
+	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 500 {
+		t.Errorf("an owner that distrusts us = %d %s, want 500: the customer's key is good", got.status, got.body)
+	}
+}
+
+func TestPublic_DatabaseDownIs503(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "write")
+	r.pool.Close()
+	got := r.customer("GET", "/v1/calls", key, "")
+	if got.status != 503 || got.code() != "unavailable" {
+		t.Errorf("GET = %d %s, want 503", got.status, got.body)
+	}
+	mustHaveHeaders(t, "503", got)
+}
+
+func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const limit = 30 // one more every 2 s
+	key, _ := r.key(r.workspace(`"rate_limit_per_minute":30`), "read")
+	second, _ := r.replica(nil)
+	begun := time.Now()
+	var passed, refused atomic.Int32
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			address := r.public.URL
+			if i%2 == 1 {
+				address = second.URL
+			}
+			got := send(t, "GET", address+"/v1/calls", key, "", nil)
+			switch got.status {
+			case http.StatusOK:
+				passed.Add(1)
+			case http.StatusTooManyRequests:
+				refused.Add(1)
+				if after, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || after < 1 || after > 2 {
+					t.Errorf("Retry-After = %q, want 1 or 2", got.header.Get("Retry-After"))
+				}
+				if got.header.Get("X-RateLimit-Remaining") != "0" {
+					t.Errorf("Remaining = %q beside a 429", got.header.Get("X-RateLimit-Remaining"))
+				}
+			default:
+				t.Errorf("GET = %d %s", got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	refilled := int32(time.Since(begun)/(time.Minute/limit)) + 1
+	if n := passed.Load(); n < limit || n > limit+refilled {
+		t.Errorf("%d passed, want %d (and at most %d that came back meanwhile)", n, limit, refilled)
+	}
+}
+
+func TestPublic_RateFollowsThePlan(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for plan, want := range map[string]string{"growth": "120", "scale": "600"} {
+		key, _ := r.key(r.workspace(`"plan":"`+plan+`"`), "read")
+		got := r.customer("GET", "/v1/calls", key, "")
+		if got.header.Get("X-RateLimit-Limit") != want || got.header.Get("RateLimit-Policy") != `"default";q=`+want+`;w=60` {
+			t.Errorf("%s: %v", plan, got.header)
+		}
+		left, _ := strconv.Atoi(want)
+		if got.header.Get("X-RateLimit-Remaining") != strconv.Itoa(left-1) || !strings.HasPrefix(got.header.Get("RateLimit"), `"default";r=`+strconv.Itoa(left-1)+`;t=`) {
+			t.Errorf("%s: %v", plan, got.header)
+		}
+	}
+}
+
+func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	from := func(address string) answered {
+		return send(t, "GET", r.public.URL+"/v1/calls", "", "", http.Header{"X-Forwarded-For": {"198.51.100.1, " + address}})
+	}
+	var refused atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				if from("203.0.113.7").status == http.StatusTooManyRequests {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := refused.Load(); n == 0 || n > 200 {
+		t.Errorf("%d of 800 were refused, want the ones over 600 (less what came back)", n)
+	}
+	if got := from("203.0.113.8"); got.status != http.StatusUnauthorized {
+		t.Errorf("another address = %d, want 401", got.status)
+	}
+	key, _ := r.key(r.workspace(""), "read")
+	got := send(t, "GET", r.public.URL+"/v1/calls", key, "", http.Header{"X-Forwarded-For": {"203.0.113.7"}})
+	if got.status != http.StatusOK {
+		t.Errorf("a good key from a refused address = %d, want 200", got.status)
+	}
+}
+
+// TestPublic_ChangesTakeEffectOnEveryReplica changes through one replica and asks the other, within the contract's 5 s.
+func TestPublic_ChangesTakeEffectOnEveryReplica(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	workspaceID := r.workspace(`"plan":"scale"`)
+	key, id := r.key(workspaceID, "read")
+	other, _ := r.replica(nil)
+	ask := func(address string) answered { return send(t, "GET", address+"/v1/calls", key, "", nil) }
+	within := func(what string, holds func() bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		for !holds() {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("%s did not hold within 5 s", what)
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	if ask(r.public.URL).status != 200 || ask(other.URL).status != 200 {
+		t.Fatal("the key does not work")
+	}
+	r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"status":"suspended"}`)
+	if got := ask(r.public.URL); got.code() != "api_not_enabled" {
+		t.Errorf("on the replica of the change = %d %s, want 403 at once", got.status, got.body)
+	}
+	within("suspension", func() bool { return ask(other.URL).code() == "api_not_enabled" })
+	r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"status":"active"}`)
+	within("resumption", func() bool { return ask(other.URL).status == 200 })
+	if got := r.operator("DELETE", "/admin/v1/workspaces/"+workspaceID+"/api-keys/"+id, ""); got.status != 200 || got.member("revoked_at") == "" {
+		t.Errorf("DELETE = %d %s", got.status, got.body)
+	}
+	if got := ask(r.public.URL); got.status != http.StatusUnauthorized {
+		t.Errorf("on the replica of the revocation = %d, want 401 at once", got.status)
+	}
+	within("revocation", func() bool { return ask(other.URL).status == http.StatusUnauthorized })
+}
+
+func TestReadyz_NamesWhoIsNotReady(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }))
+	defer up.Close()
+	down := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+	defer down.Close()
+	hung := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hung }))
+	defer silent.Close()
+	defer close(hung)
+
+	ready, _ := r.replica([]string{"calls=" + up.URL, "dialer=" + down.URL, "dialer=" + up.URL})
+	if got := send(t, "GET", ready.URL+"/readyz", "", "", nil); got.status != http.StatusOK {
+		t.Errorf("all ready = %d %s (one replica of two is enough)", got.status, got.body)
+	}
+	unready, _ := r.replica([]string{"calls=" + up.URL, "dialer=" + down.URL, "billing-wallet=" + silent.URL})
+	begun := time.Now()
+	got := send(t, "GET", unready.URL+"/readyz", "", "", nil)
+	var body struct{ Failing string }
+	_ = json.Unmarshal([]byte(got.body), &body)
+	if got.status != 503 || got.code() != "unavailable" || body.Failing != "billing-wallet, dialer" {
+		t.Errorf("unready = %d %s", got.status, got.body)
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	mustHaveHeaders(t, "readyz", got)
+	if n := r.count("rate_limits"); n != 0 {
+		t.Errorf("probes were counted: %d rows", n)
+	}
+	for _, path := range []string{"/openapi.json", "/docs"} {
+		if got := send(t, "GET", ready.URL+path, "", "", nil); got.status != 404 {
+			t.Errorf("%s = %d, want 404 without a key", path, got.status)
+		}
+	}
+}

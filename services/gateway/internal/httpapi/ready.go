@@ -1,0 +1,125 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+)
+
+const (
+	// readyLimit is how long one service has to say that it is ready.
+	readyLimit = time.Second
+	// readyKept spares the services a flood of questions.
+	readyKept = 250 * time.Millisecond
+)
+
+// Readiness asks the services' private /readyz, so that one address tells whether calls can be placed end to end.
+type Readiness struct {
+	probes map[string][]string
+	client *http.Client
+
+	mu      sync.Mutex
+	failing []string
+	asked   time.Time
+}
+
+// NewReadiness takes READY_URLS: name=url. A name may stand twice, for replicas: one that is ready will do.
+func NewReadiness(entries []string) (*Readiness, error) {
+	r := &Readiness{probes: map[string][]string{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}}}
+	for _, entry := range entries {
+		entry = strings.TrimSpace(entry)
+		if entry == "" {
+			continue
+		}
+		name, address, _ := strings.Cut(entry, "=")
+		probe, err := url.Parse(address)
+		if err != nil || name == "" || probe.Host == "" {
+			return nil, fmt.Errorf("READY_URLS: %q must be name=http://host:port/readyz", entry)
+		}
+		if strings.Trim(probe.Path, "/") == "" {
+			probe.Path = "/readyz"
+		}
+		r.probes[name] = append(r.probes[name], probe.String())
+	}
+	return r, nil
+}
+
+func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
+	if request.Method != http.MethodGet && request.Method != http.MethodHead {
+		return httpserver.WrongMethod(w, request.Method, http.MethodGet, http.MethodHead)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	failing := r.ask(request.Context())
+	if len(failing) > 0 {
+		names := strings.Join(failing, ", ")
+		refused := apierr.New(http.StatusServiceUnavailable, "unavailable", "Not ready yet: %s.", names)
+		refused.RetryAfter, refused.Fields = time.Second, map[string]string{"failing": names}
+		return refused
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"}) //nolint:wrapcheck // it says what
+}
+
+// ask names the services that are not ready; who asks at the same time gets the same answer.
+func (r *Readiness) ask(ctx context.Context) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.asked) < readyKept {
+		return r.failing
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyLimit)
+	defer cancel()
+	var found sync.Mutex
+	ready := map[string]bool{}
+	var all sync.WaitGroup
+	for name, probes := range r.probes {
+		for _, probe := range probes {
+			all.Go(func() {
+				if r.probe(ctx, probe) != nil {
+					return
+				}
+				found.Lock()
+				defer found.Unlock()
+				ready[name] = true
+			})
+		}
+	}
+	all.Wait()
+	r.failing = nil
+	for name := range r.probes {
+		if !ready[name] {
+			r.failing = append(r.failing, name)
+		}
+	}
+	slices.Sort(r.failing)
+	r.asked = time.Now()
+	return r.failing
+}
+
+var errUnready = errors.New("not ready")
+
+func (r *Readiness) probe(ctx context.Context, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("make probe: %w", err)
+	}
+	answer, err := r.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10))
+	if answer.StatusCode != http.StatusOK {
+		return errUnready
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/gateway/internal/admitting"
+	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/services/gateway/internal/forwarding"
+	"ringfence.dev/services/gateway/internal/httpapi"
+	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/store"
+	"ringfence.dev/services/gateway/migrations"
+)
+
+const operatorToken = "a-token-of-ada-0001"
+
+// heard is a request as an owner received it.
+type heard struct {
+	owner  string
+	method string
+	uri    string
+	header http.Header
+	body   string
+	caller trust.Caller
+}
+
+// rig is one gateway (or more over one database) with five owners that record what they are asked.
+type rig struct {
+	t      *testing.T
+	pool   *pgxpool.Pool
+	store  *store.Store
+	public *httptest.Server
+	admin  *httptest.Server
+	owners map[string]*httptest.Server
+	peers  *forwarding.Peers
+	pepper apikey.Pepper
+
+	mu     sync.Mutex
+	heard  []heard
+	answer func(w http.ResponseWriter, h heard) bool
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, owners: map[string]*httptest.Server{}}
+	r.pool = pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
+	r.store = store.New(r.pool, nil)
+	keys := r.keys(route.Calls)
+	gateway, err := trust.New(trust.Gateway, trust.Config{SigningKey: seed()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls := map[string]string{}
+	for _, owner := range []string{route.Calls, route.Contacts, route.Dialer, route.Wallet, route.Webhooks} {
+		keys, err = trust.New(owner, trust.Config{SigningKey: seed(), TrustedKeys: []string{"gateway=" + gateway.Public()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(keys.RequireCaller(r.owner(owner)))
+		t.Cleanup(server.Close)
+		r.owners[owner], urls[owner] = server, server.URL
+	}
+	if r.peers, err = forwarding.New(gateway, urls); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.peers.Close)
+	if r.pepper, err = apikey.NewPepper("pepper-of-the-test-0001"); err != nil {
+		t.Fatal(err)
+	}
+	hash := r.pepper.Hash(operatorToken)
+	if err := r.store.SeedOperators(t.Context(), []store.Operator{{Name: "ada", Hash: hash[:]}}); err != nil {
+		t.Fatal(err)
+	}
+	r.public, r.admin = r.replica(nil)
+	return r
+}
+
+func (r *rig) keys(self string) *trust.Keys {
+	keys, err := trust.New(self, trust.Config{SigningKey: seed()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return keys
+}
+
+func seed() string {
+	raw := make([]byte, ed25519.SeedSize)
+	_, _ = rand.Read(raw)
+	return base64.StdEncoding.EncodeToString(raw)
+}
+
+// replica is one more gateway over the same database.
+func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
+	r.t.Helper()
+	proxies, err := admitting.ParseProxies([]string{"127.0.0.0/8"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ready, err := httpapi.NewReadiness(readyURLs)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	door := admitting.NewDoor(r.store, r.pepper, proxies)
+	public = httptest.NewServer(httpapi.NewPublic(door, r.peers, ready, nil))
+	admin = httptest.NewServer(httpapi.NewAdmin(door, r.store, r.peers, r.pepper, nil))
+	r.t.Cleanup(public.Close)
+	r.t.Cleanup(admin.Close)
+	return public, admin
+}
+
+// owner records the request and answers 200 {"owner":…}, or what the test wants.
+func (r *rig) owner(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		body, _ := io.ReadAll(request.Body)
+		h := heard{owner: name, method: request.Method, uri: request.RequestURI, header: request.Header.Clone(),
+			body: string(body), caller: trust.CallerFrom(request.Context())}
+		r.mu.Lock()
+		r.heard = append(r.heard, h)
+		answer := r.answer
+		r.mu.Unlock()
+		if answer != nil && answer(w, h) {
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Service-Version", "of the owner")
+		_, _ = io.WriteString(w, `{"owner":"`+name+`"}`)
+	})
+}
+
+func (r *rig) answers(answer func(w http.ResponseWriter, h heard) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+// asked are the requests an owner heard so far.
+func (r *rig) asked(owner string) []heard {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(func(yield func(heard) bool) {
+		for _, h := range r.heard {
+			if h.owner == owner && !yield(h) {
+				return
+			}
+		}
+	})
+}
+
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answered) code() string {
+	var refused struct{ Error struct{ Code string } }
+	_ = json.Unmarshal([]byte(a.body), &refused)
+	return refused.Error.Code
+}
+
+func (a answered) member(name string) string {
+	var members map[string]any
+	_ = json.Unmarshal([]byte(a.body), &members)
+	value, _ := members[name].(string)
+	return value
+}
+
+func send(t *testing.T, method, address, bearer, body string, header http.Header) answered {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, address, bytes.NewReader([]byte(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	if bearer != "" {
+		request.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answered{response.StatusCode, response.Header, string(read)}
+}
+
+func (r *rig) operator(method, path, body string) answered {
+	r.t.Helper()
+	return send(r.t, method, r.admin.URL+path, operatorToken, body, nil)
+}
+
+func (r *rig) customer(method, path, key, body string) answered {
+	r.t.Helper()
+	return send(r.t, method, r.public.URL+path, key, body, nil)
+}
+
+// workspace makes one over the admin API and gives its id.
+func (r *rig) workspace(members string) string {
+	r.t.Helper()
+	body := `{"name":"Acme","plan":"growth","currency":"USD"}`
+	if members != "" {
+		body = strings.TrimSuffix(body, "}") + "," + members + "}"
+	}
+	made := r.operator("POST", "/admin/v1/workspaces", body)
+	if made.status != http.StatusCreated {
+		r.t.Fatalf("POST workspace = %d %s", made.status, made.body)
+	}
+	return made.member("id")
+}
+
+// key makes one over the admin API and gives it and its id.
+func (r *rig) key(workspaceID, access string) (key, id string) {
+	r.t.Helper()
+	made := r.operator("POST", "/admin/v1/workspaces/"+workspaceID+"/api-keys", `{"name":"test","access":"`+access+`"}`)
+	if made.status != http.StatusCreated || made.header.Get("Cache-Control") != "no-store" {
+		r.t.Fatalf("POST api-keys = %d %s %v", made.status, made.body, made.header)
+	}
+	return made.member("key"), made.member("id")
+}
+
+type entry struct {
+	ID          uuid.UUID
+	Operator    string
+	WorkspaceID string `json:"workspace_id"`
+	Method      string
+	Route       string
+	Path        string
+	Status      *int
+	Outcome     string
+	Before      map[string]any
+	After       map[string]any
+}
+
+// audit is what the audit holds for a workspace, newest first.
+func (r *rig) audit(workspaceID string) []entry {
+	r.t.Helper()
+	listed := r.operator("GET", "/admin/v1/audit?limit=100&workspace_id="+workspaceID, "")
+	var page struct{ Data []entry }
+	if err := json.Unmarshal([]byte(listed.body), &page); err != nil {
+		r.t.Fatalf("audit = %d %s: %v", listed.status, listed.body, err)
+	}
+	return page.Data
+}
+
+func (r *rig) count(table string) (n int) {
+	r.t.Helper()
+	if err := r.pool.QueryRow(r.t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}

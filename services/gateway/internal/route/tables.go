@@ -1,0 +1,55 @@
+package route
+
+import "net/http"
+
+const webhookSubscriptions = "/v1/webhook-subscriptions"
+
+// Public is the customer's interface: the specification's part 4.
+func Public() Table {
+	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
+	return Table{
+		{Template: "/v1/calls", Owner: Calls, Methods: []string{get, post}},
+		{Template: "/v1/calls/{id}", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/calls/{id}/transcript", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/calls/{id}/recording", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/call-requests", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/call-requests/{id}", Owner: Calls, Methods: []string{get}},
+		{Template: "/v1/call-requests/{id}/cancel", Owner: Calls, Methods: []string{post}},
+		{Template: "/v1/contacts", Owner: Contacts, Methods: []string{get, post}},
+		{Template: "/v1/contacts/{id}", Owner: Contacts, Methods: []string{get, patch}},
+		{Template: "/v1/opt-outs", Owner: Contacts, Methods: []string{post}},
+		{Template: "/v1/opt-outs/{phone_e164}", Owner: Contacts, Methods: []string{get, del}},
+		{Template: "/v1/wallet", Owner: Wallet, Methods: []string{get}},
+		{Template: webhookSubscriptions, Owner: Webhooks, Methods: []string{get, post}},
+		{Template: webhookSubscriptions + "/{id}", Owner: Webhooks, Methods: []string{patch, del}},
+		{Template: webhookSubscriptions + "/{id}/rotate-secret", Owner: Webhooks, Methods: []string{post}},
+		{Template: webhookSubscriptions + "/{id}/test", Owner: Webhooks, Methods: []string{post}},
+	}
+}
+
+// Admin is the operator's part that other services answer (contract.md §7). The owners judge methods and what lies
+// deeper; the templates named here are those that the audit tells apart.
+func Admin() Table {
+	const base = "/admin/v1/workspaces/{id}/"
+	return Table{
+		{Template: base + "agents", Owner: Calls},
+		{Template: base + "agents/{agent_id}", Owner: Calls},
+		{Template: base + "agents/*", Owner: Calls},
+		{Template: base + "numbers", Owner: Dialer},
+		{Template: base + "numbers/{number_id}", Owner: Dialer},
+		{Template: base + "numbers/*", Owner: Dialer},
+		{Template: base + "wallet", Owner: Wallet},
+		{Template: base + "wallet/transactions", Owner: Wallet},
+		{Template: base + "wallet/transactions/{transaction_id}", Owner: Wallet},
+		{Template: base + "wallet/*", Owner: Wallet},
+		{Template: base + "rates", Owner: Wallet},
+		{Template: base + "contacts/{phone_e164}", Owner: Contacts},
+		{Template: base + "contacts/{phone_e164}/consent", Owner: Contacts},
+		{Template: base + "contacts/{phone_e164}/*", Owner: Contacts},
+		{Template: base + "consent-records", Owner: Contacts},
+		{Template: base + "consent-records/*", Owner: Contacts},
+		{Template: base + "webhook-subscriptions", Owner: Webhooks},
+		{Template: base + "webhook-subscriptions/{subscription_id}", Owner: Webhooks},
+		{Template: base + "webhook-subscriptions/*", Owner: Webhooks},
+	}
+}

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/gateway/internal/apikey"
+	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/workspace"
+)
+
+// Holder is what a key in use stands for: who and what its workspace may.
+type Holder struct {
+	KeyID              uuid.UUID
+	WorkspaceID        uuid.UUID
+	Access             trust.Access
+	Plan               workspace.Plan
+	Status             workspace.Status
+	Features           workspace.Features
+	RateLimitPerMinute *int32
+}
+
+// Workspace is the holder's, as far as admission needs it.
+func (h Holder) Workspace() workspace.Workspace {
+	return workspace.Workspace{ID: h.WorkspaceID, Plan: h.Plan, Status: h.Status, Features: h.Features, RateLimitPerMinute: h.RateLimitPerMinute}
+}
+
+const holderByHash = `SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
+FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id
+WHERE k.hash = @hash AND k.revoked_at IS NULL`
+
+// HolderOf finds whom a key stands for; ErrMissing when it is unknown or revoked.
+func (s *Store) HolderOf(ctx context.Context, hash apikey.Hash) (Holder, error) {
+	found, err := one[Holder](ctx, s.pool, holderByHash, pgx.NamedArgs{"hash": hash[:]})
+	if err != nil {
+		return found, fmt.Errorf("holder of a key: %w", err)
+	}
+	return found, nil
+}
+
+const keyColumns = `id, workspace_id, name, access, prefix, created_at, revoked_at`
+
+const keyByID = `SELECT ` + keyColumns + ` FROM api_keys WHERE workspace_id = @workspace AND id = @id`
+
+// Key is one key of a workspace, revoked or not, or ErrMissing.
+func (s *Store) Key(ctx context.Context, workspaceID, id uuid.UUID) (apikey.Key, error) {
+	found, err := one[apikey.Key](ctx, s.pool, keyByID, pgx.NamedArgs{"workspace": workspaceID, "id": id})
+	if err != nil {
+		return found, fmt.Errorf("key %s: %w", id, err)
+	}
+	return found, nil
+}
+
+const listKeys = `SELECT ` + keyColumns + ` FROM api_keys
+	WHERE workspace_id = @workspace AND (@after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after)
+	ORDER BY id DESC LIMIT @rows`
+
+// Keys is a page of a workspace's keys, revoked ones too, newest first.
+func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]apikey.Key, error) {
+	if asked.After != uuid.Nil {
+		if _, err := s.Key(ctx, workspaceID, asked.After); err != nil {
+			return nil, cursor(err)
+		}
+	}
+	found, err := many[apikey.Key](ctx, s.pool, listKeys,
+		pgx.NamedArgs{"workspace": workspaceID, "after": asked.After, "rows": asked.Rows()})
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	return found, nil
+}
+
+const insertKey = `INSERT INTO api_keys (id, workspace_id, name, access, prefix, hash)
+VALUES (@id, @workspace, @name, @access, @prefix, @hash)
+RETURNING ` + keyColumns
+
+// AddKey stores a key by its hash, with its audit row.
+func (s *Store) AddKey(ctx context.Context, key apikey.Key, hash apikey.Hash, entry audit.Entry, state func(apikey.Key) []byte) (saved apikey.Key, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		saved, err = one[apikey.Key](ctx, tx, insertKey, pgx.NamedArgs{"id": key.ID, "workspace": key.WorkspaceID,
+			"name": key.Name, "access": key.Access, "prefix": key.Prefix, "hash": hash[:]})
+		if err != nil {
+			return err
+		}
+		entry.After = state(saved)
+		return insertEntry(ctx, tx, entry)
+	})
+	if err != nil {
+		return saved, fmt.Errorf("add key %s: %w", key.ID, err)
+	}
+	return saved, nil
+}
+
+const revokeKey = `UPDATE api_keys SET revoked_at = now()
+WHERE workspace_id = @workspace AND id = @id AND revoked_at IS NULL
+RETURNING ` + keyColumns
+
+// RevokeKey ends a key, with its audit row. A key that was revoked before stays as it was, and nothing is written.
+func (s *Store) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID, entry audit.Entry, state func(apikey.Key) []byte) (saved apikey.Key, err error) {
+	args := pgx.NamedArgs{"workspace": workspaceID, "id": id}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		saved, err = one[apikey.Key](ctx, tx, revokeKey, args)
+		if errors.Is(err, ErrMissing) {
+			saved, err = one[apikey.Key](ctx, tx, keyByID, args)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		before := saved
+		before.RevokedAt = nil
+		entry.Before, entry.After = state(before), state(saved)
+		return insertEntry(ctx, tx, entry)
+	})
+	if err != nil {
+		return saved, fmt.Errorf("revoke key %s: %w", id, err)
+	}
+	return saved, nil
+}
+
+// Operator is a person at /admin/v1, by the hash of their token.
+type Operator struct {
+	Name string
+	Hash []byte
+}
+
+const listOperators = `SELECT name, hash FROM operators WHERE revoked_at IS NULL`
+
+// Operators are all whose token counts.
+func (s *Store) Operators(ctx context.Context) ([]Operator, error) {
+	found, err := many[Operator](ctx, s.pool, listOperators, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list operators: %w", err)
+	}
+	return found, nil
+}
+
+const upsertOperator = `INSERT INTO operators (name, hash) VALUES (@name, @hash)
+ON CONFLICT (name) DO UPDATE SET hash = @hash, revoked_at = NULL
+WHERE operators.hash <> @hash OR operators.revoked_at IS NOT NULL`
+
+const revokeOtherOperators = `UPDATE operators SET revoked_at = now() WHERE revoked_at IS NULL AND NOT name = ANY(@names)`
+
+// SeedOperators makes the given operators the ones that count: a new token replaces the old one of its name, and whoever is not
+// given loses access. Doing it again changes nothing.
+func (s *Store) SeedOperators(ctx context.Context, operators []Operator) error {
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		names := make([]string, 0, len(operators))
+		for _, operator := range operators {
+			names = append(names, operator.Name)
+			if _, err := tx.Exec(ctx, upsertOperator, pgx.NamedArgs{"name": operator.Name, "hash": operator.Hash}); err != nil {
+				return fmt.Errorf("operator %s: %w", operator.Name, err)
+			}
+		}
+		_, err := tx.Exec(ctx, revokeOtherOperators, pgx.NamedArgs{"names": names})
+		return err //nolint:wrapcheck // wrapped below
+	})
+	if err != nil {
+		return fmt.Errorf("seed operators: %w", err)
+	}
+	return nil
+}

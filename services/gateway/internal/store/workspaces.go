@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/workspace"
+)
+
+const workspaceColumns = `id, name, plan, currency, status, calling_policy, features, rate_limit_per_minute,
+	max_live_calls, calls_per_second, destinations, version, created_at, updated_at`
+
+const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
+
+// Workspace is one tenant, or ErrMissing.
+func (s *Store) Workspace(ctx context.Context, id uuid.UUID) (workspace.Workspace, error) {
+	found, err := one[workspace.Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return found, fmt.Errorf("workspace %s: %w", id, err)
+	}
+	return found, nil
+}
+
+const listWorkspaces = `SELECT ` + workspaceColumns + ` FROM workspaces
+	WHERE @after = '00000000-0000-0000-0000-000000000000'::uuid OR id < @after
+	ORDER BY id DESC LIMIT @rows`
+
+// Workspaces is a page of tenants, newest first.
+func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspace.Workspace, error) {
+	if asked.After != uuid.Nil {
+		if _, err := s.Workspace(ctx, asked.After); err != nil {
+			return nil, cursor(err)
+		}
+	}
+	found, err := many[workspace.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": asked.After, "rows": asked.Rows()})
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces: %w", err)
+	}
+	return found, nil
+}
+
+// cursor turns a missing row into the refusal of starting_after.
+func cursor(err error) error {
+	if errors.Is(err, ErrMissing) {
+		return page.UnknownCursor()
+	}
+	return err
+}
+
+const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, calling_policy, features,
+	rate_limit_per_minute, max_live_calls, calls_per_second, destinations, version)
+VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @features,
+	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @version)
+RETURNING ` + workspaceColumns
+
+// AddWorkspace stores a tenant, the fact that it exists, and the audit row, in one commit.
+func (s *Store) AddWorkspace(ctx context.Context, w workspace.Workspace, entry audit.Entry, state State) (workspace.Workspace, error) {
+	return s.saveWorkspace(ctx, insertWorkspace, w, entry, state)
+}
+
+const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, status = @status, calling_policy = @calling_policy,
+	features = @features, rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
+	calls_per_second = @calls_per_second, destinations = @destinations, version = @version, updated_at = now()
+WHERE id = @id AND version = @version - 1
+RETURNING ` + workspaceColumns
+
+// ChangeWorkspace stores the next version of a tenant, the fact, and the audit row, in one commit. ErrStale: somebody else
+// changed it since it was read.
+func (s *Store) ChangeWorkspace(ctx context.Context, w workspace.Workspace, entry audit.Entry, state State) (workspace.Workspace, error) {
+	saved, err := s.saveWorkspace(ctx, updateWorkspace, w, entry, state)
+	if errors.Is(err, ErrMissing) {
+		return saved, ErrStale
+	}
+	return saved, err
+}
+
+// State renders what the audit keeps of a workspace: the same view that the operator gets.
+type State func(workspace.Workspace) []byte
+
+func (s *Store) saveWorkspace(ctx context.Context, statement string, w workspace.Workspace, entry audit.Entry, state State) (saved workspace.Workspace, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		saved, err = one[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
+			"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
+			"calling_policy": jsonOrNull(w.CallingPolicy), "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
+			"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations, "version": w.Version,
+		})
+		if err != nil {
+			return err
+		}
+		entry.After = state(saved)
+		if err := concludeIntent(ctx, tx, entry); err != nil {
+			return err
+		}
+		return outbox.Put(ctx, tx, outbox.Event{
+			Topic: kafka.Workspaces, Key: w.ID.String(), WorkspaceID: w.ID, Message: saved.Event(),
+		})
+	})
+	if err != nil {
+		return saved, fmt.Errorf("save workspace %s: %w", w.ID, err)
+	}
+	s.wake()
+	return saved, nil
+}

@@ -1,0 +1,104 @@
+// Package workspace owns what a tenant is: its plan, what the plan includes, and which settings are
+// valid. It leaves the calling policy's rules to contacts-compliance and the money to billing-wallet.
+package workspace
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/proto/eventv1"
+)
+
+// Plan is what the tenant pays for.
+type Plan string
+
+const (
+	Starter Plan = "starter"
+	Growth  Plan = "growth"
+	Scale   Plan = "scale"
+)
+
+// Status says whether the tenant may work at all.
+type Status string
+
+const (
+	Active    Status = "active"
+	Suspended Status = "suspended"
+)
+
+// What a workspace has unless set (contract.md §6).
+const (
+	standardLiveCalls      = 500
+	standardCallsPerSecond = 50
+	standardRate           = 120
+	scaleRate              = 600
+)
+
+// Features override the plan; nil leaves it to the plan.
+type Features struct {
+	API      *bool `json:"api,omitempty"`
+	Webhooks *bool `json:"webhooks,omitempty"`
+}
+
+// Workspace is one tenant.
+type Workspace struct {
+	ID       uuid.UUID
+	Name     string
+	Plan     Plan
+	Currency string
+	Status   Status
+	// CallingPolicy is what the operator last set, nil for the standard window; its owner is contacts-compliance.
+	CallingPolicy json.RawMessage
+	Features      Features
+	// RateLimitPerMinute overrides the plan's.
+	RateLimitPerMinute *int32
+	MaxLiveCalls       int32
+	CallsPerSecond     int32
+	// Destinations are the only prefixes it calls; empty: no restriction.
+	Destinations []string
+	// Version rises by one with every change.
+	Version   int64
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// API says whether its keys may be used: by plan or override, and never while suspended.
+func (w Workspace) API() bool {
+	return w.Status == Active && either(w.Features.API, w.Plan != Starter)
+}
+
+// Webhooks says whether it has the webhooks feature.
+func (w Workspace) Webhooks() bool { return either(w.Features.Webhooks, w.Plan != Starter) }
+
+func either(override *bool, plan bool) bool {
+	if override != nil {
+		return *override
+	}
+	return plan
+}
+
+// RatePerMinute is how many requests a minute each of its keys may make.
+func (w Workspace) RatePerMinute() int {
+	switch {
+	case w.RateLimitPerMinute != nil:
+		return int(*w.RateLimitPerMinute)
+	case w.Plan == Scale:
+		return scaleRate
+	}
+	return standardRate
+}
+
+// Event is the fact on workspaces.v1: the full state.
+func (w Workspace) Event() *eventv1.WorkspaceEvent {
+	return &eventv1.WorkspaceEvent{
+		WorkspaceId: w.ID.String(), Version: w.Version, OccurredAt: timestamppb.New(w.UpdatedAt),
+		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
+			Name: w.Name, Plan: string(w.Plan), Currency: w.Currency, Status: string(w.Status),
+			ApiEnabled: w.API(), WebhooksEnabled: w.Webhooks(),
+			MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond, Destinations: w.Destinations,
+		}},
+	}
+}
