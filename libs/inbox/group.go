@@ -16,8 +16,10 @@ import (
 
 const (
 	batchRecords = 500
-	// A killed member holds its partitions for this long.
-	sessionTimeout   = 8 * time.Second
+	// A transaction holds its rows' locks until its last record: short enough for those who answer customers meanwhile.
+	txRecords = 100
+	// A killed member holds its partitions for this long; 6 s is the least that brokers allow by default.
+	sessionTimeout   = 6 * time.Second
 	heartbeat        = 2 * time.Second
 	rebalanceTimeout = 30 * time.Second
 	commitInterval   = time.Second
@@ -161,6 +163,18 @@ func (g *group) hand(client *kgo.Client, p partition, b batch) {
 	if w == nil {
 		return // not ours any more; whoever has it reads it
 	}
+	first := b.records[0]
+	if before := w.before(client); first.Offset < before {
+		// The log is shorter than what was read of it, and reading began again. Marks only go forward, so the group
+		// would keep the old offset and, once the log has grown past it, skip what lies before.
+		g.consumer.metrics.resets.WithLabelValues(p.topic).Inc()
+		slog.Error("the log is behind the consumer's offset; everything there is read again", "consumer", g.consumer.name,
+			"topic", p.topic, "partition", p.number, "was_at", before, "goes_on_at", first.Offset)
+		w.next = first.Offset
+		client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.number: {Epoch: first.LeaderEpoch, Offset: first.Offset}}})
+		return // the same records come again
+	}
+	w.next = b.records[len(b.records)-1].Offset + 1
 	client.PauseFetchPartitions(p.asMap())
 	select {
 	case w.work <- b:

@@ -53,15 +53,19 @@ type Consumer struct {
 	wakes    []func()
 	registry prometheus.Registerer
 	metrics  *metrics
+	slots    chan struct{} // one for each transaction at a time
 }
 
 // NewConsumer makes a consumer; name is the service's ("calls") and is the Kafka group and the middle part of its DLQ topics.
 // relay is woken after each commit (handlers may put events); it may be nil. So are wakes, for what waits for rows that
-// the handlers write; they must not block.
+// the handlers write; they must not block. At most half of the pool's connections are used. A registry takes one consumer; nil
+// registers no metrics.
 func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer, wakes ...func()) *Consumer {
 	return &Consumer{
 		name: name, cfg: cfg, pool: pool, handlers: handlers, relay: relay, wakes: wakes,
 		registry: metrics, metrics: newMetrics(metrics),
+		// There are more partitions than connections, and customers need some too.
+		slots: make(chan struct{}, max(1, pool.Config().MaxConns/2)),
 	}
 }
 

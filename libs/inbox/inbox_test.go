@@ -337,8 +337,22 @@ func TestConsumer_OffsetOutOfRangeGoesBackToTheEarliest(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.produce(record("a", 2))
-	b.run(b.pool)
+	stop = b.run(b.pool)
 	b.wantEffects("a", 1, 2)
+	stop()
+	committed, err := kadm.NewClient(b.wire.Client).FetchOffsets(t.Context(), service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := 0
+	committed.Each(func(offset kadm.OffsetResponse) {
+		if offset.At == 2 {
+			behind++
+		}
+	})
+	if behind != 1 { // else the log would grow past the old offset and records be skipped
+		t.Errorf("%d partitions are committed at 2, want the one with the records: %v", behind, committed)
+	}
 }
 
 func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {

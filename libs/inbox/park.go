@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,11 +68,7 @@ func (c *Consumer) deadLetter(d delivery) outbox.Event {
 		hash := sha256.Sum256([]byte(key))
 		key, cut = hex.EncodeToString(hash[:]), append(cut, "key")
 	}
-	size := 0
-	for name, value := range headers {
-		size += 2*len(name) + 2*len(value) // escaped in jsonb
-	}
-	if size > maxHeaderBytes {
+	if text, err := json.Marshal(headers); err != nil || len(text) > maxHeaderBytes {
 		headers, cut = map[string]string{}, append(cut, "headers")
 	}
 	if len(cut) > 0 {
@@ -117,6 +114,12 @@ func (c *Consumer) tellParked(d delivery) {
 
 // brief is an error as a row and a header can hold it.
 func brief(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\x00", "")
-	return strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")
+	text := err.Error()
+	text = strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' {
+			return ' '
+		}
+		return r
+	}, text)
 }

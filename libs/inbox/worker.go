@@ -2,7 +2,9 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +23,8 @@ const (
 	tryTime = 60 * time.Second
 )
 
+var errStopping = errors.New("the partition is given up")
+
 // batch is what one fetch brought for a partition.
 type batch struct {
 	records       []*kgo.Record
@@ -38,6 +42,7 @@ type worker struct {
 	cancel    context.CancelFunc
 	done      chan struct{}
 	lastFault string
+	next      int64 // the offset after what was handed over; the poll loop's
 }
 
 func newWorker(g *group, client *kgo.Client, p partition) *worker {
@@ -46,6 +51,15 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 		group: g, client: client, partition: p, ctx: ctx, cancel: cancel,
 		work: make(chan batch, 1), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
+}
+
+// before is the offset that the partition's next record has at least: after the last one handed over, or, for the first, where the
+// group left off.
+func (w *worker) before(client *kgo.Client) int64 {
+	if w.next > 0 {
+		return w.next
+	}
+	return client.CommittedOffsets()[w.partition.topic][w.partition.number].Offset
 }
 
 func (w *worker) run() {
@@ -72,28 +86,38 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// settle brings a batch to its end: all in one transaction, or, when that fails, record by record.
+// settle brings a batch to its end: a part of it in one transaction, or, when that fails, record by record.
 func (w *worker) settle(b batch) {
 	started, c := time.Now(), w.group.consumer
 	lag := c.metrics.lag.WithLabelValues(w.partition.topic, strconv.Itoa(int(w.partition.number)))
 	lag.Set(float64(b.highWatermark - b.records[0].Offset))
-	all := make([]delivery, len(b.records))
-	for i, wire := range b.records {
-		all[i].Record, all[i].fault = kafka.Read(wire)
-	}
-	last := b.records[len(b.records)-1]
-	if err := w.try(all); err == nil {
-		w.client.MarkCommitRecords(last)
-	} else {
-		for i := range all {
-			if !w.settleOne(all[i]) {
-				return // unmarked: whoever has the partition next begins here
-			}
-			w.client.MarkCommitRecords(b.records[i])
+	for part := range slices.Chunk(b.records, txRecords) {
+		if !w.settlePart(part) {
+			return // unmarked: whoever has the partition next begins here
 		}
 	}
+	last := b.records[len(b.records)-1]
 	lag.Set(float64(b.highWatermark - last.Offset - 1))
 	c.metrics.batchSeconds.WithLabelValues(w.partition.topic).Observe(time.Since(started).Seconds())
+}
+
+// settlePart says false when the worker has to stop before the last record is settled.
+func (w *worker) settlePart(records []*kgo.Record) bool {
+	all := make([]delivery, len(records))
+	for i, wire := range records {
+		all[i].Record, all[i].fault = kafka.Read(wire)
+	}
+	if err := w.try(all); err == nil {
+		w.client.MarkCommitRecords(records[len(records)-1])
+		return true
+	}
+	for i := range all {
+		if !w.settleOne(all[i]) {
+			return false
+		}
+		w.client.MarkCommitRecords(records[i])
+	}
+	return true
 }
 
 // settleOne tries one record until it is applied, skipped or parked; false when the worker has to stop first.
@@ -132,6 +156,12 @@ func (w *worker) settleOne(d delivery) bool {
 func (w *worker) try(all []delivery) error {
 	ctx, cancel := context.WithTimeout(w.ctx, tryTime)
 	defer cancel()
+	select {
+	case w.group.consumer.slots <- struct{}{}:
+		defer func() { <-w.group.consumer.slots }()
+	case <-w.stopping:
+		return errStopping
+	}
 	return w.group.consumer.apply(ctx, all)
 }
 
