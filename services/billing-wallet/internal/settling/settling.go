@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/telemetry"
@@ -119,6 +120,7 @@ func (s *Settler) workspace(ctx context.Context, workspaceID uuid.UUID) (verdict
 			return verdicts, err
 		}
 		if len(done) > 0 {
+			crash.Point("billing-wallet: after settle commit")
 			s.relay.Wake()
 			s.count(ctx, done)
 		}
