@@ -49,14 +49,14 @@ const minToken = 16
 func (c Config) operators(pepper apikey.Pepper) ([]store.Operator, error) {
 	var operators []store.Operator
 	var faults []error
-	for _, entry := range c.OperatorTokens {
+	for i, entry := range c.OperatorTokens {
 		entry = strings.TrimSpace(entry)
 		if entry == "" {
 			continue
 		}
 		name, token, _ := strings.Cut(entry, "=")
 		if name == "" || len(token) < minToken {
-			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: the entry of %q must be name=token with a token of %d characters or more", name, minToken))
+			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: entry %d must be name=token with a token of %d characters or more", i+1, minToken))
 			continue
 		}
 		hash := pepper.Hash(token)

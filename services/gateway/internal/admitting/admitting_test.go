@@ -1,0 +1,162 @@
+package admitting
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ringfence.dev/services/gateway/internal/quota"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+func TestRemembered_IsNeverOlderThanThreeSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var truth, asked atomic.Int32
+		keys := remember(func(context.Context, string) (int32, error) { asked.Add(1); return truth.Load(), nil })
+		get := func() int32 {
+			value, err := keys.get(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // a renewal that get began ends here
+			return value
+		}
+		get()
+		get()
+		if asked.Load() != 1 {
+			t.Errorf("asked %d times, want once within a second", asked.Load())
+		}
+		truth.Store(1)
+		time.Sleep(fresh)
+		get() // old, and renews
+		if got := get(); got != 1 {
+			t.Errorf("after a renewal = %d, want 1", got)
+		}
+		truth.Store(2)
+		time.Sleep(stale)
+		if got := get(); got != 2 {
+			t.Errorf("after %s = %d, want the truth", stale, got)
+		}
+		truth.Store(3)
+		keys.forget()
+		if got := get(); got != 3 {
+			t.Errorf("after forget = %d, want the truth", got)
+		}
+	})
+}
+
+func TestRemembered_UnknownIsRememberedAFaultIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		fault := store.ErrMissing
+		keys := remember(func(context.Context, string) (int, error) { asked++; return 0, fault })
+		for range 3 {
+			if _, err := keys.get(t.Context(), "k"); !errors.Is(err, store.ErrMissing) {
+				t.Errorf("get = %v", err)
+			}
+		}
+		if asked != 1 {
+			t.Errorf("an unknown key was asked %d times, want once", asked)
+		}
+		asked, fault = 0, errors.New("database away")
+		for range 3 {
+			if _, err := keys.get(t.Context(), "other"); err == nil || errors.Is(err, store.ErrMissing) {
+				t.Errorf("get = %v, want the fault", err)
+			}
+		}
+		if asked != 3 {
+			t.Errorf("a fault was remembered")
+		}
+	})
+}
+
+func TestRemembered_ManyWhoAskAtOnceAskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		keys := remember(func(context.Context, string) (int, error) { asked.Add(1); time.Sleep(time.Millisecond); return 7, nil })
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if value, err := keys.get(t.Context(), "k"); value != 7 || err != nil {
+					t.Errorf("get = %d, %v", value, err)
+				}
+			})
+		}
+		all.Wait()
+		if asked.Load() != 1 {
+			t.Errorf("asked %d times, want once", asked.Load())
+		}
+	})
+}
+
+func TestRemembered_IsBounded(t *testing.T) {
+	t.Parallel()
+	keys := remember(func(_ context.Context, key int) (int, error) { return key, store.ErrMissing })
+	for i := range most + 10 {
+		_, _ = keys.get(t.Context(), i)
+	}
+	if n := len(keys.answers); n > most {
+		t.Errorf("%d answers are kept, want at most %d", n, most)
+	}
+}
+
+func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		counted := &turns{now: time.Now, refused: map[string]time.Time{}, take: func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+			asked++
+			return p.Standing(asked != 1, p.Span()), nil
+		}}
+		first, _ := counted.next(t.Context(), "k", 60)
+		second, _ := counted.next(t.Context(), "k", 60)
+		if first.Allowed || second.Allowed || asked != 1 || second.RetryAfter != time.Second || second.Remaining != 0 {
+			t.Errorf("first %+v, second %+v, asked %d", first, second, asked)
+		}
+		if other, _ := counted.next(t.Context(), "other", 60); !other.Allowed {
+			t.Errorf("another key = %+v", other)
+		}
+		time.Sleep(time.Second)
+		if third, _ := counted.next(t.Context(), "k", 60); !third.Allowed || asked != 3 {
+			t.Errorf("after Retry-After = %+v, asked %d", third, asked)
+		}
+	})
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	proxies, err := ParseProxies([]string{"10.0.0.0/8", " 192.0.2.1 ", "::1", ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, peer string
+		forwarded  []string
+		want       string
+	}{
+		{"a peer that is no proxy is the client, whatever it says", "203.0.113.9:1", []string{"1.1.1.1"}, "203.0.113.9"},
+		{"a proxy without the header is the client", "10.0.0.1:1", nil, "10.0.0.1"},
+		{"the last hop counts, not the first", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
+		{"through two proxies", "10.0.0.1:1", []string{"6.6.6.6, 203.0.113.9, 192.0.2.1"}, "203.0.113.9"},
+		{"over two header lines", "10.0.0.1:1", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
+		{"nonsense ends the walk", "10.0.0.1:1", []string{"203.0.113.9, unknown"}, "10.0.0.1"},
+		{"only proxies", "10.0.0.1:1", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"a mapped address", "[::ffff:203.0.113.9]:1", nil, "203.0.113.9"},
+		{"an IPv6 client is its network", "[2001:db8:1:2:3:4:5:6]:1", nil, "2001:db8:1:2::/64"},
+		{"an IPv6 proxy", "[::1]:1", []string{"2001:db8::1"}, "2001:db8::/64"},
+	} {
+		request := httptest.NewRequest("GET", "/", nil)
+		request.RemoteAddr = row.peer
+		request.Header["X-Forwarded-For"] = row.forwarded
+		if got := proxies.Client(request); got != row.want {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+	if _, err := ParseProxies([]string{"proxy.example"}); err == nil {
+		t.Error("a name was taken for an address")
+	}
+}

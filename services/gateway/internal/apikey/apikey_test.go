@@ -1,0 +1,59 @@
+package apikey
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestGenerate_IsWellFormedAndUnlike(t *testing.T) {
+	t.Parallel()
+	key, prefix := Generate()
+	other, _ := Generate()
+	if !WellFormed(key) || !strings.HasPrefix(key, prefix+"_") || key == other {
+		t.Errorf("key = %q, prefix = %q", key, prefix)
+	}
+	for _, bad := range []string{"", "rf_live_", key[1:], key + "x", strings.ToUpper(key), operatorLike} {
+		if WellFormed(bad) {
+			t.Errorf("%q is well formed", bad)
+		}
+	}
+}
+
+const operatorLike = "a-token-of-somebody"
+
+func TestBearer(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		values []string
+		want   string
+	}{
+		{"the scheme", []string{"Bearer abc"}, "abc"},
+		{"in any case", []string{"bearer abc"}, "abc"},
+		{"no header", nil, ""},
+		{"two headers", []string{"Bearer abc", "Bearer abc"}, ""},
+		{"another scheme", []string{"Basic abc"}, ""},
+		{"no scheme", []string{"abc"}, ""},
+		{"nothing behind it", []string{"Bearer  "}, ""},
+		{"far too long", []string{"Bearer " + strings.Repeat("x", maxCarried+1)}, ""},
+	} {
+		got, ok := Bearer(http.Header{"Authorization": row.values})
+		if got != row.want && ok || ok != (row.want != "") {
+			t.Errorf("%s: %q, %v", row.name, got, ok)
+		}
+	}
+}
+
+func TestPepper(t *testing.T) {
+	t.Parallel()
+	if _, err := NewPepper("short"); err == nil {
+		t.Error("a short pepper was taken")
+	}
+	one, _ := NewPepper("pepper-of-the-test-0001")
+	two, _ := NewPepper("pepper-of-the-test-0002")
+	hash := one.Hash("secret")
+	if again, other := one.Hash("secret"), two.Hash("secret"); !hash.Equal(again[:]) || hash.Equal(other[:]) || hash.Equal(nil) {
+		t.Error("a hash must depend on secret and pepper alone")
+	}
+}

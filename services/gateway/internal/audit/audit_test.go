@@ -1,0 +1,31 @@
+package audit
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestState_HoldsNoSecret(t *testing.T) {
+	t.Parallel()
+	got := string(State([]byte(`{"id":"7","signing_secret":"whsec_abcdef","key":"rf_live_x","nested":{"Token":"t","list":[{"api_key":["k1","k2"]}]},
+		"keywords":["a"],"key_id":"9","amount":0.10}`)))
+	for _, secret := range []string{"whsec", "rf_live", `"t"`, "k1"} {
+		if strings.Contains(got, secret) {
+			t.Errorf("state holds %s: %s", secret, got)
+		}
+	}
+	for _, kept := range []string{`"id":"7"`, `"keywords":["a"]`, `"key_id":"9"`, `"amount":0.10`, redacted} {
+		if !strings.Contains(got, kept) {
+			t.Errorf("state lacks %s: %s", kept, got)
+		}
+	}
+}
+
+func TestState_KeepsOnlyJSONOfASize(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"nothing": " ", "no JSON": "<html>", "too much": `"` + strings.Repeat("x", maxState) + `"`} {
+		if got := State([]byte(body)); got != nil {
+			t.Errorf("%s = %.20s, want nothing", name, got)
+		}
+	}
+}

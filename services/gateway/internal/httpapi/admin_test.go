@@ -1,0 +1,452 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/sweeping"
+)
+
+func TestAdmin_OnlyOperators(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "write")
+	for name, bearer := range map[string]string{"nobody": "", "a customer's key": key, "an unknown token": "a-token-of-ada-0002"} {
+		for _, path := range []string{"/admin/v1/workspaces", "/admin/v1/audit", "/admin/v1/nothing"} {
+			if got := send(t, "GET", r.admin.URL+path, bearer, "", nil); got.status != 401 || got.code() != "invalid_api_key" {
+				t.Errorf("%s at %s = %d %s, want 401", name, path, got.status, got.body)
+			}
+		}
+	}
+	if got := r.operator("GET", "/admin/v1/nothing", ""); got.status != 404 || got.code() != "not_found" {
+		t.Errorf("unknown route = %d %s", got.status, got.body)
+	}
+	if got := r.operator("PUT", "/admin/v1/workspaces", ""); got.status != 405 || got.header.Get("Allow") != "GET, HEAD, POST" {
+		t.Errorf("wrong method = %d %s %q", got.status, got.body, got.header.Get("Allow"))
+	}
+	if got := send(t, "GET", r.public.URL+"/admin/v1/workspaces", operatorToken, "", nil); got.status != 401 {
+		t.Errorf("the admin side on the public address = %d, want 401", got.status)
+	}
+}
+
+func TestAdmin_WorkspaceIsHandedOnBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	policy := `{"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`
+	made := r.operator("POST", "/admin/v1/workspaces", `{"name":"Acme","plan":"starter","currency":"EUR","calling_policy":`+policy+
+		`,"features":{"webhooks":true},"destinations":["+1","+4420"],"max_live_calls":7,"unknown":1}`)
+	var got map[string]any
+	if err := json.Unmarshal([]byte(made.body), &got); err != nil || made.status != 201 {
+		t.Fatalf("POST = %d %s", made.status, made.body)
+	}
+	id := made.member("id")
+	want := map[string]any{"id": id, "name": "Acme", "plan": "starter", "currency": "EUR", "status": "active", "rate_limit_per_minute": nil,
+		"max_live_calls": 7.0, "calls_per_second": 50.0, "destinations": []any{"+1", "+4420"}, "features": map[string]any{"webhooks": true},
+		"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
+		"created_at":     got["created_at"], "updated_at": got["updated_at"]}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("POST = %v\nwant  %v", got, want)
+	}
+	contacts, wallet := r.asked(route.Contacts), r.asked(route.Wallet)
+	if len(contacts) != 1 || contacts[0].method != "PUT" || contacts[0].uri != "/internal/v1/workspaces/"+id+"/policy" ||
+		contacts[0].body != `{"calling_policy":`+policy+`,"operator":"ada"}` || contacts[0].caller.Operator != "ada" || contacts[0].caller.WorkspaceID.String() != id {
+		t.Errorf("contacts-compliance heard %+v", contacts)
+	}
+	if len(wallet) != 1 || wallet[0].uri != "/internal/v1/workspaces/"+id+"/currency" || wallet[0].body != `{"currency":"EUR"}` {
+		t.Errorf("billing-wallet heard %+v", wallet)
+	}
+
+	patched := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"features":{"api":true},"calling_policy":null,"max_live_calls":null,"destinations":[]}`)
+	if patched.status != 200 {
+		t.Fatalf("PATCH = %d %s", patched.status, patched.body)
+	}
+	_ = json.Unmarshal([]byte(patched.body), &got)
+	if fmt.Sprint(got["features"]) != "map[api:true webhooks:true]" || got["calling_policy"] != nil || got["max_live_calls"] != 500.0 {
+		t.Errorf("PATCH = %s: features merge, null is the standard", patched.body)
+	}
+	if contacts = r.asked(route.Contacts); len(contacts) != 2 || contacts[1].body != `{"calling_policy":null,"operator":"ada"}` {
+		t.Errorf("contacts-compliance heard %+v", contacts)
+	}
+	if read := r.operator("GET", "/admin/v1/workspaces/"+id, ""); read.body != patched.body {
+		t.Errorf("GET = %s, want %s", read.body, patched.body)
+	}
+	r.mustHaveFacts(id)
+	r.mustHaveAudited(id)
+}
+
+// mustHaveFacts looks at workspaces.v1 as it waits in the outbox: one full state a version.
+func (r *rig) mustHaveFacts(id string) {
+	r.t.Helper()
+	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id`)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var facts []*eventv1.WorkspaceEvent
+	for rows.Next() {
+		var payload []byte
+		var fact eventv1.WorkspaceEvent
+		if err := rows.Scan(&payload); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := proto.Unmarshal(payload, &fact); err != nil {
+			r.t.Fatal(err)
+		}
+		facts = append(facts, &fact)
+	}
+	if len(facts) != 2 || facts[0].Version != 1 || facts[1].Version != 2 || facts[0].WorkspaceId != id {
+		r.t.Fatalf("facts = %v", facts)
+	}
+	first, second := facts[0].GetWorkspace(), facts[1].GetWorkspace()
+	if first.ApiEnabled || !first.WebhooksEnabled || first.MaxLiveCalls != 7 || len(first.Destinations) != 2 || first.Currency != "EUR" {
+		r.t.Errorf("first fact = %v", first)
+	}
+	if !second.ApiEnabled || second.MaxLiveCalls != 500 || len(second.Destinations) != 0 || second.CallsPerSecond != 50 || second.Status != "active" {
+		r.t.Errorf("second fact = %v", second)
+	}
+}
+
+func (r *rig) mustHaveAudited(id string) {
+	r.t.Helper()
+	entries := r.audit(id)
+	if len(entries) != 2 {
+		r.t.Fatalf("audit = %+v, want two rows", entries)
+	}
+	patch, post := entries[0], entries[1]
+	if post.Method != "POST" || post.Route != "/admin/v1/workspaces" || post.Operator != "ada" || *post.Status != 201 || post.Outcome != "done" ||
+		post.Before != nil || post.After["name"] != "Acme" {
+		r.t.Errorf("audit of POST = %+v", post)
+	}
+	if patch.Route != "/admin/v1/workspaces/{id}" || patch.Path != "/admin/v1/workspaces/"+id || patch.Before["max_live_calls"] != 7.0 || patch.After["max_live_calls"] != 500.0 {
+		r.t.Errorf("audit of PATCH = %+v", patch)
+	}
+	if n := r.count("audit_intents"); n != 0 {
+		r.t.Errorf("%d intents are left", n)
+	}
+	if one := r.operator("GET", "/admin/v1/audit/"+patch.ID.String(), ""); one.status != 200 || one.member("path") != patch.Path {
+		r.t.Errorf("GET of one row = %d %s", one.status, one.body)
+	}
+}
+
+func TestAdmin_WorkspaceIsRefusedWithTheField(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	good := `{"name":"Acme","plan":"growth","currency":"USD"`
+	for _, row := range []struct{ method, body, field string }{
+		{"POST", `{"plan":"growth","currency":"USD"}`, "name"},
+		{"POST", `{"name":"Acme","currency":"USD"}`, "plan"},
+		{"POST", `{"name":"Acme","plan":"growth"}`, "currency"},
+		{"POST", `{"name":" ","plan":"growth","currency":"USD"}`, "name"},
+		{"POST", `{"name":"Acme","plan":"gold","currency":"USD"}`, "plan"},
+		{"POST", `{"name":"Acme","plan":"growth","currency":"usd"}`, "currency"},
+		{"POST", good + `,"calling_policy":"always"}`, "calling_policy"},
+		{"POST", good + `,"features":{"api":"yes"}}`, "features.api"},
+		{"POST", good + `,"features":[]}`, "features"},
+		{"POST", good + `,"rate_limit_per_minute":0}`, "rate_limit_per_minute"},
+		{"POST", good + `,"max_live_calls":1.5}`, "max_live_calls"},
+		{"POST", good + `,"calls_per_second":-1}`, "calls_per_second"},
+		{"POST", good + `,"destinations":["+1","44"]}`, "destinations[1]"},
+		{"POST", good + `,"name":"a\u0000b"}`, "name"},
+		{"POST", `[]`, "body"},
+		{"PATCH", `{"currency":"EUR"}`, "currency"},
+		{"PATCH", `{"status":"closed"}`, "status"},
+		{"PATCH", `{"status":null}`, "status"},
+		{"PATCH", `{"name":null}`, "name"},
+		{"PATCH", `{"plan":5}`, "plan"},
+	} {
+		path := "/admin/v1/workspaces"
+		if row.method == "PATCH" {
+			path += "/" + id
+		}
+		got := r.operator(row.method, path, row.body)
+		if got.status != 422 || got.code() != "validation_error" || !strings.Contains(got.body, `"message":"`+row.field+` `) {
+			t.Errorf("%s %s = %d %s, want 422 naming %s", row.method, row.body, got.status, got.body, row.field)
+		}
+	}
+	if n := r.count("workspaces"); n != 1 {
+		t.Errorf("%d workspaces, want the one", n)
+	}
+	if n := len(r.audit(id)); n != 1 {
+		t.Errorf("%d audit rows, want the creation alone", n)
+	}
+}
+
+func TestAdmin_OwnersRefusalIsRelayedAndNothingIsStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	r.answers(func(w http.ResponseWriter, h heard) bool {
+		if h.owner != route.Contacts {
+			return false
+		}
+		w.WriteHeader(422)
+		_, _ = w.Write([]byte(`{"error":{"code":"validation_error","message":"calling_policy.window.start must be before end."}}`))
+		return true
+	})
+	for method, path := range map[string]string{"POST": "/admin/v1/workspaces", "PATCH": "/admin/v1/workspaces/" + id} {
+		got := r.operator(method, path, `{"name":"B","plan":"growth","currency":"USD","calling_policy":{"window":{}}}`)
+		if got.status != 422 || !strings.Contains(got.body, "calling_policy.window.start must be before end.") {
+			t.Errorf("%s = %d %s, want the owner's 422", method, got.status, got.body)
+		}
+	}
+	r.owners[route.Contacts].Close()
+	got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"calling_policy":{"window":{}}}`)
+	if got.status != 503 || got.code() != "unavailable" {
+		t.Errorf("owner away = %d %s, want 503", got.status, got.body)
+	}
+	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"name":"C"}`); got.status != 200 {
+		t.Errorf("a change that is none of its business = %d %s", got.status, got.body)
+	}
+	if n := len(r.audit(id)); n != 2 || r.count("workspaces") != 1 || r.count("audit_intents") != 0 {
+		t.Errorf("audit rows %d, workspaces %d, intents %d", n, r.count("workspaces"), r.count("audit_intents"))
+	}
+}
+
+// TestAdmin_ConcurrentChangesAllCount lets operators change one workspace at once: no change is lost, and the owner heard last
+// what is stored.
+func TestAdmin_ConcurrentChangesAllCount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	var all sync.WaitGroup
+	bodies := []string{`{"name":"N"}`, `{"max_live_calls":9}`, `{"calling_policy":{"window":{"start":"01:00"}}}`, `{"calling_policy":{"window":{"start":"02:00"}}}`}
+	for _, body := range bodies {
+		all.Go(func() {
+			if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, body); got.status != 200 {
+				t.Errorf("PATCH %s = %d %s", body, got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	var stored struct {
+		Name          string
+		MaxLiveCalls  int             `json:"max_live_calls"`
+		CallingPolicy json.RawMessage `json:"calling_policy"`
+	}
+	if err := json.Unmarshal([]byte(r.operator("GET", "/admin/v1/workspaces/"+id, "").body), &stored); err != nil {
+		t.Fatal(err)
+	}
+	told := r.asked(route.Contacts)
+	last := told[len(told)-1].body
+	if stored.Name != "N" || stored.MaxLiveCalls != 9 || !strings.Contains(strings.ReplaceAll(last, " ", ""), strings.ReplaceAll(string(stored.CallingPolicy), " ", "")) {
+		t.Errorf("stored %+v %s, the owner heard last %s", stored, stored.CallingPolicy, last)
+	}
+	if n := len(r.audit(id)); n != 1+len(bodies) {
+		t.Errorf("%d audit rows, want %d", n, 1+len(bodies))
+	}
+}
+
+func TestAdmin_KeysAreShownOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	key, keyID := r.key(id, "read")
+	if !strings.HasPrefix(key, "rf_live_") || len(key) < 60 {
+		t.Errorf("key = %q", key)
+	}
+	path := "/admin/v1/workspaces/" + id + "/api-keys"
+	for _, told := range []string{r.operator("GET", path, "").body, r.operator("GET", path+"/"+keyID, "").body, r.operator("GET", "/admin/v1/audit", "").body} {
+		if strings.Contains(told, key) || !strings.Contains(told, key[:16]) {
+			t.Errorf("want the prefix and not the key in %s", told)
+		}
+	}
+	var stored string
+	if err := r.pool.QueryRow(t.Context(), "SELECT string_agg(k::text, '') || (SELECT string_agg(a::text, '') FROM audit a) FROM api_keys k").Scan(&stored); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(stored, key[17:]) {
+		t.Error("the database holds the key")
+	}
+	for body, field := range map[string]string{`{"access":"read"}`: "name", `{"name":"x"}`: "access", `{"name":"x","access":"admin"}`: "access"} {
+		if got := r.operator("POST", path, body); got.status != 422 || !strings.Contains(got.body, `"message":"`+field+" ") {
+			t.Errorf("POST %s = %d %s", body, got.status, got.body)
+		}
+	}
+	first := r.operator("DELETE", path+"/"+keyID, "")
+	again := r.operator("DELETE", path+"/"+keyID, "")
+	if first.status != 200 || again.body != first.body {
+		t.Errorf("DELETE twice = %s, %s", first.body, again.body)
+	}
+	entries := r.audit(id)
+	if len(entries) != 3 || entries[0].Method != "DELETE" || entries[0].Before["revoked_at"] != nil || entries[0].After["revoked_at"] == nil {
+		t.Errorf("audit = %+v", entries)
+	}
+	other := r.workspace("")
+	for _, strange := range []string{"/admin/v1/workspaces/" + other + "/api-keys/" + keyID, path + "/" + anID, path + "/1",
+		"/admin/v1/workspaces/" + anID + "/api-keys", "/admin/v1/workspaces/1"} {
+		if got := r.operator("GET", strange, ""); got.status != 404 || got.code() != "not_found" {
+			t.Errorf("GET %s = %d %s, want 404", strange, got.status, got.body)
+		}
+	}
+}
+
+func TestAdmin_Pages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var ids []string
+	for range 3 {
+		ids = append(ids, r.workspace(""))
+	}
+	var page struct {
+		Data    []struct{ ID string }
+		HasMore bool `json:"has_more"`
+	}
+	first := r.operator("GET", "/admin/v1/workspaces?limit=2", "")
+	if err := json.Unmarshal([]byte(first.body), &page); err != nil || len(page.Data) != 2 || !page.HasMore || page.Data[0].ID != ids[2] {
+		t.Errorf("first page = %s", first.body)
+	}
+	rest := r.operator("GET", "/admin/v1/workspaces?limit=2&starting_after="+page.Data[1].ID, "")
+	if err := json.Unmarshal([]byte(rest.body), &page); err != nil || len(page.Data) != 1 || page.HasMore || page.Data[0].ID != ids[0] {
+		t.Errorf("second page = %s", rest.body)
+	}
+	for _, path := range []string{"/admin/v1/workspaces", "/admin/v1/audit", "/admin/v1/workspaces/" + ids[0] + "/api-keys"} {
+		if got := r.operator("GET", path+"?starting_after="+uuid.NewString(), ""); got.status != 422 || !strings.Contains(got.body, "starting_after") {
+			t.Errorf("%s with an unknown cursor = %d %s", path, got.status, got.body)
+		}
+	}
+}
+
+func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	base := "/admin/v1/workspaces/" + id
+	for _, row := range []struct{ method, path, owner, template string }{
+		{"POST", "/agents", route.Calls, "/agents"},
+		{"PATCH", "/agents/" + anID, route.Calls, "/agents/{agent_id}"},
+		{"POST", "/numbers", route.Dialer, "/numbers"},
+		{"POST", "/wallet/transactions", route.Wallet, "/wallet/transactions"},
+		{"PUT", "/rates", route.Wallet, "/rates"},
+		{"PUT", "/contacts/+15550100/consent", route.Contacts, "/contacts/{phone_e164}/consent"},
+		{"DELETE", "/contacts/+15550100", route.Contacts, "/contacts/{phone_e164}"},
+		{"PATCH", "/webhook-subscriptions/" + anID, route.Webhooks, "/webhook-subscriptions/{subscription_id}"},
+		{"POST", "/webhook-subscriptions/" + anID + "/deliveries/replay", route.Webhooks, "/webhook-subscriptions/*"},
+	} {
+		r.answers(func(w http.ResponseWriter, h heard) bool {
+			w.Header().Set("Content-Type", "application/json")
+			if h.method == "GET" {
+				_, _ = w.Write([]byte(`{"name":"before","signing_secret":"whsec_old"}`))
+				return true
+			}
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(201)
+			_, _ = w.Write([]byte(`{"name":"after","amount":1.000000000000000001,"signing_secret":"whsec_new","nested":[{"api_key":"k"}]}`))
+			return true
+		})
+		got := r.operator(row.method, base+row.path, `{"a":1}`)
+		if got.status != 201 || !strings.Contains(got.body, "whsec_new") || got.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %s = %d %s", row.method, row.path, got.status, got.body)
+		}
+		heard := r.asked(row.owner)
+		last := heard[len(heard)-1]
+		if last.method != row.method || last.uri != base+row.path || last.body != `{"a":1}` || last.caller.Operator != "ada" || last.caller.WorkspaceID.String() != id {
+			t.Errorf("%s %s arrived as %+v", row.method, row.path, last)
+		}
+		newest := r.audit(id)[0]
+		if newest.Route != "/admin/v1/workspaces/{id}"+row.template || newest.Path != base+row.path || newest.Method != row.method || *newest.Status != 201 || newest.After["name"] != "after" {
+			t.Errorf("%s %s: audit = %+v", row.method, row.path, newest)
+		}
+		if hasBefore := newest.Before["name"] == "before"; hasBefore != (row.method != "POST" && row.method != "DELETE") {
+			t.Errorf("%s %s: before = %v", row.method, row.path, newest.Before)
+		}
+	}
+	if told := r.operator("GET", "/admin/v1/audit?limit=100", "").body; strings.Contains(told, "whsec_") || strings.Contains(told, `"k"`) || !strings.Contains(told, "1.000000000000000001") {
+		t.Errorf("the audit holds a secret, or changed an amount: %s", told)
+	}
+	if n := r.count("audit_intents"); n != 0 {
+		t.Errorf("%d intents are left", n)
+	}
+}
+
+func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	base := "/admin/v1/workspaces/" + id
+	if got := r.operator("GET", base+"/consent-records?phone=%2B15550100&limit=3", ""); got.status != 200 {
+		t.Errorf("GET = %d %s", got.status, got.body)
+	}
+	if heard := r.asked(route.Contacts); heard[len(heard)-1].uri != base+"/consent-records?phone=%2B15550100&limit=3" {
+		t.Errorf("it arrived as %s", heard[len(heard)-1].uri)
+	}
+	r.answers(func(w http.ResponseWriter, _ heard) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(409)
+		_, _ = w.Write([]byte(`{"error":{"code":"insufficient_credits","message":"No."}}`))
+		return true
+	})
+	if got := r.operator("POST", base+"/wallet/transactions", "{}"); got.status != 409 || got.code() != "insufficient_credits" {
+		t.Errorf("POST = %d %s, want the owner's 409", got.status, got.body)
+	}
+	if n := len(r.audit(id)); n != 1 || r.count("audit_intents") != 0 {
+		t.Errorf("%d audit rows and %d intents, want the creation alone", n, r.count("audit_intents"))
+	}
+	before := len(r.asked(route.Calls))
+	for _, path := range []string{"/admin/v1/workspaces/" + anID + "/agents", "/admin/v1/workspaces/x/agents", base + "/nothing"} {
+		if got := r.operator("POST", path, "{}"); got.status != 404 || got.code() != "not_found" {
+			t.Errorf("POST %s = %d %s, want 404", path, got.status, got.body)
+		}
+	}
+	if len(r.asked(route.Calls)) != before {
+		t.Error("an unknown workspace reached an owner")
+	}
+}
+
+func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	r.answers(func(http.ResponseWriter, heard) bool { panic(http.ErrAbortHandler) })
+	if got := r.operator("POST", "/admin/v1/workspaces/"+id+"/agents", `{"name":"x"}`); got.status != 503 {
+		t.Errorf("POST = %d %s, want 503", got.status, got.body)
+	}
+	if newest := r.audit(id)[0]; newest.Outcome != "unknown" || newest.Status != nil || newest.Method != "POST" {
+		t.Errorf("audit = %+v, want unknown", newest)
+	}
+
+	// A gateway that dies between intent and end leaves the intent; the sweep of any replica writes the row, once.
+	workspaceID := uuid.MustParse(id)
+	intent := audit.Intent{ID: uuid.Must(uuid.NewV7()), Operator: "ada", WorkspaceID: &workspaceID, RequestID: uuid.Must(uuid.NewV7()),
+		Method: "PUT", Route: "/admin/v1/workspaces/{id}/rates", Path: "/x", Before: json.RawMessage(`{}`)}
+	if err := r.store.Intend(t.Context(), intent); err != nil {
+		t.Fatal(err)
+	}
+	sweeper := sweeping.New(r.store)
+	if err := sweeper.Sweep(t.Context(), time.Hour); err != nil || r.count("audit_intents") != 1 {
+		t.Fatalf("a young intent was swept: %v", err)
+	}
+	for range 2 {
+		if err := sweeper.Sweep(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.store.Conclude(t.Context(), audit.Entry{Intent: intent, Outcome: audit.Unknown}); err != nil {
+		t.Errorf("Conclude after the sweep = %v, want nothing", err)
+	}
+	entries := r.audit(id)
+	if entries[0].ID != intent.ID || entries[0].Outcome != "unknown" || len(entries) != 3 || r.count("audit_intents") != 0 {
+		t.Errorf("audit = %+v", entries)
+	}
+}
+
+func TestAudit_CannotBeChanged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.workspace("")
+	for _, statement := range []string{"UPDATE audit SET operator = 'eve'", "DELETE FROM audit", "TRUNCATE audit"} {
+		if _, err := r.pool.Exec(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("%s = %v, want permission denied", statement, err)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package quota
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/apierr"
+)
+
+func TestStanding(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		policy  Policy
+		allowed bool
+		ahead   time.Duration
+		want    Standing
+	}{
+		{"the first request of 120", 120, true, 500 * time.Millisecond, Standing{120, true, 119, 500 * time.Millisecond, 0}},
+		{"the last of the burst", 120, true, time.Minute, Standing{120, true, 0, time.Minute, 0}},
+		{"one too many waits a step", 120, false, time.Minute, Standing{120, false, 0, time.Minute, 500 * time.Millisecond}},
+		{"part of the step has gone by", 120, false, time.Minute - 200*time.Millisecond, Standing{120, false, 0, time.Minute - 200*time.Millisecond, 300 * time.Millisecond}},
+		{"long ago", 120, true, -time.Hour, Standing{120, true, 120, 0, 0}},
+		{"a limit that was lowered meanwhile", 1, false, 5 * time.Minute, Standing{1, false, 0, time.Minute, time.Minute}},
+	} {
+		if got := row.policy.Standing(row.allowed, row.ahead); got != row.want {
+			t.Errorf("%s: %+v, want %+v", row.name, got, row.want)
+		}
+	}
+}
+
+// TestPolicy_WholeBurst: stepping from nothing, exactly the limit fits, whatever the limit is.
+func TestPolicy_WholeBurst(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		policy := Policy(rapid.IntRange(1, 100_000).Draw(r, "limit"))
+		ahead := policy.Step() * time.Duration(policy)
+		if ahead > policy.Span() || ahead+policy.Step() <= policy.Span() {
+			r.Fatalf("a burst of %d does not fit exactly", policy)
+		}
+		if left := policy.Standing(true, ahead).Remaining; left != 0 {
+			r.Fatalf("remaining = %d after the whole limit", left)
+		}
+	})
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	header := http.Header{}
+	Standing{Policy: 120, Allowed: true, Remaining: 119, Reset: 500 * time.Millisecond}.Write(header)
+	for name, want := range map[string]string{
+		"RateLimit-Policy": `"default";q=120;w=60`, "RateLimit": `"default";r=119;t=1`,
+		"X-RateLimit-Limit": "120", "X-RateLimit-Remaining": "119", "X-RateLimit-Reset": "1",
+	} {
+		if got := header.Get(name); got != want {
+			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+	}
+	var refused *apierr.Error
+	if !errors.As(Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), &refused) || refused.Status != 429 || refused.Code != "rate_limited" || refused.RetryAfter < time.Second {
+		t.Errorf("refusal = %+v", refused)
+	}
+}

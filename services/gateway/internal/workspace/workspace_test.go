@@ -1,0 +1,97 @@
+package workspace
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+func made(t *testing.T, body string) Workspace {
+	t.Helper()
+	var c Change
+	if err := json.Unmarshal([]byte(body), &c); err != nil {
+		t.Fatal(err)
+	}
+	w, err := New(uuid.Must(uuid.NewV7()), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func changed(t *testing.T, w Workspace, body string) Workspace {
+	t.Helper()
+	var c Change
+	if err := json.Unmarshal([]byte(body), &c); err != nil {
+		t.Fatal(err)
+	}
+	next, err := w.Changed(c)
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return next
+}
+
+func TestWorkspace_WhatThePlanIncludes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name          string
+		members       string
+		api, webhooks bool
+		rate          int
+	}{
+		{"starter has neither", `"plan":"starter"`, false, false, 120},
+		{"growth has both", `"plan":"growth"`, true, true, 120},
+		{"scale has both and a higher rate", `"plan":"scale"`, true, true, 600},
+		{"an override gives", `"plan":"starter","features":{"api":true}`, true, false, 120},
+		{"an override takes", `"plan":"scale","features":{"webhooks":false}`, true, false, 600},
+		{"a rate of its own", `"plan":"scale","rate_limit_per_minute":7`, true, true, 7},
+		{"status is not for POST", `"plan":"growth","status":"suspended"`, true, true, 120},
+	} {
+		w := made(t, `{"name":"x","currency":"USD",`+row.members+`}`)
+		if w.API() != row.api || w.Webhooks() != row.webhooks || w.RatePerMinute() != row.rate {
+			t.Errorf("%s: api %v, webhooks %v, rate %d", row.name, w.API(), w.Webhooks(), w.RatePerMinute())
+		}
+	}
+}
+
+func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
+	t.Parallel()
+	w := made(t, `{"name":"x","plan":"growth","currency":"USD","features":{"api":false,"webhooks":false},"rate_limit_per_minute":7,
+		"max_live_calls":8,"calls_per_second":9,"destinations":["+1"],"calling_policy":{"window":{}}}`)
+	same := changed(t, w, `{}`)
+	if same.Version != 2 || same.Name != "x" || *same.RateLimitPerMinute != 7 || same.MaxLiveCalls != 8 || same.CallsPerSecond != 9 || len(same.Destinations) != 1 || same.CallingPolicy == nil {
+		t.Errorf("an empty change = %+v", same)
+	}
+	if w.Version != 1 {
+		t.Error("the workspace itself was changed")
+	}
+	standard := changed(t, w, `{"rate_limit_per_minute":null,"max_live_calls":null,"calls_per_second":null,"destinations":null,"calling_policy":null,"features":{"api":null}}`)
+	if standard.RatePerMinute() != 120 || standard.MaxLiveCalls != 500 || standard.CallsPerSecond != 50 || len(standard.Destinations) != 0 || standard.CallingPolicy != nil {
+		t.Errorf("null = %+v, want the standard", standard)
+	}
+	if !standard.API() || standard.Webhooks() {
+		t.Errorf("features = %+v: null gives api back to the plan, webhooks stays", standard.Features)
+	}
+	if all := changed(t, w, `{"features":null}`); !all.API() || !all.Webhooks() {
+		t.Errorf("features null = %+v, want the plan's", all.Features)
+	}
+	if gone := changed(t, w, `{"status":"suspended","features":null}`); gone.API() {
+		t.Error("a suspended workspace may use the API")
+	}
+	if kept := changed(t, w, `{"currency":"USD"}`); kept.Currency != "USD" {
+		t.Error("the same currency was refused")
+	}
+}
+
+func TestEvent_IsTheFullState(t *testing.T) {
+	t.Parallel()
+	w := changed(t, made(t, `{"name":"x","plan":"scale","currency":"EUR","destinations":["+44"]}`), `{"status":"suspended"}`)
+	fact := w.Event()
+	state := fact.GetWorkspace()
+	if fact.Version != 2 || fact.WorkspaceId != w.ID.String() || state.Status != "suspended" || state.ApiEnabled || !state.WebhooksEnabled ||
+		state.Plan != "scale" || state.Currency != "EUR" || state.MaxLiveCalls != 500 || state.CallsPerSecond != 50 || state.Destinations[0] != "+44" {
+		t.Errorf("fact = %v", fact)
+	}
+}
