@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/call"
-	"ringfence.dev/services/calls/internal/cancellation"
+	"ringfence.dev/services/calls/internal/canceling"
 	"ringfence.dev/services/calls/internal/completing"
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/freeing"
@@ -74,7 +74,7 @@ func serve(ctx context.Context, cfg Config) error {
 	waits := call.Waits{Charge: cfg.ChargeWait, Analysis: cfg.AnalysisWait}
 	api := httpapi.New(
 		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, tel.Metrics),
-		cancellation.New(st, peers, relay.Wake),
+		canceling.New(st, peers, relay.Wake),
 		st, relay.Wake,
 	)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api.Handler(tel, keys), ReusePort: cfg.HTTP.ReusePort}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,11 +28,10 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/call"
-	"ringfence.dev/services/calls/internal/cancellation"
+	"ringfence.dev/services/calls/internal/canceling"
 	"ringfence.dev/services/calls/internal/completing"
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
@@ -44,91 +42,6 @@ import (
 )
 
 var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls", FS: migrations.FS}}
-
-// peers answer the questions of calls over HTTP, as the real ones do; each test sets what they say.
-type peers struct {
-	mu        sync.Mutex
-	preCheck  func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error)
-	hold      func(*questionv1.HoldRequest) (*questionv1.HoldResponse, error)
-	withdraw  func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error)
-	preChecks []*questionv1.PreCheckRequest
-	holds     []*questionv1.HoldRequest
-}
-
-func (p *peers) PreCheck(_ context.Context, q *connect.Request[questionv1.PreCheckRequest]) (*connect.Response[questionv1.PreCheckResponse], error) {
-	p.mu.Lock()
-	p.preChecks = append(p.preChecks, q.Msg)
-	say := p.preCheck
-	p.mu.Unlock()
-	return respond(say(q.Msg))
-}
-
-func (p *peers) Hold(_ context.Context, q *connect.Request[questionv1.HoldRequest]) (*connect.Response[questionv1.HoldResponse], error) {
-	p.mu.Lock()
-	p.holds = append(p.holds, q.Msg)
-	say := p.hold
-	p.mu.Unlock()
-	return respond(say(q.Msg))
-}
-
-func (p *peers) Withdraw(_ context.Context, q *connect.Request[questionv1.WithdrawRequest]) (*connect.Response[questionv1.WithdrawResponse], error) {
-	p.mu.Lock()
-	say := p.withdraw
-	p.mu.Unlock()
-	return respond(say(q.Msg))
-}
-
-func (p *peers) set(change func(*peers)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change(p)
-}
-
-func (p *peers) heldIDs() (ids []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, h := range p.holds {
-		ids = append(ids, h.GetCallRequestId())
-	}
-	return ids
-}
-
-func respond[A any](answer *A, err error) (*connect.Response[A], error) {
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(answer), nil
-}
-
-func allow(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-	contact := q.GetContactId()
-	if contact == "" {
-		contact = uuid.NewSHA1(uuid.Nil, []byte(q.GetToE164())).String()
-	}
-	variables := q.GetVariablesJson()
-	if len(variables) == 0 {
-		variables = []byte("{}")
-	}
-	return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Allowed{Allowed: &questionv1.Allowed{
-		ContactId: contact, VariablesJson: variables, ScheduledFor: q.GetScheduledFor(),
-	}}}, nil
-}
-
-func held(*questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
-	return &questionv1.HoldResponse{Result: &questionv1.HoldResponse_Held{Held: &questionv1.Held{AmountMicro: 500_000, Currency: "USD"}}}, nil
-}
-
-func withdrawn(yes bool) func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
-	return func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
-		return &questionv1.WithdrawResponse{Withdrawn: yes}, nil
-	}
-}
-
-func refuse(code string) func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-	return func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-		return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Refused{Refused: &questionv1.Refused{Code: code, Message: "No."}}}, nil
-	}
-}
 
 // rig is the whole service but its main: real Postgres, peers over HTTP, callers signed by a gateway.
 type rig struct {
@@ -175,7 +88,7 @@ func newRig(t *testing.T, change ...func(*settings)) *rig {
 	}
 	wake := func() {}
 	in := intake.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
-	api := httpapi.New(in, cancellation.New(r.store, asked, wake), r.store, wake)
+	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, wake)
 	r.server = httptest.NewServer(api.Handler(nil, self))
 	t.Cleanup(r.server.Close)
 	r.handlers = consumer.New(r.store, set.waits, r.metrics).Handlers()
@@ -196,7 +109,7 @@ func (r *rig) peer(name string, self *trust.Keys) string {
 	return server.URL
 }
 
-// names of the services whose keys a test has made, since Keys does not tell its own.
+// keys makes a service's keys: calls trusts the gateway, its peers trust calls.
 func keys(t *testing.T, self string, trusted ...*trust.Keys) *trust.Keys {
 	t.Helper()
 	seed := make([]byte, 32)

@@ -1,5 +1,5 @@
 // Package httpapi answers the routes of calls: decode, ask, encode. What a request may do is decided by the gateway
-// that signed its caller; what becomes of it, by intake, cancellation and the store.
+// that signed its caller; what becomes of it, by intake, canceling and the store.
 package httpapi
 
 import (
@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
-	"ringfence.dev/services/calls/internal/cancellation"
+	"ringfence.dev/services/calls/internal/canceling"
 	"ringfence.dev/services/calls/internal/intake"
 	"ringfence.dev/services/calls/internal/store"
 )
@@ -19,14 +19,14 @@ import (
 // API answers.
 type API struct {
 	intake *intake.Intake
-	desk   *cancellation.Desk
+	desk   *canceling.Desk
 	store  *store.Store
 	wake   func()
 	now    func() time.Time
 }
 
 // New makes the API; wake tells the outbox relay of a commit.
-func New(in *intake.Intake, desk *cancellation.Desk, st *store.Store, wake func()) *API {
+func New(in *intake.Intake, desk *canceling.Desk, st *store.Store, wake func()) *API {
 	return &API{intake: in, desk: desk, store: st, wake: wake, now: time.Now}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
@@ -39,7 +40,7 @@ func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at ti
 			return err
 		})
 		if claim != nil {
-			batch.Queue(finishKey, claimArgs(*claim)).Exec(func(tag pgconnTag) error {
+			batch.Queue(finishKey, claimArgs(*claim)).Exec(func(tag pgconn.CommandTag) error {
 				if tag.RowsAffected() == 0 {
 					return pgx.ErrNoRows
 				}
@@ -65,7 +66,7 @@ const insertTombstone = `INSERT INTO tombstones (request_id) VALUES (@request_id
 const dropClaim = `DELETE FROM idempotency_keys WHERE request_id = @request_id::uuid`
 
 // Unconfirmed answers billing-wallet, which holds money for a request it has not seen. A request is told of again; an id that is
-// none gets a tombstone, loses its claim and is abandoned: a slow POST can no longer write it. reborn says which.
+// none gets a tombstone, loses its claim and is abandoned: a slow POST can no longer write it. exists says which it was.
 func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspaceID uuid.UUID, at time.Time) (exists bool, err error) {
 	if _, err = tx.Exec(ctx, lockRequestID, lockArgs(requestID)); err != nil {
 		return false, fmt.Errorf("lock request id %s: %w", requestID, err)

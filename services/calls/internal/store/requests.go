@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
@@ -17,8 +16,6 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/calls/internal/call"
 )
-
-type pgconnTag = pgconn.CommandTag
 
 const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, contact_id, variables, external_ref, scheduled_for,
     schedule_if_outside_hours, max_call_seconds, queued_at, error_code, error_detail, dialed_at, completed_at, updated_at,

@@ -21,9 +21,6 @@ type Store struct{ pool *pgxpool.Pool }
 // New makes a store over the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// Ping says whether the database answers.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
-
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }

@@ -1,6 +1,6 @@
-// Package cancellation takes call requests back: it asks the dialer to let the request go and believes nothing else. Who
+// Package canceling takes call requests back: it asks the dialer to let the request go and believes nothing else. Who
 // wins, the cancel or the dial, is decided by the dialer's row.
-package cancellation
+package canceling
 
 import (
 	"context"

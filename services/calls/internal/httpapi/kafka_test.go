@@ -1,0 +1,114 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/proto/eventv1"
+)
+
+// wire is the record of one fact.
+func wire(topic kafka.Topic, key string, id uuid.UUID, fact proto.Message) *kgo.Record {
+	value, _ := proto.Marshal(fact)
+	return &kgo.Record{Topic: topic.Name, Key: []byte(key), Value: value, Headers: []kgo.RecordHeader{
+		{Key: kafka.HeaderID, Value: []byte(id.String())},
+		{Key: kafka.HeaderType, Value: []byte(fact.ProtoReflect().Descriptor().FullName())},
+	}}
+}
+
+// TestKafka_FactsInEventsOut runs the real consumer and relay: records come twice and late, a poison record stands between them, the public
+// events of each call come out once and in order.
+func TestKafka_FactsInEventsOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := kafkatest.New(t)
+	client, err := kafka.NewClient(cfg, "test", prometheus.NewRegistry(), kgo.ConsumeTopics(kafka.CallEvents.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	relay := outbox.NewRelay(r.pool, client, prometheus.NewRegistry())
+	listening := inbox.NewConsumer("calls", cfg, r.pool, r.handlers, relay, prometheus.NewRegistry())
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, run := range []func(context.Context) error{relay.Run, listening.Run} {
+		running.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				t.Errorf("a part ended: %v", err)
+			}
+		})
+	}
+
+	const calls = 8
+	var records []*kgo.Record
+	for i := range calls {
+		a := r.account(r.place("to", number(i)))
+		for _, fact := range []proto.Message{a.fenced(), a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed()} {
+			records = append(records, wire(kafka.DialEvents, a.request.String(), uuid.New(), fact))
+		}
+		records = append(records, wire(kafka.WalletEvents, a.request.String(), uuid.New(), a.captured(5000)))
+	}
+	poison := wire(kafka.DialEvents, "poison", uuid.New(), &eventv1.DialEvent{})
+	poison.Value = []byte("no protobuf")
+	records = append(records, poison)
+	for range 2 {
+		for _, rec := range records {
+			again := *rec
+			if err := client.ProduceSync(ctx, &again).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	got := map[string][]string{}
+	reading, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for complete := 0; complete < calls; {
+		fetches := client.PollFetches(reading)
+		if reading.Err() != nil {
+			t.Fatalf("only %v came out; inbox %d, outbox %d, parked %d, calls %d", got, r.count(`SELECT count(*) FROM inbox`), r.count(`SELECT count(*) FROM outbox`), r.count(`SELECT count(*) FROM parked`), r.count(`SELECT count(*) FROM calls`))
+		}
+		fetches.EachRecord(func(rec *kgo.Record) {
+			var ev eventv1.CallEvent
+			if err := proto.Unmarshal(rec.Value, &ev); err != nil {
+				t.Error(err)
+			}
+			var envelope struct {
+				Type string
+				Data struct {
+					CallID string `json:"call_id"`
+				}
+			}
+			if err := json.Unmarshal(ev.GetPublic().GetBody(), &envelope); err != nil || envelope.Data.CallID != string(rec.Key) {
+				t.Errorf("event %s of key %s: %v", envelope.Type, rec.Key, err)
+			}
+			got[string(rec.Key)] = append(got[string(rec.Key)], envelope.Type)
+			if envelope.Type == "call.completed" {
+				complete++
+			}
+		})
+	}
+	for id, types := range got {
+		if !slices.Equal(types, []string{"call.ringing", "call.answered", "call.completed"}) {
+			t.Errorf("call %s: events %v", id, types)
+		}
+	}
+	until(t, "the poison record to be parked", func() bool {
+		return r.count(`SELECT count(*) FROM calls WHERE NOT closed`) == 0 && r.count(`SELECT count(*) FROM parked`) > 0
+	})
+}

@@ -1,0 +1,96 @@
+package httpapi_test
+
+import (
+	"context"
+	"sync"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/questionv1"
+)
+
+// peers answer the questions of calls over HTTP, as the real ones do; each test sets what they say.
+type peers struct {
+	mu        sync.Mutex
+	preCheck  func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error)
+	hold      func(*questionv1.HoldRequest) (*questionv1.HoldResponse, error)
+	withdraw  func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error)
+	preChecks []*questionv1.PreCheckRequest
+	holds     []*questionv1.HoldRequest
+}
+
+func (p *peers) PreCheck(_ context.Context, q *connect.Request[questionv1.PreCheckRequest]) (*connect.Response[questionv1.PreCheckResponse], error) {
+	p.mu.Lock()
+	p.preChecks = append(p.preChecks, q.Msg)
+	say := p.preCheck
+	p.mu.Unlock()
+	return respond(say(q.Msg))
+}
+
+func (p *peers) Hold(_ context.Context, q *connect.Request[questionv1.HoldRequest]) (*connect.Response[questionv1.HoldResponse], error) {
+	p.mu.Lock()
+	p.holds = append(p.holds, q.Msg)
+	say := p.hold
+	p.mu.Unlock()
+	return respond(say(q.Msg))
+}
+
+func (p *peers) Withdraw(_ context.Context, q *connect.Request[questionv1.WithdrawRequest]) (*connect.Response[questionv1.WithdrawResponse], error) {
+	p.mu.Lock()
+	say := p.withdraw
+	p.mu.Unlock()
+	return respond(say(q.Msg))
+}
+
+func (p *peers) set(change func(*peers)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(p)
+}
+
+func (p *peers) heldIDs() (ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.holds {
+		ids = append(ids, h.GetCallRequestId())
+	}
+	return ids
+}
+
+func respond[A any](answer *A, err error) (*connect.Response[A], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(answer), nil
+}
+
+func allow(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+	contact := q.GetContactId()
+	if contact == "" {
+		contact = uuid.NewSHA1(uuid.Nil, []byte(q.GetToE164())).String()
+	}
+	variables := q.GetVariablesJson()
+	if len(variables) == 0 {
+		variables = []byte("{}")
+	}
+	return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Allowed{Allowed: &questionv1.Allowed{
+		ContactId: contact, VariablesJson: variables, ScheduledFor: q.GetScheduledFor(),
+	}}}, nil
+}
+
+func held(*questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
+	return &questionv1.HoldResponse{Result: &questionv1.HoldResponse_Held{Held: &questionv1.Held{AmountMicro: 500_000, Currency: "USD"}}}, nil
+}
+
+func withdrawn(yes bool) func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+	return func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+		return &questionv1.WithdrawResponse{Withdrawn: yes}, nil
+	}
+}
+
+func refuse(code string) func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+	return func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+		return &questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Refused{Refused: &questionv1.Refused{Code: code, Message: "No."}}}, nil
+	}
+}
