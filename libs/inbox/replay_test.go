@@ -1,0 +1,49 @@
+package inbox_test
+
+import (
+	"testing"
+
+	"ringfence.dev/libs/kafka"
+)
+
+func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.relay()
+	refuse := func(_ kafka.Record, value int64) error {
+		if value == 2 || value == 50 {
+			return kafka.Parkf("newer than this build")
+		}
+		return nil
+	}
+	b.sicken(refuse)
+	b.run(b.pool)
+	b.produce(record("a", 1), record("a", 2), record("a", 3), record("b", 50), record("b", 51), record("c", 1))
+	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 4 })
+
+	b.sicken(func(rec kafka.Record, value int64) error { // the next build understands a, not yet b
+		if rec.Key == "b" {
+			return refuse(rec, value)
+		}
+		return nil
+	})
+	applied, parked, err := b.consumer(b.pool).Replay(t.Context(), topic.Name)
+	if err != nil || applied != 2 || parked != 2 {
+		t.Fatalf("Replay = %d applied, %d parked, %v; want 2, 2", applied, parked, err)
+	}
+	b.wantEffects("a", 1, 2, 3)
+	b.produce(record("a", 4), record("b", 52))
+	b.wantEffects("a", 1, 2, 3, 4) // unparked
+	b.eventually("b is still parked", func() bool { return b.count("SELECT count(*) FROM parked") == 3 })
+
+	b.sicken(nil)
+	applied, parked, err = b.consumer(b.pool).Replay(t.Context(), topic.Name)
+	if err != nil || applied != 3 || parked != 0 {
+		t.Fatalf("second Replay = %d applied, %d parked, %v; want 3, 0", applied, parked, err)
+	}
+	b.wantEffects("b", 50, 51, 52)
+	if applied, _, err = b.consumer(b.pool).Replay(t.Context(), topic.Name); err != nil || applied != 0 {
+		t.Errorf("third Replay applied %d (%v), want nothing", applied, err)
+	}
+	b.wantEffects("a", 1, 2, 3, 4)
+}
