@@ -141,7 +141,7 @@ func classify(err error) delivery.Failure {
 		return delivery.Timeout
 	case errors.As(err, &dns):
 		return delivery.Unresolved
-	case errors.As(err, &cert), errors.As(err, &record), errors.As(err, &alert), strings.Contains(err.Error(), "tls:"):
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &cert), errors.As(err, &record), errors.As(err, &alert), strings.Contains(err.Error(), "tls:"):
 		return delivery.BadTLS
 	case errors.As(err, &op), errors.Is(err, io.EOF):
 		return delivery.Unconnected

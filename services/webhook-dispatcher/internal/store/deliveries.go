@@ -131,10 +131,10 @@ const lockDeleted = `
 SELECT id FROM webhook_subscription WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT 1 FOR UPDATE SKIP LOCKED`
 
 const eraseHistory = `
-WITH some AS (
+WITH oldest AS (
     SELECT id, created_at FROM webhook_delivery WHERE subscription_id = @id LIMIT @limit
 ), gone AS (
-    DELETE FROM webhook_delivery d USING some WHERE d.id = some.id AND d.created_at = some.created_at RETURNING d.id
+    DELETE FROM webhook_delivery d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id
 ), tries AS (
     DELETE FROM webhook_attempt a USING gone WHERE a.delivery_id = gone.id
 )

@@ -1,0 +1,219 @@
+package consumer_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/migrations"
+)
+
+const (
+	schema   = "webhook_dispatcher"
+	patience = 30 * time.Second
+)
+
+// house is the consumer on a Kafka and a database of its own.
+type house struct {
+	t     *testing.T
+	pool  *pgxpool.Pool
+	store *store.Store
+	bus   *kafka.Client
+	woken chan struct{}
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	cfg := kafkatest.New(t)
+	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus, err := kafka.NewClient(cfg, "test", prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &house{t: t, pool: pool, store: store.New(pool, box), bus: bus, woken: make(chan struct{}, 1)}
+	wake := func() {
+		select {
+		case h.woken <- struct{}{}:
+		default:
+		}
+	}
+	facts := inbox.NewConsumer("webhook-dispatcher", cfg, pool, consumer.New(h.store).Handlers(), nil, prometheus.NewRegistry(), wake)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := facts.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		bus.Close()
+	})
+	return h
+}
+
+func (h *house) publish(topic kafka.Topic, id uuid.UUID, key string, msg proto.Message) {
+	h.t.Helper()
+	value, err := proto.Marshal(msg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	rec := &kgo.Record{Topic: topic.Name, Key: []byte(key), Value: value, Headers: []kgo.RecordHeader{
+		{Key: kafka.HeaderID, Value: []byte(id.String())},
+		{Key: kafka.HeaderType, Value: []byte(msg.ProtoReflect().Descriptor().FullName())},
+		{Key: kafka.HeaderTraceParent, Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")},
+	}}
+	if err := h.bus.ProduceSync(h.t.Context(), rec).FirstErr(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) subscribe(workspace uuid.UUID, events ...string) uuid.UUID {
+	h.t.Helper()
+	id := uuid.Must(uuid.NewV7())
+	sub := subscription.Subscription{ID: id, WorkspaceID: workspace, Name: "test", URL: "https://example.com/", Events: events}
+	if err := h.store.Create(h.t.Context(), sub, "whsec_test"); err != nil {
+		h.t.Fatal(err)
+	}
+	return id
+}
+
+func (h *house) await(sql string, want int, args ...any) {
+	h.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		var n int
+		err := h.pool.QueryRow(h.t.Context(), sql, args...).Scan(&n)
+		if err == nil && n == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatalf("%s = %d, %v, want %d", sql, n, err, want)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func fact(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
+	id := uuid.NewSHA1(call, []byte(kind))
+	return &eventv1.CallEvent{
+		CallId: call.String(), WorkspaceId: workspace.String(), OccurredAt: timestamppb.New(time.Unix(1780574400, 0)),
+		Event: &eventv1.CallEvent_Public{Public: &eventv1.PublicEvent{
+			EventId: id.String(), Type: kind, Sequence: sequence, Body: fmt.Appendf(nil, `{"type":%q}`, kind),
+		}},
+	}, id
+}
+
+func TestCallEvents_TwiceAndOutOfOrderGiveOneDeliveryEach(t *testing.T) {
+	t.Parallel()
+	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	sub := h.subscribe(ws, "call.ringing", "call.completed")
+	h.subscribe(ws, "call.completed")
+	h.subscribe(uuid.New(), "call.completed") // somebody else's
+	for _, kind := range []string{"call.completed", "call.answered", "call.ringing", "call.completed", "call.ringing"} {
+		f, id := fact(call, ws, 1, kind)
+		h.publish(kafka.CallEvents, id, call.String(), f)
+	}
+	// The same event under another record id: a fact published again by a calls service that lost its outbox.
+	again, _ := fact(call, ws, 1, "call.completed")
+	h.publish(kafka.CallEvents, uuid.New(), call.String(), again)
+	end, id := fact(uuid.New(), ws, 1, "call.completed")
+	h.publish(kafka.CallEvents, id, call.String(), end) // the same key: read after all the others
+	h.await(`SELECT count(*) FROM webhook_delivery WHERE event_id = $1`, 2, id)
+	h.await(`SELECT count(*) FROM webhook_delivery WHERE subscription_id = $1 AND call_id = $2`, 2, sub, call)
+	h.await(`SELECT count(*) FROM webhook_delivery`, 5)
+	h.await(`SELECT count(*) FROM webhook_queue`, 5)
+	h.await(`SELECT count(*) FROM webhook_event`, 3)
+	h.await(`SELECT count(*) FROM webhook_delivery WHERE traceparent LIKE '00-%'`, 5)
+	select {
+	case <-h.woken:
+	default:
+		t.Error("nobody was woken after the commit")
+	}
+}
+
+func TestCallEvents_AReadAgainAfterItWasDeliveredSendsNothing(t *testing.T) {
+	t.Parallel()
+	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	h.subscribe(ws, "call.completed")
+	f, id := fact(call, ws, 1, "call.completed")
+	h.publish(kafka.CallEvents, id, call.String(), f)
+	h.await(`SELECT count(*) FROM webhook_queue`, 1)
+	if err := pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `UPDATE webhook_delivery SET status = 'delivered', done_at = now()`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), `DELETE FROM webhook_queue`)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.publish(kafka.CallEvents, uuid.New(), call.String(), f)
+	end, endID := fact(uuid.New(), ws, 1, "call.completed")
+	h.publish(kafka.CallEvents, endID, call.String(), end)
+	h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1`, 1, endID)
+	h.await(`SELECT count(*) FROM webhook_queue`, 1)
+}
+
+func TestCallEvents_WhatCannotBeReadIsParkedAndTheRestGoesOn(t *testing.T) {
+	t.Parallel()
+	h, ws := newHouse(t), uuid.New()
+	h.subscribe(ws, "call.completed")
+	broken, id := fact(uuid.New(), ws, 1, "call.completed")
+	broken.GetPublic().Body = []byte("not JSON")
+	h.publish(kafka.CallEvents, id, "broken", broken)
+	newer := &eventv1.CallEvent{CallId: uuid.NewString(), WorkspaceId: ws.String()}
+	h.publish(kafka.CallEvents, uuid.New(), "newer", newer)
+	good, goodID := fact(uuid.New(), ws, 1, "call.completed")
+	h.publish(kafka.CallEvents, goodID, "good", good)
+	h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1`, 1, goodID)
+	h.await(`SELECT count(*) FROM parked`, 2)
+	h.await(`SELECT count(*) FROM outbox`, 2)
+}
+
+func TestWorkspaces_TheNewestVersionWins(t *testing.T) {
+	t.Parallel()
+	h, ws := newHouse(t), uuid.New()
+	for _, step := range []struct {
+		version int64
+		status  string
+	}{{1, "active"}, {3, "suspended"}, {2, "active"}, {3, "suspended"}} {
+		h.publish(kafka.Workspaces, uuid.New(), ws.String(), &eventv1.WorkspaceEvent{
+			WorkspaceId: ws.String(), Version: step.version,
+			Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: step.status}},
+		})
+	}
+	last := uuid.New()
+	h.publish(kafka.Workspaces, uuid.New(), ws.String(), &eventv1.WorkspaceEvent{
+		WorkspaceId: last.String(), Version: 1, Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: "active"}},
+	})
+	h.await(`SELECT count(*) FROM workspace WHERE id = $1`, 1, last)
+	h.await(`SELECT count(*) FROM workspace WHERE id = $1 AND version = 3 AND suspended`, 1, ws)
+}

@@ -1,0 +1,277 @@
+package dispatching_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/migrations"
+)
+
+const schema = "webhook_dispatcher"
+
+// patience is how long a condition may take before a test gives up on it.
+const patience = 20 * time.Second
+
+// rig is one database with dispatchers that a test starts and kills.
+type rig struct {
+	t         *testing.T
+	pool      *pgxpool.Pool
+	store     *store.Store
+	workspace uuid.UUID
+	caFile    string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, pool: pool, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file}
+}
+
+func config() dispatching.Config {
+	return dispatching.Config{
+		RetryDelays: []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond},
+		Lease:       15 * time.Second, MaxInFlight: 256, Poll: 100 * time.Millisecond,
+		Rule: subscription.FailureRule{Failures: 20, For: 15 * time.Minute, Exhausted: 3},
+	}
+}
+
+// running is one dispatcher; stop ends it as SIGTERM would.
+type running struct {
+	*dispatching.Dispatcher
+	stop func()
+}
+
+func (r *rig) dispatch(cfg dispatching.Config) running {
+	r.t.Helper()
+	guard := sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	client, err := sending.New(sending.Config{ExtraCAFile: r.caFile, Timeout: 10 * time.Second}, guard)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	d := dispatching.New(r.store, client, cfg, prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = d.Run(ctx)
+	}()
+	stop := func() {
+		cancel()
+		<-done
+	}
+	r.t.Cleanup(stop)
+	return running{d, stop}
+}
+
+func (r *rig) subscribe(url string, events ...string) (id uuid.UUID, secret string) {
+	r.t.Helper()
+	secret, err := subscription.NewSecret()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if events == nil {
+		events = subscription.EventTypes()
+	}
+	id = uuid.Must(uuid.NewV7())
+	sub := subscription.Subscription{ID: id, WorkspaceID: r.workspace, Name: "test", URL: url, Events: events}
+	if err := r.store.Create(r.t.Context(), sub, secret); err != nil {
+		r.t.Fatalf("Create: %v", err)
+	}
+	return id, secret
+}
+
+// event is a call event of the rig's workspace; the same call and sequence are the same event.
+func (r *rig) event(call uuid.UUID, sequence int32, kind string) delivery.Event {
+	id := uuid.NewSHA1(call, []byte(kind))
+	return delivery.Event{
+		ID: id, WorkspaceID: r.workspace, CallID: &call, Type: kind, Sequence: sequence, CreatedAt: time.Unix(1780574400, 0).UTC(),
+		Body: fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q}}`, id, kind, sequence, call),
+	}
+}
+
+func (r *rig) ingest(events ...delivery.Event) {
+	r.t.Helper()
+	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
+		for _, ev := range events {
+			if _, err := r.store.Ingest(r.t.Context(), tx, ev); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatalf("Ingest: %v", err)
+	}
+}
+
+func (r *rig) setStatus(id uuid.UUID, status subscription.Status) subscription.Subscription {
+	r.t.Helper()
+	sub, err := r.store.Change(r.t.Context(), r.workspace, id, store.Change{Status: &status})
+	if err != nil {
+		r.t.Fatalf("Change to %s: %v", status, err)
+	}
+	return sub
+}
+
+func (r *rig) subscription(id uuid.UUID) subscription.Subscription {
+	r.t.Helper()
+	sub, err := r.store.Subscription(r.t.Context(), r.workspace, id)
+	if err != nil {
+		r.t.Fatalf("Subscription: %v", err)
+	}
+	return sub
+}
+
+func (r *rig) delivery(sub, event uuid.UUID) store.Delivery {
+	r.t.Helper()
+	d, err := r.store.Delivery(r.t.Context(), r.workspace, sub, delivery.ID(sub, event))
+	if err != nil {
+		r.t.Fatalf("Delivery: %v", err)
+	}
+	return d
+}
+
+func (r *rig) awaitStatus(sub, event uuid.UUID, want delivery.Status) {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		if d := r.delivery(sub, event); d.Status != want {
+			return fmt.Errorf("delivery is %s after %d attempts, want %s", d.Status, d.Attempts, want)
+		}
+		return nil
+	})
+}
+
+// count reads one number.
+func (r *rig) count(sql string, args ...any) (n int) {
+	r.t.Helper()
+	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
+		r.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+func (r *rig) exec(sql string, args ...any) {
+	r.t.Helper()
+	if _, err := r.pool.Exec(r.t.Context(), sql, args...); err != nil {
+		r.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func eventually(t *testing.T, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %v", patience, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// got is one request as a receiver saw it.
+type got struct {
+	at       time.Time
+	header   http.Header
+	body     []byte
+	Type     string          `json:"type"`
+	Sequence int             `json:"sequence"`
+	Data     json.RawMessage `json:"data"`
+}
+
+func (g got) delivery() string { return g.header.Get("X-Service-Delivery-Id") }
+
+// receiver is an HTTPS endpoint that keeps what it received and answers as it is told.
+type receiver struct {
+	URL    string
+	mu     sync.Mutex
+	got    []got
+	answer func(got, int) int
+}
+
+// newReceiver answers each request with answer(request, number from 1); nil answers 200.
+func newReceiver(t *testing.T, answer func(got, int) int) *receiver {
+	t.Helper()
+	r := &receiver{answer: answer}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		g := got{at: time.Now(), header: req.Header.Clone()}
+		g.body, _ = io.ReadAll(req.Body)
+		_ = json.Unmarshal(g.body, &g)
+		r.mu.Lock()
+		r.got = append(r.got, g)
+		n, answer := len(r.got), r.answer
+		r.mu.Unlock()
+		if answer != nil {
+			w.WriteHeader(answer(g, n))
+		}
+	}))
+	t.Cleanup(server.Close)
+	r.URL = server.URL
+	return r
+}
+
+func (r *receiver) answering(answer func(got, int) int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+func always(code int) func(got, int) int { return func(got, int) int { return code } }
+
+func (r *receiver) all() []got {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got)
+}
+
+func (r *receiver) await(t *testing.T, n int) []got {
+	t.Helper()
+	eventually(t, func() error {
+		if have := len(r.all()); have < n {
+			return fmt.Errorf("%d requests received, want %d", have, n)
+		}
+		return nil
+	})
+	return r.all()
+}

@@ -1,0 +1,205 @@
+package subscription_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+func code(err error) string {
+	var refused *apierr.Error
+	if errors.As(err, &refused) {
+		return refused.Code
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func TestCheckURL(t *testing.T) {
+	t.Parallel()
+	public := sending.NewGuard(nil).Reachable
+	refused := map[string]string{
+		"plain http":                       "http://example.com/hook",
+		"no scheme":                        "example.com/hook",
+		"empty":                            "",
+		"not a URL":                        "https://exa mple.com/",
+		"opaque":                           "https:example.com",
+		"no host":                          "https:///hook",
+		"user name":                        "https://user@example.com/hook",
+		"user name and password":           "https://user:pw@example.com/hook",
+		"fragment":                         "https://example.com/hook#part",
+		"empty fragment":                   "https://example.com/hook#",
+		"port zero":                        "https://example.com:0/",
+		"port too large":                   "https://example.com:65536/",
+		"colon without port":               "https://example.com:/",
+		"one byte too long":                "https://example.com/" + strings.Repeat("a", 2048-19),
+		"loopback":                         "https://127.0.0.1/",
+		"loopback elsewhere":               "https://127.8.9.10:8443/",
+		"localhost":                        "https://localhost/",
+		"localhost below":                  "https://api.localhost/",
+		"localhost with a dot":             "https://LOCALHOST./",
+		"private 10":                       "https://10.1.2.3/",
+		"private 172":                      "https://172.16.0.1/",
+		"private 192":                      "https://192.168.1.1/",
+		"link-local and metadata":          "https://169.254.169.254/latest",
+		"CGNAT":                            "https://100.64.0.1/",
+		"unspecified":                      "https://0.0.0.0/",
+		"broadcast":                        "https://255.255.255.255/",
+		"IPv6 loopback":                    "https://[::1]/",
+		"IPv6 unique local":                "https://[fd00::1]/",
+		"IPv6 metadata":                    "https://[fd00:ec2::254]/",
+		"IPv6 link-local with zone":        "https://[fe80::1%25eth0]/",
+		"IPv4-mapped loopback":             "https://[::ffff:127.0.0.1]/",
+		"NAT64 of a private address":       "https://[64:ff9b::10.0.0.1]/",
+		"short form of loopback":           "https://127.1/",
+		"decimal form of loopback":         "https://2130706433/",
+		"hexadecimal form of loopback":     "https://0x7f.0.0.1/",
+		"hexadecimal number":               "https://0x7f000001/",
+		"octal form of loopback":           "https://0177.0.0.1/",
+		"empty label":                      "https://exa..mple.com/",
+		"label over 63 characters":         "https://" + strings.Repeat("a", 64) + ".com/",
+		"characters that no name may have": "https://exa$mple.com/",
+	}
+	for name, url := range refused {
+		t.Run(name+" is refused", func(t *testing.T) {
+			t.Parallel()
+			if got := code(subscription.CheckURL(url, public)); got != "invalid_url" {
+				t.Errorf("CheckURL(%q) = %q, want invalid_url", url, got)
+			}
+		})
+	}
+	taken := map[string]string{
+		"a name":            "https://example.com/hook?x=1",
+		"any port":          "https://hooks.example.com:8443/a/b",
+		"upper case":        "HTTPS://EXAMPLE.COM",
+		"a public address":  "https://8.8.8.8/",
+		"a public v6":       "https://[2606:4700:4700::1111]:443/",
+		"a trailing dot":    "https://example.com./",
+		"exactly 2048 long": "https://example.com/" + strings.Repeat("a", 2048-20),
+		"an underscore":     "https://my_host.example.com/",
+		"other scripts":     "https://bücher.example/",
+	}
+	for name, url := range taken {
+		t.Run(name+" is taken", func(t *testing.T) {
+			t.Parallel()
+			if err := subscription.CheckURL(url, public); err != nil {
+				t.Errorf("CheckURL(%q) = %v, want nil", url, err)
+			}
+		})
+	}
+	t.Run("a private network the operator allows is taken", func(t *testing.T) {
+		t.Parallel()
+		local := sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Reachable
+		for _, url := range []string{"https://127.0.0.1:9443/", "https://localhost:9443/"} {
+			if err := subscription.CheckURL(url, local); err != nil {
+				t.Errorf("CheckURL(%q) = %v, want nil", url, err)
+			}
+		}
+		if got := code(subscription.CheckURL("https://10.0.0.1/", local)); got != "invalid_url" {
+			t.Errorf("CheckURL of another private network = %q, want invalid_url", got)
+		}
+	})
+}
+
+func TestCheckEvents(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		events []string
+		want   string
+	}{
+		"none":                        {nil, "no_events"},
+		"an empty list":               {[]string{}, "no_events"},
+		"an unknown type":             {[]string{"call.completed", "call.exploded"}, "invalid_event_type"},
+		"an empty type":               {[]string{""}, "invalid_event_type"},
+		"every type of the spec":      {subscription.EventTypes(), ""},
+		"webhook.test does no harm":   {[]string{"webhook.test"}, ""},
+		"upper case is another thing": {[]string{"CALL.COMPLETED"}, "invalid_event_type"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := subscription.CheckEvents(tt.events); code(err) != tt.want {
+				t.Errorf("CheckEvents(%q) = %q, want %q", tt.events, code(err), tt.want)
+			}
+		})
+	}
+	got, err := subscription.CheckEvents([]string{"call.busy", "call.failed", "call.busy"})
+	if err != nil || !slices.Equal(got, []string{"call.busy", "call.failed"}) {
+		t.Errorf("CheckEvents of a doubled type = %q, %v, want each once in order", got, err)
+	}
+}
+
+func TestCheckStatus(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"active": "", "paused": "", "failed": "invalid_action", "deleted": "invalid_status", "": "invalid_status", "Active": "invalid_status",
+	} {
+		if _, err := subscription.CheckStatus(text); code(err) != want {
+			t.Errorf("CheckStatus(%q) = %q, want %q", text, code(err), want)
+		}
+	}
+}
+
+func TestSecret_IsMaskedButForItsEnd(t *testing.T) {
+	t.Parallel()
+	secret, err := subscription.NewSecret()
+	if err != nil || !strings.HasPrefix(secret, "whsec_") || len(secret) < 40 {
+		t.Fatalf("NewSecret = %q, %v, want whsec_ and at least 32 bytes", secret, err)
+	}
+	if again, _ := subscription.NewSecret(); again == secret {
+		t.Fatal("two secrets are equal")
+	}
+	sub := subscription.Subscription{SecretLast4: secret[len(secret)-4:]}
+	if got, want := sub.MaskedSecret(), "whsec_\u2026"+secret[len(secret)-4:]; got != want {
+		t.Errorf("MaskedSecret = %q, want %q", got, want)
+	}
+}
+
+func TestCreatedAt_IsTheInstantInsideTheID(t *testing.T) {
+	t.Parallel()
+	sub := subscription.Subscription{ID: uuid.MustParse("019aa2e4-9c00-7000-8000-000000000000")}
+	if got, want := sub.CreatedAt(), time.UnixMilli(0x019aa2e49c00).UTC(); !got.Equal(want) {
+		t.Errorf("CreatedAt = %s, want %s", got, want)
+	}
+}
+
+func TestFailureRule(t *testing.T) {
+	t.Parallel()
+	rule := subscription.FailureRule{Failures: 20, For: 15 * time.Minute, Exhausted: 3}
+	for name, tt := range map[string]struct {
+		health     subscription.Health
+		half, full bool
+	}{
+		"healthy":                        {subscription.Health{}, false, false},
+		"many failures in a second":      {subscription.Health{Failures: 500, Exhausted: 9, Failing: time.Second}, false, false},
+		"long but few":                   {subscription.Health{Failures: 5, Exhausted: 1, Failing: time.Hour}, false, false},
+		"nothing exhausted yet":          {subscription.Health{Failures: 40, Exhausted: 0, Failing: time.Hour}, false, false},
+		"half of each":                   {subscription.Health{Failures: 10, Exhausted: 2, Failing: 450 * time.Second}, true, false},
+		"one failure short of the rule":  {subscription.Health{Failures: 19, Exhausted: 3, Failing: 15 * time.Minute}, true, false},
+		"one delivery short of the rule": {subscription.Health{Failures: 20, Exhausted: 2, Failing: 15 * time.Minute}, true, false},
+		"an instant short of the rule":   {subscription.Health{Failures: 20, Exhausted: 3, Failing: 15*time.Minute - 1}, true, false},
+		"exactly the rule":               {subscription.Health{Failures: 20, Exhausted: 3, Failing: 15 * time.Minute}, true, true},
+		"far beyond":                     {subscription.Health{Failures: 900, Exhausted: 200, Failing: 24 * time.Hour}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reason, full := rule.Met(tt.health)
+			if full != tt.full || full != (reason != "") {
+				t.Errorf("Met = %q, %v, want %v with a reason", reason, full, tt.full)
+			}
+			if half := rule.HalfMet(tt.health); half != tt.half {
+				t.Errorf("HalfMet = %v, want %v", half, tt.half)
+			}
+		})
+	}
+}
