@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/calls/internal/asking"
+	"ringfence.dev/services/calls/internal/intake"
+)
+
+// TestServe_StartsAnswersAndDrains wires the whole service and ends it.
+func TestServe_StartsAnswersAndDrains(t *testing.T) {
+	pool := pgtest.New(t, name, tracks()...)
+	cfg := Config{
+		HTTP:      httpserver.Config{Addr: freeAddr(t)},
+		Postgres:  pg.Config{URL: pool.Config().ConnString(), MaxConns: 8, StatementTimeout: 5 * time.Second},
+		Kafka:     kafkatest.New(t),
+		Trust:     trust.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))},
+		Telemetry: telemetry.Config{PrivateAddr: freeAddr(t), LogFormat: "text"},
+		Peers:     asking.Config{ContactsURL: "http://127.0.0.1:1", WalletURL: "http://127.0.0.1:1", DialerURL: "http://127.0.0.1:1"},
+		Intake:    intake.Config{Lease: time.Second, Wait: time.Second},
+
+		RepublishAfter: time.Minute, ChargeWait: time.Second, AnalysisWait: time.Second, KeepKeys: time.Hour,
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, cfg) }()
+	await(t, "http://"+cfg.Telemetry.PrivateAddr+"/readyz", http.StatusOK)
+	await(t, "http://"+cfg.HTTP.Addr+"/v1/calls", http.StatusUnauthorized) // nobody signed for it
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("serve ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("serve did not drain")
+	}
+}
+
+func await(t *testing.T, url string, status int) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		resp, err := http.Get(url)
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == status {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s never answered %d: %v %v", url, status, resp, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// freeAddr is an address that nobody listens on at the moment.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}

@@ -1,0 +1,82 @@
+package asking
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1"
+)
+
+func peersAt(t *testing.T, peer http.HandlerFunc) *Peers {
+	t.Helper()
+	server := httptest.NewServer(peer)
+	t.Cleanup(server.Close)
+	keys, err := trust.New("calls", trust.Config{SigningKey: base64.StdEncoding.EncodeToString(make([]byte, 32))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers, err := New(Config{ContactsURL: server.URL, WalletURL: server.URL, DialerURL: server.URL}, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peers
+}
+
+func letGo(w http.ResponseWriter) {
+	body, _ := proto.Marshal(&questionv1.WithdrawResponse{Withdrawn: true})
+	w.Header().Set("Content-Type", "application/proto")
+	_, _ = w.Write(body)
+}
+
+func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	peers := peersAt(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(trust.ServiceHeader) == "" {
+			t.Error("the question shows no token")
+		}
+		if asked.Add(1) == 1 {
+			panic(http.ErrAbortHandler) // as a peer that is killed
+		}
+		letGo(w)
+	})
+	answer, err := peers.Withdraw(t.Context(), &questionv1.WithdrawRequest{})
+	if err != nil || !answer.GetWithdrawn() || asked.Load() != 2 {
+		t.Errorf("answer = %v, %v after %d questions, want it on the second", answer, err, asked.Load())
+	}
+}
+
+func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	peers := peersAt(t, func(http.ResponseWriter, *http.Request) { <-ended })
+	t.Cleanup(func() { close(ended) }) // before the server waits for its handlers
+	began := time.Now()
+	_, err := peers.Hold(t.Context(), &questionv1.HoldRequest{})
+	var refusal *apierr.Error
+	if !errors.As(err, &refusal) || refusal.Status != http.StatusServiceUnavailable || refusal.RetryAfter == 0 {
+		t.Errorf("err = %v, want 503 with Retry-After", err)
+	}
+	if took := time.Since(began); took < patience || took > 2*patience {
+		t.Errorf("it took %v, want the deadline of %v", took, patience)
+	}
+}
+
+func TestAsk_RefusedTokenIsOurFault(t *testing.T) {
+	t.Parallel()
+	peers := peersAt(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	_, err := peers.PreCheck(t.Context(), &questionv1.PreCheckRequest{})
+	var refusal *apierr.Error
+	if err == nil || errors.As(err, &refusal) {
+		t.Errorf("err = %v, want a fault that is logged as ours", err)
+	}
+}
