@@ -3,6 +3,7 @@
 package httpserver
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -88,7 +89,7 @@ func recoverTo(w middleware.WrapResponseWriter, r *http.Request) {
 	if fault == nil {
 		return
 	}
-	if fault == http.ErrAbortHandler {
+	if err, ok := fault.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(fault)
 	}
 	slog.ErrorContext(r.Context(), "a handler panicked", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))

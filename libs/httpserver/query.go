@@ -53,7 +53,7 @@ func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 // QueryUUID reads an optional id.
 func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 	if !q.Has(name) {
-		return nil, nil //nolint:nilnil // absent
+		return nil, nil
 	}
 	id, ok := parseUUID(q.Get(name))
 	if !ok {
@@ -65,7 +65,7 @@ func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 // QueryTime takes a raw plus (decoded to a space) as a plus.
 func QueryTime(q url.Values, name string) (*time.Time, error) {
 	if !q.Has(name) {
-		return nil, nil //nolint:nilnil // absent
+		return nil, nil
 	}
 	at, err := time.Parse(time.RFC3339, strings.ReplaceAll(q.Get(name), " ", "+"))
 	if err != nil {

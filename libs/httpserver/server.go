@@ -32,7 +32,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	listener, err := service.Listen(ctx, s.Addr, variable, s.ReusePort)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the port and the remedy
+		return err
 	}
 	server := &http.Server{
 		Handler:           s.Handler,

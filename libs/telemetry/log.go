@@ -31,7 +31,7 @@ func (h traced) Handle(ctx context.Context, record slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		record.AddAttrs(slog.String("trace_id", span.TraceID().String()))
 	}
-	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // a handler passes on
+	return h.Handler.Handle(ctx, record)
 }
 
 func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{h.Handler.WithAttrs(attrs)} }

@@ -83,7 +83,7 @@ func TestMiddleware_NamesTheTemplateAndNeverThePath(t *testing.T) {
 	}
 	told := lines.String()
 	for _, a := range ended[0].Attributes() {
-		told += a.Value.Emit()
+		told += a.Value.String()
 	}
 	metrics := httptest.NewRecorder()
 	tel.privateHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))

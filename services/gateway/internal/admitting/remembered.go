@@ -55,6 +55,7 @@ func (m *remembered[K, V]) get(ctx context.Context, key K) (V, error) {
 		return known.value, known.err
 	case ok && age < stale:
 		go func() {
+			ctx := context.WithoutCancel(ctx) // the request does not wait for this
 			if _, err := m.ask(ctx, key); err != nil && !errors.Is(err, store.ErrMissing) {
 				slog.WarnContext(ctx, "a remembered answer could not be renewed", "error", err)
 			}

@@ -69,11 +69,11 @@ func (a *Admin) operators(next http.Handler) http.Handler {
 	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		name, err := a.door.Operator(r)
 		if err != nil {
-			return err //nolint:wrapcheck // the door says what
+			return err
 		}
 		requestID, err := uuid.NewV7()
 		if err != nil {
-			return err //nolint:wrapcheck // no randomness: a fault
+			return err
 		}
 		ctx := context.WithValue(r.Context(), actorKey{}, actor{operator: name, requestID: requestID})
 		telemetry.Annotate(ctx, "operator", name)
@@ -99,14 +99,14 @@ func (who actor) caller(w workspace.Workspace) trust.Caller {
 func (who actor) intent(r *http.Request, template string, workspaceID *uuid.UUID) (audit.Intent, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return audit.Intent{}, err //nolint:wrapcheck // no randomness: a fault
+		return audit.Intent{}, err
 	}
 	return audit.Intent{ID: id, Operator: who.operator, WorkspaceID: workspaceID, RequestID: who.requestID,
 		Method: r.Method, Route: template, Path: r.URL.Path}, nil
 }
 
 func done(intent audit.Intent, status int) audit.Entry {
-	code := int32(status) //nolint:gosec // an HTTP status
+	code := int32(status)
 	return audit.Entry{Intent: intent, Status: &code, Outcome: audit.Done}
 }
 
@@ -137,7 +137,7 @@ func (a *Admin) workspaceOf(r *http.Request) (workspace.Workspace, error) {
 		return found, noWorkspace()
 	}
 	telemetry.Annotate(r.Context(), "workspace_id", id.String())
-	return found, err //nolint:wrapcheck // the store says what
+	return found, err
 }
 
 func noWorkspace() error { return missing("workspace") }

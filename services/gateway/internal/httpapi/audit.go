@@ -39,30 +39,30 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	asked, err := page.Parse(query)
 	if err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	of, err := httpserver.QueryUUID(query, "workspace_id")
 	if err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	found, err := a.store.Entries(r.Context(), of, asked)
 	if err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewEntry)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewEntry))
 }
 
 func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "entry_id", "audit entry")
 	if err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	found, err := a.store.Entry(r.Context(), id)
 	if errors.Is(err, store.ErrMissing) {
 		return missing("audit entry")
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewEntry(found)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, viewEntry(found))
 }

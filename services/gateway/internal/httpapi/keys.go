@@ -74,14 +74,14 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	var body createKey
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	if err := body.check(); err != nil {
 		return err
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
-		return err //nolint:wrapcheck // no randomness: a fault
+		return err
 	}
 	intent, err := actorOf(r).intent(r, template(r), &owner.ID)
 	if err != nil {
@@ -91,10 +91,10 @@ func (a *Admin) createKey(w http.ResponseWriter, r *http.Request) error {
 	key := apikey.Key{ID: id, WorkspaceID: owner.ID, Name: body.Name, Access: body.Access, Prefix: prefix}
 	saved, err := a.store.AddKey(r.Context(), key, a.pepper.Hash(secret), done(intent, http.StatusCreated), keyState)
 	if err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return httpserver.WriteJSON(w, http.StatusCreated, newKey{ID: saved.ID, Key: secret, Access: saved.Access}) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusCreated, newKey{ID: saved.ID, Key: secret, Access: saved.Access})
 }
 
 func (a *Admin) listKeys(w http.ResponseWriter, r *http.Request) error {
@@ -104,13 +104,13 @@ func (a *Admin) listKeys(w http.ResponseWriter, r *http.Request) error {
 	}
 	asked, err := page.Parse(r.URL.Query())
 	if err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	found, err := a.store.Keys(r.Context(), owner.ID, asked)
 	if err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewKey)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewKey))
 }
 
 func (a *Admin) readKey(w http.ResponseWriter, r *http.Request) error {
@@ -126,7 +126,7 @@ func (a *Admin) revokeKey(w http.ResponseWriter, r *http.Request) error {
 		}
 		saved, err := a.store.RevokeKey(r.Context(), owner, id, done(intent, http.StatusOK), keyState)
 		a.door.Forget()
-		return saved, err //nolint:wrapcheck // the store says what
+		return saved, err
 	})
 }
 
@@ -137,7 +137,7 @@ func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, deed func(owner,
 	}
 	id, err := httpserver.PathID(r, "key_id", "key")
 	if err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	key, err := deed(owner.ID, id)
 	if errors.Is(err, store.ErrMissing) {
@@ -146,5 +146,5 @@ func (a *Admin) withKey(w http.ResponseWriter, r *http.Request, deed func(owner,
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewKey(key)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, viewKey(key))
 }

@@ -61,12 +61,12 @@ func (a *Admin) tryChange(r *http.Request, match route.Match, question forwardin
 		return forwarding.Answer{}, err
 	}
 	if err := a.store.Intend(ctx, intent); err != nil {
-		return forwarding.Answer{}, err //nolint:wrapcheck // the store says what
+		return forwarding.Answer{}, err
 	}
 	answer, err := a.peers.Ask(ctx, question)
 	if err != nil {
 		a.settle(ctx, intent, err)
-		return answer, err //nolint:wrapcheck // shown as it is
+		return answer, err
 	}
 	if !answer.OK() {
 		a.settle(ctx, intent, answer.Refusal(question.Owner))
@@ -91,7 +91,7 @@ func (a *Admin) before(ctx context.Context, match route.Match, question forwardi
 	question.Method, question.Body, question.Query = http.MethodGet, nil, ""
 	answer, err := a.peers.Ask(ctx, question)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // shown as it is
+		return nil, err
 	}
 	if !answer.OK() {
 		return nil, nil

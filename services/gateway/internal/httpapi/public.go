@@ -36,7 +36,7 @@ func NewPublic(door *admitting.Door, peers *forwarding.Peers, ready *Readiness, 
 func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	requestID, err := uuid.NewV7()
 	if err != nil {
-		return err //nolint:wrapcheck // no randomness: a fault
+		return err
 	}
 	ctx := r.Context()
 	telemetry.Annotate(ctx, "request_id", requestID.String())
@@ -54,7 +54,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	holder, standing, err := p.door.Admit(r) // 401, 429
 	standing.Write(w.Header())
 	if err != nil {
-		return err //nolint:wrapcheck // the door says what
+		return err
 	}
 	telemetry.Annotate(ctx, "workspace_id", holder.WorkspaceID.String())
 	if err := included(holder.Workspace(), r.URL); err != nil {
@@ -72,7 +72,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		return apierr.Validation("query", "is malformed: encode each parameter as name=value.")
 	}
-	return p.peers.Forward(w, r, match.Owner, match.Path, trust.Caller{ //nolint:wrapcheck // shown as it is
+	return p.peers.Forward(w, r, match.Owner, match.Path, trust.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
 	})
 }

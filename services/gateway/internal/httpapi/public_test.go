@@ -1,15 +1,11 @@
 package httpapi_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -300,131 +296,6 @@ func TestPublic_DatabaseDownIs503(t *testing.T) {
 		t.Errorf("GET = %d %s, want 503", got.status, got.body)
 	}
 	mustHaveHeaders(t, "503", got)
-}
-
-func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	const limit = 30 // one more every 2 s
-	key, _ := r.key(r.workspace(`"rate_limit_per_minute":30`), "read")
-	second, _ := r.replica(nil)
-	begun := time.Now()
-	var passed, refused atomic.Int32
-	var all sync.WaitGroup
-	for i := range 200 {
-		all.Go(func() {
-			address := r.public.URL
-			if i%2 == 1 {
-				address = second.URL
-			}
-			got := send(t, "GET", address+"/v1/calls", key, "", nil)
-			switch got.status {
-			case http.StatusOK:
-				passed.Add(1)
-			case http.StatusTooManyRequests:
-				refused.Add(1)
-				if after, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || after < 1 || after > 2 {
-					t.Errorf("Retry-After = %q, want 1 or 2", got.header.Get("Retry-After"))
-				}
-				if got.header.Get("X-RateLimit-Remaining") != "0" {
-					t.Errorf("Remaining = %q beside a 429", got.header.Get("X-RateLimit-Remaining"))
-				}
-			default:
-				t.Errorf("GET = %d %s", got.status, got.body)
-			}
-		})
-	}
-	all.Wait()
-	refilled := int32(time.Since(begun)/(time.Minute/limit)) + 1
-	if n := passed.Load(); n < limit || n > limit+refilled {
-		t.Errorf("%d passed, want %d (and at most %d that came back meanwhile)", n, limit, refilled)
-	}
-}
-
-func TestPublic_RateFollowsThePlan(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	for plan, want := range map[string]string{"growth": "120", "scale": "600"} {
-		key, _ := r.key(r.workspace(`"plan":"`+plan+`"`), "read")
-		got := r.customer("GET", "/v1/calls", key, "")
-		if got.header.Get("X-RateLimit-Limit") != want || got.header.Get("RateLimit-Policy") != `"default";q=`+want+`;w=60` {
-			t.Errorf("%s: %v", plan, got.header)
-		}
-		left, _ := strconv.Atoi(want)
-		if got.header.Get("X-RateLimit-Remaining") != strconv.Itoa(left-1) || !strings.HasPrefix(got.header.Get("RateLimit"), `"default";r=`+strconv.Itoa(left-1)+`;t=`) {
-			t.Errorf("%s: %v", plan, got.header)
-		}
-	}
-}
-
-func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	from := func(address string) answered {
-		return send(t, "GET", r.public.URL+"/v1/calls", "", "", http.Header{"X-Forwarded-For": {"198.51.100.1, " + address}})
-	}
-	var refused atomic.Int32
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 100 {
-				if from("203.0.113.7").status == http.StatusTooManyRequests {
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if n := refused.Load(); n == 0 || n > 200 {
-		t.Errorf("%d of 800 were refused, want the ones over 600 (less what came back)", n)
-	}
-	if got := from("203.0.113.8"); got.status != http.StatusUnauthorized {
-		t.Errorf("another address = %d, want 401", got.status)
-	}
-	key, _ := r.key(r.workspace(""), "read")
-	got := send(t, "GET", r.public.URL+"/v1/calls", key, "", http.Header{"X-Forwarded-For": {"203.0.113.7"}})
-	if got.status != http.StatusOK {
-		t.Errorf("a good key from a refused address = %d, want 200", got.status)
-	}
-}
-
-// TestPublic_ChangesTakeEffectOnEveryReplica changes through one replica and asks the other, within the contract's 5 s.
-func TestPublic_ChangesTakeEffectOnEveryReplica(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	workspaceID := r.workspace(`"plan":"scale"`)
-	key, id := r.key(workspaceID, "read")
-	other, _ := r.replica(nil)
-	ask := func(address string) answered { return send(t, "GET", address+"/v1/calls", key, "", nil) }
-	within := func(what string, holds func() bool) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		for !holds() {
-			select {
-			case <-ctx.Done():
-				t.Fatalf("%s did not hold within 5 s", what)
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	}
-	if ask(r.public.URL).status != 200 || ask(other.URL).status != 200 {
-		t.Fatal("the key does not work")
-	}
-	r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"status":"suspended"}`)
-	if got := ask(r.public.URL); got.code() != "api_not_enabled" {
-		t.Errorf("on the replica of the change = %d %s, want 403 at once", got.status, got.body)
-	}
-	within("suspension", func() bool { return ask(other.URL).code() == "api_not_enabled" })
-	r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"status":"active"}`)
-	within("resumption", func() bool { return ask(other.URL).status == 200 })
-	if got := r.operator("DELETE", "/admin/v1/workspaces/"+workspaceID+"/api-keys/"+id, ""); got.status != 200 || got.member("revoked_at") == "" {
-		t.Errorf("DELETE = %d %s", got.status, got.body)
-	}
-	if got := ask(r.public.URL); got.status != http.StatusUnauthorized {
-		t.Errorf("on the replica of the revocation = %d, want 401 at once", got.status)
-	}
-	within("revocation", func() bool { return ask(other.URL).status == http.StatusUnauthorized })
 }
 
 func TestReadyz_NamesWhoIsNotReady(t *testing.T) {

@@ -66,7 +66,7 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 		refused.RetryAfter, refused.Fields = time.Second, map[string]string{"failing": names}
 		return refused
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"}) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // ask names the services that are not ready; who asks at the same time gets the same answer.

@@ -63,14 +63,13 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, owners: map[string]*httptest.Server{}}
 	r.pool = pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
 	r.store = store.New(r.pool, nil)
-	keys := r.keys(route.Calls)
 	gateway, err := trust.New(trust.Gateway, trust.Config{SigningKey: seed()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	urls := map[string]string{}
 	for _, owner := range []string{route.Calls, route.Contacts, route.Dialer, route.Wallet, route.Webhooks} {
-		keys, err = trust.New(owner, trust.Config{SigningKey: seed(), TrustedKeys: []string{"gateway=" + gateway.Public()}})
+		keys, err := trust.New(owner, trust.Config{SigningKey: seed(), TrustedKeys: []string{"gateway=" + gateway.Public()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,14 +90,6 @@ func newRig(t *testing.T) *rig {
 	}
 	r.public, r.admin = r.replica(nil)
 	return r
-}
-
-func (r *rig) keys(self string) *trust.Keys {
-	keys, err := trust.New(self, trust.Config{SigningKey: seed()})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return keys
 }
 
 func seed() string {

@@ -57,13 +57,13 @@ func workspaceState(w workspace.Workspace) []byte {
 func (a *Admin) listWorkspaces(w http.ResponseWriter, r *http.Request) error {
 	asked, err := page.Parse(r.URL.Query())
 	if err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	found, err := a.store.Workspaces(r.Context(), asked)
 	if err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewWorkspace)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewWorkspace))
 }
 
 func (a *Admin) readWorkspace(w http.ResponseWriter, r *http.Request) error {
@@ -71,22 +71,22 @@ func (a *Admin) readWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(found)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(found))
 }
 
 // createWorkspace asks the owners of policy and currency first, so that the workspace exists only once they know it.
 func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	var body workspace.Change
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
-		return err //nolint:wrapcheck // no randomness: a fault
+		return err
 	}
 	made, err := workspace.New(id, body)
 	if err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
 	intent, err := actorOf(r).intent(r, template(r), &id)
@@ -94,7 +94,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := a.store.Intend(ctx, intent); err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
 	saved, err := made, a.handOnAll(ctx, actorOf(r), made)
 	if err == nil {
@@ -104,7 +104,7 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 		a.settle(ctx, intent, err)
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusCreated, viewWorkspace(saved)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusCreated, viewWorkspace(saved))
 }
 
 func (a *Admin) handOnAll(ctx context.Context, who actor, w workspace.Workspace) error {
@@ -142,10 +142,10 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	}
 	var body workspace.Change
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	if _, err := before.Changed(body); err != nil {
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	}
 	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
 	intent, err := actorOf(r).intent(r, template(r), &before.ID)
@@ -154,7 +154,7 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	}
 	intent.Before = workspaceState(before)
 	if err := a.store.Intend(ctx, intent); err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
 	entry := done(intent, http.StatusOK)
 	var saved workspace.Workspace
@@ -175,7 +175,7 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.door.Forget()
-	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(saved)) //nolint:wrapcheck // it says what
+	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(saved))
 }
 
 // change is one try. The policy goes to its owner before the commit; whoever commits last also handed on last, because a try
@@ -185,7 +185,7 @@ func (a *Admin) change(ctx context.Context, who actor, before workspace.Workspac
 ) (workspace.Workspace, error) {
 	next, err := before.Changed(body)
 	if err != nil {
-		return next, err //nolint:wrapcheck // shown as it is
+		return next, err
 	}
 	if body.CallingPolicy.Set {
 		if err := a.handOnPolicy(ctx, who, next); err != nil {

@@ -160,7 +160,7 @@ func (s *Store) SeedOperators(ctx context.Context, operators []Operator) error {
 			}
 		}
 		_, err := tx.Exec(ctx, revokeOtherOperators, pgx.NamedArgs{"names": names})
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("seed operators: %w", err)

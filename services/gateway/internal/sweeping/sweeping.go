@@ -42,11 +42,11 @@ func (s *Sweeper) Run(ctx context.Context) error {
 func (s *Sweeper) Sweep(ctx context.Context, age time.Duration) error {
 	unknown, err := s.store.GiveUpIntents(ctx, age)
 	if err != nil {
-		return err //nolint:wrapcheck // the store says what
+		return err
 	}
 	if unknown > 0 {
 		slog.WarnContext(ctx, "changes whose outcome is unknown were written to the audit", "count", unknown)
 	}
 	_, err = s.store.ForgetTurns(ctx)
-	return err //nolint:wrapcheck // the store says what
+	return err
 }

@@ -32,7 +32,7 @@ type Optional[T any] struct {
 // UnmarshalJSON is called only for a member that is there.
 func (o *Optional[T]) UnmarshalJSON(raw []byte) error {
 	o.Set = true
-	return json.Unmarshal(raw, &o.Value) //nolint:wrapcheck // the decoder names the field
+	return json.Unmarshal(raw, &o.Value)
 }
 
 // FeatureChange is a change of the overrides: a member left out stays as it is, null gives it back to the plan.

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/gateway/internal/store"
+	"ringfence.dev/services/gateway/migrations"
+)
+
+const token = "a-token-of-ada-0001"
+
+// freeAddr is an address that nobody listens on now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// TestServe_WorkspaceReachesKafka runs the whole process: an operator makes a workspace and a key, a customer asks, the fact
+// is published, and SIGTERM's context ends it cleanly.
+func TestServe_WorkspaceReachesKafka(t *testing.T) {
+	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	defer owner.Close()
+	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
+	bus := kafkatest.New(t)
+	cfg := Config{
+		HTTP: httpserver.Config{Addr: freeAddr(t), ReusePort: true}, AdminAddr: freeAddr(t),
+		Telemetry: telemetry.Config{PrivateAddr: "127.0.0.1:0", LogFormat: "text"},
+		Postgres:  pg.Config{URL: pool.Config().ConnString()}, Kafka: bus,
+		Trust:    trust.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
+		CallsURL: owner.URL, ContactsURL: owner.URL, DialerURL: owner.URL, WalletURL: owner.URL, WebhooksURL: owner.URL,
+		APIKeyPepper: "pepper-of-the-test-0001", OperatorTokens: []string{"ada=" + token}, ReadyURLs: []string{"calls=" + owner.URL},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, cfg) }()
+
+	deadline := time.Now().Add(20 * time.Second)
+	for ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] != "ok" {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not become ready")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	admin := "http://" + cfg.AdminAddr + "/admin/v1/workspaces"
+	id, _ := ask(t, "POST", admin, token, `{"name":"Acme","plan":"growth","currency":"USD"}`)["id"].(string)
+	key, _ := ask(t, "POST", admin+"/"+id+"/api-keys", token, `{"name":"k","access":"write"}`)["key"].(string)
+	if got := ask(t, "POST", "http://"+cfg.HTTP.Addr+"/v1/calls", key, "{}"); got == nil || got["error"] != nil {
+		t.Errorf("POST /v1/calls = %v", got)
+	}
+	mustHear(t, bus.Brokers, id)
+
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("serve = %v, want a clean end", err)
+	}
+}
+
+// mustHear waits for the fact on workspaces.v1.
+func mustHear(t *testing.T, brokers []string, id string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("workspaces.v1"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	records := client.PollFetches(ctx).Records()
+	if len(records) != 1 || string(records[0].Key) != id {
+		t.Fatalf("records = %v, want the workspace's", records)
+	}
+	var fact eventv1.WorkspaceEvent
+	if err := proto.Unmarshal(records[0].Value, &fact); err != nil || fact.WorkspaceId != id || !fact.GetWorkspace().ApiEnabled {
+		t.Errorf("fact = %v, %v", &fact, err)
+	}
+}
+
+// ask gives the JSON answer, nil while nobody answers.
+func ask(t *testing.T, method, address, bearer, body string) map[string]any {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+bearer)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil
+	}
+	defer response.Body.Close()
+	var answer map[string]any
+	_ = json.NewDecoder(response.Body).Decode(&answer)
+	return answer
+}
