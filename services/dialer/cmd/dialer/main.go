@@ -87,7 +87,6 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	tel.Ready("postgres", pool.Ping)
-	tel.Ready("carrier", trunk.Ready)
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},
@@ -97,7 +96,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "answering", Run: answerer.Run},
 		service.Part{Name: "bridging", Run: bridge.Run},
 		service.Part{Name: "dialing", Run: dialer.Run},
-		service.Part{Name: "consumer", Run: listen(cfg, pool, st, relay, dialer.Wake, tel).Run},
+		service.Part{Name: "consumer", Run: listen(cfg, pool, st, relay, tel, dialer.Wake).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api, ReusePort: cfg.HTTP.ReusePort}).Run},
 	)
 }
@@ -114,8 +113,8 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, due func(), tel *telemetry.Telemetry) *inbox.Consumer {
-	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, due).Handlers(), relay, tel.Metrics)
+func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakes ...func()) *inbox.Consumer {
+	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, wakes...)
 }
 
 // replay puts the parked records of one topic back. What they cause is published by the serving process.
@@ -134,7 +133,7 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	if err != nil {
 		return err
 	}
-	applied, parked, err := listen(cfg, pool, st, nil, func() {}, tel).Replay(ctx, topic)
+	applied, parked, err := listen(cfg, pool, st, nil, tel).Replay(ctx, topic)
 	if err != nil {
 		return err
 	}

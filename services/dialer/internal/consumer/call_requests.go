@@ -43,7 +43,6 @@ func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Recor
 		if !fresh {
 			return kafka.Skipf("call request %s is known", id)
 		}
-		c.due()
 		return nil
 	case *eventv1.CallRequestEvent_Canceled:
 		_, err := c.store.Withdraw(ctx, tx, id, workspaceID)

@@ -9,13 +9,10 @@ import (
 )
 
 // Consumer is the dialer's handlers.
-type Consumer struct {
-	store *store.Store
-	due   func()
-}
+type Consumer struct{ store *store.Store }
 
-// New listens for the store; due is told when something may have come into the queue, a moment before it is committed.
-func New(st *store.Store, due func()) *Consumer { return &Consumer{store: st, due: due} }
+// New listens for the store.
+func New(st *store.Store) *Consumer { return &Consumer{store: st} }
 
 // Handlers is every topic the dialer reads.
 func (c *Consumer) Handlers() inbox.Handlers {

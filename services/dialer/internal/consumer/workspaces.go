@@ -35,9 +35,5 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	if saved.CallsPerSecond <= 0 {
 		saved.CallsPerSecond = tenant.DefaultCallsPerSecond
 	}
-	if err := c.store.SaveWorkspace(ctx, tx, saved); err != nil {
-		return err
-	}
-	c.due()
-	return nil
+	return c.store.SaveWorkspace(ctx, tx, saved)
 }

@@ -25,8 +25,6 @@ const (
 	crowdedRest = 50 * time.Millisecond
 	// afterFault is the pause after the database or the carrier could not be reached.
 	afterFault = time.Second
-	// eagerLooks is how often, at growing intervals from 4 ms, the queue is looked at after a wake: it comes a moment before the commit that it tells of.
-	eagerLooks = 6
 )
 
 // Limits of the trunk and of this process.
@@ -84,36 +82,26 @@ func (d *Dialer) Run(ctx context.Context) error {
 	defer d.attempts.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	eager := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-d.wake:
-			eager = eagerLooks
 		case <-timer.C:
 		}
-		rest, taken := d.round(ctx)
-		if taken > 0 {
-			eager = eagerLooks
-		}
-		if eager > 0 && rest > 0 {
-			rest = min(rest, 4*time.Millisecond<<(eagerLooks-eager))
-			eager--
-		}
-		timer.Reset(rest)
+		timer.Reset(d.round(ctx))
 	}
 }
 
 // round claims what is due and starts an attempt for each. It answers how long to rest.
-func (d *Dialer) round(ctx context.Context) (rest time.Duration, taken int) {
+func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 	slots := d.limits.Attempts - int(d.busy.Load())
 	if slots <= 0 {
-		return longestRest, 0 // an attempt that ends wakes us
+		return longestRest // an attempt that ends wakes us
 	}
 	if d.down.Load() {
 		if err := d.carrier.Ready(ctx); err != nil {
-			return afterFault, 0
+			return afterFault
 		}
 		d.down.Store(false)
 	}
@@ -122,7 +110,7 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration, taken int) {
 		if ctx.Err() == nil {
 			slog.WarnContext(ctx, "due requests could not be claimed", "error", err)
 		}
-		return afterFault, 0
+		return afterFault
 	}
 	for _, r := range claimed {
 		d.busy.Add(1)
@@ -133,16 +121,16 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration, taken int) {
 		})
 	}
 	if len(claimed) > 0 {
-		return 0, len(claimed)
+		return 0
 	}
 	wait, waiting, err := d.store.NextLook(ctx)
 	switch {
 	case err != nil:
-		return afterFault, 0
+		return afterFault
 	case !waiting:
-		return longestRest, 0
+		return longestRest
 	case wait <= 0:
-		return crowdedRest, 0
+		return crowdedRest
 	}
-	return min(wait, longestRest), 0
+	return min(wait, longestRest)
 }

@@ -1,0 +1,442 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+)
+
+const (
+	talked      = "dialing dialing ringing answered ended analysed"
+	unconnected = "dialing dialing ended"
+)
+
+// TestDial_TheNumberDecides goes through the table of contract.md §8, and the mapping of §2.
+func TestDial_TheNumberDecides(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.05")
+	r.dialer()
+	tests := []struct {
+		digits, facts, status, cause, disposition, code, outcome string
+		charged                                                  bool
+	}{
+		{"01", talked, "completed", "normal_clearing", "human", "", "interested", true},
+		{"90", unconnected, "busy", "user_busy", "busy", "", "", false},
+		{"91", "dialing dialing ringing ended", "no_answer", "no_answer", "no_answer", "", "", false},
+		{"92", unconnected, "failed", "unallocated_number", "invalid_number", "invalid_number", "", false},
+		{"93", unconnected, "failed", "normal_temporary_failure", "unreachable", "provider_unavailable", "", false},
+		{"94", talked, "completed", "normal_clearing", "voicemail", "", "no_conversation", true},
+		{"95", talked, "completed", "normal_clearing", "abandoned", "", "no_conversation", true},
+		{"96", talked, "completed", "normal_clearing", "human", "", "opted_out", true},
+		{"97", talked, "completed", "normal_clearing", "human", "", "callback_requested", true},
+		{"98", talked, "completed", "normal_clearing", "human", "", "interested", true},
+		{"99", "dialing dialing ringing answered ended", "failed", "agent_error", "error", "agent_unavailable", "", false},
+	}
+	ids := map[string]uuid.UUID{}
+	for _, tt := range tests {
+		ids[tt.digits] = r.request("+141555512" + tt.digits)
+	}
+	for _, tt := range tests {
+		t.Run(tt.digits, func(t *testing.T) {
+			facts := r.ends(ids[tt.digits])
+			if got := names(facts); got != tt.facts {
+				t.Fatalf("facts = %s, want %s", got, tt.facts)
+			}
+			end := last(facts)
+			c := end.GetCall()
+			if c.GetStatus() != tt.status || c.GetHangupCause() != tt.cause || c.GetDisposition() != tt.disposition ||
+				c.GetErrorCode() != tt.code || end.GetAnalysed().GetOutcome() != tt.outcome || (c.GetBillableSeconds() > 0) != tt.charged {
+				t.Errorf("end = %v", end)
+			}
+			if n := len(r.log("originate", "+141555512"+tt.digits)); n != 1 {
+				t.Errorf("the carrier was asked %d times", n)
+			}
+			inOrder(t, facts)
+		})
+	}
+	summaries(t, r, ids)
+}
+
+// inOrder checks what holds for every call: the first fact has no call, versions rise by one, instants and seconds fit.
+func inOrder(t *testing.T, facts []fact) {
+	t.Helper()
+	if facts[0].event.GetCall() != nil {
+		t.Error("the fence's fact has a call")
+	}
+	for i, f := range facts[1:] {
+		if got := f.event.GetCall().GetVersion(); got != int64(i+1) {
+			t.Errorf("version of %s = %d, want %d", f.name, got, i+1)
+		}
+	}
+	c := last(facts).GetCall()
+	if c.GetFrom() != "+15005550006" || c.GetDirection() != "outbound" || c.GetQueuedAt() == nil {
+		t.Errorf("call = %v", c)
+	}
+	var before time.Time
+	for _, at := range []*timestamppb.Timestamp{c.GetDialedAt(), c.GetRingingAt(), c.GetAnsweredAt(), c.GetEndedAt()} {
+		if at == nil {
+			continue
+		}
+		if at.AsTime().Before(before) {
+			t.Errorf("instants out of order: %v", c)
+		}
+		before = at.AsTime()
+	}
+	if (c.RingSeconds == nil) != (c.GetRingingAt() == nil) || (c.TalkSeconds == nil) != (c.GetAnsweredAt() == nil) || c.TotalSeconds == nil {
+		t.Errorf("seconds do not fit: %v", c)
+	}
+}
+
+func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
+	t.Helper()
+	var interested map[string]any
+	analysed := last(r.ends(ids["01"])).GetAnalysed()
+	if err := json.Unmarshal(analysed.GetSummaryJson(), &interested); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{
+		"outcome", "confidence", "next_action", "business_type", "customer_name", "key_interests", "key_objections", "scheduled_for",
+	} {
+		if interested[key] == nil {
+			t.Errorf("summary of an interested person has no %s: %s", key, analysed.GetSummaryJson())
+		}
+	}
+	var transcript struct {
+		Turns []struct {
+			Role, Text string
+			At         time.Time
+		}
+	}
+	if err := json.Unmarshal(analysed.GetTranscriptJson(), &transcript); err != nil || len(transcript.Turns) < 6 {
+		t.Errorf("transcript = %s (%v)", analysed.GetTranscriptJson(), err)
+	}
+	var callback struct {
+		ScheduledFor string `json:"scheduled_for"`
+	}
+	if err := json.Unmarshal(last(r.ends(ids["97"])).GetAnalysed().GetSummaryJson(), &callback); err != nil {
+		t.Fatal(err)
+	}
+	zone, _ := time.LoadLocation("America/Los_Angeles") // +1 415
+	at, err := time.Parse(time.RFC3339, callback.ScheduledFor)
+	if err != nil || at.In(zone).Hour() != 10 || !strings.Contains(callback.ScheduledFor, "T10:00:00-0") {
+		t.Errorf("callback at %s (%v), want 10:00 in San Francisco", callback.ScheduledFor, err)
+	}
+	await(t, "the opt-out is reported", func() bool { return r.gate.heard("+14155551296") == 1 })
+}
+
+// TestDial_RequestedAgainDialsOnce delivers one request many times: at once, and after it has ended.
+func TestDial_RequestedAgainDialsOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.dialer()
+	id := uuid.Must(uuid.NewV7())
+	same := func(o *order) { o.id = id }
+	for range 5 {
+		r.request("+14155550001", same)
+	}
+	r.ends(id)
+	r.request("+14155550001", same)
+	other := r.request("+14155550002")
+	r.ends(other)
+	await(t, "every record is taken in", func() bool {
+		var n int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&n)
+		return err == nil && n >= 9
+	})
+	if got := names(r.factsOf(id.String())); got != talked {
+		t.Errorf("facts = %s", got)
+	}
+	if n := len(r.log("originate", "+14155550001")); n != 1 {
+		t.Errorf("the carrier was asked %d times", n)
+	}
+}
+
+func TestDial_Gates(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	later := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
+	r.gate.answer = func(req *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error) {
+		switch req.GetToE164() {
+		case "+14155550011":
+			return closed("recipient_dnd"), nil
+		case "+14155550012":
+			if times == 1 {
+				return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Later{Later: &questionv1.Later{ScheduledFor: timestamppb.New(later)}}}, nil
+			}
+		case "+14155550013":
+			if times <= 2 {
+				return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
+			}
+		}
+		return open(), nil
+	}
+	r.dialer()
+	refused, waits, silent := r.request("+14155550011"), r.request("+14155550012"), r.request("+14155550013")
+	premium, abroad := r.request("+19005550014"), r.request("+33140000014")
+	stranger := r.request("+14155550016", func(o *order) { o.agent = uuid.Must(uuid.NewV7()) })
+
+	blocked := func(id uuid.UUID, code string) {
+		t.Helper()
+		facts := r.ends(id)
+		if names(facts) != "blocked" || last(facts).GetBlocked().GetErrorCode() != code || last(facts).GetBlocked().GetErrorDetail() == "" {
+			t.Errorf("facts = %s %v, want blocked %s", names(facts), last(facts), code)
+		}
+	}
+	blocked(refused, "recipient_dnd")
+	blocked(premium, "destination_not_allowed")
+	blocked(abroad, "destination_not_allowed")
+	blocked(stranger, "invalid_agent")
+	if facts := r.ends(waits); names(facts) != "rescheduled "+talked || !facts[0].event.GetRescheduled().GetScheduledFor().AsTime().Equal(later) ||
+		last(facts).GetCall().GetDialedAt().AsTime().Before(later) {
+		t.Errorf("rescheduled: %s, dialed %v", names(facts), last(facts).GetCall().GetDialedAt())
+	}
+	if facts := r.ends(silent); names(facts) != talked || r.gate.asked(silent) != 3 {
+		t.Errorf("after a silent gate: %s, asked %d times", names(facts), r.gate.asked(silent))
+	}
+	for _, to := range []string{"+14155550011", "+19005550014", "+33140000014", "+14155550016"} {
+		if n := len(r.log("originate", to)); n != 0 {
+			t.Errorf("%s was dialled %d times", to, n)
+		}
+	}
+}
+
+func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.announce(false, true)
+	r.dialer()
+	suspended := r.ends(r.request("+14155550021"))
+	if names(suspended) != "blocked" || last(suspended).GetBlocked().GetErrorCode() != "api_not_enabled" {
+		t.Errorf("facts = %v", last(suspended))
+	}
+	r.announce(true, true)
+	await(t, "the workspace may call again", func() bool {
+		var enabled bool
+		err := r.pool.QueryRow(t.Context(), "SELECT api_enabled FROM workspaces").Scan(&enabled)
+		return err == nil && enabled
+	})
+	deleted := r.ends(r.request("+14155550022"))
+	if names(deleted) != "blocked" || last(deleted).GetBlocked().GetErrorCode() != "invalid_agent" {
+		t.Errorf("facts = %v", last(deleted))
+	}
+}
+
+// TestDial_StaleGateAnswerIsAskedAgain holds the fence's commit up until the gate's answer is too old to act on.
+func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.gate.answer = func(_ *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error) {
+		if times > 1 {
+			return closed("recipient_dnd"), nil
+		}
+		return open(), nil
+	}
+	r.dialer()
+	super := pgtest.Super(t, r.pool, name)
+	tx, err := super.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE fences IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	id := r.request("+14155550031")
+	var asked time.Time
+	await(t, "the gate's first answer is too old", func() bool {
+		if asked.IsZero() && r.gate.asked(id) == 1 {
+			asked = time.Now()
+		}
+		return !asked.IsZero() && time.Since(asked) > 2100*time.Millisecond
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	facts := r.ends(id)
+	if names(facts) != "dialing blocked" || last(facts).GetBlocked().GetErrorCode() != "recipient_dnd" {
+		t.Errorf("facts = %s %v", names(facts), last(facts))
+	}
+	if n := len(r.log("originate", "+14155550031")); n != 0 {
+		t.Errorf("dialled %d times on an answer too old", n)
+	}
+}
+
+// TestDial_OneLiveCallANumber orders three calls to one number at once: they come one after the other.
+func TestDial_OneLiveCallANumber(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.1")
+	r.dialer()
+	var ended []*eventv1.Call
+	var ids []uuid.UUID
+	for range 3 {
+		ids = append(ids, r.request("+14155550041"))
+	}
+	for _, id := range ids {
+		ended = append(ended, last(r.ends(id)).GetCall())
+	}
+	for i, a := range ended {
+		for _, b := range ended[i+1:] {
+			if a.GetDialedAt().AsTime().Before(b.GetEndedAt().AsTime()) && b.GetDialedAt().AsTime().Before(a.GetEndedAt().AsTime()) {
+				t.Errorf("two calls to one number at once: %v and %v", a, b)
+			}
+		}
+	}
+}
+
+// TestOptOut_IsReportedUntilAcknowledged and nobody at that number is dialled meanwhile, although the gate is still open.
+func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.gate.optOut = func(times int) error {
+		if times <= 2 {
+			return connect.NewError(connect.CodeUnavailable, errors.New("away"))
+		}
+		return nil
+	}
+	r.dialer()
+	r.ends(r.request("+14155550096"))
+	again := r.ends(r.request("+14155550096"))
+	if names(again) != "blocked" || last(again).GetBlocked().GetErrorCode() != "recipient_dnd" {
+		t.Errorf("second request: %v", last(again))
+	}
+	await(t, "the third report is acknowledged", func() bool {
+		var acknowledged bool
+		err := r.pool.QueryRow(t.Context(), "SELECT acknowledged_at IS NOT NULL FROM opt_outs").Scan(&acknowledged)
+		return err == nil && acknowledged
+	})
+	if n := r.gate.heard("+14155550096"); n != 3 {
+		t.Errorf("reported %d times, want 3", n)
+	}
+}
+
+func TestWithdraw(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	p := r.dialer()
+	later := func(o *order) { o.dueAt = time.Now().Add(time.Hour) }
+
+	queued := r.request("+14155550051", later)
+	await(t, "the request is queued", func() bool {
+		var n int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM dial_queue").Scan(&n)
+		return err == nil && n == 1
+	})
+	early, dialled := uuid.Must(uuid.NewV7()), r.request("+14155550052")
+	r.ends(dialled)
+	for range 2 { // the same answer each time
+		for id, want := range map[uuid.UUID]bool{queued: true, early: true, dialled: false} {
+			if got, err := r.withdraw(p, id); err != nil || got != want {
+				t.Errorf("withdraw = %v %v, want %v", got, err, want)
+			}
+		}
+	}
+	r.request("+14155550053", func(o *order) { o.id = early }) // comes after its withdraw
+	canceled := uuid.Must(uuid.NewV7())
+	r.publish(kafka.CallRequests, canceled, &eventv1.CallRequestEvent{
+		CallRequestId: canceled.String(), WorkspaceId: r.workspace.String(),
+		Event: &eventv1.CallRequestEvent_Canceled{Canceled: &eventv1.Canceled{}},
+	})
+	for _, id := range []uuid.UUID{queued, early, canceled} {
+		if got := names(r.ends(id)); got != "withdrawn" {
+			t.Errorf("facts = %s, want withdrawn", got)
+		}
+	}
+	r.ends(r.request("+14155550054"))
+	if n := len(r.log("originate", "+14155550053")); n != 0 {
+		t.Errorf("a withdrawn request was dialled")
+	}
+}
+
+func TestInbound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.05")
+	p := r.dialer()
+	status, made := r.admin(p, "POST", "/numbers", `{"phone_e164":"+14155559000","agent_id":"`+r.agent.String()+`"}`)
+	if status != 201 {
+		t.Fatalf("POST numbers = %d %v", status, made)
+	}
+	ring := func(from, to string) string {
+		var call struct {
+			CallID string `json:"call_id"`
+		}
+		r.carrier("POST", "/inbound", `{"from":"`+from+`","to":"`+to+`"}`, &call)
+		return call.CallID
+	}
+	called, withheld, unknown := ring("+14155557001", "+14155559000"), ring("", "+14155559000"), ring("+14155557001", "+14155559001")
+	for id, from := range map[string]string{called: "+14155557001", withheld: "anonymous"} {
+		facts := r.ends(uuid.MustParse(id))
+		end := last(facts)
+		if names(facts) != "ringing answered ended analysed" || end.GetCallRequestId() != "" {
+			t.Errorf("facts = %s %v", names(facts), end)
+		}
+		c := end.GetCall()
+		if c.GetDirection() != "inbound" || c.GetFrom() != from || c.GetStatus() != "completed" || c.GetBillableSeconds() != 0 ||
+			c.GetQueuedAt() != nil || c.GetDialedAt() != nil || c.GetAgentId() != r.agent.String() ||
+			(c.GetContactId() == known.String()) != (from != "anonymous") {
+			t.Errorf("call = %v", c)
+		}
+	}
+	await(t, "the call to a number that is not ours is rejected", func() bool { return len(r.log("hangup", "+14155559001")) == 1 })
+	if facts := r.factsOf(unknown); len(facts) != 0 {
+		t.Errorf("facts of a rejected call: %s", names(facts))
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	p := r.dialer()
+	body := func(phone, agent string) string { return `{"phone_e164":"` + phone + `","agent_id":"` + agent + `"}` }
+	tests := []struct {
+		name, body, code string
+		status           int
+	}{
+		{"a number is taken on", body("+14155559100", r.agent.String()), "", 201},
+		{"a number can be taken on once", body("+14155559100", r.agent.String()), "number_exists", 409},
+		{"a malformed number is refused", body("4155559100", r.agent.String()), "invalid_phone", 422},
+		{"an agent that is no UUID is refused", body("+14155559101", "ida"), "validation_error", 422},
+		{"a missing number is named", `{"agent_id":"` + r.agent.String() + `"}`, "validation_error", 422},
+		{"an agent of nobody is refused", body("+14155559102", uuid.NewString()), "invalid_agent", 422},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			status, answer := r.admin(p, "POST", "/numbers", tt.body)
+			code := ""
+			if e, ok := answer["error"].(map[string]any); ok {
+				code, _ = e["code"].(string)
+			}
+			if status != tt.status || code != tt.code {
+				t.Errorf("answer = %d %v", status, answer)
+			}
+		})
+	}
+	status, list := r.admin(p, "GET", "/numbers", "")
+	items, _ := list["data"].([]any)
+	if status != 200 || len(items) != 1 {
+		t.Fatalf("list = %d %v", status, list)
+	}
+	id := items[0].(map[string]any)["id"].(string)
+	if status, one := r.admin(p, "GET", "/numbers/"+id, ""); status != 200 || one["phone_e164"] != "+14155559100" {
+		t.Errorf("member = %d %v", status, one)
+	}
+	facts := r.ends(r.request("+14155550061"))
+	if from := last(facts).GetCall().GetFrom(); from != "+14155559100" {
+		t.Errorf("from = %s, want the agent's number", from)
+	}
+	if status, _ := r.admin(p, "DELETE", "/numbers/"+id, ""); status != 200 {
+		t.Errorf("delete = %d", status)
+	}
+	if status, _ := r.admin(p, "GET", "/numbers/"+id, ""); status != 404 {
+		t.Errorf("after delete = %d", status)
+	}
+}

@@ -1,0 +1,518 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+)
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+// binaries are the real dialer, with its crash points armed, and the real simulated carrier, built once.
+var binaries = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "dialer-test"); err != nil {
+		return "", err
+	}
+	for target, args := range map[string][]string{
+		"dialer":     {"-tags", "crashpoints", "."},
+		"simcarrier": {"ringfence.dev/deploy/simcarrier"},
+	} {
+		build := exec.Command("go", append([]string{"build", "-o", filepath.Join(dir, target)}, args...)...)
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", target, err, out)
+		}
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := binaries(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// rig is one dialer (or more) with everything around it real but the gate.
+type rig struct {
+	t         testing.TB
+	pool      *pgxpool.Pool
+	bus       *kafka.Client
+	brokers   string
+	gate      *gate
+	gateURL   string
+	simURL    string
+	calls     *trust.Keys
+	gateway   *trust.Keys
+	env       []string
+	workspace uuid.UUID
+	agent     uuid.UUID
+
+	mu    sync.Mutex
+	facts []fact
+}
+
+// fact is one record of dial-events.v1.
+type fact struct {
+	id    uuid.UUID
+	key   string
+	name  string
+	event *eventv1.DialEvent
+}
+
+// newRig brings everything up but the dialer itself.
+func newRig(t testing.TB, timeScale string) *rig {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}}
+	r.pool = pgtest.New(t, name, tracks()...)
+	cfg := kafkatest.New(t)
+	r.brokers = strings.Join(cfg.Brokers, ",")
+	if r.bus, err = kafka.NewClient(cfg, "dialer-test", nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.bus.Close)
+	_, handler := questionv1connect.NewGateServiceHandler(r.gate)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	r.gateURL = server.URL
+
+	simAddr := freeAddr(t)
+	r.simURL = "http://" + simAddr
+	startProcess(t, filepath.Join(bin, "simcarrier"), []string{
+		"SIMCARRIER_ADDR=" + simAddr, "SIMCARRIER_DIR=" + t.TempDir(), "SIMULATOR_TIME_SCALE=" + timeScale,
+	})
+	await(t, "the carrier is up", func() bool {
+		resp, err := http.Get(r.simURL + "/healthz")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err == nil
+	})
+	own, _ := seed(t)
+	callsSeed, callsPublic := seed(t)
+	gatewaySeed, gatewayPublic := seed(t)
+	r.calls, r.gateway = keysOf(t, "calls", callsSeed), keysOf(t, "gateway", gatewaySeed)
+	r.env = []string{
+		"POSTGRES_URL=" + r.pool.Config().ConnString(), "KAFKA_BROKERS=" + r.brokers, "CONTACTS_URL=" + r.gateURL, "SIM_URL=" + r.simURL,
+		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
+		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "LOG_FORMAT=text",
+	}
+	go r.listen(cfg)
+	r.announce(true, false)
+	return r
+}
+
+// process is a child.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	addr string
+}
+
+func startProcess(t testing.TB, path string, env []string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(path), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	p.cmd.Stdout, p.cmd.Stderr = &out, &out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = p.cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s:\n%s", filepath.Base(path), out.String())
+		}
+	})
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// dialer starts a replica; extra overrides the environment.
+func (r *rig) dialer(extra ...string) *process {
+	r.t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	addr := freeAddr(r.t)
+	p := startProcess(r.t, filepath.Join(bin, "dialer"), append(append(r.env[:len(r.env):len(r.env)], "HTTP_ADDR="+addr), extra...))
+	p.addr = addr
+	await(r.t, "the dialer listens", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+		}
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return p
+}
+
+// announce tells of the workspace and its agent.
+func (r *rig) announce(enabled, deleted bool) {
+	r.t.Helper()
+	version := time.Now().UnixNano()
+	r.publish(kafka.Workspaces, r.workspace, &eventv1.WorkspaceEvent{
+		WorkspaceId: r.workspace.String(), Version: version,
+		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
+			Status: "active", ApiEnabled: enabled, MaxLiveCalls: 500, CallsPerSecond: 500, Destinations: []string{"+1415", "+4420", "+1900"},
+		}},
+	})
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: version,
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 600, Deleted: deleted}},
+	})
+}
+
+type order struct {
+	id       uuid.UUID
+	to       string
+	later    bool
+	maxCall  int32
+	dueAt    time.Time
+	agent    uuid.UUID
+	waitable bool
+}
+
+// request orders a call to a number and answers the request's id.
+func (r *rig) request(to string, change ...func(*order)) uuid.UUID {
+	r.t.Helper()
+	o := order{id: uuid.Must(uuid.NewV7()), to: to, maxCall: 600, dueAt: time.Now(), agent: r.agent}
+	for _, f := range change {
+		f(&o)
+	}
+	r.publish(kafka.CallRequests, o.id, &eventv1.CallRequestEvent{
+		CallRequestId: o.id.String(), WorkspaceId: r.workspace.String(),
+		Event: &eventv1.CallRequestEvent_Requested{Requested: &eventv1.Requested{
+			ToE164: o.to, AgentId: o.agent.String(), ScheduledFor: timestamppb.New(o.dueAt), QueuedAt: timestamppb.Now(),
+			MaxCallSeconds: o.maxCall, ScheduleIfOutsideHours: o.waitable,
+		}},
+	})
+	return o.id
+}
+
+func (r *rig) publish(topic kafka.Topic, key uuid.UUID, message proto.Message) {
+	r.t.Helper()
+	value, err := proto.Marshal(message)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	record := &kgo.Record{Topic: topic.Name, Key: []byte(key.String()), Value: value, Headers: []kgo.RecordHeader{
+		{Key: kafka.HeaderID, Value: []byte(uuid.NewString())},
+		{Key: kafka.HeaderType, Value: []byte(message.ProtoReflect().Descriptor().FullName())},
+		{Key: kafka.HeaderWorkspaceID, Value: []byte(r.workspace.String())},
+	}}
+	if err := r.bus.ProduceSync(r.t.Context(), record).FirstErr(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// listen collects dial-events.v1.
+func (r *rig) listen(cfg kafka.Config) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumeTopics(kafka.DialEvents.Name),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	for r.t.Context().Err() == nil {
+		fetched := client.PollFetches(r.t.Context())
+		fetched.EachRecord(func(wire *kgo.Record) {
+			rec, err := kafka.Read(wire)
+			event := &eventv1.DialEvent{}
+			if err != nil || rec.Decode(event) != nil {
+				return
+			}
+			name := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", event.GetEvent()), "*eventv1.DialEvent_"))
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.facts = append(r.facts, fact{rec.EventID, rec.Key, name, event})
+		})
+	}
+}
+
+// factsOf are the facts of one request or inbound call so far, each once.
+func (r *rig) factsOf(key string) (facts []fact) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[uuid.UUID]bool{}
+	for _, f := range r.facts {
+		if f.key == key && !seen[f.id] {
+			seen[f.id] = true
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}
+
+func names(facts []fact) string {
+	var all []string
+	for _, f := range facts {
+		all = append(all, f.name)
+	}
+	return strings.Join(all, " ")
+}
+
+// ends waits for the request's final fact and answers all of them.
+func (r *rig) ends(id uuid.UUID) []fact {
+	r.t.Helper()
+	var facts []fact
+	await(r.t, "request "+id.String()+" ends", func() bool {
+		facts = r.factsOf(id.String())
+		for i, f := range facts {
+			switch f.name {
+			case "blocked", "failed", "withdrawn", "analysed":
+				return true
+			case "ended":
+				if f.event.GetCall().GetStatus() != "completed" {
+					return i >= 0
+				}
+			}
+		}
+		return false
+	})
+	return facts
+}
+
+func last(facts []fact) *eventv1.DialEvent { return facts[len(facts)-1].event }
+
+type logLine struct {
+	Kind   string `json:"kind"`
+	CallID string `json:"call_id"`
+	From   string `json:"from"`
+	To     string `json:"to"`
+}
+
+// log is the carrier's own.
+func (r *rig) log(kind, to string) (lines []logLine) {
+	r.t.Helper()
+	var page struct{ Data []logLine }
+	r.carrier(http.MethodGet, "/log?after=0", "", &page)
+	for _, line := range page.Data {
+		if line.Kind == kind && line.To == to {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (r *rig) carrier(method, path, body string, into any) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.simURL+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode >= 300 {
+		r.t.Fatalf("%s %s = %d %s", method, path, resp.StatusCode, answer)
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// withdraw asks question 4 as calls does.
+func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
+	client := questionv1connect.NewWithdrawServiceClient(http.DefaultClient, "http://"+p.addr, connect.WithInterceptors(r.calls.Ask(name)))
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
+	defer cancel()
+	resp, err := client.Withdraw(ctx, connect.NewRequest(&questionv1.WithdrawRequest{
+		CallRequestId: id.String(), WorkspaceId: r.workspace.String(),
+	}))
+	if err != nil {
+		return false, err
+	}
+	return resp.Msg.GetWithdrawn(), nil
+}
+
+// admin is one operator's request, as the gateway forwards it.
+func (r *rig) admin(p *process, method, path, body string) (status int, answer map[string]any) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+p.addr+"/admin/v1/workspaces/"+r.workspace.String()+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	token, err := r.gateway.SignCaller(name, trust.Caller{WorkspaceID: r.workspace, Access: trust.Write, Operator: "ops"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set(trust.CallerHeader, token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, answer
+}
+
+// gate stands for contacts-compliance.
+type gate struct {
+	mu      sync.Mutex
+	answer  func(req *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error)
+	checks  map[string]int
+	optOut  func(times int) error
+	optOuts []*questionv1.OptOutRequest
+}
+
+func open() *questionv1.CheckResponse {
+	return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}}
+}
+
+func closed(code string) *questionv1.CheckResponse {
+	return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: code, Message: "Do not."}}}
+}
+
+func (g *gate) asked(id uuid.UUID) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.checks[id.String()]
+}
+
+func (g *gate) Check(_ context.Context, req *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.checks == nil {
+		g.checks = map[string]int{}
+	}
+	g.checks[req.Msg.GetCallRequestId()]++
+	if g.answer == nil {
+		return connect.NewResponse(open()), nil
+	}
+	answer, err := g.answer(req.Msg, g.checks[req.Msg.GetCallRequestId()])
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(answer), nil
+}
+
+func (g *gate) OptOut(_ context.Context, req *connect.Request[questionv1.OptOutRequest]) (*connect.Response[questionv1.OptOutResponse], error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.optOuts = append(g.optOuts, req.Msg)
+	if g.optOut != nil {
+		if err := g.optOut(len(g.optOuts)); err != nil {
+			return nil, err
+		}
+	}
+	return connect.NewResponse(&questionv1.OptOutResponse{}), nil
+}
+
+func (g *gate) heard(number string) (times int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range g.optOuts {
+		if o.GetPhoneE164() == number {
+			times++
+		}
+	}
+	return times
+}
+
+var known = uuid.Must(uuid.NewV7())
+
+func (g *gate) Recognise(context.Context, *connect.Request[questionv1.RecogniseRequest]) (*connect.Response[questionv1.RecogniseResponse], error) {
+	return connect.NewResponse(&questionv1.RecogniseResponse{ContactId: known.String()}), nil
+}
+
+func seed(t testing.TB) (private, public string) {
+	t.Helper()
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(key.Seed()), base64.StdEncoding.EncodeToString(pub)
+}
+
+func keysOf(t testing.TB, self, private string) *trust.Keys {
+	t.Helper()
+	keys, err := trust.New(self, trust.Config{SigningKey: private})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+// await polls a condition until it holds.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s in vain: %s", patience, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// pause stops a process in its tracks; the result lets it go on.
+func pause(t testing.TB, p *process) (resume func()) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
+}
