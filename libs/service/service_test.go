@@ -83,7 +83,7 @@ func TestRun_NamesWhatDoesNotStop(t *testing.T) {
 	defer close(hold)
 	var mu sync.Mutex
 	var stopped []string
-	err := run(ctx, 50*time.Millisecond, []Part{waiting("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
+	err := run(ctx, 2*time.Second, []Part{waiting("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
 	if err == nil || !strings.Contains(err.Error(), "deaf") || strings.Contains(err.Error(), "relay") {
 		t.Errorf("run = %v, want a fault that names deaf alone", err)
 	}
