@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+type demoCommand struct {
+	To      string        `help:"E.164 number to call; its last two digits tell the simulated carrier what happens (90 busy, 91 no answer, 94 voicemail, …). Unless set, a number ending 00–89 that answers."`
+	Timeout time.Duration `help:"How long all of it may take." default:"60s"`
+}
+
+// pollEvery keeps a demo well below the rate limit of its key.
+const pollEvery = 400 * time.Millisecond
+
+// request is what the demo looks at of a call request.
+type request struct {
+	ID          string  `json:"id"`
+	Status      string  `json:"status"`
+	CallID      *string `json:"call_id"`
+	ErrorCode   *string `json:"error_code"`
+	ErrorDetail *string `json:"error_detail"`
+}
+
+func (r request) ended() bool { return r.Status != "queued" && r.Status != "dialing" && r.Status != "" }
+
+// demo is one call under way.
+type demo struct {
+	client  *client
+	tell    *story
+	ref     string
+	request request
+	call    string // the last call status told
+	final   *call  // what the terminal webhook brought
+}
+
+// Run places one call and returns once its terminal webhook was verified and its request has ended.
+func (c demoCommand) Run(ctx context.Context, out io.Writer) (err error) {
+	late := fmt.Errorf("the call did not come to its end within %s: look at the terminal of `make run`", c.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, late)
+	defer cancel()
+	found, err := findStack(ctx)
+	if err != nil {
+		return err
+	}
+	receiver, err := openEndpoint(found.home, 0)
+	if err != nil {
+		return err
+	}
+	defer receiver.close()
+	d := &demo{client: newClient(found), tell: newStory(out), ref: "demo-" + uuid.NewString()}
+	d.tell.title("One call through Ringfence at %s", found.BaseURL)
+	id, secret, err := d.client.subscribe(ctx, "demo", receiver.url, callEvents())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if gone := d.client.unsubscribe(ctx, id); gone != nil && err == nil {
+			err = gone
+		}
+	}()
+	receiver.arm(secret)
+	d.tell.step("subscribed", "%s receives every call event", receiver.url)
+	if err := d.place(ctx, c.To, found.AgentID); err != nil {
+		return err
+	}
+	if err := d.watch(ctx, receiver.arrivals); err != nil {
+		return err
+	}
+	d.tell.summary(*d.final)
+	return nil
+}
+
+func callEvents() []string {
+	return []string{"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy"}
+}
+
+func (d *demo) place(ctx context.Context, to, agent string) error {
+	if to == "" {
+		ending, err := rand.Int(rand.Reader, big.NewInt(90))
+		if err != nil {
+			return fmt.Errorf("choose a number: %w", err)
+		}
+		to = fmt.Sprintf("+141555501%02d", ending)
+	}
+	body := map[string]any{"agent_id": agent, "to": to, "external_ref": d.ref, "idempotency_key": d.ref}
+	if err := d.client.ask(ctx, http.MethodPost, "/v1/calls", body, &d.request); err != nil {
+		return err
+	}
+	d.tell.step("request", "%-12s %s", d.request.Status, to)
+	return nil
+}
+
+// watch tells what changes until both the request has ended and the terminal webhook has come.
+func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	for d.final == nil || !d.request.ended() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case got := <-arrivals:
+			if err := d.receive(got); err != nil {
+				return err
+			}
+		case <-poll.C:
+			if err := d.look(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *demo) receive(got arrival) error {
+	if got.fault != nil {
+		return fmt.Errorf("a webhook came that cannot be trusted: %w", got.fault)
+	}
+	if got.Data.ExternalRef == nil || *got.Data.ExternalRef != d.ref {
+		return nil // of another call in the workspace
+	}
+	d.tell.step("webhook", "%-16s signature verified, attempt %s", got.Type, got.attempt)
+	if !slices.Contains([]string{"call.ringing", "call.answered"}, got.Type) {
+		d.final = &got.Data
+	}
+	return nil
+}
+
+func (d *demo) look(ctx context.Context) error {
+	before := d.request.Status
+	if err := tolerant(d.client.ask(ctx, http.MethodGet, "/v1/call-requests/"+d.request.ID, nil, &d.request)); err != nil {
+		return err
+	}
+	if d.request.Status != before {
+		d.tell.step("request", "%s", d.request.Status)
+	}
+	if d.request.CallID == nil {
+		if d.request.ended() {
+			return fmt.Errorf("the request ended %s without a call: %s: %s", d.request.Status, text(d.request.ErrorCode), text(d.request.ErrorDetail))
+		}
+		return nil
+	}
+	var now call
+	if err := tolerant(d.client.ask(ctx, http.MethodGet, "/v1/calls/"+*d.request.CallID, nil, &now)); err != nil {
+		return err
+	}
+	if now.Status != "" && now.Status != d.call {
+		d.call = now.Status
+		d.tell.step("call", "%s", now.Status)
+	}
+	return nil
+}
+
+// tolerant lets a look pass that was refused for now: the next one comes soon.
+func tolerant(err error) error {
+	var refused *refusal
+	if errors.As(err, &refused) && (refused.status == http.StatusTooManyRequests || refused.status == http.StatusServiceUnavailable) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,359 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeStack answers the few routes that the commands use and sends webhooks as the dispatcher would.
+type fakeStack struct {
+	t      *testing.T
+	home   string
+	sender *http.Client
+	server *httptest.Server
+
+	mu       sync.Mutex
+	created  []string // names of subscriptions
+	deleted  int
+	leftover bool // the workspace is full of what killed runs left behind
+	forge    bool // sign with another secret
+	url      string
+	ref      string
+	looks    int
+	blocked  bool
+	refuse   string // error code of POST /v1/calls
+	silent   bool   // no webhook ever comes
+}
+
+const fakeSecret = "whsec_fake"
+
+func newFakeStack(t *testing.T) *fakeStack {
+	t.Helper()
+	f := &fakeStack{t: t, home: t.TempDir()}
+	pool := f.authority()
+	f.sender = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, Timeout: 5 * time.Second}
+	t.Cleanup(f.sender.CloseIdleConnections)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /v1/webhook-subscriptions", f.subscribe)
+	mux.HandleFunc("GET /v1/webhook-subscriptions", f.list)
+	mux.HandleFunc("DELETE /v1/webhook-subscriptions/{id}", f.unsubscribe)
+	mux.HandleFunc("POST /v1/webhook-subscriptions/{id}/test", f.test)
+	mux.HandleFunc("POST /v1/calls", f.place)
+	mux.HandleFunc("GET /v1/call-requests/{id}", f.request)
+	mux.HandleFunc("GET /v1/calls/{id}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, f.call("completed")) })
+	f.server = httptest.NewServer(mux)
+	t.Cleanup(f.server.Close)
+	demo := fmt.Sprintf(`{"base_url":%q,"agent_id":"a","write_key":"write","read_key":"read"}`, f.server.URL)
+	if err := os.WriteFile(filepath.Join(f.home, "demo.json"), []byte(demo), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RINGFENCE_HOME", f.home)
+	return f
+}
+
+// authority writes ca.pem and ca-key.pem as the local stack does.
+func (f *fakeStack) authority() *x509.CertPool {
+	f.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	for name, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: der}, "ca-key.pem": {Type: "PRIVATE KEY", Bytes: raw}} {
+		if err := os.WriteFile(filepath.Join(f.home, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	cert, _ := x509.ParseCertificate(der)
+	pool.AddCert(cert)
+	return pool
+}
+
+func (f *fakeStack) subscribe(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Name, URL string }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.leftover {
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"error":{"code":"subscription_limit_reached","message":"Five."}}`)
+		return
+	}
+	f.created, f.url = append(f.created, body.Name), body.URL
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, `{"id":"sub-1","signing_secret":%q,"store_this":"x"}`, fakeSecret)
+}
+
+func (f *fakeStack) list(w http.ResponseWriter, _ *http.Request) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	_ = gone.Close()
+	fmt.Fprintf(w, `{"data":[{"id":"theirs","name":"orders","url":"https://example.com/"},{"id":"ours","name":"ringfence cli: demo","url":"https://%s/webhooks"}],"has_more":false}`,
+		gone.Addr())
+}
+
+func (f *fakeStack) unsubscribe(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.PathValue("id") == "theirs" {
+		f.t.Error("somebody else's subscription was deleted")
+	}
+	f.leftover = false
+	f.deleted++
+	_, _ = io.WriteString(w, `{"deleted":true}`)
+}
+
+func (f *fakeStack) test(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = io.WriteString(w, `{"queued":true}`)
+	go f.send(`{"type":"webhook.test","data":{"message":"hello","call_id":null}}`)
+}
+
+func (f *fakeStack) place(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Ref string `json:"external_ref"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ref = body.Ref
+	if f.refuse != "" {
+		w.WriteHeader(http.StatusPaymentRequired)
+		fmt.Fprintf(w, `{"error":{"code":%q,"message":"The wallet cannot cover this call."}}`, f.refuse)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = io.WriteString(w, `{"id":"req-1","status":"queued"}`)
+	if f.silent || f.blocked {
+		return
+	}
+	go func() {
+		f.send(`{"type":"call.completed","data":{"call_id":"other","external_ref":"another"}}`)
+		f.send(`{"type":"call.ringing","data":` + f.call("ringing") + `}`)
+		f.send(`{"type":"call.completed","data":` + f.call("completed") + `}`)
+	}()
+}
+
+func (f *fakeStack) call(status string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fmt.Sprintf(`{"call_id":"call-1","to":"+14155550142","status":%q,"outcome":"interested","credits_charged":0.0033,"external_ref":%q,
+		"timings":{"talk_seconds":4},"summary":{"outcome":"interested","confidence":0.92,"next_action":"send an offer","key_interests":["price","speed"]}}`, status, f.ref)
+}
+
+func (f *fakeStack) request(w http.ResponseWriter, _ *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks++
+	switch {
+	case f.blocked:
+		_, _ = io.WriteString(w, `{"id":"req-1","status":"blocked","call_id":null,"error_code":"recipient_dnd","error_detail":"The number opted out."}`)
+	case f.looks == 1:
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = io.WriteString(w, `{"error":{"code":"rate_limited","message":"Slow down."}}`)
+	case f.looks == 2:
+		_, _ = io.WriteString(w, `{"id":"req-1","status":"dialing","call_id":"call-1"}`)
+	default:
+		_, _ = io.WriteString(w, `{"id":"req-1","status":"completed","call_id":"call-1"}`)
+	}
+}
+
+func (f *fakeStack) send(body string) {
+	f.mu.Lock()
+	url, secret := f.url, fakeSecret
+	if f.forge {
+		secret = "whsec_other"
+	}
+	f.mu.Unlock()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	req.Header.Set("X-Service-Signature", sign(secret, body, time.Now()))
+	req.Header.Set("X-Service-Delivery-Attempt", "1")
+	if resp, err := f.sender.Do(req); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+func sign(secret, body string, at time.Time) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(mac, "%d.%s", at.Unix(), body)
+	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(mac.Sum(nil)))
+}
+
+func (f *fakeStack) counts() (created, deleted int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.created), f.deleted
+}
+
+func runCommand(t *testing.T, args ...string) (code int, out, faults string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), args, &o, &e)
+	return code, o.String(), e.String()
+}
+
+func TestDemo_ShowsTheCallAndRemovesItsSubscription(t *testing.T) {
+	f := newFakeStack(t)
+	code, out, faults := runCommand(t, "demo")
+	if code != 0 || faults != "" {
+		t.Fatalf("demo = %d, %s\n%s", code, faults, out)
+	}
+	for _, want := range []string{"queued", "dialing", "call.ringing", "call.completed", "signature verified", "interested", "0.0033 credits", "price, speed", "92 %"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("demo does not show %q:\n%s", want, out)
+		}
+	}
+	if created, deleted := f.counts(); created != 1 || deleted != 1 {
+		t.Errorf("%d subscriptions created, %d deleted, want one each", created, deleted)
+	}
+}
+
+func TestDemo_RemovesWhatKilledRunsLeftBehind(t *testing.T) {
+	f := newFakeStack(t)
+	f.leftover = true
+	if code, out, faults := runCommand(t, "demo"); code != 0 {
+		t.Fatalf("demo beside leftovers = %d, %s\n%s", code, faults, out)
+	}
+}
+
+func TestDemo_SaysInOneLineWhatIsWrong(t *testing.T) {
+	tests := []struct {
+		name    string
+		prepare func(*fakeStack)
+		args    []string
+		want    string
+	}{
+		{"no demo.json", func(f *fakeStack) { _ = os.Remove(filepath.Join(f.home, "demo.json")) }, []string{"demo"}, "make run"},
+		{"demo.json is broken", func(f *fakeStack) { _ = os.WriteFile(filepath.Join(f.home, "demo.json"), []byte("{"), 0o600) }, []string{"demo"}, "make run"},
+		{"the stack is away", func(f *fakeStack) { f.server.Close() }, []string{"demo"}, "does not answer: start it with `make run`"},
+		{"no authority", func(f *fakeStack) { _ = os.Remove(filepath.Join(f.home, "ca.pem")) }, []string{"demo"}, "certificate authority"},
+		{"the call is refused", func(f *fakeStack) { f.refuse = "insufficient_credits" }, []string{"demo"}, "402 insufficient_credits: The wallet cannot cover this call."},
+		{"the request is blocked", func(f *fakeStack) { f.blocked = true }, []string{"demo"}, "recipient_dnd: The number opted out."},
+		{"a forged webhook", func(f *fakeStack) { f.forge = true }, []string{"demo"}, "cannot be trusted"},
+		{"nothing comes in time", func(f *fakeStack) { f.silent = true }, []string{"demo", "--timeout=1s"}, "within 1s"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFakeStack(t)
+			tt.prepare(f)
+			code, _, faults := runCommand(t, tt.args...)
+			if code != 1 || !strings.Contains(faults, tt.want) || strings.Count(faults, "\n") != 1 {
+				t.Errorf("demo = %d, %q, want 1 and one line with %q", code, faults, tt.want)
+			}
+			if created, deleted := f.counts(); created != deleted {
+				t.Errorf("%d subscriptions created, %d deleted", created, deleted)
+			}
+		})
+	}
+}
+
+func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
+	f := newFakeStack(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	reader, writer := io.Pipe()
+	done := make(chan int)
+	go func() {
+		code := run(ctx, []string{"listen"}, writer, io.Discard)
+		_ = writer.Close()
+		done <- code
+	}()
+	var out strings.Builder
+	for buffer := make([]byte, 4096); !strings.Contains(out.String(), `"hello"`); {
+		n, err := reader.Read(buffer)
+		out.Write(buffer[:n])
+		if err != nil {
+			t.Fatalf("listen ended: %v\n%s", err, out.String())
+		}
+	}
+	cancel()
+	go func() { _, _ = io.Copy(io.Discard, reader) }()
+	if code := <-done; code != 0 {
+		t.Errorf("listen stopped by Ctrl-C = %d, want 0", code)
+	}
+	if !strings.Contains(out.String(), "webhook.test") || !strings.Contains(out.String(), "signature verified") {
+		t.Errorf("listen printed\n%s", out.String())
+	}
+	if created, deleted := f.counts(); created != 1 || deleted != 1 {
+		t.Errorf("%d subscriptions created, %d deleted, want one each", created, deleted)
+	}
+}
+
+func TestVerify(t *testing.T) {
+	now, body := time.Unix(1780574400, 0), `{"type":"call.busy"}`
+	good := sign(fakeSecret, body, now)
+	for name, tt := range map[string]struct {
+		signature, body string
+		now             time.Time
+		ok              bool
+	}{
+		"good":                       {good, body, now, true},
+		"good at the edge":           {good, body, now.Add(300 * time.Second), true},
+		"too old":                    {good, body, now.Add(301 * time.Second), false},
+		"from the future":            {good, body, now.Add(-301 * time.Second), false},
+		"another body":               {good, body + " ", now, false},
+		"another secret":             {sign("whsec_other", body, now), body, now, false},
+		"no signature":               {"", body, now, false},
+		"no mac":                     {"t=1780574400", body, now, false},
+		"mac is not hexadecimal":     {"t=1780574400,v1=zz", body, now, false},
+		"time is no number":          {strings.Replace(good, "t=1780574400", "t=x", 1), body, now, false},
+		"time changed after signing": {strings.Replace(good, "t=1780574400", "t=1780574401", 1), body, now, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := verify(fakeSecret, tt.signature, []byte(tt.body), tt.now); (err == nil) != tt.ok {
+				t.Errorf("verify = %v, want ok %v", err, tt.ok)
+			}
+		})
+	}
+}
+
+func TestRun_CommandsThatAreNotUnderstood(t *testing.T) {
+	if code, _, faults := runCommand(t, "dance"); code != 2 || !strings.Contains(faults, "--help") {
+		t.Errorf("unknown command = %d, %q, want 2 and a hint", code, faults)
+	}
+	if code, out, _ := runCommand(t); code != 0 || !strings.Contains(out, "demo") || !strings.Contains(out, "listen") {
+		t.Errorf("no command = %d, %q, want the help", code, out)
+	}
+}

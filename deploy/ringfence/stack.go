@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+)
+
+// stack is what .ringfence/demo.json tells of the local stack (contract.md §8).
+type stack struct {
+	BaseURL  string `json:"base_url"`
+	AgentID  string `json:"agent_id"`
+	WriteKey string `json:"write_key"`
+	ReadKey  string `json:"read_key"`
+
+	home string
+}
+
+// findStack reads demo.json and asks the stack whether calls can be placed. Each error is one line with its remedy.
+func findStack(ctx context.Context) (stack, error) {
+	home := os.Getenv("RINGFENCE_HOME")
+	if home == "" {
+		home = ".ringfence"
+	}
+	found := stack{home: home}
+	file := filepath.Join(home, "demo.json")
+	data, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return found, fmt.Errorf("there is no %s: start the stack with `make run` in another terminal and wait until it is ready (RINGFENCE_HOME names another place)", file)
+	case err != nil:
+		return found, fmt.Errorf("read %s: %w: run this as the user who started the stack", file, err)
+	}
+	if err := json.Unmarshal(data, &found); err != nil {
+		return found, fmt.Errorf("%s cannot be read (%w): stop the stack and start it again with `make run`", file, err)
+	}
+	return found, found.ready(ctx)
+}
+
+func (s stack) ready(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.BaseURL+"/readyz", nil)
+	if err != nil {
+		return fmt.Errorf("base_url of demo.json is %q: stop the stack and start it again with `make run`", s.BaseURL)
+	}
+	resp, err := plainClient().Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("the stack at %s does not answer: start it with `make run` in another terminal", s.BaseURL)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the stack at %s is not ready (%s): wait until `make run` says that it is", s.BaseURL, resp.Status)
+	}
+	return nil
+}
