@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -95,7 +96,8 @@ func (c *client) subscribe(ctx context.Context, name, endpoint string, events []
 		SigningSecret string `json:"signing_secret"`
 	}
 	err = c.ask(ctx, http.MethodPost, subscriptions, body, &made)
-	if refused, ok := err.(*refusal); ok && refused.Code == "subscription_limit_reached" && c.sweep(ctx) > 0 {
+	var refused *refusal
+	if errors.As(err, &refused) && refused.Code == "subscription_limit_reached" && c.sweep(ctx) > 0 {
 		err = c.ask(ctx, http.MethodPost, subscriptions, body, &made)
 	}
 	return made.ID, made.SigningSecret, err

@@ -15,7 +15,7 @@ import (
 // Config is the sealing part of a service's environment.
 type Config struct {
 	// Keys are "<id>=<base64 of 32 bytes>"; the first seals, all open.
-	Keys []string `env:"SEALING_KEYS,required" envSeparator:","`
+	Keys []string `env:"SEALING_KEYS,required" envSeparator:"," help:"<id>=<base64 of 32 bytes>,…; the first seals, all open"`
 }
 
 // ErrUnknownKey says that the ciphertext names a key that is no longer configured.

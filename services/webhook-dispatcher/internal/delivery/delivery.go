@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"ringfence.dev/libs/httpserver"
 )
 
 // Status is where a delivery stands, as operators see it.
@@ -49,8 +47,8 @@ type Event struct {
 	Traceparent string
 }
 
-// NewTest makes the webhook.test event for one subscription (contract.md §5).
-func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, error) {
+// NewTest makes the webhook.test event for one subscription (contract.md §5); version is the API's.
+func NewTest(id, workspaceID, subscriptionID uuid.UUID, version string, now time.Time) (Event, error) {
 	now = now.UTC().Truncate(time.Millisecond)
 	body, err := json.Marshal(struct {
 		ID          uuid.UUID `json:"id"`
@@ -61,7 +59,7 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 		Sequence    int       `json:"sequence"`
 		Data        testData  `json:"data"`
 	}{
-		ID: id, Type: "webhook.test", APIVersion: httpserver.Version, CreatedAt: now, WorkspaceID: workspaceID, Sequence: 1,
+		ID: id, Type: "webhook.test", APIVersion: version, CreatedAt: now, WorkspaceID: workspaceID, Sequence: 1,
 		Data: testData{SubscriptionID: subscriptionID, Message: "This is a test. Your endpoint receives webhooks."},
 	})
 	if err != nil {

@@ -27,13 +27,13 @@ import (
 // Config is the dispatching part of the environment.
 type Config struct {
 	// RetryDelays are the waits before the second and each later attempt; they rise.
-	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s"`
+	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"rising waits before the second and each later attempt"`
 	// Lease is how long a claimed attempt belongs to one process; it must exceed WEBHOOK_TIMEOUT.
-	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"30s"`
+	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"how long a claimed attempt belongs to one process; longer than WEBHOOK_TIMEOUT"`
 	// MaxInFlight bounds the requests open at once.
-	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"256"`
+	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"256" help:"requests open at once"`
 	// Poll is how often the queue is looked at unasked.
-	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s"`
+	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"how often the queue is looked at unasked"`
 	// Rule is when an endpoint is switched off.
 	Rule subscription.FailureRule
 }

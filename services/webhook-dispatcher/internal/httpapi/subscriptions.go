@@ -210,7 +210,7 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("draw event id: %w", err)
 	}
-	ev, err := delivery.NewTest(eventID, trust.CallerFrom(r.Context()).WorkspaceID, id, time.Now())
+	ev, err := delivery.NewTest(eventID, trust.CallerFrom(r.Context()).WorkspaceID, id, httpserver.Version, time.Now())
 	if err != nil {
 		return err
 	}

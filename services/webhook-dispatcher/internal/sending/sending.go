@@ -25,11 +25,11 @@ import (
 // Config is the sending part of the environment.
 type Config struct {
 	// AllowNetworks are private networks that webhooks may reach all the same ("127.0.0.0/8"); the local stack needs it.
-	AllowNetworks []netip.Prefix `env:"WEBHOOK_ALLOW_NETWORKS"`
+	AllowNetworks []netip.Prefix `env:"WEBHOOK_ALLOW_NETWORKS" help:"private networks webhooks may reach all the same, as CIDR, separated by commas"`
 	// ExtraCAFile is a PEM file of authorities trusted besides the system's.
-	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE"`
+	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE" help:"PEM file of authorities trusted besides the system's"`
 	// Timeout bounds one attempt from the look-up of the name to the end of the answer.
-	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s"`
+	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s" help:"bound of one attempt, answer included"`
 }
 
 const (

@@ -9,11 +9,11 @@ import (
 // three must hold. Test deliveries do not count here.
 type FailureRule struct {
 	// Failures is how many attempts in a row failed.
-	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20"`
+	Failures int `env:"WEBHOOK_FAILED_AFTER_FAILURES" envDefault:"20" help:"failed attempts in a row, one of three that switch an endpoint off"`
 	// For is how long they have been failing.
-	For time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m"`
+	For time.Duration `env:"WEBHOOK_FAILED_AFTER" envDefault:"15m" help:"how long they have been failing, the second of the three"`
 	// Exhausted is how many deliveries used up all their attempts meanwhile.
-	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3"`
+	Exhausted int `env:"WEBHOOK_FAILED_AFTER_EXHAUSTED" envDefault:"3" help:"deliveries that used up all attempts, the third"`
 }
 
 // Health is how the deliveries of one subscription have gone since the last success.

@@ -1,0 +1,137 @@
+package dispatching_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, nil)
+	id, _ := r.subscribe(recv.URL)
+	pausedID, _ := r.subscribe(recv.URL)
+	set := func(version int64, suspended bool) (changed bool) {
+		t.Helper()
+		err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
+			changed, err = r.store.SetWorkspace(t.Context(), tx, r.workspace, version, suspended)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changed
+	}
+	early, late := r.event(uuid.New(), 1, "call.completed"), r.event(uuid.New(), 1, "call.completed")
+	r.ingest(early)
+	r.setStatus(pausedID, subscription.Paused)
+	set(2, true)
+	r.ingest(late)
+	for _, ev := range []delivery.Event{early, late} {
+		if got := r.delivery(id, ev.ID).Status; got != delivery.Held {
+			t.Errorf("delivery of a suspended workspace is %s, want held", got)
+		}
+	}
+	if work, err := r.store.ClaimDue(t.Context(), store.Claim{Free: 10, Initial: store.Room{Total: 8, Retries: 4}, Lease: time.Minute, Attempts: 5}); err != nil || len(work) != 0 {
+		t.Errorf("claimed %d, %v, want nothing of a suspended workspace", len(work), err)
+	}
+	if set(1, false) {
+		t.Error("an old version of the workspace was taken")
+	}
+	set(3, false)
+	d := r.dispatch(config())
+	r.awaitStatus(id, late.ID, delivery.Delivered)
+	r.awaitStatus(id, early.ID, delivery.Delivered)
+	if got := r.delivery(pausedID, early.ID).Status; got != delivery.Held {
+		t.Errorf("delivery of a paused subscription is %s after the suspension, want held", got)
+	}
+	r.setStatus(pausedID, subscription.Active)
+	d.Wake()
+	r.awaitStatus(pausedID, early.ID, delivery.Delivered)
+}
+
+func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, always(500))
+	id, _ := r.subscribe(recv.URL)
+	cfg := config()
+	cfg.RetryDelays = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond}
+	cfg.Rule = subscription.FailureRule{Failures: 9, For: 50 * time.Millisecond, Exhausted: 3}
+	d := r.dispatch(cfg)
+	for range 12 {
+		r.ingest(r.event(uuid.New(), 1, "call.completed"))
+	}
+	d.Wake()
+	eventually(t, func() error {
+		if sub := r.subscription(id); sub.Status != subscription.Failed {
+			return fmt.Errorf("subscription is %s with %d failures", sub.Status, sub.ConsecutiveFailures)
+		}
+		return nil
+	})
+	sub := r.subscription(id)
+	if sub.FailedAt == nil || sub.FailedReason == nil || sub.LastError == nil || *sub.LastError != "http_status 500" {
+		t.Errorf("flag of a failed subscription = %+v, want when, why and the last error", sub)
+	}
+	ev := r.event(uuid.New(), 1, "call.completed")
+	r.ingest(ev)
+	if got := r.delivery(id, ev.ID).Status; got != delivery.Skipped {
+		t.Errorf("event while failed is %s, want skipped", got)
+	}
+	recv.answering(nil)
+	sub = r.setStatus(id, subscription.Active)
+	if sub.ConsecutiveFailures != 0 || sub.FailedAt != nil || sub.FailedReason != nil || sub.WarnedAt != nil || sub.LastError != nil {
+		t.Errorf("subscription after resuming = %+v, want clean counters", sub)
+	}
+	d.Wake()
+	eventually(t, func() error {
+		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'queued'`); n != 0 {
+			return fmt.Errorf("%d deliveries still open after resuming", n)
+		}
+		return nil
+	})
+}
+
+func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, always(500))
+	id, _ := r.subscribe(recv.URL)
+	cfg := config()
+	cfg.RetryDelays = []time.Duration{time.Millisecond}
+	cfg.Rule = subscription.FailureRule{Failures: 2, For: 0, Exhausted: 1}
+	d := r.dispatch(cfg)
+	for range 4 {
+		ev, err := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, "2026-06-04", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.store.EnqueueTest(t.Context(), id, ev); err != nil {
+			t.Fatal(err)
+		}
+		d.Wake()
+		r.awaitStatus(id, ev.ID, delivery.Failed)
+	}
+	if sub := r.subscription(id); sub.Status != subscription.Active || sub.ConsecutiveFailures != 8 || sub.LastFailureAt == nil {
+		t.Errorf("after four failed tests = %+v, want active with 8 failures in a row", sub)
+	}
+	recv.answering(nil)
+	ev, _ := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, "2026-06-04", time.Now())
+	if err := r.store.EnqueueTest(t.Context(), id, ev); err != nil {
+		t.Fatal(err)
+	}
+	d.Wake()
+	r.awaitStatus(id, ev.ID, delivery.Delivered)
+	if sub := r.subscription(id); sub.ConsecutiveFailures != 0 || sub.LastSuccessAt == nil {
+		t.Errorf("after a test that succeeded = %+v, want 0 failures", sub)
+	}
+}
