@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 )
@@ -243,25 +242,10 @@ func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
 		return open(), nil
 	}
 	r.dialer()
-	super := pgtest.Super(t, r.pool, name)
-	tx, err := super.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE fences IN ACCESS EXCLUSIVE MODE"); err != nil {
-		t.Fatal(err)
-	}
+	release := lockFences(t, r)
 	id := r.request("+14155550031")
-	var asked time.Time
-	await(t, "the gate's first answer is too old", func() bool {
-		if asked.IsZero() && r.gate.asked(id) == 1 {
-			asked = time.Now()
-		}
-		return !asked.IsZero() && time.Since(asked) > 2100*time.Millisecond
-	})
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tooOld(t, r, id)
+	release()
 	facts := r.ends(id)
 	if names(facts) != "dialing blocked" || last(facts).GetBlocked().GetErrorCode() != "recipient_dnd" {
 		t.Errorf("facts = %s %v", names(facts), last(facts))

@@ -37,8 +37,9 @@ import (
 	"ringfence.dev/proto/questionv1/questionv1connect"
 )
 
-// patience bounds every wait of these tests.
-const patience = 20 * time.Second
+// patience bounds every wait of these tests. A consumer that is killed while its group rebalances keeps the next one waiting for up to
+// half a minute.
+const patience = time.Minute
 
 // binaries are the real dialer, with its crash points armed, and the real simulated carrier, built once.
 var binaries = sync.OnceValues(func() (dir string, err error) {
@@ -74,14 +75,28 @@ type rig struct {
 	gate      *gate
 	gateURL   string
 	simURL    string
+	sim       *process
+	simEnv    []string
 	calls     *trust.Keys
 	gateway   *trust.Keys
 	env       []string
 	workspace uuid.UUID
 	agent     uuid.UUID
 
+	told *told
+}
+
+// told is what was read from dial-events.v1.
+type told struct {
 	mu    sync.Mutex
 	facts []fact
+}
+
+// within is the same rig for a subtest.
+func (r *rig) within(t testing.TB) *rig {
+	own := *r
+	own.t = t
+	return &own
 }
 
 // fact is one record of dial-events.v1.
@@ -95,17 +110,15 @@ type fact struct {
 // newRig brings everything up but the dialer itself.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}}
+	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, told: &told{}}
 	r.pool = pgtest.New(t, name, tracks()...)
 	cfg := kafkatest.New(t)
 	r.brokers = strings.Join(cfg.Brokers, ",")
-	if r.bus, err = kafka.NewClient(cfg, "dialer-test", nil); err != nil {
+	bus, err := kafka.NewClient(cfg, "dialer-test", nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.bus = bus
 	t.Cleanup(r.bus.Close)
 	_, handler := questionv1connect.NewGateServiceHandler(r.gate)
 	server := httptest.NewServer(handler)
@@ -114,16 +127,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 
 	simAddr := freeAddr(t)
 	r.simURL = "http://" + simAddr
-	startProcess(t, filepath.Join(bin, "simcarrier"), []string{
-		"SIMCARRIER_ADDR=" + simAddr, "SIMCARRIER_DIR=" + t.TempDir(), "SIMULATOR_TIME_SCALE=" + timeScale,
-	})
-	await(t, "the carrier is up", func() bool {
-		resp, err := http.Get(r.simURL + "/healthz")
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return err == nil
-	})
+	r.simEnv = []string{"SIMCARRIER_ADDR=" + simAddr, "SIMCARRIER_DIR=" + t.TempDir(), "SIMULATOR_TIME_SCALE=" + timeScale}
+	r.startCarrier()
 	own, _ := seed(t)
 	callsSeed, callsPublic := seed(t)
 	gatewaySeed, gatewayPublic := seed(t)
@@ -138,19 +143,55 @@ func newRig(t testing.TB, timeScale string) *rig {
 	return r
 }
 
+// startCarrier starts the simulated carrier, for the first time or again.
+func (r *rig) startCarrier() {
+	r.t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.sim = startProcess(r.t, filepath.Join(bin, "simcarrier"), r.simEnv)
+	await(r.t, "the carrier is up", func() bool {
+		resp, err := http.Get(r.simURL + "/healthz")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err == nil
+	})
+}
+
 // process is a child.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 	addr string
+	log  *syncBuffer
+}
+
+// syncBuffer is a buffer that may be read while it is written.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// output is what the process has said so far.
+func (p *process) output() string {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	return p.log.buf.String()
 }
 
 func startProcess(t testing.TB, path string, env []string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(path), done: make(chan struct{})}
+	p := &process{cmd: exec.Command(path), done: make(chan struct{}), log: &syncBuffer{}}
 	p.cmd.Env = append(os.Environ(), env...)
-	var out bytes.Buffer
-	p.cmd.Stdout, p.cmd.Stderr = &out, &out
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +199,7 @@ func startProcess(t testing.TB, path string, env []string) *process {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s:\n%s", filepath.Base(path), out.String())
+			t.Logf("%s:\n%s", filepath.Base(path), p.output())
 		}
 	})
 	return p
@@ -270,19 +311,19 @@ func (r *rig) listen(cfg kafka.Config) {
 				return
 			}
 			name := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", event.GetEvent()), "*eventv1.DialEvent_"))
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.facts = append(r.facts, fact{rec.EventID, rec.Key, name, event})
+			r.told.mu.Lock()
+			defer r.told.mu.Unlock()
+			r.told.facts = append(r.told.facts, fact{rec.EventID, rec.Key, name, event})
 		})
 	}
 }
 
 // factsOf are the facts of one request or inbound call so far, each once.
 func (r *rig) factsOf(key string) (facts []fact) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.told.mu.Lock()
+	defer r.told.mu.Unlock()
 	seen := map[uuid.UUID]bool{}
-	for _, f := range r.facts {
+	for _, f := range r.told.facts {
 		if f.key == key && !seen[f.id] {
 			seen[f.id] = true
 			facts = append(facts, f)
@@ -303,6 +344,11 @@ func names(facts []fact) string {
 func (r *rig) ends(id uuid.UUID) []fact {
 	r.t.Helper()
 	var facts []fact
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("facts of %s: %s", id, names(facts))
+		}
+	}()
 	await(r.t, "request "+id.String()+" ends", func() bool {
 		facts = r.factsOf(id.String())
 		for i, f := range facts {
@@ -424,15 +470,16 @@ func (g *gate) asked(id uuid.UUID) int {
 
 func (g *gate) Check(_ context.Context, req *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	if g.checks == nil {
 		g.checks = map[string]int{}
 	}
 	g.checks[req.Msg.GetCallRequestId()]++
+	times := g.checks[req.Msg.GetCallRequestId()]
+	g.mu.Unlock()
 	if g.answer == nil {
 		return connect.NewResponse(open()), nil
 	}
-	answer, err := g.answer(req.Msg, g.checks[req.Msg.GetCallRequestId()])
+	answer, err := g.answer(req.Msg, times)
 	if err != nil {
 		return nil, err
 	}
@@ -506,6 +553,35 @@ func await(t testing.TB, what string, holds func() bool) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// lockFences keeps every fence from being committed until the result is called.
+func lockFences(t testing.TB, r *rig) (release func()) {
+	t.Helper()
+	tx, err := pgtest.Super(t, r.pool, name).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE fences IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tooOld waits until the gate's first answer for a request cannot be acted on any more.
+func tooOld(t testing.TB, r *rig, id uuid.UUID) {
+	t.Helper()
+	var asked time.Time
+	await(t, "the gate's first answer is too old", func() bool {
+		if asked.IsZero() && r.gate.asked(id) == 1 {
+			asked = time.Now()
+		}
+		return !asked.IsZero() && time.Since(asked) > 2100*time.Millisecond
+	})
 }
 
 // pause stops a process in its tracks; the result lets it go on.

@@ -99,8 +99,11 @@ func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Origina
 	for !answer.Good() || !d.heart.Fresh() {
 		if !d.heart.Fresh() { // the others may think us dead and have ended this call
 			mine, err := d.stillMine(ctx, o.CallID)
-			if err != nil || !mine {
+			if err != nil {
 				return "fault", err
+			}
+			if !mine {
+				return "fault", errors.New("the fence is not ours any more")
 			}
 		}
 		if answer.Good() {

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/questionv1"
+)
+
+// crashPoints lists every point that the code names.
+func crashPoints(t *testing.T) (points []string) {
+	t.Helper()
+	named := regexp.MustCompile(`crash\.Point\("([^"]+)"\)`)
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, match := range named.FindAllStringSubmatch(string(code), -1) {
+			if !slices.Contains(points, match[1]) {
+				points = append(points, match[1])
+			}
+		}
+		return err
+	})
+	if err != nil || len(points) < 8 {
+		t.Fatalf("crash points %v: %v", points, err)
+	}
+	return points
+}
+
+// TestCrash_NoPointDialsTwice kills the dialer with SIGKILL between any two of its steps, starts it again, and counts
+// dials in the carrier's own log.
+func TestCrash_NoPointDialsTwice(t *testing.T) {
+	t.Parallel()
+	whole := newRig(t, "0.2")
+	arm := filepath.Join(t.TempDir(), "armed")
+	p := whole.dialer("CRASH_FILE=" + arm)
+	for i, point := range crashPoints(t) {
+		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) {
+			r := whole.within(t)
+			if err := os.WriteFile(arm, []byte(point), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			to := func(digits string) string { return fmt.Sprintf("+1415555%02d%s", i, digits) }
+			talks, optsOut := r.request(to("01")), r.request(to("96"))
+			far := r.request(to("02"), func(o *order) { o.dueAt = time.Now().Add(time.Hour) })
+			taken := false
+			await(t, "the process dies at the point", func() bool {
+				if strings.Contains(point, "withdraw") {
+					var err error
+					if taken, err = r.withdraw(p, far); err == nil {
+						t.Fatal("withdraw was answered")
+					}
+				}
+				select {
+				case <-p.done:
+					return true
+				default:
+					return false
+				}
+			})
+			p = whole.dialer("CRASH_FILE=" + arm)
+			await(t, "the withdraw is answered", func() bool {
+				var err error
+				taken, err = r.withdraw(p, far)
+				return err == nil
+			})
+			if !taken {
+				t.Error("the far request was not withdrawn")
+			}
+			for to, id := range map[string]uuid.UUID{to("01"): talks, to("96"): optsOut} {
+				once(t, r, to, r.ends(id))
+			}
+			if got := names(r.ends(far)); got != "withdrawn" {
+				t.Errorf("facts of the withdrawn request = %s", got)
+			}
+		})
+	}
+}
+
+// once checks that a request has one end and was dialled at most once; a call that was cut short is not charged.
+func once(t *testing.T, r *rig, to string, facts []fact) {
+	t.Helper()
+	finals := 0
+	for _, f := range facts {
+		if f.name == "ended" || f.name == "failed" || f.name == "blocked" {
+			finals++
+		}
+	}
+	if finals != 1 {
+		t.Errorf("%s has %d ends: %s", to, finals, names(facts))
+	}
+	if n := len(r.log("originate", to)); n > 1 {
+		t.Errorf("%s was dialled %d times: %s", to, n, names(facts))
+	}
+	if c := last(facts).GetCall(); c.GetStatus() == "failed" && (c.GetErrorCode() != "dial_state_unknown" || c.GetBillableSeconds() != 0) {
+		t.Errorf("%s ended as %v", to, c)
+	}
+}
+
+// inProgress waits until the request's call is answered and answers the call's id.
+func inProgress(t *testing.T, r *rig, id uuid.UUID) string {
+	t.Helper()
+	callID := ""
+	await(t, "the call is answered", func() bool {
+		for _, f := range r.factsOf(id.String()) {
+			if f.name == "answered" {
+				callID = f.event.GetCall().GetCallId()
+			}
+		}
+		return callID != ""
+	})
+	return callID
+}
+
+// TestCrash_OrphanIsHungUp kills the dialer mid-call: the next one hangs up and never dials again.
+func TestCrash_OrphanIsHungUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "8") // talks for 16 s at least
+	first := r.dialer()
+	id := r.request("+14155550101")
+	inProgress(t, r, id)
+	first.kill()
+	r.dialer()
+	facts := r.ends(id)
+	c := last(facts).GetCall()
+	if c.GetStatus() != "failed" || c.GetErrorCode() != "dial_state_unknown" || c.GetBillableSeconds() != 0 || c.GetTalkSeconds() == 0 {
+		t.Errorf("call = %v", c)
+	}
+	if dials, ends := len(r.log("originate", "+14155550101")), len(r.log("hangup", "+14155550101")); dials != 1 || ends != 1 {
+		t.Errorf("%d dials, %d hang-ups", dials, ends)
+	}
+}
+
+// TestCrash_TruthOfWhatEndedMeanwhile: a call that ended by itself while no dialer lived ends as it did.
+func TestCrash_TruthOfWhatEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.3")
+	first := r.dialer()
+	id := r.request("+14155550102")
+	inProgress(t, r, id)
+	first.kill()
+	await(t, "the person hangs up", func() bool { return len(r.log("hangup", "+14155550102")) == 1 })
+	r.dialer()
+	facts := r.ends(id)
+	if c := last(facts).GetCall(); c.GetStatus() != "completed" || c.GetBillableSeconds() == 0 || names(facts) != talked {
+		t.Errorf("%s %v", names(facts), c)
+	}
+}
+
+// TestCrash_OthersCallsAreLeftAlone kills one of two replicas.
+func TestCrash_OthersCallsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "2")
+	first := r.dialer()
+	orphan := r.request("+14155550103")
+	inProgress(t, r, orphan)
+	r.dialer()
+	owners := func() (n int) {
+		_ = r.pool.QueryRow(t.Context(), "SELECT count(*) FROM instances").Scan(&n)
+		return n
+	}
+	await(t, "both beat", func() bool { return owners() == 2 })
+	// Either replica may take a request: order until the second has one.
+	var ids []uuid.UUID
+	ofFirst := map[string]bool{}
+	await(t, "the second replica has a call", func() bool {
+		ids = append(ids, r.request(fmt.Sprintf("+141555520%02d", len(ids))))
+		rows, err := r.pool.Query(t.Context(), "SELECT call_request_id, owner = (SELECT owner FROM calls WHERE call_request_id = $1) FROM calls", orphan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		others := 0
+		for rows.Next() {
+			var id uuid.UUID
+			var same bool
+			if err := rows.Scan(&id, &same); err != nil {
+				t.Fatal(err)
+			}
+			if ofFirst[id.String()] = same; !same {
+				others++
+			}
+		}
+		return others > 0
+	})
+	await(t, "all are in the hands of one of the two", func() bool {
+		var n int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM calls").Scan(&n)
+		return err == nil && n == len(ids)+1
+	})
+	firstOwner := uuid.Nil
+	if err := r.pool.QueryRow(t.Context(), "SELECT owner FROM calls WHERE call_request_id = $1", orphan).Scan(&firstOwner); err != nil {
+		t.Fatal(err)
+	}
+	owned := map[uuid.UUID]uuid.UUID{}
+	for _, id := range ids {
+		var owner uuid.UUID
+		if err := r.pool.QueryRow(t.Context(), "SELECT owner FROM calls WHERE call_request_id = $1", id).Scan(&owner); err != nil {
+			t.Fatal(err)
+		}
+		owned[id] = owner
+	}
+	first.kill()
+	for id, owner := range owned {
+		c := last(r.ends(id)).GetCall()
+		if owner != firstOwner && c.GetStatus() != "completed" {
+			t.Errorf("call of the living replica = %v", c)
+		}
+	}
+	if c := last(r.ends(orphan)).GetCall(); c.GetStatus() == "failed" && c.GetErrorCode() != "dial_state_unknown" {
+		t.Errorf("orphan = %v", c)
+	}
+}
+
+// TestStop_CallsGoOn stops the dialer in order mid-call: the next one carries the call to its end.
+func TestStop_CallsGoOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "2")
+	first := r.dialer()
+	id := r.request("+14155550104")
+	inProgress(t, r, id)
+	if err := first.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-first.done
+	r.dialer()
+	if facts := r.ends(id); names(facts) != talked {
+		t.Errorf("facts = %s %v", names(facts), last(facts))
+	}
+}
+
+// TestPause_AFenceThatOthersEndedIsNotDialled pauses a dialer between fence and carrier for longer than its lease; another one takes
+// over and ends the call. Back again, the first must not dial.
+func TestPause_AFenceThatOthersEndedIsNotDialled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	hold := make(chan struct{})
+	var once sync.Once
+	goOn := func() { once.Do(func() { close(hold) }) }
+	t.Cleanup(goOn)
+	r.gate.answer = func(_ *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error) {
+		if times == 2 {
+			<-hold
+		}
+		return open(), nil
+	}
+	p := r.dialer()
+	release := lockFences(t, r)
+	id := r.request("+14155550105")
+	tooOld(t, r, id)
+	release()
+	await(t, "the gate is asked again, after the fence", func() bool { return r.gate.asked(id) == 2 })
+	resume := pause(t, p)
+	r.dialer()
+	await(t, "the second dialer ends the call", func() bool { // its facts wait: the first still leads the relay
+		var code string
+		err := r.pool.QueryRow(t.Context(), "SELECT error_code FROM calls WHERE call_request_id = $1", id).Scan(&code)
+		return err == nil && code == "dial_state_unknown"
+	})
+	resume()
+	goOn()
+	await(t, "the first dialer has seen that the call is not its own", func() bool {
+		return strings.Contains(p.output(), "result=fault")
+	})
+	if facts := r.ends(id); names(facts) != "dialing ended" {
+		t.Errorf("facts = %s", names(facts))
+	}
+	if n := len(r.log("originate", "+14155550105")); n != 0 {
+		t.Errorf("dialled %d times after it had ended", n)
+	}
+}
+
+func TestEnd_LongestCall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "8")
+	r.dialer()
+	id := r.request("+14155550107", func(o *order) { o.maxCall = 2 })
+	facts := r.ends(id)
+	c := last(facts).GetCall()
+	if c.GetStatus() != "completed" || c.GetHangupCause() != "max_duration" || c.GetBillableSeconds() < 2 || c.GetBillableSeconds() > 4 {
+		t.Errorf("call = %v", c)
+	}
+}
+
+func TestEnd_WatchdogWithoutTheCarrier(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "8")
+	r.dialer("WATCHDOG_GRACE=1s")
+	id := r.request("+14155550108", func(o *order) { o.maxCall = 1 })
+	inProgress(t, r, id)
+	r.sim.kill()
+	c := last(r.ends(id)).GetCall()
+	if c.GetStatus() != "failed" || c.GetHangupCause() != "recovery_on_timer_expire" || c.GetErrorCode() != "provider_unavailable" || c.GetBillableSeconds() != 0 {
+		t.Errorf("call = %v", c)
+	}
+	// Nothing more is dialled while the carrier is away: one call finds it out, the others wait.
+	lost := r.request("+14155550109")
+	if c := last(r.ends(lost)).GetCall(); c.GetStatus() != "failed" || c.GetErrorCode() != "provider_unavailable" {
+		t.Errorf("call = %v", c)
+	}
+	waits := r.request("+14155550110", func(o *order) { o.maxCall = 1 })
+	r.startCarrier()
+	if got := names(r.ends(waits)); !strings.HasPrefix(got, "dialing dialing ringing answered") {
+		t.Errorf("facts = %s", got)
+	}
+}
+
+func TestQueue_AgeLimit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.dialer()
+	id := r.request("+14155550111", func(o *order) { o.dueAt = time.Now().Add(-25 * time.Hour) })
+	facts := r.ends(id)
+	if names(facts) != "failed" || last(facts).GetFailed().GetErrorCode() != "queue_expired" {
+		t.Errorf("facts = %s %v", names(facts), last(facts))
+	}
+}
