@@ -137,7 +137,9 @@ func (d *Dispatcher) claim(ctx context.Context) error {
 			return err
 		}
 		d.metrics.claimSeconds.Observe(time.Since(start).Seconds())
-		crash.Point("webhook-dispatcher: after claim")
+		if len(work) > 0 {
+			crash.Point("webhook-dispatcher: after claim")
+		}
 		for _, w := range work {
 			d.start(ctx, w)
 		}
