@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -110,9 +111,12 @@ func (s *Server) Spec() process.Spec {
 	return process.Spec{
 		Name: "postgres", Path: s.Binaries.path("postgres"), Args: args, Env: environment(), Dir: s.Data,
 		Credential: s.Account.Credential, StopSignal: syscall.SIGINT, DeathSignal: syscall.SIGINT,
-		Before: func(ctx context.Context) error { return s.clear(ctx) },
+		Mute: passing, Before: func(ctx context.Context) error { return s.clear(ctx) },
 	}
 }
+
+// passing is what a server says to those who come while it starts, recovers or ends; they come again.
+var passing = regexp.MustCompile(`FATAL:  (the database system is|terminating connection due to administrator command)|DETAIL:  Consistent recovery state|HINT:  In a moment`)
 
 // URL connects as the superuser.
 func (s *Server) URL(database string) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"sync"
 )
 
@@ -40,8 +41,8 @@ func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintln(c.out, text)
 }
 
-// Writer prefixes every line with the name.
-func (c *Console) Writer(name string) io.Writer {
+// Writer prefixes every line with the name and drops those that mute, unless nil, matches.
+func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	prefix := fmt.Sprintf("%-20s| ", name)
@@ -50,13 +51,14 @@ func (c *Console) Writer(name string) io.Writer {
 		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colours[c.seen%len(colours)], prefix)
 		c.seen++
 	}
-	return &prefixed{console: c, prefix: prefix}
+	return &prefixed{console: c, prefix: prefix, mute: mute}
 }
 
 // prefixed holds back an unfinished line. One process's stdout and stderr share it.
 type prefixed struct {
 	console *Console
 	prefix  string
+	mute    *regexp.Regexp
 	partial []byte
 }
 
@@ -73,8 +75,10 @@ func (p *prefixed) Write(data []byte) (int, error) {
 			end = longest - 1
 		}
 		line := bytes.TrimRight(p.partial[:end+1], "\r\n")
-		// A console that is gone (closed terminal) must not stop the child's pipe.
-		fmt.Fprintf(p.console.out, "%s%s\n", p.prefix, line)
+		if p.mute == nil || !p.mute.Match(line) {
+			// A console that is gone (closed terminal) must not stop the child's pipe.
+			fmt.Fprintf(p.console.out, "%s%s\n", p.prefix, line)
+		}
 		p.partial = p.partial[end+1:]
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"sync"
 	"syscall"
@@ -29,6 +30,8 @@ type Spec struct {
 	// zero: SIGKILL.
 	StopSignal  syscall.Signal
 	DeathSignal syscall.Signal
+	// Mute drops lines that nobody can act on; nil: none.
+	Mute *regexp.Regexp
 	// Before runs ahead of every start, the returns after a crash included; nil: nothing.
 	Before func(context.Context) error
 }

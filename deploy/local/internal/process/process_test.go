@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,13 +169,17 @@ func TestStarter_ItsEndEndsItsChildren(t *testing.T) {
 func TestConsole_NeverMixesLines(t *testing.T) {
 	out := &screen{}
 	console := Plain(out)
-	a, b := console.Writer("a"), console.Writer("b")
+	a, b := console.Writer("a", nil), console.Writer("b", regexp.MustCompile("^noise"))
 	for _, piece := range []string{"one ", "line", "\n"} {
 		_, _ = a.Write([]byte(piece))
 		_, _ = b.Write([]byte("whole\nhalf"))
 	}
 	if want := "a                   | one line\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("output %q lacks %q", out, want)
+	}
+	_, _ = b.Write([]byte("\nnoise\n"))
+	if strings.Contains(out.String(), "noise") {
+		t.Errorf("a muted line was printed: %q", out)
 	}
 	_, _ = b.Write(bytes.Repeat([]byte("x"), 2*longest))
 	for line := range strings.Lines(out.String()) {

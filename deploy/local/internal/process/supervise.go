@@ -54,7 +54,7 @@ type Child struct {
 func (s *Supervisor) Keep(ctx context.Context, spec Spec) (*Child, error) {
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Child{spec: spec, owner: s, cancel: cancel, quit: make(chan struct{}), over: make(chan struct{})}
-	out := s.console.Writer(spec.Name)
+	out := s.console.Writer(spec.Name, spec.Mute)
 	start := func() (*running, error) {
 		if spec.Before != nil {
 			if err := spec.Before(alive); err != nil {

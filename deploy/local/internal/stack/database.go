@@ -3,9 +3,11 @@ package stack
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +29,7 @@ func (s *stack) startPostgres(ctx context.Context) error {
 		s.Console.Say("using the Postgres of POSTGRES_URL")
 		return nil
 	}
-	server, err := NewPostgres(ctx, s.Home.Dir, s.Console.Say)
+	server, err := newPostgres(ctx, s.Home.Dir, "", s.Console.Say)
 	if err != nil {
 		return err
 	}
@@ -49,8 +51,9 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	return nil
 }
 
-// NewPostgres finds binaries, account and place of the private Postgres of a home; port and password are the caller's.
-func NewPostgres(ctx context.Context, home string, note func(string, ...any)) (*postgres.Server, error) {
+// newPostgres finds account, place and binaries of a private Postgres; port and password are the caller's. Downloads are kept with
+// the home; data is the parent of the cluster, or empty: beside the downloads.
+func newPostgres(ctx context.Context, home, data string, note func(string, ...any)) (*postgres.Server, error) {
 	account, err := postgres.ChooseAccount()
 	if err != nil {
 		return nil, err
@@ -62,7 +65,10 @@ func NewPostgres(ctx context.Context, home string, note func(string, ...any)) (*
 	if err := state.CheckRoom(place); err != nil {
 		return nil, err
 	}
-	data := filepath.Join(place, "postgres")
+	if data == "" {
+		data = place
+	}
+	data = filepath.Join(data, "postgres")
 	source := postgres.Source{Account: account, Downloads: place, Note: note}
 	if made, err := os.ReadFile(filepath.Join(data, "PG_VERSION")); err == nil {
 		source.Major, _ = strconv.Atoi(strings.TrimSpace(string(made)))
@@ -110,18 +116,37 @@ func (s *stack) provision(ctx context.Context) error {
 	return s.state.Save()
 }
 
+// ensureTopics waits until a broker answers and makes what is missing of the catalogue.
 func (s *stack) ensureTopics(ctx context.Context) error {
-	client, err := kafka.NewClient(kafka.Config{Brokers: strings.Split(s.brokers, ",")}, "ringfence-local", nil)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	brokers := strings.Split(s.brokers, ",")
+	for !answers(ctx, brokers) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no Kafka broker answers at %s: start it, or unset KAFKA_BROKERS to use the embedded one", s.brokers)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	client, err := kafka.NewClient(kafka.Config{Brokers: brokers}, "ringfence-local", nil)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	if err := kafka.EnsureTopics(ctx, client, kafka.Catalogue()); err != nil {
 		return fmt.Errorf("make the topics at %s: %w", s.brokers, err)
 	}
 	return nil
+}
+
+func answers(ctx context.Context, addresses []string) bool {
+	return slices.ContainsFunc(addresses, func(address string) bool {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
 }
 
 // schemaURLs connect to the same database as the two roles of a service's schema.

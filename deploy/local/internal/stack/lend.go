@@ -41,7 +41,11 @@ func WithPostgres(ctx, hurry context.Context, command []string, durable bool) er
 		return fmt.Errorf("open a directory: %w", err)
 	}
 	console := process.Plain(os.Stderr)
-	server, err := NewPostgres(ctx, dir, console.Say)
+	home, err := state.MakeHome()
+	if err != nil {
+		return err
+	}
+	server, err := newPostgres(ctx, home, dir, console.Say)
 	if err != nil {
 		return err
 	}

@@ -21,19 +21,28 @@ type Home struct {
 // broker segments.
 const leastFree = 400 << 20
 
-// OpenHome makes the directory (RINGFENCE_HOME, else .ringfence) and takes its lock: one stack at a time.
-func OpenHome() (*Home, error) {
+// MakeHome makes the directory (RINGFENCE_HOME, else .ringfence) unless it is there and returns its absolute path.
+func MakeHome() (string, error) {
 	dir := os.Getenv("RINGFENCE_HOME")
 	if dir == "" {
 		dir = ".ringfence"
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, fmt.Errorf("find %s: %w", dir, err)
+		return "", fmt.Errorf("find %s: %w", dir, err)
 	}
 	// The files with keys are 0600; the directory itself may be walked by the database's account.
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("%s cannot be made: set RINGFENCE_HOME to a directory you may write: %w", dir, err)
+		return "", fmt.Errorf("%s cannot be made: set RINGFENCE_HOME to a directory you may write: %w", dir, err)
+	}
+	return dir, nil
+}
+
+// OpenHome makes the home and takes its lock: one stack at a time.
+func OpenHome() (*Home, error) {
+	dir, err := MakeHome()
+	if err != nil {
+		return nil, err
 	}
 	if err := CheckRoom(dir); err != nil {
 		return nil, err
