@@ -78,12 +78,10 @@ func (h *Home) Close() error { return h.lock.Close() }
 
 // CheckRoom fails with the remedy when the disk under dir is all but full.
 func CheckRoom(dir string) error {
-	var fs syscall.Statfs_t
-	if syscall.Statfs(dir, &fs) != nil {
-		return nil // a file system that cannot tell is no obstacle
-	}
-	free := fs.Bavail * uint64(fs.Bsize)
-	if free < leastFree {
+	var disk syscall.Statfs_t
+	told := syscall.Statfs(dir, &disk) == nil // a file system that cannot tell is no obstacle
+	free := disk.Bavail * uint64(disk.Bsize)
+	if told && free < leastFree {
 		return fmt.Errorf("only %d MB are free on the disk under %s: free at least %d MB, or set RINGFENCE_HOME to a directory on another disk",
 			free>>20, dir, leastFree>>20)
 	}
