@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ringfence.dev/deploy/local/internal/state"
 )
 
 // tooOften is how many times a process may end before everything is ready; then it will not come up.
@@ -45,6 +47,9 @@ func (s *stack) awaitReady(ctx context.Context) error {
 			s.Console.Say("waiting for %s", names(probes))
 		}
 		if name := s.dying(); name != "" {
+			if full := state.CheckRoom(s.Home.Dir); full != nil {
+				return full
+			}
 			return fmt.Errorf("%s does not stay up: what it said stands above", name)
 		}
 		select {
