@@ -66,6 +66,8 @@ CREATE TABLE dial_queue (
 );
 CREATE INDEX dial_queue_due ON dial_queue (workspace_id, look_at) WHERE state = 'queued';
 CREATE INDEX dial_queue_next ON dial_queue (look_at) WHERE state = 'queued';
+CREATE INDEX dial_queue_claimed ON dial_queue (workspace_id) WHERE state = 'queued' AND claimed_by IS NOT NULL;
+CREATE INDEX dial_queue_by_agent ON dial_queue (agent_id, look_at) WHERE state = 'queued';
 CREATE INDEX dial_queue_age ON dial_queue (due_at) WHERE state = 'queued';
 
 -- Law 1: the row that commits before anything leaves for the carrier. Never pruned, never changed.

@@ -225,6 +225,16 @@ func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
 		err := r.pool.QueryRow(t.Context(), "SELECT api_enabled FROM workspaces").Scan(&enabled)
 		return err == nil && enabled
 	})
+	ahead := r.request("+14155550023", func(o *order) { o.agent, o.dueAt = r.agent, time.Now().Add(time.Hour) })
+	await(t, "the request is queued", func() bool {
+		var n int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM dial_queue WHERE call_request_id = $1", ahead).Scan(&n)
+		return err == nil && n == 1
+	})
+	r.announce(true, true)
+	if end := last(r.ends(ahead)); end.GetBlocked().GetErrorCode() != "invalid_agent" {
+		t.Errorf("scheduled request of a deleted agent: %v", end)
+	}
 	deleted := r.ends(r.request("+14155550022"))
 	if names(deleted) != "blocked" || last(deleted).GetBlocked().GetErrorCode() != "invalid_agent" {
 		t.Errorf("facts = %v", last(deleted))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -17,7 +16,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -158,56 +156,6 @@ func (r *rig) startCarrier() {
 		}
 		return err == nil
 	})
-}
-
-// process is a child.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-	addr string
-	log  *syncBuffer
-}
-
-// syncBuffer is a buffer that may be read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// output is what the process has said so far.
-func (p *process) output() string {
-	p.log.mu.Lock()
-	defer p.log.mu.Unlock()
-	return p.log.buf.String()
-}
-
-func startProcess(t testing.TB, path string, env []string) *process {
-	t.Helper()
-	p := &process{cmd: exec.Command(path), done: make(chan struct{}), log: &syncBuffer{}}
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = p.cmd.Wait(); close(p.done) }()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("%s:\n%s", filepath.Base(path), p.output())
-		}
-	})
-	return p
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
 }
 
 // dialer starts a replica; extra overrides the environment.
@@ -445,76 +393,6 @@ func (r *rig) admin(p *process, method, path, body string) (status int, answer m
 	return resp.StatusCode, answer
 }
 
-// gate stands for contacts-compliance.
-type gate struct {
-	mu      sync.Mutex
-	answer  func(req *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error)
-	checks  map[string]int
-	optOut  func(times int) error
-	optOuts []*questionv1.OptOutRequest
-}
-
-func open() *questionv1.CheckResponse {
-	return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}}
-}
-
-func closed(code string) *questionv1.CheckResponse {
-	return &questionv1.CheckResponse{Result: &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: code, Message: "Do not."}}}
-}
-
-func (g *gate) asked(id uuid.UUID) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.checks[id.String()]
-}
-
-func (g *gate) Check(_ context.Context, req *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
-	g.mu.Lock()
-	if g.checks == nil {
-		g.checks = map[string]int{}
-	}
-	g.checks[req.Msg.GetCallRequestId()]++
-	times := g.checks[req.Msg.GetCallRequestId()]
-	g.mu.Unlock()
-	if g.answer == nil {
-		return connect.NewResponse(open()), nil
-	}
-	answer, err := g.answer(req.Msg, times)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(answer), nil
-}
-
-func (g *gate) OptOut(_ context.Context, req *connect.Request[questionv1.OptOutRequest]) (*connect.Response[questionv1.OptOutResponse], error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.optOuts = append(g.optOuts, req.Msg)
-	if g.optOut != nil {
-		if err := g.optOut(len(g.optOuts)); err != nil {
-			return nil, err
-		}
-	}
-	return connect.NewResponse(&questionv1.OptOutResponse{}), nil
-}
-
-func (g *gate) heard(number string) (times int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, o := range g.optOuts {
-		if o.GetPhoneE164() == number {
-			times++
-		}
-	}
-	return times
-}
-
-var known = uuid.Must(uuid.NewV7())
-
-func (g *gate) Recognise(context.Context, *connect.Request[questionv1.RecogniseRequest]) (*connect.Response[questionv1.RecogniseResponse], error) {
-	return connect.NewResponse(&questionv1.RecogniseResponse{ContactId: known.String()}), nil
-}
-
 func seed(t testing.TB) (private, public string) {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
@@ -582,13 +460,4 @@ func tooOld(t testing.TB, r *rig, id uuid.UUID) {
 		}
 		return !asked.IsZero() && time.Since(asked) > 2100*time.Millisecond
 	})
-}
-
-// pause stops a process in its tracks; the result lets it go on.
-func pause(t testing.TB, p *process) (resume func()) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	return func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
 }

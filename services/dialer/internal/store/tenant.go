@@ -22,7 +22,22 @@ ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EX
 	calls_per_second = EXCLUDED.calls_per_second, destinations = EXCLUDED.destinations
 WHERE workspaces.version < EXCLUDED.version`
 
-// SaveWorkspace keeps the newest version of a workspace.
+// What waits is looked at now, so that it ends blocked within seconds. The bound keeps one record from holding up the topic; what is left over ends
+// when it is due.
+const lookAtWorkspace = `
+UPDATE dial_queue SET look_at = now() WHERE call_request_id = ANY (ARRAY(
+	SELECT call_request_id FROM dial_queue
+	WHERE workspace_id = @workspace_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
+	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
+
+const lookAtAgent = `
+UPDATE dial_queue SET look_at = now() WHERE call_request_id = ANY (ARRAY(
+	SELECT call_request_id FROM dial_queue
+	WHERE agent_id = @agent_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
+	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
+
+// SaveWorkspace keeps the newest version of a workspace. What is queued for one that may not dial any more is looked at at once, whatever its
+// time.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace) error {
 	_, err := tx.Exec(ctx, saveWorkspace, pgx.NamedArgs{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
@@ -30,6 +45,12 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace
 	})
 	if err != nil {
 		return fmt.Errorf("save workspace %s: %w", w.WorkspaceID, err)
+	}
+	if w.MayDial() {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, lookAtWorkspace, pgx.NamedArgs{"workspace_id": w.WorkspaceID}); err != nil {
+		return fmt.Errorf("look at requests of workspace %s: %w", w.WorkspaceID, err)
 	}
 	return nil
 }
@@ -42,7 +63,7 @@ ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED
 	deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`
 
-// SaveAgent keeps the newest version of an agent.
+// SaveAgent keeps the newest version of an agent. What is queued for a deleted one is looked at at once, whatever its time.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pgx.NamedArgs{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
@@ -50,6 +71,12 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error 
 	})
 	if err != nil {
 		return fmt.Errorf("save agent %s: %w", a.AgentID, err)
+	}
+	if !a.Deleted {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, lookAtAgent, pgx.NamedArgs{"agent_id": a.AgentID}); err != nil {
+		return fmt.Errorf("look at requests of agent %s: %w", a.AgentID, err)
 	}
 	return nil
 }

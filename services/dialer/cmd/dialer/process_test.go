@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// process is a child.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	addr string
+	log  *syncBuffer
+}
+
+// syncBuffer is a buffer that may be read while it is written.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// output is what the process has said so far.
+func (p *process) output() string {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	return p.log.buf.String()
+}
+
+func startProcess(t testing.TB, path string, env []string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(path), done: make(chan struct{}), log: &syncBuffer{}}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = p.cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s:\n%s", filepath.Base(path), p.output())
+		}
+	})
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// pause stops a process in its tracks; the result lets it go on.
+func pause(t testing.TB, p *process) (resume func()) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
+}

@@ -1,0 +1,184 @@
+package call_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+var begin = time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return begin.Add(time.Duration(seconds * float64(time.Second))) }
+
+func outbound() *call.Call {
+	id := uuid.Must(uuid.NewV7())
+	return &call.Call{CallID: uuid.Must(uuid.NewV7()), CallRequestID: &id, Direction: call.Outbound, Status: call.Fenced}
+}
+
+func newest(c *call.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
+
+// TestEnd_Mapping is contract.md §2: cause → status, disposition, error code of the request.
+func TestEnd_Mapping(t *testing.T) {
+	tests := []struct {
+		cause                     call.Cause
+		answered                  bool
+		status, disposition, code string
+	}{
+		{call.NormalClearing, true, "completed", "abandoned", ""},
+		{call.SilenceTimeout, true, "completed", "abandoned", ""},
+		{call.NetworkOutOfOrder, true, "failed", "unreachable", "provider_unavailable"},
+		{call.UserBusy, false, "busy", "busy", ""},
+		{call.NoAnswer, false, "no_answer", "no_answer", ""},
+		{call.NoUserResponse, false, "no_answer", "no_answer", ""},
+		{call.SubscriberAbsent, false, "no_answer", "unreachable", ""},
+		{call.UnallocatedNumber, false, "failed", "invalid_number", "invalid_number"},
+		{call.InvalidNumberFormat, false, "failed", "invalid_number", "invalid_number"},
+		{call.NumberChanged, false, "failed", "invalid_number", "invalid_number"},
+		{call.NoRouteDestination, false, "failed", "invalid_number", "invalid_number"},
+		{call.CallRejected, false, "failed", "rejected", "provider_rejected"},
+		{call.FacilityRejected, false, "failed", "unreachable", "provider_rejected"},
+		{call.IncompatibleDest, false, "failed", "unreachable", "provider_rejected"},
+		{call.ProviderAuthFailed, false, "failed", "unreachable", "provider_rejected"},
+		{call.SpamBlocked, false, "failed", "rejected", "provider_rejected"},
+		{call.Unspecified, false, "failed", "error", "internal_error"},
+		{call.OriginatorCancel, false, "canceled", "abandoned", "provider_unavailable"},
+		{call.NormalTemporaryFailure, false, "failed", "unreachable", "provider_unavailable"},
+		{"a_name_of_the_future", false, "failed", "unreachable", "provider_unavailable"},
+	}
+	for _, tt := range tests {
+		t.Run(string(tt.cause), func(t *testing.T) {
+			c := outbound()
+			c.Initiate(at(0))
+			if tt.answered {
+				c.Answer(at(1))
+			}
+			if !c.End(call.End{At: at(3), Cause: tt.cause, Zone: time.UTC}) {
+				t.Fatal("the call did not end")
+			}
+			got := newest(c)
+			if got.GetStatus() != tt.status || got.GetDisposition() != tt.disposition || got.GetErrorCode() != tt.code ||
+				got.GetHangupCause() != string(tt.cause) || (got.GetErrorDetail() == "") != (tt.code == "") {
+				t.Errorf("call = %v", got)
+			}
+		})
+	}
+}
+
+// TestEnd_OurOwnHangups is who hung up and why: only a dead process's live call is unknown, and only if we touched it first.
+func TestEnd_OurOwnHangups(t *testing.T) {
+	tests := []struct {
+		name                string
+		ending              call.Ending
+		byUs                bool
+		status, cause, code string
+		billable            int32
+	}{
+		{"recovery hangs up what lived", call.EndingRecovery, true, "failed", "unspecified", "dial_state_unknown", 0},
+		{"recovery finds that it had ended", call.EndingRecovery, false, "completed", "normal_clearing", "", 4},
+		{"the longest time", call.EndingLongest, true, "completed", "max_duration", "", 4},
+		{"the person was quicker", call.EndingLongest, false, "completed", "normal_clearing", "", 4},
+		{"the agent broke", call.EndingAgent, true, "failed", "agent_error", "agent_unavailable", 0},
+		{"the agent broke and the person hung up", call.EndingAgent, false, "failed", "agent_error", "agent_unavailable", 0},
+		{"the watchdog", call.EndingWatchdog, true, "failed", "recovery_on_timer_expire", "provider_unavailable", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := outbound()
+			c.Initiate(at(0))
+			c.Ring(at(0.5))
+			c.Answer(at(1))
+			c.Ending = tt.ending
+			c.End(call.End{At: at(4.2), Cause: call.NormalClearing, ByUs: tt.byUs, Zone: time.UTC})
+			got := newest(c)
+			if got.GetStatus() != tt.status || got.GetHangupCause() != tt.cause || got.GetErrorCode() != tt.code || got.GetBillableSeconds() != tt.billable {
+				t.Errorf("call = %v", got)
+			}
+			if got.GetRingSeconds() != 1 || got.GetTalkSeconds() != 4 || got.GetTotalSeconds() != 5 {
+				t.Errorf("seconds are rounded up: %v", got)
+			}
+		})
+	}
+}
+
+func TestHear_BreakingNoiseAndOptOut(t *testing.T) {
+	c := outbound()
+	c.Initiate(at(0))
+	c.Answer(at(1))
+	if c.Hear("Hello, this is Ana Reyes.", at(2)) || !c.Hear("Never call me again.", at(3)) {
+		t.Error("the wish not to be called was misheard")
+	}
+	if c.Hear("[an unbearable noise on the line]", at(4)); c.Ending != call.EndingAgent || len(c.Turns) != 5 {
+		t.Errorf("ending = %q, %d turns", c.Ending, len(c.Turns))
+	}
+	c.End(call.End{At: at(5), Cause: call.NormalClearing, ByUs: true})
+	if !c.Hear("Do not call me again!", at(6)) || len(c.Turns) != 5 {
+		t.Error("an opt-out that comes after the end counts, and changes nothing else")
+	}
+}
+
+// TestCall_AnyNewsInAnyOrder: whatever comes, however often, status only moves forward and there is one end at most.
+func TestCall_AnyNewsInAnyOrder(t *testing.T) {
+	rank := map[call.Status]int{call.Fenced: 0, call.Initiated: 1, call.Ringing: 2, call.InProgress: 3}
+	rapid.Check(t, func(t *rapid.T) {
+		c := outbound()
+		for _, step := range rapid.SliceOfN(rapid.SampledFrom([]string{"initiate", "ring", "answer", "end", "hear"}), 1, 30).Draw(t, "news") {
+			before, live, when := c.Status, c.Live(), at(rapid.Float64Range(0, 60).Draw(t, "at"))
+			switch step {
+			case "initiate":
+				c.Initiate(when)
+			case "ring":
+				c.Ring(when)
+			case "answer":
+				c.Answer(when)
+			case "end":
+				c.End(call.End{At: when, Cause: call.NormalClearing, Zone: time.UTC})
+			case "hear":
+				c.Hear("Hello?", when)
+			}
+			if !live && c.Status != before {
+				t.Fatalf("%s after the end: %s → %s", step, before, c.Status)
+			}
+			if to, open := rank[c.Status]; open && to < rank[before] {
+				t.Fatalf("%s moved back: %s → %s", step, before, c.Status)
+			}
+		}
+		ends := 0
+		for i, f := range c.Facts() {
+			if f.Event.GetCall().GetVersion() != int64(i+1) {
+				t.Fatalf("fact %d has version %d", i+1, f.Event.GetCall().GetVersion())
+			}
+			if f.Event.GetEnded() != nil {
+				ends++
+			}
+			got := f.Event.GetCall()
+			for _, s := range []*int32{got.RingSeconds, got.TalkSeconds, got.TotalSeconds} {
+				if s != nil && *s < 0 {
+					t.Fatalf("negative seconds: %v", got)
+				}
+			}
+		}
+		if ends > 1 || (ends == 1) != !c.Live() {
+			t.Fatalf("%d ends", ends)
+		}
+	})
+}
+
+func TestFact_TheSameFactHasTheSameID(t *testing.T) {
+	first := outbound()
+	second := *first
+	first.Initiate(at(0))
+	second.Initiate(at(0))
+	if first.Facts()[0].ID != second.Facts()[0].ID {
+		t.Error("a fact told again is another event")
+	}
+	first.Ring(at(1))
+	if first.Facts()[0].ID == first.Facts()[1].ID || !strings.HasPrefix(first.Facts()[0].Key, first.CallRequestID.String()) {
+		t.Error("facts of a call are told apart by version and keyed by the request")
+	}
+}

@@ -1,0 +1,380 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+const lease = 300 * time.Millisecond
+
+func newPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+}
+
+// newStore is the store as one more replica.
+func newStore(pool *pgxpool.Pool) *store.Store {
+	return store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{
+		InstanceLease: lease, ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
+}
+
+func within(t *testing.T, pool *pgxpool.Pool, f func(tx pgx.Tx) error) {
+	t.Helper()
+	if err := pgx.BeginFunc(t.Context(), pool, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// aRequest is due now.
+func aRequest(workspace uuid.UUID, number int) request.Request {
+	now := time.Now()
+	return request.Request{
+		CallRequestID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, To: phone.Number(fmt.Sprintf("+1415%07d", number)),
+		AgentID: uuid.Must(uuid.NewV7()), MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),
+	}
+}
+
+func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...request.Request) {
+	t.Helper()
+	within(t, pool, func(tx pgx.Tx) error {
+		for _, r := range requests {
+			if fresh, err := st.Enqueue(t.Context(), tx, r); err != nil || !fresh {
+				return fmt.Errorf("enqueue: fresh=%v err=%w", fresh, err)
+			}
+		}
+		return nil
+	})
+}
+
+func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func room(slots int) store.Room {
+	return store.Room{Slots: slots, Channels: 10_000, CallsPerSecond: 10_000}
+}
+
+func claim(t *testing.T, st *store.Store, slots int) []request.Request {
+	t.Helper()
+	claimed, err := st.Claim(t.Context(), room(slots))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claimed
+}
+
+// fenced is a claimed request with its fence.
+func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request) uuid.UUID {
+	t.Helper()
+	enqueue(t, pool, st, r)
+	if got := claim(t, st, 1); len(got) != 1 {
+		t.Fatalf("claimed %d", len(got))
+	}
+	id := uuid.Must(uuid.NewV7())
+	if err := st.Fence(t.Context(), r, id, tenant.DefaultFrom, "sim"); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestWithdraw_RacingFenceExactlyOneWins lets question 4 and the fence meet 200 times: the answer is the truth.
+func TestWithdraw_RacingFenceExactlyOneWins(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	won := map[bool]int{}
+	for i := range 200 {
+		workspace := uuid.Must(uuid.NewV7())
+		r := aRequest(workspace, i)
+		enqueue(t, pool, st, r)
+		if got := claim(t, st, 1); len(got) != 1 {
+			t.Fatalf("round %d: claimed %d", i, len(got))
+		}
+		var fenceErr error
+		var withdrawn bool
+		var both sync.WaitGroup
+		both.Go(func() { fenceErr = st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim") })
+		both.Go(func() {
+			within(t, pool, func(tx pgx.Tx) error {
+				var err error
+				withdrawn, err = st.Withdraw(t.Context(), tx, r.CallRequestID, workspace)
+				return err
+			})
+		})
+		both.Wait()
+		if fenceErr != nil && !errors.Is(fenceErr, store.ErrLost) {
+			t.Fatal(fenceErr)
+		}
+		if (fenceErr == nil) == withdrawn {
+			t.Fatalf("round %d: fence %v, withdrawn %v: exactly one must win", i, fenceErr, withdrawn)
+		}
+		fences := count(t, pool, "SELECT count(*) FROM fences WHERE call_request_id = $1", r.CallRequestID)
+		facts := count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1", []byte(r.CallRequestID.String()))
+		if (fences == 0) != withdrawn || facts != 1 {
+			t.Fatalf("round %d: withdrawn %v, %d fences, %d facts", i, withdrawn, fences, facts)
+		}
+		won[withdrawn]++
+	}
+	t.Logf("withdraw won %d times, the fence %d times", won[true], won[false])
+}
+
+func TestClaim_ReplicasNeverShareARequest(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	replicas := []*store.Store{newStore(pool), newStore(pool), newStore(pool)}
+	workspace := uuid.Must(uuid.NewV7())
+	within(t, pool, func(tx pgx.Tx) error {
+		return replicas[0].SaveWorkspace(t.Context(), tx, tenant.Workspace{
+			WorkspaceID: workspace, Version: 1, Status: "active", APIEnabled: true, MaxLiveCalls: 500, CallsPerSecond: 10_000,
+		})
+	})
+	for i := range 90 {
+		enqueue(t, pool, replicas[0], aRequest(workspace, i))
+	}
+	var mu sync.Mutex
+	taken := map[uuid.UUID]int{}
+	var all sync.WaitGroup
+	for _, st := range replicas {
+		all.Go(func() {
+			for {
+				claimed, err := st.Claim(t.Context(), room(7))
+				if err != nil {
+					t.Error(err)
+				}
+				if len(claimed) == 0 {
+					return
+				}
+				mu.Lock()
+				for _, r := range claimed {
+					taken[r.CallRequestID]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(taken) != 90 {
+		t.Errorf("%d requests were taken, want 90", len(taken))
+	}
+	for id, n := range taken {
+		if n != 1 {
+			t.Errorf("%s was taken %d times", id, n)
+		}
+	}
+}
+
+func TestClaim_LimitsAndShares(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	limited := func(workspace uuid.UUID, live, rate int32) {
+		within(t, pool, func(tx pgx.Tx) error {
+			return st.SaveWorkspace(t.Context(), tx, tenant.Workspace{
+				WorkspaceID: workspace, Version: time.Now().UnixNano(), Status: "active", APIEnabled: true, MaxLiveCalls: live, CallsPerSecond: rate,
+			})
+		})
+	}
+	limited(big, 3, 10_000)
+	limited(small, 500, 10_000)
+	for i := range 50 {
+		enqueue(t, pool, st, aRequest(big, i))
+	}
+	enqueue(t, pool, st, aRequest(small, 1))
+	by := map[uuid.UUID]int{}
+	for _, r := range claim(t, st, 10) {
+		by[r.WorkspaceID]++
+	}
+	if by[big] != 3 || by[small] != 1 {
+		t.Errorf("taken %v, want 3 (its live calls) and 1", by)
+	}
+	if again := claim(t, st, 10); len(again) != 0 {
+		t.Errorf("%d more were taken beyond the limit of live calls", len(again))
+	}
+	limited(big, 500, 5) // five a second: one at once, the next when a fifth of a second has passed
+	if got := len(claim(t, st, 10)); got > 1 {
+		t.Errorf("%d were taken at once at five a second", got)
+	}
+}
+
+func TestClaim_ScheduledAheadIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	r := aRequest(uuid.Must(uuid.NewV7()), 1)
+	r.DueAt = time.Now().Add(time.Hour)
+	enqueue(t, pool, st, r)
+	if got := claim(t, st, 10); len(got) != 0 {
+		t.Errorf("taken before its time: %v", got)
+	}
+	if wait, ok, err := st.NextLook(t.Context()); err != nil || !ok || wait < 59*time.Minute {
+		t.Errorf("next look = %s %v %v", wait, ok, err)
+	}
+}
+
+func TestFence_OneLiveCallANumber(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	workspace := uuid.Must(uuid.NewV7())
+	first, second := aRequest(workspace, 1), aRequest(workspace, 1)
+	enqueue(t, pool, st, first, second)
+	claimed := claim(t, st, 2)
+	if len(claimed) != 2 {
+		t.Fatalf("claimed %d", len(claimed))
+	}
+	fence := func(r request.Request) error {
+		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+	}
+	if err := fence(claimed[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := fence(claimed[0]); !errors.Is(err, store.ErrLost) {
+		t.Errorf("a second fence of one request = %v, want ErrLost", err)
+	}
+	if err := fence(claimed[1]); !errors.Is(err, store.ErrLost) {
+		t.Errorf("fence of a number in a call = %v, want ErrLost", err)
+	}
+	if n := count(t, pool, "SELECT count(*) FROM fences"); n != 1 {
+		t.Errorf("%d fences, want 1", n)
+	}
+}
+
+func TestFences_AreForGood(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	fenced(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
+	for _, statement := range []string{"DELETE FROM fences", "UPDATE fences SET trunk = 'x'", "TRUNCATE fences"} {
+		if _, err := pool.Exec(t.Context(), statement); err == nil {
+			t.Errorf("%s was allowed", statement)
+		}
+	}
+}
+
+func TestTakeOver_OnlyTheDead(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	dead, living, third := newStore(pool), newStore(pool), newStore(pool)
+	beat := func(st *store.Store) {
+		if err := st.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat(dead)
+	beat(living)
+	workspace := uuid.Must(uuid.NewV7())
+	orphan, kept := fenced(t, pool, dead, aRequest(workspace, 1)), fenced(t, pool, living, aRequest(workspace, 2))
+	taken := int64(0)
+	for begun := time.Now(); taken == 0; {
+		beat(living)
+		beat(third)
+		n, err := third.TakeOver(t.Context())
+		if err != nil || time.Since(begun) > 10*time.Second {
+			t.Fatalf("nothing taken over: %v", err)
+		}
+		if taken = n; n > 0 && time.Since(begun) < lease/2 {
+			t.Error("a process that has just begun to live judged others")
+		}
+	}
+	due, err := third.DueHangups(t.Context())
+	if err != nil || len(due) != 1 || due[0].CallID != orphan || due[0].Ending != call.EndingRecovery {
+		t.Errorf("to hang up: %v %v, want only the orphan %s, not %s", due, err, orphan, kept)
+	}
+	if mine, err := dead.StillFenced(t.Context(), orphan); err != nil || mine {
+		t.Errorf("the dead process may still dial: %v %v", mine, err)
+	}
+	if mine, err := living.StillFenced(t.Context(), kept); err != nil || !mine {
+		t.Errorf("the living process lost its fence: %v %v", mine, err)
+	}
+}
+
+func TestVoid_OnlyBeforeAnythingLeft(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	r := aRequest(uuid.Must(uuid.NewV7()), 1)
+	id := fenced(t, pool, st, r)
+	if err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) { calls[id].Initiate(time.Now()) }); err != nil {
+		t.Fatal(err)
+	}
+	err := st.Void(t.Context(), r, id, request.Blocked, request.Refusal{Code: request.CodeRecipientDND, Detail: "No."})
+	if !errors.Is(err, store.ErrLost) {
+		t.Errorf("void of an initiated call = %v, want ErrLost", err)
+	}
+}
+
+func TestFoldNews_OneReaderEachPieceOnce(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	first, second := newStore(pool), newStore(pool)
+	id := fenced(t, pool, first, aRequest(uuid.Must(uuid.NewV7()), 1))
+	place, mine, err := first.ReadFeed(t.Context(), "sim")
+	if err != nil || !mine {
+		t.Fatalf("read feed: %v %v", mine, err)
+	}
+	if _, mine, err := second.ReadFeed(t.Context(), "sim"); err != nil || mine {
+		t.Errorf("a second reader: %v %v", mine, err)
+	}
+	news := store.News{
+		Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: 2}, Calls: []uuid.UUID{id},
+		Fold: func(calls map[uuid.UUID]*call.Call) []store.OptOut { calls[id].Initiate(time.Now()); return nil },
+	}
+	if err := second.FoldNews(t.Context(), news); !errors.Is(err, store.ErrLost) {
+		t.Errorf("fold by who does not read = %v, want ErrLost", err)
+	}
+	if err := first.FoldNews(t.Context(), news); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.FoldNews(t.Context(), news); !errors.Is(err, store.ErrLost) {
+		t.Errorf("the same news again = %v, want ErrLost", err)
+	}
+}
+
+func TestExpire(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	workspace := uuid.Must(uuid.NewV7())
+	within(t, pool, func(tx pgx.Tx) error {
+		return st.SaveWorkspace(t.Context(), tx, tenant.Workspace{
+			WorkspaceID: workspace, Version: 1, Status: "active", APIEnabled: true, MaxLiveCalls: 1, CallsPerSecond: 50,
+		})
+	})
+	fenced(t, pool, st, aRequest(workspace, 1)) // the one live call
+	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
+	old.DueAt = time.Now().Add(-25 * time.Hour)
+	enqueue(t, pool, st, old, young)
+	if n, err := st.Expire(t.Context(), 500); err != nil || n != 1 {
+		t.Errorf("expired %d %v, want 1", n, err)
+	}
+	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed' AND call_request_id = $1", old.CallRequestID); n != 1 {
+		t.Error("the old request did not end")
+	}
+	if n := count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position('capacity_timeout'::bytea in payload) > 0", []byte(old.CallRequestID.String())); n != 1 {
+		t.Error("no fact says capacity_timeout")
+	}
+}
