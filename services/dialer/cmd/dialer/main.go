@@ -82,7 +82,7 @@ func serve(ctx context.Context, cfg Config) error {
 	limits := dialing.Limits{Attempts: cfg.Attempts, Channels: cfg.TrunkChannels, CallsPerSecond: cfg.TrunkCallsPerSecond}
 	dialer := dialing.New(st, contacts, trunk, relay, heart, limits, tel.Metrics)
 	bridge := bridging.New(st, trunk, relay, recoverer, dialer.Wake, answerer.Wake, reporter.Wake)
-	api, err := httpapi.New(pool, st, relay, keys, tel)
+	api, err := httpapi.New(st, relay, keys, tel)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Origina
 			continue
 		}
 		var stop *request.Refusal
-		state := request.Blocked
+		var state request.State
 		if answer, stop, state = d.askAgain(ctx, r); stop != nil {
 			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, o.CallID, state, *stop) }))
 		}

@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 	"connectrpc.com/otelconnect"
 	"github.com/go-chi/chi/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/outbox"
@@ -20,18 +19,17 @@ import (
 
 // API answers.
 type API struct {
-	pool  *pgxpool.Pool
 	store *store.Store
 	relay *outbox.Relay
 }
 
 // New makes the routes: /admin/v1/workspaces/{id}/numbers for operators, the Withdraw question for calls.
-func New(pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+func New(st *store.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	api := &API{pool: pool, store: st, relay: relay}
+	api := &API{store: st, relay: relay}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)

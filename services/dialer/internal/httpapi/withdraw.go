@@ -7,10 +7,8 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/crash"
-	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/questionv1"
 )
@@ -26,13 +24,7 @@ func (a *API) Withdraw(ctx context.Context, req *connect.Request[questionv1.With
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("workspace_id: %w", err))
 	}
 	telemetry.Annotate(ctx, "call_request_id", id.String())
-	var withdrawn bool
-	err = pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
-		var err error
-		withdrawn, err = a.store.Withdraw(ctx, tx, id, workspaceID)
-		crash.Point("dialer: in withdraw, before commit")
-		return err
-	})
+	withdrawn, err := a.store.WithdrawNow(ctx, id, workspaceID)
 	if err != nil {
 		slog.WarnContext(ctx, "withdraw could not be answered", "call_request_id", id, "error", err)
 		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("withdraw request %s: not now", id))

@@ -54,7 +54,6 @@ func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, 
 			return fmt.Errorf("fence request %s: %w", r.CallRequestID, err)
 		}
 		var batch pgx.Batch
-		inserted := int64(0)
 		batch.Queue(insertFence, args)
 		batch.Queue(insertFenced, args)
 		if err := outbox.Queue(ctx, &batch, outgoing(request.NewDialing(r.CallRequestID, r.WorkspaceID, at))...); err != nil {
@@ -68,7 +67,7 @@ func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, 
 		if err != nil {
 			return errors.Join(fmt.Errorf("insert call %s: %w", callID, err), results.Close())
 		}
-		if inserted = done.RowsAffected(); inserted == 0 {
+		if done.RowsAffected() == 0 {
 			return errors.Join(ErrLost, results.Close())
 		}
 		return results.Close()

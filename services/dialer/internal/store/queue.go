@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/services/dialer/internal/fact"
 	"ringfence.dev/services/dialer/internal/request"
@@ -44,6 +45,18 @@ RETURNING ended_at`
 
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
+
+// WithdrawNow is Withdraw in a transaction of its own.
+func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		if withdrawn, err = s.Withdraw(ctx, tx, id, workspaceID); err != nil {
+			return err
+		}
+		crash.Point("dialer: in withdraw, before commit")
+		return nil
+	})
+	return withdrawn, err
+}
 
 // Withdraw takes a request out of the queue, or makes sure that it never gets in when it has not come yet, and tells so in the same
 // transaction. False: it was dialled or has ended. Again: the same answer.

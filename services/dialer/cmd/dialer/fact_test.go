@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+)
+
+// told is what was read from dial-events.v1.
+type told struct {
+	mu    sync.Mutex
+	facts []fact
+}
+
+// fact is one record of dial-events.v1.
+type fact struct {
+	id    uuid.UUID
+	key   string
+	name  string
+	event *eventv1.DialEvent
+}
+
+// listen collects dial-events.v1.
+func (r *rig) listen(cfg kafka.Config) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumeTopics(kafka.DialEvents.Name),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	for r.t.Context().Err() == nil {
+		fetched := client.PollFetches(r.t.Context())
+		fetched.EachRecord(func(wire *kgo.Record) {
+			rec, err := kafka.Read(wire)
+			event := &eventv1.DialEvent{}
+			if err != nil || rec.Decode(event) != nil {
+				return
+			}
+			name := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", event.GetEvent()), "*eventv1.DialEvent_"))
+			r.told.mu.Lock()
+			defer r.told.mu.Unlock()
+			r.told.facts = append(r.told.facts, fact{rec.EventID, rec.Key, name, event})
+		})
+	}
+}
+
+// factsOf are the facts of one request or inbound call so far, each once.
+func (r *rig) factsOf(key string) (facts []fact) {
+	r.told.mu.Lock()
+	defer r.told.mu.Unlock()
+	seen := map[uuid.UUID]bool{}
+	for _, f := range r.told.facts {
+		if f.key == key && !seen[f.id] {
+			seen[f.id] = true
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}
+
+func names(facts []fact) string {
+	var all []string
+	for _, f := range facts {
+		all = append(all, f.name)
+	}
+	return strings.Join(all, " ")
+}
+
+// ends waits for the request's final fact and answers all of them.
+func (r *rig) ends(id uuid.UUID) []fact {
+	r.t.Helper()
+	var facts []fact
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("facts of %s: %s", id, names(facts))
+		}
+	}()
+	await(r.t, "request "+id.String()+" ends", func() bool {
+		facts = r.factsOf(id.String())
+		for i, f := range facts {
+			switch f.name {
+			case "blocked", "failed", "withdrawn", "analysed":
+				return true
+			case "ended":
+				if f.event.GetCall().GetStatus() != "completed" {
+					return i >= 0
+				}
+			}
+		}
+		return false
+	})
+	return facts
+}
+
+func last(facts []fact) *eventv1.DialEvent { return facts[len(facts)-1].event }
