@@ -20,7 +20,7 @@ func TestCrashPoints_EveryStepSettles(t *testing.T) {
 	hooks := receiver(t)
 	bin, points := armedBinaries(t, binaries(t))
 	arm := filepath.Join(t.TempDir(), "armed")
-	s := start(t, bin, "CRASH_FILE="+arm, "SSL_CERT_FILE="+hooks.CAFile, "DELIVERY_LEASE=3s", "RETRY_DELAYS=1s,1s,1s,1s",
+	s := start(t, bin, "CRASH_FILE="+arm, "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s",
 		"IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
 	for i, point := range points {
 		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 // steady load, and all of them at once three times, and then holds the laws against what is left.
 func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
 	rng, hooks := seeded(t), receiver(t)
-	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile, "DELIVERY_LEASE=5s", "RETRY_DELAYS=1s,1s,2s,2s",
+	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s",
 		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")
 	w := tenant(t, s, hooks, killCredit)
 

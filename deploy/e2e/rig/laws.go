@@ -69,7 +69,18 @@ func (s *Stack) Judge(ctx context.Context, w *Workspace, r *Receiver, accepted m
 		v.fault("%v: missing %v", err, missingTerminals(calls, r.Deliveries(w.ID)))
 	}
 	judgeEvents(v, calls, r.Deliveries(w.ID))
-	return v, judgeMoney(ctx, v, w, calls, credit)
+	var wrong []string
+	err = Until(ctx, within, "charges and wallet agree", func() (bool, error) { // a late charge shows in GET only
+		wrong, err = moneyFaults(ctx, w, calls, credit)
+		return len(wrong) == 0, err
+	})
+	for _, fault := range wrong {
+		v.fault("%s", fault)
+	}
+	if len(wrong) > 0 {
+		return v, nil
+	}
+	return v, err
 }
 
 type lightCall struct {
@@ -190,32 +201,33 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	}
 }
 
-func judgeMoney(ctx context.Context, v *Verdict, w *Workspace, calls []lightCall, credit float64) error {
-	var wallet struct {
-		Balance json.Number `json:"balance"`
-	}
-	if err := w.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
-		return err
-	}
+// moneyFaults holds every call's charge against its talk and the wallet's balance against the charges.
+func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit float64) (faults []string, err error) {
 	charged := int64(0)
 	for _, c := range calls {
 		full, err := w.Call(ctx, c.ID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		micro := toMicro(full.CreditsCharged)
 		if c.Status != "completed" && micro != 0 {
-			v.fault("law 3: call %s is %s and was charged", c.ID, c.Status)
+			faults = append(faults, fmt.Sprintf("law 3: call %s is %s and was charged", c.ID, c.Status))
 		}
 		if full.Status == "completed" && full.Timings.TalkSeconds != nil && *full.Timings.TalkSeconds > 0 && micro == 0 {
-			v.fault("law 3: call %s talked %d s and was not charged", c.ID, *full.Timings.TalkSeconds)
+			faults = append(faults, fmt.Sprintf("law 3: call %s talked %d s and was not charged", c.ID, *full.Timings.TalkSeconds))
 		}
 		charged += micro
 	}
-	if want := int64(credit*1e6) - charged; toMicro(wallet.Balance) != want {
-		v.fault("law 3: the balance is %s, credit %v less charges of %d micro-credits is %d", wallet.Balance, credit, charged, want)
+	var wallet struct {
+		Balance json.Number `json:"balance"`
 	}
-	return nil
+	if err := w.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
+		return nil, err
+	}
+	if want := int64(credit*1e6) - charged; toMicro(wallet.Balance) != want {
+		faults = append(faults, fmt.Sprintf("law 3: the balance is %s, credit %v less charges of %d micro-credits is %d", wallet.Balance, credit, charged, want))
+	}
+	return faults, nil
 }
 
 func toMicro(n json.Number) int64 {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -85,7 +86,7 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 		select {
 		case err := <-s.done:
 			s.done <- err
-			return false, fmt.Errorf("the stack ended: %w", errors.Join(err, errors.New("before it was ready")))
+			return false, fmt.Errorf("the stack ended before it was ready: %v", err)
 		default:
 		}
 		info, err := os.Stat(path)
@@ -173,21 +174,29 @@ func (s *Stack) KillOne(name string, pick int) bool {
 	return syscall.Kill(pids[pick%len(pids)], syscall.SIGKILL) == nil
 }
 
-// Tail is the end of the stack's log.
+// Tail is the end of the stack's log, requests that went well left out.
 func (s *Stack) Tail(lines int) string {
 	data, _ := os.ReadFile(filepath.Join(s.opts.Home, "stack.log"))
-	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	var all []string
+	for line := range strings.Lines(string(data)) {
+		if !strings.Contains(line, " INFO ") {
+			all = append(all, strings.TrimRight(line, "\n"))
+		}
+	}
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// FreePort is a port nobody listens on at the moment.
+// FreePort is a port nobody listens on at the moment, below the range that outgoing connections are given: a stack that
+// was killed must find it free again.
 func FreePort() (int, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for range 100 {
+		port := 10_000 + rand.IntN(10_000)
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, ln.Close()
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port, nil
+	return 0, errors.New("no free port between 10000 and 20000")
 }
 
 // Until asks cond every 50 ms until it holds, fails or the time is over.
