@@ -120,8 +120,9 @@ type group struct {
 	workers  map[partition]*worker
 }
 
-// poll hands fetched records to the workers until ctx ends. It never waits for one: a partition with a batch in work is
-// paused, and its worker resumes it.
+// poll hands fetched records to the workers until ctx ends. It never waits for one: a partition whose worker is behind is
+// paused, and the worker resumes it. One that keeps up never is: a resumed partition is fetched only with the next
+// request, which the broker may hold for FetchMaxWait.
 func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	var last string
 	for {
@@ -175,11 +176,7 @@ func (g *group) hand(client *kgo.Client, p partition, b batch) {
 		return // the same records come again
 	}
 	w.next = b.records[len(b.records)-1].Offset + 1
-	client.PauseFetchPartitions(p.asMap())
-	select {
-	case w.work <- b:
-	case <-w.stopping:
-	}
+	w.take(b)
 }
 
 func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {

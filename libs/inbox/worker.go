@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -21,6 +22,9 @@ const (
 	lostTime  = 3 * time.Second
 	// tryTime bounds one transaction, so that a database which went silent is a fault like others.
 	tryTime = 60 * time.Second
+	// behind is how many batches may wait before the partition is paused. A paused partition brings none, so the mailbox
+	// is never full.
+	behind, mailbox = 4, 8
 )
 
 var errStopping = errors.New("the partition is given up")
@@ -37,6 +41,8 @@ type worker struct {
 	client    *kgo.Client
 	partition partition
 	work      chan batch
+	mu        sync.Mutex // orders pausing and resuming
+	paused    bool
 	stopping  chan struct{} // closed: begin nothing more
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -49,7 +55,7 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &worker{
 		group: g, client: client, partition: p, ctx: ctx, cancel: cancel,
-		work: make(chan batch, 1), stopping: make(chan struct{}), done: make(chan struct{}),
+		work: make(chan batch, mailbox), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -69,12 +75,48 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case b := <-w.work:
-			w.settle(b)
+			w.settle(w.withWaiting(b))
 			if !w.stopped() {
-				w.client.ResumeFetchPartitions(w.partition.asMap())
+				w.resume()
 			}
 		}
 	}
+}
+
+// take puts a batch into the mailbox and pauses the partition when too many wait.
+func (w *worker) take(b batch) {
+	select {
+	case w.work <- b:
+	case <-w.stopping:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.work) >= behind && !w.paused {
+		w.paused = true
+		w.client.PauseFetchPartitions(w.partition.asMap())
+	}
+}
+
+func (w *worker) resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.work) == 0 && w.paused {
+		w.paused = false
+		w.client.ResumeFetchPartitions(w.partition.asMap())
+	}
+}
+
+// withWaiting adds what else is in the mailbox, as far as one transaction goes.
+func (w *worker) withWaiting(b batch) batch {
+	for len(b.records) < txRecords {
+		select {
+		case next := <-w.work:
+			b = batch{append(slices.Clip(b.records), next.records...), next.highWatermark}
+		default:
+			return b
+		}
+	}
+	return b
 }
 
 func (w *worker) stopped() bool {

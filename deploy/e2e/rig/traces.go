@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +18,7 @@ type Span struct {
 	TraceID, SpanID, ParentID string
 	Service, Name             string
 	Attributes                map[string]string
+	Start, End                time.Time
 }
 
 // Traces is an OTLP-over-HTTP receiver.
@@ -70,6 +72,7 @@ func (t *Traces) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				span := Span{
 					TraceID: hex.EncodeToString(s.TraceId), SpanID: hex.EncodeToString(s.SpanId), ParentID: hex.EncodeToString(s.ParentSpanId),
 					Service: service, Name: s.Name, Attributes: map[string]string{},
+					Start: time.Unix(0, int64(s.StartTimeUnixNano)), End: time.Unix(0, int64(s.EndTimeUnixNano)),
 				}
 				for _, kv := range s.Attributes {
 					span.Attributes[kv.Key] = kv.Value.GetStringValue()
