@@ -41,6 +41,6 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, 
 		r.Put("/currency", httpserver.Handle(a.putCurrency))
 	})
 	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces, keys.Answer("calls")))
-	router.Mount(path, questions)
+	router.Handle(path+"{procedure}", questions)
 	return router, nil
 }

@@ -39,6 +39,6 @@ func New(st *store.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.
 		r.Delete("/{number_id}", httpserver.Handle(api.removeNumber))
 	})
 	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced, keys.Answer("calls")))
-	router.Mount(path, answers)
+	router.Handle(path+"{procedure}", answers)
 	return router, nil
 }
