@@ -39,9 +39,9 @@ func New(st *store.Store, g *gating.Gating, keys *trust.Keys, tel *telemetry.Tel
 	router.Group(func(r chi.Router) { r.Use(keys.RequireCaller); api.customerRoutes(r) })
 	router.Group(func(r chi.Router) { r.Use(keys.RequireOperator); api.operatorRoutes(r) })
 	path, handler := questionv1connect.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans, keys.Answer("calls")))
-	router.Handle(path+"*", handler)
+	router.Handle(path+"{procedure}", handler)
 	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans, keys.Answer("dialer")))
-	router.Handle(path+"*", handler)
+	router.Handle(path+"{procedure}", handler)
 	return router, nil
 }
 
