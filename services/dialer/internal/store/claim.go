@@ -38,7 +38,7 @@ SELECT hop.workspace_id,
 		ELSE coalesce(w.calls_per_second, @calls_per_second) END::float8 AS rate,
 	CASE WHEN w.status <> 'active' OR NOT w.api_enabled THEN 10000 ELSE coalesce(w.max_live_calls, @max_live) END
 		- (SELECT count(*) FROM calls c WHERE c.workspace_id = hop.workspace_id AND c.ended_at IS NULL AND c.direction = 'outbound')
-		- (SELECT count(*) FROM dial_queue q WHERE q.workspace_id = hop.workspace_id AND q.state = 'queued' AND q.claimed_by IS NOT NULL AND q.look_at > now()) AS room,
+		- (SELECT count(*) FROM dial_queue q WHERE q.workspace_id = hop.workspace_id AND q.state = 'queued' AND q.claimed_by IS NOT NULL) AS room,
 	extract(epoch FROM now() - p.paced_until)::float8 AS rested
 FROM hop
 LEFT JOIN workspaces w ON w.workspace_id = hop.workspace_id
