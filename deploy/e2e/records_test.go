@@ -17,6 +17,9 @@ import (
 	"ringfence.dev/libs/kafkatest"
 )
 
+// unreadable is how many records that nobody can decode each topic gets.
+const unreadable = 5
+
 // TestRecords_AgainShuffledAndUnreadable sends every record of every topic once more in random
 // order, and records that nobody can decode, and finds the world as it was.
 func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
@@ -41,7 +44,7 @@ func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 	t.Cleanup(client.Close)
 	records := everything(t, client)
 	for _, name := range topicNames() { // what a consumer must survive, beside what it has seen
-		for n := range 5 {
+		for n := range unreadable {
 			records = append(records, &kgo.Record{Topic: name, Key: fmt.Appendf(nil, "garbage-%d", n), Value: []byte{0xff, 0xff, 0xff}})
 		}
 	}
@@ -59,6 +62,11 @@ func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 	}
 	if after := snapshot(t, s, w); !bytes.Equal(before, after) {
 		t.Errorf("the world changed:\n before %s\n after  %s", before, after)
+	}
+	for reader, count := range parked(t, kadm.NewClient(client)) {
+		if count != unreadable {
+			t.Errorf("%s holds %d records, want the %d unreadable ones", reader, count, unreadable)
+		}
 	}
 	req, err := w.Place(t.Context(), map[string]any{"to": number(3_900_000)})
 	if err != nil {
@@ -137,4 +145,23 @@ func snapshot(t *testing.T, s *rig.Stack, w *rig.Workspace) []byte {
 		t.Fatal(err)
 	}
 	return data
+}
+
+// parked counts the records of every DLQ.
+func parked(t *testing.T, admin *kadm.Client) map[string]int64 {
+	t.Helper()
+	counts := map[string]int64{}
+	for _, topic := range kafka.Catalogue() {
+		for _, reader := range kafka.Readers(topic.Name) {
+			name := kafka.DLQ(topic, reader).Name
+			counts[name] = 0
+			until(t, 20*time.Second, name+" is filled", func() bool {
+				ends, err := admin.ListEndOffsets(t.Context(), name)
+				counts[name] = 0
+				ends.Each(func(o kadm.ListedOffset) { counts[name] += o.Offset })
+				return err == nil && counts[name] >= unreadable
+			})
+		}
+	}
+	return counts
 }
