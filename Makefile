@@ -13,7 +13,7 @@ SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-disp
 MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod))
 TESTFLAGS ?= -race -p 2 -timeout 40m
 
-.PHONY: help run test demo listen bench prove lint house verify proto proto-current breaking fmt clean build go cc
+.PHONY: help run test demo listen bench prove lint house verify proto proto-current breaking tidy-current fmt clean build go cc
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ lint: house $(TOOLS)/golangci-lint ## check formatting, vet, linters and the hou
 house: go ## check the import rules and sizes of the house alone
 	@go test -count=1 ./deploy/tools/house/...
 
-verify: proto-current breaking ## check that generated code is what the sources give, and that no event broke
+verify: proto-current breaking tidy-current ## check that generated code is what the sources give, and that no event broke
 	@echo "generated code is up to date; no event was broken"
 
 proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go ## lint the .proto files and generate their Go
@@ -62,6 +62,11 @@ proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-g
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd proto && PATH="$(TOOLS):$$PATH" buf generate -o "$$fresh" && \
 	 for dir in eventv1 questionv1; do \
 	   diff -r $$dir "$$fresh/$$dir" >/dev/null || { echo "proto/$$dir is not what its .proto files give: run make proto and commit"; exit 1; }; \
+	 done
+
+tidy-current: go
+	@for module in $(patsubst %/go.mod,%,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod)); do \
+	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
 
 breaking: $(TOOLS)/buf ## check the .proto files against the released shapes in proto/base.binpb
