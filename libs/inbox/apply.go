@@ -3,12 +3,14 @@ package inbox
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 
@@ -140,9 +142,26 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) (err
 		if fault := recover(); fault != nil {
 			err = kafka.Parkf("handler panicked: %v\n%s", fault, debug.Stack())
 		}
+		if neverFits(err) {
+			err = kafka.Parkf("the database can never take it: %w", err)
+		}
 		if err != nil && !kafka.IsSkip(err) {
 			span.SetStatus(codes.Error, err.Error())
 		}
 	}()
 	return c.handlers[rec.Topic](ctx, tx, rec)
+}
+
+// neverFits says that the database refused the values themselves (a data exception, a value that a column may not have, a
+// limit of its own): trying again would hold up everybody's partition for ever.
+func neverFits(err error) bool {
+	var fault *pgconn.PgError
+	if !errors.As(err, &fault) || len(fault.Code) != 5 {
+		return false
+	}
+	switch fault.Code[:2] {
+	case "22", "54": // data exception, program limit exceeded
+		return true
+	}
+	return fault.Code == "23502" || fault.Code == "23514" // not null, check
 }

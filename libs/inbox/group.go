@@ -115,7 +115,6 @@ type partition struct {
 // group is one membership: a worker for each partition that is ours.
 type group struct {
 	consumer *Consumer
-	client   *kafka.Client
 	mu       sync.Mutex
 	workers  map[partition]*worker
 }

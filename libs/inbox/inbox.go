@@ -34,8 +34,8 @@ func sub(files embed.FS) fs.FS {
 const Keep = 45 * 24 * time.Hour
 
 // Handle applies one record inside the transaction that also holds its inbox row. nil commits;
-// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key, and so does a panic;
-// any other error is tried again for ever with the partition paused. It may be called again for a record
+// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key, and so do a panic and a
+// value that the database can never take; any other error is tried again for ever with the partition paused. It may be called again for a record
 // whose earlier transaction was rolled back, so it does nothing outside of tx.
 type Handle func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error
 

@@ -240,6 +240,22 @@ func TestConsumer_PoisonParksItsKeyAndTheOthersGoOn(t *testing.T) {
 	}
 }
 
+// TestConsumer_ValueTheDatabaseCannotTakeIsParked: what no try can ever write must not hold up its partition, which is everybody's.
+func TestConsumer_ValueTheDatabaseCannotTakeIsParked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, err := pgtest.Owner(t, b.pool, schema).Exec(t.Context(), "ALTER TABLE effect ADD CHECK (value <> 13), ADD CHECK (1000 / (value - 14) <> 1001)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.produce(record("a", 1), record("a", 13), record("a", 2), record("b", 14), record("c", 1)) // 14 divides by zero
+	b.run(b.pool)
+	b.eventually("three records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 3 })
+	b.wantEffects("a", 1)
+	b.wantEffects("b")
+	b.wantEffects("c", 1)
+}
+
 // dlq reads n letters, by key.
 func (b *bench) dlq(n int) map[string][]*kgo.Record {
 	b.Helper()
