@@ -16,7 +16,8 @@ import (
 
 // Config is the Kafka part of every service's environment.
 type Config struct {
-	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:","`
+	// Brokers are where the client begins; it learns the others from them.
+	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"brokers to begin with, as host:port,host:port"`
 }
 
 // Client produces (acks all, idempotent, linger 0) and administers.

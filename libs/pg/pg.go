@@ -21,14 +21,14 @@ import (
 // Config is the database part of every service's environment.
 type Config struct {
 	// URL connects as the running role <schema>_app.
-	URL string `env:"POSTGRES_URL,required"`
+	URL string `env:"POSTGRES_URL,required" help:"database URL of the running role <schema>_app"`
 	// MigrateURL connects as the owning role <schema>_owner; empty: migrations are somebody else's job
 	// and the service only checks that they ran.
-	MigrateURL string `env:"POSTGRES_MIGRATE_URL"`
+	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"database URL of the owning role <schema>_owner; empty: the service checks that somebody migrated and does not migrate itself"`
 	// MaxConns bounds the pool; zero means 16.
-	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16"`
+	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"most connections of one process; 0 means 16"`
 	// StatementTimeout ends a statement that hangs; zero means 15 s.
-	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s"`
+	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"how long one statement may take, as a duration (15s, 500ms); 0 means 15s"`
 }
 
 // Migrations is one track of numbered SQL files with its own version table, so that libs' tables
@@ -92,7 +92,7 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	prepare(settings.ConnConfig, schema)
 	settings.ConnConfig.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
 	settings.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60000"
-	settings.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTrimSQLInSpanName(), otelpgx.WithDisableAcquireTracer())
+	settings.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
 	settings.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},

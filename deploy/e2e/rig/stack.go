@@ -86,19 +86,21 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 		select {
 		case err := <-s.done:
 			s.done <- err
-			return false, fmt.Errorf("the stack ended before it was ready: %v", err)
+			return false, errors.Join(errors.New("the stack ended before it was ready"), err)
 		default:
 		}
-		info, err := os.Stat(path)
-		if err != nil || info.ModTime().Before(started.Add(-time.Second)) {
-			return false, nil
-		}
-		data, err := os.ReadFile(path)
-		if err != nil || json.Unmarshal(data, &s.Demo) != nil || s.Demo.BaseURL == "" {
-			return false, nil
-		}
-		return s.isReady(ctx), nil
+		return s.readDemo(path, started) && s.isReady(ctx), nil
 	})
+}
+
+// readDemo says whether demo.json is there, whole, and of this start.
+func (s *Stack) readDemo(path string, started time.Time) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.ModTime().Before(started.Add(-time.Second)) {
+		return false
+	}
+	data, err := os.ReadFile(path)
+	return err == nil && json.Unmarshal(data, &s.Demo) == nil && s.Demo.BaseURL != ""
 }
 
 func (s *Stack) isReady(ctx context.Context) bool {
@@ -133,7 +135,7 @@ func (s *Stack) Kill() {
 	for _, pid := range victims {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	<-s.done
+	_ = <-s.done // killed, whatever it says
 }
 
 // Again starts the stack anew in the same home, after Stop or Kill.

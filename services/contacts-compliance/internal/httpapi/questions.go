@@ -30,9 +30,11 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[questionv1.PreChe
 		return nil, err
 	}
 	if named := r.Msg.GetContactId(); named != "" {
-		if q.NamedContact, err = uuid.Parse(named); err != nil || q.NamedContact == uuid.Nil {
-			return refused("invalid_contact", "contact_id is no UUID."), nil
+		contactID, unreadable := uuid.Parse(named)
+		if unreadable != nil || contactID == uuid.Nil {
+			return refused("invalid_contact", "contact_id is no UUID."), nil //nolint:nilerr // a refusal is an answer
 		}
+		q.NamedContact = contactID
 	}
 	ask := gating.Asked{Question: q, Variables: r.Msg.GetVariablesJson(), Waits: r.Msg.GetScheduleIfOutsideHours()}
 	if r.Msg.GetScheduledFor() != nil {
