@@ -65,6 +65,25 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...requ
 	})
 }
 
+// TestEnqueue_TakesWhateverIsJSON: one customer's odd variables must not stop the consumer, which is everybody's.
+func TestEnqueue_TakesWhateverIsJSON(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	for n, variables := range []string{`{"x":1e400000}`, `{"x":"\ud800"}`, `{"a":1,"a":2}`, `{"x":"\u0000"}`, `{}`} {
+		r := aRequest(workspace, n)
+		r.Variables = []byte(variables)
+		enqueue(t, pool, st, r)
+		taken := claim(t, st, 1)
+		if len(taken) != 1 || string(taken[0].Variables) != variables {
+			t.Fatalf("claimed %v, want the variables %s as they were sent", taken, variables)
+		}
+		if err := st.Fence(t.Context(), taken[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) {
 	t.Helper()
 	if err := pool.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
