@@ -3,12 +3,14 @@
 package httpserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -19,6 +21,9 @@ import (
 
 // Version is sent as Service-Version on every response (specification part 9).
 const Version = "2026-06-04"
+
+// limit is how long a handler may take: with a database that hangs, requests end with 503 instead of piling up.
+const limit = 30 * time.Second
 
 // MaxBody bounds a request body in bytes; over it 413 request_too_large.
 const MaxBody = 256 << 10
@@ -43,7 +48,7 @@ func Handle(h Handler) http.HandlerFunc {
 }
 
 // NewRouter is a chi router with the error body for unknown routes (404), methods (405), panics (500), the body limit,
-// Service-Version and telemetry. HEAD is answered wherever GET is. tel may be nil in tests.
+// Service-Version, telemetry and a deadline of 30 s. HEAD is answered wherever GET is. tel may be nil in tests.
 func NewRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Middleware) }
 
 // NewEdgeRouter is NewRouter for requests from outside the house: the client's trace is linked, not continued.
@@ -51,7 +56,7 @@ func NewEdgeRouter(tel *telemetry.Telemetry) *chi.Mux { return newRouter(tel.Edg
 
 func newRouter(observe func(http.Handler) http.Handler) *chi.Mux {
 	router := chi.NewRouter()
-	router.Use(observe, Recover, LimitBody, middleware.GetHead)
+	router.Use(observe, Recover, limitTime, LimitBody, middleware.GetHead)
 	router.NotFound(Handle(func(http.ResponseWriter, *http.Request) error { return NoRoute() }))
 	router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, r, WrongMethod(w, r.Method, allowed(r)...))
@@ -68,6 +73,14 @@ func Recover(next http.Handler) http.Handler {
 		recorder := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		defer recoverTo(recorder, r)
 		next.ServeHTTP(recorder, r)
+	})
+}
+
+func limitTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

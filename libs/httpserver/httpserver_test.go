@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -350,4 +352,19 @@ func TestServer_DrainsOpenRequests(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("Run = %v, want nil", err)
 	}
+}
+
+func TestRouter_EndsWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		router := NewRouter(nil)
+		router.Get("/v1/hangs", Handle(func(_ http.ResponseWriter, r *http.Request) error {
+			<-r.Context().Done() // as a statement does on a database that went silent
+			return fmt.Errorf("read wallet: %w", r.Context().Err())
+		}))
+		answer, begun := httptest.NewRecorder(), time.Now()
+		router.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/hangs", nil))
+		if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" || time.Since(begun) != limit {
+			t.Errorf("after %s: %d %v, want 503 after %s", time.Since(begun), answer.Code, answer.Header(), limit)
+		}
+	})
 }

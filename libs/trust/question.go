@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"ringfence.dev/libs/httpserver"
 )
 
 // ServiceHeader carries the token of the asking service; gateways strip it from outside requests.
@@ -17,8 +19,12 @@ const ServiceHeader = "X-Ringfence-Service"
 // Ask is the client interceptor of questions 2 to 5: it adds a fresh token for the service aud.
 func (k *Keys) Ask(aud string) connect.Interceptor { return asking{k, aud} }
 
-// Answer is the server interceptor: only the named services may call (CodeUnauthenticated, CodePermissionDenied).
-func (k *Keys) Answer(askers ...string) connect.Interceptor { return answering{k, askers} }
+// Answer is the server's side: only the named services may call (CodeUnauthenticated, CodePermissionDenied), and a question is at
+// most httpserver.MaxBody long. Connect unpacks and decodes before any interceptor, so without the bound a few packed
+// kilobytes from a stranger would fill the memory.
+func (k *Keys) Answer(askers ...string) connect.HandlerOption {
+	return connect.WithHandlerOptions(connect.WithInterceptors(answering{k, askers}), connect.WithReadMaxBytes(httpserver.MaxBody))
+}
 
 type asking struct {
 	keys *Keys

@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 func seed(t *testing.T) string {
@@ -148,13 +149,13 @@ func TestNew_ListsEveryFault(t *testing.T) {
 }
 
 // ask sends one unary question from asker's client interceptor to answerer's server interceptor.
-func ask(t *testing.T, client []connect.ClientOption, answer connect.Interceptor) error {
+func ask(t *testing.T, client []connect.ClientOption, answer connect.HandlerOption) error {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle("/q/Ask", connect.NewUnaryHandler("/q/Ask",
 		func(context.Context, *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
 			return connect.NewResponse(&emptypb.Empty{}), nil
-		}, connect.WithInterceptors(answer)))
+		}, answer))
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	asking := connect.NewClient[emptypb.Empty, emptypb.Empty](server.Client(), server.URL+"/q/Ask", client...)
@@ -194,5 +195,23 @@ func TestQuestion_OnlyTheNamedMayAsk(t *testing.T) {
 		if err := ask(t, row.client, wallet.Answer("calls")); connect.CodeOf(err) != row.want {
 			t.Errorf("%s: %v, want %v", row.name, err, row.want)
 		}
+	}
+}
+
+func TestQuestion_PackedBodyIsBounded(t *testing.T) {
+	calls := keys(t, "calls")
+	wallet := keys(t, "billing-wallet", trusts(calls))
+	decoded := 0
+	server := httptest.NewServer(connect.NewUnaryHandler("/q/Ask",
+		func(_ context.Context, r *connect.Request[wrapperspb.StringValue]) (*connect.Response[emptypb.Empty], error) {
+			decoded = len(r.Msg.GetValue())
+			return connect.NewResponse(&emptypb.Empty{}), nil
+		}, wallet.Answer("calls")))
+	defer server.Close()
+	asking := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+"/q/Ask",
+		connect.WithSendGzip(), connect.WithInterceptors(calls.Ask("billing-wallet")))
+	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20)))) // a few KiB when packed
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || decoded != 0 {
+		t.Errorf("a packed 4 MiB = %v, %d bytes reached the handler; want it refused while it is unpacked", err, decoded)
 	}
 }

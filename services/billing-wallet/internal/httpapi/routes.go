@@ -40,7 +40,7 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, 
 		r.Use(keys.RequireOperator)
 		r.Put("/currency", httpserver.Handle(a.putCurrency))
 	})
-	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces, keys.Answer("calls")))
+	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", questions)
 	return router, nil
 }

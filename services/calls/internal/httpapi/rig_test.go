@@ -99,7 +99,7 @@ func newRig(t *testing.T, change ...func(*settings)) *rig {
 // peer serves all questions as one service of the name; only calls may ask.
 func (r *rig) peer(name string, self *trust.Keys) string {
 	r.t.Helper()
-	guard := connect.WithInterceptors(keys(r.t, name, self).Answer("calls"))
+	guard := keys(r.t, name, self).Answer("calls")
 	mux := http.NewServeMux()
 	mux.Handle(questionv1connect.NewPreCheckServiceHandler(r.peers, guard))
 	mux.Handle(questionv1connect.NewHoldServiceHandler(r.peers, guard))

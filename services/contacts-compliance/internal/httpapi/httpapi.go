@@ -38,9 +38,9 @@ func New(st *store.Store, g *gating.Gating, keys *trust.Keys, tel *telemetry.Tel
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) { r.Use(keys.RequireCaller); api.customerRoutes(r) })
 	router.Group(func(r chi.Router) { r.Use(keys.RequireOperator); api.operatorRoutes(r) })
-	path, handler := questionv1connect.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans, keys.Answer("calls")))
+	path, handler := questionv1connect.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", handler)
-	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans, keys.Answer("dialer")))
+	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("dialer"))
 	router.Handle(path+"{procedure}", handler)
 	return router, nil
 }

@@ -38,7 +38,7 @@ func New(st *store.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.
 		r.Get("/{number_id}", httpserver.Handle(api.readNumber))
 		r.Delete("/{number_id}", httpserver.Handle(api.removeNumber))
 	})
-	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced, keys.Answer("calls")))
+	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", answers)
 	return router, nil
 }
