@@ -37,12 +37,10 @@ func New(cfg Config) (*Box, error) {
 	box := &Box{keys: make(map[string]cipher.AEAD, len(cfg.Keys))}
 	for i, entry := range cfg.Keys {
 		id, text, found := strings.Cut(strings.TrimSpace(entry), "=")
-		if !found || id == "" || len(id) > maxID {
-			return nil, fmt.Errorf("sealing key %d: want <id>=<base64 of %d bytes>", i+1, keyBytes)
-		}
 		key, err := base64.StdEncoding.DecodeString(text)
-		if err != nil || len(key) != keyBytes {
-			return nil, fmt.Errorf("sealing key %q: want base64 of %d bytes", id, keyBytes)
+		if !found || id == "" || len(id) > maxID || err != nil || len(key) != keyBytes {
+			// Without an id, what stands before the = is the key itself: nothing of the entry is shown.
+			return nil, fmt.Errorf("sealing key %d: want <id>=<base64 of %d bytes>", i+1, keyBytes)
 		}
 		if _, twice := box.keys[id]; twice {
 			return nil, fmt.Errorf("sealing key %q stands twice", id)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"strings"
 	"testing"
 
 	"ringfence.dev/libs/seal"
@@ -103,5 +104,14 @@ func TestNew_RefusesBadKeys(t *testing.T) {
 				t.Errorf("New(%q) succeeded", tt.keys)
 			}
 		})
+	}
+}
+
+func TestNew_AKeyWithoutItsIDIsNotShown(t *testing.T) {
+	t.Parallel()
+	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)) // ends in =, so all before it reads as an id
+	_, err := seal.New(seal.Config{Keys: []string{secret}})
+	if err == nil || strings.Contains(err.Error(), secret[:20]) {
+		t.Errorf("New without an id = %v, want an error that does not show the key", err)
 	}
 }

@@ -106,10 +106,14 @@ const (
 	BadTLS      Failure = "tls_failed"
 	Blocked     Failure = "blocked_address"
 	BadAnswer   Failure = "invalid_answer"
-	Unsendable  Failure = "not_sendable"
-	// Interrupted is ours: the process died during the last attempt.
+	// Unsendable: we have no body or secret to send with (a sealing key was taken away).
+	Unsendable Failure = "not_sendable"
+	// Interrupted: the process died during the last attempt.
 	Interrupted Failure = "interrupted"
 )
+
+// Ours says that the failure says nothing about the endpoint: it was never asked, or we did not see its answer.
+func (f Failure) Ours() bool { return f == Unsendable || f == Interrupted }
 
 // Answer is what became of one request.
 type Answer struct {

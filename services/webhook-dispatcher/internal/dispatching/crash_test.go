@@ -1,6 +1,8 @@
 package dispatching_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -215,4 +217,39 @@ func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
 	if firsts != 6 || retries != 2 {
 		t.Errorf("claimed %d first tries and %d retries, want all 6 and the 2 that are left of the window", firsts, retries)
 	}
+}
+
+func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sink := newReceiver(t, nil)
+	id, _ := r.subscribe(sink.URL)
+	ev := r.event(uuid.New(), 1, "call.completed")
+	r.ingest(ev)
+	blocker, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := blocker.Exec(t.Context(), `LOCK TABLE webhook_queue IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	d := r.dispatch(config())
+	eventually(t, func() error {
+		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%RECURSIVE lane%'`) == 0 {
+			return errors.New("no claim waits")
+		}
+		return nil
+	})
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); d.stop() }() // SIGTERM in the middle of a claim
+	<-d.told
+	if err := blocker.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-stopped
+	if n := len(sink.all()); n != 1 {
+		t.Errorf("%d requests, want 1: the claim had counted the attempt", n)
+	}
+	r.awaitStatus(id, ev.ID, delivery.Delivered)
 }

@@ -43,6 +43,7 @@ const (
 	// sweepEvery is the pace of the gauges and of the look for lost last attempts.
 	sweepEvery = 5 * time.Second
 	drainFor   = 15 * time.Second
+	claimLimit = 5 * time.Second
 )
 
 // Dispatcher works the queue of one schema together with the other replicas.
@@ -129,10 +130,13 @@ func (d *Dispatcher) claim(ctx context.Context) error {
 			return nil
 		}
 		start := time.Now()
-		work, err := d.store.ClaimDue(ctx, store.Claim{
+		// A claim counts the attempts it takes: begun, it is finished and its work is sent, also when ctx ends meanwhile.
+		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimLimit)
+		work, err := d.store.ClaimDue(claiming, store.Claim{
 			After: d.after, Free: free, Room: rooms, Initial: store.Room{Total: startWindow, Retries: retryShare(startWindow)},
 			Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
 		})
+		cancel()
 		if err != nil {
 			return err
 		}

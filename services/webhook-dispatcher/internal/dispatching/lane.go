@@ -17,6 +17,8 @@ const (
 	startWindow = 8
 	maxWindow   = 64
 	slow        = time.Second
+	// memory is how long an idle endpoint in trouble keeps its narrow window: longer than its longest wait for a retry.
+	memory = 15 * time.Minute
 )
 
 // lanes keeps, for each subscription this process is sending to, how many requests are open and how many may be.
@@ -30,6 +32,8 @@ type lane struct {
 	window  int
 	flying  int
 	retries int
+	// used is when its last request ended.
+	used time.Time
 }
 
 func newLanes(most int) *lanes { return &lanes{free: most, open: map[uuid.UUID]*lane{}} }
@@ -42,6 +46,10 @@ func (l *lanes) room() (free int, rooms []store.Room) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, one := range l.open {
+		if one.flying == 0 && time.Since(one.used) > memory {
+			delete(l.open, id)
+			continue
+		}
 		total := max(0, one.window-one.flying)
 		rooms = append(rooms, store.Room{
 			SubscriptionID: id, Total: total, Retries: min(total, max(0, retryShare(one.window)-one.retries)),
@@ -72,6 +80,7 @@ func (l *lanes) done(w delivery.Work, answer delivery.Answer) {
 	l.free++
 	one := l.open[w.SubscriptionID]
 	one.flying--
+	one.used = time.Now()
 	if w.Retry {
 		one.retries--
 	}

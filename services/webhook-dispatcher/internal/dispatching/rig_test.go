@@ -73,10 +73,11 @@ func config() dispatching.Config {
 	}
 }
 
-// running is one dispatcher; stop ends it as SIGTERM would.
+// running is one dispatcher; stop ends it as SIGTERM would, told closes once it has been told to.
 type running struct {
 	*dispatching.Dispatcher
 	stop func()
+	told <-chan struct{}
 }
 
 func (r *rig) dispatch(cfg dispatching.Config) running {
@@ -98,7 +99,7 @@ func (r *rig) dispatch(cfg dispatching.Config) running {
 		<-done
 	}
 	r.t.Cleanup(stop)
-	return running{d, stop}
+	return running{d, stop, ctx.Done()}
 }
 
 func (r *rig) subscribe(url string, events ...string) (id uuid.UUID, secret string) {

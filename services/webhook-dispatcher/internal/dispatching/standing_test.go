@@ -135,3 +135,19 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 		t.Errorf("after a test that succeeded = %+v, want 0 failures", sub)
 	}
 }
+
+func TestFailure_WhatWeCannotSendIsNotTheEndpointsFault(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sink := newReceiver(t, nil)
+	id, _ := r.subscribe(sink.URL)
+	r.exec(`UPDATE webhook_subscription SET secret_sealed = 'a key that was taken away' WHERE id = $1`, id)
+	d := r.dispatch(config())
+	ev := r.event(uuid.New(), 1, "call.completed")
+	r.ingest(ev)
+	d.Wake()
+	r.awaitStatus(id, ev.ID, delivery.Failed)
+	if sub := r.subscription(id); sub.ConsecutiveFailures != 0 || sub.LastFailureAt != nil || len(sink.all()) != 0 {
+		t.Errorf("%d requests, subscription %+v: want nothing sent and nothing counted against the endpoint", len(sink.all()), sub)
+	}
+}

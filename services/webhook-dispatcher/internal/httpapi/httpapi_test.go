@@ -200,6 +200,8 @@ func TestCreate_RefusesInOrder(t *testing.T) {
 		"events empty":                    {`{"name":"a","url":"https://example.com","events":[]}`, "no_events"},
 		"events of the wrong type":        {`{"name":"a","url":"https://example.com","events":"call.busy"}`, "validation_error"},
 		"an event of the wrong type":      {`{"name":"a","url":"https://example.com","events":[1]}`, "validation_error"},
+		"an event that is null":           {`{"name":"a","url":"https://example.com","events":[null]}`, "validation_error"},
+		"an event that is a number":       {`{"name":"a","url":"https://example.com","events":[1]}`, "validation_error"},
 		"unknown event":                   {`{"name":"a","url":"https://example.com","events":["call.busy","nope"]}`, "invalid_event_type"},
 		"a NUL byte":                      {`{"name":"a\u0000b","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
 	} {
@@ -269,6 +271,7 @@ func TestPatch(t *testing.T) {
 		"status of the wrong type":      {`{"status":1}`, 422, "validation_error"},
 		"plain http":                    {`{"url":"http://example.com"}`, 422, "invalid_url"},
 		"no events":                     {`{"events":[]}`, 422, "no_events"},
+		"an event that is null":         {`{"events":[null]}`, 422, "validation_error"},
 		"unknown event":                 {`{"events":["nope"]}`, 422, "invalid_event_type"},
 		"one fault changes nothing":     {`{"url":"https://changed.example","status":"nope"}`, 422, "invalid_status"},
 		"nothing to change is no fault": {`{}`, 200, ""},
@@ -280,7 +283,7 @@ func TestPatch(t *testing.T) {
 			}
 		})
 	}
-	got := h.do(ws, http.MethodPatch, collection+"/"+id, `{"url":"https://new.example/x","events":["call.busy","call.failed"],"status":"paused"}`)
+	got := h.do(ws, http.MethodPatch, collection+"/"+id, `{"url":"HTTPS://new.example/x","events":["call.busy","call.failed"],"status":"paused"}`)
 	if got.status != 200 || got.text("url") != "https://new.example/x" || got.text("status") != "paused" || fmt.Sprint(got.body["events"]) != "[call.busy call.failed]" {
 		t.Errorf("PATCH of everything = %d %v", got.status, got.body)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -54,10 +55,31 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 }
 
 type createBody struct {
-	Name        *string  `json:"name"`
-	URL         *string  `json:"url"`
-	Events      []string `json:"events"`
-	Description *string  `json:"description"`
+	Name        *string `json:"name"`
+	URL         *string `json:"url"`
+	Events      []event `json:"events"`
+	Description *string `json:"description"`
+}
+
+// event is one event type; unlike a string it may not be null.
+type event string
+
+// UnmarshalJSON takes strings only.
+func (e *event) UnmarshalJSON(raw []byte) error {
+	var text *string
+	if json.Unmarshal(raw, &text) != nil || text == nil {
+		return apierr.Validation("events", "must be an array of event types, each a string.")
+	}
+	*e = event(*text)
+	return nil
+}
+
+func types(events []event) []string {
+	list := make([]string, len(events))
+	for i, e := range events {
+		list[i] = string(e)
+	}
+	return list
 }
 
 // subscription checks the fields in the order of contract.md §1: what is missing first, then url, then events.
@@ -78,10 +100,10 @@ func (b createBody) subscription(a *API) (sub subscription.Subscription, err err
 	if err := subscription.CheckDescription(sub.Description); err != nil {
 		return sub, err
 	}
-	if err := subscription.CheckURL(sub.URL, a.reachable); err != nil {
+	if sub.URL, err = subscription.CheckURL(sub.URL, a.reachable); err != nil {
 		return sub, err
 	}
-	sub.Events, err = subscription.CheckEvents(b.Events)
+	sub.Events, err = subscription.CheckEvents(types(b.Events))
 	return sub, err
 }
 
@@ -114,21 +136,22 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 }
 
 type changeBody struct {
-	URL    *string   `json:"url"`
-	Events *[]string `json:"events"`
-	Status *string   `json:"status"`
+	URL    *string  `json:"url"`
+	Events *[]event `json:"events"`
+	Status *string  `json:"status"`
 }
 
 // change checks what a PATCH brings; a field that is absent or null stays as it is.
 func (b changeBody) change(a *API) (change store.Change, err error) {
 	if b.URL != nil {
-		if err := subscription.CheckURL(*b.URL, a.reachable); err != nil {
+		url, err := subscription.CheckURL(*b.URL, a.reachable)
+		if err != nil {
 			return change, err
 		}
-		change.URL = b.URL
+		change.URL = &url
 	}
 	if b.Events != nil {
-		if change.Events, err = subscription.CheckEvents(*b.Events); err != nil {
+		if change.Events, err = subscription.CheckEvents(types(*b.Events)); err != nil {
 			return change, err
 		}
 	}

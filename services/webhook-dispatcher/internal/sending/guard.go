@@ -22,7 +22,9 @@ func NewGuard(allowed []netip.Prefix) *Guard {
 			v6 = append(v6, prefix.Masked())
 		}
 	}
-	return &Guard{ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...))}
+	// Azure answers its machines there with their settings and certificates: as good as a metadata address, though it looks public.
+	azure := netip.PrefixFrom(netip.AddrFrom4([4]byte{168, 63, 129, 16}), 32)
+	return &Guard{ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...), ssrf.WithDeniedV4Prefixes(azure))}
 }
 
 // Reachable says whether webhooks may be sent to the address.

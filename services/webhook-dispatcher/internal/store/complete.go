@@ -165,7 +165,7 @@ func tally(results []delivery.Result, rows []openRow) changes {
 	c.succeeded, c.inRow, c.failures, c.exhausted, c.lastError = make([]bool, n), make([]int, n), make([]int, n), make([]int, n), make([]*string, n)
 	for _, r := range results {
 		row, counts := settled[r.DeliveryID]
-		if !counts || row.Attempt != r.Attempt || r.Answer.Failure == delivery.Interrupted {
+		if !counts || row.Attempt != r.Attempt || r.Answer.Failure.Ours() {
 			continue
 		}
 		i := slices.Index(c.ids, row.SubscriptionID)

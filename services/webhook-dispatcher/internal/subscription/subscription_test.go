@@ -32,6 +32,7 @@ func TestCheckURL(t *testing.T) {
 	refused := map[string]string{
 		"plain http":                       "http://example.com/hook",
 		"no scheme":                        "example.com/hook",
+		"Azure's platform address":         "https://168.63.129.16/machine",
 		"empty":                            "",
 		"not a URL":                        "https://exa mple.com/",
 		"opaque":                           "https:example.com",
@@ -74,8 +75,8 @@ func TestCheckURL(t *testing.T) {
 	for name, url := range refused {
 		t.Run(name+" is refused", func(t *testing.T) {
 			t.Parallel()
-			if got := code(subscription.CheckURL(url, public)); got != "invalid_url" {
-				t.Errorf("CheckURL(%q) = %q, want invalid_url", url, got)
+			if _, err := subscription.CheckURL(url, public); code(err) != "invalid_url" {
+				t.Errorf("CheckURL(%q) = %v, want invalid_url", url, err)
 			}
 		})
 	}
@@ -93,8 +94,9 @@ func TestCheckURL(t *testing.T) {
 	for name, url := range taken {
 		t.Run(name+" is taken", func(t *testing.T) {
 			t.Parallel()
-			if err := subscription.CheckURL(url, public); err != nil {
-				t.Errorf("CheckURL(%q) = %v, want nil", url, err)
+			got, err := subscription.CheckURL(url, public)
+			if err != nil || !strings.HasPrefix(got, "https://") || !strings.EqualFold(got, url) {
+				t.Errorf("CheckURL(%q) = %q, %v, want it with its scheme in small letters", url, got, err)
 			}
 		})
 	}
@@ -102,12 +104,12 @@ func TestCheckURL(t *testing.T) {
 		t.Parallel()
 		local := sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Reachable
 		for _, url := range []string{"https://127.0.0.1:9443/", "https://localhost:9443/"} {
-			if err := subscription.CheckURL(url, local); err != nil {
+			if _, err := subscription.CheckURL(url, local); err != nil {
 				t.Errorf("CheckURL(%q) = %v, want nil", url, err)
 			}
 		}
-		if got := code(subscription.CheckURL("https://10.0.0.1/", local)); got != "invalid_url" {
-			t.Errorf("CheckURL of another private network = %q, want invalid_url", got)
+		if _, err := subscription.CheckURL("https://10.0.0.1/", local); code(err) != "invalid_url" {
+			t.Errorf("CheckURL of another private network = %v, want invalid_url", err)
 		}
 	})
 }

@@ -13,29 +13,33 @@ import (
 const MaxURL = 2048
 
 // CheckURL refuses every url that must not receive webhooks (contract.md §5): only https, no user info, no fragment, and no
-// literal address that reachable refuses. What a name resolves to is judged on connect.
-func CheckURL(text string, reachable func(netip.Addr) bool) error {
+// literal address that reachable refuses. What a name resolves to is judged on connect. What it returns has its scheme in
+// small letters, as the table wants it.
+func CheckURL(text string, reachable func(netip.Addr) bool) (string, error) {
 	if len(text) > MaxURL {
-		return invalidURL("is longer than %d characters", MaxURL)
+		return "", invalidURL("is longer than %d characters", MaxURL)
 	}
 	parsed, err := url.Parse(text)
 	if err != nil {
-		return invalidURL("cannot be read as a URL")
+		return "", invalidURL("cannot be read as a URL")
 	}
 	switch {
 	case parsed.Scheme != "https":
-		return invalidURL("must begin with https://")
+		return "", invalidURL("must begin with https://")
 	case parsed.Opaque != "" || parsed.Hostname() == "":
-		return invalidURL("names no host")
+		return "", invalidURL("names no host")
 	case parsed.User != nil:
-		return invalidURL("must not carry a user name or password")
+		return "", invalidURL("must not carry a user name or password")
 	case strings.Contains(text, "#"):
-		return invalidURL("must not carry a fragment")
+		return "", invalidURL("must not carry a fragment")
 	}
 	if err := checkPort(parsed); err != nil {
-		return err
+		return "", err
 	}
-	return checkHost(parsed.Hostname(), reachable)
+	if err := checkHost(parsed.Hostname(), reachable); err != nil {
+		return "", err
+	}
+	return parsed.Scheme + text[len(parsed.Scheme):], nil
 }
 
 func checkPort(parsed *url.URL) error {
