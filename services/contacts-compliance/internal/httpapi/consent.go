@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -154,4 +155,24 @@ func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, records, viewRecord))
+}
+
+// readRecord answers GET /admin/v1/workspaces/{id}/consent-records/{record}.
+func (a *API) readRecord(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	id, err := httpserver.PathID(r, "record", "consent record")
+	if err != nil {
+		return err
+	}
+	record, err := a.store.RecordByID(r.Context(), caller.WorkspaceID, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return apierr.NotFound("consent record")
+	}
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewRecord(record))
 }

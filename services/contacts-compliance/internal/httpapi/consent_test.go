@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -58,6 +59,16 @@ func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
 		}
 		if !maps.Equal(keysOf(rec), fields) {
 			t.Errorf("record fields = %v", keysOf(rec))
+		}
+	}
+	newest, _ := data[0].(map[string]any)
+	member := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records/"+fmt.Sprint(newest["id"]), "")
+	if member.status != http.StatusOK || !reflect.DeepEqual(member.body, newest) {
+		t.Errorf("one record: %d %s, want %v", member.status, member.raw, newest)
+	}
+	for _, id := range []string{"x", uuid.NewString()} {
+		if got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records/"+id, ""); got.status != http.StatusNotFound {
+			t.Errorf("record %s = %d, want 404", id, got.status)
 		}
 	}
 	page := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?limit=2", "")

@@ -59,6 +59,7 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.readConsent))
 	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records", httpserver.Handle(a.listRecords))
+	r.Get("/admin/v1/workspaces/{workspace}/consent-records/{record}", httpserver.Handle(a.readRecord))
 	r.Put("/internal/v1/workspaces/{workspace}/policy", httpserver.Handle(a.setPolicy))
 }
 

@@ -118,8 +118,10 @@ func move(ctx context.Context, tx pgx.Tx, c contact.Contact, ch contact.Change) 
 	return moved, nil
 }
 
+const recordColumns = `id, phone_e164, contact_id, kind, source, actor, reason, evidence, before, after, occurred_at`
+
 const listRecords = `
-SELECT id, phone_e164, contact_id, kind, source, actor, reason, evidence, before, after, occurred_at
+SELECT ` + recordColumns + `
 FROM consent_records
 WHERE workspace_id = @workspace_id
   AND (@after::uuid IS NULL OR id < @after)
@@ -141,6 +143,23 @@ func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.N
 		return nil, fmt.Errorf("list consent records: %w", err)
 	}
 	return records, nil
+}
+
+const recordByID = `
+SELECT ` + recordColumns + `
+FROM consent_records
+WHERE workspace_id = @workspace_id AND id = @id`
+
+// RecordByID reads one row of the consent ledger, or ErrNotFound.
+func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contact.Record, error) {
+	record, err := one[contact.Record](ctx, s.pool, recordByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return record, ErrNotFound
+	}
+	if err != nil {
+		return record, fmt.Errorf("read consent record: %w", err)
+	}
+	return record, nil
 }
 
 const prunePreChecks = `
