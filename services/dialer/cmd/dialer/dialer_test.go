@@ -131,6 +131,15 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 	if err != nil || at.In(zone).Hour() != 10 || !strings.Contains(callback.ScheduledFor, "T10:00:00-0") {
 		t.Errorf("callback at %s (%v), want 10:00 in San Francisco", callback.ScheduledFor, err)
 	}
+	var stopped map[string]any
+	if err := json.Unmarshal(last(r.ends(ids["96"])).GetAnalysed().GetSummaryJson(), &stopped); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range stopped {
+		if value == nil {
+			t.Errorf("summary.%s is null; what was not said is left out", key)
+		}
+	}
 	await(t, "the opt-out is reported", func() bool { return r.gate.heard("+14155551296") == 1 })
 }
 

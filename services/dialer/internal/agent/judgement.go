@@ -22,17 +22,17 @@ const (
 	ReachedAbandoned = "abandoned"
 )
 
-// Summary is the summary object of the specification, part 2.2a.
+// Summary is the summary object of the specification, part 2.2a. None of its keys is null: what was not said is left out.
 type Summary struct {
 	Outcome       string   `json:"outcome"`
 	Confidence    float64  `json:"confidence"`
 	NextAction    string   `json:"next_action"`
-	BusinessType  *string  `json:"business_type"`
-	CustomerName  *string  `json:"customer_name"`
+	BusinessType  *string  `json:"business_type,omitempty"`
+	CustomerName  *string  `json:"customer_name,omitempty"`
 	KeyInterests  []string `json:"key_interests"`
 	KeyObjections []string `json:"key_objections"`
 	// ScheduledFor is a date-time with its UTC offset.
-	ScheduledFor *string `json:"scheduled_for"`
+	ScheduledFor *string `json:"scheduled_for,omitempty"`
 }
 
 // Judgement is what the agent makes of an ended call that was answered. Summary is nil when nobody talked.
