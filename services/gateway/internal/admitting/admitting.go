@@ -63,6 +63,8 @@ func (d *Door) holder(ctx context.Context, header http.Header) (store.Holder, er
 
 // turn counts a request; a 429 is its error.
 func (d *Door) turn(ctx context.Context, key string, policy quota.Policy) (quota.Standing, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
 	standing, err := d.turns.next(ctx, key, policy)
 	if err != nil {
 		return standing, err

@@ -3,6 +3,7 @@ package admitting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
@@ -103,6 +104,69 @@ func TestRemembered_IsBounded(t *testing.T) {
 	if n := len(keys.answers); n > most {
 		t.Errorf("%d answers are kept, want at most %d", n, most)
 	}
+}
+
+func TestRemembered_AFloodOfStrangersLeavesRoomForTheKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var strange atomic.Int32
+		keys := remember(func(ctx context.Context, key string) (int, error) {
+			if key == "known" {
+				return 7, nil
+			}
+			strange.Add(1)
+			<-ctx.Done() // the database is slow for those
+			return 0, ctx.Err()
+		})
+		if _, err := keys.get(t.Context(), "known"); err != nil {
+			t.Fatal(err)
+		}
+		var flood sync.WaitGroup
+		for i := range 10 * strangers {
+			flood.Go(func() { _, _ = keys.get(t.Context(), fmt.Sprint("invented ", i)) })
+		}
+		time.Sleep(stale - time.Nanosecond)
+		synctest.Wait()
+		if strange.Load() != strangers {
+			t.Errorf("%d look-ups of strangers at once, want %d", strange.Load(), strangers)
+		}
+		for range 2 { // stale by now: it must be asked
+			if value, err := keys.get(t.Context(), "known"); value != 7 || err != nil {
+				t.Errorf("a known key in a flood = %d, %v", value, err)
+			}
+			time.Sleep(stale)
+		}
+		flood.Wait()
+	})
+}
+
+func TestRemembered_AFloodOfStrangersEvictsNobodyKnown(t *testing.T) {
+	t.Parallel()
+	keys := remember(func(_ context.Context, key int) (int, error) {
+		if key < 0 {
+			return key, nil
+		}
+		return 0, store.ErrMissing
+	})
+	_, _ = keys.get(t.Context(), -1)
+	for i := range most + 10 {
+		_, _ = keys.get(t.Context(), i)
+	}
+	if _, kept := keys.answers[-1]; !kept {
+		t.Error("a known key was evicted by unknown ones")
+	}
+}
+
+func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := &Door{turns: &turns{now: time.Now, refused: map[string]time.Time{}, take: func(ctx context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+			<-ctx.Done()
+			return p.Unknown(), ctx.Err()
+		}}}
+		begun := time.Now()
+		if _, err := door.turn(t.Context(), "k", 60); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != lookLimit {
+			t.Errorf("turn = %v after %s, want the deadline after %s", err, time.Since(begun), lookLimit)
+		}
+	})
 }
 
 func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {

@@ -18,8 +18,13 @@ const (
 	fresh = time.Second
 	// stale is how long an answer counts at all: a revocation takes effect everywhere within it, and the contract's 5 s.
 	stale = 3 * time.Second
-	// lookLimit bounds one look-up.
+	// lookLimit bounds one look-up and one count: a database that hangs is 503, not a queue.
 	lookLimit = 3 * time.Second
+	// strangers is how many look-ups of keys not known as good run at once, so that a flood of invented keys leaves the
+	// database to the customers who are inside.
+	strangers = 4
+	// forgotten is when a key that was good and is not used any more may leave a full memory.
+	forgotten = time.Hour
 	// most bounds the memory against a flood of unknown keys.
 	most = 20_000
 )
@@ -29,6 +34,8 @@ type remembered[K comparable, V any] struct {
 	look  func(context.Context, K) (V, error)
 	now   func() time.Time
 	asked singleflight.Group
+	// turnstile lets strangers look up a few at a time.
+	turnstile chan struct{}
 
 	mu      sync.Mutex
 	answers map[K]remembrance[V]
@@ -41,7 +48,7 @@ type remembrance[V any] struct {
 }
 
 func remember[K comparable, V any](look func(context.Context, K) (V, error)) *remembered[K, V] {
-	return &remembered[K, V]{look: look, now: time.Now, answers: map[K]remembrance[V]{}}
+	return &remembered[K, V]{look: look, now: time.Now, turnstile: make(chan struct{}, strangers), answers: map[K]remembrance[V]{}}
 }
 
 // get is the answer, at most 3 s old. Faults are not remembered.
@@ -56,20 +63,29 @@ func (m *remembered[K, V]) get(ctx context.Context, key K) (V, error) {
 	case ok && age < stale:
 		go func() {
 			ctx := context.WithoutCancel(ctx) // the request does not wait for this
-			if _, err := m.ask(ctx, key); err != nil && !errors.Is(err, store.ErrMissing) {
+			if _, err := m.ask(ctx, key, known.err == nil); err != nil && !errors.Is(err, store.ErrMissing) {
 				slog.WarnContext(ctx, "a remembered answer could not be renewed", "error", err)
 			}
 		}()
 		return known.value, known.err
 	}
-	return m.ask(ctx, key)
+	return m.ask(ctx, key, ok && known.err == nil)
 }
 
-func (m *remembered[K, V]) ask(ctx context.Context, key K) (V, error) {
+// ask looks up once for all who ask at the same time. good: the key was known as good when it was last looked up.
+func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error) {
 	flight := m.asked.DoChan(fmt.Sprint(key), func() (any, error) {
-		begun := m.now() // the answer is as old as the question
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 		defer cancel()
+		if !good {
+			select {
+			case m.turnstile <- struct{}{}:
+				defer func() { <-m.turnstile }()
+			case <-own.Done():
+				return nil, fmt.Errorf("wait for the turn to look up: %w", own.Err())
+			}
+		}
+		begun := m.now() // the answer is as old as the question
 		value, err := m.look(own, key)
 		if err != nil && !errors.Is(err, store.ErrMissing) {
 			return value, err
@@ -92,7 +108,7 @@ func (m *remembered[K, V]) keep(key K, answer remembrance[V]) {
 	defer m.mu.Unlock()
 	if len(m.answers) >= most {
 		for k, old := range m.answers {
-			if m.now().Sub(old.asked) >= stale {
+			if old.err != nil || m.now().Sub(old.asked) >= forgotten {
 				delete(m.answers, k)
 			}
 		}

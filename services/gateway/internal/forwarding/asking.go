@@ -51,7 +51,7 @@ func (p *Peers) Ask(ctx context.Context, q Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("make question to %s: %w", q.Owner, err)
 	}
-	for _, name := range []string{"Content-Type", "Accept", "Idempotency-Key"} {
+	for _, name := range []string{"Content-Type", "Accept"} {
 		if value := q.Header.Get(name); value != "" {
 			request.Header.Set(name, value)
 		}

@@ -87,6 +87,9 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, owner string, pa
 	out := r.WithContext(context.WithValue(ctx, targetKey{}, to))
 	out.Header = r.Header.Clone()
 	stripOutside(out.Header)
+	if path.Path != keyed {
+		out.Header.Del("Idempotency-Key")
+	}
 	if err := buffer(w, out); err != nil {
 		return err
 	}
@@ -106,6 +109,10 @@ func (p *Peers) target(owner string, path *url.URL, caller trust.Caller) (target
 	return target{base: base, path: path, token: token, owner: owner}, nil
 }
 
+// keyed is the one path that knows Idempotency-Key. On any other the header would only make net/http repeat a POST by itself when
+// the owner dies under it, and do twice what was asked once.
+const keyed = "/v1/calls"
+
 // stripOutside drops what a client may not say: credentials, our own headers, what belongs to one hop, and the wish to
 // speak another protocol.
 func stripOutside(header http.Header) {
@@ -120,7 +127,7 @@ func stripOutside(header http.Header) {
 		}
 	}
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "Forwarded", "X-Real-Ip", "Connection", "Upgrade", "Te", "Trailer",
-		"Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Expect", "Traceparent", "Tracestate", "Baggage"} {
+		"Keep-Alive", "X-Idempotency-Key", "Proxy-Connection", "Transfer-Encoding", "Expect", "Traceparent", "Tracestate", "Baggage"} {
 		header.Del(name)
 	}
 }

@@ -163,6 +163,31 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 	}
 }
 
+// net/http repeats a POST with an Idempotency-Key by itself when its connection breaks before the answer.
+func TestPublic_APostThatKnowsNoKeyIsNeverRepeated(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(""), "write")
+	send(t, "GET", r.public.URL+"/v1/contacts", key, "", nil) // the next request goes over this connection
+	r.answers(func(_ http.ResponseWriter, h heard) bool {
+		if h.method == http.MethodPost {
+			panic(http.ErrAbortHandler) // the owner dies after it did what was asked
+		}
+		return false
+	})
+	got := send(t, "POST", r.public.URL+"/v1/contacts", key, `{"phone_e164":"+14155550101"}`,
+		http.Header{"Idempotency-Key": {"a"}, "X-Idempotency-Key": {"b"}})
+	posts := 0
+	for _, h := range r.asked(route.Contacts) {
+		if h.method == http.MethodPost {
+			posts++
+		}
+	}
+	if got.status != http.StatusServiceUnavailable || posts != 1 {
+		t.Errorf("POST = %d, the owner was asked %d times, want 503 and once", got.status, posts)
+	}
+}
+
 // TestPublic_NoPathReachesAnotherRoute sends what a router might read in two ways. The owners of other routes must stay unasked.
 func TestPublic_NoPathReachesAnotherRoute(t *testing.T) {
 	t.Parallel()
