@@ -22,11 +22,11 @@ import (
 
 // Config is the environment.
 type Config struct {
-	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090"`
+	Addr string `env:"SIMCARRIER_ADDR" envDefault:"127.0.0.1:8090" help:"address it listens on"`
 	// Dir keeps the journal.
-	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier"`
+	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of its log, which outlives it"`
 	// TimeScale multiplies every simulated duration; 0 means at once.
-	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1"`
+	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means at once"`
 }
 
 func main() {

@@ -34,8 +34,8 @@ func IsDown(err error) bool {
 }
 
 func isDownState(code string) bool {
-	// Ending, crashed, starting, dropped while idle in a transaction; too many connections; out of disk or memory is
-	// an outage too, and nothing of the request's making.
+	// Ending, crashed, starting, dropped while idle in a transaction; too many connections; out of disk or memory; a
+	// statement that the server gave up on; a standby where the primary should be: outages, and nothing of the request's making.
 	return strings.HasPrefix(code, "08") ||
-		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "53100", "53200", "53300"}, code)
+		slices.Contains([]string{"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "57014", "53100", "53200", "53300"}, code)
 }

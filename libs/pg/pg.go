@@ -47,6 +47,8 @@ const (
 	// pingTimeout bounds the check of a connection that has rested, so that a database that went away without
 	// a word costs a caller seconds, not minutes.
 	pingTimeout = 3 * time.Second
+	// silence is how long what was sent may stay unacknowledged; the kernel's own patience is a quarter of an hour.
+	silence = 30 * time.Second
 )
 
 // Open makes the pool (traced with otelpgx, search_path set to the schema) and waits up to 30 s for the
@@ -111,7 +113,7 @@ func prepare(conn *pgx.ConnConfig, schema string) {
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectTimeout
 	}
-	dialer := &net.Dialer{Timeout: conn.ConnectTimeout, KeepAliveConfig: net.KeepAliveConfig{
+	dialer := &net.Dialer{Timeout: conn.ConnectTimeout, Control: endSilence, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
 	conn.DialFunc = dialer.DialContext

@@ -187,6 +187,8 @@ func TestIsDown(t *testing.T) {
 		{"starting up", &pgconn.PgError{Code: "57P03"}, true},
 		{"connection failure", &pgconn.PgError{Code: "08006"}, true},
 		{"too many connections", &pgconn.PgError{Code: "53300"}, true},
+		{"a statement the server gave up on", &pgconn.PgError{Code: "57014"}, true},
+		{"a standby", &pgconn.PgError{Code: "25006"}, true},
 		{"deadline", context.DeadlineExceeded, true},
 		{"the caller went away", context.Canceled, false},
 		{"a unique key", &pgconn.PgError{Code: "23505"}, false},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"go.opentelemetry.io/otel/trace"
 )
@@ -107,14 +108,17 @@ func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	if value.Kind() == slog.KindTime {
 		shown = value.Time().UTC().Format(time.RFC3339Nano)
 	}
-	if shown == "" || strings.ContainsAny(shown, " \t\r\n\"=") {
+	if shown == "" || strings.ContainsAny(shown, ` "=`) || strings.ContainsFunc(shown, unprintable) {
 		return strconv.AppendQuote(line, shown)
 	}
 	return append(line, shown...)
 }
 
+// unprintable characters could write lines of their own or speak to the terminal.
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
 func oneLine(s string) string {
-	if strings.ContainsAny(s, "\r\n") {
+	if strings.ContainsFunc(s, unprintable) {
 		return strconv.Quote(s)
 	}
 	return s

@@ -226,10 +226,10 @@ func TestText_IsOneLineARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(traced{handler}).With("service", "calls", "topic", "a b")
-	log.WithGroup("http").Info("two\nlines", "error", "x\ny", "n", 1, slog.Group("g", "deep", true))
+	log.WithGroup("http").Info("two\nlines", "error", "x\ny", "n", 1, slog.Group("g", "deep", true), "esc", "\x1b[2J")
 	log.Debug("unseen")
 	got := out.String()
-	if strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, `"two\nlines" topic="a b" http.error="x\ny" http.n=1 http.g.deep=true`+"\n") {
+	if strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, `"two\nlines" topic="a b" http.error="x\ny" http.n=1 http.g.deep=true http.esc="\x1b[2J"`+"\n") {
 		t.Errorf("text = %q", got)
 	}
 	if _, err := logHandler(&out, "xml", slog.LevelInfo); err == nil {

@@ -58,7 +58,7 @@ func Check(tree fs.FS) ([]string, error) {
 		say := func(line int, format string, args ...any) {
 			breaches = append(breaches, fmt.Sprintf("%s:%d: %s", s.path, line, fmt.Sprintf(format, args...)))
 		}
-		for _, judge := range []rule{modules, rooms, nouns, listeners, sql, sizes, words} {
+		for _, judge := range []rule{modules, rooms, nouns, listeners, sql, sizes, words, variables} {
 			judge(s, say)
 		}
 	}

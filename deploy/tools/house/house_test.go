@@ -64,6 +64,7 @@ func TestCheck_ReportsEachBreach(t *testing.T) {
 		{"a long main", "services/calls/cmd/calls/main.go", goFile("main", strings.Repeat("//\n", 150)), "at most 150"},
 		{"a drawer", "libs/util/util.go", goFile("util", ""), "package util is a drawer"},
 		{"an init", "libs/money/a.go", goFile("money", "func init() {}"), "no init"},
+		{"a variable without help", "services/calls/cmd/calls/a.go", goFile("main", "type C struct {\n\tWait int `env:\"WAIT\" envDefault:\"1\"`\n}"), "WAIT has no help"},
 		{"a stray file at the top", "NOTES.txt", "", "the top level holds only"},
 		{"a service without its skeleton", "services/calls/go.mod", "module ringfence.dev/services/calls\n", "every service has README.md"},
 	}

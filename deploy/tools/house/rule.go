@@ -3,6 +3,7 @@ package house
 import (
 	"go/ast"
 	"go/token"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -197,4 +198,19 @@ func words(s source, say func(int, string, ...any)) {
 			say(s.line(f.Pos()), "no init: wire it in main")
 		}
 	}
+}
+
+// variables: --help has a sentence for everything that the environment can say.
+func variables(s source, say func(int, string, ...any)) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok || field.Tag == nil || s.test() {
+			return true
+		}
+		tag := reflect.StructTag(strings.Trim(field.Tag.Value, "`"))
+		if name, _, _ := strings.Cut(tag.Get("env"), ","); name != "" && tag.Get("help") == "" {
+			say(s.line(field.Pos()), "%s has no help: add `help:\"what it means, with its unit\"`", name)
+		}
+		return true
+	})
 }

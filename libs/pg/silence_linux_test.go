@@ -1,0 +1,34 @@
+package pg_test
+
+import (
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pgtest"
+)
+
+func TestOpen_ConnectionsDoNotWaitInSilence(t *testing.T) {
+	t.Parallel()
+	conn, err := pgtest.New(t, "silence", outbox.Migrations).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	socket, ok := conn.Conn().PgConn().Conn().(*net.TCPConn)
+	if !ok {
+		return // over a Unix socket there is nobody to be cut off from
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var milliseconds int
+	if err := raw.Control(func(fd uintptr) {
+		milliseconds, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	}); err != nil || milliseconds != 30_000 {
+		t.Errorf("TCP_USER_TIMEOUT = %d ms, %v, want 30 s", milliseconds, err)
+	}
+}
