@@ -62,13 +62,17 @@ func (d *Desk) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Requ
 	return req, nil
 }
 
-// endedMeanwhile finds what became of a request between our look and our update: the fact of this very withdrawal may have been faster.
+// endedMeanwhile finds what became of a request between our look and our update: the fact of this very withdrawal may have been
+// faster, or another cancel, which then has the 200.
 func (d *Desk) endedMeanwhile(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
-	req, err := d.store.Request(ctx, workspaceID, id)
-	if err == nil && req.Status != call.RequestCanceled {
-		return call.Request{}, notCancelable(string(req.Status))
+	req, err := d.store.AnswerCancel(ctx, workspaceID, id)
+	if !errors.Is(err, store.ErrNotFound) {
+		return req, err
 	}
-	return req, err
+	if req, err = d.store.Request(ctx, workspaceID, id); err != nil {
+		return call.Request{}, err
+	}
+	return call.Request{}, notCancelable(string(req.Status))
 }
 
 func notCancelable(state string) error {

@@ -87,6 +87,46 @@ func TestCancel_FactOvertakesOurCommit(t *testing.T) {
 	}
 }
 
+func TestCancel_OneOfManyTakesItBack(t *testing.T) {
+	t.Parallel()
+	for _, factFirst := range []bool{false, true} {
+		r := newRig(t)
+		a := r.account(r.place())
+		const many = 8
+		var asked sync.WaitGroup
+		var letGo sync.Once
+		asked.Add(many)
+		r.peers.set(func(p *peers) {
+			p.withdraw = func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
+				asked.Done()
+				asked.Wait() // all of them have seen it queued
+				if factFirst {
+					letGo.Do(func() { a.tell(a.letGo()) })
+				}
+				return &questionv1.WithdrawResponse{Withdrawn: true}, nil
+			}
+		})
+		var all sync.WaitGroup
+		answers := make([]answer, many)
+		for i := range many {
+			all.Go(func() { answers[i] = r.cancel(a.request) })
+		}
+		all.Wait()
+		taken := 0
+		for _, got := range answers {
+			switch {
+			case got.status == http.StatusOK && got.body["status"] == "canceled":
+				taken++
+			case got.status != http.StatusConflict || got.code() != "not_cancelable":
+				t.Errorf("cancel = %d %v, want 200 or 409", got.status, got.body)
+			}
+		}
+		if taken != 1 {
+			t.Errorf("%d of %d cancels were answered 200, want one", taken, many)
+		}
+	}
+}
+
 func TestCancel_OfAnotherWorkspaceIsNotFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

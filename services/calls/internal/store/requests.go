@@ -62,7 +62,7 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 }
 
 const cancelRequest = `
-UPDATE call_requests SET status = 'canceled', completed_at = now(), updated_at = now()
+UPDATE call_requests SET status = 'canceled', completed_at = now(), updated_at = now(), cancel_answered = true
 WHERE workspace_id = @workspace_id AND id = @id AND status = 'queued'
 RETURNING ` + requestColumns
 
@@ -78,6 +78,21 @@ func (s *Store) Cancel(ctx context.Context, workspaceID, id uuid.UUID, at time.T
 	})
 	if err != nil {
 		return call.Request{}, fmt.Errorf("cancel call request %s: %w", id, err)
+	}
+	return req, nil
+}
+
+const answerCancel = `
+UPDATE call_requests SET cancel_answered = true
+WHERE workspace_id = @workspace_id AND id = @id AND status = 'canceled' AND NOT cancel_answered
+RETURNING ` + requestColumns
+
+// AnswerCancel gives a request that the dialer's news canceled to the one who asked for it. When it is not canceled, or another
+// was answered so, it is ErrNotFound.
+func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
+	req, err := one[call.Request](ctx, s.pool, answerCancel, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	if err != nil {
+		return call.Request{}, fmt.Errorf("answer the cancel of call request %s: %w", id, err)
 	}
 	return req, nil
 }
