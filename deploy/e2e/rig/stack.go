@@ -135,7 +135,7 @@ func (s *Stack) Kill() {
 	for _, pid := range victims {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	_ = <-s.done // killed, whatever it says
+	<-s.done //nolint:errcheck // killed, whatever it says
 }
 
 // Again starts the stack anew in the same home, after Stop or Kill.
