@@ -59,6 +59,7 @@ func New(cfg Config, guard *Guard) (*Client, error) {
 		Proxy:                  nil, // the guard would judge the proxy's address instead of the endpoint's
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    cfg.Timeout, // a dial outlives its request: without this an endpoint that stays silent keeps the connection
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
