@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// notYet is when to look again at what the copies of agents.v1 and workspaces.v1 do not tell yet.
+	// notYet is when to look again at what the copies of agents.v1 and workspaces.v1 do not tell yet; each look at an unknown agent waits longer.
 	notYet = 500 * time.Millisecond
 	// noAnswer is when to ask the gate again that did not answer.
 	noAnswer = time.Second
@@ -59,7 +59,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		if known.Workspace != nil {
 			looked = 1
 		}
-		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, looked)
+		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet*time.Duration(1+r.Looks), looked)
 	}
 	if refused != nil {
 		return "blocked", unlessLost(d.store.Block(ctx, r, *refused))
@@ -82,24 +82,27 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	if err != nil {
 		return "fault", err
 	}
-	from := known.Agent.From(known.Number)
+	from, life := known.Agent.From(known.Number), d.heart.Life()
 	if err := d.store.Fence(ctx, r, callID, from, d.carrier.Name()); err != nil {
 		if errors.Is(err, store.ErrLost) {
 			return "lost", d.store.PutBack(ctx, r.CallRequestID, numberBusy, 0)
 		}
-		return "fault", err
+		if !d.fencedAllTheSame(ctx, r, callID) {
+			return "fault", err
+		}
 	}
 	d.relay.Wake()
 	crash.Point("dialer: after fence")
-	return d.place(ctx, r, carrier.Originate{CallID: callID, From: from, To: string(r.To)}, answer)
+	return d.place(ctx, r, carrier.Originate{CallID: callID, From: from, To: string(r.To)}, answer, life)
 }
 
-// place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all.
-func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Originate, answer asking.Answer) (result string, err error) {
-	for !answer.Good() || !d.heart.Fresh() {
-		if !d.heart.Fresh() { // the others may think us dead and have ended this call
-			mine, err := d.stillMine(ctx, o.CallID)
-			if err != nil {
+// place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all. life is the heart's from before the
+// fence was known to be ours.
+func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Originate, answer asking.Answer, life int64) (result string, err error) {
+	for !answer.Good() || !d.lives(life) {
+		if !d.lives(life) { // the others may have thought us dead and ended this call
+			var mine bool
+			if life, mine, err = d.stillMine(ctx, o.CallID); err != nil {
 				return "fault", err
 			}
 			if !mine {
@@ -116,8 +119,8 @@ func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Origina
 		}
 	}
 	crash.Point("dialer: before originate")
-	if !answer.Good() { // paused in this very instant
-		return d.place(ctx, r, o, answer)
+	if !answer.Good() || !d.lives(life) { // paused in this very instant
+		return d.place(ctx, r, o, answer, life)
 	}
 	o.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
 	err = d.carrier.Originate(ctx, o)
@@ -158,7 +161,8 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 	})
 }
 
-// askAgain asks the gate until it answers. stop says that it has closed, or would not answer in time; nothing has left for the carrier yet.
+// askAgain asks the gate, and ourselves, until both answer. stop says that one has closed, or would not answer in time; nothing has left for the
+// carrier yet.
 func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking.Answer, stop *request.Refusal, state request.State) {
 	for begun := time.Now(); time.Since(begun) < gatePatience; {
 		answer, err := d.contacts.Check(ctx, r)
@@ -173,6 +177,14 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 				Code: request.CodeOutsideHours, Detail: "The calling window closed in the moment of dialling; ask for the call again within it.",
 			}, request.Blocked
 		}
+		known, err := d.store.Circumstances(ctx, r)
+		if err != nil {
+			time.Sleep(numberBusy)
+			continue
+		}
+		if refused, _ := r.Check(known.Workspace, known.Agent, known.OptedOut); refused != nil {
+			return answer, refused, request.Blocked
+		}
 		return answer, nil, request.Dialing
 	}
 	return asking.Answer{}, &request.Refusal{
@@ -180,15 +192,30 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 	}, request.Failed
 }
 
-func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (mine bool, err error) {
+func (d *Dialer) lives(life int64) bool { return life > 0 && d.heart.Life() == life }
+
+// stillMine asks the database whether the fence is still ours to dial, and answers the heart's life from before it was asked.
+func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (life int64, mine bool, err error) {
 	err = d.insist(ctx, func() error {
 		if err := d.heart.Beat(ctx); err != nil {
 			return err
 		}
+		life = d.heart.Life()
 		mine, err = d.store.StillFenced(ctx, callID)
 		return err
 	})
-	return mine, err
+	return life, mine, err
+}
+
+// fencedAllTheSame settles what became of a fence whose commit was not answered: it may stand, and nobody else would dial or void it. Putting the
+// request back waits for a commit that is still under way, and ends the claim of one that never came.
+func (d *Dialer) fencedAllTheSame(ctx context.Context, r request.Request, callID uuid.UUID) bool {
+	err := d.insist(ctx, func() error { return d.store.PutBack(ctx, r.CallRequestID, notYet, 0) })
+	if err != nil {
+		return false
+	}
+	_, mine, err := d.stillMine(ctx, callID)
+	return err == nil && mine
 }
 
 // insist repeats a write that must happen while the database is away. It gives up after a minute: what is left then is an orphan, and

@@ -15,6 +15,7 @@ type Heart struct {
 	lease time.Duration
 	start time.Time
 	last  atomic.Int64 // monotonic, since start; zero: never
+	gaps  atomic.Int64 // how often the next sign came so late that others may have declared this process dead
 }
 
 // NewHeart beats in the store; lease is how long the others wait for the next beat.
@@ -30,13 +31,23 @@ func (h *Heart) Beat(ctx context.Context) error {
 	if err := h.store.Beat(ctx); err != nil {
 		return err
 	}
+	if last := h.last.Load(); !h.inTime(last) {
+		h.gaps.Add(1) // before last, so that whoever sees the new sign knows of the gap
+	}
 	h.last.Store(int64(before))
 	return nil
 }
 
-// Fresh says that nobody can have declared this process dead yet, by its own monotonic clock and with a fifth of the lease to spare.
-func (h *Heart) Fresh() bool {
-	last := h.last.Load()
+// Life names the stretch of time up to now in which nobody can have declared this process dead, by its own monotonic clock and with a fifth of
+// the lease to spare. The same life later means that it went on without a gap; 0, that there may be one just now.
+func (h *Heart) Life() int64 {
+	if !h.inTime(h.last.Load()) {
+		return 0
+	}
+	return h.gaps.Load()
+}
+
+func (h *Heart) inTime(last int64) bool {
 	return last > 0 && time.Since(h.start)-time.Duration(last) < h.lease*4/5
 }
 

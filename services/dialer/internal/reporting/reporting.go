@@ -4,8 +4,11 @@ package reporting
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/services/dialer/internal/asking"
@@ -56,15 +59,29 @@ func (r *Reporter) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var fault error
 	for _, o := range due {
 		crash.Point("dialer: before opt-out report")
 		if err := r.contacts.OptOut(ctx, o); err != nil {
-			return err // the others come again in 3 s as well
+			fault = errors.Join(fault, err)
+			if silent(err) {
+				return fault // the others come again in 3 s as well
+			}
+			continue // one that is not understood must not keep the others from being told
 		}
 		crash.Point("dialer: after opt-out report")
 		if err := r.store.Acknowledged(ctx, o.CallID); err != nil {
-			return err
+			return errors.Join(fault, err)
 		}
 	}
-	return nil
+	return fault
+}
+
+// silent says that contacts-compliance cannot be reached, rather than that it refused one report.
+func silent(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:
+		return true
+	}
+	return false
 }

@@ -62,8 +62,9 @@ const (
 	CodeInternal        = "internal_error"
 )
 
-// maxLooks is how often a request is put back because its agent is not known yet: agents.v1 may be behind call-requests.v1.
-const maxLooks = 20
+// maxLooks is how often a request is put back because its agent is not known yet, a minute in all: a replica that died holds its part of agents.v1
+// until the group has noticed, while another one reads on in call-requests.v1.
+const maxLooks = 15
 
 // Check runs the dialer's own checks. nil, true: nothing stands against the dial. nil, false: what is needed to know is not here yet
 // (a nil workspace or agent); put it back and look again.

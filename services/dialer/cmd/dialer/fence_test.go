@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/pgtest"
+)
+
+// TestFence_CommitThatWasNotAnswered cuts the database connection in the instant in which the fence commits: the process does not
+// know whether the fence stands, and nobody but it would ever dial or void it.
+func TestFence_CommitThatWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	cut := newCutter(t, r.pool.Config().ConnConfig.Host, r.pool.Config().ConnConfig.Port)
+	r.dialer("POSTGRES_URL=" + cut.through(t, r.pool.Config().ConnString()))
+	release := lockFences(t, r)
+	id := r.request("+14155550201")
+	super := pgtest.Super(t, r.pool, name)
+	await(t, "the fence is about to be written", func() bool {
+		var port int32
+		err := super.QueryRow(t.Context(), `SELECT client_port FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%INSERT INTO fences%'`).Scan(&port)
+		cut.port.Store(port)
+		return err == nil
+	})
+	release()
+	if facts := r.ends(id); names(facts) != talked {
+		t.Errorf("facts = %s", names(facts))
+	}
+	if n := len(r.log("originate", "+14155550201")); n != 1 {
+		t.Errorf("dialled %d times, want once", n)
+	}
+	if !cut.done.Load() {
+		t.Errorf("the commit was not cut off")
+	}
+}
+
+// TestFence_SuspendedWhileItWaited suspends the workspace between the fence and the carrier: the gate, which does not know of plans,
+// is still open.
+func TestFence_SuspendedWhileItWaited(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.dialer()
+	release := lockFences(t, r)
+	id := r.request("+14155550202")
+	tooOld(t, r, id)
+	r.announce(false, false)
+	await(t, "the suspension is known", func() bool {
+		var enabled bool
+		err := r.pool.QueryRow(t.Context(), "SELECT api_enabled FROM workspaces").Scan(&enabled)
+		return err == nil && !enabled
+	})
+	release()
+	facts := r.ends(id)
+	if names(facts) != "dialing blocked" || last(facts).GetBlocked().GetErrorCode() != "api_not_enabled" {
+		t.Errorf("facts = %s %v", names(facts), last(facts))
+	}
+	if n := len(r.log("originate", "+14155550202")); n != 0 {
+		t.Errorf("dialled %d times for a suspended workspace", n)
+	}
+}
+
+// TestOptOut_OneThatIsRefusedDoesNotStopTheOthers has contacts-compliance refuse one report for good.
+func TestOptOut_OneThatIsRefusedDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.gate.optOut = func(int) error {
+		if r.gate.optOuts[len(r.gate.optOuts)-1].GetPhoneE164() == "+14155550203" {
+			return connect.NewError(connect.CodeInvalidArgument, errors.New("not this one"))
+		}
+		return nil
+	}
+	for _, number := range []string{"+14155550203", "+14155550204"} {
+		_, err := r.pool.Exec(t.Context(), `INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES ($1, $2, $3, 'stop', now())`,
+			uuid.Must(uuid.NewV7()), r.workspace, number)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.dialer()
+	await(t, "the other opt-out is acknowledged", func() bool {
+		var n int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NOT NULL").Scan(&n)
+		return err == nil && n == 1
+	})
+	if r.gate.heard("+14155550204") != 1 || r.gate.heard("+14155550203") == 0 {
+		t.Errorf("reported %d and %d times", r.gate.heard("+14155550203"), r.gate.heard("+14155550204"))
+	}
+}
+
+// cutter forwards to Postgres. The connection from one of its ports is closed between a commit and its answer.
+type cutter struct {
+	addr, target string
+	port         atomic.Int32
+	done         atomic.Bool
+}
+
+func newCutter(t *testing.T, host string, port uint16) *cutter {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{addr: listener.Addr().String(), target: net.JoinHostPort(host, strconv.Itoa(int(port)))}
+	var open sync.WaitGroup
+	t.Cleanup(func() { _ = listener.Close(); open.Wait() })
+	open.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { c.serve(in) })
+		}
+	})
+	return c
+}
+
+func (c *cutter) through(t *testing.T, conn string) string {
+	t.Helper()
+	u, err := url.Parse(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = c.addr
+	return u.String()
+}
+
+func (c *cutter) serve(in net.Conn) {
+	defer func() { _ = in.Close() }()
+	out, err := net.Dial("tcp", c.target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = out.Close() }()
+	own := int32(out.LocalAddr().(*net.TCPAddr).Port)
+	var committed atomic.Bool
+	pump := func(from, to net.Conn, look func([]byte) bool) {
+		defer func() { _, _ = from.Close(), to.Close() }()
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(buf)
+			if n > 0 && look(buf[:n]) {
+				return
+			}
+			if _, failed := to.Write(buf[:n]); err != nil || failed != nil {
+				return
+			}
+		}
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		pump(in, out, func(said []byte) bool {
+			if c.port.Load() == own && bytes.Contains(said, []byte("commit\x00")) {
+				committed.Store(true)
+			}
+			return false
+		})
+	})
+	both.Go(func() {
+		pump(out, in, func([]byte) bool {
+			if committed.Load() {
+				c.done.Store(true)
+			}
+			return committed.Load()
+		})
+	})
+	both.Wait()
+}
