@@ -6,8 +6,11 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -213,5 +216,38 @@ func TestQuestion_PackedBodyIsBounded(t *testing.T) {
 	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20)))) // a few KiB when packed
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || decoded != 0 {
 		t.Errorf("a packed 4 MiB = %v, %d bytes reached the handler; want it refused while it is unpacked", err, decoded)
+	}
+}
+
+func TestClient_ASilentPeerKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	closed := make(chan error, 1)
+	go func() {
+		conn, err := silent.Accept()
+		if err != nil {
+			closed <- err
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetReadDeadline(time.Now().Add(5 * reach))
+		for err == nil {
+			_, err = conn.Read(make([]byte, 4096))
+		}
+		closed <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+silent.Addr().String(), nil)
+	if answer, err := Client().Do(request); err == nil {
+		_ = answer.Body.Close()
+		t.Error("a silent peer answered")
+	}
+	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s after the question its connection is still open", 5*reach)
 	}
 }

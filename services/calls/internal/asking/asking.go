@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
@@ -42,7 +41,7 @@ func New(cfg Config, keys *trust.Keys) (*Peers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute}}
+	client := trust.Client()
 	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
 	return &Peers{
 		contacts: questionv1connect.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),

@@ -5,7 +5,6 @@ package asking
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
@@ -39,8 +38,7 @@ func New(base string, keys *trust.Keys) (*Contacts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	peer := &http.Client{Transport: &http.Transport{MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute}}
-	client := questionv1connect.NewGateServiceClient(peer, base, connect.WithInterceptors(traced, keys.Ask("contacts-compliance")))
+	client := questionv1connect.NewGateServiceClient(trust.Client(), base, connect.WithInterceptors(traced, keys.Ask("contacts-compliance")))
 	return &Contacts{client: client}, nil
 }
 

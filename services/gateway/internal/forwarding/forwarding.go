@@ -40,6 +40,7 @@ func New(keys *trust.Keys, urls map[string]string) (*Peers, error) {
 	p := &Peers{keys: keys, bases: map[string]*url.URL{}, transport: &http.Transport{
 		Proxy:                 nil, // the owners are in the house
 		DialContext:           (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   2 * time.Second,
 		MaxIdleConns:          2048,
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second, // the owners' is 2 min: ours must be the shorter

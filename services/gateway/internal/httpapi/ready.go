@@ -14,6 +14,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/trust"
 )
 
 const (
@@ -35,7 +36,7 @@ type Readiness struct {
 
 // NewReadiness takes READY_URLS: name=url. A name may stand twice, for replicas: one that is ready will do.
 func NewReadiness(entries []string) (*Readiness, error) {
-	r := &Readiness{probes: map[string][]string{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}}}
+	r := &Readiness{probes: map[string][]string{}, client: trust.Client()}
 	for _, entry := range entries {
 		entry = strings.TrimSpace(entry)
 		if entry == "" {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -32,6 +33,7 @@ type Carrier struct {
 // New reaches the carrier at its base URL.
 func New(base string) *Carrier {
 	return &Carrier{base: base, client: &http.Client{Transport: &http.Transport{
+		DialContext:  (&net.Dialer{Timeout: 2 * time.Second}).DialContext,         // a dial outlives its request: it needs its own bound
 		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, // no proxy from the environment
 	}}}
 }
