@@ -89,6 +89,7 @@ func TestOptOuts_Refusals(t *testing.T) {
 		{"a null number", "POST", "/v1/opt-outs", `{"phone_e164":null}`, 422, "validation_error"},
 		{"a number that is no string", "POST", "/v1/opt-outs", `{"phone_e164":1}`, 422, "validation_error"},
 		{"a malformed number", "POST", "/v1/opt-outs", `{"phone_e164":"+0123"}`, 422, "invalid_phone"},
+		{"a number that is far too long", "POST", "/v1/opt-outs", `{"phone_e164":"+` + strings.Repeat("1", 3000) + `"}`, 422, "invalid_phone"},
 		{"an empty number", "POST", "/v1/opt-outs", `{"phone_e164":""}`, 422, "invalid_phone"},
 		{"a long reason", "POST", "/v1/opt-outs", `{"phone_e164":"+15005550001","reason":"` + strings.Repeat("x", 501) + `"}`, 422, "validation_error"},
 		{"a malformed number in the path", "GET", "/v1/opt-outs/15005550001", ``, 422, "invalid_phone"},

@@ -19,7 +19,7 @@ import (
 
 const (
 	maxName = 200
-	maxText = 2048 // of strings whose own rule is stricter, such as a number
+	maxText = httpserver.MaxBody // of strings whose own rule is stricter, such as a number
 )
 
 // contactView is a contact as specification 2.4 shows it.
