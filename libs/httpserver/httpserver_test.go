@@ -78,6 +78,9 @@ func TestDecodeJSON_Refuses(t *testing.T) {
 		{"an escaped NUL", `{"urgent":true,"to":"a\u0000b"}`, []string{"to", "NUL"}},
 		{"an escaped NUL deep inside", `{"variables":{"a":["\u0000"]}}`, []string{"variables", "NUL"}},
 		{"an escaped NUL in a raw member", `{"raw":{"k":"\u0000"}}`, []string{"raw", "NUL"}},
+		{"the second half of a pair alone", `{"to":"\udc00x"}`, []string{"to", "surrogate"}},
+		{"the first half of a pair at the end", `{"to":"\ud83d"}`, []string{"to", "surrogate"}},
+		{"the first half of a pair twice", `{"variables":{"\ud83d\ud83d":1}}`, []string{"variables", "surrogate"}},
 		{"a raw NUL", "{\"to\":\"a\x00b\"}", []string{"to", "NUL"}},
 		{"a deep body", `{"variables":` + strings.Repeat(`{"a":`, 40) + `1` + strings.Repeat(`}`, 40) + `}`, []string{"variables", "nested"}},
 		{"a very deep body", strings.Repeat("[", 200000), []string{"body", "nested"}},
@@ -103,6 +106,7 @@ func TestDecodeJSON_Takes(t *testing.T) {
 	for name, body := range map[string]string{
 		"unknown fields":            `{"to":"x","more":{"a":[1]}}`,
 		"the last of two":           `{"to":"y","to":"x"}`,
+		"a surrogate pair":          `{"to":"x","variables":{"\ud83d\ude00\\":"\uD83D\uDE00"}}`,
 		"an escaped backslash":      `{"to":"x","variables":{"a":"\\u0000"}}`,
 		"other escapes":             `{"to":"x","events":["\"\u00e9\n"]}`,
 		"spaces around":             "\n {\"to\":\"x\"}\n",

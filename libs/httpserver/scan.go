@@ -3,6 +3,8 @@ package httpserver
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"ringfence.dev/libs/apierr"
@@ -11,7 +13,7 @@ import (
 // maxDepth bounds the nesting of a body: far more than any resource needs, far less than what costs stack.
 const maxDepth = 32
 
-// scan refuses what encoding/json would let through or pay for: invalid UTF-8, NUL characters, deep nesting.
+// scan refuses what encoding/json would let through or pay for: invalid UTF-8, halves of surrogate pairs, NUL characters, deep nesting.
 func scan(body []byte) error {
 	if at := invalidUTF8(body); at >= 0 {
 		return invalidText(body, at, "bytes that are not UTF-8")
@@ -23,10 +25,11 @@ func scan(body []byte) error {
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case inString && c == '\\':
-			if bytes.HasPrefix(body[i:], []byte(`\u0000`)) {
-				return invalidText(body, i, "a NUL character")
+			size, wrong := escape(body[i:])
+			if wrong != "" {
+				return invalidText(body, i, wrong)
 			}
-			i++ // whatever is escaped ends nothing
+			i += size - 1 // whatever is escaped ends nothing
 		case c == '"':
 			inString = !inString
 		case inString:
@@ -39,6 +42,34 @@ func scan(body []byte) error {
 		}
 	}
 	return nil
+}
+
+// escape is the length of the escape sequence that text begins with, and what is wrong with it. Of the malformed encoding/json
+// tells.
+func escape(text []byte) (size int, wrong string) {
+	first, ok := codeUnit(text)
+	switch {
+	case !ok:
+		return 2, ""
+	case first == 0:
+		return 6, "a NUL character"
+	case !utf16.IsSurrogate(first):
+		return 6, ""
+	}
+	second, _ := codeUnit(text[6:])
+	if utf16.DecodeRune(first, second) == utf8.RuneError {
+		return 6, "half a surrogate pair"
+	}
+	return 12, ""
+}
+
+// codeUnit reads a \uXXXX.
+func codeUnit(text []byte) (rune, bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	unit, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(unit), err == nil
 }
 
 func orBody(field string) string {
