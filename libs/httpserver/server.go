@@ -22,6 +22,8 @@ type Server struct {
 	ReusePort bool
 	// Variable names the setting Addr came from, for the message when the port is taken; HTTP_ADDR when empty.
 	Variable string
+	// Header is added to the answers to what cannot be read as a request, which no handler sees.
+	Header http.Header
 }
 
 // Run serves until ctx ends, then waits up to 15 s for open requests.
@@ -47,7 +49,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	slog.InfoContext(ctx, "listening", "addr", listener.Addr().String(), "setting", variable)
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(wire{listener, s.Header}) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve %s: %w", s.Addr, err)

@@ -81,7 +81,8 @@ func serve(ctx context.Context, cfg Config) (err error) {
 	tel.Ready("postgres", st.Ping)
 
 	door := admitting.NewDoor(st, pepper, proxies)
-	public := &httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: httpapi.NewPublic(door, peers, ready, tel)}
+	public := &httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: httpapi.NewPublic(door, peers, ready, tel),
+		Header: httpapi.Uncounted()}
 	admin := &httpserver.Server{Addr: cfg.AdminAddr, ReusePort: cfg.HTTP.ReusePort, Variable: "ADMIN_ADDR",
 		Handler: httpapi.NewAdmin(door, st, peers, pepper, tel)}
 	return service.Run(ctx, // what is fed first, what feeds last: they stop from the bottom up

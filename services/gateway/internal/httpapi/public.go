@@ -3,6 +3,7 @@
 package httpapi
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 
@@ -43,7 +44,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("X-Request-Id", requestID.String())
 	if open := p.open(r.URL.Path); open != nil {
 		telemetry.Route(ctx, r.URL.Path)
-		quota.Anonymous.Standing(true, 0).Write(w.Header()) // these do not count
+		maps.Copy(w.Header(), Uncounted())
 		return open(w, r)
 	}
 	match, found := p.table.Find(r.URL)
@@ -75,6 +76,13 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	return p.peers.Forward(w, r, match.Owner, match.Path, trust.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
 	})
+}
+
+// Uncounted are the rate-limit headers of answers that do not count.
+func Uncounted() http.Header {
+	header := http.Header{}
+	quota.Anonymous.Standing(true, 0).Write(header)
+	return header
 }
 
 // open are the paths that need no key. The interface description and its page come with a later issue.
