@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -227,4 +230,102 @@ func TestUp_TellsEverythingInDemoJSON(t *testing.T) {
 	if status, answer, err := admin.Do(t.Context(), http.MethodGet, "/admin/v1/workspaces/"+s.Demo.WorkspaceID, nil); err != nil || status != http.StatusOK {
 		t.Errorf("GET workspace as operator = %d %s %v", status, answer, err)
 	}
+}
+
+// TestReplay_SaysHowManyStayParked parks a record that nobody can decode at both of its readers and puts it back at one.
+func TestReplay_SaysHowManyStayParked(t *testing.T) {
+	opts := options(t)
+	s := start(t, opts)
+	defer stop(t, s)
+	bus := embedded(t, opts.Home)
+	if err := bus.ProduceSync(t.Context(), &kgo.Record{Topic: "dial-events.v1", Key: []byte("garbage"), Value: []byte{0xff}}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for _, reader := range []string{"calls", "billing-wallet"} {
+		err := rig.Until(t.Context(), 30*time.Second, reader+" parks it", func() (bool, error) {
+			parked := int64(0)
+			ends, err := kadm.NewClient(bus).ListEndOffsets(t.Context(), "dial-events.v1."+reader+".dlq")
+			ends.Each(func(o kadm.ListedOffset) { parked += o.Offset })
+			return parked == 1, err
+		})
+		if err != nil {
+			t.Fatalf("%v; the end of the log:\n%s", err, s.Tail(40))
+		}
+	}
+	for range 2 { // it stays parked, however often it is put back
+		if said, err := putBack(t, opts, "calls", "dial-events.v1"); err != nil || !strings.Contains(said, "applied=0 still_parked=1") {
+			t.Errorf("replay = %v, said %q, want one that stays parked", err, said)
+		}
+	}
+	if said, err := putBack(t, opts, "calls", "wallet-events.v1"); err != nil || !strings.Contains(said, "applied=0 still_parked=0") {
+		t.Errorf("replay of a topic without parked records = %v, said %q", err, said)
+	}
+	completes(t, s)
+}
+
+func TestReplay_RefusesInOneLine(t *testing.T) {
+	opts := options(t)
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"nothing was named", nil, "calls (workspaces.v1, dial-events.v1, wallet-events.v1)"},
+		{"a topic that the service does not read", []string{"calls", "call-requests.v1"}, "calls (workspaces.v1, dial-events.v1, wallet-events.v1)"},
+		{"no stack", []string{"calls", "dial-events.v1"}, "make run"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			said, err := putBack(t, opts, test.args...)
+			if err == nil || !strings.Contains(said, test.want) || strings.Count(said, "\n") != 1 {
+				t.Errorf("replay = %v, said %q, want one line with %q", err, said, test.want)
+			}
+		})
+	}
+}
+
+func TestUp_ANonsenseSettingIsOneLine(t *testing.T) {
+	for setting, want := range map[string]string{
+		"SIMULATOR_TIME_SCALE=soon": "simcarrier does not stay up",
+		"PG_BINDIR=/nowhere":        "PG_BINDIR is /nowhere",
+		"POSTGRES_URL=nonsense":     "POSTGRES_URL is no URL",
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			opts := options(t)
+			cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), "up")
+			cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), append(opts.Env, setting)...)
+			var faults strings.Builder
+			cmd.Stderr = &faults
+			if err := cmd.Run(); err == nil || !strings.Contains(faults.String(), want) || strings.Count(faults.String(), "\n") != 1 {
+				t.Errorf("up = %v, said %q, want one line with %q", err, faults.String(), want)
+			}
+		})
+	}
+}
+
+func putBack(t *testing.T, opts rig.Options, args ...string) (said string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), append([]string{"replay"}, args...)...)
+	cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// embedded is a client of the stack's embedded Kafka.
+func embedded(t *testing.T, home string) *kgo.Client {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(home, "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known struct{ Ports map[string]int }
+	if err := json.Unmarshal(data, &known); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", known.Ports["kafka"])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
 }

@@ -1,6 +1,6 @@
-// Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls. The other two
-// commands are its parts, for tests: `broker` is the embedded Kafka, `with-postgres` lends a throw-away database to a
-// command. Production never runs this.
+// Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `replay` puts
+// parked records of the running stack back. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
+// `with-postgres` lends a throw-away database to a command. Production never runs this.
 package main
 
 import (
@@ -30,6 +30,10 @@ type commands struct {
 		Dir  string `required:"" help:"Where the records are kept."`
 		Port int    `required:"" help:"The port on 127.0.0.1."`
 	} `cmd:"" help:"Run the embedded Kafka alone."`
+	Replay struct {
+		Service string `arg:"" optional:"" help:"The service that parked them."`
+		Topic   string `arg:"" optional:"" help:"The topic that they came on."`
+	} `cmd:"" help:"Put the records that a service of the running stack has parked back."`
 	WithPostgres struct {
 		Durable bool     `help:"Let commits reach the disk."`
 		Command []string `arg:"" passthrough:"" help:"The command, after --."`
@@ -46,17 +50,19 @@ func main() {
 	switch command {
 	case "broker":
 		err = broker.Run(ctx, broker.Config{Dir: line.Broker.Dir, Port: line.Broker.Port})
+	case "replay":
+		err = replay(ctx, line.Replay.Service, line.Replay.Topic)
 	case "with-postgres":
 		err = stack.WithPostgres(ctx, hurry, line.WithPostgres.Command, line.WithPostgres.Durable)
 	default:
 		err = up(ctx, hurry)
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && command == "with-postgres" {
+	if errors.As(err, &exit) && (command == "with-postgres" || command == "replay") {
 		os.Exit(max(exit.ExitCode(), 1))
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "ringfence-local:", explain(err))
+		fmt.Fprintln(os.Stderr, "ringfence-local:", strings.Join(strings.Fields(explain(err).Error()), " ")) // one line, whatever it is
 		os.Exit(1)
 	}
 }
@@ -67,20 +73,40 @@ func up(ctx, hurry context.Context) error {
 		return err
 	}
 	defer home.Close()
-	self, err := os.Executable()
+	self, bin, err := programs()
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	// The services lie beside the name we were called by: it may be a link among other builds of theirs.
-	bin := filepath.Dir(self)
-	if called := os.Args[0]; strings.ContainsRune(called, filepath.Separator) {
-		if bin, err = filepath.Abs(filepath.Dir(called)); err != nil {
-			return fmt.Errorf("find the services: %w", err)
-		}
+		return err
 	}
 	return stack.Up(ctx, hurry, stack.Options{
 		Home: home, Bin: bin, Self: self, Console: process.NewConsole(os.Stdout), Starter: process.NewStarter(),
 	})
+}
+
+func replay(ctx context.Context, service, topic string) error {
+	home, err := state.FindHome()
+	if err != nil {
+		return err
+	}
+	_, bin, err := programs()
+	if err != nil {
+		return err
+	}
+	return stack.Replay(ctx, stack.Options{Home: &state.Home{Dir: home}, Bin: bin}, service, topic)
+}
+
+// programs finds this program and the services, which lie beside the name it was called by: that may be a link among
+// other builds of theirs.
+func programs() (self, bin string, err error) {
+	if self, err = os.Executable(); err != nil {
+		return "", "", fmt.Errorf("find this program: %w", err)
+	}
+	bin = filepath.Dir(self)
+	if called := os.Args[0]; strings.ContainsRune(called, filepath.Separator) {
+		if bin, err = filepath.Abs(filepath.Dir(called)); err != nil {
+			return "", "", fmt.Errorf("find the services: %w", err)
+		}
+	}
+	return self, bin, nil
 }
 
 // signals makes two contexts: the first signal ends ctx, the second ends hurry.
@@ -101,6 +127,7 @@ func signals() (ctx, hurry context.Context) {
 // explain adds the remedy where the system's own words have none.
 func explain(err error) error {
 	switch {
+	case strings.Contains(err.Error(), "RINGFENCE_HOME"): // it has one
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: free some space, or set RINGFENCE_HOME to a directory on another disk", err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES):

@@ -38,6 +38,11 @@ type Source struct {
 // Find takes what is on the machine, else installs it with the package manager, else downloads it. Its
 // error is one line with the remedy.
 func (s Source) Find(ctx context.Context) (Binaries, error) {
+	if dir := os.Getenv("PG_BINDIR"); dir != "" {
+		if major, ok := s.try(ctx, dir); !ok || major < oldest {
+			return Binaries{}, fmt.Errorf("PG_BINDIR is %s, and no Postgres %d or newer runs from there: set it to the directory of initdb and postgres, or unset it", dir, oldest)
+		}
+	}
 	if b, ok := s.onMachine(ctx); ok {
 		return b, nil
 	}

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -26,6 +27,9 @@ const database = "ringfence"
 // startPostgres brings up the private Postgres, unless POSTGRES_URL names another.
 func (s *stack) startPostgres(ctx context.Context) error {
 	if s.postgresURL = os.Getenv("POSTGRES_URL"); s.postgresURL != "" {
+		if there, err := url.Parse(s.postgresURL); err != nil || there.Host == "" {
+			return errPostgresURL
+		}
 		s.Console.Say("using the Postgres of POSTGRES_URL")
 		return nil
 	}
@@ -149,11 +153,13 @@ func answers(ctx context.Context, addresses []string) bool {
 	})
 }
 
+var errPostgresURL = errors.New("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
+
 // schemaURLs connect to the same database as the two roles of a service's schema.
 func (s *stack) schemaURLs(name string) (owner, app string, err error) {
 	base, err := url.Parse(s.postgresURL)
 	if err != nil || base.Host == "" {
-		return "", "", fmt.Errorf("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database")
+		return "", "", errPostgresURL
 	}
 	ownerPassword, appPassword := s.state.Schema(schema(name))
 	as := func(role, password string) string {

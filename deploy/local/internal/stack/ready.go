@@ -25,6 +25,7 @@ func (s *stack) awaitReady(ctx context.Context) error {
 			probes[fmt.Sprintf("%s (%d)", svc.name, replica)] = "http://" + loopback(s.state.Ports[privatePort(svc.name, replica)]) + "/readyz"
 		}
 	}
+	probes["simcarrier"] = s.simURL() + "/healthz"
 	probes["calls end to end"] = s.baseURL() + "/readyz"
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{Proxy: nil}}
 	defer client.CloseIdleConnections()

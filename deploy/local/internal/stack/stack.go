@@ -161,9 +161,11 @@ func (s *stack) keep(ctx context.Context, specs ...process.Spec) error {
 
 // down stops rank by rank, the last started first: services, carrier, broker, Postgres.
 func (s *stack) down(hurry context.Context) {
-	if len(s.ranks) > 0 {
-		s.Console.Say("stopping; Ctrl-C again to kill")
+	if len(s.ranks) == 0 {
+		return
 	}
+	s.Console.Say("stopping; Ctrl-C again to kill")
+	defer func() { s.Console.Say("stopped; %s keeps everything for the next start", s.Home.Dir) }()
 	for i := len(s.ranks) - 1; i >= 0; i-- {
 		patience, cancel := context.WithTimeout(hurry, drain)
 		gone := make(chan struct{})

@@ -272,3 +272,30 @@ func TestUp_SaysWhichBinaryIsMissing(t *testing.T) {
 		t.Errorf("Up = %v, want the remedy", err)
 	}
 }
+
+func TestRoutine_LeavesWhatAPersonLooksFor(t *testing.T) {
+	for _, line := range []struct {
+		name, service, said string
+		shown               bool
+	}{
+		{"a request that changes something, told by the gateway", gateway, "22:21:38.550 INFO  request method=POST route=/v1/calls status=202 ms=18.6", true},
+		{"the same, told by the service behind it", "calls", "22:21:38.549 INFO  request method=POST route=/v1/calls status=202 ms=15.4", false},
+		{"a question between two services", "billing-wallet", "22:21:38.546 INFO  request method=POST route=/ringfence.question.v1.HoldService/Hold status=200 ms=3.5", false},
+		{"a read", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=200 ms=2.6", false},
+		{"a read that was refused", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=401 ms=2.6", true},
+		{"a fault behind the gateway", "calls", "22:21:38.603 INFO  request method=GET route=/v1/calls status=503 ms=2.6", true},
+		{"a webhook", "webhook-dispatcher", "22:21:48.393 INFO  webhook attempt outcome=delivered code=200", true},
+		{"a warning that quotes a request", "calls", `22:21:48.393 WARN  a peer did not answer error=" INFO request method=GET status=200"`, true},
+	} {
+		t.Run(line.name, func(t *testing.T) {
+			t.Setenv("LOG_LEVEL", "")
+			if shown := !routine(line.service).MatchString(line.said); shown != line.shown {
+				t.Errorf("shown = %v: %s", shown, line.said)
+			}
+			t.Setenv("LOG_LEVEL", "info")
+			if routine(line.service) != nil {
+				t.Error("a person who set LOG_LEVEL does not get every line")
+			}
+		})
+	}
+}

@@ -21,8 +21,8 @@ type Home struct {
 // broker segments.
 const leastFree = 400 << 20
 
-// MakeHome makes the directory (RINGFENCE_HOME, else .ringfence) unless it is there and returns its absolute path.
-func MakeHome() (string, error) {
+// FindHome is the directory (RINGFENCE_HOME, else .ringfence) as an absolute path, be it there or not.
+func FindHome() (string, error) {
 	dir := os.Getenv("RINGFENCE_HOME")
 	if dir == "" {
 		dir = ".ringfence"
@@ -31,9 +31,18 @@ func MakeHome() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", dir, err)
 	}
+	return dir, nil
+}
+
+// MakeHome makes the directory unless it is there and returns its absolute path.
+func MakeHome() (string, error) {
+	dir, err := FindHome()
+	if err != nil {
+		return "", err
+	}
 	// The files with keys are 0600; the directory itself may be walked by the database's account.
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("%s cannot be made: set RINGFENCE_HOME to a directory you may write: %w", dir, err)
+		return "", fmt.Errorf("%s cannot be made (%w): set RINGFENCE_HOME to a directory you may write", dir, errors.Unwrap(err))
 	}
 	return dir, nil
 }
