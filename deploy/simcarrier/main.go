@@ -18,6 +18,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"ringfence.dev/deploy/simcarrier/internal/exchange"
+	"ringfence.dev/libs/telemetry"
 )
 
 // Config is the environment.
@@ -27,6 +28,8 @@ type Config struct {
 	Dir string `env:"SIMCARRIER_DIR" envDefault:".ringfence/simcarrier" help:"folder of its log, which outlives it"`
 	// TimeScale multiplies every simulated duration; 0 means at once.
 	TimeScale float64 `env:"SIMULATOR_TIME_SCALE" envDefault:"1" help:"multiplies every simulated duration; 0 means at once"`
+
+	Telemetry telemetry.Config
 }
 
 func main() {
@@ -47,6 +50,11 @@ func run(ctx context.Context, cfg Config) error {
 	if cfg.TimeScale < 0 {
 		return errors.New("SIMULATOR_TIME_SCALE is zero or more")
 	}
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, "simcarrier")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tel.Close(ctx) }()
 	network, err := exchange.New(cfg.Dir, cfg.TimeScale)
 	if err != nil {
 		return err
@@ -59,7 +67,7 @@ func run(ctx context.Context, cfg Config) error {
 	server := &http.Server{Handler: network.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	slog.Info("simulated carrier is up", "addr", listener.Addr().String(), "time_scale", cfg.TimeScale)
+	slog.Info("listening", "addr", listener.Addr().String(), "time_scale", cfg.TimeScale)
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)

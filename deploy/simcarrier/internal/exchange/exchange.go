@@ -4,8 +4,11 @@
 package exchange
 
 import (
+	"log/slog"
 	"sync"
 	"time"
+
+	"ringfence.dev/libs/phone"
 )
 
 // Call is what the exchange can say about one call.
@@ -238,5 +241,16 @@ func (x *Exchange) write(l *line, e Entry) error {
 		return err
 	}
 	l.note(e)
+	tell(e)
 	return nil
+}
+
+// tell logs what happened on the telephone network, but not what was said there.
+func tell(e Entry) {
+	switch e.Kind {
+	case KindOriginate, KindRinging, KindAnswer:
+		slog.Info(e.Kind, "call_id", e.CallID, "to", phone.Number(e.To).Masked())
+	case KindHangup:
+		slog.Info(e.Kind, "call_id", e.CallID, "to", phone.Number(e.To).Masked(), "cause", e.Cause, "by", e.By)
+	}
 }
