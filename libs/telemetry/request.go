@@ -114,7 +114,15 @@ func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w mi
 	}
 	attrs := append([]slog.Attr{slog.String("method", method), slog.String("route", route), slog.Int("status", status),
 		slog.Float64("ms", float64(took.Microseconds())/1000)}, n.attrs...)
-	log.LogAttrs(ctx, slog.LevelInfo, "request", attrs...)
+	log.LogAttrs(ctx, levelOf(route), "request", attrs...)
+}
+
+// levelOf keeps the probes of a load balancer, several a second, out of the lines that people read.
+func levelOf(route string) slog.Level {
+	if route == "/readyz" || route == "/livez" {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 // routeOf is the template of the route: a closed set, whatever the client asked for.

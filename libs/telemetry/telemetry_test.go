@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -234,5 +235,23 @@ func TestText_IsOneLineARecord(t *testing.T) {
 	}
 	if _, err := logHandler(&out, "xml", slog.LevelInfo); err == nil {
 		t.Error("LOG_FORMAT=xml was taken")
+	}
+}
+
+func TestMiddleware_ProbesDoNotFloodTheLog(t *testing.T) {
+	var out bytes.Buffer
+	handler, err := logHandler(&out, "text", slog.LevelInfo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tel := &Telemetry{Log: slog.New(handler), requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "requests"}, []string{"method", "route", "status"})}
+	router := chi.NewRouter()
+	router.Use(tel.Middleware)
+	for _, route := range []string{"/readyz", "/livez", "/v1/calls"} {
+		router.Get(route, func(http.ResponseWriter, *http.Request) {})
+		router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, route, nil))
+	}
+	if said := out.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "route=/v1/calls") {
+		t.Errorf("logged %q, want the one line that is no probe", said)
 	}
 }
