@@ -40,8 +40,11 @@ func (d *Dialer) attempt(stopping context.Context, r request.Request) {
 	crash.Point("dialer: after claim")
 	result, err := d.try(ctx, stopping, r)
 	d.dials.WithLabelValues(result).Inc()
-	if err != nil {
+	switch {
+	case err != nil:
 		slog.WarnContext(ctx, "attempt to dial stopped", "call_request_id", r.CallRequestID, "result", result, "error", err)
+	case result != "put_back" && result != "lost": // those come again soon
+		slog.InfoContext(ctx, "attempt to dial", "call_request_id", r.CallRequestID, "result", result)
 	}
 	d.relay.Wake()
 }
