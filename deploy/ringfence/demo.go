@@ -109,6 +109,9 @@ func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case got := <-arrivals:
+			if err := d.look(ctx); err != nil { // what the webhook tells of is told first
+				return err
+			}
 			if err := d.receive(got); err != nil {
 				return err
 			}
