@@ -13,7 +13,10 @@ SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-disp
 MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod))
 TESTFLAGS ?= -race -p 2 -timeout 40m
 
-.PHONY: help run test demo listen bench prove lint house verify proto proto-current breaking tidy-current fmt clean build go cc
+# How far a long build is: go build -v names each package when it is compiled, a line of one word.
+PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
+
+.PHONY: help run test demo listen replay bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +30,9 @@ demo: build ## place one call against a running stack and show all of it
 listen: build ## receive the demo workspace's webhooks and verify them (against a running stack)
 	@exec $(BIN)/ringfence listen $(ARGS)
 
+replay: build ## put back what a service parked: make replay SERVICE=calls TOPIC=dial-events.v1
+	@exec $(BIN)/ringfence-local replay $(SERVICE) $(TOPIC)
+
 test: build cc ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
 
@@ -39,9 +45,9 @@ prove: build ## the end-to-end laws alone: kills, crash points, outages (RINGFEN
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
 	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
-	@go build -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence
-	@go build -o $(BIN)/ringfence-local ./deploy/local
-	@go build -o $(BIN)/ringfence-bench ./deploy/bench
+	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence && \
+	   go build -v -o $(BIN)/ringfence-local ./deploy/local && \
+	   go build -v -o $(BIN)/ringfence-bench ./deploy/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 
 lint: house $(TOOLS)/golangci-lint ## check formatting, vet, linters and the house rules
 	@unformatted=$$(find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
@@ -50,6 +56,9 @@ lint: house $(TOOLS)/golangci-lint ## check formatting, vet, linters and the hou
 
 house: go ## check the import rules and sizes of the house alone
 	@go test -count=1 ./deploy/tools/house/...
+
+charts: $(TOOLS)/helm ## render every chart as helm does and look at what comes out
+	@RINGFENCE_HELM=$(TOOLS)/helm go test -count=1 -run TestCharts ./deploy/compose/...
 
 verify: proto-current breaking tidy-current ## check that generated code is what the sources give, and that no event broke
 	@echo "generated code is up to date; no event was broken"
@@ -90,6 +99,9 @@ $(TOOLS)/protoc-gen-go: deploy/tools/proto/go.mod | go
 
 $(TOOLS)/protoc-gen-connect-go: deploy/tools/proto/go.mod | go
 	@cd deploy/tools/proto && GOWORK=off go build -o $@ connectrpc.com/connect/cmd/protoc-gen-connect-go
+
+$(TOOLS)/helm: deploy/tools/helm/go.mod | go
+	@echo "building helm (once; two minutes)"; cd deploy/tools/helm && GOWORK=off go build -o $@ helm.sh/helm/v3/cmd/helm
 
 # What must be on the machine, each with its remedy.
 go:

@@ -1,0 +1,216 @@
+package compose_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// object is what these tests look at of a rendered Kubernetes object.
+type object struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct{ Name string }
+	Data       map[string]string
+	Spec       struct {
+		// Selector is a Service's own labels, or a workload's under matchLabels.
+		Selector    map[string]any
+		ServiceName string `yaml:"serviceName"`
+		Ports       []servicePort
+		Template    struct {
+			Metadata struct{ Labels map[string]any }
+			Spec     struct {
+				ServiceAccountName string      `yaml:"serviceAccountName"`
+				InitContainers     []container `yaml:"initContainers"`
+				Containers         []container
+			}
+		}
+	}
+}
+
+type container struct {
+	Name, Image string
+	Args        []string
+	Ports       []openPort
+	EnvFrom     []struct {
+		ConfigMapRef struct{ Name string } `yaml:"configMapRef"`
+	} `yaml:"envFrom"`
+	Env []struct {
+		Name      string
+		ValueFrom struct {
+			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
+		} `yaml:"valueFrom"`
+	}
+}
+
+type servicePort struct {
+	Port       int
+	TargetPort string `yaml:"targetPort"`
+}
+
+type openPort struct {
+	Name          string
+	ContainerPort int `yaml:"containerPort"`
+}
+
+// render is `helm template` of one chart. Only `make charts`, which CI runs, has a helm at hand.
+func render(t *testing.T, chart string) map[string]object {
+	t.Helper()
+	helm := os.Getenv("RINGFENCE_HELM")
+	if helm == "" {
+		t.Skip("RINGFENCE_HELM names no helm: `make charts` builds one and runs this")
+	}
+	var faults bytes.Buffer
+	cmd := exec.Command(helm, "template", "ringfence", filepath.Join(root, "helm", chart))
+	cmd.Stderr = &faults
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("helm template %s: %v: %s", chart, err, faults.String())
+	}
+	found := map[string]object{}
+	documents := yaml.NewDecoder(bytes.NewReader(out))
+	for {
+		var o object
+		err := documents.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatalf("%s renders no YAML: %v\n%s", chart, err, out)
+		}
+		key := o.Kind + "/" + o.Metadata.Name
+		if _, twice := found[key]; twice || o.APIVersion == "" || o.Kind == "" || o.Metadata.Name == "" {
+			t.Errorf("%s renders %q (%s), which stands twice or lacks a part", chart, key, o.APIVersion)
+		}
+		found[key] = o
+	}
+}
+
+func TestCharts_EachRendersAWholeService(t *testing.T) {
+	t.Parallel()
+	for _, name := range services {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := render(t, name)
+			workload, ok := objects["Deployment/"+name]
+			if !ok {
+				workload, ok = objects["StatefulSet/"+name]
+			}
+			pod := workload.Spec.Template.Spec
+			if !ok || len(pod.Containers) != 1 || len(pod.InitContainers) != 1 {
+				t.Fatalf("no workload with its migration and one container among %v", slices.Sorted(maps.Keys(objects)))
+			}
+			if name == "dialer" && objects["Service/"+workload.Spec.ServiceName].Kind == "" {
+				t.Errorf("the Service %q that names the replicas is not rendered", workload.Spec.ServiceName)
+			}
+			if _, ok := objects["ServiceAccount/"+pod.ServiceAccountName]; !ok {
+				t.Errorf("the account %q is not rendered", pod.ServiceAccountName)
+			}
+			if got := pod.InitContainers[0].Args; !slices.Equal(got, []string{"migrate"}) {
+				t.Errorf("the init container runs %v", got)
+			}
+			for _, c := range append(pod.InitContainers, pod.Containers...) {
+				checkContainer(t, name, c, objects)
+			}
+			if got, _ := workload.Spec.Selector["matchLabels"].(map[string]any); !within(got, workload.Spec.Template.Metadata.Labels) {
+				t.Errorf("the workload selects %v, its pods are labelled %v", got, workload.Spec.Template.Metadata.Labels)
+			}
+			for key, o := range objects {
+				if o.Kind == "Service" && (!within(o.Spec.Selector, workload.Spec.Template.Metadata.Labels) || !leads(o, pod.Containers[0])) {
+					t.Errorf("%s leads nowhere: %+v", key, o.Spec)
+				}
+			}
+		})
+	}
+}
+
+func checkContainer(t *testing.T, name string, c container, objects map[string]object) {
+	t.Helper()
+	if c.Image != "ringfence/"+name+":"+appVersion(t, name) {
+		t.Errorf("%s runs the image %q", c.Name, c.Image)
+	}
+	for _, from := range c.EnvFrom {
+		if _, ok := objects["ConfigMap/"+from.ConfigMapRef.Name]; !ok {
+			t.Errorf("%s reads the ConfigMap %q, which is not rendered", c.Name, from.ConfigMapRef.Name)
+		}
+	}
+	for _, v := range c.Env {
+		if ref := v.ValueFrom.SecretKeyRef; ref.Name != name || ref.Key == "" {
+			t.Errorf("%s takes %s from the secret %q, key %q", c.Name, v.Name, ref.Name, ref.Key)
+		}
+	}
+}
+
+// appVersion is the version that a chart gives its image.
+func appVersion(t *testing.T, chart string) string {
+	t.Helper()
+	for _, line := range lines(t, "helm/"+chart+"/Chart.yaml") {
+		if version, ok := strings.CutPrefix(line, "appVersion: "); ok {
+			return strings.Trim(version, `"`)
+		}
+	}
+	t.Fatalf("%s has no appVersion", chart)
+	return ""
+}
+
+// within says whether every label of a selector, at least one, is on the pods.
+func within(selector, labels map[string]any) bool {
+	for name, value := range selector {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+// leads says whether every port of a Service is one that the container opens.
+func leads(service object, c container) bool {
+	for _, p := range service.Spec.Ports {
+		if !slices.ContainsFunc(c.Ports, func(open openPort) bool { return open.Name == p.TargetPort && open.ContainerPort == p.Port }) {
+			return false
+		}
+	}
+	return len(service.Spec.Ports) > 0
+}
+
+// TestCharts_TogetherEachFindsItsPeers renders the chart of all six and follows every address in it.
+func TestCharts_TogetherEachFindsItsPeers(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "ringfence")
+	followed := 0
+	for _, name := range services {
+		config := objects["ConfigMap/"+name]
+		for variable, value := range config.Data {
+			for part := range strings.SplitSeq(value, ",") {
+				at := strings.Index(part, "http://")
+				if at < 0 || variable == "SIM_URL" { // the simulated carrier is not part of the charts
+					continue
+				}
+				peer, err := url.Parse(part[at:])
+				if err != nil {
+					t.Errorf("%s: %s: %v", name, variable, err)
+					continue
+				}
+				service, ok := objects["Service/"+peer.Hostname()]
+				if !ok || !slices.ContainsFunc(service.Spec.Ports, func(p servicePort) bool { return peer.Port() == strconv.Itoa(p.Port) }) {
+					t.Errorf("%s: %s=%s leads to no Service", name, variable, part)
+				}
+				followed++
+			}
+		}
+	}
+	if followed < 10 {
+		t.Errorf("only %d addresses were found", followed)
+	}
+}

@@ -1,0 +1,147 @@
+package compose_test
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// composition is what these tests look at of docker-compose.yml, its anchors and merges resolved.
+type composition struct {
+	Services map[string]struct {
+		Image string
+		Build struct {
+			Context, Dockerfile string
+			Args                map[string]string
+		}
+		EnvFile     string `yaml:"env_file"`
+		Ports       []string
+		Volumes     []string
+		Healthcheck map[string]any
+		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+	}
+	Volumes map[string]any
+}
+
+func composed(t *testing.T) composition {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c composition
+	if err := yaml.Unmarshal(text, &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
+	t.Parallel()
+	c := composed(t)
+	want := append([]string{"postgres", "kafka", "simcarrier"}, services...)
+	if got := slices.Sorted(maps.Keys(c.Services)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("it runs %v, want %v", got, want)
+	}
+	for name, s := range c.Services {
+		ours := name == "simcarrier" || slices.Contains(services, name)
+		if ours && (s.Image != "ringfence/"+name || s.Build.Args["SERVICE"] != name || s.EnvFile != "deploy/compose/"+name+".env") {
+			t.Errorf("%s: image %q, build argument %q, %q", name, s.Image, s.Build.Args["SERVICE"], s.EnvFile)
+		}
+		if s.Image == "" || !ours && !strings.Contains(s.Image, ":") {
+			t.Errorf("%s: the image %q is not pinned", name, s.Image)
+		}
+		if ours {
+			isThere(t, name, filepath.Join(s.Build.Context, s.Build.Dockerfile))
+		}
+		if s.EnvFile != "" {
+			isThere(t, name, s.EnvFile)
+		}
+		for other, how := range s.DependsOn {
+			if _, ok := c.Services[other]; !ok || how.Condition == "service_healthy" && c.Services[other].Healthcheck == nil {
+				t.Errorf("%s waits for %s, which is not there or tells no health", name, other)
+			}
+		}
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("%s opens %s to the network", name, port)
+			}
+		}
+		for _, volume := range s.Volumes {
+			source, _, _ := strings.Cut(volume, ":")
+			if _, named := c.Volumes[source]; !named {
+				isThere(t, name, source)
+			}
+		}
+	}
+}
+
+func isThere(t *testing.T, who, path string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+		t.Errorf("%s needs %s: %v", who, path, err)
+	}
+}
+
+// env is one service's file.
+func env(t *testing.T, name string) map[string]string {
+	t.Helper()
+	set := map[string]string{}
+	for _, line := range lines(t, "deploy/compose/"+name+".env") {
+		if match := envLine.FindStringSubmatch(line); match != nil {
+			set[match[1]] = match[2]
+		}
+	}
+	return set
+}
+
+// TestComposeFile_AddressesKeysAndRolesAgree follows every address to a service of the file, every trusted key to the seed of its
+// owner, and every role of a URL to the script that makes it.
+func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
+	t.Parallel()
+	c, roles := composed(t), strings.Join(lines(t, "deploy/compose/postgres.sql"), "\n")
+	public := map[string]string{}
+	for _, name := range services {
+		seed, err := base64.StdEncoding.DecodeString(env(t, name)["SIGNING_KEY"])
+		if err != nil || len(seed) != ed25519.SeedSize {
+			t.Fatalf("%s: SIGNING_KEY is no seed: %v", name, err)
+		}
+		public[name] = base64.StdEncoding.EncodeToString(ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey))
+	}
+	for _, name := range services {
+		for variable, value := range env(t, name) {
+			for part := range strings.SplitSeq(value, ",") {
+				switch {
+				case variable == "TRUSTED_KEYS":
+					if asker, key, _ := strings.Cut(part, "="); key != public[asker] {
+						t.Errorf("%s trusts a key of %s that is not its own", name, asker)
+					}
+				case strings.Contains(part, "://"):
+					if start := strings.Index(part, "=http"); start >= 0 {
+						part = part[start+1:]
+					}
+					place, err := url.Parse(part)
+					if err != nil {
+						t.Errorf("%s: %s: %v", name, variable, err)
+						continue
+					}
+					if _, ok := c.Services[place.Hostname()]; !ok {
+						t.Errorf("%s: %s leads to %s, which is no service of the file", name, variable, place.Host)
+					}
+					schema, _ := strings.CutSuffix(strings.TrimSuffix(place.User.Username(), "_app"), "_owner")
+					if place.Scheme == "postgres" && (schema != strings.ReplaceAll(name, "-", "_") || !strings.Contains(roles, "'"+schema+"'")) {
+						t.Errorf("%s: %s connects as %s, which is not its own or nobody makes", name, variable, place.User.Username())
+					}
+				}
+			}
+		}
+	}
+}
