@@ -182,3 +182,15 @@ func TestFact_TheSameFactHasTheSameID(t *testing.T) {
 		t.Error("facts of a call are told apart by version and keyed by the request")
 	}
 }
+
+// TestFact_TwoCallsOfARequestAreToldApart: a reader's inbox must take both ends when a request was tried on two trunks.
+func TestFact_TwoCallsOfARequestAreToldApart(t *testing.T) {
+	first, second := outbound(), outbound()
+	second.CallRequestID = first.CallRequestID
+	first.Initiate(at(0))
+	second.Initiate(at(0))
+	one, other := first.Facts()[0], second.Facts()[0]
+	if one.ID == other.ID || one.Key != other.Key {
+		t.Errorf("facts %s and %s with keys %s and %s, want two ids and one key", one.ID, other.ID, one.Key, other.Key)
+	}
+}

@@ -51,11 +51,13 @@ func (c *Call) analyse(judged agent.Judgement, at time.Time) {
 
 func (c *Call) newFact(name string, at time.Time) fact.Fact {
 	c.Version++
-	aggregate, requestID := c.CallID, uuid.Nil
+	requestID, key := uuid.Nil, c.CallID
 	if c.CallRequestID != nil {
-		aggregate, requestID = *c.CallRequestID, *c.CallRequestID
+		requestID, key = *c.CallRequestID, *c.CallRequestID
 	}
-	f := fact.New(aggregate, requestID, c.WorkspaceID, name, c.Version, at)
+	// The identity is the call's: a request that is tried on another trunk has two calls, and their versions begin alike.
+	f := fact.New(c.CallID, requestID, c.WorkspaceID, name, c.Version, at)
+	f.Key = key.String()
 	f.Event.Call = c.event()
 	return f
 }

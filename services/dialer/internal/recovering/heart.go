@@ -64,6 +64,7 @@ func (h *Heart) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+	h.last.Store(0) // whoever still dials must ask the database: from the hand-over on the others may take what is ours
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
 	defer cancel()
 	return h.store.HandOver(last)

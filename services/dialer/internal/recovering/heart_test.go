@@ -1,0 +1,60 @@
+package recovering_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/recovering"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+const lease = 500 * time.Millisecond
+
+// TestHeart_AGapIsNotForgotten: whoever fenced a call before a gap must not take the next beat for a sign that the fence is still his.
+func TestHeart_AGapIsNotForgotten(t *testing.T) {
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	heart := recovering.NewHeart(store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: lease}), lease)
+	if heart.Life() != 0 {
+		t.Error("alive before the first beat")
+	}
+	beat := func() int64 {
+		t.Helper()
+		for begun := time.Now(); time.Since(begun) < time.Minute; { // a database that is slower than the lease leaves it at 0
+			if err := heart.Beat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if life := heart.Life(); life != 0 {
+				return life
+			}
+		}
+		t.Fatal("it never lived")
+		return 0
+	}
+	first := beat()
+	for begun := time.Now(); heart.Life() != 0; time.Sleep(lease / 10) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("alive for ever after one beat")
+		}
+	}
+	if second := beat(); second == first {
+		t.Error("the same life before and after a gap")
+	}
+
+	ending, end := context.WithCancel(t.Context())
+	end()
+	beat()
+	if err := heart.Run(ending); err != nil {
+		t.Fatal(err)
+	}
+	if heart.Life() != 0 {
+		t.Error("alive after the hand-over")
+	}
+}
