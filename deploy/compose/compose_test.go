@@ -136,3 +136,16 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 		t.Errorf("the library sets %v, this test knows %v", got, want)
 	}
 }
+
+// TestREADME_NamesEveryVariable keeps each service's table whole.
+func TestREADME_NamesEveryVariable(t *testing.T) {
+	t.Parallel()
+	for _, name := range services {
+		text := strings.Join(lines(t, "services/"+name+"/README.md"), "\n")
+		for variable := range read(t, "services/"+name) {
+			if !strings.Contains(text, variable) {
+				t.Errorf("services/%s/README.md does not tell of %s", name, variable)
+			}
+		}
+	}
+}

@@ -133,6 +133,12 @@ func skeleton(tree fs.FS) []string {
 				breaches = append(breaches, fmt.Sprintf("%s:1: every service has %s (architecture.md, The tree)", dir, must))
 			}
 		}
+		readme, _ := fs.ReadFile(tree, path.Join(dir, "README.md"))
+		for _, heading := range headings {
+			if !strings.Contains(string(readme), "\n## "+heading+"\n") {
+				breaches = append(breaches, fmt.Sprintf("%s/README.md:1: it has no heading %q", dir, heading))
+			}
+		}
 	}
 	entries, _ := fs.ReadDir(tree, ".")
 	for _, entry := range entries {
@@ -142,6 +148,9 @@ func skeleton(tree fs.FS) []string {
 	}
 	return breaches
 }
+
+// headings are what each service's README tells.
+var headings = []string{"Owns", "Does not own", "States", "Events in and out", "Run it", "When it breaks", "Decisions"}
 
 // topLevel is what may stand there; bin/ is built and ignored.
 var topLevel = []string{

@@ -67,6 +67,7 @@ func TestCheck_ReportsEachBreach(t *testing.T) {
 		{"a variable without help", "services/calls/cmd/calls/a.go", goFile("main", "type C struct {\n\tWait int `env:\"WAIT\" envDefault:\"1\"`\n}"), "WAIT has no help"},
 		{"a stray file at the top", "NOTES.txt", "", "the top level holds only"},
 		{"a service without its skeleton", "services/calls/go.mod", "module ringfence.dev/services/calls\n", "every service has README.md"},
+		{"a README that leaves something out", "services/calls/go.mod", "module ringfence.dev/services/calls\n", "it has no heading \"Does not own\""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
