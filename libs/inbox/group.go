@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
@@ -37,7 +39,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	for topic := range c.handlers {
 		topics = append(topics, topic)
 	}
-	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry,
+	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry, append(g.identity(),
 		kgo.ConsumerGroup(c.name),
 		kgo.ConsumeTopics(topics...),
 		// From the earliest, and back to the earliest: the inbox makes that safe.
@@ -57,7 +59,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		// A paused partition's surplus is fetched again: no more than about a batch.
 		kgo.FetchMaxPartitionBytes(512<<10),
 		kgo.FetchMaxWait(time.Second),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,35 @@ func (c *Consumer) Run(ctx context.Context) error {
 	g.stop(g.all(), drainTime)
 	g.commit(context.WithoutCancel(ctx), client.Client)
 	client.CloseAllowingRebalance()
+	g.leave()
 	return nil
+}
+
+// identity makes the membership a static one, when the replica has a name of its own.
+func (g *group) identity() []kgo.Opt {
+	if g.consumer.cfg.InstanceID == "" {
+		return nil
+	}
+	return []kgo.Opt{kgo.InstanceID(g.consumer.cfg.InstanceID)}
+}
+
+// leave gives a static member's partitions to the other replicas; the client leaves by itself only for the others.
+func (g *group) leave() {
+	c := g.consumer
+	if c.cfg.InstanceID == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	client, err := kafka.NewClient(c.cfg, c.name+"-leave", nil)
+	if err != nil {
+		return // it had a client a moment ago; the broker gives the member up in time
+	}
+	defer client.Close()
+	left, err := kadm.NewClient(client.Client).LeaveGroup(ctx, kadm.LeaveGroup(c.name).InstanceIDs(c.cfg.InstanceID).Reason("stopped"))
+	if err := cmp.Or(err, left.Error()); err != nil {
+		slog.Warn("consumer could not leave its group; its partitions wait until the broker gives it up", "consumer", c.name, "err", err)
+	}
 }
 
 // ensureTopics waits for the brokers and makes the topics it reads and its DLQs.

@@ -18,6 +18,9 @@ import (
 type Config struct {
 	// Brokers are where the client begins; it learns the others from them.
 	Brokers []string `env:"KAFKA_BROKERS,required" envSeparator:"," help:"brokers to begin with, as host:port,host:port"`
+	// InstanceID is this replica's name, the same over its restarts and no other replica's. A consumer that was killed
+	// then takes its partitions up at once; without one they wait until the broker gives the dead member up.
+	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique among the service's and kept over restarts (a StatefulSet's pod name): a killed consumer goes on at once; empty: after 6 s or more"`
 }
 
 // Client produces (acks all, idempotent, linger 0) and administers.

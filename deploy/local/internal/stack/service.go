@@ -116,6 +116,7 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		"POSTGRES_URL":         app,
 		"POSTGRES_MIGRATE_URL": owner,
 		"KAFKA_BROKERS":        s.brokers,
+		"KAFKA_INSTANCE_ID":    fmt.Sprintf("%s-%d", svc.name, replica),
 		"SIGNING_KEY":          seed,
 		"TRUSTED_KEYS":         strings.Join(trusted, ","),
 	}

@@ -1,0 +1,41 @@
+package inbox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+)
+
+// A replica with a name of its own that was killed is the same member again when it is back: its records do not wait
+// until the broker gives the dead one up, which takes the session's 6 s.
+func TestConsumer_KilledReplicaGoesOnAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.cfg.InstanceID = "dialer-1"
+	dead, err := kafka.NewClient(b.cfg, "dead", nil, kgo.ConsumerGroup(service), kgo.ConsumeTopics(topic.Name),
+		kgo.InstanceID(b.cfg.InstanceID), kgo.SessionTimeout(5*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the first life is a member", func() bool { return b.members() == 1 })
+	dead.Close() // a static member does not say goodbye, as one that was killed cannot
+
+	b.produce(record("k", 1))
+	stop := b.run(b.pool)
+	b.wantEffects("k", 1)
+	stop()
+	b.eventually("an orderly stop leaves the group", func() bool { return b.members() == 0 })
+}
+
+// members counts who is in the consumer's group.
+func (b *bench) members() int {
+	groups, err := kadm.NewClient(b.wire.Client).DescribeGroups(b.Context(), service)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return len(groups[service].Members)
+}
