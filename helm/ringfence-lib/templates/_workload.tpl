@@ -73,6 +73,11 @@ resources: {{- toYaml .Values.resources | nindent 2 }}
 envFrom:
   - configMapRef: {name: {{ .Chart.Name }}}
 env:
+  {{- if .Values.env.KAFKA_BROKERS }}
+  # The same over a container's restarts: a killed consumer goes on at once.
+  - name: KAFKA_INSTANCE_ID
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- end }}
   {{- range .Values.secret.keys }}
   - name: {{ . }}
     valueFrom: {secretKeyRef: {name: {{ $.Values.secret.name }}, key: {{ . }}}}
