@@ -131,7 +131,7 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 			found[match[1]] = true
 		}
 	}
-	got, want := slices.Sorted(maps.Keys(found)), []string{"ADMIN_ADDR", "HTTP_ADDR", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
+	got, want := slices.Sorted(maps.Keys(found)), []string{"ADMIN_ADDR", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the library sets %v, this test knows %v", got, want)
 	}
