@@ -27,7 +27,7 @@ type raced struct {
 // everything: who was answered 200 is never dialled, who was answered 409 goes on to an end of its own.
 func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 	rng, hooks := seeded(t), receiver(t)
-	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile)
+	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
 	w := tenant(t, s, hooks, raceCredit)
 	var mu sync.Mutex
 	var all []raced
@@ -48,7 +48,7 @@ func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 		answers[r.status]++
 	}
 	t.Logf("cancels answered %v", answers)
-	if len(all) != raceLanes*raceRounds || answers[200] < len(all)/5 || answers[409] < len(all)/5 {
+	if len(all) < raceLanes*raceRounds*9/10 || answers[200] < len(all)/5 || answers[409] < len(all)/5 {
 		t.Errorf("%d cancels, answered %v: too few met the dial", len(all), answers)
 	}
 	judge(t, s, w, hooks, accepted)
@@ -60,16 +60,17 @@ func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 func race(t *testing.T, rng *rand.Rand, w *rig.Workspace, first int) (done []raced) {
 	t.Helper()
 	around := 5 * time.Millisecond
+	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
 	for n := range raceRounds {
 		r := raced{to: number(first + n)}
-		req, err := w.Place(t.Context(), map[string]any{"to": r.to})
-		if err != nil {
-			t.Error(err)
+		posting.place(t.Context(), r.to)
+		if r.id = posting.id(r.to); r.id == "" {
+			posting.check(t)
 			return done
 		}
-		r.id = req.ID
 		pause(t, time.Duration(float64(around)*(0.5+rng.Float64())))
 		var answer []byte
+		var err error
 		if r.status, answer, err = w.API.Do(t.Context(), "POST", "/v1/call-requests/"+r.id+"/cancel", nil); err != nil {
 			t.Error(err)
 			return done
@@ -79,6 +80,8 @@ func race(t *testing.T, rng *rand.Rand, w *rig.Workspace, first int) (done []rac
 			around = min(around*5/4, time.Second)
 		case 409:
 			around = max(around*4/5, 100*time.Microsecond)
+		case 503: // the dialer did not answer in time: no promise was made
+			continue
 		default:
 			t.Errorf("cancel of %s: %d %s, want 200 or 409", r.id, r.status, answer)
 		}

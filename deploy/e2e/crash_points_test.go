@@ -168,12 +168,7 @@ func (sc *scenario) set(point string) {
 func (sc *scenario) placeAndCancel(posting *load, to string) {
 	sc.t.Helper()
 	posting.place(sc.t.Context(), to)
-	var id string
-	for accepted, number := range posting.accepted {
-		if number == to {
-			id = accepted
-		}
-	}
+	id := posting.id(to)
 	var status int
 	err := rig.Until(sc.t.Context(), 30*time.Second, "cancel is answered", func() (bool, error) {
 		var err error

@@ -81,6 +81,18 @@ func (l *load) place(ctx context.Context, to string) {
 	}
 }
 
+// id is the request that was accepted for a number, "" when none was.
+func (l *load) id(to string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, number := range l.accepted {
+		if number == to {
+			return id
+		}
+	}
+	return ""
+}
+
 // check reports what no client should see.
 func (l *load) check(t *testing.T) {
 	t.Helper()

@@ -30,7 +30,7 @@ func (v *Verdict) fault(format string, args ...any) {
 
 // Err is nil when no law was broken.
 func (v *Verdict) Err() error {
-	if len(v.Faults) == 0 {
+	if v == nil || len(v.Faults) == 0 {
 		return nil
 	}
 	return errors.New(strings.Join(v.Faults, "\n"))
