@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/deploy/local/internal/process"
 )
@@ -80,6 +81,9 @@ func (s *Server) Init(ctx context.Context, starter *process.Starter) error {
 	if err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, lastLine(said.String()))
 	}
+	if err := s.sign(half); err != nil {
+		return err
+	}
 	if err := os.Rename(half, s.Data); err != nil {
 		return fmt.Errorf("put database in place: %w", err)
 	}
@@ -136,6 +140,9 @@ func (s *Server) Await(ctx context.Context, database string) error {
 		cancel()
 		if last == nil {
 			return nil
+		}
+		if refused := new(pgconn.PgError); errors.As(last, &refused) && refused.Code == "28P01" { // invalid_password: waiting does not help
+			return s.locked()
 		}
 		select {
 		case <-ctx.Done():

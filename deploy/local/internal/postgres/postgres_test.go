@@ -156,6 +156,37 @@ func TestServer_NobodyComesInWithoutThePassword(t *testing.T) {
 		_ = conn.Close(t.Context())
 		t.Error("a wrong password was accepted")
 	}
+	began := time.Now()
+	if err := wrong.Await(t.Context(), "ringfence"); err == nil || !strings.Contains(err.Error(), "begin anew") || time.Since(began) > 10*time.Second {
+		t.Errorf("Await with a lost password = %v after %s, want the remedy at once", err, time.Since(began))
+	}
+}
+
+func TestSettle_ARemovedHomeLeavesNoLockedDatabase(t *testing.T) {
+	starter := process.NewStarter()
+	t.Cleanup(starter.Close)
+	s := server(t, starter)
+	away := filepath.Join(t.TempDir(), "home")
+	if aside, err := s.Settle(t.Context(), away); aside != "" || err != nil {
+		t.Errorf("a cluster of this very home: set aside as %q, %v", aside, err)
+	}
+	s.Password = "another"
+	if _, err := s.Settle(t.Context(), filepath.Dir(s.Data)); err == nil || !strings.Contains(err.Error(), "remove "+s.Data) {
+		t.Errorf("a cluster inside the home with a lost password: %v, want the remedy", err)
+	}
+	aside, err := s.Settle(t.Context(), away)
+	if err != nil || aside == "" {
+		t.Fatalf("a cluster of another home: set aside as %q, %v", aside, err)
+	}
+	if _, err := os.Stat(filepath.Join(aside, "PG_VERSION")); err != nil {
+		t.Errorf("what was set aside is not there: %v", err)
+	}
+	if err := s.Init(t.Context(), starter); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Settle(t.Context(), away); again != "" || err != nil {
+		t.Errorf("the new cluster: set aside as %q, %v", again, err)
+	}
 }
 
 func TestFind_HighestVersionFirst(t *testing.T) {

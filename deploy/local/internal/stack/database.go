@@ -39,6 +39,12 @@ func (s *stack) startPostgres(ctx context.Context) error {
 	}
 	server.Port, server.Password, server.Durable = s.state.Ports["postgres"], s.state.PostgresPassword, true
 	server.Connections = 100 + 100*s.replicas
+	switch aside, err := server.Settle(ctx, s.Home.Dir); {
+	case err != nil:
+		return err
+	case aside != "":
+		s.Console.Say("the database of a home that was removed is set aside in %s", aside)
+	}
 	s.Console.Say("starting Postgres %d from %s", server.Binaries.Major, server.Binaries.Dir)
 	if err := server.Init(ctx, s.Starter); err != nil {
 		return err
