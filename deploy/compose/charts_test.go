@@ -49,6 +49,9 @@ type container struct {
 	Env []struct {
 		Name      string
 		ValueFrom struct {
+			FieldRef struct {
+				Path string `yaml:"fieldPath"`
+			} `yaml:"fieldRef"`
 			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
 		} `yaml:"valueFrom"`
 	}
@@ -146,6 +149,9 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 		}
 	}
 	for _, v := range c.Env {
+		if v.ValueFrom.FieldRef.Path == "metadata.name" {
+			continue
+		}
 		if ref := v.ValueFrom.SecretKeyRef; ref.Name != name || ref.Key == "" {
 			t.Errorf("%s takes %s from the secret %q, key %q", c.Name, v.Name, ref.Name, ref.Key)
 		}
