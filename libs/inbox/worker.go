@@ -75,10 +75,12 @@ func (w *worker) run() {
 		case <-w.stopping:
 			return
 		case b := <-w.work:
-			w.settle(w.withWaiting(b))
-			if !w.stopped() {
-				w.resume()
+			// Both may have been ready. A batch that was given up is not marked, so nothing behind it may be applied and marked either:
+			// the group would go on after it.
+			if w.stopped() || !w.settle(w.withWaiting(b)) {
+				return
 			}
+			w.resume()
 		}
 	}
 }
@@ -128,23 +130,28 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// settle brings a batch to its end: a part of it in one transaction, or, when that fails, record by record.
-func (w *worker) settle(b batch) {
+// settle brings a batch to its end: a part of it in one transaction, or, when that fails, record by record. False: the worker has to stop
+// before.
+func (w *worker) settle(b batch) bool {
 	started, c := time.Now(), w.group.consumer
 	lag := c.metrics.lag.WithLabelValues(w.partition.topic, strconv.Itoa(int(w.partition.number)))
 	lag.Set(float64(b.highWatermark - b.records[0].Offset))
 	for part := range slices.Chunk(b.records, txRecords) {
 		if !w.settlePart(part) {
-			return // unmarked: whoever has the partition next begins here
+			return false // unmarked: whoever has the partition next begins here
 		}
 	}
 	last := b.records[len(b.records)-1]
 	lag.Set(float64(b.highWatermark - last.Offset - 1))
 	c.metrics.batchSeconds.WithLabelValues(w.partition.topic).Observe(time.Since(started).Seconds())
+	return true
 }
 
 // settlePart says false when the worker has to stop before the last record is settled.
 func (w *worker) settlePart(records []*kgo.Record) bool {
+	if w.stopped() {
+		return false
+	}
 	all := make([]delivery, len(records))
 	for i, wire := range records {
 		all[i].Record, all[i].fault = kafka.Read(wire)
