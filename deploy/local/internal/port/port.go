@@ -50,6 +50,26 @@ func IsFree(port int) bool {
 	return ln.Close() == nil
 }
 
+// dying is how long a program that was killed may need until its port is free.
+const dying = 2 * time.Second
+
+// Frees is IsFree with patience for a holder that is just ending: whoever starts again in the instant after a SIGKILL
+// meets it.
+func Frees(ctx context.Context, port int) bool {
+	ctx, cancel := context.WithTimeout(ctx, dying)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !IsFree(port) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
 // Holder describes who listens on the port ("nginx (pid 42)"), as far as we may see.
 func Holder(port int) string {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

@@ -55,3 +55,26 @@ func TestHolder_NamesTheProcess(t *testing.T) {
 		t.Errorf("Holder = %q, want %s", who, self)
 	}
 }
+
+func TestFrees_WaitsForAHolderThatIsEnding(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	if Frees(t.Context(), port) {
+		t.Error("a port whose holder stays counts as free")
+	}
+	accepted := make(chan struct{})
+	go func() { // the first who asks ends the holder
+		defer close(accepted)
+		if conn, err := ln.Accept(); err == nil {
+			_ = conn.Close()
+		}
+		_ = ln.Close()
+	}()
+	if !Frees(t.Context(), port) {
+		t.Error("a port whose holder ended in time counts as taken")
+	}
+	<-accepted
+}

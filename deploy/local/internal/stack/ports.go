@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -29,7 +30,7 @@ func privatePort(name string, replica int) string { return fmt.Sprintf("%s priva
 
 // settlePorts makes sure that every port is free before anything starts. Those that demo.json tells stay as they are or fail with
 // the remedy; the inner ones move when somebody else took theirs.
-func (s *stack) settlePorts() error {
+func (s *stack) settlePorts(ctx context.Context) error {
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT", "RINGFENCE_SIM_PORT"} {
 		if text := os.Getenv(variable); text != "" {
 			if p, err := strconv.Atoi(text); err != nil || p < 1 || p > 65535 {
@@ -69,7 +70,7 @@ func (s *stack) settlePorts() error {
 		{adminPort(), "the operator API", "RINGFENCE_ADMIN_PORT"},
 		{s.state.Ports[carrier], "the simulated carrier", "RINGFENCE_SIM_PORT"},
 	} {
-		if !port.IsFree(door.port) {
+		if !port.Frees(ctx, door.port) {
 			return fmt.Errorf("port %d, for %s, is taken by %s: stop it, or set %s to another port", door.port, door.what, port.Holder(door.port), door.variable)
 		}
 	}

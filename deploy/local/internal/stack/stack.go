@@ -69,7 +69,7 @@ const childrenFile = "children.json"
 
 func (s *stack) up(ctx context.Context) error {
 	began := time.Now()
-	if err := s.prepare(); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	if err := s.startPostgres(ctx); err != nil {
@@ -99,7 +99,7 @@ func (s *stack) up(ctx context.Context) error {
 }
 
 // prepare ends orphans, reads the state and settles every port before anything is started.
-func (s *stack) prepare() error {
+func (s *stack) prepare(ctx context.Context) error {
 	var err error
 	if text := os.Getenv("RINGFENCE_REPLICAS"); text != "" {
 		s.replicas, err = strconv.Atoi(text)
@@ -127,7 +127,7 @@ func (s *stack) prepare() error {
 	if s.state, err = state.Load(s.Home.Dir); err != nil {
 		return err
 	}
-	if err := s.settlePorts(); err != nil {
+	if err := s.settlePorts(ctx); err != nil {
 		return err
 	}
 	if s.caFile, err = authority.Ensure(s.Home.Dir); err != nil {

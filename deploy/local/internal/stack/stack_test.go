@@ -63,11 +63,11 @@ func occupy(t *testing.T, port int) {
 
 func TestSettlePorts_StayTheSameOverRestarts(t *testing.T) {
 	s := fresh(t)
-	if err := s.settlePorts(); err != nil {
+	if err := s.settlePorts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	first := maps.Clone(s.state.Ports)
-	if err := s.settlePorts(); err != nil {
+	if err := s.settlePorts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !maps.Equal(first, s.state.Ports) {
@@ -90,12 +90,12 @@ func TestSettlePorts_ATakenDoorIsOneLineWithTheRemedy(t *testing.T) {
 	} {
 		t.Run(door.variable, func(t *testing.T) {
 			s := fresh(t)
-			if err := s.settlePorts(); err != nil {
+			if err := s.settlePorts(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			port := door.port(s)
 			occupy(t, port)
-			err := s.settlePorts()
+			err := s.settlePorts(t.Context())
 			if err == nil {
 				t.Fatal("a taken port was accepted")
 			}
@@ -114,12 +114,12 @@ func TestSettlePorts_ATakenDoorIsOneLineWithTheRemedy(t *testing.T) {
 
 func TestSettlePorts_AnInnerPortThatIsTakenMoves(t *testing.T) {
 	s := fresh(t)
-	if err := s.settlePorts(); err != nil {
+	if err := s.settlePorts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before := maps.Clone(s.state.Ports)
 	occupy(t, before["kafka"])
-	if err := s.settlePorts(); err != nil {
+	if err := s.settlePorts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, port := range s.state.Ports {
@@ -134,7 +134,7 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 	t.Setenv("SSL_CERT_FILE", "/inherited")
 	s := fresh(t)
 	s.postgresURL, s.replicas = os.Getenv("POSTGRES_URL"), 2
-	if err := s.settlePorts(); err != nil {
+	if err := s.settlePorts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, svc := range services() {
