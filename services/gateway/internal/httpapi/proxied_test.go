@@ -136,3 +136,21 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 		t.Errorf("audit = %+v", entries)
 	}
 }
+
+// JSON allows numbers that jsonb cannot hold; the audit of such a change is not lost.
+func TestAdmin_NumberBeyondTheDatabaseIsAudited(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	base := "/admin/v1/workspaces/" + r.workspace("")
+	r.answers(func(w http.ResponseWriter, _ heard) bool {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"temperature":1e400000}`))
+		return true
+	})
+	if got := r.operator("PATCH", base+"/agents/"+anID, `{"temperature":1e400000}`); got.status != 200 {
+		t.Fatalf("PATCH = %d %s", got.status, got.body)
+	}
+	if told := r.operator("GET", "/admin/v1/audit", "").body; strings.Count(told, "1e400000") != 2 {
+		t.Errorf("audit = %s, want the number before and after", told)
+	}
+}
