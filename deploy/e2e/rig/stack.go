@@ -48,7 +48,8 @@ type Stack struct {
 	Demo Demo
 	opts Options
 	cmd  *exec.Cmd
-	done chan error
+	done chan struct{} // closed when the process has ended, with err
+	err  error
 	log  *os.File
 }
 
@@ -64,7 +65,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{opts: opts, log: log, done: make(chan error, 1)}
+	s := &Stack{opts: opts, log: log, done: make(chan struct{})}
 	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
 	s.cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
@@ -72,7 +73,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the stack: %w", err)
 	}
-	go func() { s.done <- s.cmd.Wait() }()
+	go func() { s.err = s.cmd.Wait(); close(s.done) }()
 	if err := s.awaitReady(ctx, started); err != nil {
 		s.Kill()
 		return nil, fmt.Errorf("%w; the end of its log:\n%s", err, s.Tail(40))
@@ -84,9 +85,8 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 	path := filepath.Join(s.opts.Home, "demo.json")
 	return Until(ctx, s.opts.Ready, "the stack is ready", func() (bool, error) {
 		select {
-		case err := <-s.done:
-			s.done <- err
-			return false, errors.Join(errors.New("the stack ended before it was ready"), err)
+		case <-s.done:
+			return false, fmt.Errorf("the stack ended before it was ready: %v", s.err)
 		default:
 		}
 		return s.readDemo(path, started) && s.isReady(ctx), nil
@@ -118,8 +118,8 @@ func (s *Stack) Stop() error {
 	defer s.log.Close()
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case err := <-s.done:
-		return err
+	case <-s.done:
+		return s.err
 	case <-time.After(60 * time.Second):
 		s.Kill()
 		return fmt.Errorf("the stack did not stop within 60 s; the end of its log:\n%s", s.Tail(40))
@@ -135,7 +135,7 @@ func (s *Stack) Kill() {
 	for _, pid := range victims {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	<-s.done //nolint:errcheck // killed, whatever it says
+	<-s.done
 }
 
 // Again starts the stack anew in the same home, after Stop or Kill.

@@ -51,7 +51,7 @@ func IsFree(port int) bool {
 }
 
 // dying is how long a program that was killed may need until its port is free.
-const dying = 2 * time.Second
+const dying = 3 * time.Second
 
 // Frees is IsFree with patience for a holder that is just ending: whoever starts again in the instant after a SIGKILL
 // meets it.

@@ -1,6 +1,9 @@
 package process
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 func attributes(spec Spec) *syscall.SysProcAttr {
 	death := spec.DeathSignal
@@ -9,3 +12,6 @@ func attributes(spec Spec) *syscall.SysProcAttr {
 	}
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death, Credential: spec.Credential}
 }
+
+// onMainThread says whether the caller runs on the thread that is as old as the process.
+func onMainThread() bool { return syscall.Gettid() == os.Getpid() }

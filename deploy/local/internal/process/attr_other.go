@@ -8,3 +8,6 @@ import "syscall"
 func attributes(spec Spec) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: spec.Credential}
 }
+
+// onMainThread matters only where a thread's end is a signal.
+func onMainThread() bool { return false }

@@ -43,13 +43,25 @@ type Starter struct{ jobs chan func() }
 // NewStarter makes the thread. Close ends it, and with it (on Linux) whatever it started.
 func NewStarter() *Starter {
 	s := &Starter{jobs: make(chan func())}
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		for job := range s.jobs {
-			job()
-		}
-	}()
+	go s.serve(func() {})
 	return s
+}
+
+// serve does the jobs on a thread of its own, which it never unlocks: the thread ends with this goroutine. The main thread
+// would not, so whoever finds itself there hands over to another.
+func (s *Starter) serve(settled func()) {
+	runtime.LockOSThread()
+	if onMainThread() {
+		taken := make(chan struct{})
+		go s.serve(func() { close(taken) })
+		<-taken
+		runtime.UnlockOSThread()
+		return
+	}
+	settled()
+	for job := range s.jobs {
+		job()
+	}
 }
 
 // Close ends the thread.
