@@ -4,6 +4,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,8 @@ type Stack struct {
 	log  *os.File
 }
 
+var errEnded = errors.New("it stopped by itself")
+
 // Start starts a stack and returns once calls can be placed. Its output is appended to Home/stack.log.
 func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Ready == 0 {
@@ -86,7 +89,7 @@ func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {
 	return Until(ctx, s.opts.Ready, "the stack is ready", func() (bool, error) {
 		select {
 		case <-s.done:
-			return false, fmt.Errorf("the stack ended before it was ready: %v", s.err)
+			return false, fmt.Errorf("the stack ended before it was ready: %w", cmp.Or(s.err, errEnded))
 		default:
 		}
 		return s.readDemo(path, started) && s.isReady(ctx), nil
