@@ -1,0 +1,223 @@
+// Command apidoc turns the OpenAPI document that people write (YAML, with anchors) into the two that programs read: the JSON that is
+// served and linted, and the one that the Go types and client are generated from.
+//
+//	apidoc served <openapi.yaml>      the whole document
+//	apidoc generator <openapi.yaml>   for oapi-codegen: fields keep their order, one type for all refusals, no answer headers
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "apidoc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 2 || (args[0] != "served" && args[0] != "generator") {
+		return fmt.Errorf("want: apidoc served|generator <openapi.yaml>")
+	}
+	source, err := os.ReadFile(args[1])
+	if err != nil {
+		return err
+	}
+	document, err := read(source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[1], err)
+	}
+	if args[0] == "generator" {
+		forGenerator(document)
+	}
+	out, err := encode(document)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(out)
+	return err
+}
+
+// read resolves anchors and merge keys and refuses a key without a value: in a one-line mapping that is a comma in unquoted text.
+func read(source []byte) (*yaml.Node, error) {
+	var file yaml.Node
+	if err := yaml.Unmarshal(source, &file); err != nil {
+		return nil, err
+	}
+	if len(file.Content) != 1 {
+		return nil, fmt.Errorf("is empty")
+	}
+	return resolve(file.Content[0])
+}
+
+func resolve(node *yaml.Node) (*yaml.Node, error) {
+	if node.Kind == yaml.AliasNode {
+		return resolve(node.Alias)
+	}
+	plain := &yaml.Node{Kind: node.Kind, Tag: node.Tag, Value: node.Value, Style: node.Style}
+	if node.Kind != yaml.MappingNode {
+		for _, item := range node.Content {
+			resolved, err := resolve(item)
+			if err != nil {
+				return nil, err
+			}
+			plain.Content = append(plain.Content, resolved)
+		}
+		return plain, nil
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		resolved, err := resolve(value)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case key.Tag == "!!merge":
+			plain.Content = append(plain.Content, resolved.Content...)
+		case value.Tag == "!!null" && value.Value == "":
+			return nil, fmt.Errorf("line %d: %q has no value: quote text that holds a comma", key.Line, key.Value)
+		default:
+			plain.Content = append(plain.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key.Value}, resolved)
+		}
+	}
+	return plain, nil
+}
+
+// member is the value of a mapping's key; nil when there is none.
+func member(node *yaml.Node, key string) *yaml.Node {
+	if node == nil || node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// keep leaves only the members that fit.
+func keep(node *yaml.Node, fits func(key string, value *yaml.Node) bool) {
+	var kept []*yaml.Node
+	for i := 0; i < len(node.Content); i += 2 {
+		if fits(node.Content[i].Value, node.Content[i+1]) {
+			kept = append(kept, node.Content[i], node.Content[i+1])
+		}
+	}
+	node.Content = kept
+}
+
+// forGenerator writes down the order of fields, which oapi-codegen otherwise sorts, and spares the client a type a status: every refusal
+// but one with fields of its own is the default answer's Error.
+func forGenerator(node *yaml.Node) {
+	if node.Kind != yaml.MappingNode {
+		for _, item := range node.Content {
+			forGenerator(item)
+		}
+		return
+	}
+	if properties := member(node, "properties"); properties != nil && properties.Kind == yaml.MappingNode {
+		order(properties)
+	}
+	if responses := member(node, "responses"); responses != nil && member(responses, "default") != nil {
+		keep(responses, func(status string, answer *yaml.Node) bool {
+			return !strings.HasPrefix(status, "4") && !strings.HasPrefix(status, "5") || ownShape(answer)
+		})
+	}
+	keep(node, func(key string, _ *yaml.Node) bool { return key != "headers" })
+	for _, item := range node.Content {
+		forGenerator(item)
+	}
+}
+
+func order(properties *yaml.Node) {
+	for i := 1; i < len(properties.Content); i += 2 {
+		field := properties.Content[i]
+		if ref := member(field, "$ref"); ref != nil { // beside a reference nothing counts: wrap it
+			*field = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
+				{Kind: yaml.ScalarNode, Tag: "!!str", Value: "allOf"},
+				{Kind: yaml.SequenceNode, Content: []*yaml.Node{{Kind: yaml.MappingNode, Content: field.Content}}},
+			}}
+		}
+		field.Content = append(field.Content,
+			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "x-order"},
+			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.Itoa(i / 2)})
+	}
+}
+
+// ownShape says whether a refusal is described in place with another schema than Error.
+func ownShape(answer *yaml.Node) bool {
+	schema := member(member(member(member(answer, "content"), "application/json"), "schema"), "$ref")
+	return schema != nil && schema.Value != "#/components/schemas/Error"
+}
+
+// encode writes JSON in the document's own order.
+func encode(node *yaml.Node) ([]byte, error) {
+	var compact bytes.Buffer
+	if err := write(&compact, node); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, compact.Bytes(), "", " "); err != nil {
+		return nil, fmt.Errorf("indent: %w", err)
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
+}
+
+func write(out *bytes.Buffer, node *yaml.Node) error {
+	switch node.Kind {
+	case yaml.MappingNode, yaml.SequenceNode:
+		return writeAll(out, node)
+	default:
+		var value any
+		if err := node.Decode(&value); err != nil {
+			return fmt.Errorf("read %q: %w", node.Value, err)
+		}
+		text, err := plain(value)
+		if err != nil {
+			return err
+		}
+		out.Write(text)
+		return nil
+	}
+}
+
+func writeAll(out *bytes.Buffer, node *yaml.Node) error {
+	open, shut := byte('['), byte(']')
+	if node.Kind == yaml.MappingNode {
+		open, shut = '{', '}'
+	}
+	out.WriteByte(open)
+	for i, item := range node.Content {
+		switch {
+		case node.Kind == yaml.MappingNode && i%2 == 1:
+			out.WriteByte(':')
+		case i > 0:
+			out.WriteByte(',')
+		}
+		if err := write(out, item); err != nil {
+			return err
+		}
+	}
+	out.WriteByte(shut)
+	return nil
+}
+
+func plain(value any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return nil, fmt.Errorf("write %v: %w", value, err)
+	}
+	return bytes.TrimSpace(out.Bytes()), nil
+}
