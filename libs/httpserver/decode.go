@@ -21,9 +21,9 @@ import (
 // invalid UTF-8 or a NUL byte; 413 for a body over MaxBody. Unknown fields are ignored, the last of two equal keys
 // counts. An empty body is an error unless v points to a pointer, which then stays nil.
 func DecodeJSON(r *http.Request, v any) error {
-	raw, err := io.ReadAll(r.Body)
+	raw, err := ReadBody(r)
 	if err != nil {
-		return readFault(err)
+		return err
 	}
 	body := bytes.TrimSpace(raw)
 	target := reflect.TypeOf(v).Elem()
@@ -48,6 +48,16 @@ func DecodeJSON(r *http.Request, v any) error {
 		return nil
 	}
 	return decodeFault(body, target, err)
+}
+
+// ReadBody reads a bounded body to its end: 413 for one over its bound, 408 for one that does not arrive in time, 422 for
+// one that breaks off. None of them is a fault of ours.
+func ReadBody(r *http.Request) ([]byte, error) {
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, readFault(err)
+	}
+	return raw, nil
 }
 
 func readFault(err error) error {

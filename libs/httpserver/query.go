@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -40,10 +41,10 @@ func PathText(r *http.Request, name string) string {
 // QueryEnum is an optional query parameter limited to the allowed values; "" when absent; 422 otherwise. QueryUUID, QueryTime and
 // QueryText read the others: nil or "" when absent, 422 naming the parameter when malformed.
 func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
-	if !q.Has(name) {
-		return "", nil
+	value, given, err := once(q, name)
+	if err != nil || !given {
+		return "", err
 	}
-	value := q.Get(name)
 	if !slices.Contains(allowed, value) {
 		return "", apierr.Validation(name, "must be one of %s.", strings.Join(allowed, ", "))
 	}
@@ -52,10 +53,11 @@ func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 
 // QueryUUID reads an optional id.
 func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
-	if !q.Has(name) {
-		return nil, nil
+	value, given, err := once(q, name)
+	if err != nil || !given {
+		return nil, err
 	}
-	id, ok := parseUUID(q.Get(name))
+	id, ok := parseUUID(value)
 	if !ok {
 		return nil, apierr.Validation(name, "must be a UUID.")
 	}
@@ -64,10 +66,11 @@ func QueryUUID(q url.Values, name string) (*uuid.UUID, error) {
 
 // QueryTime takes a raw plus (decoded to a space) as a plus.
 func QueryTime(q url.Values, name string) (*time.Time, error) {
-	if !q.Has(name) {
-		return nil, nil
+	value, given, err := once(q, name)
+	if err != nil || !given {
+		return nil, err
 	}
-	at, err := time.Parse(time.RFC3339, strings.ReplaceAll(q.Get(name), " ", "+"))
+	at, err := ParseTime(strings.ReplaceAll(value, " ", "+"))
 	if err != nil {
 		return nil, apierr.Validation(name, "must be a date-time like 2026-06-04T09:00:00Z, with an offset.")
 	}
@@ -76,11 +79,31 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 
 // QueryText refuses NUL bytes and invalid UTF-8.
 func QueryText(q url.Values, name string) (string, error) {
-	value := q.Get(name)
+	value, _, err := once(q, name)
+	if err != nil {
+		return "", err
+	}
 	if strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
 		return "", apierr.Validation(name, "must be UTF-8 text without NUL characters.")
 	}
 	return value, nil
+}
+
+// once is the value of a parameter. One that stands twice leaves open which was meant: 422.
+func once(q url.Values, name string) (value string, given bool, err error) {
+	if len(q[name]) > 1 {
+		return "", true, apierr.Validation(name, "must stand once in the query.")
+	}
+	return q.Get(name), q.Has(name), nil
+}
+
+// ParseTime reads an RFC 3339 date-time with its offset, to the letter: time.Parse also takes one-digit hours, a comma before
+// the fraction and an offset of 24 hours.
+func ParseTime(text string) (at time.Time, err error) {
+	if err := at.UnmarshalText([]byte(text)); err != nil {
+		return time.Time{}, fmt.Errorf("read date-time: %w", err)
+	}
+	return at, nil
 }
 
 // parseUUID takes the 36-character form only: uuid.Parse also takes braces, urn: and no hyphens.

@@ -33,6 +33,11 @@ type Page[T any] struct {
 // Parse reads limit and starting_after. Errors are 422 validation_error naming the parameter.
 func Parse(query url.Values) (Request, error) {
 	asked := Request{Limit: standard}
+	for _, name := range []string{"limit", "starting_after"} {
+		if len(query[name]) > 1 {
+			return Request{}, apierr.Validation(name, "must stand once in the query.")
+		}
+	}
 	if query.Has("limit") {
 		limit, err := strconv.Atoi(query.Get("limit"))
 		if err != nil || limit < 1 || limit > most {

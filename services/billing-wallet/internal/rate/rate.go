@@ -45,7 +45,7 @@ func Check(rates []Rate) error {
 	for _, r := range rates {
 		switch {
 		case !prefixShape.MatchString(r.Prefix):
-			return apierr.Validation("prefix", "must be a plus and 1 to 15 digits, such as +4420; %q is not.", r.Prefix)
+			return apierr.Validation("prefix", "must be a plus and 1 to 15 digits, such as +4420; %.40q is not.", r.Prefix)
 		case seen[r.Prefix]:
 			return apierr.Validation("prefix", "must stand once; %s stands twice.", r.Prefix)
 		case r.PerMinute < 0 || r.PerMinute > Most:

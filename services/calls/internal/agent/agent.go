@@ -23,6 +23,7 @@ const (
 	DefaultMaxCallSeconds = 600
 	maxMaxCallSeconds     = 14400
 	maxName               = 200
+	maxSettings           = 256 << 10 // bytes after merging: the whole agent rides in one fact
 )
 
 // Agent is one agent as the operator set it up.
@@ -98,6 +99,9 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	encoded, err := json.Marshal(settings)
 	if err != nil {
 		return fmt.Errorf("encode settings of agent %s: %w", a.ID, err)
+	}
+	if len(encoded) > maxSettings {
+		return apierr.Validation("body", "would make the agent's settings larger than %d KiB.", maxSettings>>10)
 	}
 	a.Settings = encoded
 	return nil

@@ -21,9 +21,13 @@ type agentBody struct{ agent.Agent }
 func agentView(a agent.Agent) agentBody { return agentBody{a} }
 
 func (b agentBody) MarshalJSON() ([]byte, error) {
-	view := map[string]any{}
-	if err := json.Unmarshal(b.Settings, &view); err != nil {
+	settings := map[string]json.RawMessage{} // kept as they came: not every JSON number fits a float
+	if err := json.Unmarshal(b.Settings, &settings); err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", b.ID, err)
+	}
+	view := make(map[string]any, len(settings)+6)
+	for name, value := range settings {
+		view[name] = value
 	}
 	view["id"], view["name"], view["max_call_seconds"], view["from_number"] = b.ID, b.Name, b.MaxCallSeconds, b.From
 	view["created_at"], view["updated_at"] = call.CreatedAt(b.ID), *call.Stamp(&b.UpdatedAt)
@@ -87,6 +91,13 @@ func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
 
 // changeAgent answers PATCH …/agents/{agent_id}: settings merge, null takes one back to its default.
 func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
+	workspaceID, id, err := agentPath(r)
+	if err != nil {
+		return err
+	}
+	if _, err := a.store.Agent(r.Context(), workspaceID, id); err != nil {
+		return missing(err, "agent") // 404 before the body's own faults
+	}
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/phone"
 )
 
@@ -41,10 +42,15 @@ func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 		return "", apierr.Validation(where, "must be a string.")
 	}
 	if key == nil {
-		if len(header) == 0 {
+		where = "Idempotency-Key"
+		switch len(header) {
+		case 0:
 			return "", nil
+		case 1:
+			key = &header[0]
+		default:
+			return "", apierr.Validation(where, "must stand once in the headers.")
 		}
-		key, where = &header[0], "Idempotency-Key"
 	}
 	if *key == "" || len(*key) > maxKey || strings.ContainsFunc(*key, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return "", apierr.Validation(where, "must be 1 to %d printable ASCII characters.", maxKey)
@@ -146,7 +152,7 @@ func (f *fields) slot(name string, now time.Time) *time.Time {
 	if s == nil {
 		return nil
 	}
-	at, err := time.Parse(time.RFC3339, *s)
+	at, err := httpserver.ParseTime(*s)
 	switch {
 	case err != nil:
 		f.fault(name, "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")

@@ -85,7 +85,7 @@ func queryNumber(r *http.Request) (phone.Number, error) {
 		return "", nil
 	}
 	number, ok := phone.Parse(strings.ReplaceAll(query.Get("phone"), " ", "+"))
-	if !ok {
+	if !ok || len(query["phone"]) > 1 {
 		return "", apierr.Validation("phone", "must be an E.164 number such as +14155550123.")
 	}
 	return number, nil
@@ -159,6 +159,10 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	if _, err := a.store.ByID(r.Context(), workspaceID, id); err != nil {
+		return found(err, "contact") // 404 before the body's own faults
+	}
 	body, err := decode(r)
 	if err != nil {
 		return err
@@ -167,7 +171,7 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.store.Change(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, func(c *contact.Contact) (err error) {
+	c, err := a.store.Change(r.Context(), workspaceID, id, func(c *contact.Contact) (err error) {
 		if _, named := body["name"]; named {
 			c.Name = name
 		}

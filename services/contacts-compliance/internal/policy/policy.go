@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"unicode/utf8"
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/services/contacts-compliance/internal/window"
@@ -22,6 +23,8 @@ type Policy struct {
 	// Override is kept as given; it means something once packs can be loosened.
 	Override *Override `json:"override,omitempty"`
 }
+
+const maxReason = 500 // characters (contract.md §6)
 
 // Override is an operator's reason for a window looser than the law as we know it.
 type Override struct {
@@ -59,12 +62,15 @@ func Parse(raw json.RawMessage) (Policy, error) {
 	if err := json.Unmarshal(raw, &b); err != nil {
 		var wrong *json.UnmarshalTypeError
 		if errors.As(err, &wrong) && wrong.Field != "" {
-			return p, apierr.Validation("calling_policy."+wrong.Field, "must not be a %s.", wrong.Value)
+			return p, apierr.Validation("calling_policy."+wrong.Field, "must not be a %.20s.", wrong.Value)
 		}
 		return p, apierr.Validation("calling_policy", "cannot be read as JSON.")
 	}
 	if len(b.Packs) > 0 {
-		return p, apierr.Validation("calling_policy.packs", "names %q, which this version does not know; leave packs out and set a window.", b.Packs[0])
+		return p, apierr.Validation("calling_policy.packs", "are not known to this version; leave packs out and set a window.")
+	}
+	if b.Override != nil && utf8.RuneCountInString(b.Override.Reason) > maxReason {
+		return p, apierr.Validation("calling_policy.override.reason", "may be at most %d characters long.", maxReason)
 	}
 	p.Override = b.Override
 	if b.Timezone != nil {

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,10 +11,15 @@ import (
 // Zone is one IANA time zone; its text is the name.
 type Zone struct{ loc *time.Location }
 
+// maxZone is more than any IANA name has, and little enough to show.
+const maxZone = 64
+
 // LoadZone finds a zone by its IANA name. What Go or a machine's zone directory knows beside those ("",
 // "Local", "right/…") is refused: it would mean something else elsewhere.
 func LoadZone(name string) (Zone, error) {
 	switch {
+	case len(name) > maxZone:
+		return Zone{}, errors.New("that is no IANA time zone")
 	case name == "", name == "Local", name == "localtime", name == "posixrules", name == "Factory",
 		strings.HasPrefix(name, "posix/"), strings.HasPrefix(name, "right/"):
 		return Zone{}, fmt.Errorf("%q is no IANA time zone", name)

@@ -54,7 +54,7 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return apierr.Unprocessable("invalid_phone", "phone_e164 is not a number in E.164 form, like +14155550123.")
 	}
 	agentID, err := uuid.Parse(*body.AgentID)
-	if err != nil {
+	if err != nil || len(*body.AgentID) != 36 { // uuid.Parse takes other spellings too
 		return apierr.Validation("agent_id", "is not a UUID.")
 	}
 	id, err := uuid.NewV7()

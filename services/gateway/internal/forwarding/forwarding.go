@@ -138,13 +138,10 @@ func buffer(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, httpserver.MaxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return httpserver.TooLarge()
-	case err != nil:
-		return apierr.Validation("body", "could not be read to its end. Send it again.")
+	r.Body = http.MaxBytesReader(w, r.Body, httpserver.MaxBody)
+	body, err := httpserver.ReadBody(r)
+	if err != nil {
+		return err
 	}
 	r.ContentLength, r.TransferEncoding, r.Trailer = int64(len(body)), nil, nil
 	r.Body, r.GetBody = http.NoBody, nil

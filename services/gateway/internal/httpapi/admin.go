@@ -36,8 +36,9 @@ type Admin struct {
 func NewAdmin(door *admitting.Door, st *store.Store, peers *forwarding.Peers, pepper apikey.Pepper, tel *telemetry.Telemetry) http.Handler {
 	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, table: route.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
+	router.Use(a.operators) // before the route is looked for, as on the customer's address
 	router.Route("/admin/v1", func(admin chi.Router) {
-		admin.Use(a.operators)
+		admin.Use(wellAsked)
 		admin.Get("/workspaces", httpserver.Handle(a.listWorkspaces))
 		admin.Post("/workspaces", httpserver.Handle(a.createWorkspace))
 		admin.Get("/workspaces/{id}", httpserver.Handle(a.readWorkspace))
@@ -81,6 +82,17 @@ func (a *Admin) operators(next http.Handler) http.Handler {
 		w.Header().Set("X-Request-Id", requestID.String())
 		w.Header().Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r.WithContext(ctx))
+		return nil
+	})
+}
+
+// wellAsked refuses a query that cannot be read: what it lost would have been a filter.
+func wellAsked(next http.Handler) http.Handler {
+	return httpserver.Handle(func(w http.ResponseWriter, r *http.Request) error {
+		if err := readable(r.URL); err != nil {
+			return err
+		}
+		next.ServeHTTP(w, r)
 		return nil
 	})
 }

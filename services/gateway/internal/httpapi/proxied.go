@@ -3,8 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -31,9 +29,9 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := io.ReadAll(r.Body)
+	body, err := httpserver.ReadBody(r)
 	if err != nil {
-		return fmt.Errorf("read body: %w", err)
+		return err
 	}
 	question := forwarding.Question{Owner: match.Owner, Method: r.Method, Path: match.Path, Query: r.URL.RawQuery,
 		Header: r.Header, Body: body, Caller: actorOf(r).caller(of)}

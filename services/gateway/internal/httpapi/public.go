@@ -70,12 +70,20 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	if !match.Allows(r.Method) {
 		return httpserver.WrongMethod(w, r.Method, match.Allow()...)
 	}
-	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
-		return apierr.Validation("query", "is malformed: encode each parameter as name=value.")
+	if err := readable(r.URL); err != nil {
+		return err
 	}
 	return p.peers.Forward(w, r, match.Owner, match.Path, trust.Caller{
 		WorkspaceID: holder.WorkspaceID, RequestID: requestID, Access: holder.Access, Webhooks: holder.Workspace().Webhooks(),
 	})
+}
+
+// readable answers 422 for a query that url.Values would read in part.
+func readable(address *url.URL) error {
+	if _, err := url.ParseQuery(address.RawQuery); err != nil {
+		return apierr.Validation("query", "is malformed: encode each parameter as name=value.")
+	}
+	return nil
 }
 
 // Uncounted are the rate-limit headers of answers that do not count.

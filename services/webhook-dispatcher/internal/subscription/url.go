@@ -5,18 +5,19 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"ringfence.dev/libs/apierr"
 )
 
-// MaxURL bounds a url in bytes (contract.md §6).
+// MaxURL bounds a url in characters (contract.md §6).
 const MaxURL = 2048
 
 // CheckURL refuses every url that must not receive webhooks (contract.md §5): only https, no user info, no fragment, and no
 // literal address that reachable refuses. What a name resolves to is judged on connect. What it returns has its scheme in
 // small letters, as the table wants it.
 func CheckURL(text string, reachable func(netip.Addr) bool) (string, error) {
-	if len(text) > MaxURL {
+	if utf8.RuneCountInString(text) > MaxURL {
 		return "", invalidURL("is longer than %d characters", MaxURL)
 	}
 	parsed, err := url.Parse(text)
