@@ -29,7 +29,7 @@ func NewDoor(st *store.Store, pepper apikey.Pepper, proxies Proxies) *Door {
 	return &Door{
 		keys:      remember(st.HolderOf),
 		operators: remember(func(ctx context.Context, _ struct{}) ([]store.Operator, error) { return st.Operators(ctx) }),
-		turns:     &turns{take: st.TakeTurn, now: time.Now, refused: map[string]time.Time{}},
+		turns:     &turns{take: st.TakeTurn, now: time.Now, refused: map[string]refusal{}},
 		pepper:    pepper,
 		proxies:   proxies,
 	}

@@ -158,7 +158,7 @@ func TestRemembered_AFloodOfStrangersEvictsNobodyKnown(t *testing.T) {
 
 func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := &Door{turns: &turns{now: time.Now, refused: map[string]time.Time{}, take: func(ctx context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+		door := &Door{turns: &turns{now: time.Now, refused: map[string]refusal{}, take: func(ctx context.Context, _ string, p quota.Policy) (quota.Standing, error) {
 			<-ctx.Done()
 			return p.Unknown(), ctx.Err()
 		}}}
@@ -172,7 +172,7 @@ func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
 func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		counted := &turns{now: time.Now, refused: map[string]time.Time{}, take: func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+		counted := &turns{now: time.Now, refused: map[string]refusal{}, take: func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
 			asked++
 			return p.Standing(asked != 1, p.Span()), nil
 		}}
@@ -189,6 +189,19 @@ func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
 			t.Errorf("after Retry-After = %+v, asked %d", third, asked)
 		}
 	})
+}
+
+func TestTurns_ANewLimitCountsAtOnce(t *testing.T) {
+	t.Parallel()
+	counted := &turns{now: time.Now, refused: map[string]refusal{}, take: func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+		return p.Standing(p > 1, p.Span()), nil
+	}}
+	if got, _ := counted.next(t.Context(), "k", 1); got.Allowed || got.RetryAfter != time.Minute {
+		t.Fatalf("under a limit of 1 = %+v, want a refusal for a minute", got)
+	}
+	if got, _ := counted.next(t.Context(), "k", 100); !got.Allowed {
+		t.Errorf("under the raised limit = %+v: it is refused for what the old one said", got)
+	}
 }
 
 func TestClient(t *testing.T) {

@@ -10,15 +10,16 @@ import (
 	"ringfence.dev/services/gateway/internal/quota"
 )
 
-// One statement decides, under the row's lock, so any number of replicas count as one. The clock is the database's.
+// One statement decides, under the row's lock, so any number of replicas count as one. The clock is the database's, read once the row
+// is ours: who waited for it is judged by the time of its turn, not of its coming, and is never behind who went before.
 const takeTurn = `INSERT INTO rate_limits AS held (key, tat, allowed)
-VALUES (@key, statement_timestamp() + @step::interval, true)
-ON CONFLICT (key) DO UPDATE SET
-	allowed = greatest(held.tat, statement_timestamp()) + @step::interval <= statement_timestamp() + @span::interval,
-	tat = CASE WHEN greatest(held.tat, statement_timestamp()) + @step::interval <= statement_timestamp() + @span::interval
-		THEN greatest(held.tat, statement_timestamp()) + @step::interval
-		ELSE held.tat END
-RETURNING allowed, tat - statement_timestamp() AS ahead`
+VALUES (@key, clock_timestamp() + @step::interval, true)
+ON CONFLICT (key) DO UPDATE SET (tat, allowed) = (
+	SELECT CASE WHEN fits THEN next ELSE held.tat END, fits
+	FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+	CROSS JOIN LATERAL (SELECT greatest(held.tat, clock.now) + @step::interval AS next) AS counted
+	CROSS JOIN LATERAL (SELECT counted.next <= clock.now + @span::interval AS fits) AS judged)
+RETURNING allowed, tat - clock_timestamp() AS ahead`
 
 type turn struct {
 	Allowed bool
