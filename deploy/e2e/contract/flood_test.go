@@ -1,0 +1,206 @@
+package contract
+
+import (
+	"context"
+	"encoding/base32"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// forwarded is the header with which the stack's trusted proxy, this machine, says for whom it asks.
+const forwarded = "X-Forwarded-For"
+
+// strangers are ways to come without a valid key; n makes each one another.
+func strangers(t *testing.T) map[string]func(n int64) *client {
+	t.Helper()
+	shared := customer(t, "")
+	as := func(key string) *client { return &client{base: shared.base, key: key, http: shared.http} }
+	return map[string]func(n int64) *client{
+		"no key":          func(int64) *client { return shared },
+		"a malformed key": func(n int64) *client { return as(fmt.Sprint("rf_live_", n)) },
+		"an invented key": func(n int64) *client {
+			secret := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(fmt.Appendf(nil, "%032d", n))
+			return as("rf_live_00000000_" + strings.ToLower(secret))
+		},
+	}
+}
+
+// TestFlood_AnAddressHas600AMinute sends 800 requests without a valid key from one address over both replicas, and then asks what
+// that does to others.
+func TestFlood_AnAddressHas600AMinute(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	ways := strangers(t)
+	for i, name := range []string{"no key", "a malformed key", "an invented key"} {
+		address := fmt.Sprintf("203.0.113.%d", 10+i)
+		const asked, limit = 800, 600
+		begun := time.Now()
+		var n atomic.Int64
+		lanes := at(make([]*client, 32), func(int, *client) []answer {
+			var got []answer
+			for range asked / 32 {
+				c := ways[name](n.Add(1))
+				got = append(got, c.do(t, "GET", "/v1/calls", nil, forwarded, address))
+			}
+			return got
+		})
+		refilled := int(time.Since(begun) / (time.Minute / limit))
+		passed := 0
+		for _, a := range slices.Concat(lanes...) {
+			limitsOf(t, name, a)
+			switch {
+			case a.status == http.StatusUnauthorized && a.code() == "invalid_api_key":
+				passed++
+			case a.status != http.StatusTooManyRequests:
+				t.Errorf("%s: %d %s, want 401 or 429", name, a.status, a.body)
+			}
+		}
+		if passed < limit || passed > limit+refilled {
+			t.Errorf("%s: %d of %d were answered 401, want %d and at most %d that came back meanwhile", name, passed, asked, limit, refilled)
+		}
+		nobody := ways["no key"](0)
+		for _, open := range []string{"/readyz", "/openapi.json", "/docs"} {
+			if got := nobody.do(t, "GET", open, nil, forwarded, address); got.status == 429 || got.status == 401 {
+				t.Errorf("%s from a refused address = %d", open, got.status)
+			}
+		}
+		w.read.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
+		nobody.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, forwarded, fmt.Sprintf("203.0.113.%d", 20+i))
+	}
+}
+
+// TestFlood_OpenPathsAreNotCounted asks for what needs no key more often than an address may come without one.
+func TestFlood_OpenPathsAreNotCounted(t *testing.T) {
+	t.Parallel()
+	const address = "203.0.113.30"
+	var asked atomic.Int64
+	at(crowd(t, "", 16), func(_ int, c *client) bool {
+		for n := asked.Add(1); n < 660; n = asked.Add(1) {
+			path := []string{"/readyz", "/openapi.json", "/docs"}[n%3]
+			if got := c.do(t, "GET", path, nil, forwarded, address); got.status == 429 || got.status == 401 {
+				t.Errorf("GET %s = %d", path, got.status)
+				return false
+			}
+		}
+		return true
+	})
+	got := customer(t, "").do(t, "GET", "/v1/calls", nil, forwarded, address)
+	if told := limitsOf(t, "the first request that counts", got); got.status != 401 || told.remaining != 599 {
+		t.Errorf("after the open paths = %d %+v, want 401 with 599 left", got.status, told)
+	}
+}
+
+// TestFlood_DoesNotHurtKeysFromTheSameAddress floods with invented keys and asks beside it with good ones, one of which nobody
+// has used before.
+func TestFlood_DoesNotHurtKeysFromTheSameAddress(t *testing.T) {
+	t.Parallel()
+	const address = "203.0.113.40"
+	w := workspace(t)
+	measure := func(c *client) []time.Duration {
+		var took []time.Duration
+		for range 60 {
+			begun := time.Now()
+			c.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
+			took = append(took, time.Since(begun))
+		}
+		slices.Sort(took)
+		return took
+	}
+	calm := measure(w.read)
+	ctx, stop := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	var sent atomic.Int64
+	invented := strangers(t)["an invented key"]
+	for range 16 {
+		flood.Go(func() {
+			for ctx.Err() == nil {
+				got := invented(1_000_000+sent.Add(1)).do(t, "GET", "/v1/calls", nil, forwarded, address)
+				if got.status != 401 && got.status != 429 {
+					t.Errorf("a stranger = %d %s", got.status, got.body)
+					return
+				}
+			}
+		})
+	}
+	until(t, 10*time.Second, "the flood is refused", func() bool { return sent.Load() > 700 })
+	fresh, _ := w.key(t, "read")
+	first := time.Now()
+	fresh.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
+	took := time.Since(first)
+	flooded := measure(w.read)
+	stop()
+	flood.Wait()
+	t.Logf("p50 %s calm, %s beside %d strangers; slowest %s, %s; a key's first use %s",
+		calm[len(calm)/2], flooded[len(flooded)/2], sent.Load(), calm[len(calm)-1], flooded[len(flooded)-1], took)
+	if slowest := flooded[len(flooded)*9/10]; slowest > 500*time.Millisecond || took > 2*time.Second {
+		t.Errorf("beside a flood nine of ten answers took up to %s, and a new key's first %s", slowest, took)
+	}
+}
+
+// TestFlood_WhoseAddressCounts reads from X-RateLimit-Remaining whom a request was counted for.
+func TestFlood_WhoseAddressCounts(t *testing.T) {
+	t.Parallel()
+	nobody := customer(t, "")
+	left := func(c *client, headers ...string) int {
+		t.Helper()
+		var lines []string
+		for _, value := range headers {
+			lines = append(lines, forwarded, value)
+		}
+		return limitsOf(t, "a stranger", c.refused(t, 401, "invalid_api_key", "GET", "/v1/calls", nil, lines...)).remaining
+	}
+	// Each row is asked after one request of 203.0.113.50 (or of its network): counted for it, 598 are left at most.
+	for i, row := range []struct {
+		name    string
+		headers []string
+		counted bool
+	}{
+		{"the hop that the proxy added", []string{"203.0.113.50"}, true},
+		{"the last hop, whatever the client wrote before it", []string{"198.51.100.7, 203.0.113.50"}, true},
+		{"the last hop of the last line", []string{"198.51.100.8", "203.0.113.50"}, true},
+		{"through the proxy twice", []string{"203.0.113.50, 127.0.0.1"}, true},
+		{"blanks around it", []string{"  203.0.113.50  "}, true},
+		{"a mapped spelling", []string{"::ffff:203.0.113.50"}, true},
+		{"a first hop counts for nothing", []string{"203.0.113.50, 198.51.100.9"}, false},
+		{"another address", []string{"203.0.113.51"}, false},
+	} {
+		own := fmt.Sprintf("203.0.113.%d", 100+i) // so that no row counts for the next
+		for n, header := range row.headers {
+			row.headers[n] = strings.ReplaceAll(header, "203.0.113.50", own)
+		}
+		left(nobody, own)
+		if got := left(nobody, row.headers...); (got <= 598) != row.counted {
+			t.Errorf("%s: %d are left to it after a request of %s", row.name, got, own)
+		}
+	}
+	left(nobody, "2001:db8:0:1::1")
+	if got := left(nobody, "2001:db8:0:1:ffff::2"); got > 598 {
+		t.Errorf("another address of the same IPv6 network has %d left, want the network counted as one", got)
+	}
+	elsewhere := &client{base: nobody.base, http: &http.Client{Transport: wire(transport("127.0.0.77")), Timeout: 10 * time.Second}}
+	probe, err := http.NewRequestWithContext(t.Context(), "GET", nobody.base+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := elsewhere.http.Do(probe); err != nil {
+		t.Skipf("this machine has one loopback address alone: %v", err)
+	} else {
+		response.Body.Close()
+	}
+	left(elsewhere, "203.0.113.60")
+	if got := left(elsewhere, "203.0.113.61"); got > 598 {
+		t.Errorf("a peer that is no proxy has %d left: it chose its address by X-Forwarded-For", got)
+	}
+	for _, name := range []string{"Forwarded", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip"} {
+		before := limitsOf(t, name, elsewhere.do(t, "GET", "/v1/calls", nil)).remaining
+		if got := limitsOf(t, name, elsewhere.do(t, "GET", "/v1/calls", nil, name, "203.0.113.62")).remaining; got > before {
+			t.Errorf("%s chose whom the request was counted for", name)
+		}
+	}
+}
