@@ -16,7 +16,13 @@ TESTFLAGS ?= -race -p 2 -timeout 40m
 # How far a long build is: go build -v names each package when it is compiled, a line of one word.
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
 
-.PHONY: help run test demo listen replay bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc
+# What is generated from proto/openapi/openapi.yaml, into the folder $(1).
+openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/openapi.yaml > $(1)/openapi.json && \
+  go run ./deploy/tools/apidoc generator proto/openapi/openapi.yaml > $(1)/generator.tmp && \
+  $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
+  $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
+
+.PHONY: help run test demo listen replay bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +55,8 @@ build: go ## build the services and programs into bin/
 	   go build -v -o $(BIN)/ringfence-local ./deploy/local && \
 	   go build -v -o $(BIN)/ringfence-bench ./deploy/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 
-lint: house $(TOOLS)/golangci-lint ## check formatting, vet, linters and the house rules
+lint: house $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, vet, linters, the API description and the house rules
+	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r deploy/tools/spectral/ruleset.yaml proto/openapi/openapi.json
 	@unformatted=$$(find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --timeout 20m $(MODULES)
@@ -63,14 +70,18 @@ charts: $(TOOLS)/helm ## render every chart as helm does and look at what comes 
 verify: proto-current breaking tidy-current ## check that generated code is what the sources give, and that no event broke
 	@echo "generated code is up to date; no event was broken"
 
-proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go ## lint the .proto files and generate their Go
+proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen ## generate the Go of the .proto files and of the API description
 	@cd proto && PATH="$(TOOLS):$$PATH" buf lint && PATH="$(TOOLS):$$PATH" buf generate
+	@$(call openapi,proto/openapi)
 
-proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go
+proto-current: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen
 	@cd proto && PATH="$(TOOLS):$$PATH" buf lint
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd proto && PATH="$(TOOLS):$$PATH" buf generate -o "$$fresh" && \
 	 for dir in eventv1 questionv1; do \
 	   diff -r $$dir "$$fresh/$$dir" >/dev/null || { echo "proto/$$dir is not what its .proto files give: run make proto and commit"; exit 1; }; \
+	 done
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call openapi,$$fresh) && for file in openapi.json types.gen.go client.gen.go; do \
+	   diff proto/openapi/$$file "$$fresh/$$file" >/dev/null || { echo "proto/openapi/$$file is not what openapi.yaml gives: run make proto and commit"; exit 1; }; \
 	 done
 
 tidy-current: go
@@ -78,8 +89,9 @@ tidy-current: go
 	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
 
-breaking: $(TOOLS)/buf ## check the .proto files against the released shapes in proto/base.binpb
+breaking: $(TOOLS)/buf $(TOOLS)/oasdiff ## check events, questions and the public API against the released shapes (proto/base.binpb, proto/openapi/base.json)
 	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or question changed in a way that readers in service cannot follow"; exit 1; }
+	@$(TOOLS)/oasdiff breaking --fail-on WARN proto/openapi/base.json proto/openapi/openapi.json || { echo "the public API changed in a way that breaks its clients"; exit 1; }
 
 fmt: go ## format the Go code
 	@find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -w
@@ -100,6 +112,16 @@ $(TOOLS)/protoc-gen-go: deploy/tools/proto/go.mod | go
 $(TOOLS)/protoc-gen-connect-go: deploy/tools/proto/go.mod | go
 	@cd deploy/tools/proto && GOWORK=off go build -o $@ connectrpc.com/connect/cmd/protoc-gen-connect-go
 
+$(TOOLS)/oapi-codegen: deploy/tools/openapi/go.mod | go
+	@cd deploy/tools/openapi && GOWORK=off go build -o $@ github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
+
+$(TOOLS)/oasdiff: deploy/tools/oasdiff/go.mod | go
+	@cd deploy/tools/oasdiff && GOWORK=off go build -o $@ github.com/oasdiff/oasdiff
+
+$(TOOLS)/spectral/node_modules: deploy/tools/spectral/package-lock.json | npm
+	@mkdir -p $(@D) && cp deploy/tools/spectral/package.json deploy/tools/spectral/package-lock.json deploy/tools/spectral/.npmrc $(@D)/ && \
+	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
+
 $(TOOLS)/helm: deploy/tools/helm/go.mod | go
 	@echo "building helm (once; two minutes)"; cd deploy/tools/helm && GOWORK=off go build -o $@ helm.sh/helm/v3/cmd/helm
 
@@ -107,6 +129,14 @@ $(TOOLS)/helm: deploy/tools/helm/go.mod | go
 go:
 	@command -v go >/dev/null || { echo "Go is not installed: install Go 1.26 or newer (brew install go, or your system's package)"; exit 1; }
 	@command -v git >/dev/null || { echo "git is not installed: install it with your package manager (apt-get install git, brew install git)"; exit 1; }
+
+npm:
+	@command -v npm >/dev/null || { \
+	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	   echo "installing Node.js and npm, which lint the API description"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q nodejs npm >/dev/null; \
+	 else \
+	   echo "no npm, which make lint needs for the API description: install Node.js (apt-get install nodejs npm, brew install node)"; exit 1; \
+	 fi; }
 
 cc:
 	@command -v "$${CC:-gcc}" >/dev/null || command -v cc >/dev/null || { \
