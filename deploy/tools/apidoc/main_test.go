@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, source, want, fault string
+	}{
+		{"anchors and merges are written out, in the order of the document", "b: &b {x: 1}\na:\n  <<: *b\n  y: true\nc: *b\n", `{"b":{"x":1},"a":{"x":1,"y":true},"c":{"x":1}}`, ""},
+		{"text stays text", "v: \"2026-06-04\"\nn: 0.035\nhtml: a < b & c\n", `{"v":"2026-06-04","n":0.035,"html":"a < b & c"}`, ""},
+		{"a null that is written is kept", "a: null\n", `{"a":null}`, ""},
+		{"an unquoted comma in a one-line mapping is found", "a: { description: one, two }\n", "", `"two" has no value`},
+		{"an empty document is refused", "", "", "is empty"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			document, err := read([]byte(tt.source))
+			if tt.fault != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.fault) {
+					t.Fatalf("read: %v, want %q", err, tt.fault)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := compact(t, document); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestForGenerator(t *testing.T) {
+	t.Parallel()
+	document, err := read([]byte(`
+responses:
+  "200": {headers: {X: 1}, content: here}
+  "404": {$ref: "#/components/responses/NotFound"}
+  "409": {content: {application/json: {schema: {$ref: "#/components/schemas/ContactExists"}}}}
+  "422": {content: {application/json: {schema: {$ref: "#/components/schemas/Error"}}}}
+  default: {content: there}
+schema:
+  properties:
+    b: {type: string}
+    a: {$ref: "#/a"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forGenerator(document)
+	want := `{"responses":{"200":{"content":"here"},` +
+		`"409":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/ContactExists"}}}},"default":{"content":"there"}},` +
+		`"schema":{"properties":{"b":{"type":"string","x-order":0},"a":{"allOf":[{"$ref":"#/a"}],"x-order":1}}}}`
+	if got := compact(t, document); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func compact(t *testing.T, document *yaml.Node) string {
+	t.Helper()
+	indented, err := encode(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, indented); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
