@@ -12,6 +12,7 @@ TOOLS    := $(BIN)/tools
 SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher
 MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod))
 TESTFLAGS ?= -race -p 2 -timeout 40m
+FUZZTIME ?= 10s
 
 # How far a long build is: go build -v names each package when it is compiled, a line of one word.
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
@@ -22,7 +23,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test demo listen replay bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm
+.PHONY: help run test fuzz demo listen replay bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ replay: build ## put back what a service parked: make replay SERVICE=calls TOPIC
 
 test: build cc ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
+
+fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
+	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
 
 bench: build ## measure: POST per second, POST to webhook, beside this machine's own limits
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)

@@ -36,17 +36,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{
-		Handler:           s.Handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      75 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
-		// OPTIONS * must meet the same checks as anything else.
-		DisableGeneralOptionsHandler: true,
-	}
+	server := s.settings()
 	slog.InfoContext(ctx, "listening", "addr", listener.Addr().String(), "setting", variable)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(wire{listener, s.Header}) }()
@@ -65,4 +55,19 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("drain %s: %w", s.Addr, err)
 	}
 	return nil
+}
+
+// settings are the timeouts and bounds of every listener.
+func (s *Server) settings() *http.Server {
+	return &http.Server{
+		Handler:           s.Handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      75 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		// OPTIONS * must meet the same checks as anything else.
+		DisableGeneralOptionsHandler: true,
+	}
 }

@@ -56,6 +56,14 @@ func Parse(query url.Values) (Request, error) {
 	return asked, nil
 }
 
+// Below is the first id beyond the page's newest item: the cursor, or beyond every id when there is none.
+func (r Request) Below() uuid.UUID {
+	if r.After == uuid.Nil {
+		return uuid.Max
+	}
+	return r.After
+}
+
 // Rows is how many rows a store should read: one more than the page holds.
 func (r Request) Rows() int { return r.Limit + 1 }
 

@@ -1,0 +1,260 @@
+package httpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/fuzztest"
+)
+
+// mustRefuse demands a 4xx whose message begins with a field's name.
+func mustRefuse(t *testing.T, err error, fields ...string) {
+	t.Helper()
+	var refused *apierr.Error
+	if !errors.As(err, &refused) || refused.Status < 400 || refused.Status >= 500 || refused.Message == "" || len(refused.Message) > 1<<10 {
+		t.Fatalf("%v, want a 4xx with a short message", err)
+	}
+	if len(fields) > 0 && !slices.ContainsFunc(fields, func(field string) bool { return strings.HasPrefix(refused.Message, field+" ") }) {
+		t.Fatalf("message %q names none of %v", refused.Message, fields)
+	}
+}
+
+// FuzzDecodeJSON decodes into every shape a body has here: typed, free, a list, an optional one.
+func FuzzDecodeJSON(f *testing.F) {
+	good := `{"to":"x","agent_id":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff","scheduled_for":"2026-06-04T09:00:00Z","retries":1,"urgent":true,` +
+		`"events":["a"],"variables":{"a":1},"window":{"start":"a","agent":"0190c2a0-7b2c-7c3e-8f00-aabbccddeeff"},"raw":{},"metadata":{"a":"b"}}`
+	for _, body := range append(fuzztest.Mutations(good), fuzztest.Bodies()...) {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var typed order
+		var free map[string]json.RawMessage
+		var list []order
+		var optional *order
+		for _, target := range []any{&typed, &free, &list, &optional} {
+			r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+			r.Body = http.MaxBytesReader(httptest.NewRecorder(), r.Body, MaxBody)
+			if err := DecodeJSON(r, target); err != nil {
+				mustRefuse(t, err)
+				continue
+			}
+			mustKeep(t, body, target)
+		}
+	})
+}
+
+// mustKeep demands that an accepted body is text that Postgres keeps, and the same when it is encoded and read again.
+func mustKeep(t *testing.T, body []byte, target any) {
+	t.Helper()
+	encoded, err := json.Marshal(target)
+	if err != nil {
+		t.Fatalf("%q was decoded and cannot be encoded: %v", body, err)
+	}
+	if !utf8.Valid(encoded) || bytes.Contains(encoded, []byte(`\u0000`)) && !bytes.Contains(encoded, []byte(`\\u0000`)) {
+		t.Fatalf("%q was decoded to %q", body, encoded)
+	}
+	if string(encoded) == "null" { // an optional body that was empty
+		return
+	}
+	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(encoded))
+	if err := DecodeJSON(r, target); err != nil {
+		t.Fatalf("%q was decoded to %s, which is refused: %v", body, encoded, err)
+	}
+	if again, err := json.Marshal(target); err != nil || !bytes.Equal(again, encoded) {
+		t.Fatalf("%s was read again as %s, %v", encoded, again, err)
+	}
+}
+
+func FuzzQuery(f *testing.F) {
+	for _, value := range fuzztest.Parameters() {
+		f.Add("p=" + value)
+	}
+	f.Add("p=1&p=2")
+	f.Fuzz(func(t *testing.T, raw string) {
+		query, err := url.ParseQuery(raw)
+		if err != nil {
+			t.Skip("the gateway refuses it")
+		}
+		if value, err := QueryEnum(query, "p", "queued", "failed"); err != nil {
+			mustRefuse(t, err, "p")
+		} else if value != "" && value != "queued" && value != "failed" {
+			t.Errorf("%q: enum %q", raw, value)
+		}
+		if id, err := QueryUUID(query, "p"); err != nil {
+			mustRefuse(t, err, "p")
+		} else if id != nil && !strings.EqualFold(id.String(), query.Get("p")) {
+			t.Errorf("%q: id %s", raw, id)
+		}
+		if at, err := QueryTime(query, "p"); err != nil {
+			mustRefuse(t, err, "p")
+		} else if at != nil {
+			again, err := ParseTime(at.Format(time.RFC3339Nano))
+			if err != nil || !again.Equal(*at) {
+				t.Errorf("%q: %s is read again as %s, %v", raw, at, again, err)
+			}
+		}
+		if text, err := QueryText(query, "p"); err != nil {
+			mustRefuse(t, err, "p")
+		} else if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			t.Errorf("%q: text %q", raw, text)
+		}
+	})
+}
+
+// FuzzPath sends path values through a router, as they are and escaped.
+func FuzzPath(f *testing.F) {
+	for _, segment := range fuzztest.Segments() {
+		f.Add(segment)
+	}
+	f.Fuzz(func(t *testing.T, segment string) {
+		router := NewRouter(nil)
+		router.Get("/v1/things/{id}", Handle(func(w http.ResponseWriter, r *http.Request) error {
+			if id, err := PathID(r, "id", "thing"); err == nil && !strings.EqualFold(id.String(), chi.URLParam(r, "id")) {
+				t.Errorf("%q is the id %s", segment, id)
+			} else if err != nil {
+				mustRefuse(t, err)
+			}
+			return WriteJSON(w, http.StatusOK, map[string]string{"text": PathText(r, "id")})
+		}))
+		for _, path := range []string{segment, url.PathEscape(segment)} {
+			r, ok := fuzztest.Request(t, http.MethodGet, "/v1/things/"+path, nil)
+			if !ok {
+				continue
+			}
+			answer := httptest.NewRecorder()
+			router.ServeHTTP(answer, r)
+			fuzztest.MustAnswer(t, r, answer)
+			var said struct{ Text string }
+			_ = json.Unmarshal(answer.Body.Bytes(), &said)
+			if path == url.PathEscape(segment) && answer.Code == http.StatusOK && utf8.ValidString(segment) && said.Text != segment {
+				t.Errorf("%q came as %q", segment, said.Text)
+			}
+		}
+	})
+}
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	conns chan net.Conn
+	ended chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// FuzzWire sends bytes to the real server. Whatever it answers, net/http's own refusals included, is HTTP; what is not 2xx has the
+// error body and the promised headers.
+func FuzzWire(f *testing.F) {
+	for _, request := range wireSeeds() {
+		f.Add([]byte(request))
+	}
+	router := NewRouter(nil)
+	router.Post("/v1/calls", Handle(func(w http.ResponseWriter, r *http.Request) error {
+		var body order
+		if err := DecodeJSON(r, &body); err != nil {
+			return err
+		}
+		return WriteJSON(w, http.StatusAccepted, map[string]string{"to": body.To})
+	}))
+	f.Fuzz(func(t *testing.T, request []byte) {
+		listener := &oneConn{conns: make(chan net.Conn, 1), ended: make(chan struct{})}
+		server := (&Server{Handler: router, Header: http.Header{"X-Extra": {"1"}}}).settings()
+		go func() { _ = server.Serve(wire{listener, http.Header{"X-Extra": {"1"}}}) }()
+		defer func() { close(listener.ended); _ = server.Close() }()
+		client, theirs := net.Pipe()
+		listener.conns <- theirs
+		go func() {
+			_, _ = client.Write(append(request, "\r\n\r\nGET /v1/end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"...))
+		}()
+		_ = client.SetReadDeadline(time.Now().Add(300 * time.Millisecond)) // it may wait for a body that never ends
+		said, err := io.ReadAll(client)
+		if err != nil && !errors.Is(err, io.ErrClosedPipe) && !isTimeout(err) {
+			t.Fatalf("read answer: %v", err)
+		}
+		if bytes.Contains(said, []byte("\r\n\r\n")) || !isTimeout(err) {
+			mustBeAnswers(t, request, said)
+		}
+	})
+}
+
+func isTimeout(err error) bool {
+	var timed net.Error
+	return errors.As(err, &timed) && timed.Timeout()
+}
+
+func wireSeeds() []string {
+	id := uuid.Nil.String()
+	return []string{
+		"POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{\"to\":\"x\"}",
+		"GET //v1/calls HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://other/v1/calls HTTP/1.1\r\nHost: x\r\n\r\n", "GET /v1/calls/%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", "TRACE /" + id + " HTTP/1.1\r\nHost: x\r\n\r\n", " / HTTP/1.1\r\n\r\n",
+		"get /v1/calls HTTP/1.1\r\nHost: x\r\n\r\n", "GET /v1/calls HTTP/1.0\r\n\r\n", "GET /v1/calls HTTP/3.0\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /\r\n\r\n",
+		"POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+		"POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/x HTTP/1.1\r\nHost: y\r\n\r\n",
+		"POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+		"POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		"POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n{",
+		"GET /v1/calls HTTP/1.1\r\nHost: x\r\nExpect: 200-ok\r\n\r\n", "GET /v1/calls HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+		"GET /v1/calls HTTP/1.1\r\nHost: x\r\n bad: folded\r\n\r\n", "GET /v1/calls HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "GET /v1/calls HTTP/1.1\r\nHost: x\r\na\x00b: c\r\n\r\n",
+	}
+}
+
+// mustBeAnswers reads one answer after the other. The length of each is its own word: what lies between two is the server's fault.
+func mustBeAnswers(t *testing.T, request, said []byte) {
+	t.Helper()
+	for len(said) > 0 {
+		head, rest, whole := bytes.Cut(said, []byte("\r\n\r\n"))
+		if !whole || !bytes.HasPrefix(head, []byte("HTTP/1.")) {
+			t.Fatalf("%q is answered %q", request, said)
+		}
+		if bytes.HasPrefix(head[len("HTTP/1.x "):], []byte("100")) {
+			said = rest
+			continue
+		}
+		length := 0
+		for line := range bytes.SplitSeq(head, []byte("\r\n")) {
+			if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+				for _, digit := range value {
+					length = length*10 + int(digit-'0')
+				}
+			}
+		}
+		if !bytes.Contains(head, []byte("\r\nService-Version: "+Version)) || length == 0 {
+			t.Fatalf("%q is answered %q", request, said)
+		}
+		if bytes.HasPrefix(request, []byte("HEAD")) || len(rest) < length || !json.Valid(rest[:length]) {
+			return // nobody told the length of what a HEAD leaves out
+		}
+		var refusal struct {
+			Error struct{ Code, Message string }
+		}
+		if _ = json.Unmarshal(rest[:length], &refusal); !bytes.Contains(head, []byte(" 202 ")) && (refusal.Error.Code == "" || refusal.Error.Message == "") {
+			t.Fatalf("%q is answered %q", request, said)
+		}
+		said = rest[length:]
+	}
+}

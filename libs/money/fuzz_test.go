@@ -1,0 +1,40 @@
+package money_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"ringfence.dev/libs/money"
+)
+
+// FuzzParse: an accepted amount is printed exactly, as text and as JSON, and read again as the same.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{"12.5", "-0", "-0.000001", "0.0000001", "1e5", "1e999999", "0.1e-400", ".5", "5.", "+1", " 1", "9223372036854.775807",
+		"9223372036854.775808", "-9223372036854.775808", "00000000000000000000000001.5", "١", "0x1", "1_000", "NaN", "--1", "1.-5", "\x00"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		amount, err := money.Parse(text)
+		if err != nil {
+			if !errors.Is(err, money.ErrAmount) {
+				t.Errorf("Parse(%q) = %v, want ErrAmount", text, err)
+			}
+			return
+		}
+		again, err := money.Parse(amount.String())
+		if err != nil || again != amount {
+			t.Errorf("%q is %s, which is read as %s, %v", text, amount, again, err)
+		}
+		encoded, err := json.Marshal(amount)
+		var read money.Micro
+		if err != nil || json.Unmarshal(encoded, &read) != nil || read != amount {
+			t.Errorf("%q is %s in JSON, which is read as %s, %v", text, encoded, read, err)
+		}
+		for _, seconds := range []int32{-1, 0, 1, 1<<31 - 1} {
+			if price := money.Price(amount, seconds, 6); price < 0 || (price > 0) != (amount > 0 && seconds > 0) {
+				t.Errorf("%d seconds at %s cost %s", seconds, amount, price)
+			}
+		}
+	})
+}

@@ -1,0 +1,33 @@
+package seal_test
+
+import (
+	"bytes"
+	"testing"
+
+	"ringfence.dev/libs/seal"
+)
+
+// FuzzOpen: nothing opens but what was sealed, under the same words.
+func FuzzOpen(f *testing.F) {
+	b, err := seal.New(seal.Config{Keys: []string{key("new", 1), key("old", 2)}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	sealed, err := b.Seal([]byte("secret"), "about")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for cut := range len(sealed) {
+		f.Add(sealed[:cut], "about")
+	}
+	f.Add(sealed, "about")
+	f.Add(sealed, "other")
+	f.Add([]byte("\xffold"), "about")
+	f.Add([]byte("\x03old123456789012"), "about")
+	f.Fuzz(func(t *testing.T, text []byte, about string) {
+		plain, err := b.Open(text, about)
+		if err == nil && (!bytes.Equal(text, sealed) || about != "about" || string(plain) != "secret") {
+			t.Errorf("Open(%q, %q) = %q", text, about, plain)
+		}
+	})
+}
