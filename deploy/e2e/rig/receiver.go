@@ -35,6 +35,8 @@ type Delivery struct {
 	Sequence   int
 	Body       []byte
 	At         time.Time
+	// Signature is the header X-Service-Signature as it came.
+	Signature string
 	// Signed is true when the signature matched the secret and the time was within 300 s.
 	Signed bool
 }
@@ -99,10 +101,10 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.Unmarshal(body, &envelope)
 	d := Delivery{
 		Path: req.URL.Path, EventID: envelope.ID, Type: envelope.Type, Sequence: envelope.Sequence, CallID: envelope.Data.CallID,
-		DeliveryID: req.Header.Get("X-Service-Delivery-Id"), Body: body, At: now,
+		DeliveryID: req.Header.Get("X-Service-Delivery-Id"), Body: body, At: now, Signature: req.Header.Get("X-Service-Signature"),
 	}
 	r.mu.Lock()
-	d.Signed = signed(r.secrets[d.Path], req.Header.Get("X-Service-Signature"), body, now)
+	d.Signed = signed(r.secrets[d.Path], d.Signature, body, now)
 	r.got = append(r.got, d)
 	tell := r.OnDelivery
 	r.mu.Unlock()

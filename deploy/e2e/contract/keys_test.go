@@ -1,0 +1,200 @@
+package contract
+
+import (
+	"crypto/hmac"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// TestKeys_AreKeptAsKeyedHashes looks into every table of the database, and into the log, for a key that was made and used.
+func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": "kept", "access": "write"})
+	if got := made.header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control = %q beside a key, want no-store", got)
+	}
+	key := made.text("key")
+	customer(t, key).want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": number(1)})
+	_, secret, _ := strings.Cut(strings.TrimPrefix(key, "rf_live_"), "_")
+	if len(secret) < 40 {
+		t.Fatalf("key = %q, want rf_live_<prefix>_<secret>", key)
+	}
+	var state struct {
+		Pepper string `json:"api_key_pepper"`
+	}
+	data, err := os.ReadFile(filepath.Join(stack(t).home, "state.json"))
+	if err != nil || json.Unmarshal(data, &state) != nil || state.Pepper == "" {
+		t.Fatal("read the pepper:", err)
+	}
+	mac := hmac.New(sha256.New, []byte(state.Pepper))
+	mac.Write([]byte(key))
+	if where := inDatabase(t, hex.EncodeToString(mac.Sum(nil))); len(where) != 1 || where[0] != "gateway.api_keys" {
+		t.Errorf("the key's HMAC is in %v, want gateway.api_keys alone", where)
+	}
+	for what, needle := range needles(key, secret) {
+		if where := inDatabase(t, needle); len(where) != 0 {
+			t.Errorf("%s is in %v", what, where)
+		}
+	}
+	log, err := os.ReadFile(filepath.Join(stack(t).home, "stack.log"))
+	if err != nil || strings.Contains(string(log), secret) {
+		t.Errorf("the log holds the key (%v)", err)
+	}
+	for _, path := range []string{"/api-keys", "/api-keys/" + made.text("id")} {
+		if got := w.operator.want(t, 200, "GET", w.admin+path, nil); strings.Contains(got.body, secret) {
+			t.Errorf("GET %s shows the key again", path)
+		}
+	}
+}
+
+// needles are the ways in which somebody could have kept a key that are not a keyed hash.
+func needles(key, secret string) map[string]string {
+	all := map[string]string{}
+	for name, text := range map[string]string{"the key": key, "its secret part": secret} {
+		sum1, sum256, sum512, sum5 := sha1.Sum([]byte(text)), sha256.Sum256([]byte(text)), sha512.Sum512([]byte(text)), md5.Sum([]byte(text))
+		all[name] = text
+		for how, raw := range map[string][]byte{"bytes": []byte(text), "SHA-1": sum1[:], "SHA-256": sum256[:], "SHA-512": sum512[:], "MD5": sum5[:]} {
+			all[name+"'s "+how+" in hex"] = hex.EncodeToString(raw)
+			all[name+"'s "+how+" in base64"] = base64.StdEncoding.EncodeToString(raw)
+		}
+	}
+	return all
+}
+
+// inDatabase names the tables with a row that holds the text, bytes as hex.
+func inDatabase(t *testing.T, text string) (tables []string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), stack(t).database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	rows, err := conn.Query(t.Context(), `SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables
+		WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range all {
+		var found bool
+		if err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM "+table+" t WHERE position($1 IN t::text) > 0)", text).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		if found {
+			tables = append(tables, table)
+		}
+	}
+	return tables
+}
+
+// ending is a key whose right ends, and how.
+type ending struct {
+	name    string
+	change  func(*tenant)
+	status  int
+	code    string
+	clients []*client
+	changed time.Time
+}
+
+// TestKeys_RevocationAndSuspensionHoldEverywhereIn5s asks over many connections to both replicas, every 100 ms, from before each
+// change until 5 s after it.
+func TestKeys_RevocationAndSuspensionHoldEverywhereIn5s(t *testing.T) {
+	t.Parallel()
+	endings := []*ending{
+		{name: "a revoked key", status: 401, code: "invalid_api_key", change: func(w *tenant) {
+			w.operator.want(t, 200, "DELETE", w.admin+"/api-keys/"+w.writeID, nil)
+		}},
+		{name: "a suspended workspace", status: 403, code: "api_not_enabled", change: func(w *tenant) {
+			w.operator.want(t, 200, "PATCH", w.admin, set{"status": "suspended"})
+		}},
+		{name: "a smaller plan", status: 403, code: "api_not_enabled", change: func(w *tenant) {
+			w.operator.want(t, 200, "PATCH", w.admin, set{"plan": "starter"})
+		}},
+	}
+	for _, e := range endings {
+		w := workspace(t)
+		e.clients = crowd(t, w.write.key, 12)
+		if got := tally(at(e.clients, e.ask(t))); got["200"] != len(e.clients) {
+			t.Fatalf("%s: before = %v", e.name, got)
+		}
+		e.change(w)
+		e.changed = time.Now()
+	}
+	var all sync.WaitGroup
+	for _, e := range endings {
+		all.Go(func() { e.watch(t) })
+	}
+	all.Wait()
+}
+
+func (e *ending) ask(t *testing.T) func(int, *client) answer {
+	return func(_ int, c *client) answer { return c.do(t, "GET", "/v1/call-requests", nil) }
+}
+
+func (e *ending) watch(t *testing.T) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var holds time.Time
+	for asked := e.changed; asked.Before(e.changed.Add(5300 * time.Millisecond)); asked = <-tick.C {
+		open := 0
+		for _, a := range at(e.clients, e.ask(t)) {
+			switch {
+			case a.status == http.StatusOK:
+				open++
+			case a.status != e.status || a.code() != e.code:
+				t.Errorf("%s: %d %s, want 200 or %d %s", e.name, a.status, a.body, e.status, e.code)
+				return
+			}
+		}
+		if open > 0 && asked.After(e.changed.Add(5*time.Second)) {
+			t.Errorf("%s: %d of %d connections were let in %s after it", e.name, open, len(e.clients), asked.Sub(e.changed))
+		}
+		switch {
+		case open > 0:
+			holds = time.Time{}
+		case holds.IsZero():
+			holds = asked
+		}
+	}
+	t.Logf("%s: it held everywhere after %s", e.name, holds.Sub(e.changed).Round(time.Millisecond))
+}
+
+func TestKeys_OnlyTheKeyItselfIsAKey(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	key := w.read.key
+	nobody := customer(t, "")
+	for _, header := range [][]string{
+		{"Authorization", key}, {"Authorization", "Basic " + key}, {"Authorization", "Bearer " + key + "a"}, {"Authorization", "Bearer " + key[:len(key)-1]},
+		{"Authorization", "Bearer " + strings.ToUpper(key)}, {"Authorization", "Bearer \"" + key + "\""}, {"Authorization", "Bearer " + key + ", Bearer " + key},
+		{"Authorization", "Bearer " + key, "Authorization", "Bearer " + key}, {"X-Api-Key", key}, {"Cookie", "api_key=" + key},
+		{"Authorization", "Bearer " + w.operator.key}, {"Authorization", "Bearer"}, {"Authorization", "Bearer " + strings.Repeat("x", 10_000)},
+	} {
+		if got := nobody.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet", nil, append(header, forwarded, "203.0.113.90")...); strings.Contains(got.body, key) {
+			t.Errorf("%.60q: the answer repeats the key", header)
+		}
+	}
+	nobody.refused(t, 401, "invalid_api_key", "GET", "/v1/wallet?api_key="+key+"&access_token="+key, nil, forwarded, "203.0.113.90")
+	nobody.want(t, 200, "GET", "/v1/wallet", nil, "Authorization", "bearer  "+key)
+	w.operator.want(t, 200, "GET", w.admin+"/api-keys", nil)
+	(&client{base: w.operator.base, key: key, http: w.operator.http}).refused(t, 401, "invalid_api_key", "GET", w.admin+"/api-keys", nil)
+}

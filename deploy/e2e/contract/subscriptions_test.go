@@ -1,0 +1,202 @@
+package contract
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const subscriptions = "/v1/webhook-subscriptions"
+
+func subscription(address string) set {
+	return set{"name": "n", "url": address, "events": []string{"call.completed"}}
+}
+
+// active counts the workspace's active subscriptions.
+func (w *tenant) active(t *testing.T) int {
+	t.Helper()
+	return strings.Count(w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).body, `"status":"active"`)
+}
+
+func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	clients := crowd(t, w.write.key, 20)
+	create := func(_ int, c *client) answer {
+		return c.do(t, "POST", subscriptions, subscription("https://127.0.0.1:1/x"))
+	}
+	made := at(clients, create)
+	if got := tally(made); !maps.Equal(got, map[string]int{"201": 5, "409 subscription_limit_reached": 15}) {
+		t.Errorf("20 at once = %v, want 5 × 201 and 15 × 409", got)
+	}
+	var paused []string
+	for round := range 4 {
+		for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
+			w.write.want(t, 200, "PATCH", subscriptions+"/"+id, set{"status": "paused"})
+			if round == 0 {
+				paused = append(paused, id)
+			}
+		}
+		// Half resume what is paused (two each the same one), half create.
+		answers := at(clients, func(i int, c *client) answer {
+			if i%2 == 0 {
+				return create(i, c)
+			}
+			return c.do(t, "PATCH", subscriptions+"/"+paused[i/2%len(paused)], set{"status": "active"})
+		})
+		got := tally(answers)
+		if n := w.active(t); n != 5 {
+			t.Errorf("round %d: %d are active after %v, want 5", round, n, got)
+		}
+		if got["201"]+got["200"]+got["409 subscription_limit_reached"] != len(answers) {
+			t.Errorf("round %d: answers = %v, want 201, 200 and 409 alone", round, got)
+		}
+	}
+	// With five active: what is active may be patched, what is paused not resumed, and each that ends makes room for one.
+	for _, id := range w.read.want(t, 200, "GET", subscriptions+"?limit=100", nil).ids() {
+		got := w.write.do(t, "PATCH", subscriptions+"/"+id, set{"status": "active", "events": []string{"call.busy", "webhook.test"}})
+		if got.status != 200 && got.code() != "subscription_limit_reached" {
+			t.Errorf("PATCH = %d %s", got.status, got.body)
+		}
+		if got.status == 200 {
+			w.write.want(t, 200, "DELETE", subscriptions+"/"+id, nil)
+			w.write.want(t, 201, "POST", subscriptions, subscription("https://127.0.0.1:1/y"))
+			w.write.refused(t, 409, "subscription_limit_reached", "POST", subscriptions, subscription("https://127.0.0.1:1/y"))
+		}
+	}
+}
+
+func TestSubscriptions_PatchRules(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "n", "url": "https://127.0.0.1:1/x", "events": []string{"webhook.test"}, "description": "d"})
+	path := subscriptions + "/" + made.text("id")
+	for status, code := range map[string]string{"failed": "invalid_action", "deleted": "invalid_status", "": "invalid_status", "Active": "invalid_status"} {
+		w.write.refused(t, 422, code, "PATCH", path, set{"status": status})
+	}
+	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"status": 1})
+	w.write.refused(t, 422, "invalid_url", "PATCH", path, set{"url": "http://127.0.0.1/"})
+	w.write.refused(t, 422, "no_events", "PATCH", path, set{"events": []string{}})
+	w.write.refused(t, 422, "invalid_event_type", "PATCH", path, set{"events": []string{"call.exploded"}})
+	before := w.read.want(t, 200, "GET", subscriptions, nil)
+	if !strings.Contains(before.body, `"events":["webhook.test"]`) || !strings.Contains(before.body, `"status":"active"`) {
+		t.Errorf("after refused changes = %s", before.body)
+	}
+	w.write.want(t, 200, "PATCH", path, set{"status": "paused", "url": "https://127.0.0.1:1/z"})
+	w.write.refused(t, 409, "subscription_not_active", "POST", path+"/test", nil)
+	w.read.refused(t, 403, "missing_scope", "PATCH", path, set{"status": "active"})
+	if got := w.write.want(t, 200, "PATCH", path, set{"status": "active"}); got.text("url") != "https://127.0.0.1:1/z" || got.text("status") != "active" {
+		t.Errorf("PATCH = %s", got.body)
+	}
+}
+
+// told is one webhook.test that was asked for, and which secret was the newest then.
+type told struct {
+	event  string
+	newest int
+}
+
+// TestSubscriptions_RotationNeverSignsWithTheOldSecret asks for test deliveries while the secret is rotated again and again. A delivery
+// that was asked for after a rotation had been answered starts after it, so it is signed with that secret or a newer one.
+func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	hooks := stack(t).hooks
+	made := w.write.want(t, 201, "POST", subscriptions, subscription(hooks.URL+"/"+w.id))
+	path := subscriptions + "/" + made.text("id")
+	secrets := []string{made.text("signing_secret")}
+	masked := regexp.MustCompile(`"signing_secret":"whsec_…` + regexp.QuoteMeta(secrets[0][len(secrets[0])-4:]) + `"`)
+	if list := w.read.want(t, 200, "GET", subscriptions, nil).body; !masked.MatchString(list) || strings.Contains(list, secrets[0]) {
+		t.Errorf("list = %s, want the secret masked", list)
+	}
+	if made.header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(secrets[0], "whsec_") {
+		t.Errorf("creation = %s %v, want the whole secret and no-store", made.body, made.header)
+	}
+	var mu sync.Mutex
+	var asked []told
+	done := make(chan struct{})
+	var asking sync.WaitGroup
+	for _, c := range crowd(t, w.write.key, 4) {
+		asking.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				mu.Lock()
+				newest := len(secrets) - 1
+				mu.Unlock()
+				got := c.do(t, "POST", path+"/test", nil)
+				if got.status != 202 {
+					t.Errorf("test = %d %s", got.status, got.body)
+					return
+				}
+				mu.Lock()
+				asked = append(asked, told{got.text("event_id"), newest})
+				mu.Unlock()
+			}
+		})
+	}
+	for range 20 {
+		mu.Lock()
+		before := len(asked)
+		mu.Unlock()
+		rotated := w.write.want(t, 200, "POST", path+"/rotate-secret", nil)
+		if rotated.header.Get("Cache-Control") != "no-store" || rotated.text("store_this") == "" {
+			t.Errorf("rotation = %s %v", rotated.body, rotated.header)
+		}
+		mu.Lock()
+		secrets = append(secrets, rotated.text("signing_secret"))
+		mu.Unlock()
+		until(t, 10*time.Second, "tests are asked for between two rotations", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(asked) >= before+8
+		})
+	}
+	close(done)
+	asking.Wait()
+	mustHaveSigned(t, w, secrets, asked)
+}
+
+func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []told) {
+	t.Helper()
+	hooks := stack(t).hooks
+	until(t, 20*time.Second, "every test arrives", func() bool { return len(hooks.Deliveries(w.id)) >= len(asked) })
+	signedWith, used := map[string]int{}, map[int]bool{}
+	for _, d := range hooks.Deliveries(w.id) {
+		signedWith[d.EventID] = -1
+		for i, secret := range secrets {
+			if signs(secret, d.Signature, d.Body) {
+				signedWith[d.EventID] = i
+				used[i] = true
+			}
+		}
+	}
+	for _, one := range asked {
+		with, arrived := signedWith[one.event]
+		if !arrived || with < one.newest {
+			t.Errorf("event %s (arrived: %v) is signed with secret %d, want %d or newer", one.event, arrived, with, one.newest)
+		}
+	}
+	t.Logf("%d deliveries over %d secrets, %d of them used", len(asked), len(secrets), len(used))
+	if len(used) < 5 {
+		t.Errorf("only %d secrets signed anything: the rotations met no delivery", len(used))
+	}
+}
+
+// signs checks specification 6.3 with one secret.
+func signs(secret, header string, body []byte) bool {
+	stamp, mac, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",v1=")
+	h := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(h, "%s.%s", stamp, body)
+	return hex.EncodeToString(h.Sum(nil)) == mac
+}
