@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -17,8 +18,8 @@ import (
 // ServiceHeader carries the token of the asking service; gateways strip it from outside requests.
 const ServiceHeader = "X-Ringfence-Service"
 
-// Ask is the client interceptor of questions 2 to 5: it adds a fresh token for the service aud.
-func (k *Keys) Ask(aud string) connect.Interceptor { return asking{k, aud} }
+// Ask is the client interceptor of questions 2 to 5: it adds a token for the service aud, the same one for half of a token's life.
+func (k *Keys) Ask(aud string) connect.Interceptor { return asking{&shown{keys: k, aud: aud}} }
 
 // longest has room for the largest body a customer may send, and for the ids that a service puts beside it.
 const longest = httpserver.MaxBody + 4<<10
@@ -43,13 +44,35 @@ func Client() *http.Client {
 	}}
 }
 
-type asking struct {
+type asking struct{ shown *shown }
+
+// shown is the token that one service shows another. It names nobody but the two, so it serves every question until half its life
+// is over; a signature a question would cost more than most questions.
+type shown struct {
 	keys *Keys
 	aud  string
+
+	mu     sync.Mutex
+	token  string
+	signed time.Time
+}
+
+func (s *shown) at(now time.Time) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if age := now.Sub(s.signed); s.token != "" && age >= 0 && age < life/2 {
+		return s.token, nil
+	}
+	token, err := s.keys.sign(s.aud, claims{Use: forService}, now)
+	if err != nil {
+		return "", err
+	}
+	s.token, s.signed = token, now
+	return token, nil
 }
 
 func (a asking) show(header http.Header) error {
-	token, err := a.keys.sign(a.aud, claims{Use: forService}, time.Now())
+	token, err := a.shown.at(time.Now())
 	if err != nil {
 		return connect.NewError(connect.CodeInternal, err)
 	}
@@ -84,7 +107,7 @@ type answering struct {
 }
 
 func (a answering) check(header http.Header) error {
-	shown, err := a.keys.verify(header.Get(ServiceHeader), forService, time.Now())
+	shown, err := a.keys.recognise(header.Get(ServiceHeader), time.Now())
 	if err != nil {
 		return connect.NewError(connect.CodeUnauthenticated, errors.New("no valid service token"))
 	}

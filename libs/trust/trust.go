@@ -28,12 +28,14 @@ type Keys struct {
 	self    string
 	private ed25519.PrivateKey
 	public  map[string][]jwt.VerificationKey
+
+	familiar familiar
 }
 
 // New parses the keys; self is the service's name ("calls"), used as iss and expected as aud. All faults are listed together.
 func New(self string, cfg Config) (*Keys, error) {
 	var faults []error
-	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}}
+	keys := &Keys{self: self, public: map[string][]jwt.VerificationKey{}, familiar: familiar{tokens: map[string]claims{}}}
 	seed, err := decode(cfg.SigningKey)
 	if err != nil || len(seed) != ed25519.SeedSize {
 		faults = append(faults, fmt.Errorf("SIGNING_KEY must be %d bytes in base64", ed25519.SeedSize))
