@@ -23,6 +23,7 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -95,7 +96,7 @@ func (h *house) publish(topic kafka.Topic, id uuid.UUID, key string, msg proto.M
 	}
 }
 
-func (h *house) subscribe(workspace uuid.UUID, events ...string) uuid.UUID {
+func (h *house) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
 	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	sub := subscription.Subscription{ID: id, WorkspaceID: workspace, Name: "test", URL: "https://example.com/", Events: events}

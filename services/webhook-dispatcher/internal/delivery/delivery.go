@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
 )
 
 // Status is where a delivery stands, as operators see it.
@@ -47,31 +49,19 @@ type Event struct {
 	Traceparent string
 }
 
-// NewTest makes the webhook.test event for one subscription (contract.md §5); version is the API's.
-func NewTest(id, workspaceID, subscriptionID uuid.UUID, version string, now time.Time) (Event, error) {
+// NewTest makes the webhook.test event for one subscription (contract.md §5).
+func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, error) {
 	now = now.UTC().Truncate(time.Millisecond)
-	body, err := json.Marshal(struct {
-		ID          uuid.UUID `json:"id"`
-		Type        string    `json:"type"`
-		APIVersion  string    `json:"api_version"`
-		CreatedAt   time.Time `json:"created_at"`
-		WorkspaceID uuid.UUID `json:"workspace_id"`
-		Sequence    int       `json:"sequence"`
-		Data        testData  `json:"data"`
-	}{
-		ID: id, Type: "webhook.test", APIVersion: version, CreatedAt: now, WorkspaceID: workspaceID, Sequence: 1,
-		Data: testData{SubscriptionID: subscriptionID, Message: "This is a test. Your endpoint receives webhooks."},
-	})
+	sent := openapi.TestEvent{
+		ID: id, Type: openapi.TestEventTypeWebhookTest, APIVersion: openapi.TestEventAPIVersionN20260604, CreatedAt: now,
+		WorkspaceID: workspaceID, Sequence: 1,
+		Data: openapi.TestEventData{SubscriptionID: subscriptionID, Message: "This is a test. Your endpoint receives webhooks."},
+	}
+	body, err := json.Marshal(sent)
 	if err != nil {
 		return Event{}, fmt.Errorf("encode test event %s: %w", id, err)
 	}
-	return Event{ID: id, WorkspaceID: workspaceID, Type: "webhook.test", Sequence: 1, Body: body, CreatedAt: now}, nil
-}
-
-type testData struct {
-	SubscriptionID uuid.UUID  `json:"subscription_id"`
-	Message        string     `json:"message"`
-	CallID         *uuid.UUID `json:"call_id"`
+	return Event{ID: id, WorkspaceID: workspaceID, Type: string(sent.Type), Sequence: sent.Sequence, Body: body, CreatedAt: now}, nil
 }
 
 // Work is one claimed attempt with everything it needs: url and secret are those of the instant of the claim.

@@ -123,7 +123,7 @@ func TestHeader_IsTheSpecificationsToTheByte(t *testing.T) {
 func TestNewTest_HasTheEnvelope(t *testing.T) {
 	t.Parallel()
 	ev, err := delivery.NewTest(uuid.MustParse("019aa2e4-9c00-7000-8000-000000000001"), uuid.MustParse("019aa2e4-9c00-7000-8000-000000000002"),
-		uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), "2026-06-04", time.Date(2026, 6, 4, 14, 0, 0, 123_456_789, time.FixedZone("", 7200)))
+		uuid.MustParse("019aa2e4-9c00-7000-8000-000000000003"), time.Date(2026, 6, 4, 14, 0, 0, 123_456_789, time.FixedZone("", 7200)))
 	if err != nil {
 		t.Fatalf("NewTest: %v", err)
 	}

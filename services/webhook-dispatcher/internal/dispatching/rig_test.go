@@ -27,6 +27,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/seal"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
@@ -102,14 +103,17 @@ func (r *rig) dispatch(cfg dispatching.Config) running {
 	return running{d, stop, ctx.Done()}
 }
 
-func (r *rig) subscribe(url string, events ...string) (id uuid.UUID, secret string) {
+func (r *rig) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, secret string) {
 	r.t.Helper()
 	secret, err := subscription.NewSecret()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	if events == nil {
-		events = subscription.EventTypes()
+		events = []openapi.EventType{
+			openapi.EventTypeCallRinging, openapi.EventTypeCallAnswered, openapi.EventTypeCallCompleted, openapi.EventTypeCallFailed,
+			openapi.EventTypeCallNoAnswer, openapi.EventTypeCallBusy,
+		}
 	}
 	id = uuid.Must(uuid.NewV7())
 	sub := subscription.Subscription{ID: id, WorkspaceID: r.workspace, Name: "test", URL: url, Events: events}

@@ -111,7 +111,7 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 	cfg.Rule = subscription.FailureRule{Failures: 2, For: 0, Exhausted: 1}
 	d := r.dispatch(cfg)
 	for range 4 {
-		ev, err := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, "2026-06-04", time.Now())
+		ev, err := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 		t.Errorf("after four failed tests = %+v, want active with 8 failures in a row", sub)
 	}
 	recv.answering(nil)
-	ev, _ := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, "2026-06-04", time.Now())
+	ev, _ := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
 	if err := r.store.EnqueueTest(t.Context(), id, ev); err != nil {
 		t.Fatal(err)
 	}

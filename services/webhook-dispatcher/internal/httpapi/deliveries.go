@@ -2,12 +2,14 @@ package httpapi
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -15,22 +17,22 @@ import (
 
 // flaggedView is what operators see of a subscription: the customer's view and its health.
 type flaggedView struct {
-	subscriptionView
-	Description string    `json:"description"`
-	WarnedAt    *string   `json:"warned_at"`
-	LastError   *string   `json:"last_error"`
-	Flag        *flagView `json:"flag"`
+	openapi.WebhookSubscription
+	Description string     `json:"description"`
+	WarnedAt    *time.Time `json:"warned_at"`
+	LastError   *string    `json:"last_error"`
+	Flag        *flagView  `json:"flag"`
 }
 
 // flagView stands as long as the subscription is failed.
 type flagView struct {
-	FailedAt string `json:"failed_at"`
-	Reason   string `json:"reason"`
+	FailedAt time.Time `json:"failed_at"`
+	Reason   string    `json:"reason"`
 }
 
 func viewFlagged(s subscription.Subscription) flaggedView {
 	view := flaggedView{
-		subscriptionView: viewSubscription(s), Description: s.Description, WarnedAt: stampOrNull(s.WarnedAt), LastError: s.LastError,
+		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: stampOrNull(s.WarnedAt), LastError: s.LastError,
 	}
 	if s.FailedAt != nil && s.FailedReason != nil {
 		view.Flag = &flagView{FailedAt: stamp(*s.FailedAt), Reason: *s.FailedReason}
@@ -72,9 +74,9 @@ type deliveryView struct {
 	Attempts      int             `json:"attempts"`
 	LastCode      *int            `json:"last_code"`
 	LastError     *string         `json:"last_error"`
-	NextAttemptAt *string         `json:"next_attempt_at"`
-	DoneAt        *string         `json:"done_at"`
-	CreatedAt     string          `json:"created_at"`
+	NextAttemptAt *time.Time      `json:"next_attempt_at"`
+	DoneAt        *time.Time      `json:"done_at"`
+	CreatedAt     time.Time       `json:"created_at"`
 }
 
 func viewDelivery(d store.Delivery) deliveryView {
@@ -86,12 +88,12 @@ func viewDelivery(d store.Delivery) deliveryView {
 }
 
 type attemptView struct {
-	Attempt    int     `json:"attempt"`
-	At         string  `json:"at"`
-	DurationMs int     `json:"duration_ms"`
-	Code       *int    `json:"code"`
-	Error      *string `json:"error"`
-	Excerpt    *string `json:"excerpt"`
+	Attempt    int       `json:"attempt"`
+	At         time.Time `json:"at"`
+	DurationMs int       `json:"duration_ms"`
+	Code       *int      `json:"code"`
+	Error      *string   `json:"error"`
+	Excerpt    *string   `json:"excerpt"`
 }
 
 func viewAttempt(t store.Attempt) attemptView {

@@ -40,12 +40,12 @@ func found(err error, thing string) error {
 }
 
 // stamp is how every time is shown: UTC, milliseconds.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-func stampOrNull(t *time.Time) *string {
+func stampOrNull(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
 	}
-	text := stamp(*t)
-	return &text
+	at := stamp(*t)
+	return &at
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,29 +14,17 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
-// subscriptionView is exactly spec 2.6.
-type subscriptionView struct {
-	ID                  uuid.UUID           `json:"id"`
-	Name                string              `json:"name"`
-	URL                 string              `json:"url"`
-	Events              []string            `json:"events"`
-	Status              subscription.Status `json:"status"`
-	SigningSecret       string              `json:"signing_secret"`
-	ConsecutiveFailures int                 `json:"consecutive_failures"`
-	LastSuccessAt       *string             `json:"last_success_at"`
-	LastFailureAt       *string             `json:"last_failure_at"`
-	CreatedAt           string              `json:"created_at"`
-}
-
-func viewSubscription(s subscription.Subscription) subscriptionView {
-	return subscriptionView{
-		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: s.Status, SigningSecret: s.MaskedSecret(),
-		ConsecutiveFailures: s.ConsecutiveFailures, LastSuccessAt: stampOrNull(s.LastSuccessAt),
+// viewSubscription is exactly spec 2.6.
+func viewSubscription(s subscription.Subscription) openapi.WebhookSubscription {
+	return openapi.WebhookSubscription{
+		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),
+		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures, LastSuccessAt: stampOrNull(s.LastSuccessAt),
 		LastFailureAt: stampOrNull(s.LastFailureAt), CreatedAt: stamp(s.CreatedAt()),
 	}
 }
@@ -54,65 +43,50 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, subs, viewSubscription))
 }
 
-type createBody struct {
-	Name        *string `json:"name"`
-	URL         *string `json:"url"`
-	Events      []event `json:"events"`
-	Description *string `json:"description"`
+// body is a request body, and what of its text the generated type does not keep: whether a url was given at all.
+type body[Fields any] struct {
+	fields  Fields
+	members map[string]json.RawMessage
 }
 
-// event is one event type; unlike a string it may not be null.
-type event string
-
-// UnmarshalJSON takes strings only.
-func (e *event) UnmarshalJSON(raw []byte) error {
-	var text *string
-	if json.Unmarshal(raw, &text) != nil || text == nil {
+// UnmarshalJSON also refuses what is no string among the events: null would read as one.
+func (b *body[Fields]) UnmarshalJSON(raw []byte) error {
+	var events []json.RawMessage
+	if json.Unmarshal(raw, &b.members) == nil && json.Unmarshal(b.members["events"], &events) == nil &&
+		slices.ContainsFunc(events, func(e json.RawMessage) bool { return e[0] != '"' }) {
 		return apierr.Validation("events", "must be an array of event types, each a string.")
 	}
-	*e = event(*text)
-	return nil
+	return json.Unmarshal(raw, &b.fields) //nolint:wrapcheck // DecodeJSON looks at it
 }
 
-func types(events []event) []string {
-	list := make([]string, len(events))
-	for i, e := range events {
-		list[i] = string(e)
-	}
-	return list
-}
-
-// subscription checks the fields in the order of contract.md §1: what is missing first, then url, then events.
-func (b createBody) subscription(a *API) (sub subscription.Subscription, err error) {
-	if b.Name == nil {
-		return sub, apierr.Validation("name", "is required: say what this subscription is for.")
-	}
-	if b.URL == nil {
-		return sub, apierr.Validation("url", "is required: the https address that receives the events.")
-	}
-	sub.Name, sub.URL = *b.Name, *b.URL
-	if b.Description != nil {
-		sub.Description = *b.Description
+// newSubscription checks the fields in the order of contract.md §1: what is missing first, then url, then events.
+func (a *API) newSubscription(b body[openapi.CreateWebhookSubscription]) (sub subscription.Subscription, err error) {
+	sub.Name = b.fields.Name
+	if b.fields.Description != nil {
+		sub.Description = *b.fields.Description
 	}
 	if err := subscription.CheckName(sub.Name); err != nil {
 		return sub, err
 	}
+	if raw, given := b.members["url"]; !given || string(raw) == "null" {
+		return sub, apierr.Validation("url", "is required: the https address that receives the events.")
+	}
 	if err := subscription.CheckDescription(sub.Description); err != nil {
 		return sub, err
 	}
-	if sub.URL, err = subscription.CheckURL(sub.URL, a.reachable); err != nil {
+	if sub.URL, err = subscription.CheckURL(b.fields.URL, a.reachable); err != nil {
 		return sub, err
 	}
-	sub.Events, err = subscription.CheckEvents(types(b.Events))
+	sub.Events, err = subscription.CheckEvents(b.fields.Events)
 	return sub, err
 }
 
 func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
-	var body createBody
-	if err := httpserver.DecodeJSON(r, &body); err != nil {
+	var asked body[openapi.CreateWebhookSubscription]
+	if err := httpserver.DecodeJSON(r, &asked); err != nil {
 		return err
 	}
-	sub, err := body.subscription(a)
+	sub, err := a.newSubscription(asked)
 	if err != nil {
 		return err
 	}
@@ -128,21 +102,11 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	noStore(w)
-	return httpserver.WriteJSON(w, http.StatusCreated, struct {
-		ID            uuid.UUID `json:"id"`
-		SigningSecret string    `json:"signing_secret"`
-		StoreThis     string    `json:"store_this"`
-	}{sub.ID, secret, storeThis})
-}
-
-type changeBody struct {
-	URL    *string  `json:"url"`
-	Events *[]event `json:"events"`
-	Status *string  `json:"status"`
+	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeThis})
 }
 
 // change checks what a PATCH brings; a field that is absent or null stays as it is.
-func (b changeBody) change(a *API) (change store.Change, err error) {
+func (a *API) change(b openapi.UpdateWebhookSubscription) (change store.Change, err error) {
 	if b.URL != nil {
 		url, err := subscription.CheckURL(*b.URL, a.reachable)
 		if err != nil {
@@ -151,7 +115,7 @@ func (b changeBody) change(a *API) (change store.Change, err error) {
 		change.URL = &url
 	}
 	if b.Events != nil {
-		if change.Events, err = subscription.CheckEvents(types(*b.Events)); err != nil {
+		if change.Events, err = subscription.CheckEvents(*b.Events); err != nil {
 			return change, err
 		}
 	}
@@ -174,11 +138,11 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.store.Subscription(r.Context(), workspaceID, id); err != nil {
 		return found(err, subscriptionThing) // 404 before the body's own faults
 	}
-	var body changeBody
-	if err := httpserver.DecodeJSON(r, &body); err != nil {
+	var asked body[openapi.UpdateWebhookSubscription]
+	if err := httpserver.DecodeJSON(r, &asked); err != nil {
 		return err
 	}
-	change, err := body.change(a)
+	change, err := a.change(asked.fields)
 	if err != nil {
 		return err
 	}
@@ -199,10 +163,7 @@ func (a *API) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
 		return found(err, subscriptionThing)
 	}
 	a.deleted()
-	return httpserver.WriteJSON(w, http.StatusOK, struct {
-		Deleted bool      `json:"deleted"`
-		ID      uuid.UUID `json:"id"`
-	}{true, id})
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.WebhookSubscriptionDeleted{Deleted: true, ID: id})
 }
 
 func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
@@ -218,10 +179,7 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 		return found(err, subscriptionThing)
 	}
 	noStore(w)
-	return httpserver.WriteJSON(w, http.StatusOK, struct {
-		SigningSecret string `json:"signing_secret"`
-		StoreThis     string `json:"store_this"`
-	}{secret, storeThis})
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.WebhookSecret{SigningSecret: secret, StoreThis: storeThis})
 }
 
 func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
@@ -233,7 +191,7 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("draw event id: %w", err)
 	}
-	ev, err := delivery.NewTest(eventID, trust.CallerFrom(r.Context()).WorkspaceID, id, httpserver.Version, time.Now())
+	ev, err := delivery.NewTest(eventID, trust.CallerFrom(r.Context()).WorkspaceID, id, time.Now())
 	if err != nil {
 		return err
 	}
@@ -242,11 +200,9 @@ func (a *API) testSubscription(w http.ResponseWriter, r *http.Request) error {
 		return found(err, subscriptionThing)
 	}
 	a.queued()
-	return httpserver.WriteJSON(w, http.StatusAccepted, struct {
-		Queued     bool      `json:"queued"`
-		DeliveryID uuid.UUID `json:"delivery_id"`
-		EventID    uuid.UUID `json:"event_id"`
-	}{true, delivery.ID(id, eventID), eventID})
+	return httpserver.WriteJSON(w, http.StatusAccepted, openapi.WebhookTestQueued{
+		Queued: true, DeliveryID: delivery.ID(id, eventID), EventID: eventID,
+	})
 }
 
 // noStore keeps a secret out of every cache on its way.

@@ -9,6 +9,7 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
@@ -95,7 +96,7 @@ LIMIT @rows`
 // Change is what a PATCH asks for; nil leaves as it is.
 type Change struct {
 	URL    *string
-	Events []string
+	Events []openapi.EventType
 	Status *subscription.Status
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/proto/openapi"
 )
 
 // MaxActive is how many active subscriptions a workspace may have (spec part 8).
@@ -35,14 +36,10 @@ const (
 )
 
 // TestEvent is the type that only the test endpoint sends.
-const TestEvent = "webhook.test"
+const TestEvent = string(openapi.EventTypeWebhookTest)
 
-// EventTypes are the types a subscription may list (spec 6.1); webhook.test in a list does nothing.
-func EventTypes() []string {
-	return []string{
-		"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy", TestEvent,
-	}
-}
+// eventTypes are the types a subscription may list (spec 6.1), for people; webhook.test in a list does nothing.
+const eventTypes = "call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, " + TestEvent
 
 // Subscription is one customer endpoint with its standing. The secret is not part of it.
 type Subscription struct {
@@ -51,11 +48,11 @@ type Subscription struct {
 	Name        string
 	URL         string
 	Description string
-	Events      []string
+	Events      []openapi.EventType
 	Status      Status
 	SecretLast4 string
 
-	ConsecutiveFailures int
+	ConsecutiveFailures int32
 	LastSuccessAt       *time.Time
 	LastFailureAt       *time.Time
 
@@ -107,16 +104,14 @@ func CheckDescription(text string) error {
 }
 
 // CheckEvents refuses an empty list and unknown types; what it returns has each type once, in the order given.
-func CheckEvents(events []string) ([]string, error) {
+func CheckEvents(events []openapi.EventType) ([]openapi.EventType, error) {
 	if len(events) == 0 {
-		return nil, apierr.Unprocessable("no_events", "events must list at least one of %s.", strings.Join(EventTypes(), ", "))
+		return nil, apierr.Unprocessable("no_events", "events must list at least one of %s.", eventTypes)
 	}
-	known := EventTypes()
-	once := make([]string, 0, len(events))
+	once := make([]openapi.EventType, 0, len(events))
 	for _, event := range events {
-		if !slices.Contains(known, event) {
-			return nil, apierr.Unprocessable("invalid_event_type", "events holds %q; the types are %s.",
-				shorten(event), strings.Join(known, ", "))
+		if !event.Valid() {
+			return nil, apierr.Unprocessable("invalid_event_type", "events holds %q; the types are %s.", shorten(string(event)), eventTypes)
 		}
 		if !slices.Contains(once, event) {
 			once = append(once, event)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
@@ -117,16 +118,18 @@ func TestCheckURL(t *testing.T) {
 func TestCheckEvents(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		events []string
+		events []openapi.EventType
 		want   string
 	}{
-		"none":                        {nil, "no_events"},
-		"an empty list":               {[]string{}, "no_events"},
-		"an unknown type":             {[]string{"call.completed", "call.exploded"}, "invalid_event_type"},
-		"an empty type":               {[]string{""}, "invalid_event_type"},
-		"every type of the spec":      {subscription.EventTypes(), ""},
-		"webhook.test does no harm":   {[]string{"webhook.test"}, ""},
-		"upper case is another thing": {[]string{"CALL.COMPLETED"}, "invalid_event_type"},
+		"none":            {nil, "no_events"},
+		"an empty list":   {[]openapi.EventType{}, "no_events"},
+		"an unknown type": {[]openapi.EventType{"call.completed", "call.exploded"}, "invalid_event_type"},
+		"an empty type":   {[]openapi.EventType{""}, "invalid_event_type"},
+		"every type of the spec": {[]openapi.EventType{
+			"call.ringing", "call.answered", "call.completed", "call.failed", "call.no_answer", "call.busy", "webhook.test",
+		}, ""},
+		"webhook.test does no harm":   {[]openapi.EventType{"webhook.test"}, ""},
+		"upper case is another thing": {[]openapi.EventType{"CALL.COMPLETED"}, "invalid_event_type"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,8 +138,8 @@ func TestCheckEvents(t *testing.T) {
 			}
 		})
 	}
-	got, err := subscription.CheckEvents([]string{"call.busy", "call.failed", "call.busy"})
-	if err != nil || !slices.Equal(got, []string{"call.busy", "call.failed"}) {
+	got, err := subscription.CheckEvents([]openapi.EventType{"call.busy", "call.failed", "call.busy"})
+	if err != nil || !slices.Equal(got, []openapi.EventType{"call.busy", "call.failed"}) {
 		t.Errorf("CheckEvents of a doubled type = %q, %v, want each once in order", got, err)
 	}
 }
