@@ -1,0 +1,94 @@
+package contract
+
+import "fmt"
+
+// probes are the customer's: reads first, then changes, then what would make something new. In that order each leaves the next
+// what it needs, also when the stranger itself runs them.
+func probes(s *stranger) []probe {
+	if s.tenant == nil { // who only wants to know which operations are tried
+		s = &stranger{tenant: &tenant{}}
+	}
+	queued := fmt.Sprintf(`"scheduled_for":%q`, ahead())
+	const calls, requests, contacts, optOut = "/v1/calls", "/v1/call-requests", "/v1/contacts", "/v1/opt-outs/{x}"
+	all := []probe{
+		{"GET " + calls, "cursor", calls + "?starting_after={x}", "", "", s.call, nobody()},
+		{"GET " + calls, "agent_id", calls + "?agent_id={x}", "", "", s.agent, nobody()},
+		{"GET " + calls, "contact_id", calls + "?contact_id={x}", "", "", s.contact, nobody()},
+		{"GET " + calls, "external_ref", calls + "?external_ref={x}", "", "", strangeRef, "a reference of nobody"},
+		{"GET " + calls, "a workspace in the query", calls + "?workspace_id={x}", "", "", s.id, nobody()},
+		{"GET " + calls + "/{id}", "id", calls + "/{x}", "", "", s.call, nobody()},
+		{"GET " + calls + "/{id}/transcript", "id", calls + "/{x}/transcript", "", "", s.call, nobody()},
+		{"GET " + calls + "/{id}/recording", "id", calls + "/{x}/recording", "", "", s.call, nobody()},
+		{"GET " + requests, "cursor", requests + "?starting_after={x}", "", "", s.request, nobody()},
+		{"GET " + requests, "external_ref", requests + "?external_ref={x}", "", "", strangeRef, "a reference of nobody"},
+		{"GET " + requests, "a workspace in the query", requests + "?workspace_id={x}", "", "", s.id, nobody()},
+		{"GET " + requests + "/{id}", "id", requests + "/{x}", "", "", s.request, nobody()},
+		{"GET " + contacts, "cursor", contacts + "?starting_after={x}", "", "", s.contact, nobody()},
+		{"GET " + contacts, "phone", contacts + "?phone={x}", "", "", s.number, number(1)},
+		{"GET " + contacts, "q", contacts + "?q={x}", "", "", strangeName, "Nobody"},
+		{"GET " + contacts, "a workspace in the query", contacts + "?workspace_id={x}", "", "", s.id, nobody()},
+		{"GET " + contacts + "/{id}", "id", contacts + "/{x}", "", "", s.contact, nobody()},
+		{"GET /v1/opt-outs/{phone_e164}", "an opted-out number", optOut, "", "", s.optedOut, number(1)},
+		{"GET /v1/opt-outs/{phone_e164}", "a contact's number", optOut, "", "", s.number, number(1)},
+		{"GET /v1/wallet", "a workspace in the query", "/v1/wallet?workspace_id={x}", "", "", s.id, nobody()},
+		{"GET " + subscriptions, "cursor", subscriptions + "?starting_after={x}", "", "", s.subscription, nobody()},
+		{"GET " + subscriptions, "a workspace in the query", subscriptions + "?workspace_id={x}", "", "", s.id, nobody()},
+
+		{"POST " + requests + "/{id}/cancel", "id", requests + "/{x}/cancel", "", "", s.request, nobody()},
+		{"PATCH " + contacts + "/{id}", "id", contacts + "/{x}", `{"name":"Mine","metadata":{"a":null,"mine":true}}`, "", s.contact, nobody()},
+		{"DELETE /v1/opt-outs/{phone_e164}", "an opted-out number", optOut, "", "", s.optedOut, number(1)},
+		{"DELETE /v1/opt-outs/{phone_e164}", "a contact's number", optOut, "", "", s.number, number(1)},
+	}
+	all = append(all, subscriptionProbes(s)...)
+	return append(all,
+		probe{"POST " + calls, "agent_id", calls, `{"agent_id":"{x}","to":"+14155559901",` + queued + `}`, "", s.agent, nobody()},
+		probe{"POST " + calls, "contact_id with its number", calls, `{"agent_id":"{agent}","contact_id":"{x}","to":"` + s.number + `",` + queued + `}`, "", s.contact, nobody()},
+		probe{"POST " + calls, "contact_id with another number", calls, `{"agent_id":"{agent}","contact_id":"{x}","to":"+14155559901",` + queued + `}`, "", s.contact, nobody()},
+		probe{"POST " + calls, "idempotency key", calls, `{"agent_id":"{agent}","to":"+14155559901","idempotency_key":"{x}",` + queued + `}`, "", strangeKey, "a-key-of-nobody"},
+		probe{"POST " + calls, "idempotency key in the header", calls, `{"agent_id":"{agent}","to":"+14155559901",` + queued + `}`, "{x}", strangeHeaderKey, "another-of-nobody"},
+		probe{"POST " + calls, "a number opted out elsewhere", calls, `{"agent_id":"{agent}","to":"{x}",` + queued + `}`, "", s.optedOutToo, number(1)},
+		probe{"POST /v1/opt-outs", "a number with consent elsewhere", "/v1/opt-outs", `{"phone_e164":"{x}"}`, "", s.consented, number(1)},
+		probe{"POST " + contacts, "a contact's number", contacts, `{"phone_e164":"{x}"}`, "", s.number, number(1)},
+	)
+}
+
+// subscriptionProbes begins with the creation: the stranger has all the active ones it may have.
+func subscriptionProbes(s *stranger) []probe {
+	const one = subscriptions + "/{x}"
+	return []probe{
+		{"POST " + subscriptions, "id and workspace in the body", subscriptions,
+			`{"name":"n","url":"https://127.0.0.1:1/","events":["call.busy"],"id":"{x}","workspace_id":"` + s.id + `"}`, "", s.subscription, nobody()},
+		{"PATCH " + subscriptions + "/{id}", "id", one, `{"url":"https://127.0.0.1:1/mine"}`, "", s.subscription, nobody()},
+		{"PATCH " + subscriptions + "/{id}", "id with a body that is wrong", one, `{"status":"failed"}`, "", s.subscription, nobody()},
+		{"POST " + subscriptions + "/{id}/rotate-secret", "id", one + "/rotate-secret", "", "", s.subscription, nobody()},
+		{"POST " + subscriptions + "/{id}/test", "id", one + "/test", "", "", s.subscription, nobody()},
+		{"DELETE " + subscriptions + "/{id}", "id", one, "", "", s.subscription, nobody()},
+	}
+}
+
+// operatorProbes name the stranger's members under another workspace's path; paths follow /admin/v1/workspaces/{id}.
+func operatorProbes(s *stranger) []probe {
+	const hooks = "/webhook-subscriptions"
+	return []probe{
+		{"GET /api-keys/{key_id}", "id", "/api-keys/{x}", "", "", s.writeID, nobody()},
+		{"GET /api-keys", "cursor", "/api-keys?starting_after={x}", "", "", s.writeID, nobody()},
+		{"GET /agents/{agent_id}", "id", "/agents/{x}", "", "", s.agent, nobody()},
+		{"GET /agents", "cursor", "/agents?starting_after={x}", "", "", s.agent, nobody()},
+		{"GET /numbers/{number_id}", "id", "/numbers/{x}", "", "", s.inbound, nobody()},
+		{"GET /numbers", "cursor", "/numbers?starting_after={x}", "", "", s.inbound, nobody()},
+		{"GET /wallet/transactions/{transaction_id}", "id", "/wallet/transactions/{x}", "", "", s.transaction, nobody()},
+		{"GET /wallet/transactions", "cursor", "/wallet/transactions?starting_after={x}", "", "", s.transaction, nobody()},
+		{"GET /consent-records/{record_id}", "id", "/consent-records/{x}", "", "", s.record, nobody()},
+		{"GET /consent-records", "cursor", "/consent-records?starting_after={x}", "", "", s.record, nobody()},
+		{"GET /consent-records", "phone", "/consent-records?phone={x}", "", "", s.number, number(1)},
+		// The customer's probes have made contacts of the other numbers; this one is nobody's in that workspace.
+		{"GET /contacts/{phone_e164}/consent", "number", "/contacts/{x}/consent", "", "", s.optedOut, number(1)},
+		{"GET " + hooks + "/{id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, nobody()},
+		{"GET " + hooks + "/{id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery, "", "", s.subscription, nobody()},
+
+		{"PATCH /agents/{agent_id}", "id", "/agents/{x}", `{"name":"Mine"}`, "", s.agent, nobody()},
+		{"DELETE /numbers/{number_id}", "id", "/numbers/{x}", "", "", s.inbound, nobody()},
+		{"DELETE /agents/{agent_id}", "id", "/agents/{x}", "", "", s.agent, nobody()},
+		{"DELETE /api-keys/{key_id}", "id", "/api-keys/{x}", "", "", s.writeID, nobody()},
+	}
+}
