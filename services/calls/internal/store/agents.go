@@ -119,7 +119,7 @@ func putAgent(ctx context.Context, tx pgx.Tx, a agent.Agent, at time.Time) error
 
 // pageArgs are the arguments of every list statement.
 func pageArgs(workspaceID uuid.UUID, p page.Request) pgx.NamedArgs {
-	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": nil, "rows": p.Rows()}
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": nil, "below": p.Below(), "rows": p.Rows()}
 	if p.After != uuid.Nil {
 		args["after"] = p.After
 	}

@@ -46,6 +46,21 @@ func many[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs
 	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }
 
+// newestFirst ends every statement of a public list. Pages run on the key, but on its bytes: ordered by id itself, a statement could
+// also be served by the primary key, through the rows of every other workspace, and the planner would choose that where it
+// believes a workspace to be large.
+const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
+
+// listed reads rows of which only some columns were asked for. With QueryExecModeCacheDescribe the statement is planned for the
+// values it is given, every time.
+func listed[T any](ctx context.Context, db querier, sql string, mode pgx.QueryExecMode, args pgx.NamedArgs) ([]T, error) {
+	rows, err := db.Query(ctx, sql, mode, args)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
+}
+
 const lockLane = `SELECT pg_advisory_xact_lock(hashtextextended('lane', @partition))`
 
 // LockLane makes this transaction the only one that folds facts of a partition. The dial and the wallet facts of one request

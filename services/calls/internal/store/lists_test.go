@@ -1,0 +1,183 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/calls/internal/store"
+	"ringfence.dev/services/calls/migrations"
+)
+
+// The volume of the plan tests: one workspace has nearly all rows, and the older ones; the rare values are its oldest.
+const (
+	many      = 30_000
+	mostPages = 250
+)
+
+var (
+	large, small       = uuid.MustParse("01900000-0000-7000-8000-00000000000a"), uuid.MustParse("01900000-0000-7000-8000-00000000000b")
+	common, rare, none = uuid.MustParse("01900000-0000-7000-8000-0000000000c0"), uuid.MustParse("01900000-0000-7000-8000-0000000000c1"), uuid.MustParse("01900000-0000-7000-8000-0000000000c2")
+)
+
+const seedCalls = `
+INSERT INTO calls (id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status, billable_seconds, version, closed)
+SELECT (lpad(to_hex(1750000000000 + n), 12, '0') || '7000' || '8' || substr(md5(n::text), 1, 15))::uuid,
+    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END,
+    CASE WHEN n < 4 THEN 'inbound' ELSE 'outbound' END, '+15005550006', '+14155550100',
+    CASE WHEN n < 4 THEN @rare::uuid ELSE @common::uuid END, CASE WHEN n % 4 = 0 THEN @rare::uuid END,
+    CASE WHEN n = 1 THEN 'once' WHEN n % 2 = 0 THEN 'campaign' END,
+    CASE WHEN n < 4 THEN 'busy' WHEN n % 3 = 0 THEN 'no_answer' WHEN n % 15001 = 7 THEN 'ringing' ELSE 'completed' END, 0, 1, false
+FROM generate_series(1, @many::int) AS n`
+
+const seedRequests = `
+INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, external_ref, scheduled_for,
+    schedule_if_outside_hours, max_call_seconds, queued_at, error_code, completed_at, traceparent)
+SELECT (lpad(to_hex(1750000000000 + n), 12, '0') || '7000' || '8' || substr(md5(n::text), 1, 15))::uuid,
+    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, s.status, '+14155550100', @common, @common, '{}',
+    CASE WHEN n = 1 THEN 'once' WHEN n % 2 = 0 THEN 'campaign' END, now(), false, 60, now(),
+    CASE WHEN s.status = 'blocked' THEN 'recipient_dnd' END, CASE WHEN s.status <> 'queued' THEN now() END, ''
+FROM generate_series(1, @many::int) AS n,
+    LATERAL (SELECT CASE WHEN n < 4 THEN 'blocked' WHEN n % 3 = 0 THEN 'queued' ELSE 'completed' END AS status) AS s`
+
+// seeded is a database with that volume.
+func seeded(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	args := pgx.NamedArgs{"small": small, "large": large, "rare": rare, "common": common, "many": many}
+	for _, sql := range []string{seedCalls, seedRequests} {
+		if _, err := pool.Exec(t.Context(), sql, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pgtest.Owner(t, pool, "calls").Exec(t.Context(), "ANALYZE calls, call_requests"); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// asked remembers the last list statement with its arguments.
+type asked struct {
+	sql  string
+	args []any
+}
+
+func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "uuid_send") {
+		a.sql, a.args = q.SQL, q.Args
+	}
+	return ctx
+}
+
+func (a *asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// watched is a second pool on the same database that tells what it was asked.
+func watched(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *asked) {
+	t.Helper()
+	settings, seen := pool.Config(), &asked{}
+	settings.ConnConfig.Tracer = seen
+	again, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.Close)
+	return again, seen
+}
+
+// buffers is how many pages the statement touches under a kind of plan, and the plan.
+func buffers(t *testing.T, pool *pgxpool.Pool, q *asked, mode string) (int, string) {
+	t.Helper()
+	var plan []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	var text string
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		named, _ := q.args[len(q.args)-1].(pgx.NamedArgs)
+		sql, args, err := named.RewriteQuery(t.Context(), tx.Conn(), q.sql, nil)
+		if err != nil {
+			return err
+		}
+		for _, set := range []string{"SET LOCAL plan_cache_mode = " + mode, "PREPARE listing AS " + sql} {
+			if _, err := tx.Exec(t.Context(), set, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
+		}
+		places := strings.TrimSuffix(strings.Repeat("%s, ", len(args)), ", ")
+		for i := range args {
+			places = strings.Replace(places, "%s", fmt.Sprintf("$%d", i+1), 1)
+		}
+		defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE listing") }()
+		explain := "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE listing (" + places + ")"
+		return tx.QueryRow(t.Context(), explain, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&text)
+	})
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &plan)
+	}
+	if err != nil {
+		t.Fatalf("explain %s: %v", q.sql, err)
+	}
+	return plan[0].Plan.Hit + plan[0].Plan.Read, text
+}
+
+func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
+	t.Parallel()
+	pool := seeded(t)
+	told, seen := watched(t, pool)
+	st := store.New(told)
+	early := uuid.MustParse("01977420-0000-7000-8000-000000000000")
+	calls := map[string]store.CallFilter{
+		"nothing": {}, "a rare status": {Status: "busy"}, "a status of nobody": {Status: "canceled"}, "a live status": {Status: "ringing"},
+		"a rare direction": {Direction: "inbound"}, "an impossible pair": {Direction: "inbound", Status: "no_answer"},
+		"a rare agent": {AgentID: &rare}, "the common agent": {AgentID: &common}, "no agent": {AgentID: &none},
+		"the common agent, rarely": {AgentID: &common, Status: "failed"}, "the rare agent, never": {AgentID: &rare, Status: "completed"},
+		"a reference used once": {ExternalRef: "once"}, "a reference of nobody": {ExternalRef: "never"},
+		"a common reference": {ExternalRef: "campaign"}, "a common reference, rarely": {ExternalRef: "campaign", Direction: "inbound", Status: "no_answer"},
+		"no contact": {ContactID: &none}, "a contact": {ContactID: &rare}, "all at once": {Status: "busy", Direction: "inbound", AgentID: &rare, ExternalRef: "once"},
+		"a time before all": {Until: &early}, "a rare status before all": {Until: &early, Status: "completed"},
+	}
+	look := func(t *testing.T, list func() error) {
+		t.Helper()
+		if err := list(); err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			if n, plan := buffers(t, pool, seen, mode); n > mostPages || strings.Contains(plan, `"Seq Scan"`) {
+				t.Errorf("%s: %d pages\n%s\n%s", mode, n, seen.sql, plan)
+			}
+		}
+	}
+	for name, filter := range calls {
+		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
+			t.Run("calls/"+name+"/"+of, func(t *testing.T) {
+				look(t, func() error { _, err := st.Calls(t.Context(), workspace, page.Request{Limit: 25}, filter); return err })
+			})
+		}
+	}
+	for name, filter := range map[string]store.RequestFilter{
+		"nothing": {}, "a rare status": {Status: "blocked"}, "a status of nobody": {Status: "canceled"}, "a reference used once": {ExternalRef: "once"},
+		"a common reference": {ExternalRef: "campaign"}, "a common reference, never": {ExternalRef: "campaign", Status: "canceled"},
+	} {
+		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
+			t.Run("requests/"+name+"/"+of, func(t *testing.T) {
+				look(t, func() error {
+					_, err := st.Requests(t.Context(), workspace, page.Request{Limit: 25}, filter)
+					return err
+				})
+			})
+		}
+	}
+}
