@@ -201,13 +201,13 @@ func (e EventType) Valid() bool {
 
 // Defines values for ReadinessStatus.
 const (
-	Ready ReadinessStatus = "ready"
+	Ok ReadinessStatus = "ok"
 )
 
 // Valid indicates whether the value is a known member of the ReadinessStatus enum.
 func (e ReadinessStatus) Valid() bool {
 	switch e {
-	case Ready:
+	case Ok:
 		return true
 	default:
 		return false
@@ -476,7 +476,7 @@ type CreateCall struct {
 	ContactID *openapi_types.UUID `json:"contact_id,omitempty"`
 
 	// Variables Merged into the contact's variables (a key set to null is removed) and given to the agent. At most 100 keys, 5 levels and 64 KiB after merging.
-	Variables *map[string]json.RawMessage `json:"variables,omitempty"`
+	Variables json.RawMessage `json:"variables,omitempty"`
 
 	// ExternalRef Your reference: echoed in webhooks, and a filter.
 	ExternalRef *string `json:"external_ref,omitempty"`

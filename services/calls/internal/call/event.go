@@ -9,44 +9,22 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/openapi"
 )
 
 // EventType is a public event of specification 6.1.
-type EventType string
-
-// The events a call sends.
-const (
-	CallRinging   EventType = "call.ringing"
-	CallAnswered  EventType = "call.answered"
-	CallCompleted EventType = "call.completed"
-	CallFailed    EventType = "call.failed"
-	CallNoAnswer  EventType = "call.no_answer"
-	CallBusy      EventType = "call.busy"
-)
-
-// apiVersion labels the shape of the envelope (specification part 9).
-const apiVersion = "2026-06-04"
+type EventType = openapi.EventType
 
 // EventID is the one id of a call's event of a type: the same event built twice is one event.
-func EventID(callID uuid.UUID, event EventType) uuid.UUID {
+func EventID(callID uuid.UUID, event openapi.EventType) uuid.UUID {
 	return uuid.NewSHA1(callID, []byte(event))
 }
 
-type envelope struct {
-	ID          uuid.UUID `json:"id"`
-	Type        EventType `json:"type"`
-	APIVersion  string    `json:"api_version"`
-	CreatedAt   time.Time `json:"created_at"`
-	WorkspaceID uuid.UUID `json:"workspace_id"`
-	Sequence    int32     `json:"sequence"`
-	Data        Full      `json:"data"`
-}
-
 // Event builds the fact of call-events.v1 that Announce asked for: the finished envelope with the call as it is now.
-func (c *Call) Event(event EventType, at time.Time) (*eventv1.CallEvent, error) {
+func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent, error) {
 	id := EventID(c.ID, event)
-	body, err := json.Marshal(envelope{
-		ID: id, Type: event, APIVersion: apiVersion, CreatedAt: *Stamp(&at),
+	body, err := json.Marshal(openapi.CallEvent{
+		ID: id, Type: event, APIVersion: openapi.CallEventAPIVersionN20260604, CreatedAt: *Stamp(&at),
 		WorkspaceID: c.WorkspaceID, Sequence: c.Sequence, Data: c.Full(),
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/openapi"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -27,8 +28,8 @@ func TestEvent_Golden(t *testing.T) {
 	ringing.Sequence, done.Sequence = 1, 3
 	for file, c := range map[string]struct {
 		call  Call
-		event EventType
-	}{"ringing.json": {ringing, CallRinging}, "completed.json": {done, CallCompleted}} {
+		event openapi.EventType
+	}{"ringing.json": {ringing, openapi.EventTypeCallRinging}, "completed.json": {done, openapi.EventTypeCallCompleted}} {
 		fact, err := c.call.Event(c.event, start)
 		if err != nil {
 			t.Fatal(err)

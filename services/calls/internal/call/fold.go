@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/openapi"
 )
 
 // Take folds the dialer's newest account of this call into it and says whether anything changed. A
@@ -53,7 +54,7 @@ func (c *Call) charged() bool {
 // Announce says which public event the call owes now that it came from status before ("" for a
 // new call), and counts it; "" when none. call.completed waits side by side for the charge and the analysis,
 // each from when the end was learned: until both are in or due, CompletesAt says when to ask again.
-func (c *Call) Announce(before Status, now time.Time, waits Waits) EventType {
+func (c *Call) Announce(before Status, now time.Time, waits Waits) openapi.EventType {
 	if c.Closed {
 		return ""
 	}
@@ -65,28 +66,28 @@ func (c *Call) Announce(before Status, now time.Time, waits Waits) EventType {
 			c.CompletesAt = &due
 			return ""
 		}
-		return c.emit(CallCompleted)
+		return c.emit(openapi.EventTypeCallCompleted)
 	}
 	if c.Status == before {
 		return ""
 	}
 	switch c.Status {
 	case Ringing:
-		return c.emit(CallRinging)
+		return c.emit(openapi.EventTypeCallRinging)
 	case InProgress:
-		return c.emit(CallAnswered)
+		return c.emit(openapi.EventTypeCallAnswered)
 	case NoAnswer:
-		return c.emit(CallNoAnswer)
+		return c.emit(openapi.EventTypeCallNoAnswer)
 	case Busy:
-		return c.emit(CallBusy)
+		return c.emit(openapi.EventTypeCallBusy)
 	case Failed, Canceled:
-		return c.emit(CallFailed)
+		return c.emit(openapi.EventTypeCallFailed)
 	default: // initiated has no event
 		return ""
 	}
 }
 
-func (c *Call) emit(event EventType) EventType {
+func (c *Call) emit(event openapi.EventType) openapi.EventType {
 	c.Sequence++
 	c.Closed, c.CompletesAt = c.Status.Terminal(), nil
 	return event

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/openapi"
 )
 
 var start = time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC)
@@ -198,7 +199,7 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 			}
 			event := c.Announce(InProgress, start, waits)
 			if tt.wantAfter == 0 {
-				if event != CallCompleted || !c.Closed || c.CompletesAt != nil || c.Sequence != 1 {
+				if event != openapi.EventTypeCallCompleted || !c.Closed || c.CompletesAt != nil || c.Sequence != 1 {
 					t.Fatalf("event = %q, call = %+v, want call.completed at once", event, c)
 				}
 				return
@@ -209,7 +210,7 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 			if event = c.Announce(Completed, start.Add(tt.wantAfter-time.Nanosecond), waits); event != "" {
 				t.Errorf("before the deadline: event %q", event)
 			}
-			if event = c.Announce(Completed, start.Add(tt.wantAfter), waits); event != CallCompleted {
+			if event = c.Announce(Completed, start.Add(tt.wantAfter), waits); event != openapi.EventTypeCallCompleted {
 				t.Errorf("at the deadline: event %q, want call.completed", event)
 			}
 			if event = c.Announce(Completed, start.Add(time.Hour), waits); event != "" {
@@ -221,9 +222,10 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 
 func TestAnnounce_OneEventAState(t *testing.T) {
 	t.Parallel()
-	want := map[Status]EventType{
-		Initiated: "", Ringing: CallRinging, InProgress: CallAnswered, NoAnswer: CallNoAnswer, Busy: CallBusy,
-		Failed: CallFailed, Canceled: CallFailed,
+	want := map[Status]openapi.EventType{
+		Initiated: "", Ringing: openapi.EventTypeCallRinging, InProgress: openapi.EventTypeCallAnswered,
+		NoAnswer: openapi.EventTypeCallNoAnswer, Busy: openapi.EventTypeCallBusy,
+		Failed: openapi.EventTypeCallFailed, Canceled: openapi.EventTypeCallFailed,
 	}
 	for status, event := range want {
 		c := Call{Status: status}

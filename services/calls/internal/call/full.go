@@ -4,54 +4,22 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/google/uuid"
-
-	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/openapi"
 )
 
-// Full is the call of GET /v1/calls/{id} and of every event (specification 2.2a). The keys recording_url
+// Full is the call as it is now, as GET /v1/calls/{id} and every event show it (specification 2.2a). The keys recording_url
 // and transcript are present only when there is one to be had; both features are off, so they never are.
-type Full struct {
-	CallID         uuid.UUID       `json:"call_id"`
-	Direction      string          `json:"direction"`
-	From           string          `json:"from"`
-	To             string          `json:"to"`
-	AgentID        uuid.UUID       `json:"agent_id"`
-	ContactID      *uuid.UUID      `json:"contact_id"`
-	CampaignID     *uuid.UUID      `json:"campaign_id"`
-	Status         Status          `json:"status"`
-	HangupCause    *string         `json:"hangup_cause"`
-	Timings        Timings         `json:"timings"`
-	CreditsCharged *money.Micro    `json:"credits_charged"`
-	Outcome        *string         `json:"outcome"`
-	Disposition    *string         `json:"disposition"`
-	Summary        json.RawMessage `json:"summary"`
-	ExternalRef    *string         `json:"external_ref"`
-}
-
-// Timings are the dialer's measurements.
-type Timings struct {
-	QueuedAt     *time.Time `json:"queued_at"`
-	DialedAt     *time.Time `json:"dialed_at"`
-	AnsweredAt   *time.Time `json:"answered_at"`
-	EndedAt      *time.Time `json:"ended_at"`
-	RingSeconds  *int32     `json:"ring_seconds"`
-	TalkSeconds  *int32     `json:"talk_seconds"`
-	TotalSeconds *int32     `json:"total_seconds"`
-}
-
-// Full renders the call as it is now.
-func (c *Call) Full() Full {
-	return Full{
+func (c *Call) Full() openapi.Call {
+	full := openapi.Call{
 		CallID:      c.ID,
-		Direction:   c.Direction,
+		Direction:   openapi.Direction(c.Direction),
 		From:        c.From,
 		To:          c.To,
 		AgentID:     c.AgentID,
 		ContactID:   c.ContactID,
-		Status:      c.Status,
+		Status:      openapi.CallStatus(c.Status),
 		HangupCause: c.HangupCause,
-		Timings: Timings{
+		Timings: openapi.CallTimings{
 			QueuedAt:     Stamp(c.QueuedAt),
 			DialedAt:     Stamp(c.DialedAt),
 			AnsweredAt:   Stamp(c.AnsweredAt),
@@ -60,12 +28,19 @@ func (c *Call) Full() Full {
 			TalkSeconds:  c.TalkSeconds,
 			TotalSeconds: c.TotalSeconds,
 		},
-		CreditsCharged: c.Credits,
-		Outcome:        c.Outcome,
-		Disposition:    c.Disposition,
-		Summary:        c.Summary,
-		ExternalRef:    c.ExternalRef,
+		Outcome:     c.Outcome,
+		Disposition: c.Disposition,
+		ExternalRef: c.ExternalRef,
 	}
+	if c.Credits != nil {
+		charged := json.Number(c.Credits.String())
+		full.CreditsCharged = &charged
+	}
+	if c.Summary != nil {
+		summary := openapi.CallSummary(c.Summary)
+		full.Summary = &summary
+	}
+	return full
 }
 
 // Stamp is an instant as customers see it: UTC, milliseconds.

@@ -5,36 +5,21 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/google/uuid"
-
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/call"
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// lightBody is the call of specification 2.2.
-type lightBody struct {
-	ID          uuid.UUID   `json:"id"`
-	Direction   string      `json:"direction"`
-	From        string      `json:"from"`
-	To          string      `json:"to"`
-	Status      call.Status `json:"status"`
-	AgentID     uuid.UUID   `json:"agent_id"`
-	ContactID   *uuid.UUID  `json:"contact_id"`
-	Outcome     *string     `json:"outcome"`
-	TalkSeconds *int32      `json:"talk_seconds"`
-	CreatedAt   time.Time   `json:"created_at"`
-	ExternalRef *string     `json:"external_ref"`
-}
-
-func lightView(c call.Call) lightBody {
-	return lightBody{
-		ID: c.ID, Direction: c.Direction, From: c.From, To: c.To, Status: c.Status, AgentID: c.AgentID, ContactID: c.ContactID,
-		Outcome: c.Outcome, TalkSeconds: c.TalkSeconds, CreatedAt: call.CreatedAt(c.ID), ExternalRef: c.ExternalRef,
+// lightView is the call of specification 2.2.
+func lightView(c call.Call) openapi.CallSummaryItem {
+	return openapi.CallSummaryItem{
+		ID: c.ID, Direction: openapi.Direction(c.Direction), From: c.From, To: c.To, Status: openapi.CallStatus(c.Status), AgentID: c.AgentID,
+		ContactID: c.ContactID, Outcome: c.Outcome, TalkSeconds: c.TalkSeconds, CreatedAt: call.CreatedAt(c.ID), ExternalRef: c.ExternalRef,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/call"
 )
 
@@ -164,7 +165,7 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 			t.Errorf("the key %s is present", key)
 		}
 	}
-	if status := events[0]["data"].(map[string]any)["status"]; status != "ringing" || events[0]["id"] != call.EventID(uuid.MustParse(a.id()), call.CallRinging).String() {
+	if status := events[0]["data"].(map[string]any)["status"]; status != "ringing" || events[0]["id"] != call.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String() {
 		t.Errorf("call.ringing = %v, want the call as it was then", events[0])
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -13,30 +12,15 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/call"
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// requestBody is the call request of specification 2.3.
-type requestBody struct {
-	ID           uuid.UUID          `json:"id"`
-	Status       call.RequestStatus `json:"status"`
-	CallID       *uuid.UUID         `json:"call_id"`
-	To           string             `json:"to"`
-	AgentID      uuid.UUID          `json:"agent_id"`
-	ExternalRef  *string            `json:"external_ref"`
-	ScheduledFor time.Time          `json:"scheduled_for"`
-	ErrorCode    *string            `json:"error_code"`
-	ErrorDetail  *string            `json:"error_detail"`
-	DialedAt     *time.Time         `json:"dialed_at"`
-	CompletedAt  *time.Time         `json:"completed_at"`
-	CreatedAt    time.Time          `json:"created_at"`
-	UpdatedAt    time.Time          `json:"updated_at"`
-}
-
-func requestView(r call.Request) requestBody {
-	return requestBody{
-		ID: r.ID, Status: r.Status, CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
+// requestView is the call request of specification 2.3.
+func requestView(r call.Request) openapi.CallRequest {
+	return openapi.CallRequest{
+		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
 		ScheduledFor: *call.Stamp(&r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
 		DialedAt: call.Stamp(r.DialedAt), CompletedAt: call.Stamp(r.CompletedAt),
 		CreatedAt: call.CreatedAt(r.ID), UpdatedAt: *call.Stamp(&r.UpdatedAt),

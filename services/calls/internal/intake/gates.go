@@ -12,6 +12,8 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/calls/internal/call"
 	"ringfence.dev/services/calls/internal/store"
@@ -19,15 +21,16 @@ import (
 
 // admit applies what calls knows itself: the kinds of number nobody dials, the workspace's destinations, its agent. It answers
 // with the agent's longest call.
-func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order Order) (maxSeconds int32, err error) {
-	if kind := order.To.Forbidden(); kind != "" {
+func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
+	number := phone.Number(order.To)
+	if kind := number.Forbidden(); kind != "" {
 		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
 	}
 	destinations, err := in.store.Destinations(ctx, workspaceID)
 	if err != nil {
 		return 0, err
 	}
-	if len(destinations) > 0 && !order.To.HasPrefix(destinations) {
+	if len(destinations) > 0 && !number.HasPrefix(destinations) {
 		return 0, apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
 	}
 	agent, err := in.store.Agent(ctx, workspaceID, order.AgentID)
@@ -38,7 +41,7 @@ func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order Order)
 }
 
 // preCheck asks contacts-compliance and takes over the contact, the merged variables and the slot.
-func (in *Intake) preCheck(ctx context.Context, order Order, req *call.Request) error {
+func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *call.Request) error {
 	question := &questionv1.PreCheckRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To,
 		VariablesJson: order.Variables, ScheduleIfOutsideHours: req.ScheduleIfOutsideHours,

@@ -109,8 +109,8 @@ func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body ma
 		return call.Request{}, false, err
 	}
 	req := call.Request{
-		ID: id, WorkspaceID: workspaceID, Status: call.RequestQueued, To: string(order.To), AgentID: order.AgentID,
-		ExternalRef: order.ExternalRef, ScheduledFor: now, ScheduleIfOutsideHours: order.ScheduleIfOutsideHours,
+		ID: id, WorkspaceID: workspaceID, Status: call.RequestQueued, To: order.To, AgentID: order.AgentID, ExternalRef: order.ExternalRef,
+		ScheduledFor: now, ScheduleIfOutsideHours: order.ScheduleIfOutsideHours != nil && *order.ScheduleIfOutsideHours,
 		MaxCallSeconds: maxSeconds, QueuedAt: now, Traceparent: telemetry.Carrier(ctx),
 	}
 	if order.ScheduledFor != nil {

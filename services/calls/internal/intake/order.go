@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/openapi"
 )
 
 // The bounds of contract.md §1 and §6.
@@ -20,19 +21,6 @@ const (
 	maxExternalRef = 255
 	maxAhead       = 366 * 24 * time.Hour
 )
-
-// Order is a valid body of POST /v1/calls.
-type Order struct {
-	AgentID   uuid.UUID
-	To        phone.Number
-	ContactID *uuid.UUID
-	// Variables is a JSON object; empty: none.
-	Variables   []byte
-	ExternalRef *string
-	// ScheduledFor lies in the future; nil: now.
-	ScheduledFor           *time.Time
-	ScheduleIfOutsideHours bool
-}
 
 // readKey finds the idempotency key: the body's, or the header's when the body has none (null counts as none). "" means that the
 // request has no key.
@@ -58,34 +46,36 @@ func readKey(body map[string]json.RawMessage, header []string) (string, error) {
 	return *key, nil
 }
 
-// readOrder reads the body: validation_error naming every field that is missing or wrong, then invalid_phone.
-func readOrder(body map[string]json.RawMessage, now time.Time) (Order, error) {
+// readOrder reads the body: validation_error naming every field that is missing or wrong, then invalid_phone. A scheduled_for that
+// comes back lies in the future.
+func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.CreateCall, err error) {
 	f := fields{body: body}
-	order := Order{ScheduleIfOutsideHours: f.flag("schedule_if_outside_hours")}
+	order.ScheduleIfOutsideHours = member[bool](&f, "schedule_if_outside_hours", "must be true or false.")
 	if id := f.id("agent_id"); id != nil {
 		order.AgentID = *id
 	} else if f.absent("agent_id") {
 		f.fault("agent_id", "is missing; name the agent that holds the conversation.")
 	}
-	to := f.text("to")
-	if f.absent("to") {
+	if to := f.text("to"); to != nil {
+		order.To = *to
+	} else if f.absent("to") {
 		f.fault("to", "is missing; give the number to call, such as +14155550123.")
 	}
 	order.ContactID = f.id("contact_id")
-	order.Variables = f.object("variables")
+	if member[map[string]json.RawMessage](&f, "variables", "must be an object.") != nil {
+		order.Variables = f.body["variables"]
+	}
 	order.ExternalRef = f.text("external_ref")
 	if order.ExternalRef != nil && utf8.RuneCountInString(*order.ExternalRef) > maxExternalRef {
 		f.fault("external_ref", "must have at most %d characters.", maxExternalRef)
 	}
 	order.ScheduledFor = f.slot("scheduled_for", now)
 	if len(f.faults) > 0 {
-		return Order{}, apierr.Unprocessable("validation_error", "%s", strings.Join(f.faults, " "))
+		return order, apierr.Unprocessable("validation_error", "%s", strings.Join(f.faults, " "))
 	}
-	number, ok := phone.Parse(*to)
-	if !ok {
-		return Order{}, apierr.Unprocessable("invalid_phone", "to must be an E.164 number such as +14155550123.")
+	if _, ok := phone.Parse(order.To); !ok {
+		return order, apierr.Unprocessable("invalid_phone", "to must be an E.164 number such as +14155550123.")
 	}
-	order.To = number
 	return order, nil
 }
 
@@ -104,34 +94,17 @@ func (f *fields) absent(name string) bool {
 	return !given || string(raw) == "null"
 }
 
-func (f *fields) text(name string) *string {
-	var s *string
-	if !f.absent(name) && json.Unmarshal(f.body[name], &s) != nil {
-		f.fault(name, "must be a string.")
+// member is nil for an absent one and, with the fault, for one of another type.
+func member[T any](f *fields, name, fault string) *T {
+	var value *T
+	if !f.absent(name) && json.Unmarshal(f.body[name], &value) != nil {
+		f.fault(name, "%s", fault)
 		return nil
 	}
-	return s
+	return value
 }
 
-func (f *fields) flag(name string) bool {
-	var b bool
-	if !f.absent(name) && json.Unmarshal(f.body[name], &b) != nil {
-		f.fault(name, "must be true or false.")
-	}
-	return b
-}
-
-func (f *fields) object(name string) []byte {
-	var object map[string]json.RawMessage
-	if f.absent(name) {
-		return nil
-	}
-	if json.Unmarshal(f.body[name], &object) != nil {
-		f.fault(name, "must be an object.")
-		return nil
-	}
-	return f.body[name]
-}
+func (f *fields) text(name string) *string { return member[string](f, name, "must be a string.") }
 
 func (f *fields) id(name string) *uuid.UUID {
 	s := f.text(name)
