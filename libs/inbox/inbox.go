@@ -42,8 +42,8 @@ type Handle func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error
 // Handlers maps a topic to its function.
 type Handlers map[string]Handle
 
-// Consumer reads topics for one service: a worker a partition, a batch a transaction, one record a
-// transaction when the batch fails.
+// Consumer reads topics for one service: a worker a partition, what the partitions of a topic bring at a time in one
+// transaction, a batch a transaction when that fails, and one record a transaction when the batch fails.
 type Consumer struct {
 	name     string
 	cfg      kafka.Config
@@ -54,6 +54,7 @@ type Consumer struct {
 	registry prometheus.Registerer
 	metrics  *metrics
 	slots    chan struct{} // one for each transaction at a time
+	desk     *desk
 }
 
 // NewConsumer makes a consumer; name is the service's ("calls") and is the Kafka group and the middle part of its DLQ topics.
@@ -61,12 +62,14 @@ type Consumer struct {
 // the handlers write; they must not block. At most half of the pool's connections are used. A registry takes one consumer; nil
 // registers no metrics.
 func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer, wakes ...func()) *Consumer {
-	return &Consumer{
+	c := &Consumer{
 		name: name, cfg: cfg, pool: pool, handlers: handlers, relay: relay, wakes: wakes,
 		registry: metrics, metrics: newMetrics(metrics),
 		// There are more partitions than connections, and customers need some too.
 		slots: make(chan struct{}, max(1, pool.Config().MaxConns/2)),
 	}
+	c.desk = &desk{consumer: c, waiting: map[string][]*bundle{}, serving: map[string]int{}}
+	return c
 }
 
 // dlq is where this consumer's parked records of a topic go.

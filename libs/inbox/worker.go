@@ -1,12 +1,14 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -176,7 +178,7 @@ func (w *worker) settleOne(d delivery) bool {
 		if w.stopped() {
 			return false
 		}
-		err := w.try([]delivery{d})
+		err := w.alone(d)
 		if err == nil {
 			if tries > 0 {
 				slog.Info("consumer goes on", "consumer", w.group.consumer.name, "topic", d.Topic, "event_id", d.EventID, "tries", tries+1)
@@ -202,7 +204,25 @@ func (w *worker) settleOne(d delivery) bool {
 	}
 }
 
+// try settles records at the desk, together with what other partitions of the topic bring.
 func (w *worker) try(all []delivery) error {
+	ctx, cancel := context.WithTimeout(w.ctx, tryTime)
+	defer cancel()
+	bundle := &bundle{ctx: ctx, all: all, settled: make(chan error, 1)}
+	w.group.consumer.desk.bring(bundle)
+	select {
+	case err := <-bundle.settled:
+		return err
+	case <-w.stopping:
+		if bundle.begun.CompareAndSwap(false, true) {
+			return errStopping // nobody had begun it, and now nobody will
+		}
+		return <-bundle.settled // ctx ends it
+	}
+}
+
+// alone settles one record in a transaction of its own.
+func (w *worker) alone(d delivery) error {
 	ctx, cancel := context.WithTimeout(w.ctx, tryTime)
 	defer cancel()
 	select {
@@ -211,7 +231,7 @@ func (w *worker) try(all []delivery) error {
 	case <-w.stopping:
 		return errStopping
 	}
-	return w.group.consumer.apply(ctx, all)
+	return w.group.consumer.apply(ctx, []delivery{d})
 }
 
 // tell logs a fault once, and again when it changes.
@@ -221,4 +241,101 @@ func (w *worker) tell(d delivery, err error) {
 		slog.Warn("consumer cannot apply a record and tries again", "consumer", w.group.consumer.name, "topic", d.Topic,
 			"partition", d.Partition, "offset", d.Offset, "event_id", d.EventID, "event_type", d.Type, "err", err)
 	}
+}
+
+// bundle is what one worker brings to the desk: records of one partition, in their order.
+type bundle struct {
+	ctx     context.Context
+	all     []delivery
+	begun   atomic.Bool // whoever sets it decides: the desk begins it, or its worker takes it back
+	settled chan error  // one place
+}
+
+// desk puts the bundles of several partitions of a topic into one transaction. A topic's next transaction takes what was brought
+// during the one before: the busier the topic, the fewer commits a record, and a lone record waits for nobody.
+type desk struct {
+	consumer *Consumer
+
+	mu      sync.Mutex
+	waiting map[string][]*bundle
+	serving map[string]int
+}
+
+func (d *desk) bring(b *bundle) {
+	topic := b.all[0].Topic
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting[topic] = append(d.waiting[topic], b)
+	records := 0
+	for _, w := range d.waiting[topic] {
+		records += len(w.all)
+	}
+	// A second transaction at a time only when there is enough for it.
+	if d.serving[topic] == 0 || records > txRecords {
+		d.serving[topic]++
+		go d.serve(topic)
+	}
+}
+
+// serve settles what waits until nothing does.
+func (d *desk) serve(topic string) {
+	for {
+		d.consumer.slots <- struct{}{}
+		taken := d.take(topic)
+		if len(taken) > 0 {
+			d.settle(taken)
+		}
+		<-d.consumer.slots
+		if len(taken) == 0 {
+			return
+		}
+	}
+}
+
+// take gives the oldest bundles, as many as one transaction may have, in the order of their partitions: handlers that lock by partition
+// lock in that order everywhere. None ends the serving.
+func (d *desk) take(topic string) []*bundle {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var taken []*bundle
+	queue, records := d.waiting[topic], 0
+	for len(queue) > 0 && (records == 0 || records+len(queue[0].all) <= txRecords) {
+		if b := queue[0]; b.begun.CompareAndSwap(false, true) {
+			taken, records = append(taken, b), records+len(b.all)
+		}
+		queue = queue[1:]
+	}
+	d.waiting[topic] = queue
+	if len(taken) == 0 {
+		d.serving[topic]--
+	}
+	slices.SortFunc(taken, func(a, b *bundle) int { return cmp.Compare(a.all[0].Partition, b.all[0].Partition) })
+	return taken
+}
+
+// settle applies bundles together, and each for itself when that fails: one partition's fault is not the others'.
+func (d *desk) settle(taken []*bundle) {
+	if len(taken) > 1 && d.together(taken) == nil {
+		for _, b := range taken {
+			b.settled <- nil
+		}
+		return
+	}
+	for _, b := range taken {
+		b.settled <- d.consumer.apply(b.ctx, b.all)
+	}
+}
+
+func (d *desk) together(taken []*bundle) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+	defer cancel()
+	var all []delivery
+	for _, b := range taken {
+		if b.ctx.Err() != nil {
+			return b.ctx.Err()
+		}
+		context.AfterFunc(b.ctx, cancel) // a partition that is lost ends the transaction; the others try again
+		all = append(all, b.all...)
+	}
+	return d.consumer.apply(ctx, all)
 }
