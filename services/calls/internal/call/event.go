@@ -12,9 +12,6 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// EventType is a public event of specification 6.1.
-type EventType = openapi.EventType
-
 // EventID is the one id of a call's event of a type: the same event built twice is one event.
 func EventID(callID uuid.UUID, event openapi.EventType) uuid.UUID {
 	return uuid.NewSHA1(callID, []byte(event))

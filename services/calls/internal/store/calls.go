@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/call"
 )
 
@@ -177,7 +178,7 @@ ON CONFLICT (id) DO UPDATE SET
 WHERE NOT c.closed OR EXCLUDED.closed`
 
 // SaveCall writes a locked or new call and, unless event is "", tells call-events.v1 what Announce found owed.
-func (s *Store) SaveCall(ctx context.Context, tx pgx.Tx, c *call.Call, event call.EventType, at time.Time) error {
+func (s *Store) SaveCall(ctx context.Context, tx pgx.Tx, c *call.Call, event openapi.EventType, at time.Time) error {
 	tag, err := tx.Exec(ctx, saveCall, callArgs(c))
 	if err != nil {
 		return fmt.Errorf("save call %s: %w", c.ID, err)
