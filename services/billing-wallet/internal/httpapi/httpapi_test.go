@@ -26,13 +26,14 @@ import (
 
 // stack is the service behind a real listener, and the keys of who may ask it.
 type stack struct {
-	*testing.T
-	url   string
-	store *store.Store
-	keys  map[string]*trust.Keys
+	testing.TB
+	url     string
+	handler http.Handler
+	store   *store.Store
+	keys    map[string]*trust.Keys
 }
 
-func start(t *testing.T) *stack {
+func start(t testing.TB) *stack {
 	t.Helper()
 	names := []string{"gateway", "calls", "dialer", "billing-wallet"}
 	seeds, trusted := map[string]string{}, []string{}
@@ -42,7 +43,7 @@ func start(t *testing.T) *stack {
 		seeds[name] = base64.StdEncoding.EncodeToString(seed)
 		trusted = append(trusted, name+"="+base64.StdEncoding.EncodeToString(public))
 	}
-	s := &stack{T: t, store: store.New(wallettest.Pool(t)), keys: map[string]*trust.Keys{}}
+	s := &stack{TB: t, store: store.New(wallettest.Pool(t)), keys: map[string]*trust.Keys{}}
 	for _, name := range names {
 		keys, err := trust.New(name, trust.Config{SigningKey: seeds[name], TrustedKeys: trusted})
 		if err != nil {
@@ -56,7 +57,7 @@ func start(t *testing.T) *stack {
 	}
 	server := httptest.NewServer(routes)
 	t.Cleanup(server.Close)
-	s.url = server.URL
+	s.url, s.handler = server.URL, routes
 	return s
 }
 

@@ -44,7 +44,7 @@ var tracks = []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: "calls"
 
 // rig is the whole service but its main: real Postgres, peers over HTTP, callers signed by a gateway.
 type rig struct {
-	t         *testing.T
+	t         testing.TB
 	pool      *pgxpool.Pool
 	store     *store.Store
 	peers     *peers
@@ -63,7 +63,7 @@ type settings struct {
 	waits  call.Waits
 }
 
-func newRig(t *testing.T, change ...func(*settings)) *rig {
+func newRig(t testing.TB, change ...func(*settings)) *rig {
 	t.Helper()
 	set := settings{
 		intake: intake.Config{Lease: 30 * time.Second, Wait: 10 * time.Second},
@@ -109,7 +109,7 @@ func (r *rig) peer(name string, self *trust.Keys) string {
 }
 
 // keys makes a service's keys: calls trusts the gateway, its peers trust calls.
-func keys(t *testing.T, self string, trusted ...*trust.Keys) *trust.Keys {
+func keys(t testing.TB, self string, trusted ...*trust.Keys) *trust.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
 	_, _ = rand.Read(seed)
@@ -128,7 +128,7 @@ func keys(t *testing.T, self string, trusted ...*trust.Keys) *trust.Keys {
 	return k
 }
 
-func newID(t *testing.T) uuid.UUID {
+func newID(t testing.TB) uuid.UUID {
 	t.Helper()
 	return uuid.Must(uuid.NewV7())
 }
@@ -366,7 +366,7 @@ func (r *rig) metric(name string, label string) float64 {
 }
 
 // until waits for a condition, at most 10 s.
-func until(t *testing.T, what string, met func() bool) {
+func until(t testing.TB, what string, met func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for !met() {

@@ -12,7 +12,7 @@ import (
 	"ringfence.dev/libs/trust"
 )
 
-func (r *rig) create(t *testing.T, body string) string {
+func (r *rig) create(t testing.TB, body string) string {
 	t.Helper()
 	got := r.customer(t, http.MethodPost, "/v1/contacts", body)
 	if got.status != http.StatusCreated {

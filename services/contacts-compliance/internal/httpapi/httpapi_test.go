@@ -29,12 +29,13 @@ const service = "contacts-compliance"
 // rig is the service as its peers see it.
 type rig struct {
 	url       string
+	handler   http.Handler
 	pool      *pgxpool.Pool
 	peers     map[string]*trust.Keys
 	workspace uuid.UUID
 }
 
-func peer(t *testing.T, name string, trusted ...string) *trust.Keys {
+func peer(t testing.TB, name string, trusted ...string) *trust.Keys {
 	t.Helper()
 	seed := make([]byte, 32)
 	_, _ = rand.Read(seed)
@@ -45,7 +46,7 @@ func peer(t *testing.T, name string, trusted ...string) *trust.Keys {
 	return keys
 }
 
-func start(t *testing.T) *rig {
+func start(t testing.TB) *rig {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
 	r := &rig{pool: pool, peers: map[string]*trust.Keys{}, workspace: uuid.Must(uuid.NewV7())}
@@ -61,7 +62,7 @@ func start(t *testing.T) *rig {
 	}
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	r.url = server.URL
+	r.url, r.handler = server.URL, handler
 	return r
 }
 
@@ -84,7 +85,7 @@ func (a answer) message() string {
 	return message
 }
 
-func (r *rig) send(t *testing.T, c trust.Caller, method, path, body string) answer {
+func (r *rig) send(t testing.TB, c trust.Caller, method, path, body string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
 	if err != nil {
@@ -112,19 +113,19 @@ func (r *rig) send(t *testing.T, c trust.Caller, method, path, body string) answ
 }
 
 // customer asks as the workspace's key would.
-func (r *rig) customer(t *testing.T, method, path, body string) answer {
+func (r *rig) customer(t testing.TB, method, path, body string) answer {
 	t.Helper()
 	return r.send(t, trust.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write}, method, path, body)
 }
 
 // operator asks as ann would; %s in the path is the workspace.
-func (r *rig) operator(t *testing.T, method, path, body string) answer {
+func (r *rig) operator(t testing.TB, method, path, body string) answer {
 	t.Helper()
 	caller := trust.Caller{WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
 	return r.send(t, caller, method, fmt.Sprintf(path, r.workspace), body)
 }
 
-func (r *rig) want(t *testing.T, got answer, status int, code string) {
+func (r *rig) want(t testing.TB, got answer, status int, code string) {
 	t.Helper()
 	if got.status != status || got.code() != code {
 		t.Errorf("answered %d %s, want %d %q", got.status, got.raw, status, code)

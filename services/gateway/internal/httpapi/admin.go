@@ -5,7 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
@@ -114,7 +117,15 @@ func (who actor) intent(r *http.Request, template string, workspaceID *uuid.UUID
 		return audit.Intent{}, err
 	}
 	return audit.Intent{ID: id, Operator: who.operator, WorkspaceID: workspaceID, RequestID: who.requestID,
-		Method: r.Method, Route: template, Path: r.URL.Path}, nil
+		Method: r.Method, Route: template, Path: storable(r.URL)}, nil
+}
+
+// storable is the path as text that the database keeps: escaped where it holds what is no text.
+func storable(address *url.URL) string {
+	if !utf8.ValidString(address.Path) || strings.ContainsRune(address.Path, 0) {
+		return address.EscapedPath()
+	}
+	return address.Path
 }
 
 func done(intent audit.Intent, status int) audit.Entry {

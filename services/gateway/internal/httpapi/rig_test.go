@@ -44,7 +44,7 @@ type heard struct {
 
 // rig is one gateway (or more over one database) with five owners that record what they are asked.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	pool   *pgxpool.Pool
 	store  *store.Store
 	public *httptest.Server
@@ -58,7 +58,7 @@ type rig struct {
 	answer func(w http.ResponseWriter, h heard) bool
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, owners: map[string]*httptest.Server{}}
 	r.pool = pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
@@ -174,7 +174,7 @@ func (a answered) member(name string) string {
 	return value
 }
 
-func send(t *testing.T, method, address, bearer, body string, header http.Header) answered {
+func send(t testing.TB, method, address, bearer, body string, header http.Header) answered {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, bytes.NewReader([]byte(body)))
 	if err != nil {

@@ -37,14 +37,14 @@ const schema = "webhook_dispatcher"
 
 // house is the API behind a gateway of the test's own.
 type house struct {
-	t       *testing.T
+	t       testing.TB
 	pool    *pgxpool.Pool
 	store   *store.Store
 	gateway *trust.Keys
 	handler http.Handler
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t testing.TB) *house {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
 	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})

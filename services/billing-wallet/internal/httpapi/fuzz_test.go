@@ -1,0 +1,47 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+
+	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+// FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
+func FuzzAPI(f *testing.F) {
+	s := start(f)
+	workspace := wallettest.Workspace(f, s.store, money.Credit)
+	home := "/admin/v1/workspaces/" + workspace.String()
+	fuzztest.Surface{
+		Handler: s.handler,
+		Prepare: func(t testing.TB, request *http.Request) {
+			token, err := s.keys["gateway"].SignCaller("billing-wallet", trust.Caller{
+				WorkspaceID: workspace, RequestID: wallettest.ID(), Access: trust.Write, Operator: "ann"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set(trust.CallerHeader, token)
+		},
+		Routes: []string{
+			"GET /v1/wallet", "GET " + home + "/wallet", "GET " + home + "/wallet/reconcile", "POST " + home + "/wallet/transactions",
+			"GET " + home + "/wallet/transactions", "GET " + home + "/wallet/transactions/{}", "PUT " + home + "/rates", "GET " + home + "/rates",
+			"PUT /internal/v1/workspaces/" + workspace.String() + "/currency", "GET /admin/v1/workspaces/{}/wallet",
+		},
+		IDs: []string{workspace.String()},
+		Bodies: map[string][]string{
+			"POST " + home + "/wallet/transactions": {
+				`{"type":"top_up","amount":"12.50","reference":"r-1"}`, `{"type":"adjustment","amount":"-0.000001","reference":"r-2"}`,
+				`{"type":"top_up","amount":"9223372036854.775807","reference":"r-3"}`, `{"type":"top_up","amount":"1000000000","reference":"r-4"}`,
+			},
+			"PUT " + home + "/rates": {
+				`[{"prefix":"+1","per_minute":"0.05","increment_seconds":6}]`, `[]`, `[null]`, `[1]`, `[{"prefix":"+1","per_minute":"0.05"},{"prefix":"+1","per_minute":"1"}]`,
+				`[{"prefix":"1","per_minute":"0.05"}]`, `[{"prefix":"+1","per_minute":0.05}]`, `[{"prefix":"+1","per_minute":"1e5"}]`, `[{"prefix":"+1","per_minute":"1","increment_seconds":1e99}]`,
+			},
+			"PUT /internal/v1/workspaces/" + workspace.String() + "/currency": {`{"currency":"USD"}`},
+		},
+		Queries: map[string][]string{"GET " + home + "/wallet/transactions": {"limit", "starting_after", "type"}},
+	}.Fuzz(f)
+}

@@ -1,0 +1,53 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/trust"
+)
+
+// FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
+func FuzzAPI(f *testing.F) {
+	r := start(f)
+	id := r.create(f, `{"phone_e164":"+14155550100","name":"Ann","metadata":{"k":1}}`)
+	home := "/admin/v1/workspaces/" + r.workspace.String()
+	r.operator(f, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+14155550100/consent", `{"status":"consented","source":"form"}`)
+	contactBody := `{"phone_e164":"+14155550101","name":"Ann","metadata":{"k":{"a":[1]},"time_zone":"Europe/Berlin"}}`
+	fuzztest.Surface{
+		Handler: r.handler,
+		Prepare: func(t testing.TB, request *http.Request) {
+			token, err := r.peers["gateway"].SignCaller(service, trust.Caller{
+				WorkspaceID: r.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set(trust.CallerHeader, token)
+		},
+		Routes: []string{
+			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs", "GET /v1/opt-outs/{}",
+			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/consent-records",
+			"GET " + home + "/consent-records/{}", "PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy",
+			"PUT " + home + "/contacts/+14155550100/consent",
+		},
+		IDs: []string{"+14155550100", id},
+		Bodies: map[string][]string{
+			"POST /v1/contacts":                              {contactBody},
+			"PATCH /v1/contacts/{}":                          {`{"name":"Eve","metadata":{"k":null,"time_zone":"Europe/Berlin"}}`, `{"metadata":{"time_zone":1}}`, `{"metadata":{"time_zone":"` + strings.Repeat("x", 3000) + `"}}`},
+			"POST /v1/opt-outs":                              {`{"phone_e164":"+14155550100","reason":"asked"}`},
+			"PUT " + home + "/contacts/+14155550100/consent": {`{"status":"consented","source":"form","evidence":{"a":1}}`, `{"status":"withdrawn","source":"form","evidence":"said so"}`},
+			"PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy": {
+				`{"calling_policy":{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":[],"override":{"reason":"x"}}}`,
+				`{"calling_policy":{"window":1}}`, `{"calling_policy":{"timezone":{}}}`, `{"calling_policy":{"packs":"us"}}`, `{"calling_policy":{"override":[]}}`,
+			},
+		},
+		Queries: map[string][]string{
+			"GET /v1/contacts":                 {"limit", "starting_after", "phone", "q", "dnd_status", "consent_status", "unknown"},
+			"GET " + home + "/consent-records": {"limit", "starting_after", "phone"},
+		},
+	}.Fuzz(f)
+}

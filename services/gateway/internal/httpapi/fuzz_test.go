@@ -1,0 +1,152 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/workspace"
+)
+
+// FuzzPublic asks the customer's address with a good key, over owners that take everything. The rate is out of the way: a fuzzer is
+// quicker than any plan.
+func FuzzPublic(f *testing.F) {
+	r := newRig(f)
+	key, _ := r.key(r.workspace(`"rate_limit_per_minute":1000000`), "write")
+	var routes []string
+	queries := map[string][]string{}
+	for _, known := range route.Public() {
+		path := strings.NewReplacer("{id}", "{}", "{phone_e164}", "{}").Replace(known.Template)
+		for _, method := range known.Methods {
+			routes = append(routes, method+" "+path)
+		}
+		queries["GET "+path] = []string{"limit"}
+	}
+	for _, method := range []string{"HEAD", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", strings.Repeat("X", 5000)} {
+		routes = append(routes, method+" /v1/calls/{}")
+	}
+	surface := fuzztest.Surface{
+		Handler: emptyIsNoBody(r.public.Config.Handler), Routes: routes, Queries: queries,
+		Prepare: func(t testing.TB, request *http.Request) {
+			if open(request.URL) {
+				t.Skip("it needs no key")
+			}
+			request.Header.Set("Authorization", "Bearer "+key)
+		},
+		Bodies: map[string][]string{"POST /v1/calls": {`{"a":1}`}},
+	}
+	surface.Fuzz(f)
+}
+
+// open says whether a path needs no key, and may answer with another type than JSON.
+func open(address *url.URL) bool {
+	return address.Path == "/readyz" || address.Path == "/openapi.json" || strings.HasPrefix(address.Path, "/docs")
+}
+
+// emptyIsNoBody lets an answer to HEAD pass for JSON.
+func emptyIsNoBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		if recorder, ok := w.(*httptest.ResponseRecorder); ok && r.Method == http.MethodHead && recorder.Body.Len() == 0 {
+			recorder.Body.WriteString("{}")
+		}
+	})
+}
+
+// FuzzAdmin asks the operator's address: the gateway's own resources, and what it hands to the owners.
+func FuzzAdmin(f *testing.F) {
+	r := newRig(f)
+	id := r.workspace("")
+	_, keyID := r.key(id, "read")
+	home := "/admin/v1/workspaces/" + id
+	change := `{"name":"Acme","plan":"growth","currency":"USD","status":"active","calling_policy":{"window":{"start":"09:00"}},"features":{"api":true,"webhooks":null},` +
+		`"rate_limit_per_minute":60,"max_live_calls":5,"calls_per_second":1,"destinations":["+1"]}`
+	fuzztest.Surface{
+		Handler: emptyIsNoBody(r.admin.Config.Handler),
+		Prepare: func(_ testing.TB, request *http.Request) {
+			request.Header.Set("Authorization", "Bearer "+operatorToken)
+		},
+		Routes: []string{
+			"GET /admin/v1/workspaces", "POST /admin/v1/workspaces", "GET /admin/v1/workspaces/{}", "PATCH " + home, "GET " + home + "/api-keys",
+			"POST " + home + "/api-keys", "GET " + home + "/api-keys/{}", "GET /admin/v1/audit", "GET /admin/v1/audit/{}", "GET " + home + "/{}",
+			"POST " + home + "/agents", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/consent-records", "PATCH /admin/v1/workspaces/{}",
+		},
+		IDs: []string{keyID, id},
+		Bodies: map[string][]string{
+			"POST /admin/v1/workspaces": {change}, "PATCH " + home: {change, `{"features":{"api":"yes"}}`, `{"calling_policy":{"x":1e400000}}`, `{"destinations":[1]}`},
+			"POST " + home + "/api-keys": {`{"name":"k","access":"read"}`}, "POST " + home + "/agents": {`{"name":"a"}`},
+		},
+		Queries: map[string][]string{
+			"GET /admin/v1/workspaces": {"limit", "starting_after"}, "GET /admin/v1/audit": {"limit", "starting_after", "workspace_id"},
+			"GET " + home + "/api-keys": {"limit", "starting_after"}, "GET " + home + "/consent-records": {"phone"},
+		},
+	}.Fuzz(f)
+}
+
+// FuzzStrangers asks without a good key: 401, whatever the path, the method and the credential.
+func FuzzStrangers(f *testing.F) {
+	r := newRig(f)
+	key, _ := r.key(r.workspace(""), "read")
+	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer  " + key[:20], "bearer\t" + key, "Basic " + key, "Bearer " + key + key, "Bearer rf_live_\x00", key,
+		"Bearer rf_live_00000000_" + strings.Repeat("\xff", 52), "Bearer " + strings.Repeat("a", 60000)} {
+		f.Add("GET", "/v1/calls", header, "203.0.113.7, 198.51.100.1")
+		f.Add("OPTIONS", "*", header, strings.Repeat("1,", 5000))
+	}
+	f.Fuzz(func(t *testing.T, method, path, authorization, forwarded string) {
+		address, err := url.ParseRequestURI(path)
+		if err != nil || method == "" || strings.Contains(authorization, key) || open(address) {
+			t.Skip("another matter")
+		}
+		request, ok := fuzztest.Request(t, method, path, nil)
+		if !ok {
+			t.Skip("net/http refuses the request line by itself")
+		}
+		request.RemoteAddr = "127.0.0.1:1" // a listed proxy
+		request.Header.Set("Authorization", authorization)
+		request.Header.Set("X-Forwarded-For", forwarded)
+		answer := httptest.NewRecorder()
+		r.public.Config.Handler.ServeHTTP(answer, request)
+		fuzztest.MustAnswer(t, request, answer)
+		if answer.Code != http.StatusUnauthorized && answer.Code != http.StatusTooManyRequests {
+			t.Errorf("%s %q with %q = %d", method, path, authorization, answer.Code)
+		}
+		for _, name := range []string{"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+			if len(answer.Header().Values(name)) != 1 {
+				t.Errorf("%s = %q", name, answer.Header().Values(name))
+			}
+		}
+	})
+}
+
+// FuzzWorkspace: an accepted change leaves a workspace that its table takes.
+func FuzzWorkspace(f *testing.F) {
+	good := `{"name":"Acme","plan":"growth","currency":"USD","status":"active","calling_policy":{"window":{}},"features":{"api":true},"rate_limit_per_minute":60,"destinations":["+1"]}`
+	for _, body := range append(fuzztest.Mutations(good), good) {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		request, _ := fuzztest.Request(t, http.MethodPost, "/", body)
+		var change workspace.Change
+		if httpserver.DecodeJSON(request, &change) != nil {
+			return
+		}
+		made, err := workspace.New(uuid.Must(uuid.NewV7()), change)
+		if err != nil {
+			return
+		}
+		if made.Event().GetWorkspace().GetName() != made.Name || len(made.Currency) != 3 || made.MaxLiveCalls < 1 || made.CallsPerSecond < 1 || made.RatePerMinute() < 1 {
+			t.Errorf("%s made %+v", body, made)
+		}
+		change.Status = workspace.Optional[workspace.Status]{} // POST does not know it
+		if _, err := made.Changed(change); err != nil {
+			t.Errorf("%s made a workspace that the same change refuses: %v", body, err)
+		}
+	})
+}

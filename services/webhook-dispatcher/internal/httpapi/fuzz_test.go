@@ -1,0 +1,45 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/trust"
+)
+
+// FuzzAPI asks the whole service, as a customer and as an operator of one workspace.
+func FuzzAPI(f *testing.F) {
+	h, workspace := newHouse(f), uuid.Must(uuid.NewV7())
+	id, _ := h.create(workspace)
+	home := "/admin/v1/workspaces/" + workspace.String() + collection
+	fuzztest.Surface{
+		Handler: h.handler,
+		Prepare: func(t testing.TB, request *http.Request) {
+			token, err := h.gateway.SignCaller("webhook-dispatcher", trust.Caller{
+				WorkspaceID: workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Webhooks: true, Operator: "ann"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set(trust.CallerHeader, token)
+		},
+		Routes: []string{
+			"GET " + collection, "POST " + collection, "PATCH " + collection + "/{}", "POST " + collection + "/{}/rotate-secret",
+			"POST " + collection + "/{}/test", "GET " + home, "GET " + home + "/{}", "GET " + home + "/{}/deliveries", "GET " + home + "/" + id + "/deliveries/{}",
+		},
+		IDs: []string{id},
+		Bodies: map[string][]string{
+			"POST " + collection: {
+				`{"name":"orders","url":"https://example.com/hook","events":["call.completed"],"description":"x"}`,
+				`{"name":"o","url":"https://[::1]:443/","events":["call.completed"]}`, `{"name":"o","url":"https://example.com:99999","events":["nope"]}`,
+			},
+			"PATCH " + collection + "/{}": {`{"url":"https://example.com/other","events":["call.busy"],"status":"paused"}`, `{"status":"active"}`},
+		},
+		Queries: map[string][]string{
+			"GET " + collection: {"limit", "starting_after"}, "GET " + home: {"limit", "starting_after"},
+			"GET " + home + "/{}/deliveries": {"limit", "starting_after", "status"},
+		},
+	}.Fuzz(f)
+}
