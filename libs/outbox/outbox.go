@@ -8,6 +8,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strings"
 
 	"github.com/google/uuid"
@@ -77,38 +78,61 @@ const insertCopy = `
 INSERT INTO outbox (event_id, topic, key, headers, payload)
 VALUES (@event_id, @topic, @key, @headers::jsonb, @payload)`
 
+// The same for an event that is to be only under a condition.
+const insertFactIf = `
+INSERT INTO outbox (event_id, topic, key, headers, payload)
+SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_build_object(
+	'ce_source', '/' || current_schema(),
+	'ce_time', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
+WHERE `
+
 // Queue adds the same inserts to a batch that the caller sends itself.
 func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	for _, event := range events {
-		topic := event.TopicName
-		if topic == "" {
-			topic = event.Topic.Name
+		if err := queue(ctx, batch, insertFact, pgx.NamedArgs{}, event); err != nil {
+			return err
 		}
-		if event.ID == uuid.Nil {
-			id, err := uuid.NewV7()
-			if err != nil {
-				return fmt.Errorf("make event id: %w", err)
-			}
-			event.ID = id
-		}
-		statement, payload, headers := insertCopy, event.Raw, clean(event.RawHeaders)
-		if event.Message != nil {
-			value, err := proto.MarshalOptions{Deterministic: true}.Marshal(event.Message)
-			if err != nil {
-				return fmt.Errorf("encode event %s for %s: %w", event.ID, topic, err)
-			}
-			if value == nil {
-				value = []byte{} // an empty message is a value; nil would be a tombstone
-			}
-			statement, payload, headers = insertFact, value, event.headers(ctx)
-		}
-		if len(payload) > MaxPayload {
-			return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published", event.ID, topic, len(payload), MaxPayload)
-		}
-		batch.Queue(statement, pgx.NamedArgs{
-			"event_id": event.ID, "topic": topic, "key": []byte(event.Key), "headers": headers, "payload": payload,
-		})
 	}
+	return nil
+}
+
+// QueueIf adds the insert of a fact that is put only where condition, SQL of the caller's with the named arguments args, holds. It is
+// for a batch that is a transaction by itself: nobody can look at the earlier results before it commits.
+func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pgx.NamedArgs, fact Event) error {
+	return queue(ctx, batch, insertFactIf+condition, maps.Clone(args), fact)
+}
+
+func queue(ctx context.Context, batch *pgx.Batch, statement string, args pgx.NamedArgs, event Event) error {
+	topic := event.TopicName
+	if topic == "" {
+		topic = event.Topic.Name
+	}
+	if event.ID == uuid.Nil {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("make event id: %w", err)
+		}
+		event.ID = id
+	}
+	payload, headers := event.Raw, clean(event.RawHeaders)
+	if event.Message == nil {
+		statement = insertCopy
+	} else {
+		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(event.Message)
+		if err != nil {
+			return fmt.Errorf("encode event %s for %s: %w", event.ID, topic, err)
+		}
+		if value == nil {
+			value = []byte{} // an empty message is a value; nil would be a tombstone
+		}
+		payload, headers = value, event.headers(ctx)
+	}
+	if len(payload) > MaxPayload {
+		return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published", event.ID, topic, len(payload), MaxPayload)
+	}
+	args["event_id"], args["topic"], args["key"] = event.ID, topic, []byte(event.Key)
+	args["headers"], args["payload"] = headers, payload
+	batch.Queue(statement, args)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/calls/internal/call"
-	"ringfence.dev/services/calls/internal/store"
 )
 
 // admit applies what calls knows itself: the kinds of number nobody dials, the workspace's destinations, its agent. It answers
@@ -26,18 +24,17 @@ func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openap
 	if kind := number.Forbidden(); kind != "" {
 		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
 	}
-	destinations, err := in.store.Destinations(ctx, workspaceID)
+	known, err := in.store.Admission(ctx, workspaceID, order.AgentID)
 	if err != nil {
 		return 0, err
 	}
-	if len(destinations) > 0 && !number.HasPrefix(destinations) {
+	if len(known.Destinations) > 0 && !number.HasPrefix(known.Destinations) {
 		return 0, apierr.Validation("to", "is outside the destinations this workspace calls. Use a number with an allowed prefix.")
 	}
-	agent, err := in.store.Agent(ctx, workspaceID, order.AgentID)
-	if errors.Is(err, store.ErrNotFound) {
+	if known.MaxCallSeconds == nil {
 		return 0, apierr.Unprocessable("invalid_agent", "agent_id names no agent of this workspace. Use the id of one that exists.")
 	}
-	return agent.MaxCallSeconds, err
+	return *known.MaxCallSeconds, nil
 }
 
 // preCheck asks contacts-compliance and takes over the contact, the merged variables and the slot.

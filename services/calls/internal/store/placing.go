@@ -28,30 +28,17 @@ WHERE NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id)
 ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
-// Place writes the request, finishes its claim (nil: it has no key) and orders the call, in one pipelined transaction under the
+// mayBecome guards the order of a request without a key: the lock is held, so it decides as insertRequest did.
+const mayBecome = `NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id)`
+
+// Place writes the request, finishes its claim (nil: it has no key) and orders the call, in one transaction under the
 // lock that Unconfirmed takes too.
-func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at time.Time) (call.Request, error) {
-	var placed call.Request
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		batch.Queue(lockRequestID, lockArgs(req.ID))
-		batch.Queue(insertRequest, insertArgs(req)).Query(func(rows pgx.Rows) (err error) {
-			placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[call.Request])
-			return err
-		})
-		if claim != nil {
-			batch.Queue(finishKey, claimArgs(*claim)).Exec(func(tag pgconn.CommandTag) error {
-				if tag.RowsAffected() == 0 {
-					return pgx.ErrNoRows
-				}
-				return nil
-			})
-		}
-		if err := outbox.Queue(ctx, batch, requestEvent(&req, req.Requested(at))); err != nil {
-			return err
-		}
-		return tx.SendBatch(ctx, batch).Close()
-	})
+func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at time.Time) (placed call.Request, err error) {
+	if claim == nil {
+		placed, err = s.placeAtOnce(ctx, req, at)
+	} else {
+		placed, err = s.placeClaimed(ctx, req, *claim, at)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return call.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, ErrNotPlaced)
 	}
@@ -59,6 +46,45 @@ func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at ti
 		return call.Request{}, fmt.Errorf("insert call request %s: %w", req.ID, err)
 	}
 	return placed, nil
+}
+
+// placeAtOnce needs one round trip: a batch outside of a transaction is one by itself, committed with its last statement. So nothing
+// here can take back what the batch did, and the order carries the guard of the insert. The id is new: no other row has it.
+func (s *Store) placeAtOnce(ctx context.Context, req call.Request, at time.Time) (placed call.Request, err error) {
+	batch := &pgx.Batch{}
+	queueRequest(batch, req, &placed)
+	if err := outbox.QueueIf(ctx, batch, mayBecome, pgx.NamedArgs{"id": req.ID}, requestEvent(&req, req.Requested(at))); err != nil {
+		return placed, err
+	}
+	return placed, s.pool.SendBatch(ctx, batch).Close()
+}
+
+// placeClaimed writes nothing when the claim was lost.
+func (s *Store) placeClaimed(ctx context.Context, req call.Request, claim Claim, at time.Time) (placed call.Request, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		queueRequest(batch, req, &placed)
+		batch.Queue(finishKey, claimArgs(claim)).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				return pgx.ErrNoRows
+			}
+			return nil
+		})
+		if err := outbox.Queue(ctx, batch, requestEvent(&req, req.Requested(at))); err != nil {
+			return err
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	return placed, err
+}
+
+// queueRequest adds lock and insert; no row is pgx.ErrNoRows.
+func queueRequest(batch *pgx.Batch, req call.Request, placed *call.Request) {
+	batch.Queue(lockRequestID, lockArgs(req.ID))
+	batch.Queue(insertRequest, insertArgs(req)).Query(func(rows pgx.Rows) (err error) {
+		*placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[call.Request])
+		return err
+	})
 }
 
 const insertTombstone = `INSERT INTO tombstones (request_id) VALUES (@request_id::uuid) ON CONFLICT (request_id) DO NOTHING`

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -37,17 +36,25 @@ func (s *Store) KeepWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) error
 	return nil
 }
 
-const workspaceByID = `SELECT id, version, currency, destinations FROM workspaces WHERE id = @workspace_id`
+// Admission is what calls knows by itself about an order.
+type Admission struct {
+	// Destinations are the only prefixes the workspace calls; empty means no restriction, also while its fact has not arrived (the
+	// dialer looks again before it dials).
+	Destinations []string `db:"destinations"`
+	// MaxCallSeconds is the agent's longest call; nil: the workspace has no such agent.
+	MaxCallSeconds *int32 `db:"max_call_seconds"`
+}
 
-// Destinations are the only prefixes a workspace calls; empty means no restriction, also while its fact has not arrived
-// (the dialer looks again before it dials).
-func (s *Store) Destinations(ctx context.Context, workspaceID uuid.UUID) ([]string, error) {
-	w, err := one[Workspace](ctx, s.pool, workspaceByID, pgx.NamedArgs{"workspace_id": workspaceID})
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil
-	}
+// Once a POST, so one round trip.
+const admission = `
+SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
+    (SELECT max_call_seconds FROM agents WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
+
+// Admission reads what an order of the workspace with the agent may be.
+func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (Admission, error) {
+	found, err := one[Admission](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID, "agent_id": agentID})
 	if err != nil {
-		return nil, fmt.Errorf("read workspace %s: %w", workspaceID, err)
+		return Admission{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)
 	}
-	return w.Destinations, nil
+	return found, nil
 }
