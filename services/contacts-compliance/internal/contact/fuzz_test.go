@@ -1,0 +1,48 @@
+package contact_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+)
+
+// FuzzDocument: an accepted object stays within the limits when it is merged, and is read again as the same.
+func FuzzDocument(f *testing.F) {
+	for _, text := range append(append(fuzztest.Values(), fuzztest.Bodies()...), `{"a":null,"b":{"c":[1]},"time_zone":"Europe/Berlin"}`, `{"time_zone":"../../etc/passwd"}`, `{"time_zone":"Local"}`) {
+		f.Add([]byte(text), []byte(`{"a":1}`))
+		f.Add([]byte(`{"a":1}`), []byte(text))
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		merged := contact.Document{}
+		for _, raw := range [][]byte{first, second} {
+			patch, err := contact.ParseDocument("metadata", raw)
+			if err == nil {
+				merged, err = merged.Merge("metadata", patch)
+			}
+			if err == nil {
+				_, err = merged.TimeZone()
+			}
+			var refused *apierr.Error
+			if err != nil {
+				if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "metadata") || len(refused.Message) > 1<<10 {
+					t.Fatalf("%q: %v, want a short refusal that names metadata", raw, err)
+				}
+				return
+			}
+		}
+		encoded := merged.Encode()
+		if len(merged) > contact.MaxKeys || len(encoded) > contact.MaxBytes || !json.Valid(encoded) || !utf8.Valid(encoded) {
+			t.Fatalf("%q and %q make %q", first, second, encoded)
+		}
+		again, err := contact.ParseDocument("metadata", encoded)
+		if err != nil || string(again.Encode()) != string(encoded) {
+			t.Fatalf("%q is read again as %q, %v", encoded, again.Encode(), err)
+		}
+	})
+}

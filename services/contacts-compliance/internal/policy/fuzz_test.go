@@ -1,0 +1,49 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/window"
+)
+
+// FuzzParse: an accepted policy opens at some time, and is stored and read as the same; a refused one names its field.
+func FuzzParse(f *testing.F) {
+	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":[],"override":{"reason":"x"}}`
+	bodies := append(fuzztest.Mutations(good), good)
+	for _, w := range fuzztest.Mutations(`{"start":"09:00","end":"24:00","days":["mon","sun"]}`) {
+		bodies = append(bodies, `{"window":`+w+`}`)
+	}
+	for _, body := range bodies {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := policy.Parse(raw)
+		if err != nil {
+			var refused *apierr.Error
+			if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "calling_policy") {
+				t.Fatalf("%q: %v, want a refusal that names calling_policy", raw, err)
+			}
+			return
+		}
+		if p.Window.Start < 0 || p.Window.Start >= p.Window.End || p.Window.End > window.Midnight || p.Window.Days == 0 {
+			t.Errorf("%q is the window %+v", raw, p.Window)
+		}
+		if _, err := window.LoadZone(p.Timezone); err != nil && p.Timezone != policy.Recipient {
+			t.Errorf("%q is read by the clock of %q", raw, p.Timezone)
+		}
+		encoded, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := policy.Parse(encoded)
+		if err != nil || again.Window != p.Window || again.Timezone != p.Timezone {
+			t.Errorf("%q is stored as %s, which is %+v, %v", raw, encoded, again, err)
+		}
+	})
+}

@@ -1,0 +1,35 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"ringfence.dev/libs/fuzztest"
+)
+
+// FuzzState: what the audit keeps is JSON, and never the value of a secret member.
+func FuzzState(f *testing.F) {
+	for _, body := range append(fuzztest.Mutations(`{"name":"x","signing_secret":"whsec_1","nested":[{"api_key":{"key":"whsec_1"}}]}`), fuzztest.Bodies()...) {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		state := State(body)
+		if state == nil {
+			return
+		}
+		if !json.Valid(state) {
+			t.Errorf("%q is kept as %q", body, state)
+		}
+		if again := State(state); again != nil && !bytes.Equal(again, state) {
+			t.Errorf("%q is kept as %q, then as %q", body, state, again)
+		}
+		var members map[string]json.RawMessage
+		_ = json.Unmarshal(state, &members)
+		for name, value := range members {
+			if secret(name) && string(value) != `"`+redacted+`"` {
+				t.Errorf("%q is kept with %s = %s", body, name, value)
+			}
+		}
+	})
+}
