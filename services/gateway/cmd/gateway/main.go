@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/forwarding"
 	"ringfence.dev/services/gateway/internal/httpapi"
+	"ringfence.dev/services/gateway/internal/reference"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/internal/sweeping"
 	"ringfence.dev/services/gateway/migrations"
@@ -53,6 +54,8 @@ func serve(ctx context.Context, cfg Config) (err error) {
 	faults = errors.Join(faults, fault)
 	keys, fault := trust.New(name, cfg.Trust)
 	faults = errors.Join(faults, fault)
+	shelf, fault := reference.New()
+	faults = errors.Join(faults, fault)
 	peers, fault := forwarding.New(keys, cfg.owners())
 	if faults = errors.Join(faults, fault); faults != nil {
 		return faults
@@ -81,7 +84,7 @@ func serve(ctx context.Context, cfg Config) (err error) {
 	tel.Ready("postgres", st.Ping)
 
 	door := admitting.NewDoor(st, pepper, proxies)
-	public := &httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: httpapi.NewPublic(door, peers, ready, tel),
+	public := &httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: httpapi.NewPublic(door, peers, ready, shelf, tel),
 		Header: httpapi.Uncounted()}
 	admin := &httpserver.Server{Addr: cfg.AdminAddr, ReusePort: cfg.HTTP.ReusePort, Variable: "ADMIN_ADDR",
 		Handler: httpapi.NewAdmin(door, st, peers, pepper, tel)}

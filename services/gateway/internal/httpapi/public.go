@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/services/gateway/internal/admitting"
 	"ringfence.dev/services/gateway/internal/forwarding"
 	"ringfence.dev/services/gateway/internal/quota"
+	"ringfence.dev/services/gateway/internal/reference"
 	"ringfence.dev/services/gateway/internal/route"
 	"ringfence.dev/services/gateway/internal/workspace"
 )
@@ -25,12 +26,14 @@ type Public struct {
 	door  *admitting.Door
 	peers *forwarding.Peers
 	ready *Readiness
+	shelf *reference.Shelf
 	table route.Table
+	open  route.Table
 }
 
 // NewPublic is the handler of the customer's address. It routes by itself: the path is judged as it was sent.
-func NewPublic(door *admitting.Door, peers *forwarding.Peers, ready *Readiness, tel *telemetry.Telemetry) http.Handler {
-	p := &Public{door: door, peers: peers, ready: ready, table: route.Public()}
+func NewPublic(door *admitting.Door, peers *forwarding.Peers, ready *Readiness, shelf *reference.Shelf, tel *telemetry.Telemetry) http.Handler {
+	p := &Public{door: door, peers: peers, ready: ready, shelf: shelf, table: route.Public(), open: route.Open()}
 	return tel.Edge(httpserver.Recover(httpserver.Handle(p.answer)))
 }
 
@@ -42,10 +45,13 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	telemetry.Annotate(ctx, "request_id", requestID.String())
 	w.Header().Set("X-Request-Id", requestID.String())
-	if open := p.open(r.URL.Path); open != nil {
-		telemetry.Route(ctx, r.URL.Path)
+	if open, ok := p.openRoute(r.URL); ok {
+		telemetry.Route(ctx, open.Template)
 		maps.Copy(w.Header(), Uncounted())
-		return open(w, r)
+		if open.Template == "/readyz" {
+			return p.ready.answer(w, r)
+		}
+		return p.reference(w, r)
 	}
 	match, found := p.table.Find(r.URL)
 	if found {
@@ -93,15 +99,13 @@ func Uncounted() http.Header {
 	return header
 }
 
-// open are the paths that need no key. The interface description and its page come with a later issue.
-func (p *Public) open(path string) httpserver.Handler {
-	switch path {
-	case "/readyz":
-		return p.ready.answer
-	case "/openapi.json", "/docs":
-		return func(http.ResponseWriter, *http.Request) error { return httpserver.NoRoute() }
+// openRoute finds the paths that need no key. /docs/ is the page as well.
+func (p *Public) openRoute(path *url.URL) (route.Route, bool) {
+	if path.Path == "/docs/" {
+		path = &url.URL{Path: "/docs"}
 	}
-	return nil
+	match, ok := p.open.Find(path)
+	return match.Route, ok
 }
 
 // included answers 403 for what the plan does not include.

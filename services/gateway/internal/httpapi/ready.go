@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 )
 
 const (
@@ -62,12 +63,11 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	failing := r.ask(request.Context())
 	if len(failing) > 0 {
-		names := strings.Join(failing, ", ")
-		refused := apierr.New(http.StatusServiceUnavailable, "unavailable", "Not ready yet: %s.", names)
-		refused.RetryAfter, refused.Fields = time.Second, map[string]string{"failing": names}
+		refused := apierr.New(http.StatusServiceUnavailable, "unavailable", "Not ready yet: %s.", strings.Join(failing, ", "))
+		refused.RetryAfter = time.Second
 		return refused
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.Readiness{Status: openapi.Ok})
 }
 
 // ask names the services that are not ready; who asks at the same time gets the same answer.

@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/forwarding"
 	"ringfence.dev/services/gateway/internal/httpapi"
+	"ringfence.dev/services/gateway/internal/reference"
 	"ringfence.dev/services/gateway/internal/route"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/migrations"
@@ -109,8 +110,12 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	shelf, err := reference.New()
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	door := admitting.NewDoor(r.store, r.pepper, proxies)
-	public = httptest.NewServer(httpapi.NewPublic(door, r.peers, ready, nil))
+	public = httptest.NewServer(httpapi.NewPublic(door, r.peers, ready, shelf, nil))
 	admin = httptest.NewServer(httpapi.NewAdmin(door, r.store, r.peers, r.pepper, nil))
 	r.t.Cleanup(public.Close)
 	r.t.Cleanup(admin.Close)

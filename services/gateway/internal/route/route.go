@@ -10,6 +10,7 @@ import (
 
 // The owners of routes: the services' names.
 const (
+	Gateway  = "gateway"
 	Calls    = "calls"
 	Contacts = "contacts-compliance"
 	Dialer   = "dialer"

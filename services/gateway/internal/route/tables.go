@@ -27,6 +27,17 @@ func Public() Table {
 	}
 }
 
+// Open are the paths that need no key and count against no rate (contract.md §1, §6).
+func Open() Table {
+	get := []string{http.MethodGet}
+	return Table{
+		{Template: "/readyz", Owner: Gateway, Methods: get},
+		{Template: "/openapi.json", Owner: Gateway, Methods: get},
+		{Template: "/docs", Owner: Gateway, Methods: get},
+		{Template: "/docs/*", Owner: Gateway, Methods: get},
+	}
+}
+
 // Admin is the operator's part that other services answer (contract.md §7). The owners judge methods and what lies
 // deeper; the templates named here are those that the audit tells apart.
 func Admin() Table {

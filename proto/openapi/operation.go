@@ -1,0 +1,52 @@
+package openapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Operation is one method of one path of the document.
+type Operation struct {
+	Method string // GET
+	Path   string // /v1/calls/{id}
+	ID     string // readCall
+	Tag    string // Calls
+}
+
+// Operations lists what Description describes, by path and method: everything a customer may ask for. With tags, only theirs.
+func Operations(tags ...string) ([]Operation, error) {
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(Description, &document); err != nil {
+		return nil, fmt.Errorf("read the description: %w", err)
+	}
+	var found []Operation
+	for path, members := range document.Paths {
+		for method, raw := range members {
+			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
+				continue // parameters, which all methods of the path share
+			}
+			var described struct {
+				OperationID string
+				Tags        []string
+			}
+			if err := json.Unmarshal(raw, &described); err != nil {
+				return nil, fmt.Errorf("read %s %s: %w", method, path, err)
+			}
+			if len(described.Tags) != 1 {
+				return nil, fmt.Errorf("%s %s has the tags %v, want one", method, path, described.Tags)
+			}
+			if len(tags) == 0 || slices.Contains(tags, described.Tags[0]) {
+				found = append(found, Operation{Method: strings.ToUpper(method), Path: path, ID: described.OperationID, Tag: described.Tags[0]})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b Operation) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
+	})
+	return found, nil
+}

@@ -1,0 +1,126 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/gateway/internal/route"
+)
+
+// pageFiles are what /docs loads, no operations of their own.
+const pageFiles = "/docs/*"
+
+// TestRoutes_AreTheDocumentsOperations fails when either has one more.
+func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
+	t.Parallel()
+	var routed []string
+	for _, r := range append(route.Public(), route.Open()...) {
+		for _, method := range r.Methods {
+			if r.Template != pageFiles {
+				routed = append(routed, method+" "+r.Template)
+			}
+		}
+	}
+	slices.Sort(routed)
+	var described []string
+	for _, operation := range operations(t) {
+		described = append(described, operation.Method+" "+operation.Path)
+	}
+	slices.Sort(described)
+	for _, each := range routed {
+		if !slices.Contains(described, each) {
+			t.Errorf("%s is routed and not described in proto/openapi", each)
+		}
+	}
+	for _, each := range described {
+		if !slices.Contains(routed, each) {
+			t.Errorf("%s is described in proto/openapi and not routed", each)
+		}
+	}
+	if len(routed) != len(described) {
+		t.Errorf("%d operations routed, %d described", len(routed), len(described))
+	}
+}
+
+func operations(t *testing.T) []openapi.Operation {
+	t.Helper()
+	all, err := openapi.Operations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestRoutes_EveryOperationReachesItsOwner sends each operation through the gateway: those of services arrive at the owner with the
+// path that was sent, the open ones are answered without a key.
+func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	key, _ := r.key(r.workspace(`"rate_limit_per_minute":1000`), "write")
+	for _, operation := range operations(t) {
+		path := strings.NewReplacer("{id}", anID, "{phone_e164}", "+14155550101").Replace(operation.Path)
+		if operation.Tag == "Service" {
+			if got := r.customer(operation.Method, path, "", ""); got.status != http.StatusOK {
+				t.Errorf("%s %s without a key = %d %s", operation.Method, path, got.status, got.body)
+			}
+			continue
+		}
+		match, ok := route.Public().Find(&url.URL{Path: path})
+		if !ok || match.Template != operation.Path {
+			t.Errorf("%s %s is not in the table", operation.Method, path)
+			continue
+		}
+		before := len(r.asked(match.Owner))
+		got := r.customer(operation.Method, path, key, "")
+		heard := r.asked(match.Owner)
+		if got.status != http.StatusOK || len(heard) != before+1 || heard[before].method != operation.Method || heard[before].uri != path {
+			t.Errorf("%s %s = %d %s, %s heard %d", operation.Method, path, got.status, got.body, match.Owner, len(heard)-before)
+		}
+	}
+}
+
+func TestOpen_NeedsNoKeyAndDoesNotCount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		method, path string
+		status       int
+		code         string
+	}{
+		{"GET", "/readyz", 200, ""},
+		{"GET", "/openapi.json", 200, ""},
+		{"HEAD", "/openapi.json", 200, ""},
+		{"GET", "/docs", 200, ""},
+		{"GET", "/docs/", 200, ""},
+		{"HEAD", "/docs", 200, ""},
+		{"GET", "/docs/reference.js", 200, ""},
+		{"GET", "/docs/nothing", 404, "not_found"},
+		{"GET", "/docs/%2e%2e/v1/calls", 401, "invalid_api_key"},
+		{"GET", "/docsx", 401, "invalid_api_key"},
+		{"POST", "/docs", 405, "method_not_allowed"},
+		{"PUT", "/openapi.json", 405, "method_not_allowed"},
+		{"DELETE", "/readyz", 405, "method_not_allowed"},
+	} {
+		got := r.customer(row.method, row.path, "", "")
+		if got.status != row.status || got.code() != row.code {
+			t.Errorf("%s %s = %d %s, want %d %s", row.method, row.path, got.status, got.body, row.status, row.code)
+		}
+		if row.method == "HEAD" && (got.body != "" || got.header.Get("Content-Length") == "" || got.header.Get("Content-Length") == "0") {
+			t.Errorf("%s %s: %d bytes, Content-Length %s", row.method, row.path, len(got.body), got.header.Get("Content-Length"))
+		}
+		mustHaveHeaders(t, row.method+" "+row.path, got)
+		if got.header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s %s may be sniffed", row.method, row.path)
+		}
+		if counted := r.count("rate_limits"); row.status != 401 && counted != 0 {
+			t.Fatalf("%s %s was counted", row.method, row.path)
+		}
+		if _, err := r.pool.Exec(t.Context(), "DELETE FROM rate_limits"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/services/gateway/internal/reference"
+)
+
+// referenceKept is how long a document may be shown without asking again; after it the ETag spares the body.
+const referenceKept = "public, max-age=300"
+
+// reference answers /openapi.json, /docs and what lies below it; 304 for a reader that has the document.
+func (p *Public) reference(w http.ResponseWriter, r *http.Request) error {
+	document, ok := p.shelf.Find(r.URL.Path)
+	if !ok {
+		return httpserver.NoRoute()
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return httpserver.WrongMethod(w, r.Method, http.MethodGet, http.MethodHead)
+	}
+	body, tag, zipped := document.Plain, `"`+document.Tag+`"`, takesGzip(r)
+	if zipped {
+		body, tag = document.Zipped, `"`+document.Tag+`-gzip"`
+	}
+	header := w.Header()
+	header.Set("ETag", tag)
+	header.Set("Vary", "Accept-Encoding")
+	header.Set("Cache-Control", referenceKept)
+	header.Set("Content-Security-Policy", reference.Policy)
+	header.Set("Referrer-Policy", "no-referrer")
+	if holds(r, tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if zipped {
+		header.Set("Content-Encoding", "gzip")
+	}
+	header.Set("Content-Type", document.Kind)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(body) // the client went away; nobody is left to tell
+	return nil
+}
+
+// takesGzip says whether the client names gzip as an encoding it takes (RFC 9110, 12.5.3).
+func takesGzip(r *http.Request) bool {
+	for _, part := range entries(r, "Accept-Encoding") {
+		coding, weight, _ := strings.Cut(part, ";")
+		if !strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+			continue
+		}
+		quality, weighed := strings.CutPrefix(strings.ToLower(strings.TrimSpace(weight)), "q=")
+		return !weighed || strings.Trim(quality, "0.") != ""
+	}
+	return false
+}
+
+// holds says whether the client has the document with this tag (RFC 9110, 13.1.2).
+func holds(r *http.Request, tag string) bool {
+	for _, known := range entries(r, "If-None-Match") {
+		if known == "*" || strings.TrimPrefix(known, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// entries are those of a header that is a list.
+func entries(r *http.Request, name string) []string {
+	all := strings.Split(strings.Join(r.Header.Values(name), ","), ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}

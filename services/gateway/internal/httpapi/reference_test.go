@@ -1,0 +1,123 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/gateway/internal/reference"
+)
+
+// look asks as a browser without a key; it sends pairs of a header's name and value, and no Accept-Encoding of its own.
+func look(t *testing.T, r *rig, method, path string, headers ...string) answered {
+	t.Helper()
+	header := http.Header{}
+	for i := 0; i+1 < len(headers); i += 2 {
+		header.Set(headers[i], headers[i+1])
+	}
+	if header.Get("Accept-Encoding") == "" {
+		header.Set("Accept-Encoding", "identity")
+	}
+	return send(t, method, r.public.URL+path, "", "", header)
+}
+
+func TestReference_Description(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	plain := look(t, r, "GET", "/openapi.json")
+	if plain.status != 200 || plain.header.Get("Content-Type") != "application/json" || plain.body != string(openapi.Description) {
+		t.Errorf("plain = %d %v, %d bytes", plain.status, plain.header, len(plain.body))
+	}
+	var description struct {
+		Info struct{ Version string }
+	}
+	if err := json.Unmarshal([]byte(plain.body), &description); err != nil || description.Info.Version != httpserver.Version {
+		t.Errorf("info.version = %q, %v; want %s", description.Info.Version, err, httpserver.Version)
+	}
+	zipped := look(t, r, "GET", "/openapi.json", "Accept-Encoding", "br, GZIP;q=0.5")
+	reader, err := gzip.NewReader(strings.NewReader(zipped.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(reader); err != nil || !bytes.Equal(body, openapi.Description) || zipped.header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("zipped: %v %v", zipped.header, err)
+	}
+	for _, accepted := range []string{"gzip;q=0", "gzip; q=0.000", "identity", "xgzip"} {
+		if got := look(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted); got.header.Get("Content-Encoding") != "" {
+			t.Errorf("Accept-Encoding %q was answered with gzip", accepted)
+		}
+	}
+}
+
+func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, path := range []string{"/docs", "/docs/", "/docs/reference.js", "/docs/swagger-ui.css", "/openapi.json"} {
+		got := look(t, r, "GET", path)
+		if got.status != 200 || got.header.Get("Content-Security-Policy") != reference.Policy || !strings.Contains(got.header.Get("Cache-Control"), "max-age=") {
+			t.Errorf("%s = %d %v", path, got.status, got.header)
+		}
+	}
+	if slash, page := look(t, r, "GET", "/docs/"), look(t, r, "GET", "/docs"); slash.body != page.body || !strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
+		t.Errorf("/docs/ is not the page: %v", page.header)
+	}
+}
+
+func TestReference_NotModified(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	tag := look(t, r, "GET", "/docs").header.Get("ETag")
+	ziptag := look(t, r, "GET", "/docs", "Accept-Encoding", "gzip").header.Get("ETag")
+	if len(tag) < 10 || tag == ziptag {
+		t.Fatalf("ETag = %s, zipped %s", tag, ziptag)
+	}
+	for _, row := range []struct {
+		name, known, accepted string
+		status                int
+	}{
+		{"the tag", tag, "", 304},
+		{"the tag as weak", "W/" + tag, "", 304},
+		{"the tag among others", `"x", ` + tag, "", 304},
+		{"any", "*", "", 304},
+		{"the zipped tag", ziptag, "gzip", 304},
+		{"another document's tag", `"x"`, "", 200},
+		{"the tag of the other encoding", tag, "gzip", 200},
+	} {
+		got := look(t, r, "GET", "/docs", "If-None-Match", row.known, "Accept-Encoding", row.accepted)
+		if got.status != row.status || (row.status == 304) != (len(got.body) == 0) || got.header.Get("ETag") == "" {
+			t.Errorf("%s: %d with %d bytes, want %d", row.name, got.status, len(got.body), row.status)
+		}
+	}
+}
+
+func TestReference_WhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		method, path string
+		status       int
+		code         string
+	}{
+		{"GET", "/docs/nothing.js", 404, "not_found"},
+		{"GET", "/docs/page/index.html", 404, "not_found"},
+		{"POST", "/docs/nothing.js", 404, "not_found"},
+		{"POST", "/docs", 405, "method_not_allowed"},
+		{"DELETE", "/docs/reference.css", 405, "method_not_allowed"},
+		{"OPTIONS", "/openapi.json", 405, "method_not_allowed"},
+	} {
+		got := look(t, r, row.method, row.path)
+		var refused openapi.Error
+		if err := json.Unmarshal([]byte(got.body), &refused); err != nil || got.status != row.status || refused.Error.Code != row.code {
+			t.Errorf("%s %s = %d %s", row.method, row.path, got.status, got.body)
+		}
+		if allow := got.header.Get("Allow"); row.status == 405 && allow != "GET, HEAD" {
+			t.Errorf("%s %s: Allow = %q", row.method, row.path, allow)
+		}
+	}
+}
