@@ -1,9 +1,6 @@
 package store_test
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -67,76 +64,10 @@ func seeded(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// asked remembers the last list statement with its arguments.
-type asked struct {
-	sql  string
-	args []any
-}
-
-func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(q.SQL, "uuid_send") {
-		a.sql, a.args = q.SQL, q.Args
-	}
-	return ctx
-}
-
-func (a *asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// watched is a second pool on the same database that tells what it was asked.
-func watched(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *asked) {
-	t.Helper()
-	settings, seen := pool.Config(), &asked{}
-	settings.ConnConfig.Tracer = seen
-	again, err := pgxpool.NewWithConfig(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(again.Close)
-	return again, seen
-}
-
-// buffers is how many pages the statement touches under a kind of plan, and the plan.
-func buffers(t *testing.T, pool *pgxpool.Pool, q *asked, mode string) (int, string) {
-	t.Helper()
-	var plan []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}
-	var text string
-	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		named, _ := q.args[len(q.args)-1].(pgx.NamedArgs)
-		sql, args, err := named.RewriteQuery(t.Context(), tx.Conn(), q.sql, nil)
-		if err != nil {
-			return err
-		}
-		for _, set := range []string{"SET LOCAL plan_cache_mode = " + mode, "PREPARE listing AS " + sql} {
-			if _, err := tx.Exec(t.Context(), set, pgx.QueryExecModeSimpleProtocol); err != nil {
-				return err
-			}
-		}
-		places := strings.TrimSuffix(strings.Repeat("%s, ", len(args)), ", ")
-		for i := range args {
-			places = strings.Replace(places, "%s", fmt.Sprintf("$%d", i+1), 1)
-		}
-		defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE listing") }()
-		explain := "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE listing (" + places + ")"
-		return tx.QueryRow(t.Context(), explain, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&text)
-	})
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &plan)
-	}
-	if err != nil {
-		t.Fatalf("explain %s: %v", q.sql, err)
-	}
-	return plan[0].Plan.Hit + plan[0].Plan.Read, text
-}
-
 func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	pool := seeded(t)
-	told, seen := watched(t, pool)
+	told, seen := pgtest.Watch(t, pool)
 	st := store.New(told)
 	early := uuid.MustParse("01977420-0000-7000-8000-000000000000")
 	calls := map[string]store.CallFilter{
@@ -151,12 +82,13 @@ func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	}
 	look := func(t *testing.T, list func() error) {
 		t.Helper()
+		seen.Forget()
 		if err := list(); err != nil {
 			t.Fatal(err)
 		}
-		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-			if n, plan := buffers(t, pool, seen, mode); n > mostPages || strings.Contains(plan, `"Seq Scan"`) {
-				t.Errorf("%s: %d pages\n%s\n%s", mode, n, seen.sql, plan)
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+			if n, plans := seen.Pages(t, mode); n == 0 || n > mostPages || strings.Contains(plans, `"Seq Scan"`) {
+				t.Errorf("%s: %d pages\n%s", mode, n, plans)
 			}
 		}
 	}

@@ -54,3 +54,15 @@ func Instant(id uuid.UUID) time.Time { return time.Unix(id.Time().UnixTime()).UT
 
 // Fold makes names comparable without regard to case, in every script.
 func Fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
+
+// Lanes are the pairs of states that may hold a contact with these; "" is any.
+func Lanes(dnd DND, consent Consent) (dnds, consents []string) {
+	for _, d := range []DND{DNDUnknown, Clean, OptedOut} {
+		for _, c := range []Consent{ConsentUnknown, Consented, Withdrawn} {
+			if (dnd == "" || dnd == d) && (consent == "" || consent == c) {
+				dnds, consents = append(dnds, string(d)), append(consents, string(c))
+			}
+		}
+	}
+	return dnds, consents
+}

@@ -123,46 +123,6 @@ func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*
 	return changed, err
 }
 
-// Filter narrows a list of contacts; zero fields do not.
-type Filter struct {
-	Number  phone.Number
-	Name    string
-	DND     contact.DND
-	Consent contact.Consent
-}
-
-// position() takes % and _ as the text they are.
-const listContacts = `
-SELECT ` + contactColumns + `
-FROM contacts
-WHERE workspace_id = @workspace_id
-  AND (@after::uuid IS NULL OR id < @after)
-  AND (@phone_e164::text IS NULL OR phone_e164 = @phone_e164)
-  AND (@name::text IS NULL OR position(@name IN name_folded) > 0)
-  AND (@dnd_status::text IS NULL OR dnd_status = @dnd_status)
-  AND (@consent_status::text IS NULL OR consent_status = @consent_status)
-ORDER BY id DESC
-LIMIT @rows`
-
-const contactCursor = `
-SELECT EXISTS (SELECT 1 FROM contacts WHERE workspace_id = @workspace_id AND id = @after)`
-
-// List reads one page of contacts, newest first; an unknown cursor is page.UnknownCursor.
-func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.Request) ([]contact.Contact, error) {
-	args := pgx.NamedArgs{
-		"workspace_id": workspace, "after": orNull(p.After), "phone_e164": orNull(f.Number), "name": orNull(contact.Fold(f.Name)),
-		"dnd_status": orNull(f.DND), "consent_status": orNull(f.Consent), "rows": p.Rows(),
-	}
-	if err := s.knowCursor(ctx, contactCursor, p, args); err != nil {
-		return nil, err
-	}
-	found, err := many[contact.Contact](ctx, s.pool, listContacts, args)
-	if err != nil {
-		return nil, fmt.Errorf("list contacts: %w", err)
-	}
-	return found, nil
-}
-
 func (s *Store) knowCursor(ctx context.Context, sql string, p page.Request, args pgx.NamedArgs) error {
 	if p.After == uuid.Nil {
 		return nil

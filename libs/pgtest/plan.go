@@ -1,0 +1,107 @@
+package pgtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The two ways Postgres plans a prepared statement: once for all values, or for those at hand. pgx gets both, sooner or later.
+const (
+	GenericPlan = "force_generic_plan"
+	CustomPlan  = "force_custom_plan"
+)
+
+// Watched remembers the statements that went through a pool and how often each, so that a test can look at their plans.
+type Watched struct {
+	pool *pgxpool.Pool
+	last []statement
+}
+
+type statement struct {
+	sql  string
+	args pgx.NamedArgs
+}
+
+// Watch is a second pool on the same database, with named arguments only, and what went through it.
+func Watch(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *Watched) {
+	t.Helper()
+	settings, watched := pool.Config(), &Watched{pool: pool}
+	settings.ConnConfig.Tracer, settings.MaxConns = watched, 1
+	again, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatalf("open watched pool: %v", err)
+	}
+	t.Cleanup(func() { closeSoon(again) })
+	return again, watched
+}
+
+// TraceQueryStart is pgx's hook.
+func (w *Watched) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if len(q.Args) > 0 {
+		if args, ok := q.Args[len(q.Args)-1].(pgx.NamedArgs); ok {
+			w.last = append(w.last, statement{q.SQL, args})
+		}
+	}
+	return ctx
+}
+
+// TraceQueryEnd is pgx's hook.
+func (*Watched) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Pages runs every statement since the last time again, planned in the given way, and says how many pages of the database all
+// of them touched and how they were planned.
+func (w *Watched) Pages(t testing.TB, mode string) (pages int, plans string) {
+	t.Helper()
+	for _, s := range w.last {
+		n, plan, err := s.explain(t.Context(), w.pool, mode)
+		if err != nil {
+			t.Fatalf("explain %s: %v", s.sql, err)
+		}
+		pages += n
+		plans += s.sql + "\n" + plan + "\n"
+	}
+	return pages, plans
+}
+
+// Forget lets go of the statements so far.
+func (w *Watched) Forget() { w.last = nil }
+
+func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string) (pages int, plan string, err error) {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		sql, args, err := s.args.RewriteQuery(ctx, tx.Conn(), s.sql, nil)
+		if err != nil {
+			return err
+		}
+		for _, sql := range []string{"SET LOCAL plan_cache_mode = " + mode, "PREPARE watched AS " + sql} {
+			if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
+		}
+		defer func() { _, _ = tx.Exec(ctx, "DEALLOCATE watched") }()
+		places := make([]string, len(args))
+		for i := range args {
+			places[i] = fmt.Sprintf("$%d", i+1)
+		}
+		explain := "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE watched (" + strings.Join(places, ", ") + ")"
+		return tx.QueryRow(ctx, explain, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&plan)
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal([]byte(plan), &plans); err != nil {
+		return 0, "", err
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read, plan, nil
+}

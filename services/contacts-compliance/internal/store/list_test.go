@@ -1,0 +1,112 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+const seedContacts = `
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
+SELECT (lpad(to_hex(1750000000000 + n), 12, '0') || '7000' || '8' || substr(md5(n::text), 1, 15))::uuid,
+    CASE WHEN n % 10000 = 11 THEN @small::uuid ELSE @large::uuid END, '+1415555' || lpad(n::text, 5, '0'), called, called,
+    CASE WHEN n < 4 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 2 = 0 THEN 'consented' ELSE 'unknown' END, now()
+FROM generate_series(1, 30000) AS n,
+    LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN 'ann ' || n ELSE 'bob ' || n END AS called) AS c`
+
+// A rare state, a rare name and a name that many of another state have are found without reading the workspace.
+func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
+	t.Parallel()
+	_, pool := open(t)
+	told, seen := pgtest.Watch(t, pool)
+	st := store.New(told)
+	large, small, none := uuid.New(), uuid.New(), uuid.New()
+	if _, err := pool.Exec(t.Context(), seedContacts, pgx.NamedArgs{"large": large, "small": small}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgtest.Owner(t, pool, "contacts_compliance").Exec(t.Context(), "ANALYZE contacts"); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		filter store.Filter
+		found  int // in the large workspace, one more than a page at most
+		pages  int // a name costs a look at the newest 2000
+	}{
+		{"nothing", store.Filter{}, 26, 150},
+		{"a rare state", store.Filter{DND: contact.OptedOut}, 3, 150},
+		{"a state of nobody", store.Filter{Consent: contact.Withdrawn}, 0, 150},
+		{"two states", store.Filter{DND: contact.OptedOut, Consent: contact.Consented}, 1, 150},
+		{"a number", store.Filter{Number: "+141555500002"}, 1, 50},
+		{"a number in the wrong state", store.Filter{Number: "+141555500002", DND: contact.Clean}, 0, 50},
+		{"a number under another name", store.Filter{Number: "+141555500002", Name: "bob"}, 0, 50},
+		{"a common name", store.Filter{Name: "ANN"}, 26, 300},
+		{"a rare name", store.Filter{Name: "oë 1"}, 1, 800},
+		{"a rare letter", store.Filter{Name: "Ë"}, 1, 800},
+		{"a rare sign", store.Filter{Name: "0%"}, 1, 800},
+		{"a name of nobody", store.Filter{Name: "_nn"}, 0, 800},
+		{"a common name in a rare state", store.Filter{Name: "o", DND: contact.OptedOut}, 2, 800},
+	}
+	for _, tt := range tests {
+		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
+			t.Run(tt.name+"/"+of, func(t *testing.T) {
+				seen.Forget()
+				found, err := st.List(t.Context(), workspace, tt.filter, page.Request{Limit: 25})
+				if err != nil || (of == "large" && len(found) != tt.found) {
+					t.Fatalf("found %d, %v, want %d", len(found), err, tt.found)
+				}
+				for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+					if n, plans := seen.Pages(t, mode); n == 0 || n > tt.pages || strings.Contains(plans, `"Seq Scan"`) {
+						t.Errorf("%s: %d pages, want at most %d\n%s", mode, n, tt.pages, plans)
+					}
+				}
+			})
+		}
+	}
+}
+
+// The search finds exactly the names that contain the text, letter by letter: signs that mean something to a database are text, and case
+// counts in no script.
+func TestList_NameIsText(t *testing.T) {
+	t.Parallel()
+	st, _ := open(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		letters := rapid.SampledFrom([]string{`aA%_\`, `éÉσςΣß王`, `İı'"* .`}).Draw(rt, "letters") // few at a time, so that names and searches meet
+		text := func(fewest, most int) *rapid.Generator[string] {
+			return rapid.StringOfN(rapid.SampledFrom([]rune(letters)), fewest, most, -1)
+		}
+		workspace := uuid.Must(uuid.NewV7())
+		names := map[uuid.UUID]string{}
+		for i, name := range rapid.SliceOfN(text(0, 6), 4, 8).Draw(rt, "names") {
+			c := contact.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: phone.Number(fmt.Sprintf("+1500555%04d", i)), Name: &name}
+			if _, _, err := st.Create(t.Context(), c); err != nil {
+				rt.Fatal(err)
+			}
+			names[c.ID] = name
+		}
+		asked := text(1, 3).Draw(rt, "q")
+		found, err := st.List(t.Context(), workspace, store.Filter{Name: asked}, page.Request{Limit: 100})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		got := map[uuid.UUID]bool{}
+		for _, c := range found {
+			got[c.ID] = true
+		}
+		for id, name := range names {
+			if want := strings.Contains(contact.Fold(name), contact.Fold(asked)); got[id] != want {
+				rt.Errorf("%q in %q: found %v, want %v", asked, name, got[id], want)
+			}
+		}
+	})
+}
