@@ -14,15 +14,16 @@ const callsPerSecond = 10
 
 // webhooks prints how long after the POST was sent its first and its last webhook arrived, with simulated
 // time at zero, at a rate that leaves the machine idle.
-func webhooks(ctx context.Context, set settings, stack *rig.Stack, hooks *rig.Receiver) error {
-	w, err := stack.NewWorkspace(ctx, "bench webhooks", "100000")
+func webhooks(ctx context.Context, b *bench) error {
+	hooks := b.hooks
+	w, err := b.stack.NewWorkspace(ctx, "bench webhooks", "100000")
 	if err != nil {
 		return err
 	}
 	if _, err := w.Subscribe(ctx, hooks); err != nil {
 		return err
 	}
-	sent, err := postSteadily(ctx, set, w)
+	sent, err := postSteadily(ctx, b.each, w)
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func webhooks(ctx context.Context, set settings, stack *rig.Stack, hooks *rig.Re
 }
 
 // postSteadily posts at callsPerSecond for the time of one measurement: number → when the POST was sent.
-func postSteadily(ctx context.Context, set settings, w *rig.Workspace) (map[string]time.Time, error) {
+func postSteadily(ctx context.Context, long time.Duration, w *rig.Workspace) (map[string]time.Time, error) {
 	var (
 		mu    sync.Mutex
 		wg    sync.WaitGroup
@@ -65,7 +66,7 @@ func postSteadily(ctx context.Context, set settings, w *rig.Workspace) (map[stri
 	sent := map[string]time.Time{}
 	tick := time.NewTicker(time.Second / callsPerSecond)
 	defer tick.Stop()
-	for n := range int(set.each.Seconds() * callsPerSecond) {
+	for n := range int(long.Seconds() * callsPerSecond) {
 		<-tick.C
 		to := fmt.Sprintf("+1415%05d%02d", n/90, n%90)
 		mu.Lock()
