@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -27,10 +28,17 @@ type Commands[C any] struct {
 // the commands and a table of the variables (their meaning is the struct tag `help`), and runs the command with a
 // context ended by SIGTERM or SIGINT. A command that fails is logged, and the exit status is 1.
 func Main[C any](name string, commands Commands[C]) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop) // a second signal kills
 	os.Exit(start(ctx, name, commands, os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// gcPercent stands in for Go's own 100 where GOGC is not set. A service keeps a few MB alive and makes garbage with every request: at 100
+// a tenth of its CPU goes into collecting (measured under POST /v1/calls), at 400 it holds some 20 MB more. GOMEMLIMIT still bounds it.
+const gcPercent = 400
 
 // start is Main without the process: it returns the exit status.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
