@@ -201,13 +201,13 @@ func (e EventType) Valid() bool {
 
 // Defines values for ReadinessStatus.
 const (
-	Ok ReadinessStatus = "ok"
+	Ready ReadinessStatus = "ready"
 )
 
 // Valid indicates whether the value is a known member of the ReadinessStatus enum.
 func (e ReadinessStatus) Valid() bool {
 	switch e {
-	case Ok:
+	case Ready:
 		return true
 	default:
 		return false
@@ -624,7 +624,7 @@ type TranscriptTurn struct {
 // UpdateContact defines model for UpdateContact.
 type UpdateContact struct {
 	// Name Null clears the name.
-	Name *string `json:"name,omitempty"`
+	Name Nullable[string] `json:"name,omitzero"`
 
 	// Metadata At most 100 keys, 5 levels and 64 KiB after merging. The key `time_zone` (an IANA name) is the contact's own time zone, added to those of the number.
 	Metadata *map[string]json.RawMessage `json:"metadata,omitempty"`

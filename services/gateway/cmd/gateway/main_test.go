@@ -59,7 +59,7 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	go func() { ended <- serve(ctx, cfg) }()
 
 	deadline := time.Now().Add(20 * time.Second)
-	for ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] != "ok" {
+	for ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] != "ready" {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not become ready")
 		}

@@ -335,7 +335,7 @@ func TestReadyz_NamesWhoIsNotReady(t *testing.T) {
 	defer close(hung)
 
 	ready, _ := r.replica([]string{"calls=" + up.URL, "dialer=" + down.URL, "dialer=" + up.URL})
-	if got := send(t, "GET", ready.URL+"/readyz", "", "", nil); got.status != http.StatusOK || strings.TrimSpace(got.body) != `{"status":"ok"}` {
+	if got := send(t, "GET", ready.URL+"/readyz", "", "", nil); got.status != http.StatusOK || strings.TrimSpace(got.body) != `{"status":"ready"}` {
 		t.Errorf("all ready = %d %s (one replica of two is enough)", got.status, got.body)
 	}
 	unready, _ := r.replica([]string{"calls=" + up.URL, "dialer=" + down.URL, "billing-wallet=" + silent.URL})

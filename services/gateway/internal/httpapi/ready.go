@@ -67,7 +67,7 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 		refused.RetryAfter = time.Second
 		return refused
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, openapi.Readiness{Status: openapi.Ok})
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.Readiness{Status: openapi.Ready})
 }
 
 // ask names the services that are not ready; who asks at the same time gets the same answer.

@@ -1,0 +1,50 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"ringfence.dev/proto/openapi"
+)
+
+func TestNullable_AbsentNullAndValueDiffer(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		body openapi.UpdateContact
+		want string
+	}{
+		{"absent", openapi.UpdateContact{}, `{}`},
+		{"null", openapi.UpdateContact{Name: openapi.Null[string]()}, `{"name":null}`},
+		{"empty", openapi.UpdateContact{Name: openapi.Value("")}, `{"name":""}`},
+		{"a value", openapi.UpdateContact{Name: openapi.Value("Ada")}, `{"name":"Ada"}`},
+	} {
+		sent, err := json.Marshal(row.body)
+		if err != nil || string(sent) != row.want {
+			t.Errorf("%s is sent as %s, %v; want %s", row.name, sent, err, row.want)
+		}
+		var read openapi.UpdateContact
+		if err := json.Unmarshal(sent, &read); err != nil {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		if read.Name.IsZero() != row.body.Name.IsZero() || (read.Name.Pointer() == nil) != (row.body.Name.Pointer() == nil) {
+			t.Errorf("%s is read back as %+v", row.name, read.Name)
+		}
+	}
+	var refused openapi.UpdateContact
+	if err := json.Unmarshal([]byte(`{"name":7}`), &refused); err == nil {
+		t.Error("a number was read as a name")
+	}
+}
+
+func TestOperations_AreThoseOfTheirTags(t *testing.T) {
+	t.Parallel()
+	all, err := openapi.Operations()
+	if err != nil || len(all) < 20 {
+		t.Fatalf("Operations = %d, %v", len(all), err)
+	}
+	wallet, err := openapi.Operations("Wallet")
+	if want := (openapi.Operation{Method: "GET", Path: "/v1/wallet", ID: "readWallet", Tag: "Wallet"}); err != nil || len(wallet) != 1 || wallet[0] != want {
+		t.Errorf("Operations(Wallet) = %v, %v", wallet, err)
+	}
+}
