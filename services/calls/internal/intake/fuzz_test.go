@@ -41,7 +41,7 @@ func FuzzOrder(f *testing.F) {
 			mustName(t, err, "agent_id", "to", "contact_id", "variables", "external_ref", "scheduled_for", "schedule_if_outside_hours")
 			return
 		}
-		if _, ok := phone.Parse(string(order.To)); !ok {
+		if _, ok := phone.Parse(order.To); !ok {
 			t.Errorf("%q: to %q", raw, order.To)
 		}
 		if order.ScheduledFor != nil && (order.ScheduledFor.Before(now) || order.ScheduledFor.After(now.Add(maxAhead))) {
