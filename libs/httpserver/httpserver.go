@@ -91,9 +91,31 @@ func LimitBody(next http.Handler) http.Handler {
 			WriteError(w, r, TooLarge())
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+		BoundBody(w, r)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// BoundBody ends the reading of a body at MaxBody. The connection closes behind a larger one: net/http would otherwise wait for its
+// rest before it lets the 413 go.
+func BoundBody(w http.ResponseWriter, r *http.Request) {
+	for {
+		wrapped, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		w = wrapped.Unwrap() // only net/http's own writer hears of it
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+}
+
+// Hurry bounds from now on how long the rest of a body may take to arrive. net/http waits for one that nobody read before it
+// answers: whoever is refused unread must not hold a connection for the whole of the server's patience.
+func Hurry(w http.ResponseWriter, r *http.Request, within time.Duration) {
+	if r.ContentLength == 0 {
+		return // nothing to wait for; a deadline would look like the client's going away
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // a writer that cannot has no connection
 }
 
 // recoverTo turns a panic into 500, or cuts the connection when the answer had begun.

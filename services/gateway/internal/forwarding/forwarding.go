@@ -27,6 +27,9 @@ import (
 // limit is how long an owner may take for its answer.
 const limit = 30 * time.Second
 
+// bodyLimit is how long a client may take to send the body of a request that was let in.
+const bodyLimit = 30 * time.Second
+
 // Peers are the owners of routes.
 type Peers struct {
 	keys      *trust.Keys
@@ -138,7 +141,8 @@ func buffer(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > httpserver.MaxBody {
 		return httpserver.TooLarge()
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, httpserver.MaxBody)
+	httpserver.Hurry(w, r, bodyLimit)
+	httpserver.BoundBody(w, r)
 	body, err := httpserver.ReadBody(r)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,6 +21,9 @@ import (
 	"ringfence.dev/services/gateway/internal/route"
 	"ringfence.dev/services/gateway/internal/workspace"
 )
+
+// refusedBody is how long the body of a request that is refused may keep its answer waiting.
+const refusedBody = time.Second
 
 // Public is the customer's address.
 type Public struct {
@@ -58,6 +62,7 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 		telemetry.Route(ctx, match.Template)
 	}
 
+	httpserver.Hurry(w, r, refusedBody)
 	holder, standing, err := p.door.Admit(r) // 401, 429
 	standing.Write(w.Header())
 	if err != nil {

@@ -1,0 +1,152 @@
+package httpserver
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections live in the test's own time.
+type pipes struct {
+	conns chan net.Conn
+	ended chan struct{}
+}
+
+func (l pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l pipes) Close() error   { return nil }
+func (l pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l pipes) dial() net.Conn {
+	ours, theirs := net.Pipe()
+	l.conns <- theirs
+	return ours
+}
+
+// serve runs the server with production's settings in the bubble.
+func serve(t *testing.T, handler http.Handler) pipes {
+	t.Helper()
+	l := pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
+	server := (&Server{Handler: handler}).settings()
+	go func() { _ = server.Serve(wire{l, nil}) }()
+	t.Cleanup(func() { close(l.ended); _ = server.Close() })
+	return l
+}
+
+// drip sends text, then a drop a second until the other side has had enough, which ends tells.
+func drip(conn net.Conn, text, drop string) (ends chan struct{}) {
+	ends = make(chan struct{})
+	go func() {
+		defer close(ends)
+		_, err := io.WriteString(conn, text)
+		for err == nil && drop != "" {
+			time.Sleep(time.Second)
+			_, err = io.WriteString(conn, drop)
+		}
+	}()
+	return ends
+}
+
+func taking() http.Handler {
+	router := NewRouter(nil)
+	router.Post("/v1/calls", Handle(func(w http.ResponseWriter, r *http.Request) error {
+		var body order
+		if err := DecodeJSON(r, &body); err != nil {
+			return err
+		}
+		return WriteJSON(w, http.StatusAccepted, map[string]string{"to": body.To})
+	}))
+	router.Post("/v1/refused", func(w http.ResponseWriter, r *http.Request) {
+		Hurry(w, r, time.Second)
+		WriteError(w, r, NoRoute())
+	})
+	return router
+}
+
+func TestServer_SlowBodiesEnd(t *testing.T) {
+	for _, row := range []struct {
+		name, request, drop string
+		within              time.Duration
+		status              int
+		code                string
+	}{
+		{"a byte a second", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{", "x", 31 * time.Second, 408, "request_timeout"},
+		{"a chunk a second", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 31 * time.Second, 408, "request_timeout"},
+		{"a byte a second that nobody reads", "POST /v1/refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{", "x", 2 * time.Second, 404, "not_found"},
+		{"more than fits, and then silence", "POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+			fmt.Sprintf("%x\r\n", 2*MaxBody) + strings.Repeat("x", MaxBody+10), "", 2 * time.Second, 413, "request_too_large"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := serve(t, taking())
+				begun, conn := time.Now(), l.dial()
+				ends := drip(conn, row.request, row.drop)
+				quick := l.dial() // somebody else, meanwhile
+				go func() {
+					_, _ = io.WriteString(quick, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\n{\"to\":\"x\"}")
+				}()
+				if answer, err := http.ReadResponse(bufio.NewReader(quick), nil); err != nil || answer.StatusCode != http.StatusAccepted || time.Since(begun) > time.Second {
+					t.Errorf("another client = %v, %v after %s", answer, err, time.Since(begun))
+				}
+				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var body struct {
+					Error struct{ Code, Message string }
+				}
+				if err := json.NewDecoder(answer.Body).Decode(&body); err != nil || answer.StatusCode != row.status || body.Error.Code != row.code || body.Error.Message == "" {
+					t.Errorf("%d %+v, %v, want %d %s", answer.StatusCode, body, err, row.status, row.code)
+				}
+				if took := time.Since(begun); took > row.within {
+					t.Errorf("answered after %s, want %s at most", took, row.within)
+				}
+				if _, err := io.Copy(io.Discard, conn); err != nil {
+					t.Errorf("the connection was not closed: %v", err)
+				}
+				_ = conn.Close()
+				_ = quick.Close()
+				<-ends
+			})
+		})
+	}
+}
+
+func TestServer_SlowHeadersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := serve(t, taking())
+		begun, conn := time.Now(), l.dial()
+		ends := drip(conn, "POST /v1/calls HTTP/1.1\r\n", "X")
+		said, err := io.ReadAll(conn)
+		if took := time.Since(begun); err != nil || took > 11*time.Second || len(said) > 0 && !strings.Contains(string(said), `{"error":{"code":"bad_request"`) {
+			t.Errorf("after %s: %q, %v, want a close within 11 s, with the error body or without a word", took, said, err)
+		}
+		_ = conn.Close()
+		<-ends
+	})
+}
+
+func TestServer_IdleConnectionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := serve(t, taking())
+		begun, conn := time.Now(), l.dial()
+		if said, err := io.ReadAll(conn); len(said) > 0 || err != nil || time.Since(begun) > 2*time.Minute {
+			t.Errorf("a silent connection was closed after %s with %q, %v", time.Since(begun), said, err)
+		}
+		_ = conn.Close()
+	})
+}

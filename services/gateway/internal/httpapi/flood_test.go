@@ -1,0 +1,107 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/services/gateway/internal/route"
+)
+
+// TestFlood_CostsLittleAndLeavesNothing is not parallel: it counts what the whole process holds.
+func TestFlood_CostsLittleAndLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	key, _ := r.key(r.workspace(`"rate_limit_per_minute":100000`), "write")
+	addr := r.listen()
+	with := "Host: x\r\nAuthorization: Bearer " + key + "\r\n"
+	spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1) // what is opened once stays open
+	before, allocated := settled(t, 0), allocatedBytes()
+	const clients = 24
+	var all sync.WaitGroup
+	for i := range clients {
+		all.Go(func() { flood(addr, with, i) })
+	}
+	all.Wait()
+	grown := allocatedBytes() - allocated
+	t.Logf("%d clients: %d KiB allocated for each", clients, grown/clients>>10)
+	if most := uint64(clients * 8 << 20); grown > most {
+		t.Errorf("%d clients of 16 MiB each made us allocate %d MiB, want %d at most", clients, grown>>20, most>>20)
+	}
+	if after := settled(t, before+8); after > before+8 {
+		buffer := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, before %d:\n%s", after, before, buffer[:runtime.Stack(buffer, true)])
+	}
+	if n := len(r.asked(route.Calls)); n != 1 {
+		t.Errorf("calls was asked %d times, want once", n)
+	}
+	if got, _ := spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 || got[0].status != http.StatusOK {
+		t.Errorf("afterwards = %v", got)
+	}
+}
+
+// flood is one client that sends 16 MiB of something, or breaks off, and never reads more than it must.
+func flood(addr, with string, i int) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	begin := []string{
+		"POST /v1/calls HTTP/1.1\r\n" + with + "Transfer-Encoding: chunked\r\n\r\n1000000\r\n",
+		"POST /v1/calls HTTP/1.1\r\n" + with + "Content-Length: 16777216\r\n\r\n",
+		"GET /v1/calls HTTP/1.1\r\nX: ",
+		"GET /v1/calls?q=",
+		"POST /v1/calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1000000\r\n",
+		"POST /v1/calls HTTP/1.1\r\n" + with + fmt.Sprintf("Content-Length: %d\r\n\r\n", httpserver.MaxBody),
+	}[i%6]
+	if _, err := io.WriteString(conn, begin); err != nil {
+		return
+	}
+	if i%6 == 5 {
+		return // announced, and gone
+	}
+	block := strings.Repeat("x", 64<<10)
+	for range 256 {
+		if _, err := io.WriteString(conn, block); err != nil {
+			return
+		}
+	}
+	_, _ = io.CopyN(io.Discard, conn, 1<<10)
+}
+
+func allocatedBytes() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
+}
+
+// settled is how many goroutines are left, at most so many when it does not take longer than 10 s; 0 waits for a number that stays.
+func settled(t *testing.T, most int) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	http.DefaultClient.CloseIdleConnections()
+	last, same := 0, 0
+	for n := runtime.NumGoroutine(); ; n = runtime.NumGoroutine() {
+		if same++; n != last {
+			last, same = n, 0
+		}
+		if n <= most || most == 0 && same > 20 {
+			return n
+		}
+		select {
+		case <-ctx.Done():
+			return n
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

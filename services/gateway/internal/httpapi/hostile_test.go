@@ -1,0 +1,308 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/services/gateway/internal/httpapi"
+	"ringfence.dev/services/gateway/internal/route"
+)
+
+// listen starts the server that production runs, on a port of its own.
+func (r *rig) listen() string {
+	r.t.Helper()
+	free := httptest.NewServer(http.NotFoundHandler())
+	addr := free.Listener.Addr().String()
+	free.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	server := &httpserver.Server{Addr: addr, ReusePort: true, Handler: r.public.Config.Handler, Header: httpapi.Uncounted()}
+	go func() { ended <- server.Run(ctx) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Error(err)
+		}
+	})
+	for {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+			return addr
+		}
+		select {
+		case err := <-ended:
+			r.t.Fatalf("serve: %v", err)
+		default: // not listening yet
+		}
+	}
+}
+
+// spoken writes a request as it is and reads every answer until the server closes, or until as many as wanted have come.
+func spoken(t *testing.T, addr, request string, want int) (answers []answered, closed bool) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	go func() { _, _ = io.WriteString(conn, request) }() // the server may answer, and close, before it has read it
+	reader := bufio.NewReader(conn)
+	method, _, _ := strings.Cut(request, " ")
+	for len(answers) < want {
+		response, err := http.ReadResponse(reader, &http.Request{Method: method})
+		if err != nil {
+			return answers, true
+		}
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Errorf("%.80q: read answer: %v", request, err)
+		}
+		if response.StatusCode != http.StatusContinue {
+			answers = append(answers, answered{response.StatusCode, response.Header, string(body)})
+		}
+	}
+	return answers, false
+}
+
+// hostile is one request and the answer it must get. In request, {key} and {read} are Authorization lines, {host} the Host.
+type hostile struct {
+	name, request string
+	status        int
+	code          string
+}
+
+func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostile) {
+	t.Helper()
+	fill := strings.NewReplacer("{key}", "Host: x\r\nAuthorization: Bearer "+key, "{read}", "Host: x\r\nAuthorization: Bearer "+read, "{host}", "Host: x")
+	for _, row := range rows {
+		answers, _ := spoken(t, addr, fill.Replace(row.request), 1)
+		if len(answers) != 1 {
+			t.Errorf("%s: no answer", row.name)
+			continue
+		}
+		got := answers[0]
+		if got.status != row.status || got.body != "" && got.code() != row.code {
+			t.Errorf("%s: %d %.300s, want %d %s", row.name, got.status, got.body, row.status, row.code)
+		}
+		mustHaveHeaders(t, row.name, got)
+		if strings.HasPrefix(row.request, "HEAD") {
+			continue
+		}
+		var body struct{ Error struct{ Message string } }
+		if err := json.Unmarshal([]byte(got.body), &body); row.code != "" && (err != nil || body.Error.Message == "" || len(got.body) > 1<<10) {
+			t.Errorf("%s: the error body is %.300q", row.name, got.body)
+		}
+	}
+}
+
+const end = "\r\n\r\n"
+
+func TestHostile_RequestLines(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)
+	key, _ := r.key(workspaceID, "write")
+	read, _ := r.key(workspaceID, "read")
+	addr := r.listen()
+	r.mustWithstand(t, addr, key, read, []hostile{
+		{"TRACE is not echoed", "TRACE /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
+		{"a WebDAV method", "PROPFIND /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
+		{"a method in small letters is another method", "get /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
+		{"a method in small letters writes, for all we know", "get /v1/calls HTTP/1.1\r\n{read}" + end, 403, "missing_scope"},
+		{"a very long method", strings.Repeat("X", 20000) + " /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
+		{"no method at all", " /v1/calls HTTP/1.1\r\n{key}" + end, 400, "bad_request"},
+		{"a method with a letter that is none", "GÉT /v1/calls HTTP/1.1\r\n{key}" + end, 400, "bad_request"},
+		{"OPTIONS is judged like any other", "OPTIONS /v1/calls HTTP/1.1\r\n{key}" + end, 405, "method_not_allowed"},
+		{"OPTIONS of everything", "OPTIONS * HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"OPTIONS without a key", "OPTIONS * HTTP/1.1\r\n{host}" + end, 401, "invalid_api_key"},
+		{"CONNECT makes no tunnel", "CONNECT example.com:443 HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"CONNECT without a key", "CONNECT example.com:443 HTTP/1.1\r\n{host}" + end, 401, "invalid_api_key"},
+		{"HEAD is as good as GET", "HEAD /v1/calls HTTP/1.1\r\n{read}" + end, 200, ""},
+		{"HEAD of nothing", "HEAD /v1/nothing HTTP/1.1\r\n{read}" + end, 404, "not_found"},
+		{"HEAD without a key", "HEAD /v1/calls HTTP/1.1\r\n{host}" + end, 401, "invalid_api_key"},
+		{"no version", "GET /v1/calls\r\n" + end, 400, "bad_request"},
+		{"a version of the future", "GET /v1/calls HTTP/3.0\r\n{key}" + end, 505, "bad_request"},
+		{"HTTP/2 without TLS is a request without a key", "PRI * HTTP/2.0\r\n\r\nSM" + end, 401, "invalid_api_key"},
+		{"HTTP/1.0 without a host", "GET /v1/calls HTTP/1.0\r\nAuthorization: Bearer " + key + end, 200, ""},
+		{"an absolute target", "GET http://elsewhere.example/v1/calls HTTP/1.1\r\n{key}" + end, 200, ""},
+		{"an absolute target of another scheme", "GET gopher:v1/calls HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"a target without a slash", "GET v1/calls HTTP/1.1\r\n{key}" + end, 400, "bad_request"},
+		{"a space in the path", "GET /v1/opt-outs/ 15550100 HTTP/1.1\r\n{key}" + end, 400, "bad_request"},
+		{"a broken escape in the path", "GET /v1/calls/%zz HTTP/1.1\r\n{key}" + end, 400, "bad_request"},
+		{"half an escape in the path", "GET /v1/calls/%4 HTTP/1.1\r\n{host}" + end, 400, "bad_request"},
+		{"a broken escape in the query", "GET /v1/calls?limit=%zz HTTP/1.1\r\n{key}" + end, 422, "validation_error"},
+		{"a broken escape in the query, without a key", "GET /v1/calls?limit=%zz HTTP/1.1\r\n{host}" + end, 401, "invalid_api_key"},
+		{"a broken escape in the query of no route", "GET /v1/nothing?limit=%zz HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"a semicolon in the query", "GET /v1/calls?a=1;b=2 HTTP/1.1\r\n{key}" + end, 422, "validation_error"},
+		{"a double slash in front", "GET //v1/calls HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"a slash at the end", "GET /v1/calls/ HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"a dot segment", "GET /v1/./calls HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"two dots as an id", "GET /v1/calls/.. HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"two dots as an id, escaped", "GET /v1/calls/%2E%2e HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"a fragment", "GET /v1/calls#top HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"a backslash for a slash", "GET /v1\\calls HTTP/1.1\r\n{key}" + end, 404, "not_found"},
+		{"a long path", "GET /v1/calls/" + strings.Repeat("a", 60000) + " HTTP/1.1\r\n{key}" + end, 200, ""},
+		{"a path beyond all bounds", "GET /v1/calls/" + strings.Repeat("a", 100000) + " HTTP/1.1\r\n{key}" + end, 431, "headers_too_large"},
+		{"a query beyond all bounds", "GET /v1/calls?q=" + strings.Repeat("a", 1<<20) + " HTTP/1.1\r\n{key}" + end, 431, "headers_too_large"},
+		{"TLS on a plain port", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + end, 400, "bad_request"},
+	})
+	for sent, want := range map[string]string{
+		"/v1/opt-outs/+15550100": "/v1/opt-outs/+15550100", "/v1/opt-outs/%2B15550100": "/v1/opt-outs/+15550100", "/v1/opt-outs/%2b1555010%30": "/v1/opt-outs/+15550100",
+		"/v1/opt-outs/%2015550100": "/v1/opt-outs/%2015550100", "/v1/opt-outs/%D9%A1": "/v1/opt-outs/%D9%A1", "/v1/calls/a%2Fb": "/v1/calls/a%2Fb",
+		"/v1/calls?status=a&status=b&unknown=%00&x=\xff": "/v1/calls?status=a&status=b&unknown=%00&x=\xff",
+	} {
+		answers, _ := spoken(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
+		if heard := append(r.asked(route.Contacts), r.asked(route.Calls)...); len(answers) != 1 || answers[0].status != 200 || !strings.Contains(uris(heard), want+"\n") {
+			t.Errorf("%s = %v, the owners heard %s", sent, answers, uris(heard))
+		}
+	}
+}
+
+func TestHostile_Headers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)
+	key, _ := r.key(workspaceID, "write")
+	read, _ := r.key(workspaceID, "read")
+	addr := r.listen()
+	get := "GET /v1/calls HTTP/1.1\r\n{key}\r\n"
+	post := "POST /v1/calls HTTP/1.1\r\n{key}\r\n"
+	r.mustWithstand(t, addr, key, read, []hostile{
+		{"a method override", get + "X-HTTP-Method-Override: DELETE\r\nX-Method-Override: DELETE\r\n\r\n", 200, ""},
+		{"many headers", get + strings.Repeat("a:b\r\n", 10000) + "\r\n", 200, ""},
+		{"many headers of many names", get + manyHeaders(3000) + "\r\n", 200, ""},
+		{"more headers than fit", get + strings.Repeat("a: bbbbbbbb\r\n", 10000) + "\r\n", 431, "headers_too_large"},
+		{"a header of a megabyte", get + "X: " + strings.Repeat("x", 1<<20) + end, 431, "headers_too_large"},
+		{"a key of 60 kB", "GET /v1/calls HTTP/1.1\r\n{host}\r\nAuthorization: Bearer " + strings.Repeat("k", 60000) + end, 401, "invalid_api_key"},
+		{"two keys", get + "Authorization: Bearer " + read + end, 401, "invalid_api_key"},
+		{"the same key twice in one", "GET /v1/calls HTTP/1.1\r\n{host}\r\nAuthorization: Bearer " + key + ", Bearer " + key + end, 401, "invalid_api_key"},
+		{"another scheme", "GET /v1/calls HTTP/1.1\r\n{host}\r\nAuthorization: Basic " + key + end, 401, "invalid_api_key"},
+		{"the key in the query", "GET /v1/calls?api_key=" + key + " HTTP/1.1\r\n{host}" + end, 401, "invalid_api_key"},
+		{"two lengths", post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400, "bad_request"},
+		{"a length below zero", post + "Content-Length: -1" + end, 400, "bad_request"},
+		{"a length with a sign", post + "Content-Length: +2\r\n\r\n{}", 400, "bad_request"},
+		{"a length beyond an integer", post + "Content-Length: 99999999999999999999\r\n\r\n{}", 400, "bad_request"},
+		{"an encoding nobody knows", post + "Transfer-Encoding: gzip\r\n\r\n", 501, "bad_request"},
+		{"chunks twice", post + "Transfer-Encoding: chunked, chunked\r\n\r\n0" + end, 501, "bad_request"},
+		{"two encodings", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0" + end, 501, "bad_request"},
+		{"an encoding hidden by a letter", post + "Transfer-Encoding: \vchunked\r\n\r\n0" + end, 400, "bad_request"},
+		{"a chunk that is no number", post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 422, "validation_error"},
+		{"a chunk larger than an integer", post + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 422, "validation_error"},
+		{"an expectation nobody can meet", get + "Expect: a-miracle" + end, 417, "expectation_failed"},
+		{"an upgrade", get + "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x" + end, 200, ""},
+		{"an upgrade to HTTP/2", get + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__" + end, 200, ""},
+		{"no host", "GET /v1/calls HTTP/1.1" + end, 400, "bad_request"},
+		{"two hosts", get + "Host: y" + end, 400, "bad_request"},
+		{"a host that is none", "GET /v1/calls HTTP/1.1\r\nHost: a b" + end, 400, "bad_request"},
+		{"a space before the colon", get + "X : y" + end, 400, "bad_request"},
+		{"a NUL in a header", get + "X: a\x00b" + end, 400, "bad_request"},
+		{"a header without a colon", get + "nonsense" + end, 400, "bad_request"},
+		{"our own headers", get + "X-Ringfence-Caller: forged\r\nX-Ringfence-Service: forged\r\nConnection: X-Ringfence-Caller" + end, 200, ""},
+		{"an address for every hop", get + "X-Forwarded-For: " + strings.Repeat("1.2.3.4,", 7000) + end, 200, ""},
+	})
+	for _, h := range r.asked(route.Calls) {
+		if h.method != http.MethodGet || h.header.Get("Upgrade") != "" || h.header.Get("Authorization") != "" || h.caller.WorkspaceID.String() != workspaceID {
+			t.Errorf("calls was asked %s %s %v", h.method, h.uri, h.header)
+		}
+	}
+}
+
+func manyHeaders(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "X-%d: %d\r\n", i, i)
+	}
+	return text.String()
+}
+
+func TestHostile_Bodies(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	workspaceID := r.workspace(`"rate_limit_per_minute":10000`)
+	key, _ := r.key(workspaceID, "write")
+	read, _ := r.key(workspaceID, "read")
+	addr := r.listen()
+	post := "POST /v1/calls HTTP/1.1\r\n{key}\r\n"
+	r.mustWithstand(t, addr, key, read, []hostile{
+		{"a gigabyte is announced", post + "Content-Length: 1000000000\r\n\r\n{", 413, "request_too_large"},
+		{"a gigabyte is announced and waits to be asked for", post + "Expect: 100-continue\r\nContent-Length: 1000000000" + end, 413, "request_too_large"},
+		{"a gigabyte without a key", "POST /v1/calls HTTP/1.1\r\n{host}\r\nContent-Length: 1000000000\r\n\r\n{", 401, "invalid_api_key"},
+		{"a gigabyte with a key that may not", "POST /v1/calls HTTP/1.1\r\n{read}\r\nContent-Length: 1000000000\r\n\r\n{", 403, "missing_scope"},
+		{"a gigabyte to no route", "POST /v1/nothing HTTP/1.1\r\n{key}\r\nContent-Length: 1000000000\r\n\r\n{", 404, "not_found"},
+		{"one byte too many", post + fmt.Sprintf("Content-Length: %d\r\n\r\n", httpserver.MaxBody+1) + strings.Repeat("x", httpserver.MaxBody+1), 413, "request_too_large"},
+		{"one byte too many in chunks", post + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", httpserver.MaxBody+1) + strings.Repeat("x", httpserver.MaxBody+1) + "\r\n0" + end, 413, "request_too_large"},
+		{"chunks without an end", post + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\nx\r\n", 300_000), 413, "request_too_large"},
+		{"a body that waits to be asked for", post + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", 200, ""},
+		{"a body for a GET", "GET /v1/calls HTTP/1.1\r\n{key}\r\nContent-Length: 2\r\n\r\n{}", 200, ""},
+		{"a body of another type", post + "Content-Type: text/xml; charset=\"\\\xff\r\nContent-Length: 4\r\n\r\n<a/>", 200, ""},
+	})
+	before := len(r.asked(route.Calls))
+	packed := bomb(t)
+	answers, _ := spoken(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
+		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(packed))+packed, 1)
+	if heard := r.asked(route.Calls); len(answers) != 1 || answers[0].status != 200 || len(heard) != before+1 || heard[before].body != packed {
+		t.Errorf("a gzip bomb = %v: it must go on as the bytes it is, for nobody unpacks it", answers)
+	}
+
+	pipelined := strings.Repeat("POST /v1/contacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Length: 7\r\n\r\n{\"a\":1}", 3) +
+		"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+	answers, _ = spoken(t, addr, pipelined, 4)
+	statuses := make([]int, 0, len(answers))
+	for _, got := range answers {
+		statuses = append(statuses, got.status)
+	}
+	if !slices.Equal(statuses, []int{200, 200, 200, 401}) {
+		t.Errorf("pipelined = %v", statuses)
+	}
+
+	// What stands behind the end of a body is a request of its own, with a key of its own.
+	smuggled := "POST /v1/webhook-subscriptions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0" + end +
+		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
+	answers, _ = spoken(t, addr, smuggled, 2)
+	for _, h := range r.asked(route.Webhooks) {
+		if h.method != http.MethodPost || h.body != "" {
+			t.Errorf("webhook-dispatcher was asked %s with %q", h.method, h.body)
+		}
+	}
+	if len(answers) != 2 || answers[1].status != http.StatusUnauthorized {
+		t.Errorf("smuggled = %v", answers)
+	}
+}
+
+// bomb is 64 MiB of spaces, packed.
+func bomb(t *testing.T) string {
+	t.Helper()
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	if _, err := io.Copy(writer, io.LimitReader(spaces{}, 64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.String()
+}
+
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
