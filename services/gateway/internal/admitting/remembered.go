@@ -39,6 +39,8 @@ type remembered[K comparable, V any] struct {
 
 	mu      sync.Mutex
 	answers map[K]remembrance[V]
+	// changes counts what forget was told of.
+	changes int
 }
 
 type remembrance[V any] struct {
@@ -74,7 +76,10 @@ func (m *remembered[K, V]) get(ctx context.Context, key K) (V, error) {
 
 // ask looks up once for all who ask at the same time. good: the key was known as good when it was last looked up.
 func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error) {
-	flight := m.asked.DoChan(fmt.Sprint(key), func() (any, error) {
+	m.mu.Lock()
+	changes := m.changes
+	m.mu.Unlock()
+	flight := m.asked.DoChan(fmt.Sprint(changes, " ", key), func() (any, error) { // nobody joins a question from before a change
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 		defer cancel()
 		if !good {
@@ -90,7 +95,7 @@ func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error)
 		if err != nil && !errors.Is(err, store.ErrMissing) {
 			return value, err
 		}
-		m.keep(key, remembrance[V]{value, err, begun})
+		m.keep(key, remembrance[V]{value, err, begun}, changes)
 		return value, err
 	})
 	select {
@@ -103,9 +108,13 @@ func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error)
 	}
 }
 
-func (m *remembered[K, V]) keep(key K, answer remembrance[V]) {
+// keep remembers an answer, unless something has changed since it was asked for.
+func (m *remembered[K, V]) keep(key K, answer remembrance[V], changes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if changes != m.changes {
+		return
+	}
 	if len(m.answers) >= most {
 		for k, old := range m.answers {
 			if old.err != nil || m.now().Sub(old.asked) >= forgotten {
@@ -119,9 +128,18 @@ func (m *remembered[K, V]) keep(key K, answer remembrance[V]) {
 	m.answers[key] = answer
 }
 
-// forget drops every answer: what was just changed here is seen at once.
+// forget makes every answer be asked again before it counts: what was just changed here is seen at once. Who was known as good still is
+// no stranger: a change in the middle of a flood must not send the customers to the end of its queue.
 func (m *remembered[K, V]) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(m.answers)
+	m.changes++
+	for key, answer := range m.answers {
+		if answer.err != nil {
+			delete(m.answers, key)
+			continue
+		}
+		answer.asked = m.now().Add(-stale)
+		m.answers[key] = answer
+	}
 }
