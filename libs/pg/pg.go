@@ -99,6 +99,7 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
 		})
+		registerUUID(conn.TypeMap())
 		return nil
 	}
 	return settings, nil
