@@ -16,6 +16,9 @@ type Operation struct {
 	Tag    string // Calls
 }
 
+// String is "GET /v1/calls/{id}".
+func (o Operation) String() string { return o.Method + " " + o.Path }
+
 // Operations lists what Description describes, by path and method: everything a customer may ask for. With tags, only theirs.
 func Operations(tags ...string) ([]Operation, error) {
 	var document struct {

@@ -1,29 +1,26 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// walletView is the wallet of the specification's part 2.7.
-type walletView struct {
-	Balance           money.Micro `json:"balance"`
-	Currency          string      `json:"currency"`
-	LastTransactionAt *time.Time  `json:"last_transaction_at"`
-}
-
-// wallet answers GET /v1/wallet.
+// wallet answers GET /v1/wallet (specification 2.7).
 func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
 	found, err := a.store.Wallet(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID)
 	if err != nil {
 		return shown(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, walletView{found.Balance(), found.Currency, found.LastTransactionAt})
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.Wallet{
+		Balance: json.Number(found.Balance().String()), Currency: found.Currency, LastTransactionAt: found.LastTransactionAt,
+	})
 }
 
 // accountsView is what an operator sees: balance = spendable + held.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -35,15 +36,15 @@ type recordView struct {
 	Evidence   json.RawMessage `json:"evidence"`
 	Before     string          `json:"before"`
 	After      string          `json:"after"`
-	OccurredAt string          `json:"occurred_at"`
-	CreatedAt  string          `json:"created_at"`
+	OccurredAt time.Time       `json:"occurred_at"`
+	CreatedAt  time.Time       `json:"created_at"`
 }
 
 func viewRecord(rec contact.Record) recordView {
 	return recordView{
 		ID: rec.ID, PhoneE164: rec.Number, ContactID: rec.ContactID, Kind: rec.Kind, Source: rec.Source, Actor: rec.Actor,
 		Reason: rec.Reason, Evidence: rec.Evidence, Before: rec.Before, After: rec.After,
-		OccurredAt: stamp(rec.OccurredAt), CreatedAt: stamp(contact.Instant(rec.ID)),
+		OccurredAt: stamp(rec.OccurredAt), CreatedAt: contact.Instant(rec.ID),
 	}
 }
 

@@ -13,40 +13,22 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-const (
-	maxName = 200
-	maxText = httpserver.MaxBody // of strings whose own rule is stricter, such as a number
-)
-
-// contactView is a contact as specification 2.4 shows it.
-type contactView struct {
-	ID            uuid.UUID        `json:"id"`
-	PhoneE164     phone.Number     `json:"phone_e164"`
-	Name          *string          `json:"name"`
-	Email         *string          `json:"email"`
-	ExternalID    *string          `json:"external_id"`
-	Variables     contact.Document `json:"variables"`
-	Metadata      contact.Document `json:"metadata"`
-	ConsentStatus contact.Consent  `json:"consent_status"`
-	DNDStatus     contact.DND      `json:"dnd_status"`
-	CreatedAt     string           `json:"created_at"`
-	UpdatedAt     string           `json:"updated_at"`
-}
-
-func viewContact(c contact.Contact) contactView {
-	return contactView{
-		ID: c.ID, PhoneE164: c.Number, Name: c.Name, Email: c.Email, ExternalID: c.ExternalID,
-		Variables: c.Variables, Metadata: c.Metadata, ConsentStatus: c.Consent, DNDStatus: c.DND,
-		CreatedAt: stamp(c.CreatedAt()), UpdatedAt: stamp(c.UpdatedAt),
+// viewContact is a contact as specification 2.4 shows it.
+func viewContact(c contact.Contact) openapi.Contact {
+	return openapi.Contact{
+		ID: c.ID, PhoneE164: string(c.Number), Name: c.Name, Email: c.Email, ExternalID: c.ExternalID,
+		Variables: c.Variables, Metadata: c.Metadata, ConsentStatus: openapi.ConsentStatus(c.Consent), DndStatus: openapi.DndStatus(c.DND),
+		CreatedAt: c.CreatedAt(), UpdatedAt: stamp(c.UpdatedAt),
 	}
 }
 
-// stamp writes an instant as RFC 3339 in UTC, to the millisecond.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+// stamp is an instant as it is shown: UTC, to the millisecond.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 // listContacts answers GET /v1/contacts.
 func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
@@ -97,20 +79,13 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text, err := body.required("phone_e164", maxText)
+	asked, err := body.createContact()
 	if err != nil {
 		return err
 	}
-	number, ok := phone.Parse(text)
-	if !ok {
-		return apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
-	}
-	c := contact.Contact{WorkspaceID: trust.CallerFrom(r.Context()).WorkspaceID, Number: number}
-	if c.Name, err = body.text("name", maxName); err != nil {
-		return err
-	}
-	if body.has("metadata") {
-		if c.Metadata, err = mergeMetadata(nil, body); err != nil {
+	c := contact.Contact{WorkspaceID: trust.CallerFrom(r.Context()).WorkspaceID, Number: phone.Number(asked.PhoneE164), Name: asked.Name}
+	if asked.Metadata != nil {
+		if c.Metadata, err = c.Metadata.Merge("metadata", *asked.Metadata); err != nil {
 			return err
 		}
 	}
@@ -127,17 +102,6 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 		return refusal
 	}
 	return httpserver.WriteJSON(w, http.StatusCreated, viewContact(stored))
-}
-
-func mergeMetadata(present contact.Document, body fields) (contact.Document, error) {
-	patch, err := contact.ParseDocument("metadata", body["metadata"])
-	if err != nil {
-		return nil, err
-	}
-	if _, err := patch.TimeZone(); err != nil && !isNull(patch[contact.TimeZoneKey]) {
-		return nil, err
-	}
-	return present.Merge("metadata", patch)
 }
 
 // readContact answers GET /v1/contacts/{id}.
@@ -167,16 +131,16 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	name, err := body.text("name", maxName)
+	asked, err := body.updateContact()
 	if err != nil {
 		return err
 	}
 	c, err := a.store.Change(r.Context(), workspaceID, id, func(c *contact.Contact) (err error) {
-		if _, named := body["name"]; named {
-			c.Name = name
+		if !asked.Name.IsZero() {
+			c.Name = asked.Name.Pointer()
 		}
-		if _, given := body["metadata"]; given {
-			c.Metadata, err = mergeMetadata(c.Metadata, body)
+		if asked.Metadata != nil {
+			c.Metadata, err = c.Metadata.Merge("metadata", *asked.Metadata)
 		}
 		return err
 	})

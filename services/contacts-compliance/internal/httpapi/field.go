@@ -8,6 +8,15 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+)
+
+const (
+	maxName   = 200
+	maxReason = 500
+	maxText   = httpserver.MaxBody // of strings whose own rule is stricter, such as a number
 )
 
 // fields is a request body by its top-level names, so that absent, null and wrong can be told apart.
@@ -52,4 +61,62 @@ func (f fields) required(name string, most int) (string, error) {
 		return "", apierr.Validation(name, "is required.")
 	}
 	return *text, nil
+}
+
+// document reads an optional object of the customer's; nil when absent or null.
+func (f fields) document(name string) (*openapi.Document, error) {
+	if !f.has(name) {
+		return nil, nil //nolint:nilnil // absent
+	}
+	given, err := contact.ParseDocument(name, f[name])
+	if err != nil {
+		return nil, err
+	}
+	if _, err := given.TimeZone(); err != nil && !isNull(given[contact.TimeZoneKey]) {
+		return nil, err
+	}
+	document := openapi.Document(given)
+	return &document, nil
+}
+
+func (f fields) createContact() (asked openapi.CreateContact, err error) {
+	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
+		return asked, err
+	}
+	if _, ok := phone.Parse(asked.PhoneE164); !ok {
+		return asked, apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
+	}
+	if asked.Name, err = f.text("name", maxName); err != nil {
+		return asked, err
+	}
+	asked.Metadata, err = f.document("metadata")
+	return asked, err
+}
+
+// updateContact keeps a name of null: it clears.
+func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
+	name, err := f.text("name", maxName)
+	if err != nil {
+		return asked, err
+	}
+	if name != nil {
+		asked.Name = openapi.Value(*name)
+	} else if _, given := f["name"]; given {
+		asked.Name = openapi.Null[string]()
+	}
+	asked.Metadata, err = f.document("metadata")
+	return asked, err
+}
+
+func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
+	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
+		return asked, err
+	}
+	if asked.Reason, err = f.text("reason", maxReason); err != nil {
+		return asked, err
+	}
+	if _, ok := phone.Parse(asked.PhoneE164); !ok {
+		return asked, invalidPhone("phone_e164")
+	}
+	return asked, nil
 }

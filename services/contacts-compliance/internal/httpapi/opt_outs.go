@@ -6,21 +6,14 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-const maxReason = 500
-
-// statusView is an opt-out status as specification 2.5 shows it.
-type statusView struct {
-	PhoneE164     phone.Number    `json:"phone_e164"`
-	DNDStatus     contact.DND     `json:"dnd_status"`
-	ConsentStatus contact.Consent `json:"consent_status"`
-}
-
-func viewStatus(c contact.Contact) statusView {
-	return statusView{PhoneE164: c.Number, DNDStatus: c.DND, ConsentStatus: c.Consent}
+// viewStatus is an opt-out status as specification 2.5 shows it.
+func viewStatus(c contact.Contact) openapi.OptOut {
+	return openapi.OptOut{PhoneE164: string(c.Number), DndStatus: openapi.DndStatus(c.DND), ConsentStatus: openapi.ConsentStatus(c.Consent)}
 }
 
 // optOut answers POST /v1/opt-outs; it creates the contact if needed.
@@ -29,20 +22,12 @@ func (a *API) optOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text, err := body.required("phone_e164", maxText)
+	asked, err := body.createOptOut()
 	if err != nil {
 		return err
 	}
-	reason, err := body.text("reason", maxReason)
-	if err != nil {
-		return err
-	}
-	number, ok := phone.Parse(text)
-	if !ok {
-		return invalidPhone("phone_e164")
-	}
-	change := byCustomer(r, number, contact.OptOut)
-	change.Reason = reason
+	change := byCustomer(r, phone.Number(asked.PhoneE164), contact.OptOut)
+	change.Reason = asked.Reason
 	c, err := a.store.Record(r.Context(), change, store.CreateUnknown)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	slices.Sort(routed)
 	var described []string
 	for _, operation := range operations(t) {
-		described = append(described, operation.Method+" "+operation.Path)
+		described = append(described, operation.String())
 	}
 	slices.Sort(described)
 	for _, each := range routed {

@@ -1,0 +1,23 @@
+package httpapi_test
+
+import (
+	"testing"
+
+	"ringfence.dev/libs/routetest"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/billing-wallet/internal/httpapi"
+)
+
+func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
+	t.Parallel()
+	operations, err := openapi.Operations("Wallet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := httpapi.New(nil, nil).Routes(nil, &trust.Keys{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	routetest.Customers(t, router, operations)
+}
