@@ -21,14 +21,11 @@ const ServiceHeader = "X-Ringfence-Service"
 // Ask is the client interceptor of questions 2 to 5: it adds a token for the service aud, the same one for half of a token's life.
 func (k *Keys) Ask(aud string) connect.Interceptor { return asking{&shown{keys: k, aud: aud}} }
 
-// longest has room for the largest body a customer may send, and for the ids that a service puts beside it.
-const longest = httpserver.MaxBody + 4<<10
-
 // Answer is the server's side: only the named services may call (CodeUnauthenticated, CodePermissionDenied), and a question is at
-// most longest bytes long. Connect unpacks and decodes before any interceptor, so without the bound a few packed
+// most httpserver.MaxBody long. Connect unpacks and decodes before any interceptor, so without the bound a few packed
 // kilobytes from a stranger would fill the memory.
 func (k *Keys) Answer(askers ...string) connect.HandlerOption {
-	return connect.WithHandlerOptions(connect.WithInterceptors(answering{k, askers}), connect.WithReadMaxBytes(longest))
+	return connect.WithHandlerOptions(connect.WithInterceptors(answering{k, askers}), connect.WithReadMaxBytes(httpserver.MaxBody))
 }
 
 // reach bounds the connecting to a peer. net/http goes on with it after the question has ended, so that without a bound of its

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -19,7 +20,9 @@ import (
 const (
 	maxKey         = 255
 	maxExternalRef = 255
-	maxAhead       = 366 * 24 * time.Hour
+	// maxVariables in bytes leaves room for removals beside the 64 KiB that may stay, and fits the question to contacts-compliance.
+	maxVariables = 192 << 10
+	maxAhead     = 366 * 24 * time.Hour
 )
 
 // readKey finds the idempotency key: the body's, or the header's when the body has none (null counts as none). "" means that the
@@ -63,7 +66,10 @@ func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.Cr
 	}
 	order.ContactID = f.id("contact_id")
 	if member[map[string]json.RawMessage](&f, "variables", "must be an object.") != nil {
-		order.Variables = f.body["variables"]
+		order.Variables = compact(f.body["variables"])
+	}
+	if len(order.Variables) > maxVariables {
+		f.fault("variables", "may be at most 64 KiB of JSON after merging.")
 	}
 	order.ExternalRef = f.text("external_ref")
 	if order.ExternalRef != nil && utf8.RuneCountInString(*order.ExternalRef) > maxExternalRef {
@@ -77,6 +83,15 @@ func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.Cr
 		return order, apierr.Unprocessable("invalid_phone", "to must be an E.164 number such as +14155550123.")
 	}
 	return order, nil
+}
+
+// compact is JSON without the spaces between its parts.
+func compact(raw json.RawMessage) json.RawMessage {
+	var text bytes.Buffer
+	if json.Compact(&text, raw) != nil {
+		return raw // unreachable: it was read as JSON
+	}
+	return text.Bytes()
 }
 
 // fields reads members of a body and gathers what is wrong with them. null counts as absent.

@@ -1,0 +1,130 @@
+package httpapi_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/trust"
+)
+
+// TestLimits_AtAndOnePast counts in characters (contract.md §6).
+func TestLimits_AtAndOnePast(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct{ name, path, field, at, one string }{
+		{"the reference of a call", "/v1/calls", "external_ref", strings.Repeat("é", 255), strings.Repeat("é", 256)},
+		{"the key of a call", "/v1/calls", "idempotency_key", strings.Repeat("~", 255), strings.Repeat("~", 256)},
+		{"the name of an agent", r.admin("/agents"), "name", strings.Repeat("é", 200), strings.Repeat("é", 201)},
+	} {
+		if got := r.do("POST", row.path, r.order("name", "Ada", row.field, row.at)); got.status >= 300 {
+			t.Errorf("%s at the limit = %d %v", row.name, got.status, got.body)
+		}
+		if got := r.do("POST", row.path, r.order("name", "Ada", row.field, row.one)); got.code() != "validation_error" || !strings.HasPrefix(got.message(), row.field+" ") {
+			t.Errorf("%s past the limit = %d %v", row.name, got.status, got.body)
+		}
+	}
+	if got := r.do("POST", "/v1/calls", r.order(), "Idempotency-Key", strings.Repeat("~", 255)); got.status != http.StatusOK {
+		t.Errorf("the same key in the header = %d %v, want the replay", got.status, got.body)
+	}
+	if got := r.do("POST", "/v1/calls", r.order(), "Idempotency-Key", strings.Repeat("~", 256)); got.code() != "validation_error" || !strings.HasPrefix(got.message(), "Idempotency-Key ") {
+		t.Errorf("a key of 256 in the header = %d %v", got.status, got.body)
+	}
+}
+
+// What cannot fit the question to contacts-compliance is refused like what it refuses: a 503 would promise that trying again helps.
+func TestLimits_VariablesOfAWholeBody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	body := `{"agent_id":"` + r.agent.String() + `","to":"+14155550100","variables":{"a":""}}`
+	filled := strings.Replace(body, `""`, `"`+strings.Repeat("x", httpserver.MaxBody-len(body))+`"`, 1)
+	if got := r.do("POST", "/v1/calls", filled); got.code() != "validation_error" || !strings.HasPrefix(got.message(), "variables ") {
+		t.Errorf("a body of %d bytes = %d %v, want 422 naming variables", len(filled), got.status, got.body)
+	}
+	if got := r.do("POST", "/v1/calls", filled+" "); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("one byte more = %d %v, want 413", got.status, got.body)
+	}
+	spaced := strings.Replace(body, `""`, strings.Repeat(" ", 200<<10)+`"x"`, 1)
+	if got := r.do("POST", "/v1/calls", spaced); got.status != http.StatusAccepted {
+		t.Errorf("variables that are mostly spaces = %d %v, want 202", got.status, got.body)
+	}
+}
+
+func TestAgents_KeepWhateverIsJSONWithinBounds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.admin("/agents/" + r.agent.String())
+	r.mustKeep(path, `{"temperature":1e400000,"price":0.10,"deep":{"a":[null]}}`, `"temperature":1e400000`, `"price":0.10`)
+	r.mustKeep(path, `{"temperature":null}`, `"deep":{"a":[null]}`)
+	large := strings.Repeat("x", 150<<10)
+	r.want(http.StatusOK, "PATCH", path, map[string]any{"instructions": large})
+	if got := r.do("PATCH", path, map[string]any{"more": large}); got.status != 422 || got.code() != "validation_error" {
+		t.Errorf("settings past 256 KiB = %d %v, want 422", got.status, got.code())
+	}
+	r.want(http.StatusOK, "PATCH", path, map[string]any{"instructions": nil, "more": large})
+}
+
+// raw sends a signed request and gives the answer's text.
+func (r *rig) raw(request *http.Request) string {
+	r.t.Helper()
+	token, err := r.gateway.SignCaller("calls", trust.Caller{WorkspaceID: r.workspace, RequestID: newID(r.t), Access: trust.Write, Operator: "test"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set(trust.CallerHeader, token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// mustKeep changes an agent and demands its settings back as they were sent.
+func (r *rig) mustKeep(path, change string, parts ...string) {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPatch, r.server.URL+path, strings.NewReader(change))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got := r.raw(request)
+	for _, part := range parts {
+		if !strings.Contains(got, part) {
+			r.t.Errorf("PATCH %s = %s, want %s in it", change, got, part)
+		}
+	}
+}
+
+// The route's 404 comes before the resource's own rules (contract.md §1).
+func TestAgents_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, body := range []string{"", "{", "[]", `{"name":7}`, "{}"} {
+		for _, id := range []string{uuid.NewString(), "seven"} {
+			if got := r.do("PATCH", r.admin("/agents/"+id), body); got.status != 404 || got.code() != "not_found" {
+				t.Errorf("PATCH with %q = %d %v, want 404", body, got.status, got.body)
+			}
+		}
+	}
+}
+
+func TestPlace_AKeyThatStandsTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.server.URL+"/v1/calls", strings.NewReader(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header["Idempotency-Key"] = []string{"a", "b"}
+	if got := r.raw(request); !strings.Contains(got, `"message":"Idempotency-Key must stand once`) {
+		t.Errorf("two keys = %s", got)
+	}
+}

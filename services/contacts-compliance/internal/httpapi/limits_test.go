@@ -1,0 +1,142 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/questionv1"
+)
+
+// letters are n characters of two bytes each: lengths are counted in characters (contract.md §6).
+func letters(n int) string { return strings.Repeat("é", n) }
+
+// keys is an object of n members.
+func keys(n int) string {
+	members := make([]string, n)
+	for i := range members {
+		members[i] = fmt.Sprintf(`"k%d":%d`, i, i)
+	}
+	return "{" + strings.Join(members, ",") + "}"
+}
+
+// levels is an object nested n levels deep, itself the first.
+func levels(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
+
+// bytes64k is an object of exactly 64 KiB and so many bytes more, compact.
+func bytes64k(more int) string {
+	const frame = len(`{"a":""}`)
+	return `{"a":"` + strings.Repeat("x", 64<<10-frame+more) + `"}`
+}
+
+func TestLimits_AtAndOnePast(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	path := "/v1/contacts/" + r.create(t, `{"phone_e164":"+15005550001"}`)
+	next := 1
+	post := func(members string) answer {
+		next++
+		return r.customer(t, http.MethodPost, "/v1/contacts", fmt.Sprintf(`{"phone_e164":"+1500555%04d",%s}`, next, members))
+	}
+	patch := func(members string) answer { return r.customer(t, http.MethodPatch, path, "{"+members+"}") }
+	optOut := func(members string) answer {
+		return r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005559999",`+members+"}")
+	}
+	consent := func(members string) answer {
+		return r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+15005559999/consent", `{"status":"consented",`+members+"}")
+	}
+	quoted := func(text string) string { return `"` + text + `"` }
+	for _, row := range []struct {
+		name           string
+		send           func(string) answer
+		field, at, one string
+	}{
+		{"the name of a new contact", post, "name", quoted(letters(200)), quoted(letters(201))},
+		{"the name of a contact", patch, "name", quoted(letters(200)), quoted(letters(201))},
+		{"the reason of an opt-out", optOut, "reason", quoted(letters(500)), quoted(letters(501))},
+		{"the source of a consent", consent, "source", quoted(letters(200)), quoted(letters(201))},
+		{"evidence that is text", consent, "evidence", `"` + letters(2000) + `","source":"form"`, `"` + letters(2001) + `","source":"form"`},
+		{"the keys of evidence", consent, "evidence", keys(100) + `,"source":"form"`, keys(101) + `,"source":"form"`},
+		{"the keys of new metadata", post, "metadata", keys(100), keys(101)},
+		{"the depth of new metadata", post, "metadata", levels(5), levels(6)},
+		{"the size of new metadata", post, "metadata", bytes64k(0), bytes64k(1)},
+		{"lists are levels too", post, "metadata", `{"a":[[[[1]]]]}`, `{"a":[[[[[]]]]]}`},
+		{"the depth of metadata", patch, "metadata", levels(5), levels(6)},
+	} {
+		if got := row.send(`"` + row.field + `":` + row.at); got.status >= 300 {
+			t.Errorf("%s at the limit = %d %.200s", row.name, got.status, got.raw)
+		}
+		got := row.send(`"` + row.field + `":` + row.one)
+		r.want(t, got, http.StatusUnprocessableEntity, "validation_error")
+		if !strings.HasPrefix(got.message(), row.field+" ") {
+			t.Errorf("%s: message %q does not name %s", row.name, got.message(), row.field)
+		}
+	}
+}
+
+func TestLimits_HoldAfterMerging(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	for _, row := range []struct{ name, first, fits, refused string }{
+		{"keys", keys(99), `{"one more":1}`, `{"too many":1}`},
+		{"a key for a key", keys(100), `{"k0":null,"other":1}`, `{"another":1}`},
+		{"bytes", `{"a":"` + strings.Repeat("x", 40<<10) + `"}`, `{"b":"` + strings.Repeat("x", 20<<10) + `"}`, `{"c":"` + strings.Repeat("x", 5<<10) + `"}`},
+	} {
+		path := "/v1/contacts/" + r.create(t, `{"phone_e164":"`+fresh()+`","metadata":`+row.first+`}`)
+		r.want(t, r.customer(t, http.MethodPatch, path, `{"metadata":`+row.fits+`}`), http.StatusOK, "")
+		before := r.customer(t, http.MethodGet, path, "")
+		r.want(t, r.customer(t, http.MethodPatch, path, `{"name":"not kept","metadata":`+row.refused+`}`), http.StatusUnprocessableEntity, "validation_error")
+		if after := r.customer(t, http.MethodGet, path, ""); after.raw != before.raw {
+			t.Errorf("%s: the refusal changed the contact", row.name)
+		}
+	}
+}
+
+// fresh is a number of nobody's.
+func fresh() string {
+	id := uuid.New()
+	return fmt.Sprintf("+1500%03d%04d", int(id[0]), int(id[1])<<4|int(id[2])>>4)
+}
+
+func TestLimits_OfVariables(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.aroundTheClock(t)
+	ask := func(number, variables string) *questionv1.PreCheckResponse {
+		got, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number, VariablesJson: []byte(variables)}))
+		if err != nil {
+			t.Fatalf("PreCheck with %d bytes of variables: %v", len(variables), err)
+		}
+		return got.Msg
+	}
+	for name, row := range map[string]struct{ at, one string }{
+		"keys":                    {keys(100), keys(101)},
+		"depth":                   {levels(5), levels(6)},
+		"bytes":                   {bytes64k(0), bytes64k(1)},
+		"bytes of most of a body": {`{"a":1` + strings.Repeat(" ", 192<<10-8) + `}`, `{"a":"` + strings.Repeat("x", 192<<10-9) + `"}`},
+	} {
+		number := fresh()
+		refused := ask(number, row.one).GetRefused()
+		if refused.GetCode() != "validation_error" || !strings.HasPrefix(refused.GetMessage(), "variables ") {
+			t.Errorf("%s: one past the limit = %v", name, refused)
+		}
+		if ask(number, row.at).GetAllowed() == nil {
+			t.Errorf("%s: the limit itself was refused", name)
+		}
+	}
+}
+
+// The route's 404 comes before the resource's own rules (contract.md §1).
+func TestContacts_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	for _, body := range []string{"", "{", "[]", `{"name":7}`, `{"metadata":null}`, "{}"} {
+		r.want(t, r.customer(t, http.MethodPatch, "/v1/contacts/"+uuid.NewString(), body), http.StatusNotFound, "not_found")
+		r.want(t, r.customer(t, http.MethodPatch, "/v1/contacts/seven", body), http.StatusNotFound, "not_found")
+	}
+}
