@@ -18,9 +18,8 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// wire is what every request to the customer's address goes through: the one place at which each answer can be held against the
-// interface description.
-func wire(next *http.Transport) http.RoundTripper { return next }
+// wire is what every request to the customer's address goes through: each answer is held against the interface description.
+func wire(next *http.Transport) http.RoundTripper { return begun.w.document.Wire(next) }
 
 // client speaks to one address with one credential; none when key is empty.
 type client struct {

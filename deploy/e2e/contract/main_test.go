@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/validating"
+	"ringfence.dev/proto/openapi"
 )
 
 // world is what all tests of the package share.
@@ -20,12 +22,22 @@ type world struct {
 	// database connects as superuser.
 	database string
 	home     string
-	stop     func() error
+	// document is what answers and deliveries are held against.
+	document *validating.Document
+	// faults are deliveries that were not as documented.
+	faults *faults
+	stop   func() error
 }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil { // they wait for a stack more than they work
+		panic(err)
+	}
 	code := m.Run()
+	if code == 0 && begun.w != nil {
+		code = begun.w.judge(flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "")
+	}
 	if err := begun.end(code == 0); err != nil {
 		fmt.Fprintln(os.Stderr, "end the stack:", err)
 		code = 1
@@ -83,6 +95,12 @@ func begin() (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	document, err := validating.Load(openapi.Description)
+	if err != nil {
+		return nil, err
+	}
+	wrong := &faults{}
+	hooks.OnDelivery = func(d rig.Delivery) { wrong.add(document.Delivery(d.Header, d.Body)) }
 	db, err := rig.StartPostgres(bin)
 	if err != nil {
 		return nil, err
@@ -102,7 +120,7 @@ func begin() (*world, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Stop())
 	}
-	return &world{Stack: s, hooks: hooks, database: db.URL, home: home, stop: func() error {
+	return &world{Stack: s, hooks: hooks, database: db.URL, home: home, document: document, faults: wrong, stop: func() error {
 		defer hooks.Close()
 		return errors.Join(s.Stop(), db.Stop())
 	}}, nil

@@ -33,6 +33,7 @@ type Delivery struct {
 	Type       string
 	CallID     string
 	Sequence   int
+	Header     http.Header
 	Body       []byte
 	At         time.Time
 	// Signature is the header X-Service-Signature as it came.
@@ -101,7 +102,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.Unmarshal(body, &envelope)
 	d := Delivery{
 		Path: req.URL.Path, EventID: envelope.ID, Type: envelope.Type, Sequence: envelope.Sequence, CallID: envelope.Data.CallID,
-		DeliveryID: req.Header.Get("X-Service-Delivery-Id"), Body: body, At: now, Signature: req.Header.Get("X-Service-Signature"),
+		DeliveryID: req.Header.Get("X-Service-Delivery-Id"), Header: req.Header, Body: body, At: now, Signature: req.Header.Get("X-Service-Signature"),
 	}
 	r.mu.Lock()
 	d.Signed = signed(r.secrets[d.Path], d.Signature, body, now)

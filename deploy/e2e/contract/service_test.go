@@ -1,0 +1,223 @@
+package contract
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/proto/openapi"
+)
+
+const version = "2026-06-04"
+
+func TestService_WhatNeedsNoKey(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "nonsense"} {
+		c := customer(t, key)
+		described := c.want(t, 200, "GET", "/openapi.json", nil)
+		var document struct {
+			OpenAPI string
+			Info    struct{ Version string }
+			Paths   map[string]any
+		}
+		if err := json.Unmarshal([]byte(described.body), &document); err != nil || document.Info.Version != version || !strings.HasPrefix(document.OpenAPI, "3.1") {
+			t.Errorf("openapi.json = %s %s (%v), want 3.1 and %s", document.OpenAPI, document.Info.Version, err, version)
+		}
+		if described.body != string(openapi.Description) {
+			t.Error("openapi.json is not the document of this build")
+		}
+		page := c.want(t, 200, "GET", "/docs", nil)
+		plain := &client{base: c.base, http: &http.Client{Transport: transport("")}}
+		assets := regexp.MustCompile(`(?:src|href)="([^"#]+)"`).FindAllStringSubmatch(page.body, -1)
+		for _, asset := range assets {
+			if !strings.HasPrefix(asset[1], "/") || strings.HasPrefix(asset[1], "//") {
+				t.Fatalf("/docs asks elsewhere: %s", asset[1])
+			}
+			if got := plain.want(t, 200, "GET", asset[1], nil); got.header.Get("Service-Version") != version {
+				t.Errorf("%s has Service-Version %q", asset[1], got.header.Get("Service-Version"))
+			}
+		}
+		if policy := page.header.Get("Content-Security-Policy"); len(assets) == 0 || !strings.HasPrefix(policy, "default-src 'none'") {
+			t.Errorf("/docs has %d parts, policy %q", len(assets), policy)
+		}
+		c.want(t, 200, "GET", "/readyz", nil)
+		for _, path := range []string{"/openapi.json", "/docs", "/readyz"} {
+			c.want(t, 200, "HEAD", path, nil)
+			c.refused(t, 405, "method_not_allowed", "POST", path, nil)
+		}
+	}
+}
+
+// TestService_VersionOnEveryAnswer: the other answers carry it too, which the validating transport demands of each.
+func TestService_VersionOnEveryAnswer(t *testing.T) {
+	t.Parallel()
+	for request, code := range map[string]string{
+		"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n":                                                                      "bad_request",
+		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n":                               "headers_too_large",
+		"GET /v1/calls HTTP/1.1\r\nHost: x\r\nExpect: more\r\nContent-Length: 0\r\n\r\n":                            "expectation_failed",
+		"GET /v1/calls HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 198.51.100.8\r\n\r\n":                                "invalid_api_key",
+		"GET /v1/calls HTTP/1.1\r\nHost: x\r\nService-Version: 2020-01-01\r\nX-Forwarded-For: 198.51.100.8\r\n\r\n": "invalid_api_key",
+	} {
+		got := raw(t, request)
+		if err := stack(t).document.Answer("GET", &url.URL{Path: "/v1/calls"}, got.status, got.header, []byte(got.body)); err != nil {
+			t.Error(err)
+		}
+		if got.code() != code || got.header.Get("Service-Version") != version {
+			t.Errorf("%.60q = %d %s, Service-Version %q", request, got.status, got.body, got.header.Get("Service-Version"))
+		}
+	}
+}
+
+// TestClient_MainPath goes the way of a customer with the generated client alone.
+func TestClient_MainPath(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	w.topUp(t, "10")
+	hooks := stack(t).hooks
+	ctx := t.Context()
+	api := typed(t, w.write)
+	agent, err := uuid.Parse(w.agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/" + w.id
+	subscribed := of(api.CreateWebhookSubscriptionWithResponse(ctx, openapi.CreateWebhookSubscription{
+		Name: "client", URL: hooks.URL + path, Events: []openapi.EventType{"call.completed"},
+	}))(t, 201).JSON201
+	hooks.Trust(path, subscribed.SigningSecret)
+
+	to := number(1)
+	contact := of(api.CreateContactWithResponse(ctx, openapi.CreateContact{PhoneE164: to, Name: pointer("Ada")}))(t, 201).JSON201
+	if contact.PhoneE164 != to || *contact.Name != "Ada" || contact.DndStatus != "unknown" {
+		t.Errorf("contact = %+v", contact)
+	}
+	changed := of(api.UpdateContactWithResponse(ctx, contact.ID, openapi.UpdateContact{
+		Metadata: &map[string]json.RawMessage{"tier": json.RawMessage(`"gold"`)},
+	}))(t, 200).JSON200
+	if read := of(api.ReadContactWithResponse(ctx, contact.ID))(t, 200).JSON200; string(read.Metadata["tier"]) != `"gold"` || !read.UpdatedAt.Equal(changed.UpdatedAt) {
+		t.Errorf("contact = %+v", read)
+	}
+
+	order := openapi.CreateCall{
+		AgentID: agent, To: to, ContactID: &contact.ID, ExternalRef: pointer("order-1042"), IdempotencyKey: pointer("k"),
+		Variables: json.RawMessage(`{"first_name":"Ada"}`), ScheduleIfOutsideHours: pointer(true),
+	}
+	request := of(api.CreateCallWithResponse(ctx, nil, order))(t, 202).JSON202
+	if again := of(api.CreateCallWithResponse(ctx, &openapi.CreateCallParams{IdempotencyKey: pointer("other")}, order))(t, 200).JSON200; again.ID != request.ID {
+		t.Errorf("replay = %s, want %s", again.ID, request.ID)
+	}
+	w.ended(t, request.ID.String())
+	done := of(api.ReadCallRequestWithResponse(ctx, request.ID))(t, 200).JSON200
+	if done.Status != "completed" || done.CallID == nil || done.DialedAt == nil || done.CompletedAt == nil || done.ErrorCode != nil {
+		t.Fatalf("request = %+v", done)
+	}
+	var call *openapi.Call
+	until(t, 20*time.Second, "the call is charged", func() bool {
+		call = of(api.ReadCallWithResponse(ctx, *done.CallID))(t, 200).JSON200
+		return call.CreditsCharged != nil && call.Summary != nil
+	})
+	if call.Status != "completed" || *call.ContactID != contact.ID || *call.Outcome != "interested" || *call.Timings.TalkSeconds < 1 {
+		t.Errorf("call = %+v", call)
+	}
+	calls := of(api.ListCallsWithResponse(ctx, &openapi.ListCallsParams{
+		AgentID: &agent, ContactID: &contact.ID, ExternalRef: pointer("order-1042"), Limit: pointer(1), Status: pointer(openapi.CallStatus("completed")),
+	}))(t, 200).JSON200
+	if len(calls.Data) != 1 || calls.Data[0].ID != call.CallID || calls.HasMore || *calls.Data[0].TalkSeconds != *call.Timings.TalkSeconds {
+		t.Errorf("calls = %+v", calls)
+	}
+	if got := of(api.ListCallRequestsWithResponse(ctx, &openapi.ListCallRequestsParams{ExternalRef: pointer("order-1042")}))(t, 200).JSON200; len(got.Data) != 1 {
+		t.Errorf("call requests = %+v", got)
+	}
+	if got := of(api.ListContactsWithResponse(ctx, &openapi.ListContactsParams{Phone: &to}))(t, 200).JSON200; len(got.Data) != 1 || string(got.Data[0].Variables["first_name"]) != `"Ada"` {
+		t.Errorf("contacts = %+v", got)
+	}
+	of(api.ReadTranscriptWithResponse(ctx, call.CallID))(t, 404)
+	of(api.ReadRecordingWithResponse(ctx, call.CallID))(t, 404)
+	if got := of(api.ReadWalletWithResponse(ctx))(t, 200).JSON200; got.Currency != "USD" || got.LastTransactionAt == nil || decimal(t, got.Balance.String()).Cmp(decimal(t, "10")) >= 0 {
+		t.Errorf("wallet = %+v", got)
+	}
+	later := of(api.CreateCallWithResponse(ctx, nil, openapi.CreateCall{AgentID: agent, To: number(1), ScheduledFor: pointer(call.Timings.EndedAt.AddDate(0, 0, 1))}))(t, 202).JSON202
+	if got := of(api.CancelCallRequestWithResponse(ctx, later.ID))(t, 200).JSON200; got.Status != "canceled" {
+		t.Errorf("canceled = %+v", got)
+	}
+	w.clientOptsOut(t, api, to)
+	w.clientMindsTheHook(t, api, subscribed.ID)
+}
+
+func (w *tenant) clientOptsOut(t *testing.T, api *openapi.ClientWithResponses, to string) {
+	t.Helper()
+	ctx := t.Context()
+	if got := of(api.CreateOptOutWithResponse(ctx, openapi.CreateOptOut{PhoneE164: to, Reason: pointer("asked")}))(t, 200).JSON200; got.DndStatus != "dnd" {
+		t.Errorf("opt-out = %+v", got)
+	}
+	if got := of(api.ReadOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "dnd" || got.PhoneE164 != to {
+		t.Errorf("opt-out = %+v", got)
+	}
+	if got := of(api.DeleteOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "clean" {
+		t.Errorf("opt-out = %+v", got)
+	}
+}
+
+func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithResponses, id uuid.UUID) {
+	t.Helper()
+	ctx := t.Context()
+	until(t, 20*time.Second, "the event of the call arrives", func() bool {
+		return slices.ContainsFunc(stack(t).hooks.Deliveries(w.id), func(d rig.Delivery) bool { return d.Type == "call.completed" && d.Signed })
+	})
+	rotated := of(api.RotateWebhookSecretWithResponse(ctx, id))(t, 200).JSON200
+	stack(t).hooks.Trust("/"+w.id, rotated.SigningSecret)
+	if got := of(api.TestWebhookSubscriptionWithResponse(ctx, id))(t, 202).JSON202; !got.Queued {
+		t.Errorf("test = %+v", got)
+	}
+	paused := of(api.UpdateWebhookSubscriptionWithResponse(ctx, id, openapi.UpdateWebhookSubscription{Status: pointer("paused")}))(t, 200).JSON200
+	if paused.Status != "paused" {
+		t.Errorf("paused = %+v", paused)
+	}
+	if got := of(api.ListWebhookSubscriptionsWithResponse(ctx, nil))(t, 200).JSON200; len(got.Data) != 1 || got.Data[0].ID != id || got.Data[0].Status != "paused" {
+		t.Errorf("subscriptions = %+v", got)
+	}
+	if got := of(api.DeleteWebhookSubscriptionWithResponse(ctx, id))(t, 200).JSON200; !got.Deleted || got.ID != id {
+		t.Errorf("deleted = %+v", got)
+	}
+	of(api.ReadReadinessWithResponse(ctx))(t, 200)
+	of(api.ReadInterfaceDescriptionWithResponse(ctx))(t, 200)
+	of(api.ReadReferenceWithResponse(ctx))(t, 200)
+}
+
+// typed is the generated client over the same connection.
+func typed(t *testing.T, c *client) *openapi.ClientWithResponses {
+	t.Helper()
+	api, err := openapi.NewClientWithResponses(c.base, openapi.WithHTTPClient(c.http), openapi.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		r.Header.Set("Authorization", "Bearer "+c.key)
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+// of takes an answer of the generated client; what it gives demands the status.
+func of[T interface{ StatusCode() int }](response T, err error) func(t *testing.T, status int) T {
+	return func(t *testing.T, status int) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := response.StatusCode(); got != status {
+			t.Fatalf("%T = %d, want %d", response, got, status)
+		}
+		return response
+	}
+}
+
+func pointer[T any](value T) *T { return &value }
