@@ -1,0 +1,112 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLimits_AtAndOnePast counts in characters (contract.md §6).
+func TestLimits_AtAndOnePast(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	home := "/admin/v1/workspaces/" + id
+	prefixes := func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf(`"+1%03d"`, i)
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	}
+	policy := func(n int) string { return `{"x":"` + strings.Repeat("x", n-len(`{"x":""}`)) + `"}` }
+	for _, row := range []struct{ name, method, path, body, field, at, one string }{
+		{"the name of a new workspace", "POST", "/admin/v1/workspaces", `{"plan":"growth","currency":"USD",%s}`, "name", `"` + strings.Repeat("é", 200) + `"`, `"` + strings.Repeat("é", 201) + `"`},
+		{"the name of a workspace", "PATCH", home, `{%s}`, "name", `"` + strings.Repeat("é", 200) + `"`, `"` + strings.Repeat("é", 201) + `"`},
+		{"the name of a key", "POST", home + "/api-keys", `{"access":"read",%s}`, "name", `"` + strings.Repeat("é", 200) + `"`, `"` + strings.Repeat("é", 201) + `"`},
+		{"destinations", "PATCH", home, `{%s}`, "destinations", prefixes(300), prefixes(301)},
+		{"the size of a policy", "PATCH", home, `{%s}`, "calling_policy", policy(16 << 10), policy(16<<10 + 1)},
+		{"a setting", "PATCH", home, `{%s}`, "max_live_calls", "1000000", "1000001"},
+		{"the least of a setting", "PATCH", home, `{%s}`, "calls_per_second", "1", "0"},
+	} {
+		if got := r.operator(row.method, row.path, fmt.Sprintf(row.body, `"`+row.field+`":`+row.at)); got.status >= 300 {
+			t.Errorf("%s at the limit = %d %.200s", row.name, got.status, got.body)
+		}
+		got := r.operator(row.method, row.path, fmt.Sprintf(row.body, `"`+row.field+`":`+row.one))
+		if got.status != 422 || got.code() != "validation_error" || !strings.Contains(got.body, `"message":"`+row.field+" ") {
+			t.Errorf("%s past the limit = %d %.200s", row.name, got.status, got.body)
+		}
+	}
+}
+
+// TestAdmin_WithstandsWhatWasOnce500 has a row for each hostile request that was a fault, or was taken for something else.
+func TestAdmin_WithstandsWhatWasOnce500(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	home := "/admin/v1/workspaces/" + r.workspace("")
+	for _, row := range []struct {
+		name, method, path, body string
+		status                   int
+	}{
+		{"a policy with a number that jsonb refuses", "PATCH", home, `{"calling_policy":{"x":1e400000}}`, 200},
+		{"a new workspace with such a policy", "POST", "/admin/v1/workspaces", `{"name":"a","plan":"growth","currency":"USD","calling_policy":{"x":1e400000}}`, 201},
+		{"a NUL in the path of a change", "PUT", home + "/contacts/%00/consent", `{}`, 200},
+		{"bytes that are no text in the path of a change", "PUT", home + "/contacts/%ff/consent", `{}`, 200},
+		{"a query that cannot be read", "GET", "/admin/v1/workspaces?limit=%zz", ``, 422},
+		{"a query that cannot be read, of an owner's list", "GET", home + "/consent-records?phone=%zz", ``, 422},
+		{"a parameter twice", "GET", "/admin/v1/workspaces?limit=1&limit=2", ``, 422},
+		{"an unknown parameter twice", "GET", "/admin/v1/workspaces?x=1&x=2", ``, 200},
+		{"an unknown workspace whatever the body", "PATCH", "/admin/v1/workspaces/" + anID, `{`, 404},
+		{"keys of an unknown workspace whatever the body", "POST", "/admin/v1/workspaces/" + anID + "/api-keys", `{`, 404},
+	} {
+		if got := r.operator(row.method, row.path, row.body); got.status != row.status || row.status >= 400 && got.code() == "" {
+			t.Errorf("%s = %d %s, want %d", row.name, got.status, got.body, row.status)
+		}
+	}
+	if kept := r.operator("GET", home, "").body; !strings.Contains(kept, `"x":1e400000`) {
+		t.Errorf("workspace = %s, want its policy as it was sent", kept)
+	}
+	for _, path := range []string{"/", "/nothing", "/admin", "/admin/v2/workspaces", "//admin/v1/workspaces"} {
+		if got := send(t, "GET", r.admin.URL+path, "", "", nil); got.status != 401 || got.code() != "invalid_api_key" {
+			t.Errorf("%s without a token = %d %s, want 401 before the route", path, got.status, got.body)
+		}
+	}
+}
+
+// A body that breaks off is the client's doing, on both addresses.
+func TestBodies_ThatBreakOffAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	key, _ := r.key(id, "write")
+	for name, at := range map[string]struct{ addr, line, bearer string }{
+		"the customer's address":               {r.public.Listener.Addr().String(), "POST /v1/calls", key},
+		"the operator's address":               {r.admin.Listener.Addr().String(), "POST /admin/v1/workspaces", operatorToken},
+		"the operator's address, for an owner": {r.admin.Listener.Addr().String(), "POST /admin/v1/workspaces/" + id + "/agents", operatorToken},
+	} {
+		conn, err := net.Dial("tcp", at.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = io.WriteString(conn, at.line+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+at.bearer+"\r\nContent-Length: 100\r\n\r\n{\"name\":")
+		if half, ok := conn.(*net.TCPConn); ok {
+			_ = half.CloseWrite()
+		}
+		said, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(said), "HTTP/1.1 422 ") || !strings.Contains(string(said), `"code":"validation_error"`) {
+			t.Errorf("%s = %q, %v, want 422", name, said, err)
+		}
+		_ = conn.Close()
+	}
+	if n := len(r.asked("calls")); n != 0 {
+		t.Errorf("calls was asked %d times", n)
+	}
+	if got := r.customer(http.MethodGet, "/v1/calls", key, ""); got.status != http.StatusOK {
+		t.Errorf("afterwards = %d", got.status)
+	}
+}
