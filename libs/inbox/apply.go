@@ -16,6 +16,7 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 )
 
@@ -105,7 +106,7 @@ func (c *Consumer) claim(ctx context.Context, tx pgx.Tx, all []delivery) (*claim
 			hashes = append(hashes, hash[:])
 		}
 	}
-	args := pgx.NamedArgs{"consumer": c.name, "topic": all[0].Topic, "ids": ids, "hashes": hashes}
+	args := pg.Args{"consumer": c.name, "topic": all[0].Topic, "ids": ids, "hashes": hashes}
 	claim := &claim{fresh: map[uuid.UUID]bool{}, parkedKeys: map[[sha256.Size]byte]bool{}}
 	var queued pgx.Batch
 	queued.Queue(insertIDs, args).Query(func(rows pgx.Rows) error {

@@ -89,7 +89,7 @@ WHERE `
 // Queue adds the same inserts to a batch that the caller sends itself.
 func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	for _, event := range events {
-		if err := queue(ctx, batch, insertFact, pgx.NamedArgs{}, event); err != nil {
+		if err := queue(ctx, batch, insertFact, pg.Args{}, event); err != nil {
 			return err
 		}
 	}
@@ -98,11 +98,11 @@ func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 
 // QueueIf adds the insert of a fact that is put only where condition, SQL of the caller's with the named arguments args, holds. It is
 // for a batch that is a transaction by itself: nobody can look at the earlier results before it commits.
-func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pgx.NamedArgs, fact Event) error {
+func QueueIf(ctx context.Context, batch *pgx.Batch, condition string, args pg.Args, fact Event) error {
 	return queue(ctx, batch, insertFactIf+condition, maps.Clone(args), fact)
 }
 
-func queue(ctx context.Context, batch *pgx.Batch, statement string, args pgx.NamedArgs, event Event) error {
+func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args, event Event) error {
 	topic := event.TopicName
 	if topic == "" {
 		topic = event.Topic.Name

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
 )
 
 // The two ways Postgres plans a prepared statement: once for all values, or for those at hand. pgx gets both, sooner or later.
@@ -44,8 +46,11 @@ func Watch(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *Watched) {
 // TraceQueryStart is pgx's hook.
 func (w *Watched) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if len(q.Args) > 0 {
-		if args, ok := q.Args[len(q.Args)-1].(pgx.NamedArgs); ok {
+		switch args := q.Args[len(q.Args)-1].(type) {
+		case pgx.NamedArgs:
 			w.last = append(w.last, statement{q.SQL, args})
+		case pg.Args:
+			w.last = append(w.last, statement{q.SQL, pgx.NamedArgs(args)})
 		}
 	}
 	return ctx

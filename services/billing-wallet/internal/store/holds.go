@@ -64,10 +64,10 @@ func (s *Store) openDesk(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, 
 		prefixes, requests = append(prefixes, rate.Prefixes(order.To)...), append(requests, order.RequestID)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(ratesForNumbers, pgx.NamedArgs{"workspace_id": workspaceID, "prefixes": prefixes}).Query(into(&desk.Rates))
-	batch.Queue(lockWallet, pgx.NamedArgs{"workspace_id": workspaceID}).Query(into(&wallets))
+	batch.Queue(ratesForNumbers, pg.Args{"workspace_id": workspaceID, "prefixes": prefixes}).Query(into(&desk.Rates))
+	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
 	// After the lock, so that it sees what the holder before us committed.
-	batch.Queue(holdsByRequest, pgx.NamedArgs{"request_ids": requests}).Query(into(&known))
+	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&known))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
 	}
@@ -105,7 +105,7 @@ func (s *Store) insertHolds(ctx context.Context, tx pgx.Tx, wallet ledger.Wallet
 		}
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(insertHolds, pgx.NamedArgs{
+	batch.Queue(insertHolds, pg.Args{
 		"workspace_id": wallet.WorkspaceID, "currency": wallet.Currency, "request_ids": requests, "amounts": amounts,
 		"per_minute": perMinute, "increments": increments, "max_call": maxCall,
 	})
@@ -116,16 +116,17 @@ func (s *Store) insertHolds(ctx context.Context, tx pgx.Tx, wallet ledger.Wallet
 	return nil
 }
 
+// The state is told by what it is not: with state = 'held' a plan made while the table was small walks holds_unconfirmed and all its
+// dead rows (0.6 ms a record, seen) where the primary key finds one.
 const confirmHold = `
 UPDATE holds SET confirmed_at = now()
-WHERE request_id = (SELECT request_id FROM holds
-                    WHERE request_id = @request_id AND workspace_id = @workspace_id AND state = 'held' AND confirmed_at IS NULL
-                    FOR UPDATE SKIP LOCKED)`
+WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
+    AND state NOT IN ('captured', 'released') AND confirmed_at IS NULL`
 
 // Confirm notes that requested was seen for a hold; changed is false when there was nothing to note. A row that somebody is just
 // changing is skipped, so that a batch of records never waits inside others' locks: an unconfirmed hold is asked about again.
 func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, workspaceID, requestID uuid.UUID) (changed bool, err error) {
-	done, err := tx.Exec(ctx, confirmHold, pgx.NamedArgs{"workspace_id": workspaceID, "request_id": requestID})
+	done, err := tx.Exec(ctx, confirmHold, pg.Args{"workspace_id": workspaceID, "request_id": requestID})
 	if err != nil {
 		return false, fmt.Errorf("confirm hold %s: %w", requestID, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
@@ -58,7 +59,7 @@ type querier interface {
 }
 
 func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
-	rows, err := q.Query(ctx, sql, args)
+	rows, err := q.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		var none T
 		return none, err
@@ -67,7 +68,7 @@ func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) 
 }
 
 func all[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, args)
+	rows, err := q.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		return nil, err
 	}

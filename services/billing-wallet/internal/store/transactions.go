@@ -82,11 +82,11 @@ func queuePostings(batch *pgx.Batch, wallet ledger.Wallet, next ledger.Accounts,
 			moved = &at
 		}
 	}
-	batch.Queue(insertTransactions, pgx.NamedArgs{
+	batch.Queue(insertTransactions, pg.Args{
 		"workspace_id": wallet.WorkspaceID, "ids": ids, "kinds": kinds, "references": references, "operators": operators,
 		"request_ids": requests, "wallet": wallets, "held": held, "revenue": revenue, "funding": funding,
 	})
-	batch.Queue(updateWallet, pgx.NamedArgs{
+	batch.Queue(updateWallet, pg.Args{
 		"workspace_id": wallet.WorkspaceID, "wallet": int64(next.Wallet), "held": int64(next.Held),
 		"revenue": int64(next.Revenue), "funding": int64(next.Funding), "moved_at": moved,
 	})

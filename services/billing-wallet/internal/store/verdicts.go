@@ -20,7 +20,7 @@ VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @trace
 
 // Note keeps a verdict for Settle, in the transaction that also holds the record's inbox row. It locks no wallet.
 func (s *Store) Note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
-	_, err := tx.Exec(ctx, insertVerdict, pgx.NamedArgs{
+	_, err := tx.Exec(ctx, insertVerdict, pg.Args{
 		"workspace_id": v.WorkspaceID, "request_id": v.RequestID, "reason": string(v.Reason),
 		"billable_seconds": v.BillableSeconds, "call_id": v.CallID, "traceparent": v.Traceparent,
 	})

@@ -12,6 +12,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/calls/internal/call"
 )
 
@@ -53,7 +54,7 @@ func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at ti
 func (s *Store) placeAtOnce(ctx context.Context, req call.Request, at time.Time) (placed call.Request, err error) {
 	batch := &pgx.Batch{}
 	queueRequest(batch, req, &placed)
-	if err := outbox.QueueIf(ctx, batch, mayBecome, pgx.NamedArgs{"id": req.ID}, requestEvent(&req, req.Requested(at))); err != nil {
+	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args{"id": req.ID}, requestEvent(&req, req.Requested(at))); err != nil {
 		return placed, err
 	}
 	return placed, s.pool.SendBatch(ctx, batch).Close()
@@ -64,7 +65,7 @@ func (s *Store) placeClaimed(ctx context.Context, req call.Request, claim Claim,
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		queueRequest(batch, req, &placed)
-		batch.Queue(finishKey, claimArgs(claim)).Exec(func(tag pgconn.CommandTag) error {
+		batch.Queue(finishKey, pg.Args(claimArgs(claim))).Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 0 {
 				return pgx.ErrNoRows
 			}
@@ -80,8 +81,8 @@ func (s *Store) placeClaimed(ctx context.Context, req call.Request, claim Claim,
 
 // queueRequest adds lock and insert; no row is pgx.ErrNoRows.
 func queueRequest(batch *pgx.Batch, req call.Request, placed *call.Request) {
-	batch.Queue(lockRequestID, lockArgs(req.ID))
-	batch.Queue(insertRequest, insertArgs(req)).Query(func(rows pgx.Rows) (err error) {
+	batch.Queue(lockRequestID, pg.Args(lockArgs(req.ID)))
+	batch.Queue(insertRequest, pg.Args(insertArgs(req))).Query(func(rows pgx.Rows) (err error) {
 		*placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[call.Request])
 		return err
 	})

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
 )
 
 // ErrNotFound says that no such row exists in the workspace.
@@ -27,7 +29,7 @@ type querier interface {
 
 func one[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs) (T, error) {
 	var none T
-	rows, err := db.Query(ctx, sql, args)
+	rows, err := db.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		return none, err
 	}
@@ -39,7 +41,7 @@ func one[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs)
 }
 
 func many[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := db.Query(ctx, sql, args)
+	rows, err := db.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
@@ -125,7 +126,7 @@ func (s *Store) Keep(ctx context.Context, d Decision) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.pool.Exec(ctx, insertDecision, args); err != nil {
+	if _, err := s.pool.Exec(ctx, insertDecision, pg.Args(args)); err != nil {
 		return fmt.Errorf("keep decision on request %s: %w", d.Question.CallRequestID, err)
 	}
 	return nil
@@ -181,7 +182,7 @@ func (s *Store) Place(ctx context.Context, d Decision, revision int64, merged co
 		sql = mergeContact + place
 	}
 	var found uuid.UUID
-	err = s.pool.QueryRow(ctx, sql, args).Scan(&found)
+	err = s.pool.QueryRow(ctx, sql, pg.Args(args)).Scan(&found)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return uuid.Nil, ErrMoved
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
 )
 
 // Store reads and writes the schema contacts_compliance.
@@ -23,7 +25,7 @@ type querier interface {
 }
 
 func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
-	rows, err := q.Query(ctx, sql, args)
+	rows, err := q.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		var none T
 		return none, err
@@ -32,7 +34,7 @@ func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) 
 }
 
 func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, args)
+	rows, err := q.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/fact"
 	"ringfence.dev/services/dialer/internal/request"
 )
@@ -25,7 +26,7 @@ ON CONFLICT (call_request_id) DO NOTHING`
 // Enqueue puts a request into the dial queue, once: an id that was ever here, withdrawn before it came or long ended, changes
 // nothing and answers false.
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request) (fresh bool, err error) {
-	done, err := tx.Exec(ctx, enqueue, pgx.NamedArgs{
+	done, err := tx.Exec(ctx, enqueue, pg.Args{
 		"call_request_id": r.CallRequestID, "workspace_id": r.WorkspaceID, "to_e164": string(r.To), "agent_id": r.AgentID,
 		"contact_id": r.ContactID, "variables": r.Variables, "schedule_if_outside_hours": r.ScheduleIfOutsideHours,
 		"max_call_seconds": r.MaxCallSeconds, "queued_at": r.QueuedAt, "due_at": r.DueAt, "traceparent": r.Traceparent,

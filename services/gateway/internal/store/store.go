@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
 )
 
 // Schema is the gateway's.
@@ -43,7 +44,7 @@ type querier interface {
 }
 
 func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
-	rows, err := q.Query(ctx, sql, args)
+	rows, err := q.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		var none T
 		return none, fmt.Errorf("query: %w", err)
@@ -59,7 +60,7 @@ func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) 
 }
 
 func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, args)
+	rows, err := q.Query(ctx, sql, pg.Args(args))
 	if err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}

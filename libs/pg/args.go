@@ -1,0 +1,75 @@
+package pg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Args are pgx.NamedArgs whose statement each connection reads once. pgx reads it anew with every query: 30 µs and forty allocations for
+// an insert of a dozen columns, more than Postgres takes to run it.
+type Args pgx.NamedArgs
+
+// statement is one SQL text as the server wants it.
+type statement struct {
+	sql   string
+	names []string // of $1, $2, …
+}
+
+// statements is where a connection keeps them: it goes with the connection, and only who holds that one reads it.
+type statements map[string]statement
+
+const (
+	statementsKey = "ringfence.dev/libs/pg statements"
+	// mostStatements bounds it, as pgx bounds what it has prepared.
+	mostStatements = 512
+)
+
+// RewriteQuery puts the values in the order of the statement's places.
+func (a Args) RewriteQuery(ctx context.Context, conn *pgx.Conn, sql string, args []any) (string, []any, error) {
+	if conn == nil {
+		return pgx.NamedArgs(a).RewriteQuery(ctx, conn, sql, args)
+	}
+	known, _ := conn.PgConn().CustomData()[statementsKey].(statements)
+	read, ok := known[sql]
+	if !ok {
+		var err error
+		if read, ok, err = a.read(ctx, sql); err != nil {
+			return "", nil, err
+		}
+		if !ok {
+			return pgx.NamedArgs(a).RewriteQuery(ctx, conn, sql, args)
+		}
+		if known == nil || len(known) >= mostStatements {
+			known = statements{}
+			conn.PgConn().CustomData()[statementsKey] = known
+		}
+		known[sql] = read
+	}
+	values := make([]any, len(read.names))
+	for i, name := range read.names {
+		values[i] = a[name] // nil when it is missing, as with pgx
+	}
+	return read.sql, values, nil
+}
+
+// read lets pgx read the statement with each name in place of its value. ok is false when a name has no value: pgx does not tell which.
+func (a Args) read(ctx context.Context, sql string) (read statement, ok bool, err error) {
+	names := make(pgx.NamedArgs, len(a))
+	for name := range a {
+		names[name] = name
+	}
+	numbered, places, err := names.RewriteQuery(ctx, nil, sql, nil)
+	if err != nil {
+		return read, false, err
+	}
+	read.sql = numbered
+	for _, place := range places {
+		name, given := place.(string)
+		if !given {
+			return read, false, nil
+		}
+		read.names = append(read.names, name)
+	}
+	return read, true, nil
+}
