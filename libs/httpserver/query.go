@@ -1,9 +1,11 @@
 package httpserver
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -99,12 +101,18 @@ func once(q url.Values, name string) (value string, given bool, err error) {
 
 // ParseTime reads an RFC 3339 date-time with its offset, to the letter: time.Parse also takes one-digit hours, a comma before
 // the fraction and an offset of 24 hours.
-func ParseTime(text string) (at time.Time, err error) {
-	if err := at.UnmarshalText([]byte(text)); err != nil {
+func ParseTime(text string) (time.Time, error) {
+	if !dateTime.MatchString(text) {
+		return time.Time{}, errors.New("read date-time: it is not written as RFC 3339 says")
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
 		return time.Time{}, fmt.Errorf("read date-time: %w", err)
 	}
 	return at, nil
 }
+
+var dateTime = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // parseUUID takes the 36-character form only: uuid.Parse also takes braces, urn: and no hyphens.
 func parseUUID(text string) (uuid.UUID, bool) {
