@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"ringfence.dev/libs/fuzztest"
@@ -37,7 +38,7 @@ func FuzzAPI(f *testing.F) {
 				`{"type":"top_up","amount":"9223372036854.775807","reference":"r-3"}`, `{"type":"top_up","amount":"1000000000","reference":"r-4"}`,
 			},
 			"PUT " + home + "/rates": {
-				`[{"prefix":"+1","per_minute":"0.05","increment_seconds":6}]`, `[]`, `[null]`, `[1]`, `[{"prefix":"+1","per_minute":"0.05"},{"prefix":"+1","per_minute":"1"}]`,
+				`[{"prefix":"+1","per_minute":"0.05","increment_seconds":6}]`, `[]`, `[null]`, `[1]`, `[{"prefix":"` + strings.Repeat("+", 5000) + `","per_minute":"0.05"}]`, `[{"prefix":"+1","per_minute":"0.05"},{"prefix":"+1","per_minute":"1"}]`,
 				`[{"prefix":"1","per_minute":"0.05"}]`, `[{"prefix":"+1","per_minute":0.05}]`, `[{"prefix":"+1","per_minute":"1e5"}]`, `[{"prefix":"+1","per_minute":"1","increment_seconds":1e99}]`,
 			},
 			"PUT /internal/v1/workspaces/" + workspace.String() + "/currency": {`{"currency":"USD"}`},

@@ -41,26 +41,33 @@ func TestParse_NamesTheFault(t *testing.T) {
 	t.Parallel()
 	for given, field := range map[string]string{
 		`[]`: "calling_policy ", `"x"`: "calling_policy ",
-		`{"window":{"start":"20:00","end":"09:00"}}`:              "calling_policy.window.start",
-		`{"window":{"start":"09:00","end":"09:00"}}`:              "calling_policy.window.start",
-		`{"window":{"start":"24:00","end":"24:00"}}`:              "calling_policy.window.start",
-		`{"window":{"start":"9:00","end":"20:00"}}`:               "calling_policy.window.start",
-		`{"window":{"start":"09:00","end":"24:30"}}`:              "calling_policy.window.end",
-		`{"window":{"start":"09:00"}}`:                            "calling_policy.window.end",
-		`{"window":{"start":9,"end":"20:00"}}`:                    "calling_policy.window.start",
-		`{"window":7}`:                                            "calling_policy.window",
-		`{"window":{"start":"09:00","end":"20:00","days":[]}}`:    "calling_policy.window.days",
-		`{"window":{"start":"09:00","end":"20:00","days":["x"]}}`: "calling_policy.window.days",
-		`{"window":{"start":"09:00","end":"20:00","days":"mon"}}`: "calling_policy.window.days",
-		`{"timezone":"Mars/Olympus"}`:                             "calling_policy.timezone",
-		`{"timezone":""}`:                                         "calling_policy.timezone",
-		`{"timezone":"Local"}`:                                    "calling_policy.timezone",
-		`{"packs":["us"]}`:                                        "calling_policy.packs",
+		`{"window":{"start":"20:00","end":"09:00"}}`:                 "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"09:00"}}`:                 "calling_policy.window.start",
+		`{"window":{"start":"24:00","end":"24:00"}}`:                 "calling_policy.window.start",
+		`{"window":{"start":"9:00","end":"20:00"}}`:                  "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"24:30"}}`:                 "calling_policy.window.end",
+		`{"window":{"start":"09:00"}}`:                               "calling_policy.window.end",
+		`{"window":{"start":9,"end":"20:00"}}`:                       "calling_policy.window.start",
+		`{"window":7}`:                                               "calling_policy.window",
+		`{"window":{"start":"09:00","end":"20:00","days":[]}}`:       "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":["x"]}}`:    "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":"mon"}}`:    "calling_policy.window.days",
+		`{"timezone":"Mars/Olympus"}`:                                "calling_policy.timezone",
+		`{"timezone":""}`:                                            "calling_policy.timezone",
+		`{"timezone":"Local"}`:                                       "calling_policy.timezone",
+		`{"packs":["us"]}`:                                           "calling_policy.packs",
+		`{"timezone":"` + strings.Repeat("x", 5000) + `"}`:           "calling_policy.timezone",
+		`{"override":{"reason":"` + strings.Repeat("é", 501) + `"}}`: "calling_policy.override.reason",
 	} {
 		_, err := policy.Parse(json.RawMessage(given))
 		var refusal *apierr.Error
 		if !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, field) {
 			t.Errorf("Parse(%s) = %v, want validation_error naming %s", given, err, field)
+		} else if len(refusal.Message) > 300 {
+			t.Errorf("Parse(%.40s): the message is %d bytes long", given, len(refusal.Message))
 		}
+	}
+	if _, err := policy.Parse(json.RawMessage(`{"override":{"reason":"` + strings.Repeat("é", 500) + `"}}`)); err != nil {
+		t.Errorf("a reason of 500 characters = %v", err)
 	}
 }

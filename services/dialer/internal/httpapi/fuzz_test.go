@@ -5,6 +5,8 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,8 +25,15 @@ import (
 	"ringfence.dev/services/dialer/migrations"
 )
 
-// FuzzAPI asks for the operator's numbers of one workspace that has one agent.
-func FuzzAPI(f *testing.F) {
+// office is the service with one workspace that has one agent.
+type office struct {
+	handler          http.Handler
+	gateway          *trust.Keys
+	workspace, agent uuid.UUID
+}
+
+func open(f testing.TB) office {
+	f.Helper()
 	pool := pgtest.New(f, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
 	st := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute, ClaimLease: time.Minute})
 	workspace, agent := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
@@ -38,18 +47,45 @@ func FuzzAPI(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	home := "/admin/v1/workspaces/" + workspace.String() + "/numbers"
+	return office{handler, gateway, workspace, agent}
+}
+
+func (o office) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
+
+// sign lets a request in, as an operator's.
+func (o office) sign(t testing.TB, request *http.Request) {
+	t.Helper()
+	token, err := o.gateway.SignCaller("dialer", trust.Caller{WorkspaceID: o.workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set(trust.CallerHeader, token)
+}
+
+func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	for spelling, want := range map[string]int{
+		o.agent.String(): http.StatusCreated, "urn:uuid:" + o.agent.String(): 422, "{" + o.agent.String() + "}": 422, strings.ReplaceAll(o.agent.String(), "-", ""): 422, "": 422,
+	} {
+		request, _ := fuzztest.Request(t, http.MethodPost, o.home(), []byte(`{"phone_e164":"+14155550100","agent_id":"`+spelling+`"}`))
+		o.sign(t, request)
+		answer := httptest.NewRecorder()
+		o.handler.ServeHTTP(answer, request)
+		if answer.Code != want || want == 422 && !strings.Contains(answer.Body.String(), `"message":"agent_id `) {
+			t.Errorf("%q = %d %s, want %d", spelling, answer.Code, answer.Body, want)
+		}
+	}
+}
+
+// FuzzAPI asks for the operator's numbers.
+func FuzzAPI(f *testing.F) {
+	o := open(f)
+	home := o.home()
 	fuzztest.Surface{
-		Handler: handler,
-		Prepare: func(t testing.TB, request *http.Request) {
-			token, err := gateway.SignCaller("dialer", trust.Caller{WorkspaceID: workspace, RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set(trust.CallerHeader, token)
-		},
+		Handler: o.handler, Prepare: o.sign,
 		Routes:  []string{"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}"},
-		Bodies:  map[string][]string{"POST " + home: {`{"phone_e164":"+14155550100","agent_id":"` + agent.String() + `"}`}},
+		Bodies:  map[string][]string{"POST " + home: {`{"phone_e164":"+14155550100","agent_id":"` + o.agent.String() + `"}`}},
 		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}},
 	}.Fuzz(f)
 }
