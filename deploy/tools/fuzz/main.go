@@ -51,7 +51,7 @@ func run(ctx context.Context, roots []string, each time.Duration, only string, o
 		return 0, 0, fmt.Errorf("make a folder for the built tests: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	targets, err := find(ctx, roots, work, only)
+	targets, err := find(ctx, roots, work, only, out)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -79,7 +79,7 @@ func run(ctx context.Context, roots []string, each time.Duration, only string, o
 var declared = regexp.MustCompile(`(?m)^func Fuzz`)
 
 // find builds the tests of every folder that declares a target, and asks them for their targets' names.
-func find(ctx context.Context, roots []string, work, only string) ([]target, error) {
+func find(ctx context.Context, roots []string, work, only string, out io.Writer) ([]target, error) {
 	dirs, err := folders(roots)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,9 @@ func find(ctx context.Context, roots []string, work, only string) ([]target, err
 	}
 	var targets []target
 	for i, dir := range dirs {
+		fmt.Fprintf(out, "building %d/%d %s\n", i+1, len(dirs), dir)
 		binary := filepath.Join(work, fmt.Sprintf("%d.test", i))
-		build := exec.CommandContext(ctx, "go", "test", "-c", "-fuzz=Fuzz", "-o", binary, ".") // -fuzz: with coverage, which guides it
+		build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-fuzz=Fuzz", "-o", binary, ".") // -fuzz: with coverage, which guides it
 		build.Dir = dir
 		if said, err := build.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build the tests of %s: %w\n%s", dir, err, said)
