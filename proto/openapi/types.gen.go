@@ -626,7 +626,8 @@ type UpdateContact struct {
 	// Name Null clears the name.
 	Name Nullable[string] `json:"name,omitzero"`
 
-	// Metadata At most 100 keys, 5 levels and 64 KiB after merging. The key `time_zone` (an IANA name) is the contact's own time zone, added to those of the number.
+	// Metadata Merged key by key; a key set to null is removed. At most 100 keys, 5 levels and 64 KiB after merging. The key `time_zone` (an IANA name) is
+	// the contact's own time zone, added to those of the number. Null in place of the object is refused: it could be read as removing everything.
 	Metadata *map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 

@@ -63,19 +63,20 @@ func (f fields) required(name string, most int) (string, error) {
 	return *text, nil
 }
 
-// document reads an optional object of the customer's; nil when absent or null.
-func (f fields) document(name string) (*openapi.Document, error) {
-	if !f.has(name) {
+// metadata reads what to merge; nil when absent. Null is refused.
+func (f fields) metadata() (*openapi.Document, error) {
+	raw, given := f["metadata"]
+	if !given {
 		return nil, nil //nolint:nilnil // absent
 	}
-	given, err := contact.ParseDocument(name, f[name])
+	patch, err := contact.ParseDocument("metadata", raw)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := given.TimeZone(); err != nil && !isNull(given[contact.TimeZoneKey]) {
+	if _, err := patch.TimeZone(); err != nil && !isNull(patch[contact.TimeZoneKey]) {
 		return nil, err
 	}
-	document := openapi.Document(given)
+	document := openapi.Document(patch)
 	return &document, nil
 }
 
@@ -89,7 +90,9 @@ func (f fields) createContact() (asked openapi.CreateContact, err error) {
 	if asked.Name, err = f.text("name", maxName); err != nil {
 		return asked, err
 	}
-	asked.Metadata, err = f.document("metadata")
+	if f.has("metadata") {
+		asked.Metadata, err = f.metadata()
+	}
 	return asked, err
 }
 
@@ -104,7 +107,7 @@ func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
 	} else if _, given := f["name"]; given {
 		asked.Name = openapi.Null[string]()
 	}
-	asked.Metadata, err = f.document("metadata")
+	asked.Metadata, err = f.metadata()
 	return asked, err
 }
 
