@@ -140,3 +140,42 @@ func TestContacts_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
 		r.want(t, r.customer(t, http.MethodPatch, "/v1/contacts/seven", body), http.StatusNotFound, "not_found")
 	}
 }
+
+// TestOptOuts_NumbersInAPath reads them as the gateway sends them on, and as a router might misread them.
+func TestOptOuts_NumbersInAPath(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+14155550123"}`), http.StatusOK, "")
+	for _, row := range []struct {
+		name, path string
+		status     int
+		code       string
+	}{
+		{"a raw plus", "+14155550123", 200, ""},
+		{"an encoded plus", "%2B14155550123", 200, ""},
+		{"an encoded plus in small letters, and a digit", "%2b1415555012%33", 200, ""},
+		{"a number never seen", "+14155550124", 404, "not_found"},
+		{"no plus", "14155550123", 422, "invalid_phone"},
+		{"a space for the plus", "%2014155550123", 422, "invalid_phone"},
+		{"encoded twice", "%252B14155550123", 422, "invalid_phone"},
+		{"a line end behind it", "+14155550123%0A", 422, "invalid_phone"},
+		{"a NUL behind it", "+14155550123%00", 422, "invalid_phone"},
+		{"bytes that are no text", "+1415555%ff", 422, "invalid_phone"},
+		{"digits of another script", "+%D9%A1%D9%A4%D9%A1%D9%A5%D9%A5%D9%A5%D9%A5", 422, "invalid_phone"},
+		{"a slash inside", "+1415555%2F0123", 422, "invalid_phone"},
+		{"sixteen digits", "+1415555012345678", 422, "invalid_phone"},
+		{"a leading zero", "+04155550123", 422, "invalid_phone"},
+		{"five thousand digits", "+1" + strings.Repeat("4", 5000), 422, "invalid_phone"},
+	} {
+		got := r.customer(t, http.MethodGet, "/v1/opt-outs/"+row.path, "")
+		if got.status != row.status || got.code() != row.code {
+			t.Errorf("%s = %d %s, want %d %s", row.name, got.status, got.raw, row.status, row.code)
+		}
+		if row.status == 200 {
+			continue
+		}
+		if got = r.customer(t, http.MethodDelete, "/v1/opt-outs/"+row.path, ""); got.status != row.status || got.code() != row.code {
+			t.Errorf("DELETE with %s = %d %s, want %d %s", row.name, got.status, got.raw, row.status, row.code)
+		}
+	}
+}
