@@ -108,6 +108,8 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 // prepare sets what every connection of ours has, whichever its role.
 func prepare(conn *pgx.ConnConfig, schema string) {
 	conn.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
+	// Statements here read a few rows. Compiling one because its cost was guessed too high takes hundreds of times as long as running it.
+	conn.RuntimeParams["jit"] = "off"
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = schema
 	}

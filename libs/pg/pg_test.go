@@ -129,6 +129,14 @@ type thing struct {
 	At    time.Time  `db:"at"`
 }
 
+func TestPool_NothingIsCompiled(t *testing.T) {
+	t.Parallel()
+	var jit string
+	if err := pgtest.New(t, schema, track).QueryRow(t.Context(), "SHOW jit").Scan(&jit); err != nil || jit != "off" {
+		t.Errorf("jit = %q %v, want it off", jit, err)
+	}
+}
+
 func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.New(t, schema, track), t.Context()

@@ -1,0 +1,209 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/pagetest"
+)
+
+// fetch reads a page as a workspace.
+func (r *rig) fetch(workspace uuid.UUID, path string, query url.Values) func(int, uuid.UUID) pagetest.Page {
+	return func(limit int, after uuid.UUID) (page pagetest.Page) {
+		r.t.Helper()
+		query.Set("limit", fmt.Sprint(limit))
+		if query.Del("starting_after"); after != uuid.Nil {
+			query.Set("starting_after", after.String())
+		}
+		a := r.doAs(workspace, "GET", path+"?"+query.Encode(), nil)
+		if a.status != http.StatusOK {
+			r.t.Errorf("%s?%s = %d %v", path, query.Encode(), a.status, a.body)
+			return page
+		}
+		for _, item := range a.body["data"].([]any) {
+			page.IDs = append(page.IDs, uuid.MustParse(item.(map[string]any)["id"].(string)))
+		}
+		page.More = a.body["has_more"].(bool)
+		return page
+	}
+}
+
+// traits are what a list can be narrowed by, by the parameter's name; "" is none.
+type traits map[string]string
+
+// shows says whether a filter lets the traits through.
+func (filter traits) shows(item traits) bool {
+	for name, value := range filter {
+		if value != "" && item[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+func (filter traits) query() url.Values {
+	query := url.Values{}
+	for name, value := range filter {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
+var (
+	anAgent, anotherAgent = "01900000-0000-7000-8000-0000000000a1", "01900000-0000-7000-8000-0000000000a2"
+	aContact              = "01900000-0000-7000-8000-0000000000c1"
+)
+
+func drawn(rt *rapid.T, label string, from map[string][]string) traits {
+	t := traits{}
+	for _, name := range []string{"status", "direction", "agent_id", "contact_id", "external_ref"} {
+		if values, ok := from[name]; ok {
+			t[name] = rapid.SampledFrom(values).Draw(rt, label+" "+name)
+		}
+	}
+	return t
+}
+
+const insertCall = `
+INSERT INTO calls (id, workspace_id, status, direction, agent_id, contact_id, external_ref, from_number, to_e164, billable_seconds, version)
+VALUES ($1, $2, $3, $4, $5, nullif($6, '')::uuid, nullif($7, ''), '+15005550006', '+14155550100', 0, 1)`
+
+// Whatever a list is narrowed by, alone or together, and whatever becomes of its calls meanwhile.
+func TestCalls_EveryPageIsExact(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	statuses := []string{"initiated", "ringing", "completed", "busy"}
+	rapid.Check(t, func(rt *rapid.T) {
+		workspace, items := newID(t), map[uuid.UUID]traits{}
+		filter := drawn(rt, "filter", map[string][]string{
+			"status": append([]string{"", "", "canceled"}, statuses...), "direction": {"", "", "inbound", "outbound"}, "agent_id": {"", "", anAgent, anotherAgent},
+			"contact_id": {"", "", "", aContact}, "external_ref": {"", "", "", "a%b"},
+		})
+		pagetest.Check(rt, pagetest.List{
+			Fetch: r.fetch(workspace, "/v1/calls", filter.query()),
+			Insert: func(rt *rapid.T) uuid.UUID {
+				id, c := newID(t), drawn(rt, "call", map[string][]string{
+					"status": statuses, "direction": {"inbound", "outbound"}, "agent_id": {anAgent, anotherAgent}, "contact_id": {"", aContact}, "external_ref": {"", "a%b"},
+				})
+				r.exec(insertCall, id, workspace, c["status"], c["direction"], c["agent_id"], c["contact_id"], c["external_ref"])
+				items[id] = c
+				return id
+			},
+			Change: func(rt *rapid.T, id uuid.UUID) {
+				items[id]["status"] = rapid.SampledFrom(statuses).Draw(rt, "status")
+				r.exec(`UPDATE calls SET status = $2 WHERE id = $1`, id, items[id]["status"])
+			},
+			Matches: func(id uuid.UUID) bool { return filter.shows(items[id]) },
+		})
+	})
+}
+
+const insertRequest = `
+INSERT INTO call_requests (id, workspace_id, status, external_ref, agent_id, contact_id, to_e164, variables, scheduled_for, schedule_if_outside_hours,
+    max_call_seconds, queued_at, traceparent)
+VALUES ($1, $2, 'queued', nullif($3, ''), $1, $1, '+14155550100', '{}', now(), false, 60, now(), '')`
+
+const changeRequest = `
+UPDATE call_requests SET status = $2, completed_at = CASE WHEN $2 IN ('blocked', 'completed') THEN now() END,
+    error_code = CASE WHEN $2 = 'blocked' THEN 'recipient_dnd' END
+WHERE id = $1`
+
+func TestRequests_EveryPageIsExact(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		workspace, items := newID(t), map[uuid.UUID]traits{}
+		filter := drawn(rt, "filter", map[string][]string{"status": {"", "queued", "dialing", "blocked", "failed"}, "external_ref": {"", "", "ä_", "b"}})
+		pagetest.Check(rt, pagetest.List{
+			Fetch: r.fetch(workspace, "/v1/call-requests", filter.query()),
+			Insert: func(rt *rapid.T) uuid.UUID {
+				id, item := newID(t), drawn(rt, "request", map[string][]string{"external_ref": {"", "ä_", "b"}})
+				r.exec(insertRequest, id, workspace, item["external_ref"])
+				item["status"], items[id] = "queued", item
+				return id
+			},
+			Change: func(rt *rapid.T, id uuid.UUID) {
+				items[id]["status"] = rapid.SampledFrom([]string{"queued", "dialing", "completed", "blocked"}).Draw(rt, "status")
+				r.exec(changeRequest, id, items[id]["status"])
+			},
+			Matches: func(id uuid.UUID) bool { return filter.shows(items[id]) },
+		})
+	})
+}
+
+func TestLists_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	pagetest.Race(t, func() uuid.UUID {
+		id := newID(t)
+		r.exec(insertCall, id, r.workspace, "busy", "outbound", anAgent, "", "")
+		return id
+	}, r.fetch(r.workspace, "/v1/calls", url.Values{"status": {"busy"}}))
+	pagetest.Race(t, func() uuid.UUID { return r.place() }, r.fetch(r.workspace, "/v1/call-requests", url.Values{}))
+}
+
+// What names nothing of the list is no cursor: an id of another list, of another workspace, of nobody.
+func TestLists_OnlyItsOwnItemsAreCursors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place())
+	a.tell(a.ended("busy", "user_busy"))
+	other := newID(t)
+	r.exec(insertCall, other, newID(t), "busy", "outbound", anAgent, "", "")
+	for _, tt := range []struct {
+		path, cursor string
+		want         int
+	}{
+		{"/v1/calls", a.id(), 200},
+		{"/v1/calls?status=completed", a.id(), 200}, // it is no item of the filtered list, and marks a place in it all the same
+		{"/v1/calls", a.request.String(), 422},
+		{"/v1/calls", other.String(), 422},
+		{"/v1/calls", r.agent.String(), 422},
+		{"/v1/call-requests", a.request.String(), 200},
+		{"/v1/call-requests?status=queued", a.request.String(), 200},
+		{"/v1/call-requests", a.id(), 422},
+		{"/v1/call-requests", newID(t).String(), 422},
+	} {
+		path, _ := url.Parse(tt.path)
+		query := path.Query()
+		query.Set("starting_after", tt.cursor)
+		if got := r.do("GET", path.Path+"?"+query.Encode(), nil); got.status != tt.want || (tt.want == 422 && got.code() != "validation_error") {
+			t.Errorf("%s after %s = %d %v, want %d", tt.path, tt.cursor, got.status, got.body, tt.want)
+		}
+	}
+}
+
+// created_after and created_before leave out the instant itself, to the millisecond and in any offset; a raw plus is one.
+func TestCalls_CreatedBoundsAreExclusive(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		workspace := newID(t)
+		made := time.UnixMilli(rapid.Int64Range(1_700_000_000_000, 1_900_000_000_000).Draw(rt, "milliseconds"))
+		id := newID(t)
+		for i := range 6 {
+			id[5-i] = byte(made.UnixMilli() >> (8 * i))
+		}
+		r.exec(insertCall, id, workspace, "busy", "outbound", anAgent, "", "")
+		bound := made.Add(time.Duration(rapid.SampledFrom([]int64{-1_000_000_000, -1_000_000, -1, 0, 1, 999_999, 1_000_000}).Draw(rt, "nanoseconds")))
+		zone := time.FixedZone("", 900*rapid.IntRange(-48, 56).Draw(rt, "quarters of an hour"))
+		text := bound.In(zone).Format(time.RFC3339Nano)
+		if !rapid.Bool().Draw(rt, "raw plus") {
+			text = url.QueryEscape(text)
+		}
+		for parameter, want := range map[string]bool{"created_after": made.After(bound), "created_before": made.Before(bound)} {
+			a := r.doAs(workspace, "GET", "/v1/calls?"+parameter+"="+text, nil)
+			if a.status != http.StatusOK || (len(a.body["data"].([]any)) == 1) != want {
+				rt.Fatalf("created at %s, %s=%s: %d %v, want it shown: %v", made.UTC().Format(time.RFC3339Nano), parameter, text, a.status, a.body, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/pagetest"
+	"ringfence.dev/libs/trust"
+)
+
+// fetch reads a page of contacts as a workspace.
+func (r *rig) fetch(t *testing.T, workspace uuid.UUID, query url.Values) func(int, uuid.UUID) pagetest.Page {
+	caller := trust.Caller{WorkspaceID: workspace, RequestID: workspace, Access: trust.Read}
+	return func(limit int, after uuid.UUID) (page pagetest.Page) {
+		t.Helper()
+		query.Set("limit", fmt.Sprint(limit))
+		if query.Del("starting_after"); after != uuid.Nil {
+			query.Set("starting_after", after.String())
+		}
+		got := r.send(t, caller, http.MethodGet, "/v1/contacts?"+query.Encode(), "")
+		if got.status != http.StatusOK {
+			t.Errorf("%s = %d %s", query.Encode(), got.status, got.raw)
+			return page
+		}
+		for _, item := range got.body["data"].([]any) {
+			page.IDs = append(page.IDs, uuid.MustParse(item.(map[string]any)["id"].(string)))
+		}
+		page.More = got.body["has_more"].(bool)
+		return page
+	}
+}
+
+const insertContact = `
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, dnd_status, consent_status, updated_at)
+VALUES ($1, $2, $3, nullif($4, ''), nullif(lower($4), ''), $5, $6, now())`
+
+// Whatever the list is narrowed by, alone or together, and whatever becomes of its contacts meanwhile.
+func TestContacts_EveryPageIsExact(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	type person struct{ number, name, dnd, consent string }
+	one := func(rt *rapid.T, label string, values ...string) string {
+		return rapid.SampledFrom(values).Draw(rt, label)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		workspace, items := uuid.Must(uuid.NewV7()), map[uuid.UUID]person{}
+		f := person{
+			number: one(rt, "phone", "", "", "", "", "+15005550001"), name: one(rt, "q", "", "", "A", "n_", "%", "ann b"),
+			dnd: one(rt, "dnd", "", "", "unknown", "clean", "dnd"), consent: one(rt, "consent", "", "", "unknown", "consented", "withdrawn"),
+		}
+		query := url.Values{}
+		for parameter, value := range map[string]string{"phone": f.number, "q": f.name, "dnd_status": f.dnd, "consent_status": f.consent} {
+			if value != "" {
+				query.Set(parameter, value)
+			}
+		}
+		exec := func(sql string, args ...any) {
+			if _, err := r.pool.Exec(t.Context(), sql, args...); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		pagetest.Check(rt, pagetest.List{
+			Fetch: r.fetch(t, workspace, query),
+			Insert: func(rt *rapid.T) uuid.UUID {
+				id := uuid.Must(uuid.NewV7())
+				p := person{
+					number: fmt.Sprintf("+1500555%04d", len(items)), name: one(rt, "name", "", "Ann B", "ann", "an_%", "Bob"),
+					dnd: one(rt, "is", "unknown", "dnd"), consent: one(rt, "agrees", "unknown", "consented"),
+				}
+				exec(insertContact, id, workspace, p.number, p.name, p.dnd, p.consent)
+				items[id] = p
+				return id
+			},
+			Change: func(rt *rapid.T, id uuid.UUID) {
+				p := items[id]
+				p.dnd, p.name = one(rt, "is now", "clean", "dnd", "unknown"), one(rt, "is called", "", "Ann B", "Bob")
+				exec(`UPDATE contacts SET dnd_status = $2, name = nullif($3, ''), name_folded = nullif(lower($3), '') WHERE id = $1`, id, p.dnd, p.name)
+				items[id] = p
+			},
+			Matches: func(id uuid.UUID) bool {
+				p := items[id]
+				return (f.number == "" || f.number == p.number) && (f.dnd == "" || f.dnd == p.dnd) && (f.consent == "" || f.consent == p.consent) &&
+					strings.Contains(strings.ToLower(p.name), strings.ToLower(f.name))
+			},
+		})
+	})
+}
+
+func TestContacts_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	var n atomic.Int64
+	pagetest.Race(t, func() uuid.UUID {
+		return uuid.MustParse(r.create(t, fmt.Sprintf(`{"phone_e164":"+1500%07d","name":"Ann"}`, n.Add(1))))
+	}, r.fetch(t, r.workspace, url.Values{"q": {"nn"}}))
+}
+
+// What names nothing of the list is no cursor; what the filter hides still marks its place.
+func TestContacts_OnlyItsOwnItemsAreCursors(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	id := r.create(t, `{"phone_e164":"+15005550001"}`)
+	other := r.send(t, trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.New(), Access: trust.Write}, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001"}`)
+	for query, want := range map[string]int{
+		"starting_after=" + id:                                     200,
+		"dnd_status=dnd&starting_after=" + id:                      200,
+		"q=ann&starting_after=" + id:                               200,
+		"phone=+15005550002&starting_after=" + id:                  200,
+		"starting_after=" + other.body["id"].(string):              422,
+		"phone=+15005550001&starting_after=" + uuid.New().String(): 422,
+		"q=ann&starting_after=" + uuid.Must(uuid.NewV7()).String(): 422,
+		"starting_after=" + r.workspace.String():                   422,
+	} {
+		if got := r.customer(t, http.MethodGet, "/v1/contacts?"+query, ""); got.status != want || (want == 422 && !strings.HasPrefix(got.message(), "starting_after")) {
+			t.Errorf("%s = %d %s, want %d", query, got.status, got.raw, want)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/libs/pagetest"
+)
+
+// fetch reads a page of subscriptions as a workspace.
+func (h *house) fetch(workspace uuid.UUID) func(int, uuid.UUID) pagetest.Page {
+	return func(limit int, after uuid.UUID) (page pagetest.Page) {
+		h.t.Helper()
+		path := fmt.Sprintf("%s?limit=%d", collection, limit)
+		if after != uuid.Nil {
+			path += "&starting_after=" + after.String()
+		}
+		got := h.do(workspace, http.MethodGet, path, "")
+		if got.status != http.StatusOK {
+			h.t.Errorf("%s = %d %v", path, got.status, got.body)
+			return page
+		}
+		for _, id := range got.list() {
+			page.IDs = append(page.IDs, uuid.MustParse(id))
+		}
+		page.More = got.body["has_more"].(bool)
+		return page
+	}
+}
+
+// subscribe makes one and pauses it: only five may be active.
+func (h *house) subscribe(workspace uuid.UUID) uuid.UUID {
+	h.t.Helper()
+	id, _ := h.create(workspace)
+	h.do(workspace, http.MethodPatch, collection+"/"+id, `{"status":"paused"}`)
+	return uuid.MustParse(id)
+}
+
+func TestSubscriptions_EveryPageIsExact(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		workspace := uuid.Must(uuid.NewV7())
+		pagetest.Check(rt, pagetest.List{
+			Fetch:  h.fetch(workspace),
+			Insert: func(*rapid.T) uuid.UUID { return h.subscribe(workspace) },
+			Change: func(_ *rapid.T, id uuid.UUID) {
+				for _, status := range []string{"active", "paused"} {
+					h.do(workspace, http.MethodPatch, collection+"/"+id.String(), `{"status":"`+status+`"}`)
+				}
+			},
+			Matches: func(uuid.UUID) bool { return true },
+		})
+	})
+}
+
+func TestSubscriptions_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
+	t.Parallel()
+	h, workspace := newHouse(t), uuid.Must(uuid.NewV7())
+	pagetest.Race(t, func() uuid.UUID { return h.subscribe(workspace) }, h.fetch(workspace))
+}
+
+func TestSubscriptions_OnlyItsOwnItemsAreCursors(t *testing.T) {
+	t.Parallel()
+	h, workspace := newHouse(t), uuid.Must(uuid.NewV7())
+	gone, other := h.subscribe(workspace), h.subscribe(uuid.Must(uuid.NewV7()))
+	h.do(workspace, http.MethodDelete, collection+"/"+gone.String(), "")
+	for name, cursor := range map[string]uuid.UUID{"deleted": gone, "of another workspace": other, "of nobody": uuid.Must(uuid.NewV7()), "a workspace": workspace} {
+		got := h.do(workspace, http.MethodGet, collection+"?starting_after="+cursor.String(), "")
+		if refused, _ := got.body["error"].(map[string]any); got.status != 422 || got.code() != "validation_error" || !strings.HasPrefix(fmt.Sprint(refused["message"]), "starting_after") {
+			t.Errorf("%s: %d %v, want 422 naming starting_after", name, got.status, got.body)
+		}
+	}
+}
