@@ -1,0 +1,124 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/proto/questionv1"
+)
+
+// slot is what a key of a workspace has come to.
+type slot struct {
+	// request is the one it stands for, or will, when what was asked first is asked again.
+	request string
+	// to is what was asked when the key was claimed.
+	to   string
+	done bool
+}
+
+// Two workspaces use the same keys in any order, one at a time and several at once, accepted, refused, and left behind by a fault (which
+// leaves what a crash leaves: a claim without a request whose lease is over). A key is one request; a refusal frees it.
+func TestPlace_AKeyIsOneRequestWhateverHappens(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		workspaces := []uuid.UUID{newID(t), newID(t)}
+		agents := map[uuid.UUID]string{}
+		for _, w := range workspaces {
+			agents[w] = r.doAs(w, "POST", "/admin/v1/workspaces/"+w.String()+"/agents", map[string]any{"name": "Ada"}).id()
+		}
+		slots := map[string]*slot{}
+		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+			w := rapid.SampledFrom(workspaces).Draw(rt, "workspace")
+			key := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
+			to := rapid.SampledFrom([]string{number(1), number(2)}).Draw(rt, "to")
+			fate := rapid.SampledFrom([]string{"accepted", "accepted", "refused", "broken"}).Draw(rt, "fate")
+			clients := rapid.SampledFrom([]int{1, 1, 3}).Draw(rt, "clients")
+			if fate == "broken" {
+				clients = 1
+			}
+			s := slots[w.String()+key]
+			if s == nil {
+				s = &slot{}
+				slots[w.String()+key] = s
+			}
+			r.peers.set(func(p *peers) {
+				p.preCheck, p.hold = allow, held
+				switch fate {
+				case "refused":
+					p.preCheck = refuse("recipient_dnd")
+				case "broken":
+					p.hold = down[questionv1.HoldRequest, questionv1.HoldResponse]
+				}
+			})
+			answers := make([]answer, clients)
+			var all sync.WaitGroup
+			for i := range answers {
+				all.Go(func() {
+					answers[i] = r.doAs(w, "POST", "/v1/calls", map[string]any{"agent_id": agents[w], "to": to, "idempotency_key": key})
+				})
+			}
+			all.Wait()
+			s.judge(rt, fate, to, answers)
+			if fate == "broken" && !s.done {
+				held := r.peers.heldIDs()
+				s.request, s.to = held[len(held)-1], to
+			}
+		}
+		for _, w := range workspaces {
+			want := 0
+			for _, key := range []string{"a", "b"} {
+				if s := slots[w.String()+key]; s != nil && s.done {
+					want++
+				}
+			}
+			if n := r.count(`SELECT count(*) FROM call_requests WHERE workspace_id = $1`, w); n != want {
+				rt.Fatalf("%d requests, want %d", n, want)
+			}
+		}
+	})
+}
+
+// judge holds the answers to what the key was, and notes what it is now.
+func (s *slot) judge(rt *rapid.T, fate, to string, answers []answer) {
+	statuses := make([]int, len(answers))
+	for i, a := range answers {
+		statuses[i] = a.status
+	}
+	slices.Sort(statuses)
+	want := slices.Repeat([]int{http.StatusOK}, len(answers))
+	switch {
+	case s.done:
+	case fate == "accepted":
+		want[len(want)-1] = http.StatusAccepted
+	case fate == "refused":
+		want = slices.Repeat([]int{http.StatusUnprocessableEntity}, len(answers))
+	default:
+		want[0] = http.StatusServiceUnavailable
+	}
+	if !slices.Equal(statuses, want) {
+		rt.Fatalf("%s: statuses %v, want %v (the key was %+v)", fate, statuses, want, *s)
+	}
+	switch {
+	case s.done || fate == "accepted":
+		if !s.done && s.request != "" && s.to == to && answers[0].id() != s.request {
+			rt.Fatalf("took over as %s what was begun as %s", answers[0].id(), s.request)
+		}
+		if !s.done {
+			s.request = answers[0].id()
+		}
+		for _, a := range answers {
+			if a.id() != s.request {
+				rt.Fatalf("answered with %s, want %s", a.id(), s.request)
+			}
+		}
+		s.done = true
+	case fate == "refused":
+		*s = slot{}
+	}
+}
