@@ -81,14 +81,25 @@ func resolve(node *yaml.Node) (*yaml.Node, error) {
 		}
 		switch {
 		case key.Tag == "!!merge":
-			plain.Content = append(plain.Content, resolved.Content...)
+			for j := 0; j < len(resolved.Content); j += 2 {
+				set(plain, resolved.Content[j].Value, resolved.Content[j+1])
+			}
 		case value.Tag == "!!null" && value.Value == "":
 			return nil, fmt.Errorf("line %d: %q has no value: quote text that holds a comma", key.Line, key.Value)
 		default:
-			plain.Content = append(plain.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key.Value}, resolved)
+			set(plain, key.Value, resolved)
 		}
 	}
 	return plain, nil
+}
+
+// set replaces a member where it stands, or adds it.
+func set(node *yaml.Node, key string, value *yaml.Node) {
+	if present := member(node, key); present != nil {
+		*present = *value
+		return
+	}
+	node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 }
 
 // member is the value of a mapping's key; nil when there is none.

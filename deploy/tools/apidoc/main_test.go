@@ -15,6 +15,7 @@ func TestRead(t *testing.T) {
 		name, source, want, fault string
 	}{
 		{"anchors and merges are written out, in the order of the document", "b: &b {x: 1}\na:\n  <<: *b\n  y: true\nc: *b\n", `{"b":{"x":1},"a":{"x":1,"y":true},"c":{"x":1}}`, ""},
+		{"what is written beside a merge replaces what was merged, where it stood", "b: &b {x: 1, y: 2}\na: {<<: *b, x: 3}\nc: *b\n", `{"b":{"x":1,"y":2},"a":{"x":3,"y":2},"c":{"x":1,"y":2}}`, ""},
 		{"text stays text", "v: \"2026-06-04\"\nn: 0.035\nhtml: a < b & c\n", `{"v":"2026-06-04","n":0.035,"html":"a < b & c"}`, ""},
 		{"a null that is written is kept", "a: null\n", `{"a":null}`, ""},
 		{"an unquoted comma in a one-line mapping is found", "a: { description: one, two }\n", "", `"two" has no value`},
