@@ -102,9 +102,9 @@ func (c cpuTime) less(before cpuTime) cpuTime {
 	return used
 }
 
-// line shows milliseconds a POST, the greatest first.
-func (c cpuTime) line(posts int) string {
-	if len(c) == 0 || posts == 0 {
+// line shows milliseconds a turn, the greatest first.
+func (c cpuTime) line(turn string, turns int) string {
+	if len(c) == 0 || turns == 0 {
 		return ""
 	}
 	names := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Compare(c[b], c[a]) })
@@ -112,9 +112,9 @@ func (c cpuTime) line(posts int) string {
 	var parts []string
 	for _, name := range names {
 		total += c[name]
-		if each := ms(c[name]) / float64(posts); each >= 0.01 {
+		if each := ms(c[name]) / float64(turns); each >= 0.01 {
 			parts = append(parts, fmt.Sprintf("%s %.2f", name, each))
 		}
 	}
-	return fmt.Sprintf("CPU a POST %.2f ms: %s", ms(total)/float64(posts), strings.Join(parts, ", "))
+	return fmt.Sprintf("CPU a %s %.2f ms: %s", turn, ms(total)/float64(turns), strings.Join(parts, ", "))
 }

@@ -88,14 +88,19 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 		fmt.Sprintf("%.0f /s (%.0f, %.0f)", all, before.all, after.all), share, verdict)
 	fmt.Printf("  %-9s%-40s%-34s%.1f %%\n", "", fmt.Sprintf("drained %.1f s later", drained.Seconds()),
 		fmt.Sprintf("the %d awaited: %.0f /s", awaitedCommits, awaited), 100*got.perSecond/awaited)
-	if line := used.line(len(got.took)); line != "" {
-		fmt.Printf("  %-9s%s\n", "", line)
+	if line := used.line("POST", len(got.took)); line != "" {
+		fmt.Printf("  %-9s%s\n  %-9s%s\n", "", line, "", before.used.line("turn of the bare loop", before.times))
 	}
 	return nil
 }
 
-// limits are the rates of the bare loop: with all commits of a POST, and with those alone that it awaits.
-type limits struct{ all, awaited float64 }
+// limits are the rates of the bare loop: with all commits of a POST, and with those alone that it awaits; used and times are what the first
+// of the two cost and how often it ran.
+type limits struct {
+	all, awaited float64
+	used         cpuTime
+	times        int
+}
 
 // bareLoops measures the limits with tables that begin empty.
 func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
@@ -110,6 +115,7 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 			}
 			defer loops[i].close()
 		}
+		used := b.cpu()
 		got, err := closedLoop(ctx, clients, b.each/4, func(ctx context.Context, client int) error {
 			return loops[client].once(ctx, serial.Add(1))
 		})
@@ -119,7 +125,7 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 		if awaitedOnly {
 			found.awaited = got.perSecond
 		} else {
-			found.all = got.perSecond
+			found.all, found.used, found.times = got.perSecond, b.cpu().less(used), len(got.took)
 		}
 		for _, l := range loops {
 			l.close()
