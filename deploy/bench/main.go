@@ -53,6 +53,7 @@ func measurements() []measurement {
 		{"gateway", "the rate-limit check, and the gateway against asking the service directly", gateway},
 		{"due", "POST /v1/calls with calls that are due, and how long the pipeline drains", due},
 		{"webhooks", "from POST to the arrival of the webhook", webhooks},
+		{"reads", "GET by id and every list with a million calls, against the same with a thousand", reads},
 	}
 }
 

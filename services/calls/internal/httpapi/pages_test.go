@@ -2,11 +2,15 @@ package httpapi_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
@@ -206,4 +210,54 @@ func TestCalls_CreatedBoundsAreExclusive(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The light and the full form of a call and the request have exactly the keys of the specification; recording_url and transcript
+// only when there is one.
+func TestForms_HaveExactlyTheSpecificationsKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place())
+	a.tell(a.ended("completed", "normal_clearing"), a.analysed())
+	keys := func(object any) string { return strings.Join(slices.Sorted(maps.Keys(object.(map[string]any))), " ") }
+	sorted := func(names string) string {
+		fields := strings.Fields(names)
+		slices.Sort(fields)
+		return strings.Join(fields, " ")
+	}
+	first := func(path string) any { return r.want(http.StatusOK, "GET", path, nil)["data"].([]any)[0] }
+	full := r.want(http.StatusOK, "GET", "/v1/calls/"+a.id(), nil)
+	const request = "id status call_id to agent_id external_ref scheduled_for error_code error_detail dialed_at completed_at created_at updated_at"
+	for _, tt := range []struct{ name, got, want string }{
+		{"light call", keys(first("/v1/calls")), "id direction from to status agent_id contact_id outcome talk_seconds created_at external_ref"},
+		{"full call", keys(full), "call_id direction from to agent_id contact_id campaign_id status hangup_cause timings credits_charged outcome disposition summary external_ref"},
+		{"timings", keys(full["timings"]), "queued_at dialed_at answered_at ended_at ring_seconds talk_seconds total_seconds"},
+		{"listed request", keys(first("/v1/call-requests")), request},
+		{"request", keys(any(r.request(a.request))), request},
+	} {
+		if tt.got != sorted(tt.want) {
+			t.Errorf("%s has %s, want %s", tt.name, tt.got, sorted(tt.want))
+		}
+	}
+}
+
+// A list shows each item as reading it alone does, though it reads fewer columns.
+func TestLists_ShowItemsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.account(r.place("external_ref", "order-7"))
+	a.tell(a.ended("completed", "normal_clearing"), a.analysed())
+	request := r.want(http.StatusOK, "GET", "/v1/call-requests", nil)["data"].([]any)[0].(map[string]any)
+	if diff := cmp.Diff(r.request(a.request), request); diff != "" {
+		t.Errorf("the listed request differs (-alone +listed):\n%s", diff)
+	}
+	light, full := r.want(http.StatusOK, "GET", "/v1/calls", nil)["data"].([]any)[0].(map[string]any), a.read()
+	for _, name := range []string{"direction", "from", "to", "status", "agent_id", "contact_id", "outcome", "external_ref"} {
+		if light[name] != full[name] {
+			t.Errorf("%s: listed %v, alone %v", name, light[name], full[name])
+		}
+	}
+	if light["id"] != full["call_id"] || light["talk_seconds"] != full["timings"].(map[string]any)["talk_seconds"] {
+		t.Errorf("listed %v, alone %v", light, full)
+	}
 }

@@ -84,12 +84,12 @@ func (s *Store) Subscriptions(ctx context.Context, workspaceID uuid.UUID, req pa
 		}
 	}
 	return many[subscription.Subscription](ctx, s.pool, subscriptionsOf, pgx.NamedArgs{
-		"workspace_id": workspaceID, "after": cursor(req.After), "rows": req.Rows(),
+		"workspace_id": workspaceID, "below": req.Below(), "rows": req.Rows(),
 	})
 }
 
 const subscriptionsOf = selectSubscription + `
-WHERE s.workspace_id = @workspace_id AND s.deleted_at IS NULL AND (@after::uuid IS NULL OR s.id < @after)
+WHERE s.workspace_id = @workspace_id AND s.deleted_at IS NULL AND s.id < @below
 ORDER BY s.id DESC
 LIMIT @rows`
 
