@@ -233,9 +233,12 @@ func TestUnseen_ShrinksByWhatWasSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = d.Answer("POST", address, 402, headers(), []byte(refusal("recipient_dnd"))) // wrong, so not seen
+	if err := d.Answer("PUT", address, 405, headers(), []byte(refusal("method_not_allowed"))); err != nil {
+		t.Fatal(err)
+	}
 	after := d.Unseen()
-	if len(after) != len(before)-1 || slices.Contains(after, "createCall 422 recipient_dnd") {
-		t.Errorf("%d unseen after one of %d", len(after), len(before))
+	if len(after) != len(before)-2 || slices.Contains(after, "default method_not_allowed") || slices.Contains(after, "createCall 422 recipient_dnd") {
+		t.Errorf("%d unseen after two of %d", len(after), len(before))
 	}
 }
 
