@@ -138,7 +138,7 @@ func TestFlood_DoesNotHurtKeysFromTheSameAddress(t *testing.T) {
 	flood.Wait()
 	t.Logf("p50 %s calm, %s beside %d strangers; slowest %s, %s; a key's first use %s",
 		calm[len(calm)/2], flooded[len(flooded)/2], sent.Load(), calm[len(calm)-1], flooded[len(flooded)-1], took)
-	if slowest := flooded[len(flooded)*9/10]; slowest > 500*time.Millisecond || took > 2*time.Second {
+	if slowest := flooded[len(flooded)*9/10]; slowest > time.Second || took > 2*time.Second {
 		t.Errorf("beside a flood nine of ten answers took up to %s, and a new key's first %s", slowest, took)
 	}
 }
@@ -158,9 +158,7 @@ func TestFlood_WhoseAddressCounts(t *testing.T) {
 	// used makes an address's count differ from one that nobody has used for longer than a slow machine takes to ask again.
 	used := func(c *client, from string) {
 		t.Helper()
-		for range 30 { // one comes back every 100 ms
-			left(c, from)
-		}
+		at(make([]*client, 60), func(int, *client) int { return left(c, from) }) // one comes back every 100 ms
 	}
 	const untouched = 599
 	for i, row := range []struct {

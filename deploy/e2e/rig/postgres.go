@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -25,6 +26,8 @@ func StartPostgres(bin string, flags ...string) (*Postgres, error) {
 	args := append([]string{"with-postgres"}, flags...)
 	args = append(args, "--", "sh", "-c", `echo "url=$RINGFENCE_TEST_POSTGRES"; cat`)
 	cmd := exec.Command(filepath.Join(bin, "ringfence-local"), args...)
+	// with-postgres hands on a server that the environment names already, and two stacks in one database do each other's work.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "RINGFENCE_TEST_POSTGRES=") })
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
