@@ -39,11 +39,11 @@ func Parse(query url.Values) (Request, error) {
 		}
 	}
 	if query.Has("limit") {
-		limit, err := strconv.Atoi(query.Get("limit"))
+		limit, err := strconv.ParseUint(query.Get("limit"), 10, 8) // digits alone: Atoi would take a sign
 		if err != nil || limit < 1 || limit > most {
 			return Request{}, apierr.Validation("limit", "must be a whole number from 1 to %d.", most)
 		}
-		asked.Limit = limit
+		asked.Limit = int(limit)
 	}
 	if query.Has("starting_after") {
 		text := query.Get("starting_after")

@@ -23,6 +23,7 @@ func TestParse(t *testing.T) {
 		{"101 is refused", "limit=101", Request{}, "limit"},
 		{"text is refused", "limit=ten", Request{}, "limit"},
 		{"empty is refused", "limit=", Request{}, "limit"},
+		{"a sign is refused", "limit=%2B5", Request{}, "limit"},
 		{"a fraction is refused", "limit=2.5", Request{}, "limit"},
 		{"an id without hyphens is refused", "starting_after=" + strings.ReplaceAll(id.String(), "-", ""), Request{}, "starting_after"},
 		{"an empty id is refused", "starting_after=", Request{}, "starting_after"},
