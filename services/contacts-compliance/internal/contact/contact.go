@@ -31,6 +31,9 @@ const (
 	Withdrawn      Consent = "withdrawn"
 )
 
+// MaxName is how many characters a name may have (contract.md §6); nothing longer is ever found.
+const MaxName = 200
+
 // Contact is one number in one workspace.
 type Contact struct {
 	ID          uuid.UUID    `db:"id"`

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	maxName   = 200
+	maxName   = contact.MaxName
 	maxReason = 500
 	maxText   = httpserver.MaxBody // of strings whose own rule is stricter, such as a number
 )

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -53,11 +54,12 @@ SELECT ` + contactColumns + ` FROM (
     WHERE workspace_id = @workspace_id AND name_folded IS NOT NULL` + below + ` ORDER BY uuid_send(id) DESC LIMIT @lately
 ) AS recent WHERE workspace_id = @workspace_id` + inLanes + isNamed + newestFirst
 
-// name_grams (migration 0002) salts each piece of a name with workspace and states: nobody else's names are met on the way.
+// name_grams (migration 0002) salts each piece of a name with workspace and states: nobody else's names are met on the way. The beginning
+// of a long text finds few enough.
 const listNamed = `
 WITH hit AS MATERIALIZED (
     SELECT ` + contactColumns + `, name_folded FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) JOIN contacts ON
-        name_grams(workspace_id, dnd_status, consent_status, name_folded) @> name_grams(@workspace_id::uuid, dnd, consent, @name::text)
+        name_grams(workspace_id, dnd_status, consent_status, name_folded) @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
     WHERE name_folded IS NOT NULL
 )
 SELECT ` + contactColumns + ` FROM hit WHERE workspace_id = @workspace_id` + inLanes + isNamed + below + newestFirst
@@ -74,6 +76,9 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	args["dnds"], args["consents"] = contact.Lanes(f.DND, f.Consent)
 	if err := s.knowCursor(ctx, contactCursor, p, args); err != nil {
 		return nil, err
+	}
+	if utf8.RuneCountInString(f.Name) > contact.MaxName {
+		return nil, nil
 	}
 	var found []contact.Contact
 	var err error

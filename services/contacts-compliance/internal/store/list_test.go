@@ -55,6 +55,7 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		{"a rare letter", store.Filter{Name: "Ë"}, 1, 800},
 		{"a rare sign", store.Filter{Name: "0%"}, 1, 800},
 		{"a name of nobody", store.Filter{Name: "_nn"}, 0, 800},
+		{"a name as long as they come", store.Filter{Name: strings.Repeat("ann ", 50)}, 0, 800},
 		{"a common name in a rare state", store.Filter{Name: "o", DND: contact.OptedOut}, 2, 800},
 	}
 	for _, tt := range tests {
@@ -109,4 +110,21 @@ func TestList_NameIsText(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestList_NoNameIsAsLongAsThat(t *testing.T) {
+	t.Parallel()
+	st, _ := open(t)
+	found, err := st.List(t.Context(), uuid.New(), store.Filter{Name: strings.Repeat("x", 1<<20)}, page.Request{Limit: 25})
+	if err != nil || len(found) != 0 {
+		t.Errorf("found %d, %v, want nothing, at once", len(found), err)
+	}
+	long := strings.Repeat("é", contact.MaxName)
+	workspace := uuid.New()
+	if _, _, err := st.Create(t.Context(), contact.Contact{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Number: number, Name: &long}); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := st.List(t.Context(), workspace, store.Filter{Name: strings.ToUpper(long)}, page.Request{Limit: 25}); err != nil || len(found) != 1 {
+		t.Errorf("found %d, %v, want the longest name", len(found), err)
+	}
 }
