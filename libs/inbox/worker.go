@@ -251,6 +251,10 @@ type bundle struct {
 	settled chan error  // one place
 }
 
+// enough is how many records wait, for each transaction of their topic that is under way, before another one begins beside them: few
+// enough that a slow handler soon has company, and so many that quick ones share their commits.
+const enough = 16
+
 // desk puts the bundles of several partitions of a topic into one transaction. A topic's next transaction takes what was brought
 // during the one before: the busier the topic, the fewer commits a record, and a lone record waits for nobody.
 type desk struct {
@@ -270,8 +274,7 @@ func (d *desk) bring(b *bundle) {
 	for _, w := range d.waiting[topic] {
 		records += len(w.all)
 	}
-	// A second transaction at a time only when there is enough for it.
-	if d.serving[topic] == 0 || records > txRecords {
+	if records > enough*d.serving[topic] {
 		d.serving[topic]++
 		go d.serve(topic)
 	}

@@ -14,6 +14,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -60,11 +61,25 @@ func New(keys *trust.Keys, urls map[string]string) (*Peers, error) {
 		p.bases[name] = base
 	}
 	p.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relay, ErrorHandler: refuse,
+		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relay, ErrorHandler: refuse, BufferPool: &buffers{},
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	return p, errors.Join(faults...)
 }
+
+// buffers keeps what answers are copied through; the proxy would make 32 KiB for each.
+type buffers struct{ pool sync.Pool }
+
+// Get gives a buffer that nobody else uses.
+func (b *buffers) Get() []byte {
+	if used, ok := b.pool.Get().(*[]byte); ok {
+		return *used
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put takes it back.
+func (b *buffers) Put(used []byte) { b.pool.Put(&used) }
 
 // Close ends the idle connections.
 func (p *Peers) Close() { p.transport.CloseIdleConnections() }
