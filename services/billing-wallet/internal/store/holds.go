@@ -22,7 +22,11 @@ const ratesForNumbers = `
 SELECT prefix, per_minute_micro, increment_seconds FROM rates
 WHERE workspace_id = @workspace_id AND prefix = ANY(@prefixes)`
 
-const holdsByRequest = `SELECT ` + holdColumns + ` FROM holds WHERE request_id = ANY(@request_ids)`
+// One look at the primary key for each id: with = ANY a plan made while the table was small reads all of it (0.5 ms at 4 000 holds, seen),
+// under the wallet's lock.
+const holdsByRequest = `
+SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS asked (id)
+CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = asked.id LIMIT 1) AS h`
 
 // Hold decides the orders of one workspace, first come first served, in one commit. The wallet is locked for two
 // round trips and the commit, however many the orders are. ErrNoWallet fails them all.
