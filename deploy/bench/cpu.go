@@ -84,14 +84,14 @@ func statOf(pid string) []string {
 // spent is a process's own time and that of its children that have ended.
 func spent(pid string) time.Duration {
 	fields := statOf(pid)
-	var ticks time.Duration
+	ticks := 0
 	for _, at := range []int{11, 12, 13, 14} { // utime, stime, cutime, cstime
 		if at < len(fields) {
 			n, _ := strconv.Atoi(fields[at])
-			ticks += time.Duration(n)
+			ticks += n
 		}
 	}
-	return ticks * tick
+	return time.Duration(ticks) * tick
 }
 
 func (c cpuTime) less(before cpuTime) cpuTime {
