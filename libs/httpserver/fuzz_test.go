@@ -110,8 +110,8 @@ func FuzzQuery(f *testing.F) {
 		}
 		if text, err := QueryText(query, "p"); err != nil {
 			mustRefuse(t, err, "p")
-		} else if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			t.Errorf("%q: text %q", raw, text)
+		} else if text != nil && (!utf8.ValidString(*text) || strings.ContainsRune(*text, 0)) {
+			t.Errorf("%q: text %q", raw, *text)
 		}
 	})
 }

@@ -285,8 +285,14 @@ func TestQuery(t *testing.T) {
 	if err != nil || !at.Equal(time.Date(2026, 6, 4, 7, 0, 0, 0, time.UTC)) {
 		t.Errorf("time = %v, %v: a raw plus is a plus", at, err)
 	}
-	if v, err := QueryText(q, "fine"); v != "é" || err != nil {
-		t.Errorf("text = %q, %v", v, err)
+	if v, err := QueryText(q, "fine"); err != nil || v == nil || *v != "é" {
+		t.Errorf("text = %v, %v", v, err)
+	}
+	if v, err := QueryText(url.Values{"p": {""}}, "p"); err != nil || v == nil || *v != "" {
+		t.Errorf("empty text = %v, %v, want it told from an absent one", v, err)
+	}
+	if v, err := QueryText(q, "absent"); err != nil || v != nil {
+		t.Errorf("absent text = %v, %v", v, err)
 	}
 	_, e1 := QueryEnum(q, "bad", "queued")
 	_, e2 := QueryTime(q, "bad")
@@ -309,6 +315,7 @@ func TestQuery_ReadsToTheLetter(t *testing.T) {
 		{"once", "p=2026-06-04T09:00:00Z", true},
 		{"twice", "p=2026-06-04T09:00:00Z&p=2026-06-04T09:00:00Z", false},
 		{"a fraction", "p=2026-06-04T09:00:00.123456789Z", true},
+		{"a small t and z", "p=2026-06-04t09:00:00.5z", true},
 		{"an offset with a raw plus", "p=2026-06-04T09:00:00+02:00", true},
 		{"the year 0", "p=0000-01-01T00:00:00Z", true},
 		{"the year 9999", "p=9999-12-31T23:59:59-23:59", true},

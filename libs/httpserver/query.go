@@ -41,7 +41,7 @@ func PathText(r *http.Request, name string) string {
 }
 
 // QueryEnum is an optional query parameter limited to the allowed values; "" when absent; 422 otherwise. QueryUUID, QueryTime and
-// QueryText read the others: nil or "" when absent, 422 naming the parameter when malformed.
+// QueryText read the others: nil when absent, 422 naming the parameter when malformed.
 func QueryEnum(q url.Values, name string, allowed ...string) (string, error) {
 	value, given, err := once(q, name)
 	if err != nil || !given {
@@ -79,16 +79,16 @@ func QueryTime(q url.Values, name string) (*time.Time, error) {
 	return &at, nil
 }
 
-// QueryText refuses NUL bytes and invalid UTF-8.
-func QueryText(q url.Values, name string) (string, error) {
-	value, _, err := once(q, name)
-	if err != nil {
-		return "", err
+// QueryText refuses NUL bytes and invalid UTF-8. A parameter that is there and empty is text like any other.
+func QueryText(q url.Values, name string) (*string, error) {
+	value, given, err := once(q, name)
+	if err != nil || !given {
+		return nil, err
 	}
 	if strings.ContainsRune(value, 0) || !utf8.ValidString(value) {
-		return "", apierr.Validation(name, "must be UTF-8 text without NUL characters.")
+		return nil, apierr.Validation(name, "must be UTF-8 text without NUL characters.")
 	}
-	return value, nil
+	return &value, nil
 }
 
 // once is the value of a parameter. One that stands twice leaves open which was meant: 422.
@@ -100,19 +100,19 @@ func once(q url.Values, name string) (value string, given bool, err error) {
 }
 
 // ParseTime reads an RFC 3339 date-time with its offset, to the letter: time.Parse also takes one-digit hours, a comma before
-// the fraction and an offset of 24 hours.
+// the fraction and an offset of 24 hours, and refuses the small t and z of RFC 3339, 5.6.
 func ParseTime(text string) (time.Time, error) {
 	if !dateTime.MatchString(text) {
 		return time.Time{}, errors.New("read date-time: it is not written as RFC 3339 says")
 	}
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read date-time: %w", err)
 	}
 	return at, nil
 }
 
-var dateTime = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+var dateTime = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // parseUUID takes the 36-character form only: uuid.Parse also takes braces, urn: and no hyphens.
 func parseUUID(text string) (uuid.UUID, bool) {

@@ -64,6 +64,8 @@ func TestLists_Filters(t *testing.T) {
 	first.tell(first.ended("busy", "user_busy"))
 	second := r.account(r.place("external_ref", "other"))
 	second.tell(second.ringing())
+	unnamed := r.account(r.place("external_ref", ""))
+	unnamed.tell(unnamed.answered())
 	inbound := r.account(uuid.Nil)
 	inbound.tell(inbound.ringing())
 	queued := r.place("external_ref", "a b")
@@ -82,6 +84,7 @@ func TestLists_Filters(t *testing.T) {
 		{"/v1/calls?contact_id=" + second.call.GetContactId(), []string{second.id()}},
 		{"/v1/calls?agent_id=" + newID(t).String(), nil},
 		{"/v1/calls?external_ref=a%20b", []string{first.id()}},
+		{"/v1/calls?external_ref=", []string{unnamed.id()}},
 		{"/v1/calls?unknown=1&status=ringing&direction=outbound", []string{second.id()}},
 		{"/v1/calls?created_before=" + stamp(at), nil},
 		{"/v1/calls?created_before=" + stamp(at.Add(time.Nanosecond)) + "&status=busy", []string{first.id()}},
@@ -90,6 +93,7 @@ func TestLists_Filters(t *testing.T) {
 		{"/v1/calls?status=busy&created_after=" + strings.Replace(at.Add(-time.Hour).Format("2006-01-02T15:04:05-07:00"), "Z", "+00:00", 1), []string{first.id()}},
 		{"/v1/call-requests?status=queued", []string{queued.String()}},
 		{"/v1/call-requests?external_ref=a%20b", []string{queued.String(), first.request.String()}},
+		{"/v1/call-requests?external_ref=", []string{unnamed.request.String()}},
 		{"/v1/call-requests?external_ref=a%20b&status=completed", []string{first.request.String()}},
 	}
 	for _, tt := range tests {

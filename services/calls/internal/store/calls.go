@@ -41,7 +41,7 @@ type CallFilter struct {
 	Direction   string
 	AgentID     *uuid.UUID
 	ContactID   *uuid.UUID
-	ExternalRef string
+	ExternalRef *string
 	From        *uuid.UUID
 	Until       *uuid.UUID
 }
@@ -83,7 +83,7 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 	}
 	args["directions"], args["standings"] = call.Lanes(f.Direction, call.Status(f.Status))
 	mode := pgx.QueryExecModeCacheStatement
-	if f.AgentID != nil && f.ExternalRef != "" { // two indexes serve: which is better depends on the values
+	if f.AgentID != nil && f.ExternalRef != nil { // two indexes serve: which is better depends on the values
 		mode = pgx.QueryExecModeCacheDescribe
 	}
 	rows, err := listed[call.Call](ctx, s.pool, f.statement(), mode, args)
@@ -100,7 +100,7 @@ func (f CallFilter) statement() string {
 	if f.AgentID != nil {
 		where += ofAgent
 	}
-	if f.ExternalRef != "" {
+	if f.ExternalRef != nil {
 		where += ofExternalRef
 	}
 	if f.ContactID != nil {

@@ -75,9 +75,9 @@ func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		"a rare direction": {Direction: "inbound"}, "an impossible pair": {Direction: "inbound", Status: "no_answer"},
 		"a rare agent": {AgentID: &rare}, "the common agent": {AgentID: &common}, "no agent": {AgentID: &none},
 		"the common agent, rarely": {AgentID: &common, Status: "failed"}, "the rare agent, never": {AgentID: &rare, Status: "completed"},
-		"a reference used once": {ExternalRef: "once"}, "a reference of nobody": {ExternalRef: "never"},
-		"a common reference": {ExternalRef: "campaign"}, "a common reference, rarely": {ExternalRef: "campaign", Direction: "inbound", Status: "no_answer"},
-		"no contact": {ContactID: &none}, "a contact": {ContactID: &rare}, "all at once": {Status: "busy", Direction: "inbound", AgentID: &rare, ExternalRef: "once"},
+		"a reference used once": {ExternalRef: new("once")}, "a reference of nobody": {ExternalRef: new("never")},
+		"a common reference": {ExternalRef: new("campaign")}, "a common reference, rarely": {ExternalRef: new("campaign"), Direction: "inbound", Status: "no_answer"},
+		"no contact": {ContactID: &none}, "a contact": {ContactID: &rare}, "all at once": {Status: "busy", Direction: "inbound", AgentID: &rare, ExternalRef: new("once")},
 		"a time before all": {Until: &early}, "a rare status before all": {Until: &early, Status: "completed"},
 	}
 	look := func(t *testing.T, list func() error) {
@@ -100,8 +100,8 @@ func TestLists_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 		}
 	}
 	for name, filter := range map[string]store.RequestFilter{
-		"nothing": {}, "a rare status": {Status: "blocked"}, "a status of nobody": {Status: "canceled"}, "a reference used once": {ExternalRef: "once"},
-		"a common reference": {ExternalRef: "campaign"}, "a common reference, never": {ExternalRef: "campaign", Status: "canceled"},
+		"nothing": {}, "a rare status": {Status: "blocked"}, "a status of nobody": {Status: "canceled"}, "a reference used once": {ExternalRef: new("once")},
+		"a common reference": {ExternalRef: new("campaign")}, "a common reference, never": {ExternalRef: new("campaign"), Status: "canceled"},
 	} {
 		for of, workspace := range map[string]uuid.UUID{"large": large, "small": small, "empty": none} {
 			t.Run("requests/"+name+"/"+of, func(t *testing.T) {

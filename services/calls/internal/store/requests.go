@@ -50,10 +50,10 @@ const (
 
 const requestExists = `SELECT EXISTS (SELECT FROM call_requests WHERE workspace_id = @workspace_id AND id = @after)`
 
-// RequestFilter narrows a list of call requests; "" lets everything through.
+// RequestFilter narrows a list of call requests; zero values let everything through.
 type RequestFilter struct {
 	Status      string
-	ExternalRef string
+	ExternalRef *string
 }
 
 // Requests lists call requests as far as customers see them, newest first, one row more than the page holds.
@@ -67,7 +67,7 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 		args["statuses"] = []string{f.Status}
 	}
 	sql := listRequests
-	if f.ExternalRef != "" {
+	if f.ExternalRef != nil {
 		sql = listRequestsOfRef
 	}
 	rows, err := listed[call.Request](ctx, s.pool, sql, pgx.QueryExecModeCacheStatement, args)

@@ -41,8 +41,12 @@ func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {
 	if filter.Number, err = queryNumber(r); err != nil {
 		return err
 	}
-	if filter.Name, err = httpserver.QueryText(query, "q"); err != nil {
+	name, err := httpserver.QueryText(query, "q")
+	if err != nil {
 		return err
+	}
+	if name != nil { // every name contains the empty text
+		filter.Name = *name
 	}
 	dnd, err := httpserver.QueryEnum(query, "dnd_status", string(contact.DNDUnknown), string(contact.Clean), string(contact.OptedOut))
 	if err != nil {
