@@ -72,6 +72,9 @@ func TestCheckURL(t *testing.T) {
 		"empty label":                      "https://exa..mple.com/",
 		"label over 63 characters":         "https://" + strings.Repeat("a", 64) + ".com/",
 		"characters that no name may have": "https://exa$mple.com/",
+		"a space in the path":              "https://example.com/a b",
+		"a placeholder nobody filled":      "https://example.com/{tenant}?key=x",
+		"a bar in the query":               "https://example.com/?a|b",
 	}
 	for name, url := range refused {
 		t.Run(name+" is refused", func(t *testing.T) {
@@ -91,6 +94,7 @@ func TestCheckURL(t *testing.T) {
 		"exactly 2048 long": "https://example.com/" + strings.Repeat("a", 2048-20),
 		"an underscore":     "https://my_host.example.com/",
 		"other scripts":     "https://bücher.example/",
+		"an encoded space":  "https://example.com/a%20b?c=%7Bd%7D",
 	}
 	for name, url := range taken {
 		t.Run(name+" is taken", func(t *testing.T) {

@@ -33,6 +33,8 @@ func CheckURL(text string, reachable func(netip.Addr) bool) (string, error) {
 		return "", invalidURL("must not carry a user name or password")
 	case strings.Contains(text, "#"):
 		return "", invalidURL("must not carry a fragment")
+	case strings.ContainsAny(text, " \"<>\\^`{|}"): // RFC 3986, 2: in no part of a URL; net/http would send another than was written
+		return "", invalidURL("holds a space or one of \"<>\\^`{|}; percent-encode it")
 	}
 	if err := checkPort(parsed); err != nil {
 		return "", err
