@@ -23,7 +23,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test fuzz demo listen replay bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm
+.PHONY: help run test fuzz demo listen replay bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ listen: build ## receive the demo workspace's webhooks and verify them (against 
 replay: build ## put back what a service parked: make replay SERVICE=calls TOPIC=dial-events.v1
 	@exec $(BIN)/ringfence-local replay $(SERVICE) $(TOPIC)
 
-test: build cc ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
+test: build cc examples ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
 
 fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
@@ -49,7 +49,7 @@ fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTI
 bench: build ## measure: POST per second, POST to webhook, beside this machine's own limits
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
-prove: build ## the end-to-end laws alone: kills, crash points, outages (RINGFENCE_SEED repeats a run)
+prove: build examples ## the end-to-end laws alone: kills, crash points, outages (RINGFENCE_SEED repeats a run)
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -v $(ARGS) ./deploy/e2e/...
 
 build: go ## build the services and programs into bin/
@@ -126,6 +126,22 @@ $(TOOLS)/spectral/node_modules: deploy/tools/spectral/package-lock.json | npm
 	@mkdir -p $(@D) && cp deploy/tools/spectral/package.json deploy/tools/spectral/package-lock.json deploy/tools/spectral/.npmrc $(@D)/ && \
 	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
 
+$(TOOLS)/typescript/node_modules: deploy/tools/typescript/package-lock.json | npm
+	@mkdir -p $(@D) && cp deploy/tools/typescript/package.json deploy/tools/typescript/package-lock.json deploy/tools/typescript/.npmrc $(@D)/ && \
+	 cd $(@D) && npm ci --no-progress --silent && touch node_modules
+
+# What the receivers in TypeScript and Python are tested with. Who lacks it is told that these tests are skipped; with CI=true they fail.
+examples:
+	@if command -v npm >/dev/null || [ "$$CI" = true ]; then \
+	   $(MAKE) --no-print-directory $(TOOLS)/typescript/node_modules || [ "$$CI" != true ]; \
+	 fi
+	@test -d $(TOOLS)/typescript/node_modules || echo "SKIPPED: the webhook receiver in TypeScript (deploy/receivers) needs Node.js 20 and npm"
+	@command -v python3 >/dev/null || if [ "$$CI" = true ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	   echo "installing Python, which a webhook receiver is tested with"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3 >/dev/null; \
+	 else \
+	   echo "SKIPPED: the webhook receiver in Python (deploy/receivers) needs python3"; \
+	 fi
+
 $(TOOLS)/helm: deploy/tools/helm/go.mod | go
 	@echo "building helm (once; two minutes)"; cd deploy/tools/helm && GOWORK=off go build -o $@ helm.sh/helm/v3/cmd/helm
 
@@ -137,7 +153,7 @@ go:
 npm:
 	@command -v npm >/dev/null || { \
 	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	   echo "installing Node.js and npm, which lint the API description"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q nodejs npm >/dev/null; \
+	   echo "installing Node.js and npm, which lint the API description and check the receiver in TypeScript"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q nodejs npm >/dev/null; \
 	 else \
 	   echo "no npm, which make lint needs for the API description: install Node.js (apt-get install nodejs npm, brew install node)"; exit 1; \
 	 fi; }

@@ -4,15 +4,11 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -21,15 +17,14 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
+
+	"ringfence.dev/deploy/receivers/go/webhook"
 )
 
 const (
 	loopback = "127.0.0.1"
-	// tolerance is how old a signature may be (spec 6.3).
-	tolerance = 300 * time.Second
-	maxBody   = 1 << 20
+	maxBody  = 1 << 20
 )
 
 // arrival is one webhook as it came in.
@@ -100,7 +95,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	got := arrival{
 		body: body, deliveryID: r.Header.Get("X-Service-Delivery-Id"), attempt: r.Header.Get("X-Service-Delivery-Attempt"),
-		fault: verify(e.secret, r.Header.Get("X-Service-Signature"), body, time.Now()),
+		fault: webhook.Verify(e.secret, r.Header.Get("X-Service-Signature"), body, time.Now()),
 	}
 	if got.fault == nil {
 		got.fault = json.Unmarshal(body, &got)
@@ -112,31 +107,6 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e.arrivals <- got:
 	case <-r.Context().Done():
 	}
-}
-
-// verify checks X-Service-Signature as spec 6.3 asks a receiver to.
-func verify(secret, signature string, body []byte, now time.Time) error {
-	stamp, mac, found := strings.Cut(signature, ",")
-	stamp, isStamp := strings.CutPrefix(stamp, "t=")
-	mac, isMAC := strings.CutPrefix(mac, "v1=")
-	seconds, err := strconv.ParseInt(stamp, 10, 64)
-	if !found || !isStamp || !isMAC || err != nil {
-		return errors.New("the signature is not of the form t=…,v1=…")
-	}
-	claimed, err := hex.DecodeString(mac)
-	if err != nil {
-		return errors.New("the signature is not hexadecimal")
-	}
-	own := hmac.New(sha256.New, []byte(secret))
-	own.Write([]byte(stamp + "."))
-	own.Write(body)
-	if !hmac.Equal(claimed, own.Sum(nil)) {
-		return errors.New("the signature does not match the body")
-	}
-	if now.Sub(time.Unix(seconds, 0)).Abs() > tolerance {
-		return errors.New("the signature is older than 300 s")
-	}
-	return nil
 }
 
 // issue signs a certificate for this machine with the stack's authority, which the webhook dispatcher trusts.

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -45,8 +46,9 @@ type Delivery struct {
 // Receiver is an HTTPS endpoint that keeps what it is sent.
 type Receiver struct {
 	URL string
-	// CAFile is the certificate a sender must trust (SSL_CERT_FILE).
-	CAFile string
+	// CAFile is the certificate a sender must trust (SSL_CERT_FILE). KeyFile is its key: receivers in processes of their own
+	// serve with both.
+	CAFile, KeyFile string
 
 	server  *httptest.Server
 	mu      sync.Mutex
@@ -58,12 +60,16 @@ type Receiver struct {
 
 // NewReceiver starts one with a certificate of its own, written to dir.
 func NewReceiver(dir string) (*Receiver, error) {
-	cert, pemBytes, err := selfSigned()
+	certPEM, keyPEM, err := selfSigned()
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{CAFile: filepath.Join(dir, "receiver-ca.pem"), secrets: map[string]string{}}
-	if err := os.WriteFile(r.CAFile, pemBytes, 0o644); err != nil {
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	r := &Receiver{CAFile: filepath.Join(dir, "receiver-ca.pem"), KeyFile: filepath.Join(dir, "receiver-key.pem"), secrets: map[string]string{}}
+	if err := errors.Join(os.WriteFile(r.CAFile, certPEM, 0o644), os.WriteFile(r.KeyFile, keyPEM, 0o600)); err != nil {
 		return nil, err
 	}
 	r.server = httptest.NewUnstartedServer(r)
@@ -141,10 +147,10 @@ func signed(secret, header string, body []byte, now time.Time) bool {
 	return hmac.Equal([]byte(hex.EncodeToString(h.Sum(nil))), []byte(mac))
 }
 
-func selfSigned() (tls.Certificate, []byte, error) {
+func selfSigned() (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return tls.Certificate{}, nil, err
+		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "rig receiver"},
@@ -154,10 +160,13 @@ func selfSigned() (tls.Certificate, []byte, error) {
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		return tls.Certificate{}, nil, err
+		return nil, nil, err
 	}
-	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, encoded, nil
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
 }

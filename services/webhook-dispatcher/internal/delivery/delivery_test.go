@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -117,6 +118,36 @@ func TestHeader_IsTheSpecificationsToTheByte(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, delivery.Header(work, at)); diff != "" {
 		t.Errorf("Header differs (-want +got):\n%s", diff)
+	}
+}
+
+// The vectors were computed apart from this code, and the receivers that customers copy are held against the same.
+func TestSign_IsWhatEveryReceiverIsTestedWith(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "receivers", "vectors.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []struct {
+		Name, Secret, Header, Body string
+		Timestamp                  int64
+		Valid                      bool
+	}
+	if err := json.Unmarshal(data, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	signed := 0
+	for _, v := range vectors {
+		if !v.Valid {
+			continue
+		}
+		signed++
+		if got := delivery.Sign(v.Secret, time.Unix(v.Timestamp, 0), []byte(v.Body)); got != v.Header {
+			t.Errorf("%s: Sign = %s, want %s", v.Name, got, v.Header)
+		}
+	}
+	if signed == 0 {
+		t.Error("no vector is a valid signature")
 	}
 }
 

@@ -1,0 +1,37 @@
+// Package webhook verifies what Ringfence sends (specification 6.3). It is one file of the standard library, to be copied.
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// tolerance is how far a signature's time may be from ours, either way.
+const tolerance = 300 // seconds
+
+var signatureForm = regexp.MustCompile(`^t=([0-9]{1,12}),v1=([0-9a-f]{64})$`)
+
+// Verify says why a webhook cannot be trusted; nil means that it can. The secret is the whole signing_secret, whsec_ included;
+// header is X-Service-Signature; body is the request's body byte for byte as it came, before any decoder has seen it.
+func Verify(secret, header string, body []byte, now time.Time) error {
+	parts := signatureForm.FindStringSubmatch(header)
+	if parts == nil {
+		return errors.New("the signature is not of the form t=<unix seconds>,v1=<64 lowercase hex digits>")
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(parts[1] + "."))
+	mac.Write(body)
+	if !hmac.Equal([]byte(hex.EncodeToString(mac.Sum(nil))), []byte(parts[2])) { // constant time
+		return errors.New("the signature does not match the body")
+	}
+	signedAt, err := strconv.ParseInt(parts[1], 10, 64)
+	if age := now.Unix() - signedAt; err != nil || age > tolerance || age < -tolerance {
+		return errors.New("the signature's time is more than 300 s from now")
+	}
+	return nil
+}
