@@ -47,9 +47,18 @@ func Conflict(code, format string, args ...any) *Error {
 	return New(http.StatusConflict, code, format, args...)
 }
 
-// Unavailable is 503 unavailable with Retry-After: a peer or the database is down.
+// Unavailable is 503 unavailable with Retry-After: a peer or the database is down, and nothing was changed.
 func Unavailable(what string) *Error {
-	err := New(http.StatusServiceUnavailable, "unavailable", "%s is not available at the moment. Nothing was changed; try again.", what)
+	return away("%s is not available at the moment. Nothing was changed; try again.", what)
+}
+
+// Unanswered is 503 unavailable with Retry-After: it was asked, and the end was not seen.
+func Unanswered(what string) *Error {
+	return away("%s did not answer. Whether the request took effect is not known: look, or repeat it with the same idempotency key.", what)
+}
+
+func away(format, what string) *Error {
+	err := New(http.StatusServiceUnavailable, "unavailable", format, what)
 	err.RetryAfter = 2 * time.Second
 	return err
 }

@@ -44,6 +44,9 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, shown *apierr.Error) {
 		seconds := (shown.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 	}
+	if shown.Status == http.StatusUnauthorized { // RFC 9110, 11.6.1: which scheme would do
+		w.Header().Set("WWW-Authenticate", `Bearer realm="ringfence"`)
+	}
 	inner := map[string]string{"code": shown.Code, "message": shown.Message}
 	body := map[string]any{}
 	for name, value := range shown.Fields {
@@ -72,6 +75,9 @@ func refusal(r *http.Request, err error) *apierr.Error {
 	}
 	if isDown(err) {
 		slog.WarnContext(ctx, "a peer or the database is away", "error", err)
+		if pg.IsUnanswered(err) && r.Method != http.MethodGet && r.Method != http.MethodHead { // the commit may have held
+			return apierr.Unanswered("The service")
+		}
 		return apierr.Unavailable("The service")
 	}
 	slog.ErrorContext(ctx, "request ended with a fault", "error", err)

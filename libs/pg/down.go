@@ -33,6 +33,20 @@ func IsDown(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
+// IsUnanswered says whether the statement that failed with err, a COMMIT perhaps, may have taken effect all the same: it was on its
+// way when the database went.
+func IsUnanswered(err error) bool {
+	var fault *pgconn.PgError
+	var connecting *pgconn.ConnectError
+	var network *net.OpError
+	switch {
+	case !IsDown(err), errors.As(err, &fault), errors.As(err, &connecting), errors.Is(err, puddle.ErrClosedPool):
+		return false
+	default:
+		return !errors.As(err, &network) || network.Op != "dial"
+	}
+}
+
 func isDownState(code string) bool {
 	// Ending, crashed, starting, dropped while idle in a transaction; too many connections; out of disk or memory; a
 	// statement that the server gave up on; a standby where the primary should be: outages, and nothing of the request's making.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -184,24 +185,26 @@ func TestInTx_ConflictIsTriedAgain(t *testing.T) {
 func TestIsDown(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name string
-		err  error
-		want bool
+		name       string
+		err        error
+		want       bool
+		unanswered bool
 	}{
-		{"nothing", nil, false},
-		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true},
-		{"reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true},
-		{"administrator's command", &pgconn.PgError{Code: "57P01"}, true},
-		{"starting up", &pgconn.PgError{Code: "57P03"}, true},
-		{"connection failure", &pgconn.PgError{Code: "08006"}, true},
-		{"too many connections", &pgconn.PgError{Code: "53300"}, true},
-		{"a statement the server gave up on", &pgconn.PgError{Code: "57014"}, true},
-		{"a standby", &pgconn.PgError{Code: "25006"}, true},
-		{"deadline", context.DeadlineExceeded, true},
-		{"the caller went away", context.Canceled, false},
-		{"a unique key", &pgconn.PgError{Code: "23505"}, false},
-		{"no rows", pgx.ErrNoRows, false},
-		{"a wrong password", &pgconn.PgError{Code: "28P01"}, false},
+		{"nothing", nil, false, false},
+		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true, false},
+		{"reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, true, true},
+		{"the end of the stream", io.ErrUnexpectedEOF, true, true},
+		{"administrator's command", &pgconn.PgError{Code: "57P01"}, true, false},
+		{"starting up", &pgconn.PgError{Code: "57P03"}, true, false},
+		{"connection failure", &pgconn.PgError{Code: "08006"}, true, false},
+		{"too many connections", &pgconn.PgError{Code: "53300"}, true, false},
+		{"a statement the server gave up on", &pgconn.PgError{Code: "57014"}, true, false},
+		{"a standby", &pgconn.PgError{Code: "25006"}, true, false},
+		{"deadline", context.DeadlineExceeded, true, true},
+		{"the caller went away", context.Canceled, false, false},
+		{"a unique key", &pgconn.PgError{Code: "23505"}, false, false},
+		{"no rows", pgx.ErrNoRows, false, false},
+		{"a wrong password", &pgconn.PgError{Code: "28P01"}, false, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -211,6 +214,9 @@ func TestIsDown(t *testing.T) {
 			}
 			if got := pg.IsDown(err); got != test.want {
 				t.Errorf("IsDown(%v) = %v, want %v", err, got, test.want)
+			}
+			if got := pg.IsUnanswered(err); got != test.unanswered {
+				t.Errorf("IsUnanswered(%v) = %v, want %v", err, got, test.unanswered)
 			}
 		})
 	}

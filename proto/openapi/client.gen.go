@@ -128,7 +128,7 @@ type ClientInterface interface {
 	// CancelCallRequest Cancel a queued call request
 	//
 	// Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-	// truth. A 503 means that nothing was changed. No body is read.
+	// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
 	//
 	// Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 	CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -443,7 +443,7 @@ func (c *Client) ReadCallRequest(ctx context.Context, id CallRequestID, reqEdito
 // CancelCallRequest Cancel a queued call request
 //
 // Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-// truth. A 503 means that nothing was changed. No body is read.
+// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
 //
 // Corresponds with POST /v1/call-requests/{id}/cancel (the `CancelCallRequest` operationId).
 func (c *Client) CancelCallRequest(ctx context.Context, id CallRequestID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2192,7 +2192,7 @@ type ClientWithResponsesInterface interface {
 	// CancelCallRequestWithResponse Cancel a queued call request
 	//
 	// Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-	// truth. A 503 means that nothing was changed. No body is read.
+	// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3732,7 +3732,7 @@ func (c *ClientWithResponses) ReadCallRequestWithResponse(ctx context.Context, i
 // CancelCallRequestWithResponse Cancel a queued call request
 //
 // Takes the order back while it is queued. Cancel and dial race safely: whichever commits first wins, and the answer is the
-// truth. A 503 means that nothing was changed. No body is read.
+// truth. After a 503 look again: it may be queued still, or canceled. No body is read.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -52,20 +52,20 @@ func New(cfg Config, keys *trust.Keys) (*Peers, error) {
 
 // PreCheck asks whether the number may be called, and who it is (question 2).
 func (p *Peers) PreCheck(ctx context.Context, q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-	return ask(ctx, "The compliance check", p.contacts.PreCheck, q)
+	return ask(ctx, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
 }
 
 // Hold asks billing-wallet to hold the price of the longest call (question 3).
 func (p *Peers) Hold(ctx context.Context, q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
-	return ask(ctx, "The wallet", p.wallet.Hold, q)
+	return ask(ctx, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
 }
 
 // Withdraw asks the dialer to let the request go (question 4).
 func (p *Peers) Withdraw(ctx context.Context, q *questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
-	return ask(ctx, "The dialer", p.dialer.Withdraw, q)
+	return ask(ctx, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
 }
 
-func ask[Q, A any](ctx context.Context, peer string, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
+func ask[Q, A any](ctx context.Context, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	answer, err := question(ctx, connect.NewRequest(q))
@@ -80,6 +80,6 @@ func ask[Q, A any](ctx context.Context, peer string, question func(context.Conte
 		return nil, fmt.Errorf("ask %q: %w", peer, err) // ours to repair
 	default:
 		slog.WarnContext(ctx, "a peer did not answer", "peer", peer, "error", err) // the 503 hides why
-		return nil, apierr.Unavailable(peer)
+		return nil, away(peer)
 	}
 }

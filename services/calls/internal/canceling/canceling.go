@@ -29,8 +29,8 @@ func New(st *store.Store, peers *asking.Peers, wake func()) *Desk {
 	return &Desk{store: st, peers: peers, wake: wake}
 }
 
-// Cancel ends a queued request. Any other state is 409 not_cancelable; a dialer that does not answer is 503, and the request
-// is still queued. When our own commit is lost, the dialer's fact of the withdrawal cancels the request.
+// Cancel ends a queued request. Any other state is 409 not_cancelable; a dialer that does not answer is 503, and whether it
+// let go is not known: if it did, and when our own commit is lost, its fact of the withdrawal cancels the request.
 func (d *Desk) Cancel(ctx context.Context, workspaceID, id uuid.UUID) (call.Request, error) {
 	req, err := d.store.Request(ctx, workspaceID, id)
 	if errors.Is(err, store.ErrNotFound) {

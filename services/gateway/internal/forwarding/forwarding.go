@@ -225,8 +225,5 @@ func refusal(ctx context.Context, owner string, err error) error {
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%w: %w", ErrUnreached, apierr.Unavailable("This part of the service"))
 	}
-	unknown := apierr.New(http.StatusServiceUnavailable, "unavailable",
-		"This part of the service did not answer. Whether the request took effect is not known: look, or repeat it with the same idempotency key.")
-	unknown.RetryAfter = 2 * time.Second
-	return unknown
+	return apierr.Unanswered("This part of the service")
 }
