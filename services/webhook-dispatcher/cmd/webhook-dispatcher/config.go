@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
@@ -12,6 +13,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 )
 
@@ -25,6 +27,7 @@ type Config struct {
 	Seal        seal.Config
 	Sending     sending.Config
 	Dispatching dispatching.Config
+	Keeping     keeping.Config
 }
 
 // check finds what cannot work together.
@@ -40,6 +43,9 @@ func (c Config) check() error {
 	}
 	if c.Sending.Timeout <= 0 || c.Dispatching.Poll <= 0 || c.Dispatching.MaxInFlight < 1 {
 		faults = append(faults, errors.New("WEBHOOK_TIMEOUT, WEBHOOK_POLL and WEBHOOK_MAX_IN_FLIGHT must be above zero"))
+	}
+	if c.Keeping.Keep < 24*time.Hour {
+		faults = append(faults, errors.New("WEBHOOK_KEEP must be a day (24h) or more: history goes by days"))
 	}
 	return errors.Join(faults...)
 }

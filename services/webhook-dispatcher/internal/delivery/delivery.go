@@ -71,8 +71,9 @@ type Work struct {
 	EventID        uuid.UUID
 	EventType      string
 	CallID         *uuid.UUID
-	// Attempt counts from 1.
+	// Attempt counts from 1, and again with each Replay; the first round is replay 0.
 	Attempt int
+	Replay  int
 	// Retry says that an earlier attempt failed, not merely that one was lost in a crash.
 	Retry       bool
 	Test        bool
@@ -131,6 +132,7 @@ const (
 type Result struct {
 	DeliveryID uuid.UUID
 	Attempt    int
+	Replay     int
 	Outcome    Outcome
 	// Delay is how long to wait when Outcome is Again.
 	Delay  time.Duration

@@ -210,7 +210,7 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work) delivery.Resu
 }
 
 func (d *Dispatcher) judge(w delivery.Work, answer delivery.Answer) delivery.Result {
-	result := delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Answer: answer, Outcome: delivery.Done}
+	result := delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Answer: answer, Outcome: delivery.Done}
 	if answer.Failure == "" {
 		return result
 	}

@@ -231,7 +231,7 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 	if got := r.delivery(id, skipped.ID).Status; got != delivery.Skipped {
 		t.Errorf("event while paused is %s, want skipped", got)
 	}
-	if held, err := r.store.Deliveries(t.Context(), r.workspace, id, delivery.Held, pageOf(100)); err != nil || len(held) != 101 {
+	if held, err := r.store.Deliveries(t.Context(), r.workspace, id, store.Filter{Status: delivery.Held}, pageOf(100)); err != nil || len(held) != 101 {
 		t.Errorf("held deliveries listed = %d, %v, want a full page", len(held), err)
 	}
 	// A second subscription shows that the dispatcher has looked at the queue meanwhile.

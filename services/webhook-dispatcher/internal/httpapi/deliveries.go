@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,6 +73,7 @@ type deliveryView struct {
 	Sequence      int32           `json:"sequence"`
 	Status        delivery.Status `json:"status"`
 	Attempts      int             `json:"attempts"`
+	Replays       int             `json:"replays"`
 	LastCode      *int            `json:"last_code"`
 	LastError     *string         `json:"last_error"`
 	NextAttemptAt *time.Time      `json:"next_attempt_at"`
@@ -82,12 +84,13 @@ type deliveryView struct {
 func viewDelivery(d store.Delivery) deliveryView {
 	return deliveryView{
 		ID: d.ID, EventID: d.EventID, EventType: d.EventType, CallID: d.CallID, Sequence: d.Sequence, Status: d.Status,
-		Attempts: d.Attempts, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: stampOrNull(d.NextAttemptAt),
+		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: stampOrNull(d.NextAttemptAt),
 		DoneAt: stampOrNull(d.DoneAt), CreatedAt: stamp(d.CreatedAt),
 	}
 }
 
 type attemptView struct {
+	Replay     int       `json:"replay"`
 	Attempt    int       `json:"attempt"`
 	At         time.Time `json:"at"`
 	DurationMs int       `json:"duration_ms"`
@@ -97,7 +100,7 @@ type attemptView struct {
 }
 
 func viewAttempt(t store.Attempt) attemptView {
-	return attemptView{Attempt: t.No, At: stamp(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
+	return attemptView{Replay: t.Replay, Attempt: t.No, At: stamp(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
 }
 
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
@@ -109,16 +112,29 @@ func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	status, err := httpserver.QueryEnum(r.URL.Query(), "status", delivery.Statuses()...)
+	filter, err := filterOf(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
-	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, delivery.Status(status), asked)
+	rows, err := a.store.Deliveries(r.Context(), workspaceID, id, filter, asked)
 	if err != nil {
 		return found(err, subscriptionThing)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, rows, viewDelivery))
+}
+
+func filterOf(q url.Values) (filter store.Filter, err error) {
+	status, err := httpserver.QueryEnum(q, "status", delivery.Statuses()...)
+	if err != nil {
+		return filter, err
+	}
+	filter.Status = delivery.Status(status)
+	if filter.EventType, err = httpserver.QueryEnum(q, "event_type", subscription.Events()...); err != nil {
+		return filter, err
+	}
+	filter.CallID, err = httpserver.QueryUUID(q, "call_id")
+	return filter, err
 }
 
 func (a *API) readDelivery(w http.ResponseWriter, r *http.Request) error {

@@ -27,7 +27,9 @@ func (a *API) Routes(keys *trust.Keys, tel *telemetry.Telemetry) http.Handler {
 		r.Get("/", httpserver.Handle(a.listFlagged))
 		r.Get("/{id}", httpserver.Handle(a.readFlagged))
 		r.Get("/{id}/deliveries", httpserver.Handle(a.listDeliveries))
+		r.Post("/{id}/deliveries/replay", httpserver.Handle(a.replayMany))
 		r.Get("/{id}/deliveries/{delivery_id}", httpserver.Handle(a.readDelivery))
+		r.Post("/{id}/deliveries/{delivery_id}/replay", httpserver.Handle(a.replayOne))
 	})
 	return router
 }

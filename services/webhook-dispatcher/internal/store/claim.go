@@ -68,6 +68,7 @@ type claimedRow struct {
 	EventType      string
 	CallID         *uuid.UUID
 	Attempt        int
+	Replay         int
 	IsRetry        bool
 	Traceparent    string
 	URL            string
@@ -80,7 +81,7 @@ type claimedRow struct {
 func (r claimedRow) work() delivery.Work {
 	return delivery.Work{
 		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType, CallID: r.CallID,
-		Attempt: r.Attempt, Retry: r.IsRetry, Test: r.EventType == subscription.TestEvent, URL: r.URL, Body: r.Body, Traceparent: r.Traceparent,
+		Attempt: r.Attempt, Replay: r.Replay, Retry: r.IsRetry, Test: r.EventType == subscription.TestEvent, URL: r.URL, Body: r.Body, Traceparent: r.Traceparent,
 		Waited: time.Duration(r.Waited * float64(time.Second)), Lag: time.Duration(r.Lag * float64(time.Second)),
 	}
 }
@@ -127,7 +128,7 @@ UPDATE webhook_queue q
 SET due_at = now() + make_interval(secs => @lease), attempt = q.attempt + 1
 FROM pick
 WHERE q.delivery_id = pick.delivery_id
-RETURNING q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.is_retry, q.traceparent,
+RETURNING q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry, q.traceparent,
           pick.url, pick.secret_sealed,
           (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
           extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag`
@@ -141,7 +142,7 @@ func (s *Store) Lost(ctx context.Context, attempts int) ([]delivery.Result, erro
 	results := make([]delivery.Result, len(rows))
 	for i, row := range rows {
 		results[i] = delivery.Result{
-			DeliveryID: row.DeliveryID, Attempt: row.Attempt, Outcome: delivery.Over,
+			DeliveryID: row.DeliveryID, Attempt: row.Attempt, Replay: row.Replay, Outcome: delivery.Over,
 			Answer: delivery.Answer{Failure: delivery.Interrupted, At: row.DueAt},
 		}
 	}
@@ -151,11 +152,12 @@ func (s *Store) Lost(ctx context.Context, attempts int) ([]delivery.Result, erro
 type lostRow struct {
 	DeliveryID uuid.UUID
 	Attempt    int
+	Replay     int
 	DueAt      time.Time
 }
 
 const lostWork = `
-SELECT delivery_id, attempt, due_at FROM webhook_queue
+SELECT delivery_id, attempt, replay, due_at FROM webhook_queue
 WHERE attempt >= @attempts AND due_at <= now()
 ORDER BY delivery_id
 LIMIT 256`

@@ -34,7 +34,7 @@ type Standing struct {
 }
 
 // Complete writes finished attempts into history in one transaction: each counts only while its row still carries the same
-// attempt. Results of one subscription stand in the order in which they ended.
+// attempt of the same replay. Results of one subscription stand in the order in which they ended.
 func (s *Store) Complete(ctx context.Context, results []delivery.Result) (done Completed, err error) {
 	byID := make(map[uuid.UUID]delivery.Result, len(results))
 	ids := make([]uuid.UUID, len(results))
@@ -46,7 +46,7 @@ func (s *Store) Complete(ctx context.Context, results []delivery.Result) (done C
 		if err != nil {
 			return fmt.Errorf("lock %d finished deliveries: %w", len(ids), err)
 		}
-		rows = slices.DeleteFunc(rows, func(row openRow) bool { return byID[row.DeliveryID].Attempt != row.Attempt })
+		rows = slices.DeleteFunc(rows, func(row openRow) bool { return !row.is(byID[row.DeliveryID]) })
 		done = Completed{Settled: len(rows)}
 		if len(rows) == 0 {
 			return nil
@@ -72,10 +72,14 @@ type openRow struct {
 	SubscriptionID uuid.UUID
 	EventType      string
 	Attempt        int
+	Replay         int
 }
 
+// is says that the result is of the attempt the row now waits for.
+func (o openRow) is(r delivery.Result) bool { return o.Attempt == r.Attempt && o.Replay == r.Replay }
+
 const lockOpen = `
-SELECT delivery_id, created_at, subscription_id, event_type, attempt FROM webhook_queue
+SELECT delivery_id, created_at, subscription_id, event_type, attempt, replay FROM webhook_queue
 WHERE delivery_id = ANY (@ids)
 ORDER BY delivery_id
 FOR UPDATE`
@@ -86,13 +90,14 @@ SELECT EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) A
 
 func writeHistory(ctx context.Context, tx pgx.Tx, rows []openRow, byID map[uuid.UUID]delivery.Result) error {
 	n := len(rows)
-	ids, created, nos := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
+	ids, created, nos, replays := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n), make([]int, n)
 	at, ms, codes := make([]time.Time, n), make([]int64, n), make([]*int, n)
 	errs, excerpts := make([]*string, n), make([]*string, n)
 	outcomes, delays := make([]string, n), make([]float64, n)
 	for i, row := range rows {
 		r := byID[row.DeliveryID]
 		ids[i], created[i], nos[i] = row.DeliveryID, row.CreatedAt, row.Attempt
+		replays[i] = row.Replay
 		at[i], ms[i] = r.Answer.At, r.Answer.Took.Milliseconds()
 		outcomes[i], delays[i] = string(r.Outcome), r.Delay.Seconds()
 		codes[i] = orNull(r.Answer.Code)
@@ -100,7 +105,8 @@ func writeHistory(ctx context.Context, tx pgx.Tx, rows []openRow, byID map[uuid.
 	}
 	args := pgx.NamedArgs{
 		"ids": ids, "created": created, "nos": nos, "at": at, "ms": ms, "codes": codes, "errors": errs, "excerpts": excerpts,
-		"outcomes": outcomes, "delays": delays,
+		"outcomes": outcomes, "delays": delays, "replays": replays,
+		"oldest": slices.MinFunc(created, time.Time.Compare), "newest": slices.MaxFunc(created, time.Time.Compare),
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(deleteOpen, args)
@@ -123,19 +129,20 @@ UPDATE webhook_queue q SET due_at = now() + make_interval(secs => r.delay), is_r
 FROM unnest(@ids::uuid[], @outcomes::text[], @delays::float8[]) AS r (id, outcome, delay)
 WHERE q.delivery_id = r.id AND r.outcome = 'retry'`
 
+// The bounds say which days it is about before it is planned.
 const updateDeliveries = `
 UPDATE webhook_delivery d
 SET status = CASE r.outcome WHEN 'retry' THEN 'queued' ELSE r.outcome END, attempts = r.no, last_code = r.code, last_error = r.error,
     done_at = CASE r.outcome WHEN 'retry' THEN NULL ELSE now() END
 FROM unnest(@ids::uuid[], @created::timestamptz[], @nos::int[], @codes::int[], @errors::text[], @outcomes::text[])
      AS r (id, created_at, no, code, error, outcome)
-WHERE d.id = r.id AND d.created_at = r.created_at`
+WHERE d.id = r.id AND d.created_at = r.created_at AND d.created_at BETWEEN @oldest AND @newest`
 
 const insertAttempts = `
-INSERT INTO webhook_attempt (delivery_id, no, at, ms, code, error, excerpt)
-SELECT r.id, r.no, r.at, r.ms, r.code, r.error, r.excerpt
-FROM unnest(@ids::uuid[], @nos::int[], @at::timestamptz[], @ms::bigint[], @codes::int[], @errors::text[], @excerpts::text[])
-     AS r (id, no, at, ms, code, error, excerpt)
+INSERT INTO webhook_attempt (delivery_id, replay, no, at, ms, code, error, excerpt)
+SELECT r.id, r.replay, r.no, r.at, r.ms, r.code, r.error, r.excerpt
+FROM unnest(@ids::uuid[], @replays::int[], @nos::int[], @at::timestamptz[], @ms::bigint[], @codes::int[], @errors::text[], @excerpts::text[])
+     AS r (id, replay, no, at, ms, code, error, excerpt)
 ON CONFLICT DO NOTHING`
 
 // changes are what a batch does to the health of its subscriptions, in the order of their ids.
@@ -165,7 +172,7 @@ func tally(results []delivery.Result, rows []openRow) changes {
 	c.succeeded, c.inRow, c.failures, c.exhausted, c.lastError = make([]bool, n), make([]int, n), make([]int, n), make([]int, n), make([]*string, n)
 	for _, r := range results {
 		row, counts := settled[r.DeliveryID]
-		if !counts || row.Attempt != r.Attempt || r.Answer.Failure.Ours() {
+		if !counts || !row.is(r) || r.Answer.Failure.Ours() {
 			continue
 		}
 		i := slices.Index(c.ids, row.SubscriptionID)

@@ -41,6 +41,9 @@ const TestEvent = string(openapi.EventTypeWebhookTest)
 // eventTypes are the types a subscription may list (spec 6.1), for people; webhook.test in a list does nothing.
 const eventTypes = "call.ringing, call.answered, call.completed, call.failed, call.no_answer, call.busy, " + TestEvent
 
+// Events lists every event type, webhook.test too.
+func Events() []string { return strings.Split(eventTypes, ", ") }
+
 // Subscription is one customer endpoint with its standing. The secret is not part of it.
 type Subscription struct {
 	ID          uuid.UUID
@@ -141,6 +144,11 @@ func LimitReached() error {
 // NotActive is the 409 of a test for a subscription that would not receive it.
 func NotActive(status Status) error {
 	return apierr.Conflict("subscription_not_active", "The subscription is %s. Set its status to active, then test it.", status)
+}
+
+// NotReplayable is the 409 of a replay to a subscription that would not receive it.
+func NotReplayable(status Status) error {
+	return apierr.Conflict("subscription_not_active", "The subscription is %s. Set its status to active, then replay.", status)
 }
 
 func shorten(text string) string {

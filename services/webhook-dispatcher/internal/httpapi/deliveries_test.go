@@ -1,0 +1,91 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	p.event(uuid.New(), 1)
+	p.end(delivery.Over)
+	p.wants("replay", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
+	p.event(uuid.New(), 1)
+	p.event(uuid.New(), 1)
+	flying, err := p.store.ClaimDue(t.Context(), store.Claim{Free: 2, Initial: store.Room{Total: 2, Retries: 2}, Lease: time.Minute, Attempts: 5})
+	if err != nil || len(flying) != 2 {
+		t.Fatalf("claimed %d, %v", len(flying), err)
+	}
+	if got := p.do(p.ws, http.MethodDelete, collection+"/"+p.sub, ""); got.status != 200 {
+		t.Fatalf("DELETE = %d %v", got.status, got.body)
+	}
+	for _, path := range []string{p.home(), p.home() + "/" + flying[0].DeliveryID.String()} {
+		if got := p.operator(http.MethodGet, path, ""); got.status != 404 {
+			t.Errorf("GET %s = %d, want 404", path, got.status)
+		}
+	}
+	if got := p.replay(`{"status":"failed",` + longAgo + `}`); got.status != 404 {
+		t.Errorf("replay = %d %v, want 404", got.status, got.body)
+	}
+	if n := p.settle(flying, delivery.Again); n != 0 {
+		t.Errorf("what was in flight settled %d", n)
+	}
+	for more := true; more; {
+		if more, err = p.store.EraseSome(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := p.settle(flying, delivery.Done); n != 0 {
+		t.Errorf("what was in flight settled %d after the erasure", n)
+	}
+	for _, table := range []string{"webhook_delivery", "webhook_attempt", "webhook_queue", "webhook_subscription", "webhook_health"} {
+		var n int
+		if err := p.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%s holds %d, %v", table, n, err)
+		}
+	}
+}
+
+func TestDeliveries_EachFilter(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	call := uuid.New()
+	delivered := p.event(call, 1)
+	p.end(delivery.Done)
+	failed := p.event(uuid.New(), 2)
+	p.end(delivery.Over)
+	held := p.event(call, 3)
+	p.status("paused")
+	skipped := p.event(uuid.New(), 4)
+	for query, want := range map[string][]uuid.UUID{
+		"": {skipped, held, failed, delivered}, "?status=delivered": {delivered}, "?status=failed": {failed}, "?status=held": {held}, "?status=queued": nil,
+		"?status=skipped": {skipped}, "?event_type=call.completed": {skipped, held, failed, delivered}, "?event_type=call.busy": nil, "?event_type=webhook.test": nil,
+		"?call_id=" + call.String(): {held, delivered}, "?status=held&call_id=" + call.String() + "&event_type=call.completed": {held},
+		"?status=delivered&starting_after=" + held.String(): {delivered},
+	} {
+		var ids []string
+		for _, id := range want {
+			ids = append(ids, id.String())
+		}
+		if got := p.operator(http.MethodGet, p.home()+query, ""); got.status != 200 || !slices.Equal(got.list(), ids) {
+			t.Errorf("%q = %d %v, want %v", query, got.status, got.list(), ids)
+		}
+	}
+	p.status("active")
+	if got := p.operator(http.MethodGet, p.home()+"?status=queued", ""); !slices.Equal(got.list(), []string{held.String()}) {
+		t.Errorf("queued after the resumption = %v", got.list())
+	}
+	for _, query := range []string{"?status=nope", "?event_type=call.nope", "?call_id=seven", "?starting_after=" + uuid.NewString()} {
+		if got := p.operator(http.MethodGet, p.home()+query, ""); got.status != 422 {
+			t.Errorf("%q = %d, want 422", query, got.status)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// replayBatch bounds what one request replays.
+const replayBatch = 1000
+
+// replayView is the answer: how many were queued, and whether asking again would queue more.
+type replayView struct {
+	Replayed int  `json:"replayed"`
+	HasMore  bool `json:"has_more"`
+}
+
+// replayOne replays one delivery; the body is optional.
+func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	if err != nil {
+		return err
+	}
+	deliveryID, err := httpserver.PathID(r, "delivery_id", deliveryThing)
+	if err != nil {
+		return err
+	}
+	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	if _, err := a.store.Delivery(r.Context(), workspaceID, id, deliveryID); err != nil {
+		return found(err, deliveryThing)
+	}
+	asked := store.Replay{DeliveryID: deliveryID}
+	if r.ContentLength != 0 {
+		var body struct {
+			Before *string `json:"before"`
+		}
+		if err := httpserver.DecodeJSON(r, &body); err != nil {
+			return err
+		}
+		if asked.Before, err = timeOrZero("before", body.Before); err != nil {
+			return err
+		}
+	}
+	done, err := a.replay(r, id, asked)
+	if err != nil {
+		return err
+	}
+	if done.Replayed == 0 {
+		row, err := a.store.Delivery(r.Context(), workspaceID, id, deliveryID)
+		if err != nil {
+			return found(err, deliveryThing)
+		}
+		if row.DoneAt != nil && (asked.Before.IsZero() || row.DoneAt.Before(asked.Before)) {
+			return apierr.NotFound("event of this delivery") // its body is not kept any more
+		}
+	}
+	return httpserver.WriteJSON(w, http.StatusAccepted, done)
+}
+
+// replayMany replays a call's deliveries, or those that failed or were skipped since a time.
+func (a *API) replayMany(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	if err != nil {
+		return err
+	}
+	if _, err := a.store.Subscription(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
+		return found(err, subscriptionThing) // 404 before the body's own faults
+	}
+	var body replayBody
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	asked, err := body.replay()
+	if err != nil {
+		return err
+	}
+	done, err := a.replay(r, id, asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusAccepted, done)
+}
+
+func (a *API) replay(r *http.Request, subscriptionID uuid.UUID, asked store.Replay) (replayView, error) {
+	asked.Limit, asked.Traceparent = replayBatch, telemetry.Carrier(r.Context())
+	done, err := a.store.Replay(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, subscriptionID, asked)
+	if err != nil {
+		return replayView{}, found(err, subscriptionThing)
+	}
+	if done.Count > 0 {
+		a.queued()
+	}
+	return replayView{Replayed: done.Count, HasMore: done.More}, nil
+}
+
+// replayBody names a call, or a status and since when.
+type replayBody struct {
+	CallID *string `json:"call_id"`
+	Status *string `json:"status"`
+	Since  *string `json:"since"`
+	Before *string `json:"before"`
+}
+
+func (b replayBody) replay() (asked store.Replay, err error) {
+	if b.CallID != nil {
+		if b.Status != nil || b.Since != nil {
+			return asked, apierr.Validation("call_id", "stands alone or with before: status and since choose among all calls.")
+		}
+		asked.CallID, err = uuid.Parse(*b.CallID)
+		if err != nil || len(*b.CallID) != len(asked.CallID.String()) || asked.CallID == uuid.Nil {
+			return asked, apierr.Validation("call_id", "must be a call's UUID.")
+		}
+		asked.Before, err = timeOrZero("before", b.Before)
+		return asked, err
+	}
+	if b.Status == nil {
+		return asked, apierr.Validation("status", "is required without call_id: failed or skipped.")
+	}
+	asked.Status = delivery.Status(*b.Status)
+	if asked.Status != delivery.Failed && asked.Status != delivery.Skipped {
+		return asked, apierr.Validation("status", "must be failed or skipped.")
+	}
+	if b.Since == nil {
+		return asked, apierr.Validation("since", "is required with status: the time from which deliveries ended.")
+	}
+	if asked.Since, err = timeOrZero("since", b.Since); err != nil {
+		return asked, err
+	}
+	asked.Before, err = timeOrZero("before", b.Before)
+	return asked, err
+}
+
+func timeOrZero(field string, text *string) (time.Time, error) {
+	if text == nil {
+		return time.Time{}, nil
+	}
+	at, err := httpserver.ParseTime(*text)
+	if err != nil {
+		return time.Time{}, apierr.Validation(field, "must be a date-time like 2026-06-04T09:00:00Z, with an offset.")
+	}
+	return at, nil
+}

@@ -1,0 +1,334 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// past is a subscription of one workspace with events that lie in its history.
+type past struct {
+	*house
+	ws  uuid.UUID
+	sub string
+}
+
+func newPast(t *testing.T) *past {
+	t.Helper()
+	h, ws := newHouse(t), uuid.New()
+	id, _ := h.create(ws)
+	return &past{h, ws, id}
+}
+
+func (p *past) home() string {
+	return "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + p.sub + "/deliveries"
+}
+
+func (p *past) operator(method, path, body string) answer {
+	p.t.Helper()
+	return p.as(trust.Caller{WorkspaceID: p.ws, Operator: "eve"}, method, path, body)
+}
+
+func (p *past) replay(body string) answer {
+	p.t.Helper()
+	return p.operator(http.MethodPost, p.home()+"/replay", body)
+}
+
+// event ingests an event of the call and says its delivery's id.
+func (p *past) event(call uuid.UUID, sequence int32) uuid.UUID {
+	p.t.Helper()
+	ev := delivery.Event{ID: uuid.New(), WorkspaceID: p.ws, CallID: &call, Type: "call.completed", Sequence: sequence, Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0)}
+	if err := pgx.BeginFunc(p.t.Context(), p.pool, func(tx pgx.Tx) error {
+		_, err := p.store.Ingest(p.t.Context(), tx, ev)
+		return err
+	}); err != nil {
+		p.t.Fatal(err)
+	}
+	return delivery.ID(uuid.MustParse(p.sub), ev.ID)
+}
+
+// end sends everything that is due once and gives it this outcome; it says what was sent.
+func (p *past) end(outcome delivery.Outcome) []delivery.Work {
+	p.t.Helper()
+	work, err := p.store.ClaimDue(p.t.Context(), store.Claim{Free: 5000, Initial: store.Room{Total: 5000, Retries: 5000}, Lease: time.Minute, Attempts: 5})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.settle(work, outcome)
+	return work
+}
+
+func (p *past) settle(work []delivery.Work, outcome delivery.Outcome) int {
+	p.t.Helper()
+	results := make([]delivery.Result, len(work))
+	for i, w := range work {
+		results[i] = delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, At: time.Now()}}
+	}
+	done, err := p.store.Complete(p.t.Context(), results)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return done.Settled
+}
+
+func (p *past) status(status string) {
+	p.t.Helper()
+	if got := p.do(p.ws, http.MethodPatch, collection+"/"+p.sub, `{"status":"`+status+`"}`); got.status != 200 {
+		p.t.Fatalf("PATCH to %s = %d %v", status, got.status, got.body)
+	}
+}
+
+// awaitLocked returns once that many statements of this database wait for a lock.
+func (p *past) awaitLocked(want int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		var n int
+		if err := p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
+			p.t.Fatal(err)
+		}
+		if n == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%d statements wait for a lock, want %d", n, want)
+		}
+	}
+}
+
+func (p *past) wants(what string, got answer, replayed int, more bool) {
+	p.t.Helper()
+	if got.status != http.StatusAccepted || got.body["replayed"] != float64(replayed) || got.body["has_more"] != more || len(got.body) != 2 {
+		p.t.Errorf("%s = %d %v, want 202 with %d replayed, more %v", what, got.status, got.body, replayed, more)
+	}
+}
+
+const longAgo = `"since":"2026-01-01T00:00:00Z"`
+
+func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	id := p.event(uuid.New(), 1)
+	path := p.home() + "/" + id.String()
+	p.wants("replay of what is queued", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
+	before := p.end(delivery.Over)
+	for round := 1; round <= 2; round++ {
+		p.wants("replay", p.operator(http.MethodPost, path+"/replay", `{}`), 1, false)
+		p.wants("the same again", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
+		if shown := p.operator(http.MethodGet, path, ""); shown.body["status"] != "queued" || shown.body["attempts"] != 0.0 || shown.body["replays"] != float64(round) || shown.body["done_at"] != nil {
+			t.Errorf("replayed = %v", shown.body)
+		}
+		work := p.end(delivery.Done)
+		if len(work) != 1 || work[0].DeliveryID != id || work[0].EventID != before[0].EventID || work[0].Attempt != 1 || work[0].Replay != round || string(work[0].Body) != `{}` {
+			t.Fatalf("claimed after replay %d: %+v", round, work)
+		}
+	}
+	shown := p.operator(http.MethodGet, path, "")
+	history, _ := shown.body["history"].([]any)
+	var rounds []string
+	for _, item := range history {
+		try := item.(map[string]any)
+		rounds = append(rounds, fmt.Sprint(try["replay"], try["attempt"]))
+	}
+	if want := []string{"0 1", "1 1", "2 1"}; shown.body["status"] != "delivered" || !slices.Equal(rounds, want) {
+		t.Errorf("history = %v, %v, want delivered after %v", shown.body["status"], rounds, want)
+	}
+}
+
+// What a process that was given up still knows of the attempts before the replay settles nothing.
+func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	id := p.event(uuid.New(), 1)
+	stale := p.end(delivery.Over)
+	p.wants("replay", p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""), 1, false)
+	fresh, err := p.store.ClaimDue(t.Context(), store.Claim{Free: 1, Initial: store.Room{Total: 1, Retries: 1}, Lease: time.Minute, Attempts: 5})
+	if err != nil || len(fresh) != 1 || fresh[0].Attempt != stale[0].Attempt {
+		t.Fatalf("claimed %+v, %v", fresh, err)
+	}
+	if n := p.settle(stale, delivery.Over); n != 0 {
+		t.Errorf("a result of before the replay settled %d", n)
+	}
+	if n := p.settle(fresh, delivery.Done); n != 1 {
+		t.Errorf("the replay's own result settled %d, want 1", n)
+	}
+}
+
+func TestReplay_AllFailedSince(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	p.event(uuid.New(), 1)
+	p.end(delivery.Done)
+	for range 3 {
+		p.event(uuid.New(), 1)
+	}
+	if got := p.do(p.ws, http.MethodPost, collection+"/"+p.sub+"/test", ""); got.status != 202 {
+		t.Fatalf("test = %d", got.status)
+	}
+	p.end(delivery.Over)
+	cut := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
+	p.wants("since the future", p.replay(`{"status":"failed","since":"`+cut+`"}`), 0, false)
+	p.wants("before everything", p.replay(`{"status":"failed",`+longAgo+`,"before":"2026-01-02T00:00:00Z"}`), 0, false)
+
+	// All five have chosen before one of them may write.
+	gate, err := p.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = gate.Rollback(context.Background()) }()
+	if _, err := gate.Exec(t.Context(), `SELECT FROM webhook_delivery FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	var replayed atomic.Int64
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			got := p.replay(`{"status":"failed",` + longAgo + `}`)
+			n, _ := got.body["replayed"].(float64)
+			if got.status != 202 {
+				t.Errorf("replay beside others = %d %v", got.status, got.body)
+			}
+			replayed.Add(int64(n))
+		})
+	}
+	p.awaitLocked(5)
+	if err := gate.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	if n := replayed.Load(); n != 3 {
+		t.Errorf("five at once replayed %d, want each of the 3 once", n)
+	}
+	if work := p.end(delivery.Over); len(work) != 3 {
+		t.Errorf("%d claimed, want the 3: the delivered one and the test stay as they are", len(work))
+	}
+	// They failed again: the same request with its before does nothing, without it a new round begins.
+	var moment time.Time
+	if err := p.pool.QueryRow(t.Context(), `SELECT min(done_at) FROM webhook_delivery WHERE replays = 1`).Scan(&moment); err != nil {
+		t.Fatal(err)
+	}
+	p.wants("repeated with before", p.replay(`{"status":"failed",`+longAgo+`,"before":"`+moment.UTC().Format(time.RFC3339Nano)+`"}`), 0, false)
+	p.wants("asked anew", p.replay(`{"status":"failed",`+longAgo+`}`), 3, false)
+}
+
+func TestReplay_OfACallInItsOrder(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	call := uuid.New()
+	second := p.event(call, 2)
+	p.end(delivery.Over)
+	first := p.event(call, 1)
+	p.event(uuid.New(), 1)
+	p.end(delivery.Done)
+	body := `{"call_id":"` + call.String() + `"}`
+	p.wants("replay of a call", p.replay(body), 2, false)
+	p.wants("the same again", p.replay(body), 0, false)
+	p.wants("another call", p.replay(`{"call_id":"`+uuid.NewString()+`"}`), 0, false)
+	if work := p.end(delivery.Done); len(work) != 1 || work[0].DeliveryID != first {
+		t.Fatalf("claimed %+v, want the call's first event alone", work)
+	}
+	if work := p.end(delivery.Done); len(work) != 1 || work[0].DeliveryID != second {
+		t.Errorf("claimed %+v, want the second event then", work)
+	}
+	if got := p.operator(http.MethodGet, p.home()+"?call_id="+call.String(), ""); len(got.list()) != 2 {
+		t.Errorf("the call's deliveries = %v", got.body)
+	}
+}
+
+func TestReplay_OfWhatAPauseLeftOut(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	p.status("paused")
+	left := []string{p.event(uuid.New(), 1).String(), p.event(uuid.New(), 2).String()}
+	for _, refused := range []answer{
+		p.replay(`{"status":"skipped",` + longAgo + `}`), p.replay(`{"call_id":"` + uuid.NewString() + `"}`),
+		p.operator(http.MethodPost, p.home()+"/"+left[0]+"/replay", ""),
+	} {
+		if refused.status != 409 || refused.code() != "subscription_not_active" {
+			t.Errorf("replay while paused = %d %v, want 409", refused.status, refused.body)
+		}
+	}
+	p.status("active")
+	if n := len(p.end(delivery.Done)); n != 0 {
+		t.Fatalf("%d sent on resume, want none", n)
+	}
+	p.wants("failed are not skipped", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
+	p.wants("replay of what was skipped", p.replay(`{"status":"skipped",`+longAgo+`}`), 2, false)
+	p.wants("the same again", p.replay(`{"status":"skipped",`+longAgo+`}`), 0, false)
+	p.status("paused") // what was replayed is queued work like any other
+	if got := p.operator(http.MethodGet, p.home()+"?status=held", ""); len(got.list()) != 2 {
+		t.Errorf("held = %v, want both", got.body)
+	}
+	p.status("active")
+	if n := len(p.end(delivery.Done)); n != 2 {
+		t.Errorf("%d sent, want 2", n)
+	}
+}
+
+func TestReplay_InBatches(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	if _, err := p.pool.Exec(t.Context(), `WITH e AS (
+			INSERT INTO webhook_event (id, created_at, workspace_id, type, sequence, body)
+			SELECT gen_random_uuid(), now() - n * interval '1 minute', $1, 'call.busy', 1, '{}' FROM generate_series(1, 1001) n RETURNING *)
+		INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status, done_at)
+		SELECT id, created_at, workspace_id, $2, id, type, 1, 'failed', created_at FROM e`, p.ws, p.sub); err != nil {
+		t.Fatal(err)
+	}
+	p.wants("first batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1000, true)
+	if got := p.operator(http.MethodGet, p.home()+"?status=failed", ""); len(got.list()) != 1 {
+		t.Errorf("failed = %v, want the one that failed last", got.body)
+	}
+	p.wants("second batch", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
+	if n := len(p.end(delivery.Done)); n != 1001 {
+		t.Errorf("%d sent, want 1001", n)
+	}
+}
+
+func TestReplay_Refuses(t *testing.T) {
+	t.Parallel()
+	p := newPast(t)
+	for name, body := range map[string]string{
+		"no JSON": `{`, "nothing chosen": `{}`, "no since": `{"status":"failed"}`, "no status": `{` + longAgo + `}`,
+		"a status that has not ended": `{"status":"queued",` + longAgo + `}`, "delivered": `{"status":"delivered",` + longAgo + `}`,
+		"since without an offset": `{"status":"failed","since":"2026-01-01T00:00:00"}`, "before that is no time": `{"status":"failed",` + longAgo + `,"before":"now"}`,
+		"a call and a status": `{"call_id":"` + uuid.NewString() + `","status":"failed"}`, "a call that is no UUID": `{"call_id":"seven"}`,
+		"a call in braces": `{"call_id":"{` + uuid.NewString() + `}"}`, "no call": `{"call_id":"` + uuid.Nil.String() + `"}`,
+	} {
+		if got := p.replay(body); got.status != 422 || got.code() != "validation_error" {
+			t.Errorf("%s: %d %v, want 422", name, got.status, got.body)
+		}
+	}
+	id := p.event(uuid.New(), 1)
+	p.end(delivery.Over)
+	for name, path := range map[string]string{
+		"unknown": p.home() + "/" + uuid.NewString() + "/replay", "no UUID": p.home() + "/seven/replay",
+		"another subscription's":  "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/" + id.String() + "/replay",
+		"an unknown subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/replay",
+	} {
+		if got := p.operator(http.MethodPost, path, `{`); got.status != 404 || got.code() != "not_found" {
+			t.Errorf("%s: %d %v, want 404", name, got.status, got.body)
+		}
+	}
+	if got := p.do(p.ws, http.MethodPost, p.home()+"/replay", `{"status":"failed",`+longAgo+`}`); got.status != 401 {
+		t.Errorf("as a customer: %d, want 401", got.status)
+	}
+	if _, err := p.pool.Exec(t.Context(), `DELETE FROM webhook_event`); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""); got.status != 404 {
+		t.Errorf("without a stored body: %d %v, want 404", got.status, got.body)
+	}
+	p.wants("all failed without a body", p.replay(`{"status":"failed",`+longAgo+`}`), 0, false)
+}

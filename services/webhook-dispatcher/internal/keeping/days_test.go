@@ -1,0 +1,260 @@
+package keeping_test
+
+import (
+	"io/fs"
+	"slices"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/migrations"
+)
+
+func around(from, to int) (names []string) {
+	for d := from; d <= to; d++ {
+		names = append(names, noon().AddDate(0, 0, d).Format("20060102"))
+	}
+	return names
+}
+
+func tables() []string { return []string{"webhook_event", "webhook_delivery", "webhook_attempt"} }
+
+func TestTurnDays_TwiceAndByManyAtOnceMakesEachDayOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			if err := r.keeper.TurnDays(t.Context(), noon()); err != nil {
+				t.Errorf("TurnDays beside others: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	for _, table := range tables() {
+		wantEqual(t, table, r.days(table), around(-7, 3))
+	}
+	if added, err := r.store.AddDays(t.Context(), noon().AddDate(0, 0, -7).Truncate(day), noon().Truncate(day)); added != 0 || err != nil {
+		t.Errorf("AddDays again = %d, %v, want nothing new", added, err)
+	}
+}
+
+func TestTurnDays_MidnightDividesAndDropsWholeDaysOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.turn(noon())
+	midnight := noon().Truncate(day)
+	r.ingest(midnight.Add(-time.Microsecond))
+	r.ingest(midnight)
+	yesterday, today := midnight.Add(-day).Format("_20060102"), midnight.Format("_20060102")
+	wantEqual(t, "places", r.places("webhook_delivery"), []string{"webhook_delivery" + yesterday, "webhook_delivery" + today})
+	wantEqual(t, "places", r.places("webhook_event"), []string{"webhook_event" + yesterday, "webhook_event" + today})
+	r.settle(r.claim(), delivery.Done, midnight)
+	wantEqual(t, "places of attempts", r.places("webhook_attempt"), []string{"webhook_attempt" + today, "webhook_attempt" + today})
+
+	end := midnight.Add(keep) // yesterday ended keep ago at this instant, and not a moment sooner
+	r.turn(end.Add(-time.Nanosecond))
+	if n := r.count(`SELECT count(*) FROM webhook_delivery`); n != 2 {
+		t.Fatalf("%d deliveries left just before the day is old enough, want both", n)
+	}
+	for range 2 {
+		r.turn(end)
+		wantEqual(t, "places after the drop", r.places("webhook_delivery"), []string{"webhook_delivery" + today})
+		wantEqual(t, "bodies after the drop", r.places("webhook_event"), []string{"webhook_event" + today})
+	}
+	r.turn(end.Add(day))
+	for _, table := range tables() {
+		if left := r.places(table); len(left) != 0 {
+			t.Errorf("%s still holds %v", table, left)
+		}
+		if days := r.days(table); slices.Contains(days, midnight.Format("20060102")) || !slices.Contains(days, end.Add(4*day).Format("20060102")) {
+			t.Errorf("days of %s = %v, want none that is old and the next three", table, days)
+		}
+	}
+}
+
+func TestTurnDays_ClocksAheadAndBehindLandAndAreTidied(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.turn(noon())
+	for _, off := range []time.Duration{-40 * day, 9 * day, 9*day + time.Hour, 4000 * day} {
+		r.ingest(noon().Add(off))
+	}
+	rest := "webhook_delivery_rest"
+	wantEqual(t, "places", r.places("webhook_delivery"), []string{rest, rest, rest, rest})
+	work := r.claim()
+	if n := r.settle(work, delivery.Done, noon()); n != 4 {
+		t.Fatalf("%d of 4 settled in the default partition", n)
+	}
+	r.turn(noon().Add(day)) // too old goes; what is ahead waits for its day
+	wantEqual(t, "places", r.places("webhook_delivery"), []string{rest, rest, rest})
+	r.turn(noon().Add(7 * day))
+	ninth := "webhook_delivery" + noon().Add(9*day).Format("_20060102")
+	wantEqual(t, "places once the day is made", r.places("webhook_delivery"), []string{ninth, ninth, rest})
+	wantEqual(t, "bodies once the day is made", r.places("webhook_event"), []string{"webhook_event" + ninth[len("webhook_delivery"):], "webhook_event" + ninth[len("webhook_delivery"):], "webhook_event_rest"})
+}
+
+func TestTurnDays_WhatIsStillQueuedOutlivesItsDay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.turn(noon())
+	r.ingest(noon())
+	r.settle(r.claim(), delivery.Done, noon())
+	open := r.ingest(noon())
+	r.setStatus("paused")
+	late := noon().Add(keep + 2*day)
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if err := r.keeper.TurnDays(t.Context(), late); err != nil {
+				t.Errorf("TurnDays beside others: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	wantEqual(t, "deliveries", r.places("webhook_delivery"), []string{"webhook_delivery_rest"})
+	wantEqual(t, "bodies", r.places("webhook_event"), []string{"webhook_event_rest"})
+	if n := r.count(`SELECT count(*) FROM webhook_attempt`); n != 0 {
+		t.Errorf("%d attempts are kept, want none", n)
+	}
+	r.turn(late.Add(20 * day)) // held for another while
+	r.setStatus("active")
+	work := r.claim()
+	if len(work) != 1 || work[0].EventID != open || string(work[0].Body) != `{}` {
+		t.Fatalf("claimed %+v, want the delivery with its body", work)
+	}
+	if n := r.settle(work, delivery.Done, late); n != 1 {
+		t.Fatalf("%d settled, want 1", n)
+	}
+	if d, err := r.store.Delivery(t.Context(), r.workspace, r.sub, work[0].DeliveryID); err != nil || d.Status != delivery.Delivered {
+		t.Errorf("delivery = %+v, %v, want it delivered", d, err)
+	}
+	r.turn(late.Add(21 * day))
+	for _, table := range []string{"webhook_delivery", "webhook_event"} {
+		if left := r.places(table); len(left) != 0 {
+			t.Errorf("%s still holds %v after its end", table, left)
+		}
+	}
+}
+
+func TestTurnDays_LosesNothingThatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		span  int // how many days the clock runs through, again and again
+		stays bool
+	}{
+		"while days are made":             {12, true},
+		"while days are made and dropped": {60, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			done := make(chan struct{})
+			var turning sync.WaitGroup
+			for n := range 2 {
+				turning.Go(func() {
+					for d := n; ; d = (d + 1) % row.span {
+						select {
+						case <-done:
+							return
+						default:
+						}
+						if err := r.keeper.TurnDays(t.Context(), noon().AddDate(0, 0, d)); err != nil && !lockTimeout(err) {
+							t.Errorf("TurnDays: %v", err)
+						}
+					}
+				})
+			}
+			const events = 120
+			settled := 0
+			for i := range events {
+				r.ingest(noon().AddDate(0, 0, i%20-4)) // before, in and after the days there are
+				if i%10 == 9 {
+					settled += r.settle(r.claim(), delivery.Done, noon())
+				}
+			}
+			close(done)
+			turning.Wait()
+			if settled != events {
+				t.Errorf("%d of %d settled", settled, events)
+			}
+			if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'delivered'`); row.stays && n != events {
+				t.Errorf("%d of %d in history", n, events)
+			}
+		})
+	}
+}
+
+func TestTurnDays_TheRunningRoleCanDoNoMore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.turn(noon())
+	today := noon().Format("20060102")
+	for _, sql := range []string{
+		`CREATE TABLE mine (id int)`,
+		`DROP TABLE webhook_delivery_` + today,
+		`TRUNCATE webhook_delivery_` + today,
+		`SELECT count(*) FROM webhook_event_` + today,
+		`UPDATE webhook_event_` + today + ` SET body = ''`,
+		`DELETE FROM webhook_event_rest`,
+		`ALTER TABLE webhook_delivery DETACH PARTITION webhook_delivery_` + today,
+		`SELECT webhook_renew_rest('webhook_event', now(), '{}')`,
+		`SELECT webhook_add_day('workspace', '2026-01-01')`,
+		`SELECT webhook_add_day('webhook_queue', '2026-01-01')`,
+		`SELECT webhook_drop_day('workspace', '2030-01-01')`,
+		`SELECT webhook_drop_rest('webhook_queue', '2030-01-01')`,
+		`SELECT webhook_add_day('webhook_event; DROP TABLE workspace', '2026-01-01')`,
+	} {
+		if _, err := r.pool.Exec(t.Context(), sql); err == nil {
+			t.Errorf("the running role may %s", sql)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM webhook_subscription`); n != 1 {
+		t.Errorf("%d subscriptions, want the one", n)
+	}
+}
+
+func TestMigration_MovesWhatTheDefaultPartitionsHeld(t *testing.T) {
+	t.Parallel()
+	first, err := fs.ReadFile(migrations.FS, "0001_webhooks.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := pg.Migrations{Name: schema, FS: fstest.MapFS{"0001_webhooks.sql": {Data: first}}}
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, old)
+	for _, ago := range []string{"0", "1 day", "29 days", "400 days", "-1000 days"} {
+		if _, err := pool.Exec(t.Context(), `WITH e AS (
+				INSERT INTO webhook_event (id, created_at, workspace_id, type, sequence, body) VALUES ($1, now() - $2::interval, $1, 'call.busy', 1, '') RETURNING *
+			), d AS (INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status, done_at)
+				SELECT id, created_at, id, id, id, type, 1, 'delivered', now() FROM e)
+			INSERT INTO webhook_attempt (delivery_id, no, at, ms) SELECT id, 1, created_at, 1 FROM e`, uuid.New(), ago); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner := pgtest.Owner(t, pool, schema)
+	for range 2 {
+		if err := pg.Migrate(t.Context(), owner.Config().ConnString(), schema, tracks()...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &rig{t: t, pool: pool}
+	now := time.Now().UTC()
+	for _, table := range tables() {
+		wantEqual(t, table, r.places(table), []string{
+			table + now.AddDate(0, 0, -29).Format("_20060102"), table + now.AddDate(0, 0, -1).Format("_20060102"), table + now.Format("_20060102"),
+			table + "_rest", table + "_rest"})
+	}
+	st := store.New(pool, nil)
+	if dropped, err := st.DropDays(t.Context(), now.AddDate(0, 0, -28).Truncate(day)); err != nil || dropped != 6 {
+		t.Errorf("DropDays = %d, %v, want a day and the rest of three tables", dropped, err)
+	}
+}

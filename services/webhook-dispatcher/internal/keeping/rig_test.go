@@ -1,0 +1,172 @@
+package keeping_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/migrations"
+)
+
+const (
+	schema = "webhook_dispatcher"
+	day    = 24 * time.Hour
+	keep   = 30 * day
+)
+
+// noon is the day that tests begin on.
+func noon() time.Time { return time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC) }
+
+// rig is one database, seen as the running role sees it.
+type rig struct {
+	t         testing.TB
+	pool      *pgxpool.Pool
+	store     *store.Store
+	keeper    *keeping.Keeper
+	workspace uuid.UUID
+	sub       uuid.UUID
+}
+
+func tracks() []pg.Migrations {
+	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: schema, FS: migrations.FS}}
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	pool := pgtest.New(t, schema, tracks()...)
+	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := store.New(pool, box)
+	r := &rig{t: t, pool: pool, store: st, keeper: keeping.New(st, keeping.Config{Keep: keep}), workspace: uuid.Must(uuid.NewV7())}
+	r.sub = uuid.Must(uuid.NewV7())
+	err = st.Create(t.Context(), subscription.Subscription{
+		ID: r.sub, WorkspaceID: r.workspace, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"},
+	}, "whsec_a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// turn turns the days as if it were now.
+func (r *rig) turn(now time.Time) {
+	r.t.Helper()
+	if err := r.keeper.TurnDays(r.t.Context(), now); err != nil {
+		r.t.Fatalf("TurnDays at %s: %v", now, err)
+	}
+}
+
+// ingest stores an event of that time and says which it is.
+func (r *rig) ingest(at time.Time) uuid.UUID {
+	r.t.Helper()
+	call := uuid.New()
+	ev := delivery.Event{ID: uuid.New(), WorkspaceID: r.workspace, CallID: &call, Type: "call.completed", Sequence: 1, Body: []byte(`{}`), CreatedAt: at}
+	if err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
+		_, err := r.store.Ingest(r.t.Context(), tx, ev)
+		return err
+	}); err != nil {
+		r.t.Fatalf("Ingest: %v", err)
+	}
+	return ev.ID
+}
+
+// claim takes everything that is due.
+func (r *rig) claim() []delivery.Work {
+	r.t.Helper()
+	work, err := r.store.ClaimDue(r.t.Context(), store.Claim{
+		Free: 100, Initial: store.Room{Total: 100, Retries: 100}, Lease: time.Minute, Attempts: 5})
+	if err != nil {
+		r.t.Fatalf("ClaimDue: %v", err)
+	}
+	return work
+}
+
+// settle ends claimed work; the attempts are of that time.
+func (r *rig) settle(work []delivery.Work, outcome delivery.Outcome, at time.Time) (settled int) {
+	r.t.Helper()
+	results := make([]delivery.Result, len(work))
+	for i, w := range work {
+		results[i] = delivery.Result{DeliveryID: w.DeliveryID, Attempt: w.Attempt, Replay: w.Replay, Outcome: outcome, Answer: delivery.Answer{Code: 200, At: at}}
+	}
+	done, err := r.store.Complete(r.t.Context(), results)
+	if err != nil {
+		r.t.Fatalf("Complete: %v", err)
+	}
+	return done.Settled
+}
+
+func (r *rig) count(sql string, args ...any) (n int) {
+	r.t.Helper()
+	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
+		r.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// places names the partition of every row of a table, sorted.
+func (r *rig) places(table string) (names []string) {
+	r.t.Helper()
+	rows, err := r.pool.Query(r.t.Context(), "SELECT tableoid::regclass::text FROM "+table)
+	if err == nil {
+		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		r.t.Fatalf("places of %s: %v", table, err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// days names the partitions of a table, sorted, the default one left out.
+func (r *rig) days(table string) (names []string) {
+	r.t.Helper()
+	rows, err := r.pool.Query(r.t.Context(), `SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits
+		WHERE inhparent = $1::regclass AND inhrelid <> ($1 || '_rest')::regclass ORDER BY 1`, table)
+	if err == nil {
+		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		r.t.Fatalf("days of %s: %v", table, err)
+	}
+	return names
+}
+
+func wantEqual(t testing.TB, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+func (r *rig) setStatus(text string) {
+	r.t.Helper()
+	status := subscription.Status(text)
+	if _, err := r.store.Change(r.t.Context(), r.workspace, r.sub, store.Change{Status: &status}); err != nil {
+		r.t.Fatalf("Change to %s: %v", text, err)
+	}
+}
+
+// lockTimeout says that the lock was not had within a second: the keeper tries again at its next turn.
+func lockTimeout(err error) bool {
+	var fault *pgconn.PgError
+	return errors.As(err, &fault) && fault.Code == "55P03"
+}

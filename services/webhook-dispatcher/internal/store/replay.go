@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// Replay says which ended deliveries of a subscription go out again: one, a call's, or all that failed or were skipped since a time.
+type Replay struct {
+	// DeliveryID or CallID, when not zero, name them; else Status is Failed or Skipped, and those that ended at Since or later.
+	DeliveryID uuid.UUID
+	CallID     uuid.UUID
+	Status     delivery.Status
+	Since      time.Time
+	// Before leaves out what ended at this time or later; zero leaves out nothing. A request that is repeated with its Before
+	// replays nothing a second time.
+	Before time.Time
+	// Limit bounds how many.
+	Limit int
+	// Traceparent is the trace of the request.
+	Traceparent string
+}
+
+// Replayed is what a replay did.
+type Replayed struct {
+	Count int
+	// More says that the limit left some out.
+	More bool
+}
+
+// Replay makes deliveries that ended due now: the same delivery ids and bytes, attempts from 1. What is queued or held
+// already is left as it is, so two at once replay each delivery once. Tests are replayed by id alone, and what has no stored
+// body any more not at all. 409 subscription_not_active unless the subscription is active, ErrNotFound when it is deleted. While
+// the workspace is suspended what is replayed is held.
+func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, asked Replay) (done Replayed, err error) {
+	args := pgx.NamedArgs{
+		"workspace_id": workspaceID, "id": subscriptionID, "delivery_id": asked.DeliveryID, "call_id": asked.CallID, "since": asked.Since,
+		"before": orNull(asked.Before), "limit": asked.Limit + 1,
+	}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		done = Replayed{}
+		// Shared locks, as ingest takes them: a pause or deletion that is answered finds every row written before it.
+		if _, err := tx.Exec(ctx, shareWorkspace, args); err != nil {
+			return fmt.Errorf("lock workspace %s: %w", workspaceID, err)
+		}
+		sub, err := one[matchRow](ctx, tx, shareSubscription, args)
+		if errors.Is(err, ErrNotFound) {
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
+		}
+		if sub.Status != subscription.Active {
+			return subscription.NotReplayable(sub.Status)
+		}
+		if _, err := tx.Exec(ctx, byIndex); err != nil {
+			return err
+		}
+		ended, err := many[endedRow](ctx, tx, asked.choice(), args)
+		if err != nil {
+			return fmt.Errorf("choose deliveries of subscription %s: %w", subscriptionID, err)
+		}
+		if len(ended) > asked.Limit {
+			ended, done.More = ended[:asked.Limit], true
+		}
+		if done.Count = len(ended); done.Count == 0 {
+			return nil
+		}
+		return requeue(ctx, tx, ended, asked.Traceparent)
+	})
+	if err != nil {
+		return Replayed{}, err
+	}
+	return done, nil
+}
+
+func (r Replay) choice() string {
+	switch {
+	case r.DeliveryID != uuid.Nil:
+		return chooseOne
+	case r.CallID != uuid.Nil:
+		return chooseCall
+	case r.Status == delivery.Skipped:
+		return chooseSkipped
+	default:
+		return chooseFailed
+	}
+}
+
+type endedRow struct {
+	ID        uuid.UUID
+	CreatedAt time.Time
+}
+
+// What another replay has taken meanwhile is no longer ended once its lock is given up: it is left out.
+const (
+	chooseEnded = `
+SELECT d.id, d.created_at FROM webhook_delivery d
+WHERE d.workspace_id = @workspace_id AND d.subscription_id = @id AND (@before::timestamptz IS NULL OR d.done_at < @before)
+  AND (SELECT true FROM webhook_event e WHERE e.id = d.event_id AND e.created_at = d.created_at)`
+
+	chooseOne = chooseEnded + `
+  AND d.status <> 'queued' AND d.id = @delivery_id
+LIMIT @limit FOR UPDATE OF d`
+
+	chooseCall = chooseEnded + `
+  AND d.status <> 'queued' AND d.call_id = @call_id
+ORDER BY d.sequence, d.id LIMIT @limit FOR UPDATE OF d`
+
+	chooseFailed  = chooseEnded + ` AND d.status = 'failed'` + chooseSince
+	chooseSkipped = chooseEnded + ` AND d.status = 'skipped'` + chooseSince
+
+	chooseSince = `
+  AND d.event_type <> 'webhook.test' AND d.done_at >= @since
+ORDER BY d.done_at, d.id LIMIT @limit FOR UPDATE OF d`
+)
+
+func requeue(ctx context.Context, tx pgx.Tx, ended []endedRow, traceparent string) error {
+	ids, created := make([]uuid.UUID, len(ended)), make([]time.Time, len(ended))
+	for i, row := range ended {
+		ids[i], created[i] = row.ID, row.CreatedAt
+	}
+	if _, err := tx.Exec(ctx, requeueEnded, pgx.NamedArgs{"ids": ids, "created": created, "traceparent": traceparent}); err != nil {
+		return fmt.Errorf("queue %d deliveries again: %w", len(ended), err)
+	}
+	return nil
+}
+
+const requeueEnded = `
+WITH again AS (
+    UPDATE webhook_delivery d
+    SET status = 'queued', attempts = 0, replays = d.replays + 1, queued_at = now(), done_at = NULL, traceparent = @traceparent
+    FROM unnest(@ids::uuid[], @created::timestamptz[]) AS r (id, created_at)
+    WHERE d.id = r.id AND d.created_at = r.created_at
+    RETURNING d.id, d.created_at, d.workspace_id, d.subscription_id, d.event_id, d.event_type, d.call_id, d.sequence, d.replays, d.traceparent
+)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, replay, traceparent, held)
+SELECT a.id, a.created_at, a.workspace_id, a.subscription_id, a.event_id, a.event_type, a.call_id, a.sequence, a.replays, a.traceparent,
+       EXISTS (SELECT 1 FROM workspace w WHERE w.id = a.workspace_id AND w.suspended)
+FROM again a`
