@@ -223,3 +223,44 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 	}
 	w.write.refused(t, 404, "not_found", "POST", subscriptions+"/"+uuid.NewString()+"/test", nil)
 }
+
+// TestHooks_WhatAPauseLeftOutIsReplayed: operators find what a pause left out and send it again; the gateway writes down who did.
+func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
+	t.Parallel()
+	w := workspace(t)
+	w.topUp(t, "10")
+	hooks, path := stack(t).hooks, "/"+w.id+"/late"
+	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "late", "url": hooks.URL + path, "events": everyEvent()})
+	hooks.Trust(path, made.text("signing_secret"))
+	w.write.want(t, 200, "PATCH", subscriptions+"/"+made.text("id"), set{"status": "paused"})
+	since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id"))
+
+	home := w.admin + "/webhook-subscriptions/" + made.text("id") + "/deliveries"
+	until(t, 20*time.Second, "the call's events are listed as skipped", func() bool {
+		return len(w.operator.want(t, 200, "GET", home+"?status=skipped", nil).ids()) == 3
+	})
+	asked := set{"status": "skipped", "since": since}
+	w.operator.refused(t, 409, "subscription_not_active", "POST", home+"/replay", asked)
+	w.write.want(t, 200, "PATCH", subscriptions+"/"+made.text("id"), set{"status": "active"})
+	if got := w.operator.want(t, 202, "POST", home+"/replay", asked); !strings.Contains(got.body, `"replayed":3`) {
+		t.Errorf("replay = %s, want three", got.body)
+	}
+	until(t, 20*time.Second, "what was left out arrives", func() bool { return len(hooks.Deliveries(path[1:])) == 3 })
+	if got := w.operator.want(t, 202, "POST", home+"/replay", asked); !strings.Contains(got.body, `"replayed":0`) {
+		t.Errorf("the same again = %s, want none", got.body)
+	}
+	var types []string
+	for _, d := range hooks.Deliveries(path[1:]) {
+		if !d.Signed {
+			t.Error("a replayed delivery is not signed by the subscription's secret")
+		}
+		types = append(types, d.Type)
+	}
+	if want := []string{"call.ringing", "call.answered", "call.completed"}; !slices.Equal(types, want) {
+		t.Errorf("replayed %v, want %v in the call's order", types, want)
+	}
+	if told := w.operator.want(t, 200, "GET", "/admin/v1/audit?limit=100&workspace_id="+w.id, nil).body; strings.Count(told, home+"/replay") != 2 {
+		t.Errorf("audit = %s, want the two replays and not the refusal", told)
+	}
+}

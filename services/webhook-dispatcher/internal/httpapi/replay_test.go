@@ -321,6 +321,13 @@ func TestReplay_Refuses(t *testing.T) {
 			t.Errorf("%s: %d %v, want 404", name, got.status, got.body)
 		}
 	}
+	stranger := uuid.New()
+	for _, path := range []string{"/deliveries/replay", "/deliveries/" + id.String() + "/replay"} {
+		path = "/admin/v1/workspaces/" + stranger.String() + "/webhook-subscriptions/" + p.sub + path
+		if got := p.as(trust.Caller{WorkspaceID: stranger, Operator: "eve"}, http.MethodPost, path, `{"status":"failed",`+longAgo+`}`); got.status != 404 {
+			t.Errorf("from another workspace: %d %v, want 404", got.status, got.body)
+		}
+	}
 	if got := p.do(p.ws, http.MethodPost, p.home()+"/replay", `{"status":"failed",`+longAgo+`}`); got.status != 401 {
 		t.Errorf("as a customer: %d, want 401", got.status)
 	}

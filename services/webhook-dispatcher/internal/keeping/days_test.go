@@ -1,6 +1,7 @@
 package keeping_test
 
 import (
+	"context"
 	"io/fs"
 	"slices"
 	"sync"
@@ -174,7 +175,7 @@ func TestTurnDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 					}
 				})
 			}
-			const events = 120
+			const events = 60
 			settled := 0
 			for i := range events {
 				r.ingest(noon().AddDate(0, 0, i%20-4)) // before, in and after the days there are
@@ -191,6 +192,25 @@ func TestTurnDays_LosesNothingThatComesMeanwhile(t *testing.T) {
 				t.Errorf("%d of %d in history", n, events)
 			}
 		})
+	}
+}
+
+func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.keeper.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	today := time.Now().UTC()
+	for deadline := time.Now().Add(20 * time.Second); len(r.days("webhook_attempt")) < 11; {
+		if time.Now().After(deadline) {
+			t.Fatalf("days = %v, want eleven", r.days("webhook_attempt"))
+		}
+	}
+	if days := r.days("webhook_delivery"); !slices.Contains(days, today.Format("20060102")) || !slices.Contains(days, today.AddDate(0, 0, 2).Format("20060102")) {
+		t.Errorf("days = %v, want today and those to come", days)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -84,11 +83,3 @@ const notifyWork = `SELECT pg_notify('webhook_dispatcher_work', '')`
 
 // Ping asks the database for a sign of life.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
-
-// cursor is the id as an argument: null instead of the zero UUID.
-func cursor(id uuid.UUID) *uuid.UUID {
-	if id == uuid.Nil {
-		return nil
-	}
-	return &id
-}
