@@ -28,10 +28,10 @@ const holdsByRequest = `
 SELECT ` + holdColumns + ` FROM unnest(@request_ids::uuid[]) AS asked (id)
 CROSS JOIN LATERAL (SELECT ` + holdColumns + ` FROM holds WHERE request_id = asked.id LIMIT 1) AS h`
 
-// Hold decides the orders of one workspace, first come first served, in one commit. The wallet is locked for two
-// round trips and the commit, however many the orders are. ErrNoWallet fails them all.
+// Hold decides the orders of one workspace, first come first served, in one commit. The wallet is locked for one
+// round trip and the commit, however many the orders are. ErrNoWallet fails them all.
 func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []hold.Order) (decisions []hold.Decision, err error) {
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		wallet, desk, err := s.openDesk(ctx, tx, workspaceID, orders)
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []hold.O
 		if len(made) == 0 {
 			return nil
 		}
-		return s.insertHolds(ctx, tx, wallet, made)
+		return insertHolds(tx, wallet, made)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hold for workspace %s: %w", workspaceID, err)
@@ -56,7 +56,7 @@ func (s *Store) Hold(ctx context.Context, workspaceID uuid.UUID, orders []hold.O
 	return decisions, nil
 }
 
-func (s *Store) openDesk(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, orders []hold.Order) (ledger.Wallet, *hold.Desk, error) {
+func (s *Store) openDesk(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, orders []hold.Order) (ledger.Wallet, *hold.Desk, error) {
 	var (
 		prefixes []string
 		requests []uuid.UUID
@@ -72,7 +72,7 @@ func (s *Store) openDesk(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, 
 	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
 	// After the lock, so that it sees what the holder before us committed.
 	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&known))
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	if err := tx.Ask(ctx, batch); err != nil {
 		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet: %w", err)
 	}
 	if len(wallets) == 0 {
@@ -85,13 +85,14 @@ func (s *Store) openDesk(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, 
 	return wallets[0], desk, nil
 }
 
-const insertHolds = `
+const insertHeld = `
 INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
 SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increment, h.max_call, 'held'
 FROM unnest(@request_ids::uuid[], @amounts::bigint[], @per_minute::bigint[], @increments::integer[], @max_call::integer[])
      AS h (request_id, amount, per_minute, increment, max_call)`
 
-func (s *Store) insertHolds(ctx context.Context, tx pgx.Tx, wallet ledger.Wallet, made []hold.Hold) error {
+// insertHolds writes with the commit.
+func insertHolds(tx *pg.Pipeline, wallet ledger.Wallet, made []hold.Hold) error {
 	n := len(made)
 	requests, amounts, perMinute := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
 	increments, maxCall := make([]int32, n), make([]int32, n)
@@ -109,14 +110,12 @@ func (s *Store) insertHolds(ctx context.Context, tx pgx.Tx, wallet ledger.Wallet
 		}
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(insertHolds, pg.Args{
+	batch.Queue(insertHeld, pg.Args{
 		"workspace_id": wallet.WorkspaceID, "currency": wallet.Currency, "request_ids": requests, "amounts": amounts,
 		"per_minute": perMinute, "increments": increments, "max_call": maxCall,
 	})
 	queuePostings(batch, wallet, balances, posted)
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write holds: %w", err)
-	}
+	tx.LaterAll(batch)
 	return nil
 }
 

@@ -1,0 +1,211 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Pipeline is a transaction that travels little: BEGIN goes with its first statements, what is queued Later with the next ones or with
+// COMMIT. Statements run in the order in which they were given, whichever method took them. Begin, Commit and Rollback answer an
+// error: InPipeline ends it, and there is none within.
+type Pipeline struct {
+	conn   *pgxpool.Conn
+	queued pgx.Batch
+	begun  bool
+}
+
+var (
+	_ pgx.Tx = (*Pipeline)(nil)
+
+	errEndsItself = errors.New("a pipeline begins and ends by itself")
+)
+
+// rollbackTime is what taking back gets when the caller's time is up; a connection that does not answer by then is closed.
+const rollbackTime = 5 * time.Second
+
+// InPipeline is InTx for a Pipeline: a transaction that asks one batch and writes the rest Later takes two round trips. f nil: all of
+// it is committed; otherwise none.
+func InPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
+	for try := 1; ; try++ {
+		err := runPipeline(ctx, pool, f)
+		if err == nil || try == maxTries || !isConflict(err) {
+			return err
+		}
+	}
+}
+
+func runPipeline(ctx context.Context, pool *pgxpool.Pool, f func(*Pipeline) error) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	// A connection that is still in a transaction the pool closes.
+	defer conn.Release()
+	tx, done := &Pipeline{conn: conn}, false
+	defer func() {
+		if !done && tx.begun {
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+			defer cancel()
+			_, _ = conn.Exec(ending, "ROLLBACK")
+		}
+	}()
+	if err := f(tx); err != nil {
+		return err
+	}
+	if tx.begun || len(tx.queued.QueuedQueries) > 0 {
+		tx.queued.Queue("COMMIT").Exec(func(did pgconn.CommandTag) error {
+			if did.String() == "ROLLBACK" {
+				return pgx.ErrTxCommitRollback // a statement had failed, and nobody said so
+			}
+			return nil
+		})
+		if err := tx.flush(ctx); err != nil {
+			return err
+		}
+	}
+	done = true
+	return nil
+}
+
+// Later queues a statement; then, which may be nil, is told what it did. It runs before the next statement that is sent at once, at
+// the latest with COMMIT: its error fails the transaction, not this call.
+func (p *Pipeline) Later(sql string, args Args, then func(pgconn.CommandTag)) {
+	queued := p.queued.Queue(sql, args)
+	if then != nil {
+		queued.Exec(func(did pgconn.CommandTag) error {
+			then(did)
+			return nil
+		})
+	}
+}
+
+// Postponing is a transaction that takes statements whose outcome is told to its owner alone.
+type Postponing interface {
+	// Postpone queues a statement; none is what its owner hears when it changes no row.
+	Postpone(sql string, args Args, none error)
+}
+
+// Later runs a statement that the caller does not wait for, on a transaction that postpones; on others it runs at once, and Later
+// answers its error, or none when it changes no row.
+func Later(ctx context.Context, tx pgx.Tx, sql string, args Args, none error) error {
+	if p, ok := tx.(Postponing); ok {
+		p.Postpone(sql, args, none)
+		return nil
+	}
+	did, err := tx.Exec(ctx, sql, args)
+	if err == nil && did.RowsAffected() == 0 {
+		return none
+	}
+	return err
+}
+
+// LaterAll queues a batch.
+func (p *Pipeline) LaterAll(batch *pgx.Batch) {
+	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
+}
+
+// Ask sends what is queued and the batch in one round trip; the batch's own functions read the answers.
+func (p *Pipeline) Ask(ctx context.Context, batch *pgx.Batch) error {
+	p.LaterAll(batch)
+	return p.flush(ctx)
+}
+
+// flush sends BEGIN, when it was not, and what is queued.
+func (p *Pipeline) flush(ctx context.Context) error {
+	var batch pgx.Batch
+	if !p.begun {
+		batch.Queue("BEGIN")
+		p.begun = true
+	}
+	batch.QueuedQueries = append(batch.QueuedQueries, p.queued.QueuedQueries...)
+	p.queued = pgx.Batch{}
+	if len(batch.QueuedQueries) == 0 {
+		return nil
+	}
+	return p.conn.SendBatch(ctx, &batch).Close()
+}
+
+// Exec runs a statement at once, after what is queued.
+func (p *Pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := p.flush(ctx); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return p.conn.Exec(ctx, sql, args...)
+}
+
+// Query runs a query at once, after what is queued.
+func (p *Pipeline) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := p.flush(ctx); err != nil {
+		return nil, err
+	}
+	return p.conn.Query(ctx, sql, args...)
+}
+
+// QueryRow runs a query at once, after what is queued.
+func (p *Pipeline) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := p.flush(ctx); err != nil {
+		return noRow{err}
+	}
+	return p.conn.QueryRow(ctx, sql, args...)
+}
+
+// SendBatch sends a batch at once, after what is queued.
+func (p *Pipeline) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	if err := p.flush(ctx); err != nil {
+		return noResults{noRow{err}}
+	}
+	return p.conn.SendBatch(ctx, batch)
+}
+
+// CopyFrom copies at once, after what is queued.
+func (p *Pipeline) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if err := p.flush(ctx); err != nil {
+		return 0, err
+	}
+	return p.conn.CopyFrom(ctx, table, columns, rows)
+}
+
+// Prepare prepares on the connection.
+func (p *Pipeline) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := p.flush(ctx); err != nil {
+		return nil, err
+	}
+	return p.conn.Conn().Prepare(ctx, name, sql)
+}
+
+// Conn is the connection; a statement sent on it overtakes what is queued.
+func (p *Pipeline) Conn() *pgx.Conn { return p.conn.Conn() }
+
+// LargeObjects has no use here.
+func (p *Pipeline) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
+
+// Begin is not supported.
+func (p *Pipeline) Begin(context.Context) (pgx.Tx, error) { return nil, errEndsItself }
+
+// Commit is InPipeline's.
+func (p *Pipeline) Commit(context.Context) error { return errEndsItself }
+
+// Rollback is InPipeline's: return an error.
+func (p *Pipeline) Rollback(context.Context) error { return errEndsItself }
+
+// noRow and noResults answer the error of what was queued before.
+type noRow struct{ err error }
+
+func (n noRow) Scan(...any) error { return n.err }
+
+type noResults struct{ noRow }
+
+func (n noResults) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, n.err }
+
+func (n noResults) Query() (pgx.Rows, error) { return nil, n.err }
+
+func (n noResults) QueryRow() pgx.Row { return n.noRow }
+
+func (n noResults) Close() error { return n.err }
+
+func (n noResults) Tx() pgx.Tx { return nil }

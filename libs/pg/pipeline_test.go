@@ -1,0 +1,151 @@
+package pg_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+)
+
+const (
+	addSerial = `INSERT INTO serial (v) VALUES (@v)`
+	addThing  = `INSERT INTO thing (id) VALUES (@id)`
+)
+
+func serials(t *testing.T, pool *pgxpool.Pool) (list []int32) {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), "SELECT v FROM serial ORDER BY id")
+	if err == nil {
+		list, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
+	t.Parallel()
+	pool, ctx := pgtest.New(t, schema, track), t.Context()
+	var did int64
+	err := pg.InPipeline(ctx, pool, func(tx *pg.Pipeline) error {
+		tx.Later(addSerial, pg.Args{"v": 1}, func(tag pgconn.CommandTag) { did = tag.RowsAffected() })
+		if _, err := tx.Exec(ctx, "INSERT INTO serial (v) VALUES (2)"); err != nil {
+			return err
+		}
+		tx.Later(addSerial, pg.Args{"v": 3}, nil)
+		var n int
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM serial").Scan(&n); err != nil || n != 3 {
+			t.Errorf("seen inside: %d rows, %v, want 3", n, err)
+		}
+		tx.Later(addSerial, pg.Args{"v": 4}, nil)
+		return nil
+	})
+	if err != nil || did != 1 {
+		t.Fatalf("err %v, first statement did %d rows", err, did)
+	}
+	if got := serials(t, pool); len(got) != 4 || got[0] != 1 || got[1] != 2 || got[2] != 3 || got[3] != 4 {
+		t.Errorf("rows = %v, want 1 2 3 4", got)
+	}
+}
+
+// A pipeline that fails, wherever it does, leaves nothing behind, and its connection is as good as before.
+func TestInPipeline_AFaultTakesAllBack(t *testing.T) {
+	t.Parallel()
+	pool, ctx := pgtest.New(t, schema, track), t.Context()
+	twice := uuid.Must(uuid.NewV7())
+	boom := errors.New("boom")
+	for name, f := range map[string]func(*pg.Pipeline) error{
+		"its function": func(tx *pg.Pipeline) error {
+			if _, err := tx.Exec(ctx, addSerial, pg.Args{"v": 1}); err != nil {
+				return err
+			}
+			return boom
+		},
+		"before anything was sent": func(tx *pg.Pipeline) error {
+			tx.Later(addSerial, pg.Args{"v": 1}, nil)
+			return boom
+		},
+		"a queued statement, at the end": func(tx *pg.Pipeline) error {
+			tx.Later(addSerial, pg.Args{"v": 1}, nil)
+			tx.Later(addThing, pg.Args{"id": twice}, nil)
+			tx.Later(addThing, pg.Args{"id": twice}, nil)
+			return nil
+		},
+		"a queued statement, before another": func(tx *pg.Pipeline) error {
+			tx.Later(addThing, pg.Args{"id": twice}, nil)
+			tx.Later(addThing, pg.Args{"id": twice}, nil)
+			return tx.QueryRow(ctx, "SELECT 1").Scan(new(int))
+		},
+		"a statement that went before": func(tx *pg.Pipeline) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0")
+			tx.Later(addSerial, pg.Args{"v": 1}, nil)
+			return nil
+		},
+	} {
+		if err := pg.InPipeline(ctx, pool, f); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if got := serials(t, pool); len(got) != 0 {
+			t.Errorf("%s: rows = %v, want none", name, got)
+		}
+		if n := pool.Stat().TotalConns(); n != 1 {
+			t.Errorf("%s: %d connections, want the one from before", name, n)
+		}
+	}
+}
+
+func TestInPipeline_ACommitThatOnlyEndsAFailedTransactionIsNoCommit(t *testing.T) {
+	t.Parallel()
+	pool, ctx := pgtest.New(t, schema, track), t.Context()
+	err := pg.InPipeline(ctx, pool, func(tx *pg.Pipeline) error {
+		_, _ = tx.Exec(ctx, addSerial, pg.Args{"v": 1})
+		_, _ = tx.Exec(ctx, "SELECT 1/0")
+		return nil
+	})
+	if err == nil {
+		t.Error("a transaction that Postgres took back counts as committed")
+	}
+}
+
+func TestInPipeline_TriesAgainAfterAConflict(t *testing.T) {
+	t.Parallel()
+	pool, tries := pgtest.New(t, schema, track), 0
+	err := pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
+		tries++
+		tx.Later(addSerial, pg.Args{"v": tries}, nil)
+		if tries == 1 {
+			return &pgconn.PgError{Code: "40P01"}
+		}
+		return nil
+	})
+	if got := serials(t, pool); err != nil || tries != 2 || len(got) != 1 || got[0] != 2 {
+		t.Errorf("err %v after %d tries, rows %v, want one row of the second try", err, tries, got)
+	}
+}
+
+func TestInPipeline_ACallerWhoLeavesLeavesNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, track)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := pg.InPipeline(ctx, pool, func(tx *pg.Pipeline) error {
+		if _, err := tx.Exec(ctx, addSerial, pg.Args{"v": 1}); err != nil {
+			return err
+		}
+		cancel()
+		return ctx.Err()
+	})
+	if err == nil {
+		t.Error("no error")
+	}
+	if got := serials(t, pool); len(got) != 0 {
+		t.Errorf("rows = %v, want none", got)
+	}
+}
