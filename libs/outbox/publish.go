@@ -48,31 +48,46 @@ ORDER BY id`
 
 const deleteRows = `DELETE FROM outbox WHERE id = ANY($1)`
 
+// maxBytes is where oldestRows stops.
+const maxBytes = 16 << 20
+
 // relayBatch publishes the oldest rows and deletes those acknowledged. No transaction is open meanwhile. It answers how many
-// rows it found.
-func (s *session) relayBatch(ctx context.Context) (int, error) {
+// rows it found, and whether those were all there were.
+func (s *session) relayBatch(ctx context.Context) (found int, all bool, err error) {
+	started := time.Now()
 	rows, err := s.read()
 	if err != nil {
-		return 0, fmt.Errorf("read the outbox: %w", err)
+		return 0, false, fmt.Errorf("read the outbox: %w", err)
 	}
+	all = len(rows) < batchRows && weight(rows) < maxBytes
 	if len(rows) == 0 {
-		s.relay.age.Store(&ageSample{at: time.Now()})
-		return 0, nil
+		s.relay.age.Store(&ageSample{at: started})
+		return 0, all, nil
 	}
-	started := time.Now()
+	published := time.Now()
 	faults, err := s.relay.publish(ctx, rows)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	crash.Point("outbox: after ack")
 	if err := s.exec(deleteRows, acknowledged(rows, faults)); err != nil {
-		return 0, fmt.Errorf("delete published rows: %w", err)
+		return 0, false, fmt.Errorf("delete published rows: %w", err)
 	}
-	s.relay.metrics.published(rows, faults, time.Since(started))
+	s.relay.metrics.published(rows, faults, time.Since(published))
 	if err := errors.Join(faults...); err != nil {
-		return 0, s.relay.mend(ctx, rows, faults)
+		return 0, false, s.relay.mend(ctx, rows, faults)
 	}
-	return len(rows), nil
+	if all {
+		s.relay.age.Store(&ageSample{at: started}) // what waits now came later
+	}
+	return len(rows), all, nil
+}
+
+func weight(rows []row) (bytes int) {
+	for _, row := range rows {
+		bytes += len(row.Payload)
+	}
+	return bytes
 }
 
 func (s *session) read() ([]row, error) {

@@ -166,18 +166,21 @@ func (s *session) awaitLeadership(ctx context.Context) error {
 	return nil
 }
 
-// relayUntilDone publishes batch after batch, and waits when there is nothing.
+// relayUntilDone publishes batch after batch, and waits when it has seen all there was.
 func (s *session) relayUntilDone(ctx context.Context) error {
 	lastRows := time.Now()
 	for ctx.Err() == nil {
-		rows, err := s.relayBatch(ctx)
+		rows, all, err := s.relayBatch(ctx)
 		if err != nil {
 			return err
 		}
 		if rows > 0 {
 			lastRows = time.Now()
+		}
+		if !all {
 			continue
 		}
+		// Whoever commits a row tells us, also while we were publishing: that wait ends at once, and no look is for nothing.
 		poll := fastPoll
 		if time.Since(lastRows) > quietAfter {
 			poll = slowPoll
@@ -189,7 +192,7 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	for last.Err() == nil {
-		if rows, err := s.relayBatch(last); err != nil || rows == 0 {
+		if rows, _, err := s.relayBatch(last); err != nil || rows == 0 {
 			return err
 		}
 	}
