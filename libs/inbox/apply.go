@@ -30,24 +30,33 @@ type delivery struct {
 // error rolls all of it back.
 func (c *Consumer) apply(ctx context.Context, all []delivery) error {
 	results := make([]string, len(all))
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	var quiet, later bool
+	err := pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
+		quiet, later = true, false
 		claim, err := c.claim(ctx, tx, all)
 		if err != nil {
 			return err
 		}
 		for i, d := range all {
-			if results[i], err = c.applyOne(ctx, tx, claim, d); err != nil {
+			h := &hand{Pipeline: tx, result: &results[i]}
+			if results[i], err = c.applyOne(ctx, h, claim, d); err != nil {
 				return err
 			}
+			quiet, later = quiet && h.quiet, later || h.later
 		}
 		crash.Point("inbox: before commit")
 		return nil
 	})
+	if later && neverFits(err) {
+		err = kafka.Parkf("the database can never take it: %w", err)
+	}
 	if err != nil {
 		return err
 	}
 	crash.Point("inbox: after commit")
-	c.wake()
+	if !quiet {
+		c.wake()
+	}
 	for i, d := range all {
 		c.metrics.records.WithLabelValues(d.Topic, results[i]).Inc()
 		if results[i] == parked {
@@ -97,7 +106,7 @@ const selectParkedKeys = `
 SELECT DISTINCT key_hash FROM parked
 WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`
 
-func (c *Consumer) claim(ctx context.Context, tx pgx.Tx, all []delivery) (*claim, error) {
+func (c *Consumer) claim(ctx context.Context, tx *pg.Pipeline, all []delivery) (*claim, error) {
 	ids, hashes := make([]uuid.UUID, len(all)), make([][]byte, 0, len(all))
 	for i, d := range all {
 		ids[i] = d.EventID
@@ -123,7 +132,7 @@ func (c *Consumer) claim(ctx context.Context, tx pgx.Tx, all []delivery) (*claim
 		}
 		return err
 	})
-	if err := tx.SendBatch(ctx, &queued).Close(); err != nil {
+	if err := tx.Ask(ctx, &queued); err != nil {
 		return nil, fmt.Errorf("claim %d records of %s: %w", len(all), all[0].Topic, err)
 	}
 	return claim, nil
@@ -165,4 +174,30 @@ func neverFits(err error) bool {
 		return true
 	}
 	return fault.Code == "23502" || fault.Code == "23514" // not null, check
+}
+
+// hand is a record's transaction as its handler gets it.
+type hand struct {
+	*pg.Pipeline
+	result *string
+	later  bool // a statement of its was queued
+	quiet  bool
+}
+
+// Postpone queues a handler's statement behind those of the records before. none is a skip, or nil: it is too late to fail.
+func (h *hand) Postpone(sql string, args pg.Args, none error) {
+	h.later = true
+	h.Later(sql, args, func(did pgconn.CommandTag) {
+		if did.RowsAffected() == 0 && kafka.IsSkip(none) {
+			*h.result = skipped
+		}
+	})
+}
+
+// Quiet says that this record leaves nothing that anybody waits for: neither an event in the outbox nor work for whom NewConsumer
+// was told to wake. A transaction of quiet records wakes nobody.
+func Quiet(tx pgx.Tx) {
+	if h, ours := tx.(*hand); ours {
+		h.quiet = true
+	}
 }

@@ -33,7 +33,8 @@ func sub(files embed.FS) fs.FS {
 // Keep is how long event ids are remembered (architecture.md, Topics).
 const Keep = 45 * 24 * time.Hour
 
-// Handle applies one record inside the transaction that also holds its inbox row. nil commits;
+// Handle applies one record inside the transaction that also holds its inbox row. What it gives to pg.Later runs together with the
+// statements of the other records in the transaction; an error there counts as its own, no row as a skip. nil commits;
 // kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key, and so do a panic and a
 // value that the database can never take; any other error is tried again for ever with the partition paused. It may be called again for a record
 // whose earlier transaction was rolled back, so it does nothing outside of tx.
@@ -58,8 +59,8 @@ type Consumer struct {
 }
 
 // NewConsumer makes a consumer; name is the service's ("calls") and is the Kafka group and the middle part of its DLQ topics.
-// relay is woken after each commit (handlers may put events); it may be nil. So are wakes, for what waits for rows that
-// the handlers write; they must not block. At most half of the pool's connections are used. A registry takes one consumer; nil
+// relay is woken after each commit (handlers may put events), unless all of its records were Quiet; it may be nil. So are wakes, for
+// what waits for rows that the handlers write; they must not block. At most half of the pool's connections are used. A registry takes one consumer; nil
 // registers no metrics.
 func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer, wakes ...func()) *Consumer {
 	c := &Consumer{

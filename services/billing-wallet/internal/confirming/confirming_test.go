@@ -1,6 +1,7 @@
 package confirming_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -89,14 +90,12 @@ func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
 	}
 }
 
+var errUnchanged = errors.New("unchanged")
+
 func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, requestID uuid.UUID) {
 	t.Helper()
 	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
-		changed, err := st.Confirm(t.Context(), tx, workspace, requestID)
-		if err == nil && !changed {
-			t.Error("the hold was not confirmed")
-		}
-		return err
+		return st.Confirm(t.Context(), tx, workspace, requestID, errUnchanged)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -138,9 +137,12 @@ func TestConfirm_NeverWaitsForALockedHold(t *testing.T) {
 			return err
 		}
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			changed, err := st.Confirm(t.Context(), tx, workspace, order.RequestID)
-			if changed {
+			err := st.Confirm(t.Context(), tx, workspace, order.RequestID, errUnchanged)
+			if err == nil {
 				t.Error("a locked hold was confirmed")
+			}
+			if errors.Is(err, errUnchanged) {
+				return nil
 			}
 			return err
 		})

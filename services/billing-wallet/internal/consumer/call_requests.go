@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/hold"
@@ -23,11 +24,9 @@ func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Recor
 	verdict := hold.Verdict{RequestID: requestID, WorkspaceID: workspaceID}
 	switch fact.Event.(type) {
 	case *eventv1.CallRequestEvent_Requested:
-		changed, err := c.store.Confirm(ctx, tx, workspaceID, requestID)
-		if err == nil && !changed {
-			return kafka.Skipf("hold of %s is confirmed, settled or unknown", requestID)
-		}
-		return err
+		inbox.Quiet(tx) // a confirmed hold is nothing to settle
+		return c.store.Confirm(ctx, tx, workspaceID, requestID,
+			kafka.Skipf("hold of %s is confirmed, settled or unknown", requestID))
 	case *eventv1.CallRequestEvent_Canceled:
 		verdict.Reason = hold.Canceled
 	case *eventv1.CallRequestEvent_Abandoned:

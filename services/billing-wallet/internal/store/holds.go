@@ -126,14 +126,14 @@ UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
     AND state NOT IN ('captured', 'released') AND confirmed_at IS NULL`
 
-// Confirm notes that requested was seen for a hold; changed is false when there was nothing to note. A row that somebody is just
-// changing is skipped, so that a batch of records never waits inside others' locks: an unconfirmed hold is asked about again.
-func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, workspaceID, requestID uuid.UUID) (changed bool, err error) {
-	done, err := tx.Exec(ctx, confirmHold, pg.Args{"workspace_id": workspaceID, "request_id": requestID})
+// Confirm notes that requested was seen for a hold; it comes to unchanged, a skip, when there was nothing to note. A row that somebody
+// is just changing is skipped, so that a batch of records never waits inside others' locks: an unconfirmed hold is asked about again.
+func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, workspaceID, requestID uuid.UUID, unchanged error) error {
+	err := pg.Later(ctx, tx, confirmHold, pg.Args{"workspace_id": workspaceID, "request_id": requestID}, unchanged)
 	if err != nil {
-		return false, fmt.Errorf("confirm hold %s: %w", requestID, err)
+		return fmt.Errorf("confirm hold %s: %w", requestID, err)
 	}
-	return done.RowsAffected() > 0, nil
+	return nil
 }
 
 const askUnconfirmed = `

@@ -127,7 +127,7 @@ func turn(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspaces []uuid.U
 		if _, err := st.Hold(t.Context(), id, []hold.Order{order}); err != nil {
 			return err
 		}
-		if _, err := st.Confirm(t.Context(), tx, id, order.RequestID); err != nil {
+		if err := st.Confirm(t.Context(), tx, id, order.RequestID, nil); err != nil {
 			return err
 		}
 		v := hold.Verdict{WorkspaceID: id, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: int32(round)}

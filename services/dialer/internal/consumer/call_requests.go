@@ -8,12 +8,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/request"
 )
+
+// ahead is how far off a request is that nobody needs to be woken for: dialing looks at the queue every second by itself, and rests no
+// longer than until the next request is due.
+const ahead = 2 * time.Second
 
 // onCallRequest queues what is requested and withdraws what is canceled. A request that is known by its id is left alone, however often it comes.
 func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
@@ -36,14 +41,10 @@ func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Recor
 			return err
 		}
 		r.CallRequestID, r.WorkspaceID, r.Traceparent = id, workspaceID, telemetry.Carrier(ctx)
-		fresh, err := c.store.Enqueue(ctx, tx, r)
-		if err != nil {
-			return err
+		if time.Until(r.DueAt) > ahead {
+			inbox.Quiet(tx)
 		}
-		if !fresh {
-			return kafka.Skipf("call request %s is known", id)
-		}
-		return nil
+		return c.store.Enqueue(ctx, tx, r, kafka.Skipf("call request %s is known", id))
 	case *eventv1.CallRequestEvent_Canceled:
 		_, err := c.store.Withdraw(ctx, tx, id, workspaceID)
 		return err

@@ -23,18 +23,18 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 	@schedule_if_outside_hours, @max_call_seconds, @queued_at, @due_at, @due_at, @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
-// Enqueue puts a request into the dial queue, once: an id that was ever here, withdrawn before it came or long ended, changes
-// nothing and answers false.
-func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request) (fresh bool, err error) {
-	done, err := tx.Exec(ctx, enqueue, pg.Args{
+// Enqueue puts a request into the dial queue, once: for an id that was ever here, withdrawn before it came or long ended, it changes
+// nothing and comes to known, a skip.
+func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request, known error) error {
+	err := pg.Later(ctx, tx, enqueue, pg.Args{
 		"call_request_id": r.CallRequestID, "workspace_id": r.WorkspaceID, "to_e164": string(r.To), "agent_id": r.AgentID,
 		"contact_id": r.ContactID, "variables": r.Variables, "schedule_if_outside_hours": r.ScheduleIfOutsideHours,
 		"max_call_seconds": r.MaxCallSeconds, "queued_at": r.QueuedAt, "due_at": r.DueAt, "traceparent": r.Traceparent,
-	})
+	}, known)
 	if err != nil {
-		return false, fmt.Errorf("enqueue request %s: %w", r.CallRequestID, err)
+		return fmt.Errorf("enqueue request %s: %w", r.CallRequestID, err)
 	}
-	return done.RowsAffected() == 1, nil
+	return nil
 }
 
 const withdraw = `

@@ -57,8 +57,8 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...requ
 	t.Helper()
 	within(t, pool, func(tx pgx.Tx) error {
 		for _, r := range requests {
-			if fresh, err := st.Enqueue(t.Context(), tx, r); err != nil || !fresh {
-				return fmt.Errorf("enqueue: fresh=%v err=%w", fresh, err)
+			if err := st.Enqueue(t.Context(), tx, r, errors.New("known")); err != nil {
+				return fmt.Errorf("enqueue: %w", err)
 			}
 		}
 		return nil
