@@ -37,6 +37,12 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 	for _, operation := range operations {
 		described = append(described, parameter.ReplaceAllString(operation.String(), "{}"))
 	}
+	Same(t, answered, described)
+}
+
+// Same fails the test when one of the two has an operation that the other has not, or has one twice.
+func Same(t *testing.T, answered, described []string) {
+	t.Helper()
 	if len(described) == 0 {
 		t.Error("nothing is described")
 	}
@@ -49,5 +55,8 @@ func Customers[O fmt.Stringer](t *testing.T, router http.Handler, operations []O
 		if !slices.Contains(answered, each) {
 			t.Errorf("%s is described and not answered", each)
 		}
+	}
+	if len(answered) != len(described) {
+		t.Errorf("%d operations are answered, %d described", len(answered), len(described))
 	}
 }

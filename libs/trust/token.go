@@ -41,26 +41,18 @@ type claims struct {
 // head is the first part of every token of ours: {"alg":"EdDSA","typ":"JWT"}.
 const head = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9."
 
-// body is claims as sign writes them. A caller's token is signed for every request, and the library's claims cost more to encode, by
-// reflection and a map, than to sign.
+// body is claims as sign writes them: its own four stand for the library's, which cost more to encode, by reflection and a map, than
+// the signature does, and a caller's token is signed for every request.
 type body struct {
-	Issuer    string    `json:"iss"`
-	Audience  string    `json:"aud"`
-	IssuedAt  int64     `json:"iat"`
-	ExpiresAt int64     `json:"exp"`
-	Use       use       `json:"use"`
-	RequestID uuid.UUID `json:"request_id,omitzero"`
-	Workspace uuid.UUID `json:"workspace,omitzero"`
-	Access    Access    `json:"access,omitempty"`
-	Features  []string  `json:"features,omitempty"`
-	Operator  string    `json:"operator,omitempty"`
+	Issuer    string `json:"iss"`
+	Audience  string `json:"aud"`
+	IssuedAt  int64  `json:"iat"`
+	ExpiresAt int64  `json:"exp"`
+	claims
 }
 
 func (k *Keys) sign(aud string, c claims, now time.Time) (string, error) {
-	payload, err := json.Marshal(body{
-		Issuer: k.self, Audience: aud, IssuedAt: now.Unix(), ExpiresAt: now.Add(life).Unix(), Use: c.Use, RequestID: c.RequestID,
-		Workspace: c.Workspace, Access: c.Access, Features: c.Features, Operator: c.Operator,
-	})
+	payload, err := json.Marshal(body{Issuer: k.self, Audience: aud, IssuedAt: now.Unix(), ExpiresAt: now.Add(life).Unix(), claims: c})
 	if err != nil {
 		return "", fmt.Errorf("encode token for %s: %w", aud, err)
 	}

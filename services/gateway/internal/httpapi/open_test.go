@@ -3,10 +3,10 @@ package httpapi_test
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
+	"ringfence.dev/libs/routetest"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/route"
 )
@@ -25,25 +25,11 @@ func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 			}
 		}
 	}
-	slices.Sort(routed)
 	var described []string
 	for _, operation := range operations(t) {
 		described = append(described, operation.String())
 	}
-	slices.Sort(described)
-	for _, each := range routed {
-		if !slices.Contains(described, each) {
-			t.Errorf("%s is routed and not described in proto/openapi", each)
-		}
-	}
-	for _, each := range described {
-		if !slices.Contains(routed, each) {
-			t.Errorf("%s is described in proto/openapi and not routed", each)
-		}
-	}
-	if len(routed) != len(described) {
-		t.Errorf("%d operations routed, %d described", len(routed), len(described))
-	}
+	routetest.Same(t, routed, described)
 }
 
 func operations(t *testing.T) []openapi.Operation {
@@ -98,16 +84,23 @@ func TestOpen_NeedsNoKeyAndDoesNotCount(t *testing.T) {
 		{"GET", "/docs/", 200, ""},
 		{"HEAD", "/docs", 200, ""},
 		{"GET", "/docs/reference.js", 200, ""},
-		{"GET", "/docs/nothing", 404, "not_found"},
+		{"GET", "/docs/nothing.js", 404, "not_found"},
+		{"GET", "/docs/page/index.html", 404, "not_found"},
+		{"POST", "/docs/nothing.js", 404, "not_found"},
 		{"GET", "/docs/%2e%2e/v1/calls", 401, "invalid_api_key"},
 		{"GET", "/docsx", 401, "invalid_api_key"},
 		{"POST", "/docs", 405, "method_not_allowed"},
+		{"DELETE", "/docs/reference.css", 405, "method_not_allowed"},
 		{"PUT", "/openapi.json", 405, "method_not_allowed"},
+		{"OPTIONS", "/openapi.json", 405, "method_not_allowed"},
 		{"DELETE", "/readyz", 405, "method_not_allowed"},
 	} {
 		got := r.customer(row.method, row.path, "", "")
 		if got.status != row.status || got.code() != row.code {
 			t.Errorf("%s %s = %d %s, want %d %s", row.method, row.path, got.status, got.body, row.status, row.code)
+		}
+		if allow := got.header.Get("Allow"); row.status == 405 && row.path != "/readyz" && allow != "GET, HEAD" {
+			t.Errorf("%s %s: Allow = %q", row.method, row.path, allow)
 		}
 		if row.method == "HEAD" && (got.body != "" || got.header.Get("Content-Length") == "" || got.header.Get("Content-Length") == "0") {
 			t.Errorf("%s %s: %d bytes, Content-Length %s", row.method, row.path, len(got.body), got.header.Get("Content-Length"))

@@ -95,29 +95,3 @@ func TestReference_NotModified(t *testing.T) {
 		}
 	}
 }
-
-func TestReference_WhatIsNotThere(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	for _, row := range []struct {
-		method, path string
-		status       int
-		code         string
-	}{
-		{"GET", "/docs/nothing.js", 404, "not_found"},
-		{"GET", "/docs/page/index.html", 404, "not_found"},
-		{"POST", "/docs/nothing.js", 404, "not_found"},
-		{"POST", "/docs", 405, "method_not_allowed"},
-		{"DELETE", "/docs/reference.css", 405, "method_not_allowed"},
-		{"OPTIONS", "/openapi.json", 405, "method_not_allowed"},
-	} {
-		got := look(t, r, row.method, row.path)
-		var refused openapi.Error
-		if err := json.Unmarshal([]byte(got.body), &refused); err != nil || got.status != row.status || refused.Error.Code != row.code {
-			t.Errorf("%s %s = %d %s", row.method, row.path, got.status, got.body)
-		}
-		if allow := got.header.Get("Allow"); row.status == 405 && allow != "GET, HEAD" {
-			t.Errorf("%s %s: Allow = %q", row.method, row.path, allow)
-		}
-	}
-}
