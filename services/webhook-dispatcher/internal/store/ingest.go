@@ -44,22 +44,28 @@ FOR SHARE`
 // EnqueueTest queues one webhook.test for an active subscription: 409 subscription_not_active otherwise.
 func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev delivery.Event) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		args := pgx.NamedArgs{"workspace_id": ev.WorkspaceID, "id": subscriptionID}
-		if _, err := tx.Exec(ctx, shareWorkspace, args); err != nil {
-			return fmt.Errorf("lock workspace %s: %w", ev.WorkspaceID, err)
-		}
-		sub, err := one[matchRow](ctx, tx, shareSubscription, args)
-		if errors.Is(err, ErrNotFound) {
-			return err
-		}
+		sub, err := share(ctx, tx, ev.WorkspaceID, subscriptionID)
 		if err != nil {
-			return fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
+			return err
 		}
 		if sub.Status != subscription.Active {
 			return subscription.NotActive(sub.Status)
 		}
 		return put(ctx, tx, ev, []matchRow{sub})
 	})
+}
+
+// share locks a subscription and its workspace as ingest does: a pause or deletion that is answered finds every row written before it.
+func share(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (matchRow, error) {
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "id": subscriptionID}
+	if _, err := tx.Exec(ctx, shareWorkspace, args); err != nil {
+		return matchRow{}, fmt.Errorf("lock workspace %s: %w", workspaceID, err)
+	}
+	sub, err := one[matchRow](ctx, tx, shareSubscription, args)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
+	}
+	return sub, err
 }
 
 const shareSubscription = `

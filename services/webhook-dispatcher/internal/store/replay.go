@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -48,16 +47,9 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = Replayed{}
-		// Shared locks, as ingest takes them: a pause or deletion that is answered finds every row written before it.
-		if _, err := tx.Exec(ctx, shareWorkspace, args); err != nil {
-			return fmt.Errorf("lock workspace %s: %w", workspaceID, err)
-		}
-		sub, err := one[matchRow](ctx, tx, shareSubscription, args)
-		if errors.Is(err, ErrNotFound) {
-			return err
-		}
+		sub, err := share(ctx, tx, workspaceID, subscriptionID)
 		if err != nil {
-			return fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
+			return err
 		}
 		if sub.Status != subscription.Active {
 			return subscription.NotReplayable(sub.Status)
