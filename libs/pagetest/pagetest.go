@@ -69,51 +69,53 @@ func expected(items []uuid.UUID, matches func(uuid.UUID) bool, limit int, after 
 	return Page{IDs: left[:min(limit, len(left))], More: len(left) > limit}
 }
 
-// Race walks through a list while others insert as fast as they can, and demands every item of the start, once, newest first.
-// insert is called by several goroutines; what it adds matches, now and later.
+// perWalk bounds what one goroutine inserts during a walk, which would never end behind others that are quicker.
+const perWalk = 60
+
+// Race walks through a list while others insert as fast as they can, perWalk items each, and demands every item of the start, once,
+// newest first. insert is called by several goroutines; what it adds matches, now and later.
 func Race(t *testing.T, insert func() uuid.UUID, fetch func(limit int, after uuid.UUID) Page) {
 	t.Helper()
 	var start []uuid.UUID
 	for range 30 {
 		start = append(start, insert())
 	}
-	done := make(chan struct{})
-	var others sync.WaitGroup
-	defer others.Wait()
-	defer close(done)
-	for range 3 {
-		others.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
+	for _, limit := range []int{1, 3, 7, 100} {
+		var others sync.WaitGroup
+		for range 3 {
+			others.Go(func() {
+				for range perWalk {
 					insert()
 				}
-			}
-		})
-	}
-	for _, limit := range []int{1, 3, 7, 100} {
-		var seen []uuid.UUID
-		for after, more := uuid.Nil, true; more; {
-			page := fetch(limit, after)
-			if len(page.IDs) > limit || (page.More && len(page.IDs) < limit) {
-				t.Fatalf("limit %d: %d items, has_more %v", limit, len(page.IDs), page.More)
-			}
-			for _, id := range page.IDs {
-				if len(seen) > 0 && bytes.Compare(seen[len(seen)-1][:], id[:]) <= 0 {
-					t.Fatalf("limit %d: %s stands before %s", limit, seen[len(seen)-1], id)
-				}
-				seen = append(seen, id)
-			}
-			if more = page.More; more {
-				after = seen[len(seen)-1]
-			}
+			})
 		}
+		seen := walk(t, limit, fetch)
+		others.Wait()
 		for _, id := range start {
 			if !slices.Contains(seen, id) {
 				t.Fatalf("limit %d: %s was there from the start and is missing among %d", limit, id, len(seen))
 			}
 		}
 	}
+}
+
+// walk turns the pages of a list from its newest item to its oldest.
+func walk(t *testing.T, limit int, fetch func(limit int, after uuid.UUID) Page) (seen []uuid.UUID) {
+	t.Helper()
+	for after, more := uuid.Nil, true; more; {
+		page := fetch(limit, after)
+		if len(page.IDs) > limit || (page.More && len(page.IDs) < limit) {
+			t.Fatalf("limit %d: %d items, has_more %v", limit, len(page.IDs), page.More)
+		}
+		for _, id := range page.IDs {
+			if len(seen) > 0 && bytes.Compare(seen[len(seen)-1][:], id[:]) <= 0 {
+				t.Fatalf("limit %d: %s stands before %s", limit, seen[len(seen)-1], id)
+			}
+			seen = append(seen, id)
+		}
+		if more = page.More; more {
+			after = seen[len(seen)-1]
+		}
+	}
+	return seen
 }
