@@ -25,8 +25,6 @@ type Route struct {
 	Owner    string
 	// Methods that it knows, HEAD left out; empty: the owner judges.
 	Methods []string
-	// Feature is "webhooks" where the plan must have it.
-	Feature string
 }
 
 // Match is a path that names a route.
