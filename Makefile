@@ -46,7 +46,7 @@ test: build cc examples ## run every test on a real Postgres and the Kafka proto
 fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
 	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
 
-bench: build ## measure: POST per second, POST to webhook, beside this machine's own limits
+bench: build ## measure POST, the gateway, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
 prove: build examples ## the end-to-end laws alone: kills, crash points, outages (RINGFENCE_SEED repeats a run)
