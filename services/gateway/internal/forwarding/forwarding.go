@@ -208,7 +208,12 @@ func relay(answer *http.Response) error {
 
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	to, _ := r.Context().Value(targetKey{}).(target)
-	httpserver.WriteError(w, r, refusal(r.Context(), to.owner, err))
+	err = refusal(r.Context(), to.owner, err)
+	var unseen *apierr.Error
+	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && errors.As(err, &unseen) {
+		err = apierr.Unavailable("This part of the service") // reading changes nothing, seen or not
+	}
+	httpserver.WriteError(w, r, err)
 }
 
 // refusal tells apart an owner that was never reached from one whose answer was not seen: after the second the client must

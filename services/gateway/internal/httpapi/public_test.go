@@ -304,6 +304,9 @@ func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 	if got.status != 503 || !strings.Contains(got.body, "not known") {
 		t.Errorf("an owner that dies in the middle = %d %s, want 503 that promises nothing", got.status, got.body)
 	}
+	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 503 || !strings.Contains(got.body, "Nothing was changed") {
+		t.Errorf("an owner that dies while it is read = %d %s, want 503 that says to try again", got.status, got.body)
+	}
 	r.answers(func(w http.ResponseWriter, _ heard) bool { w.WriteHeader(http.StatusUnauthorized); return true })
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 500 {
 		t.Errorf("an owner that distrusts us = %d %s, want 500: the customer's key is good", got.status, got.body)
