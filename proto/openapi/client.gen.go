@@ -2451,11 +2451,11 @@ type ReadReferenceResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadReferenceResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadReferenceResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2494,7 +2494,7 @@ type ReadInterfaceDescriptionResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *map[string]interface{}
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2503,7 +2503,7 @@ func (r ReadInterfaceDescriptionResponse) GetJSON200() *map[string]interface{} {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadInterfaceDescriptionResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadInterfaceDescriptionResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2542,7 +2542,7 @@ type ReadReadinessResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Readiness
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2551,7 +2551,7 @@ func (r ReadReadinessResponse) GetJSON200() *Readiness {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadReadinessResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadReadinessResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2590,7 +2590,7 @@ type ListCallRequestsResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *CallRequestPage
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2599,7 +2599,7 @@ func (r ListCallRequestsResponse) GetJSON200() *CallRequestPage {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ListCallRequestsResponse) GetJSONDefault() *UnreadableRequest {
+func (r ListCallRequestsResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2638,7 +2638,7 @@ type ReadCallRequestResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *CallRequest
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2647,7 +2647,7 @@ func (r ReadCallRequestResponse) GetJSON200() *CallRequest {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadCallRequestResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadCallRequestResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2686,7 +2686,7 @@ type CancelCallRequestResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *CallRequest
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2695,7 +2695,7 @@ func (r CancelCallRequestResponse) GetJSON200() *CallRequest {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r CancelCallRequestResponse) GetJSONDefault() *UnreadableRequest {
+func (r CancelCallRequestResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2734,7 +2734,7 @@ type ListCallsResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *CallPage
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2743,7 +2743,7 @@ func (r ListCallsResponse) GetJSON200() *CallPage {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ListCallsResponse) GetJSONDefault() *UnreadableRequest {
+func (r ListCallsResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2784,7 +2784,7 @@ type CreateCallResponse struct {
 	// JSON202 the response for an HTTP 202 `application/json` response
 	JSON202 *CallRequest
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2798,7 +2798,7 @@ func (r CreateCallResponse) GetJSON202() *CallRequest {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r CreateCallResponse) GetJSONDefault() *UnreadableRequest {
+func (r CreateCallResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2837,7 +2837,7 @@ type ReadCallResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Call
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2846,7 +2846,7 @@ func (r ReadCallResponse) GetJSON200() *Call {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadCallResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadCallResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2885,7 +2885,7 @@ type ReadRecordingResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Recording
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2894,7 +2894,7 @@ func (r ReadRecordingResponse) GetJSON200() *Recording {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadRecordingResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadRecordingResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2933,7 +2933,7 @@ type ReadTranscriptResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Transcript
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2942,7 +2942,7 @@ func (r ReadTranscriptResponse) GetJSON200() *Transcript {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadTranscriptResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadTranscriptResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -2981,7 +2981,7 @@ type ListContactsResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *ContactPage
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2990,7 +2990,7 @@ func (r ListContactsResponse) GetJSON200() *ContactPage {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ListContactsResponse) GetJSONDefault() *UnreadableRequest {
+func (r ListContactsResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3031,7 +3031,7 @@ type CreateContactResponse struct {
 	// JSON409 the response for an HTTP 409 `application/json` response
 	JSON409 *ContactExists
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON201 returns the response for an HTTP 201 `application/json` response
@@ -3045,7 +3045,7 @@ func (r CreateContactResponse) GetJSON409() *ContactExists {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r CreateContactResponse) GetJSONDefault() *UnreadableRequest {
+func (r CreateContactResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3084,7 +3084,7 @@ type ReadContactResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Contact
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3093,7 +3093,7 @@ func (r ReadContactResponse) GetJSON200() *Contact {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadContactResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadContactResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3132,7 +3132,7 @@ type UpdateContactResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Contact
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3141,7 +3141,7 @@ func (r UpdateContactResponse) GetJSON200() *Contact {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r UpdateContactResponse) GetJSONDefault() *UnreadableRequest {
+func (r UpdateContactResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3180,7 +3180,7 @@ type CreateOptOutResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *OptOut
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3189,7 +3189,7 @@ func (r CreateOptOutResponse) GetJSON200() *OptOut {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r CreateOptOutResponse) GetJSONDefault() *UnreadableRequest {
+func (r CreateOptOutResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3228,7 +3228,7 @@ type DeleteOptOutResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *OptOut
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3237,7 +3237,7 @@ func (r DeleteOptOutResponse) GetJSON200() *OptOut {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r DeleteOptOutResponse) GetJSONDefault() *UnreadableRequest {
+func (r DeleteOptOutResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3276,7 +3276,7 @@ type ReadOptOutResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *OptOut
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3285,7 +3285,7 @@ func (r ReadOptOutResponse) GetJSON200() *OptOut {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadOptOutResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadOptOutResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3324,7 +3324,7 @@ type ReadWalletResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Wallet
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3333,7 +3333,7 @@ func (r ReadWalletResponse) GetJSON200() *Wallet {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ReadWalletResponse) GetJSONDefault() *UnreadableRequest {
+func (r ReadWalletResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3372,7 +3372,7 @@ type ListWebhookSubscriptionsResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *WebhookSubscriptionPage
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3381,7 +3381,7 @@ func (r ListWebhookSubscriptionsResponse) GetJSON200() *WebhookSubscriptionPage 
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r ListWebhookSubscriptionsResponse) GetJSONDefault() *UnreadableRequest {
+func (r ListWebhookSubscriptionsResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3420,7 +3420,7 @@ type CreateWebhookSubscriptionResponse struct {
 	// JSON201 the response for an HTTP 201 `application/json` response
 	JSON201 *WebhookSubscriptionCreated
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON201 returns the response for an HTTP 201 `application/json` response
@@ -3429,7 +3429,7 @@ func (r CreateWebhookSubscriptionResponse) GetJSON201() *WebhookSubscriptionCrea
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r CreateWebhookSubscriptionResponse) GetJSONDefault() *UnreadableRequest {
+func (r CreateWebhookSubscriptionResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3468,7 +3468,7 @@ type DeleteWebhookSubscriptionResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *WebhookSubscriptionDeleted
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3477,7 +3477,7 @@ func (r DeleteWebhookSubscriptionResponse) GetJSON200() *WebhookSubscriptionDele
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r DeleteWebhookSubscriptionResponse) GetJSONDefault() *UnreadableRequest {
+func (r DeleteWebhookSubscriptionResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3516,7 +3516,7 @@ type UpdateWebhookSubscriptionResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *WebhookSubscription
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3525,7 +3525,7 @@ func (r UpdateWebhookSubscriptionResponse) GetJSON200() *WebhookSubscription {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r UpdateWebhookSubscriptionResponse) GetJSONDefault() *UnreadableRequest {
+func (r UpdateWebhookSubscriptionResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3564,7 +3564,7 @@ type RotateWebhookSecretResponse struct {
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *WebhookSecret
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3573,7 +3573,7 @@ func (r RotateWebhookSecretResponse) GetJSON200() *WebhookSecret {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r RotateWebhookSecretResponse) GetJSONDefault() *UnreadableRequest {
+func (r RotateWebhookSecretResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -3612,7 +3612,7 @@ type TestWebhookSubscriptionResponse struct {
 	// JSON202 the response for an HTTP 202 `application/json` response
 	JSON202 *WebhookTestQueued
 	// JSONDefault the response for an HTTP default `application/json` response
-	JSONDefault *UnreadableRequest
+	JSONDefault *Refusal
 }
 
 // GetJSON202 returns the response for an HTTP 202 `application/json` response
@@ -3621,7 +3621,7 @@ func (r TestWebhookSubscriptionResponse) GetJSON202() *WebhookTestQueued {
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r TestWebhookSubscriptionResponse) GetJSONDefault() *UnreadableRequest {
+func (r TestWebhookSubscriptionResponse) GetJSONDefault() *Refusal {
 	return r.JSONDefault
 }
 
@@ -4157,7 +4157,7 @@ func ParseReadReferenceResponse(rsp *http.Response) (*ReadReferenceResponse, err
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4190,7 +4190,7 @@ func ParseReadInterfaceDescriptionResponse(rsp *http.Response) (*ReadInterfaceDe
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4223,7 +4223,7 @@ func ParseReadReadinessResponse(rsp *http.Response) (*ReadReadinessResponse, err
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4256,7 +4256,7 @@ func ParseListCallRequestsResponse(rsp *http.Response) (*ListCallRequestsRespons
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4289,7 +4289,7 @@ func ParseReadCallRequestResponse(rsp *http.Response) (*ReadCallRequestResponse,
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4322,7 +4322,7 @@ func ParseCancelCallRequestResponse(rsp *http.Response) (*CancelCallRequestRespo
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4355,7 +4355,7 @@ func ParseListCallsResponse(rsp *http.Response) (*ListCallsResponse, error) {
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4395,7 +4395,7 @@ func ParseCreateCallResponse(rsp *http.Response) (*CreateCallResponse, error) {
 		response.JSON202 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4428,7 +4428,7 @@ func ParseReadCallResponse(rsp *http.Response) (*ReadCallResponse, error) {
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4461,7 +4461,7 @@ func ParseReadRecordingResponse(rsp *http.Response) (*ReadRecordingResponse, err
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4494,7 +4494,7 @@ func ParseReadTranscriptResponse(rsp *http.Response) (*ReadTranscriptResponse, e
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4527,7 +4527,7 @@ func ParseListContactsResponse(rsp *http.Response) (*ListContactsResponse, error
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4567,7 +4567,7 @@ func ParseCreateContactResponse(rsp *http.Response) (*CreateContactResponse, err
 		response.JSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4600,7 +4600,7 @@ func ParseReadContactResponse(rsp *http.Response) (*ReadContactResponse, error) 
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4633,7 +4633,7 @@ func ParseUpdateContactResponse(rsp *http.Response) (*UpdateContactResponse, err
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4666,7 +4666,7 @@ func ParseCreateOptOutResponse(rsp *http.Response) (*CreateOptOutResponse, error
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4699,7 +4699,7 @@ func ParseDeleteOptOutResponse(rsp *http.Response) (*DeleteOptOutResponse, error
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4732,7 +4732,7 @@ func ParseReadOptOutResponse(rsp *http.Response) (*ReadOptOutResponse, error) {
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4765,7 +4765,7 @@ func ParseReadWalletResponse(rsp *http.Response) (*ReadWalletResponse, error) {
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4798,7 +4798,7 @@ func ParseListWebhookSubscriptionsResponse(rsp *http.Response) (*ListWebhookSubs
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4831,7 +4831,7 @@ func ParseCreateWebhookSubscriptionResponse(rsp *http.Response) (*CreateWebhookS
 		response.JSON201 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4864,7 +4864,7 @@ func ParseDeleteWebhookSubscriptionResponse(rsp *http.Response) (*DeleteWebhookS
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4897,7 +4897,7 @@ func ParseUpdateWebhookSubscriptionResponse(rsp *http.Response) (*UpdateWebhookS
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4930,7 +4930,7 @@ func ParseRotateWebhookSecretResponse(rsp *http.Response) (*RotateWebhookSecretR
 		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -4963,7 +4963,7 @@ func ParseTestWebhookSubscriptionResponse(rsp *http.Response) (*TestWebhookSubsc
 		response.JSON202 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest UnreadableRequest
+		var dest Refusal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

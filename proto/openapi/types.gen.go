@@ -774,6 +774,9 @@ type RateLimited = Error
 // ReadForbidden defines model for ReadForbidden.
 type ReadForbidden = Error
 
+// Refusal defines model for Refusal.
+type Refusal = Error
+
 // RequestTimeout defines model for RequestTimeout.
 type RequestTimeout = Error
 
@@ -785,9 +788,6 @@ type SubscriptionLimitReached = Error
 
 // Unavailable defines model for Unavailable.
 type Unavailable = Error
-
-// UnreadableRequest defines model for UnreadableRequest.
-type UnreadableRequest = Error
 
 // ValidationError defines model for ValidationError.
 type ValidationError = Error

@@ -177,7 +177,7 @@ func (d *Document) response(op operation, status int) (*openapi3.Response, strin
 	if op.Operation == nil { // no route: the refusals of the gateway
 		shared := map[int][]string{401: {"InvalidApiKey"}, 403: {"WriteForbidden", "WebhookWriteForbidden"}, 404: {"NotFound"}, 413: {"RequestTooLarge"}, 429: {"RateLimited"}}[status]
 		if shared == nil {
-			return d.spec.Components.Responses["UnreadableRequest"].Value, "default"
+			return d.spec.Components.Responses["Refusal"].Value, "default"
 		}
 		merged := *d.spec.Components.Responses[shared[0]].Value
 		if len(shared) > 1 {

@@ -153,3 +153,51 @@ func (a *API) changeContact(w http.ResponseWriter, r *http.Request) error {
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewContact(c))
 }
+
+// metadata reads what to merge; nil when absent. Null is refused.
+func (f fields) metadata() (*openapi.Document, error) {
+	raw, given := f["metadata"]
+	if !given {
+		return nil, nil //nolint:nilnil // absent
+	}
+	patch, err := contact.ParseDocument("metadata", raw)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := patch.TimeZone(); err != nil && !isNull(patch[contact.TimeZoneKey]) {
+		return nil, err
+	}
+	document := openapi.Document(patch)
+	return &document, nil
+}
+
+func (f fields) createContact() (asked openapi.CreateContact, err error) {
+	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
+		return asked, err
+	}
+	if _, ok := phone.Parse(asked.PhoneE164); !ok {
+		return asked, apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
+	}
+	if asked.Name, err = f.text("name", contact.MaxName); err != nil {
+		return asked, err
+	}
+	if f.has("metadata") {
+		asked.Metadata, err = f.metadata()
+	}
+	return asked, err
+}
+
+// updateContact keeps a name of null: it clears.
+func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
+	name, err := f.text("name", contact.MaxName)
+	if err != nil {
+		return asked, err
+	}
+	if name != nil {
+		asked.Name = openapi.Value(*name)
+	} else if _, given := f["name"]; given {
+		asked.Name = openapi.Null[string]()
+	}
+	asked.Metadata, err = f.metadata()
+	return asked, err
+}

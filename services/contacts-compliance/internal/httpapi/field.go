@@ -8,16 +8,10 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/phone"
-	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
 )
 
-const (
-	maxName   = contact.MaxName
-	maxReason = 500
-	maxText   = httpserver.MaxBody // of strings whose own rule is stricter, such as a number
-)
+// maxText bounds strings whose own rule is stricter, such as a number.
+const maxText = httpserver.MaxBody
 
 // fields is a request body by its top-level names, so that absent, null and wrong can be told apart.
 type fields map[string]json.RawMessage
@@ -61,65 +55,4 @@ func (f fields) required(name string, most int) (string, error) {
 		return "", apierr.Validation(name, "is required.")
 	}
 	return *text, nil
-}
-
-// metadata reads what to merge; nil when absent. Null is refused.
-func (f fields) metadata() (*openapi.Document, error) {
-	raw, given := f["metadata"]
-	if !given {
-		return nil, nil //nolint:nilnil // absent
-	}
-	patch, err := contact.ParseDocument("metadata", raw)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := patch.TimeZone(); err != nil && !isNull(patch[contact.TimeZoneKey]) {
-		return nil, err
-	}
-	document := openapi.Document(patch)
-	return &document, nil
-}
-
-func (f fields) createContact() (asked openapi.CreateContact, err error) {
-	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
-		return asked, err
-	}
-	if _, ok := phone.Parse(asked.PhoneE164); !ok {
-		return asked, apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
-	}
-	if asked.Name, err = f.text("name", maxName); err != nil {
-		return asked, err
-	}
-	if f.has("metadata") {
-		asked.Metadata, err = f.metadata()
-	}
-	return asked, err
-}
-
-// updateContact keeps a name of null: it clears.
-func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
-	name, err := f.text("name", maxName)
-	if err != nil {
-		return asked, err
-	}
-	if name != nil {
-		asked.Name = openapi.Value(*name)
-	} else if _, given := f["name"]; given {
-		asked.Name = openapi.Null[string]()
-	}
-	asked.Metadata, err = f.metadata()
-	return asked, err
-}
-
-func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
-	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
-		return asked, err
-	}
-	if asked.Reason, err = f.text("reason", maxReason); err != nil {
-		return asked, err
-	}
-	if _, ok := phone.Parse(asked.PhoneE164); !ok {
-		return asked, invalidPhone("phone_e164")
-	}
-	return asked, nil
 }

@@ -11,6 +11,9 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
+// maxReason bounds a reason, in characters (contract.md §6).
+const maxReason = 500
+
 // viewStatus is an opt-out status as specification 2.5 shows it.
 func viewStatus(c contact.Contact) openapi.OptOut {
 	return openapi.OptOut{PhoneE164: string(c.Number), DndStatus: openapi.DndStatus(c.DND), ConsentStatus: openapi.ConsentStatus(c.Consent)}
@@ -67,4 +70,17 @@ func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 		return found(err, "number")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
+}
+
+func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
+	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
+		return asked, err
+	}
+	if asked.Reason, err = f.text("reason", maxReason); err != nil {
+		return asked, err
+	}
+	if _, ok := phone.Parse(asked.PhoneE164); !ok {
+		return asked, invalidPhone("phone_e164")
+	}
+	return asked, nil
 }
