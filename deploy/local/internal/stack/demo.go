@@ -241,6 +241,7 @@ See what became of it:
   curl -s %s/v1/calls -H 'Authorization: Bearer %s'
 
 Or let `+"`make demo`"+` do it in another terminal, signed webhook included. Everything else stands in %s.
+The API's reference is at %s/docs.
 Below, what happens; LOG_LEVEL=info shows every request, debug still more. Ctrl-C stops; the next start continues here.
-`, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file)
+`, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file, s.baseURL())
 }
