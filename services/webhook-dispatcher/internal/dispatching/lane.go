@@ -73,6 +73,35 @@ func (l *lanes) take(w delivery.Work) {
 	}
 }
 
+// seat reserves room for a first attempt whose row is about to be committed, already leased; false: the row waits for the claim.
+func (l *lanes) seat(id uuid.UUID, _ string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.open[id]
+	if one == nil {
+		one = &lane{window: startWindow}
+		l.open[id] = one
+	}
+	if l.free <= 0 || one.flying >= one.window {
+		return false
+	}
+	l.free--
+	one.flying++
+	return true
+}
+
+// unseat gives back a seat that came to nothing.
+func (l *lanes) unseat(id uuid.UUID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free++
+	one := l.open[id]
+	one.flying--
+	if one.flying == 0 && one.window >= startWindow {
+		delete(l.open, id)
+	}
+}
+
 // done gives the room back and moves the window: up by one for a quick answer, to half for an endpoint in trouble.
 func (l *lanes) done(w delivery.Work, answer delivery.Answer) {
 	l.mu.Lock()
