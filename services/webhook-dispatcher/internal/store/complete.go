@@ -41,24 +41,20 @@ func (s *Store) Complete(ctx context.Context, results []delivery.Result) (done C
 	for i, r := range results {
 		byID[r.DeliveryID], ids[i] = r, r.DeliveryID
 	}
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		rows, err := many[openRow](ctx, tx, lockOpen, pgx.NamedArgs{"ids": ids})
-		if err != nil {
-			return fmt.Errorf("lock %d finished deliveries: %w", len(ids), err)
-		}
-		rows = slices.DeleteFunc(rows, func(row openRow) bool { return !row.is(byID[row.DeliveryID]) })
-		done = Completed{Settled: len(rows)}
-		if len(rows) == 0 {
-			return nil
-		}
-		if err := writeHistory(ctx, tx, rows, byID); err != nil {
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		done = Completed{}
+		rows, err := stillOpen(ctx, tx, ids, byID)
+		if err != nil || len(rows) == 0 {
 			return err
 		}
+		done.Settled = len(rows)
 		changes := tally(results, rows)
-		if done.Failing, err = writeHealth(ctx, tx, changes); err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, moreDue, pgx.NamedArgs{"subs": changes.ids}).Scan(&done.More)
+		var all pgx.Batch
+		queueHistory(&all, rows, byID)
+		queueHealth(&all, changes, &done.Failing)
+		all.Queue(moreDue, pg.Args{"subs": changes.ids}).QueryRow(func(row pgx.Row) error { return row.Scan(&done.More) })
+		tx.LaterAll(&all)
+		return nil
 	})
 	if err != nil {
 		return Completed{}, fmt.Errorf("complete %d attempts: %w", len(results), err)
@@ -78,6 +74,19 @@ type openRow struct {
 // is says that the result is of the attempt the row now waits for.
 func (o openRow) is(r delivery.Result) bool { return o.Attempt == r.Attempt && o.Replay == r.Replay }
 
+// stillOpen locks the rows that wait for these results.
+func stillOpen(ctx context.Context, tx *pg.Pipeline, ids []uuid.UUID, byID map[uuid.UUID]delivery.Result) (rows []openRow, err error) {
+	var lock pgx.Batch
+	lock.Queue(lockOpen, pg.Args{"ids": ids}).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[openRow])
+		return err
+	})
+	if err := tx.Ask(ctx, &lock); err != nil {
+		return nil, fmt.Errorf("lock %d finished deliveries: %w", len(ids), err)
+	}
+	return slices.DeleteFunc(rows, func(row openRow) bool { return !row.is(byID[row.DeliveryID]) }), nil
+}
+
 const lockOpen = `
 SELECT delivery_id, created_at, subscription_id, event_type, attempt, replay FROM webhook_queue
 WHERE delivery_id = ANY (@ids)
@@ -88,8 +97,8 @@ const moreDue = `
 SELECT EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND NOT is_retry AND due_at <= now())
     OR EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND is_retry AND due_at <= now())`
 
-func writeHistory(ctx context.Context, tx pgx.Tx, rows []openRow, byID map[uuid.UUID]delivery.Result) error {
-	n := len(rows)
+func queueHistory(all *pgx.Batch, rows []openRow, byID map[uuid.UUID]delivery.Result) {
+	n, retries := len(rows), 0
 	ids, created, nos, replays := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n), make([]int, n)
 	at, ms, codes := make([]time.Time, n), make([]int64, n), make([]*int, n)
 	errs, excerpts := make([]*string, n), make([]*string, n)
@@ -102,21 +111,23 @@ func writeHistory(ctx context.Context, tx pgx.Tx, rows []openRow, byID map[uuid.
 		outcomes[i], delays[i] = string(r.Outcome), r.Delay.Seconds()
 		codes[i] = orNull(r.Answer.Code)
 		errs[i], excerpts[i] = orNull(string(r.Answer.Failure)), orNull(r.Answer.Excerpt)
+		if r.Outcome == delivery.Again {
+			retries++
+		}
 	}
-	args := pgx.NamedArgs{
+	args := pg.Args{
 		"ids": ids, "created": created, "nos": nos, "at": at, "ms": ms, "codes": codes, "errors": errs, "excerpts": excerpts,
 		"outcomes": outcomes, "delays": delays, "replays": replays,
 		"oldest": slices.MinFunc(created, time.Time.Compare), "newest": slices.MaxFunc(created, time.Time.Compare),
 	}
-	batch := &pgx.Batch{}
-	batch.Queue(deleteOpen, args)
-	batch.Queue(pushBack, args)
-	batch.Queue(updateDeliveries, args)
-	batch.Queue(insertAttempts, args)
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write %d attempts: %w", n, err)
+	if retries < n {
+		all.Queue(deleteOpen, args)
 	}
-	return nil
+	if retries > 0 {
+		all.Queue(pushBack, args)
+	}
+	all.Queue(updateDeliveries, args)
+	all.Queue(insertAttempts, args)
 }
 
 const deleteOpen = `
@@ -162,12 +173,17 @@ func tally(results []delivery.Result, rows []openRow) changes {
 		settled[row.DeliveryID] = row
 	}
 	var c changes
+	at := map[uuid.UUID]int{} // where a subscription stands in ids
 	for _, row := range rows {
-		if !slices.Contains(c.ids, row.SubscriptionID) {
+		if _, known := at[row.SubscriptionID]; !known {
+			at[row.SubscriptionID] = 0
 			c.ids = append(c.ids, row.SubscriptionID)
 		}
 	}
 	slices.SortFunc(c.ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	for i, id := range c.ids {
+		at[id] = i
+	}
 	n := len(c.ids)
 	c.succeeded, c.inRow, c.failures, c.exhausted, c.lastError = make([]bool, n), make([]int, n), make([]int, n), make([]int, n), make([]*string, n)
 	for _, r := range results {
@@ -175,7 +191,7 @@ func tally(results []delivery.Result, rows []openRow) changes {
 		if !counts || !row.is(r) || r.Answer.Failure.Ours() {
 			continue
 		}
-		i := slices.Index(c.ids, row.SubscriptionID)
+		i := at[row.SubscriptionID]
 		if r.Outcome == delivery.Done {
 			c.succeeded[i], c.inRow[i], c.failures[i], c.exhausted[i], c.lastError[i] = true, 0, 0, 0, nil
 			continue
@@ -193,20 +209,19 @@ func tally(results []delivery.Result, rows []openRow) changes {
 	return c
 }
 
-func writeHealth(ctx context.Context, tx pgx.Tx, c changes) ([]Standing, error) {
-	rows, err := many[healthRow](ctx, tx, updateHealth, pgx.NamedArgs{
+// queueHealth reads into failing who is in trouble afterwards.
+func queueHealth(all *pgx.Batch, c changes, failing *[]Standing) {
+	all.Queue(updateHealth, pg.Args{
 		"ids": c.ids, "succeeded": c.succeeded, "in_row": c.inRow, "failures": c.failures, "exhausted": c.exhausted, "errors": c.lastError,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("update health of %d subscriptions: %w", len(c.ids), err)
-	}
-	var failing []Standing
-	for _, row := range rows {
-		if row.Failures > 0 {
-			failing = append(failing, row.standing())
+	}).Query(func(found pgx.Rows) error {
+		rows, err := pgx.CollectRows(found, pgx.RowToStructByName[healthRow])
+		for _, row := range rows {
+			if row.Failures > 0 {
+				*failing = append(*failing, row.standing())
+			}
 		}
-	}
-	return failing, nil
+		return err
+	})
 }
 
 type healthRow struct {
