@@ -236,14 +236,7 @@ func (d *Dispatcher) listen(ctx context.Context) {
 // sweep keeps the gauges and ends deliveries whose last attempt was lost with its process.
 func (d *Dispatcher) sweep(ctx context.Context) {
 	for ctx.Err() == nil {
-		if depth, err := d.store.Depth(ctx); err == nil {
-			d.metrics.depth(depth)
-		}
-		lost, err := d.store.Lost(ctx, d.schedule.Attempts())
-		if err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "look for lost webhook attempts", "error", err)
-		}
-		for _, result := range lost {
+		for _, result := range d.look(ctx) {
 			d.metrics.interrupted.Inc()
 			select {
 			case d.results <- result:
@@ -253,6 +246,21 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 		}
 		pause(ctx, sweepEvery)
 	}
+}
+
+// look reads the queue for the gauges, and what was lost when there is any.
+func (d *Dispatcher) look(ctx context.Context) (lost []delivery.Result) {
+	depth, err := d.store.Depth(ctx, d.schedule.Attempts())
+	if err == nil {
+		d.metrics.depth(depth)
+	}
+	if err == nil && depth.Lost > 0 {
+		lost, err = d.store.Lost(ctx, d.schedule.Attempts())
+	}
+	if err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "look for lost webhook attempts", "error", err)
+	}
+	return lost
 }
 
 func pause(ctx context.Context, wait time.Duration) {

@@ -167,18 +167,21 @@ type Depth struct {
 	Due    int64
 	Future int64
 	Held   int64
+	// Lost is how many rows of Due have had all their attempts: see Store.Lost.
+	Lost int64
 	// OldestDue is how many seconds the longest-waiting due row waits.
 	OldestDue float64
 }
 
-// Depth counts the queue.
-func (s *Store) Depth(ctx context.Context) (Depth, error) {
-	return one[Depth](ctx, s.pool, queueDepth, nil)
+// Depth counts the queue; attempts is how many a delivery has.
+func (s *Store) Depth(ctx context.Context, attempts int) (Depth, error) {
+	return one[Depth](ctx, s.pool, queueDepth, pgx.NamedArgs{"attempts": attempts})
 }
 
 const queueDepth = `
 SELECT count(*) FILTER (WHERE NOT held AND due_at <= now()) AS due,
        count(*) FILTER (WHERE NOT held AND due_at > now()) AS future,
        count(*) FILTER (WHERE held) AS held,
+       count(*) FILTER (WHERE due_at <= now() AND attempt >= @attempts) AS lost,
        coalesce(extract(epoch FROM now() - min(due_at) FILTER (WHERE NOT held AND due_at <= now())), 0)::float8 AS oldest_due
 FROM webhook_queue`
