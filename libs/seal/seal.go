@@ -99,6 +99,29 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	return plain, nil
 }
 
+// Reseal opens a text and seals it again under the first key. A text that lies under that key comes back as it is, with current
+// set, but is opened all the same: an error says that it cannot be read any more.
+func (b *Box) Reseal(sealed []byte, about string) (again []byte, current bool, err error) {
+	plain, err := b.Open(sealed, about)
+	if err != nil {
+		return nil, false, err
+	}
+	if KeyID(sealed) == b.first {
+		return sealed, true, nil
+	}
+	again, err = b.Seal(plain, about)
+	return again, false, err
+}
+
+// KeyID is the key that a text says it was sealed under; "" when it is no sealed text.
+func KeyID(sealed []byte) string {
+	id, _, err := split(sealed)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
 func split(sealed []byte) (id string, rest []byte, err error) {
 	if len(sealed) == 0 || len(sealed) < 1+int(sealed[0]) {
 		return "", nil, errors.New("sealed text is too short")

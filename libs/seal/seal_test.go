@@ -115,3 +115,34 @@ func TestNew_AKeyWithoutItsIDIsNotShown(t *testing.T) {
 		t.Errorf("New without an id = %v, want an error that does not show the key", err)
 	}
 }
+
+func TestReseal_BringsEveryTextUnderTheFirstKey(t *testing.T) {
+	t.Parallel()
+	sealed, err := box(t, key("k1", 1)).Seal([]byte("secret"), "x")
+	if err != nil {
+		t.Fatalf("Seal: %v", err)
+	}
+	both := box(t, key("k2", 2), key("k1", 1))
+	again, current, err := both.Reseal(sealed, "x")
+	if err != nil || current || seal.KeyID(sealed) != "k1" || seal.KeyID(again) != "k2" {
+		t.Fatalf("Reseal = under %q, current=%v, %v, want under k2", seal.KeyID(again), current, err)
+	}
+	if plain, err := box(t, key("k2", 2)).Open(again, "x"); err != nil || string(plain) != "secret" {
+		t.Errorf("Open without the old key = %q, %v, want the secret", plain, err)
+	}
+	if same, current, err := both.Reseal(again, "x"); err != nil || !current || !bytes.Equal(same, again) {
+		t.Errorf("Reseal again = current=%v, %v, want the same text", current, err)
+	}
+	if _, _, err := both.Reseal(again, "y"); err == nil {
+		t.Error("a text about something else is current: it does not open")
+	}
+	if _, _, err := box(t, key("k3", 3)).Reseal(again, "x"); !errors.Is(err, seal.ErrUnknownKey) {
+		t.Errorf("Reseal of a text under a key not configured = %v, want ErrUnknownKey", err)
+	}
+	if _, _, err := box(t, key("k2", 9)).Reseal(again, "x"); err == nil || errors.Is(err, seal.ErrUnknownKey) {
+		t.Errorf("Reseal under another key of the same id = %v, want a fault", err)
+	}
+	if id := seal.KeyID([]byte{9, 'k'}); id != "" {
+		t.Errorf("KeyID of a broken text = %q, want none", id)
+	}
+}

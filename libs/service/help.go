@@ -48,15 +48,18 @@ func variables(t reflect.Type, prefix string) []Variable {
 	return found
 }
 
-func help[C any](out io.Writer, name string, migrates, replays bool) {
+func help[C any](out io.Writer, name string, commands Commands[C]) {
 	fmt.Fprintf(out, "%s [command]\n\nCommands\n", name)
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(table, "  serve\truns the service until SIGTERM or Ctrl-C (the default)\n")
-	if migrates {
+	if commands.Migrate != nil {
 		fmt.Fprintf(table, "  migrate\tbrings the schema up to date and ends\n")
 	}
-	if replays {
+	if commands.Replay != nil {
 		fmt.Fprintf(table, "  replay <topic>\tputs the parked records of a topic back\n")
+	}
+	for _, further := range commands.Further {
+		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
 	}
 	_ = table.Flush()
 	fmt.Fprintf(out, "\nEnvironment\n")

@@ -22,6 +22,15 @@ type Commands[C any] struct {
 	Migrate func(ctx context.Context, cfg C) error
 	// Replay puts the parked records of one topic back; nil when the service consumes nothing.
 	Replay func(ctx context.Context, cfg C, topic string) error
+	// Further are what this service alone can do.
+	Further []Command[C]
+}
+
+// Command is one more thing that a service does and ends.
+type Command[C any] struct {
+	// Name is one word; Help is its line in --help.
+	Name, Help string
+	Run        func(ctx context.Context, cfg C) error
 }
 
 // Main is the frame of every main.go: it parses the environment into C (all faults listed together, exit 2), answers --help with
@@ -74,7 +83,7 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 	}
 	switch {
 	case args[0] == "--help" || args[0] == "-h" || args[0] == "help":
-		help[C](out, name, commands.Migrate != nil, commands.Replay != nil)
+		help(out, name, commands)
 		return nil, nil
 	case args[0] == "serve" && len(args) == 1:
 		return commands.Serve, nil
@@ -84,6 +93,11 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 		return func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, args[1]) }, nil
 	case args[0] == "replay" && commands.Replay != nil:
 		return nil, errors.New("replay takes one topic")
+	}
+	for _, further := range commands.Further {
+		if args[0] == further.Name && len(args) == 1 {
+			return further.Run, nil
+		}
 	}
 	return nil, fmt.Errorf("there is no command %q", strings.Join(args, " "))
 }

@@ -127,6 +127,7 @@ func TestStart_Commands(t *testing.T) {
 		Serve:   func(context.Context, config) error { ran = append(ran, "serve"); return nil },
 		Migrate: func(context.Context, config) error { ran = append(ran, "migrate"); return errors.New("no") },
 		Replay:  func(_ context.Context, _ config, topic string) error { ran = append(ran, "replay "+topic); return nil },
+		Further: []Command[config]{{Name: "count", Help: "counts all there is", Run: func(context.Context, config) error { ran = append(ran, "count"); return nil }}},
 	}
 	var out bytes.Buffer
 	for _, row := range []struct {
@@ -138,6 +139,8 @@ func TestStart_Commands(t *testing.T) {
 		{"a command that fails gives 1", []string{"migrate"}, 1},
 		{"replay has a topic", []string{"replay", "call-events.v1"}, 0},
 		{"replay without a topic is refused", []string{"replay"}, 2},
+		{"a service may have more commands", []string{"count"}, 0},
+		{"which take no arguments", []string{"count", "twice"}, 2},
 		{"an unknown command is refused", []string{"dance"}, 2},
 		{"help needs no environment", []string{"--help"}, 0},
 	} {
@@ -145,10 +148,10 @@ func TestStart_Commands(t *testing.T) {
 			t.Errorf("%s: status = %d, want %d", row.name, got, row.status)
 		}
 	}
-	if want := []string{"serve", "migrate", "replay call-events.v1"}; !slices.Equal(ran, want) {
+	if want := []string{"serve", "migrate", "replay call-events.v1", "count"}; !slices.Equal(ran, want) {
 		t.Errorf("ran = %v, want %v", ran, want)
 	}
-	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay <topic>"} {
+	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay <topic>", "counts all there is"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help lacks %q:\n%s", want, out.String())
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/inbox"
@@ -19,6 +20,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
+	"ringfence.dev/services/webhook-dispatcher/internal/resealing"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
@@ -30,7 +32,9 @@ const (
 )
 
 func main() {
-	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay})
+	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay, Further: []service.Command[Config]{
+		{Name: "reseal", Help: "seals every secret under the first of SEALING_KEYS and ends; again after a fault", Run: reseal},
+	}})
 }
 
 // tracks are the migrations this schema is made of.
@@ -94,6 +98,20 @@ func migrate(ctx context.Context, cfg Config) error {
 		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
 	}
 	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tracks()...)
+}
+
+// reseal brings every secret under the first sealing key, beside the serving replicas.
+func reseal(ctx context.Context, cfg Config) error {
+	box, err := seal.New(cfg.Seal)
+	if err != nil {
+		return fmt.Errorf("read SEALING_KEYS: %w", err)
+	}
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return resealing.Walk{Store: store.New(pool, box), Out: os.Stdout}.Run(ctx)
 }
 
 // replay puts parked records back; the running service sends what comes of them.

@@ -2,13 +2,16 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
@@ -215,6 +218,88 @@ func (s *Store) Rotate(ctx context.Context, workspaceID, id uuid.UUID, secret st
 const updateSecret = `
 UPDATE webhook_subscription SET secret_sealed = @sealed, secret_last4 = @last4, updated_at = now()
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
+
+// Resealed is what one batch of Reseal did.
+type Resealed struct {
+	// Last is the last subscription looked at; uuid.Nil when none was left.
+	Last uuid.UUID
+	// Fresh lie under the first key now, Current did before.
+	Fresh, Current int
+	Unopened       []Unopened
+}
+
+// Unopened is a secret that could not be opened.
+type Unopened struct {
+	// Key is the id that the secret says it was sealed under; Missing says that no such key is configured.
+	Key     string
+	Missing bool
+}
+
+// Reseal seals the secrets of the next subscriptions behind after, deleted ones too, under the first key. A secret that was rotated
+// meanwhile stays and is looked at again: it may have been sealed by a replica with the older order of keys.
+func (s *Store) Reseal(ctx context.Context, after uuid.UUID, limit int) (done Resealed, err error) {
+	rows, err := many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": after, "limit": limit})
+	for err == nil && len(rows) > 0 {
+		if last := rows[len(rows)-1].ID; done.Last == uuid.Nil {
+			done.Last = last
+		}
+		var ids []uuid.UUID
+		var olds, news [][]byte
+		for _, row := range rows {
+			again, current, err := s.box.Reseal(row.SecretSealed, row.ID.String())
+			switch {
+			case err != nil:
+				done.Unopened = append(done.Unopened, Unopened{Key: seal.KeyID(row.SecretSealed), Missing: errors.Is(err, seal.ErrUnknownKey)})
+			case current:
+				done.Current++
+			default:
+				ids, olds, news = append(ids, row.ID), append(olds, row.SecretSealed), append(news, again)
+			}
+		}
+		if len(ids) == 0 {
+			return done, nil
+		}
+		swapped, swap := many[idRow](ctx, s.pool, swapSealed, pgx.NamedArgs{"ids": ids, "olds": olds, "news": news})
+		if swap != nil {
+			return done, fmt.Errorf("reseal %d secrets: %w", len(ids), swap)
+		}
+		done.Fresh += len(swapped)
+		ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return slices.Contains(swapped, idRow{id}) })
+		rows, err = many[sealedRow](ctx, s.pool, sealedOf, pgx.NamedArgs{"ids": ids})
+	}
+	if err != nil {
+		return done, fmt.Errorf("read sealed secrets: %w", err)
+	}
+	return done, nil
+}
+
+type sealedRow struct {
+	ID           uuid.UUID
+	SecretSealed []byte
+}
+
+type idRow struct{ ID uuid.UUID }
+
+const sealedAfter = `
+SELECT id, secret_sealed FROM webhook_subscription
+WHERE id > @after
+ORDER BY id
+LIMIT @limit`
+
+// Rows are locked in the order of their ids, as ingest does.
+const swapSealed = `
+WITH same AS (
+    SELECT s.id, r.again
+    FROM webhook_subscription s
+    JOIN unnest(@ids::uuid[], @olds::bytea[], @news::bytea[]) AS r (id, old, again) ON r.id = s.id
+    WHERE s.secret_sealed = r.old
+    ORDER BY s.id
+    FOR NO KEY UPDATE OF s
+)
+UPDATE webhook_subscription s SET secret_sealed = same.again FROM same WHERE s.id = same.id
+RETURNING s.id`
+
+const sealedOf = `SELECT id, secret_sealed FROM webhook_subscription WHERE id = ANY (@ids) ORDER BY id`
 
 // Delete takes the subscription and its open work away at once; its history is invisible from now on and erased by EraseSome.
 func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
