@@ -1,5 +1,5 @@
 // Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `replay` puts
-// parked records of the running stack back. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
+// parked records of the running stack back, `reseal` brings its webhook secrets under the first of SEALING_KEYS. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
 // `with-postgres` lends a throw-away database to a command. Production never runs this.
 package main
 
@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -34,6 +35,8 @@ type commands struct {
 		Service string `arg:"" optional:"" help:"The service that parked them."`
 		Topic   string `arg:"" optional:"" help:"The topic that they came on."`
 	} `cmd:"" help:"Put the records that a service of the running stack has parked back."`
+	Reseal struct {
+	} `cmd:"" help:"Bring the webhook secrets of the running stack under the first of SEALING_KEYS."`
 	WithPostgres struct {
 		Durable bool     `help:"Let commits reach the disk."`
 		Command []string `arg:"" passthrough:"" help:"The command, after --."`
@@ -52,13 +55,15 @@ func main() {
 		err = broker.Run(ctx, broker.Config{Dir: line.Broker.Dir, Port: line.Broker.Port})
 	case "replay":
 		err = replay(ctx, line.Replay.Service, line.Replay.Topic)
+	case "reseal":
+		err = reseal(ctx)
 	case "with-postgres":
 		err = stack.WithPostgres(ctx, hurry, line.WithPostgres.Command, line.WithPostgres.Durable)
 	default:
 		err = up(ctx, hurry)
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && (command == "with-postgres" || command == "replay") {
+	if errors.As(err, &exit) && slices.Contains([]string{"with-postgres", "replay", "reseal"}, command) {
 		os.Exit(max(exit.ExitCode(), 1))
 	}
 	if err != nil {
@@ -83,15 +88,29 @@ func up(ctx, hurry context.Context) error {
 }
 
 func replay(ctx context.Context, service, topic string) error {
+	running, err := found()
+	if err != nil {
+		return err
+	}
+	return stack.Replay(ctx, running, service, topic)
+}
+
+func reseal(ctx context.Context) error {
+	running, err := found()
+	if err != nil {
+		return err
+	}
+	return stack.Reseal(ctx, running)
+}
+
+// found is the stack that runs on the home.
+func found() (stack.Options, error) {
 	home, err := state.FindHome()
 	if err != nil {
-		return err
+		return stack.Options{}, err
 	}
 	_, bin, err := programs()
-	if err != nil {
-		return err
-	}
-	return stack.Replay(ctx, stack.Options{Home: &state.Home{Dir: home}, Bin: bin}, service, topic)
+	return stack.Options{Home: &state.Home{Dir: home}, Bin: bin}, err
 }
 
 // programs finds this program and the services, which lie beside the name it was called by: that may be a link among

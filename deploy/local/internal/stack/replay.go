@@ -24,6 +24,16 @@ func Replay(ctx context.Context, opts Options, name, topic string) error {
 	if !slices.Contains(reads, topic) {
 		return fmt.Errorf("replay takes a service and a topic that it reads: %s", readers())
 	}
+	return command(ctx, opts, name, "replay", topic)
+}
+
+// Reseal runs `webhook-dispatcher reseal` in the same way.
+func Reseal(ctx context.Context, opts Options) error {
+	return command(ctx, opts, dispatcher, "reseal")
+}
+
+// command runs a command of a service with the environment that the service has in the stack that runs on the home.
+func command(ctx context.Context, opts Options, name string, args ...string) error {
 	s := &stack{Options: opts, replicas: 1}
 	if _, err := os.Stat(s.Home.Path("state.json")); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no stack was ever started on %s: start one with `make run`, or set RINGFENCE_HOME", s.Home.Dir)
@@ -40,7 +50,7 @@ func Replay(ctx context.Context, opts Options, name, topic string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, spec.Path, "replay", topic)
+	cmd := exec.CommandContext(ctx, spec.Path, args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = spec.Env, spec.Dir, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	return cmd.Run()

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -33,15 +34,18 @@ func services() []service {
 		{name: "billing-wallet", askers: []string{"calls"}},
 		{name: "dialer", askers: []string{"calls"}, asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "SIM_URL": carrier}},
 		{name: "calls", asks: map[string]string{"CONTACTS_URL": "contacts-compliance", "WALLET_URL": "billing-wallet", "DIALER_URL": "dialer"}},
-		{name: "webhook-dispatcher"},
+		{name: dispatcher},
 		{name: gateway, asks: map[string]string{
 			"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer",
-			"WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
+			"WALLET_URL": "billing-wallet", "WEBHOOKS_URL": dispatcher,
 		}},
 	}
 }
 
-const gateway = "gateway"
+const (
+	gateway    = "gateway"
+	dispatcher = "webhook-dispatcher"
+)
 
 func serviceNames() []string {
 	var names []string
@@ -130,8 +134,8 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		set["API_KEY_PEPPER"] = s.state.Pepper
 		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
 		set["READY_URLS"] = s.readyURLs()
-	case "webhook-dispatcher":
-		set["SEALING_KEYS"] = "local=" + s.state.SealingKey
+	case dispatcher:
+		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
 		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile
 		set["WEBHOOK_ALLOW_NETWORKS"] = "127.0.0.0/8,::1/128"
 	}
