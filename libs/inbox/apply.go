@@ -31,18 +31,31 @@ type delivery struct {
 func (c *Consumer) apply(ctx context.Context, all []delivery) error {
 	results := make([]string, len(all))
 	var quiet, later bool
+	var ends endings
 	err := pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
+		ends.tell(false) // of the run before, which a conflict ended
 		quiet, later = true, false
 		claim, err := c.claim(ctx, tx, all)
 		if err != nil {
 			return err
 		}
+		sum := &sum{hand: hand{Pipeline: tx, ends: &ends}}
+		defer sum.endSpans()
 		for i, d := range all {
-			h := &hand{Pipeline: tx, result: &results[i]}
+			h := &hand{Pipeline: tx, ends: &ends, result: &results[i]}
+			if len(all) > 1 {
+				h.sum = sum
+			}
 			if results[i], err = c.applyOne(ctx, h, claim, d); err != nil {
 				return err
 			}
-			quiet, later = quiet && h.quiet, later || h.later
+			quiet, later = quiet && (h.quiet || h.summed || results[i] == duplicate), later || h.later
+		}
+		if len(sum.fresh) > 0 {
+			if err := sum.settle(ctx); err != nil {
+				return err
+			}
+			quiet, later = quiet && sum.quiet, later || sum.later
 		}
 		crash.Point("inbox: before commit")
 		return nil
@@ -51,9 +64,11 @@ func (c *Consumer) apply(ctx context.Context, all []delivery) error {
 		err = kafka.Parkf("the database can never take it: %w", err)
 	}
 	if err != nil {
+		ends.tell(false)
 		return err
 	}
 	crash.Point("inbox: after commit")
+	ends.tell(true)
 	if !quiet {
 		c.wake()
 	}
@@ -147,7 +162,11 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) (err
 		attribute.String("messaging.message.id", rec.EventID.String()),
 		attribute.String("messaging.message.type", rec.Type),
 	)
-	defer span.End()
+	defer func() {
+		if h, ours := tx.(*hand); !ours || !h.summed {
+			span.End()
+		}
+	}()
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = kafka.Parkf("handler panicked: %v\n%s", fault, debug.Stack())
@@ -174,30 +193,4 @@ func neverFits(err error) bool {
 		return true
 	}
 	return fault.Code == "23502" || fault.Code == "23514" // not null, check
-}
-
-// hand is a record's transaction as its handler gets it.
-type hand struct {
-	*pg.Pipeline
-	result *string
-	later  bool // a statement of its was queued
-	quiet  bool
-}
-
-// Postpone queues a handler's statement behind those of the records before. none is a skip, or nil: it is too late to fail.
-func (h *hand) Postpone(sql string, args pg.Args, none error) {
-	h.later = true
-	h.Later(sql, args, func(did pgconn.CommandTag) {
-		if did.RowsAffected() == 0 && kafka.IsSkip(none) {
-			*h.result = skipped
-		}
-	})
-}
-
-// Quiet says that this record leaves nothing that anybody waits for: neither an event in the outbox nor work for whom NewConsumer
-// was told to wake. A transaction of quiet records wakes nobody.
-func Quiet(tx pgx.Tx) {
-	if h, ours := tx.(*hand); ours {
-		h.quiet = true
-	}
 }

@@ -104,6 +104,15 @@ func Later(ctx context.Context, tx pgx.Tx, sql string, args Args, none error) er
 	return err
 }
 
+// LaterAll queues a batch on a transaction that takes one, whose own functions read the answers then; on others it runs at once.
+func LaterAll(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
+	if p, ok := tx.(interface{ LaterAll(*pgx.Batch) }); ok {
+		p.LaterAll(batch)
+		return nil
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
 // LaterAll queues a batch.
 func (p *Pipeline) LaterAll(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)
