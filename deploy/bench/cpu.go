@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,19 +12,19 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/deploy/bench/internal/figure"
+	"ringfence.dev/deploy/bench/internal/proc"
 )
 
 // cpuTime is what each program of the stack has used so far. On a machine that others use, too, CPU time a POST says more
 // than POSTs a second.
 type cpuTime map[string]time.Duration
 
-// tick is the unit of /proc/<pid>/stat on Linux.
-const tick = 10 * time.Millisecond
-
 // cpu reads /proc; where there is none it is empty. Postgres is its backends together, the bench stands for its clients.
 func (b *bench) cpu() cpuTime {
 	used := cpuTime{}
-	if _, err := os.Stat("/proc/self/stat"); err != nil {
+	if !proc.There() {
 		return used
 	}
 	var self syscall.Rusage
@@ -36,13 +33,13 @@ func (b *bench) cpu() cpuTime {
 	}
 	for name, pids := range b.stack.Processes() {
 		for _, pid := range pids {
-			used[name] += spent(strconv.Itoa(pid))
+			used[name] += proc.Spent(strconv.Itoa(pid))
 		}
 	}
-	for _, pid := range childrenOf(b.postmaster) {
-		used["postgres"] += spent(pid)
+	for _, pid := range proc.Children(b.postmaster) {
+		used["postgres"] += proc.Spent(pid)
 	}
-	used["postgres"] += spent(b.postmaster)
+	used["postgres"] += proc.Spent(b.postmaster)
 	return used
 }
 
@@ -57,41 +54,8 @@ func (b *bench) findPostmaster(ctx context.Context) error {
 	if err := db.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
 		return err
 	}
-	if fields := statOf(strconv.Itoa(backend)); len(fields) > 1 {
-		b.postmaster = fields[1]
-	}
+	b.postmaster = proc.Parent(strconv.Itoa(backend))
 	return nil
-}
-
-func childrenOf(parent string) (pids []string) {
-	stats, _ := filepath.Glob("/proc/[0-9]*")
-	for _, path := range stats {
-		pid := filepath.Base(path)
-		if fields := statOf(pid); len(fields) > 1 && fields[1] == parent {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// statOf are the fields of /proc/<pid>/stat from the state on: [1] is the parent.
-func statOf(pid string) []string {
-	stat, _ := os.ReadFile("/proc/" + pid + "/stat")
-	_, rest, _ := bytes.Cut(stat, []byte(") ")) // the name before it may hold spaces
-	return strings.Fields(string(rest))
-}
-
-// spent is a process's own time and that of its children that have ended.
-func spent(pid string) time.Duration {
-	fields := statOf(pid)
-	ticks := 0
-	for _, at := range []int{11, 12, 13, 14} { // utime, stime, cutime, cstime
-		if at < len(fields) {
-			n, _ := strconv.Atoi(fields[at])
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * tick
 }
 
 func (c cpuTime) less(before cpuTime) cpuTime {
@@ -112,9 +76,9 @@ func (c cpuTime) line(turn string, turns int) string {
 	var parts []string
 	for _, name := range names {
 		total += c[name]
-		if each := ms(c[name]) / float64(turns); each >= 0.01 {
+		if each := figure.MS(c[name]) / float64(turns); each >= 0.01 {
 			parts = append(parts, fmt.Sprintf("%s %.2f", name, each))
 		}
 	}
-	return fmt.Sprintf("CPU a %s %.2f ms: %s", turn, ms(total)/float64(turns), strings.Join(parts, ", "))
+	return fmt.Sprintf("CPU a %s %.2f ms: %s", turn, figure.MS(total)/float64(turns), strings.Join(parts, ", "))
 }

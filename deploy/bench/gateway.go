@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/deploy/bench/internal/figure"
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/trust"
 )
@@ -39,13 +40,13 @@ func gateway(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	overhead := quantile(through, 0.5) - quantile(itself, 0.5)
+	overhead := figure.Quantile(through, 0.5) - figure.Quantile(itself, 0.5)
 	verdict := "met"
 	if overhead > goalOverhead {
 		verdict = "MISSED"
 	}
 	fmt.Printf("  gateway adds             %8.2f ms   at p50 (%s through it, %s to calls with a signed caller; goal %.1f ms: %s)\n",
-		ms(overhead), spread(through), spread(itself), ms(goalOverhead), verdict)
+		figure.MS(overhead), figure.Spread(through), figure.Spread(itself), figure.MS(goalOverhead), verdict)
 	return b.limitCheck(ctx, w)
 }
 
@@ -74,7 +75,7 @@ func (b *bench) limitCheck(ctx context.Context, w *rig.Workspace) error {
 		return err
 	}
 	fmt.Printf("  rate-limit check adds    %8.2f ms   at p50 (%s counted in the database, %s not)\n",
-		ms(quantile(counted, 0.5)-quantile(refused, 0.5)), spread(counted), spread(refused))
+		figure.MS(figure.Quantile(counted, 0.5)-figure.Quantile(refused, 0.5)), figure.Spread(counted), figure.Spread(refused))
 	return nil
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"ringfence.dev/deploy/bench/internal/catching"
+	"ringfence.dev/deploy/bench/internal/delivering"
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -25,6 +27,9 @@ type settings struct {
 	only     string
 	clients  string
 	each     time.Duration
+	records  int
+	soak     time.Duration
+	profile  string
 }
 
 // bench is what a measurement has at hand: one stack, idle when the measurement begins.
@@ -36,6 +41,8 @@ type bench struct {
 	db    string
 	stack *rig.Stack
 	hooks *rig.Receiver
+	// house is what the measurements of deliveries share; nil until the first of them.
+	house *delivering.House
 	// postmaster is the id of the database's process where that can be told.
 	postmaster string
 }
@@ -44,20 +51,30 @@ type bench struct {
 type measurement struct {
 	name, says string
 	run        func(context.Context, *bench) error
+	// asked: it runs only when -only names it.
+	asked bool
 }
 
 func measurements() []measurement {
 	return []measurement{
-		{"commits", "the transactions of one POST, and whether there are more than there were", commits},
-		{"posts", "POST /v1/calls a day ahead, as a share of its own durable commits", posts},
-		{"gateway", "the rate-limit check, and the gateway against asking the service directly", gateway},
-		{"due", "POST /v1/calls with calls that are due, and how long the pipeline drains", due},
-		{"webhooks", "from POST to the arrival of the webhook", webhooks},
-		{"reads", "GET by id and every list with a million calls, against the same with a thousand", reads},
+		{name: "commits", says: "the transactions of one POST, and whether there are more than there were", run: commits},
+		{name: "posts", says: "POST /v1/calls a day ahead, as a share of its own durable commits", run: posts},
+		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
+		{name: "due", says: "POST /v1/calls with calls that are due, and how long the pipeline drains", run: due},
+		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks},
+		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries)},
+		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
 	}
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == catching.Command {
+		if err := catching.Run(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: receiver:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var names []string
 	for _, m := range measurements() {
 		names = append(names, m.name)
@@ -68,6 +85,8 @@ func main() {
 	flag.StringVar(&set.only, "only", "", "measurements to run, by name: "+strings.Join(names, ","))
 	flag.StringVar(&set.clients, "clients", "1,8,32,128", "numbers of concurrent clients of posts")
 	flag.DurationVar(&set.each, "each", 10*time.Second, "how long each measurement runs")
+	flag.IntVar(&set.records, "records", 20_000, "records of the backlog of deliveries")
+	flag.StringVar(&set.profile, "profile", "", "file for the CPU profile of webhook-dispatcher under the backlog; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -77,11 +96,11 @@ func main() {
 	}
 }
 
-// chosen are the measurements that -only names; all when it is empty.
+// chosen are the measurements that -only names; when it is empty, all that run unasked.
 func chosen(only string) ([]measurement, error) {
 	all := measurements()
 	if only == "" {
-		return all, nil
+		return slices.DeleteFunc(all, func(m measurement) bool { return m.asked }), nil
 	}
 	var picked []measurement
 	for name := range strings.SplitSeq(only, ",") {
@@ -126,7 +145,12 @@ func run(ctx context.Context, set settings) error {
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	defer func() { _ = b.stack.Stop() }()
+	defer func() {
+		if b.house != nil {
+			b.house.Close()
+		}
+		_ = b.stack.Stop()
+	}()
 	fmt.Printf("ringfence bench: %s a measurement, one machine for everything\n", set.each)
 	for _, m := range list {
 		fmt.Printf("\n%s: %s\n", m.name, m.says)
@@ -156,21 +180,21 @@ func (b *bench) start(ctx context.Context) error {
 	return err
 }
 
-// spread is the p50 and p99 of some durations.
-func spread(took []time.Duration) string {
-	if len(took) == 0 {
-		return "no samples"
+// housed is a measurement of deliveries. The first one makes what they share.
+func housed(measure func(context.Context, *delivering.House) error) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) (err error) {
+		if b.house == nil {
+			b.house, err = delivering.Open(ctx, delivering.Setup{
+				Stack: b.stack, Home: b.home, DB: b.db, Postmaster: b.postmaster, CAFile: b.hooks.CAFile, KeyFile: b.hooks.KeyFile,
+				Each: b.each, Soak: b.soak, Records: b.records, Profile: b.profile,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return measure(ctx, b.house)
 	}
-	return fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", ms(quantile(took, 0.5)), ms(quantile(took, 0.99)))
 }
-
-// quantile sorts took; q is between 0 and 1.
-func quantile(took []time.Duration, q float64) time.Duration {
-	slices.Sort(took)
-	return took[int(q*float64(len(took)-1))]
-}
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func rest(ctx context.Context, d time.Duration) error {
 	select {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/deploy/bench/internal/figure"
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -84,7 +85,7 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 			verdict = fmt.Sprintf("  goal %d %%: MISSED", goalShare)
 		}
 	}
-	fmt.Printf("  %-9d%-40s%-34s%.1f %%%s\n", clients, fmt.Sprintf("%.0f /s %s", got.perSecond, spread(got.took)),
+	fmt.Printf("  %-9d%-40s%-34s%.1f %%%s\n", clients, fmt.Sprintf("%.0f /s %s", got.perSecond, figure.Spread(got.took)),
 		fmt.Sprintf("%.0f /s (%.0f, %.0f)", all, before.all, after.all), share, verdict)
 	fmt.Printf("  %-9s%-40s%-34s%.1f %%\n", "", fmt.Sprintf("drained %.1f s later", drained.Seconds()),
 		fmt.Sprintf("the %d awaited: %.0f /s", awaitedCommits, awaited), 100*got.perSecond/awaited)
@@ -174,7 +175,7 @@ func due(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("  POST /v1/calls           %8.0f /s   %s; %d clients, no goal\n", got.perSecond, spread(got.took), goalClients)
+	fmt.Printf("  POST /v1/calls           %8.0f /s   %s; %d clients, no goal\n", got.perSecond, figure.Spread(got.took), goalClients)
 	fmt.Printf("  calls dialled and ended  %8.0f /s   the last one %.1f s after the last POST\n",
 		float64(len(got.took))/time.Since(began).Seconds(), time.Since(posted).Seconds())
 	return nil

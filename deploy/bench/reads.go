@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/deploy/bench/internal/figure"
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -162,13 +163,13 @@ func reads(ctx context.Context, b *bench) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", q.name, err)
 			}
-			ratio := float64(quantile(ofMany, 0.99)) / float64(quantile(ofFew, 0.99))
+			ratio := float64(figure.Quantile(ofMany, 0.99)) / float64(figure.Quantile(ofFew, 0.99))
 			verdict := "met"
 			if ratio > goalReads {
 				verdict, missed = "MISSED", append(missed, q.name)
 			}
-			fmt.Printf("    %-38s %6.2f / %6.2f ms  %6.2f / %6.2f ms  %5.2f %s (%d each)\n", q.name, ms(quantile(ofFew, 0.5)), ms(quantile(ofFew, 0.99)),
-				ms(quantile(ofMany, 0.5)), ms(quantile(ofMany, 0.99)), ratio, verdict, min(len(ofFew), len(ofMany)))
+			fmt.Printf("    %-38s %6.2f / %6.2f ms  %6.2f / %6.2f ms  %5.2f %s (%d each)\n", q.name, figure.MS(figure.Quantile(ofFew, 0.5)), figure.MS(figure.Quantile(ofFew, 0.99)),
+				figure.MS(figure.Quantile(ofMany, 0.5)), figure.MS(figure.Quantile(ofMany, 0.99)), ratio, verdict, min(len(ofFew), len(ofMany)))
 		}
 		fmt.Printf("    p50 / p99; %d of %d questions met the goal\n", len(questions())-len(missed), len(questions()))
 	}

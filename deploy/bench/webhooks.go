@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"ringfence.dev/deploy/bench/internal/figure"
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -51,8 +52,8 @@ func webhooks(ctx context.Context, b *bench) error {
 		}
 		arrivals[d.Type] = append(arrivals[d.Type], d.At.Sub(sent[event.Data.To]))
 	}
-	fmt.Printf("POST → call.ringing      %8d calls %s\n", len(sent), spread(arrivals["call.ringing"]))
-	fmt.Printf("POST → call.completed    %8d calls %s (charged and summed up before it is sent)\n", len(sent), spread(arrivals["call.completed"]))
+	fmt.Printf("POST → call.ringing      %8d calls %s\n", len(sent), figure.Spread(arrivals["call.ringing"]))
+	fmt.Printf("POST → call.completed    %8d calls %s (charged and summed up before it is sent)\n", len(sent), figure.Spread(arrivals["call.completed"]))
 	return nil
 }
 

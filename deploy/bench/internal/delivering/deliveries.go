@@ -1,0 +1,188 @@
+package delivering
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/deploy/bench/internal/catching"
+	"ringfence.dev/deploy/bench/internal/figure"
+)
+
+// The goals of issue 4, as ratios to the bare loop of the same run.
+const (
+	goalShare, stretchShare = 12.0, 15.0 // percent
+	goalLoops               = 15.0
+	// manySubscriptions is the second, wider backlog.
+	manySubscriptions = 50
+	// stuck is how long nothing may arrive before what is missing is called missing: longer than a lease.
+	stuck = 30 * time.Second
+)
+
+// Deliveries empties a backlog that waits on call-events.v1, of one subscription and then of fifty.
+func Deliveries(ctx context.Context, h *House) error {
+	if err := h.backlogOf(ctx, 1); err != nil {
+		return err
+	}
+	return h.backlogOf(ctx, manySubscriptions)
+}
+
+// drained is how a backlog went.
+type drained struct {
+	perSecond                     float64
+	arrived, missing, twice, made int
+	used                          used
+}
+
+// backlogOf prints the figures of one backlog between two bare loops.
+func (h *House) backlogOf(ctx context.Context, subscriptions int) error {
+	lane := h.lane()
+	var endpoints []*endpoint
+	for n := range subscriptions {
+		e, err := h.subscribe(ctx, catching.Take, lane, n)
+		if err != nil {
+			return err
+		}
+		endpoints = append(endpoints, e)
+	}
+	before, err := h.bareLoop(ctx, h.Each/2)
+	if err != nil {
+		return err
+	}
+	got, err := h.drain(ctx, endpoints)
+	if err != nil {
+		return err
+	}
+	after, err := h.bareLoop(ctx, h.Each/2)
+	if err != nil {
+		return err
+	}
+	for _, e := range endpoints {
+		if err := e.drop(ctx); err != nil {
+			return err
+		}
+	}
+	loop := mean(before, after)
+	share, loops := 100*got.perSecond/loop.perSecond, got.used.each(got.arrived)/(float64(loop.cpu)/float64(time.Millisecond))
+	judge := func(text string) string { return "   " + text }
+	if subscriptions > 1 {
+		judge = func(string) string { return "   (no goal)" }
+	} else {
+		h.backlog = got.perSecond
+	}
+	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.body()), subscriptions)
+	fmt.Printf("    bare loop            %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the receiver's %.4f\n",
+		loop.perSecond, before.perSecond, after.perSecond, float64(loop.cpu)/1e6, float64(loop.caught)/1e6)
+	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond, got.arrived, got.missing, got.twice)
+	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(figure.AtLeast(share, goalShare, " %")+", stretch "+figure.AtLeast(share, stretchShare, " %")))
+	fmt.Printf("    CPU a delivery       %8.3f ms   %s\n", got.used.each(got.arrived), got.used.lines(got.arrived))
+	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(figure.AtMost(loops, goalLoops, "x")))
+	return nil
+}
+
+// drain puts the records on the topic while the dispatcher stands still, lets a new one loose on them and waits for the last.
+func (h *House) drain(ctx context.Context, endpoints []*endpoint) (got drained, err error) {
+	records := make([]*kgo.Record, h.Records)
+	for i := range records {
+		records[i] = endpoints[i%len(endpoints)].source.next()
+	}
+	again, err := h.halt()
+	if err != nil {
+		return got, err
+	}
+	sent := newPublished()
+	for _, rec := range records {
+		sent.send(ctx, h.bus, rec)
+	}
+	fault := sent.wait()
+	m, err := h.watch(ctx, true)
+	if kill := again(); kill != nil || fault != nil || err != nil {
+		return got, fmt.Errorf("prepare the backlog: %v %v %w", kill, fault, err)
+	}
+	lane := endpoints[0].lane
+	var profiled sync.WaitGroup
+	if h.Profile != "" && len(endpoints) == 1 {
+		profiled.Go(func() { h.profile(ctx, lane) })
+	}
+	if err := h.awaitArrivals(ctx, lane, len(records), stuck); err != nil {
+		return got, err
+	}
+	_ = h.settled(ctx, stuck) // what is left open shows in what is missing
+	if got.used, err = m.stop(ctx); err != nil {
+		return got, err
+	}
+	profiled.Wait()
+	arrivals, err := h.receiver.Arrivals(ctx, lane)
+	if err != nil {
+		return got, err
+	}
+	got.made = len(records)
+	got.count(sent, arrivals)
+	return got, nil
+}
+
+// count compares what arrived with what was sent.
+func (d *drained) count(sent *published, arrivals []catching.Arrival) {
+	seen := map[uuid.UUID]bool{}
+	var first, last int64
+	for _, a := range arrivals {
+		if _, ours := sent.acked[a.Event]; !ours {
+			continue
+		}
+		if seen[a.Event] {
+			d.twice++
+			continue
+		}
+		seen[a.Event] = true
+		if first == 0 || a.At < first {
+			first = a.At
+		}
+		last = max(last, a.At)
+	}
+	d.arrived, d.missing = len(seen), len(sent.acked)-len(seen)
+	if last > first {
+		d.perSecond = float64(d.arrived-1) / time.Duration(last-first).Seconds()
+	}
+}
+
+// profileFor is how long the dispatcher is looked at, from the first receipt on.
+const profileFor = 5
+
+// profile writes the dispatcher's CPU profile under load; the backlog may be empty before it ends.
+func (h *House) profile(ctx context.Context, lane string) {
+	if err := h.awaitArrivals(ctx, lane, 1, stuck); err != nil {
+		return
+	}
+	err := func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", h.private, profileFor), nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		file, err := os.Create(h.Profile)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, resp.Body)
+		if ended := file.Close(); err == nil {
+			err = ended
+		}
+		return err
+	}()
+	if err != nil {
+		fmt.Printf("    no profile: %v\n", err)
+		return
+	}
+	fmt.Printf("    profile of %d s in %s; it costs the dispatcher a little\n", profileFor, h.Profile)
+}
