@@ -80,7 +80,7 @@ func serve(ctx context.Context, cfg Config) error {
 	relay := outbox.NewRelay(pool, bus, tel.Metrics) // for what the consumer parks
 	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
 	keeper := keeping.New(st, cfg.Keeping)
-	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, dispatcher.Wake)
+	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, nil, 0).Handlers(), relay, tel.Metrics, dispatcher.Wake)
 	routes := httpapi.New(st, guard.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
 	return service.Run(ctx,
@@ -130,7 +130,7 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 		return err
 	}
 	defer pool.Close()
-	handlers := consumer.New(store.New(pool, box)).Handlers()
+	handlers := consumer.New(store.New(pool, box), nil, 0).Handlers()
 	applied, parked, err := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).Replay(ctx, topic)
 	fmt.Printf("%s: %d records applied, %d stay parked\n", topic, applied, parked)
 	return err

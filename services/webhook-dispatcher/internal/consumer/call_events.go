@@ -8,36 +8,70 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 
+	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// onCallEvent makes one delivery for each subscription that lists the event's type at this moment.
-func (c *Consumer) onCallEvent(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+// onCallEvents makes one delivery for each event and each subscription that lists its type at this moment.
+func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
+	events := make([]delivery.Event, len(recs))
+	for i, rec := range recs {
+		if events[i], err = read(ctx, rec); err != nil {
+			return nil, err
+		}
+	}
+	done, err := c.store.Ingest(ctx, tx, c.direct(tx), events...)
+	if err != nil {
+		return nil, err
+	}
+	if done.Waiting == 0 {
+		inbox.Quiet(tx)
+	}
+	verdicts = make([]error, len(recs))
+	for i, matched := range done.Matched {
+		if matched == 0 {
+			verdicts[i] = kafka.Skipf("no subscription lists %s", events[i].Type)
+		}
+	}
+	return verdicts, nil
+}
+
+// direct sends what got a seat as soon as tx is committed, and gives back every other seat.
+func (c *Consumer) direct(tx pgx.Tx) *store.Direct {
+	if c.sender == nil {
+		return nil
+	}
+	direct := store.NewDirect(c.sender, c.lease)
+	heard := inbox.Ended(tx, func(committed bool) {
+		if committed {
+			crash.Point("webhook-dispatcher: after ingest")
+		}
+		c.sender.Start(direct.End(committed))
+	})
+	if !heard {
+		return nil
+	}
+	return direct
+}
+
+func read(ctx context.Context, rec inbox.Fresh) (delivery.Event, error) {
 	var fact eventv1.CallEvent
 	if err := rec.Decode(&fact); err != nil {
-		return err
+		return delivery.Event{}, err
 	}
-	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(fact.GetCallId()))
+	rec.Span.SetAttributes(telemetry.CallID(fact.GetCallId()))
 	public := fact.GetPublic()
 	if public == nil {
-		return kafka.Parkf("call event %T is newer than this build", fact.GetEvent())
+		return delivery.Event{}, kafka.Parkf("call event %T is newer than this build", fact.GetEvent())
 	}
 	ev, err := event(&fact, public)
-	if err != nil {
-		return err
-	}
-	ev.Traceparent = telemetry.Carrier(ctx)
-	matched, err := c.store.Ingest(ctx, tx, ev)
-	if err != nil {
-		return err
-	}
-	if matched == 0 {
-		return kafka.Skipf("no subscription lists %s", ev.Type)
-	}
-	return nil
+	ev.Traceparent = telemetry.Carrier(trace.ContextWithSpan(ctx, rec.Span))
+	return ev, err
 }
 
 func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (delivery.Event, error) {

@@ -2,18 +2,34 @@
 package consumer
 
 import (
+	"time"
+
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 // Consumer applies the topics to the store.
-type Consumer struct{ store *store.Store }
+type Consumer struct {
+	store  *store.Store
+	sender Sender
+	lease  time.Duration
+}
 
-// New makes a consumer.
-func New(st *store.Store) *Consumer { return &Consumer{store: st} }
+// Sender sends what needs no claim.
+type Sender interface {
+	store.Seats
+	// Start sends work that has a seat; it does not wait.
+	Start(work []delivery.Work)
+}
+
+// New makes a consumer. sender sends at once what it has room for, claimed for lease; nil leaves all to the claim.
+func New(st *store.Store, sender Sender, lease time.Duration) *Consumer {
+	return &Consumer{store: st, sender: sender, lease: lease}
+}
 
 // Handlers maps each topic to its function.
 func (c *Consumer) Handlers() inbox.Handlers {
-	return inbox.Handlers{kafka.CallEvents.Name: c.onCallEvent, kafka.Workspaces.Name: c.onWorkspace}
+	return inbox.Handlers{kafka.CallEvents.Name: inbox.Together(c.onCallEvents), kafka.Workspaces.Name: c.onWorkspace}
 }

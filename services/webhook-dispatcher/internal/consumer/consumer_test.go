@@ -63,7 +63,7 @@ func newHouse(t *testing.T) *house {
 		default:
 		}
 	}
-	facts := inbox.NewConsumer("webhook-dispatcher", cfg, pool, consumer.New(h.store).Handlers(), nil, prometheus.NewRegistry(), wake)
+	facts := inbox.NewConsumer("webhook-dispatcher", cfg, pool, consumer.New(h.store, nil, 0).Handlers(), nil, prometheus.NewRegistry(), wake)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -136,7 +136,7 @@ func (r *rig) ingest(events ...delivery.Event) {
 	r.t.Helper()
 	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 		for _, ev := range events {
-			if _, err := r.store.Ingest(r.t.Context(), tx, ev); err != nil {
+			if _, err := r.store.Ingest(r.t.Context(), tx, nil, ev); err != nil {
 				return err
 			}
 		}

@@ -81,7 +81,7 @@ func (r *rig) ingest(at time.Time) uuid.UUID {
 	call := uuid.New()
 	ev := delivery.Event{ID: uuid.New(), WorkspaceID: r.workspace, CallID: &call, Type: "call.completed", Sequence: 1, Body: []byte(`{}`), CreatedAt: at}
 	if err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
-		_, err := r.store.Ingest(r.t.Context(), tx, ev)
+		_, err := r.store.Ingest(r.t.Context(), tx, nil, ev)
 		return err
 	}); err != nil {
 		r.t.Fatalf("Ingest: %v", err)

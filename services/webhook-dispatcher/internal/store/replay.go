@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -47,7 +48,7 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = Replayed{}
-		sub, err := share(ctx, tx, workspaceID, subscriptionID)
+		sub, _, err := share(ctx, tx, workspaceID, subscriptionID)
 		if err != nil {
 			return err
 		}
@@ -74,6 +75,25 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 	}
 	return done, nil
 }
+
+// share locks a subscription and its workspace as ingest does.
+func share(ctx context.Context, tx pgx.Tx, workspaceID, subscriptionID uuid.UUID) (sub matchRow, suspended bool, err error) {
+	args := pgx.NamedArgs{"workspace_id": workspaceID, "id": subscriptionID}
+	err = tx.QueryRow(ctx, shareWorkspace, args).Scan(&suspended)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return sub, false, fmt.Errorf("lock workspace %s: %w", workspaceID, err)
+	}
+	sub, err = one[matchRow](ctx, tx, shareSubscription, args)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("lock subscription %s: %w", subscriptionID, err)
+	}
+	return sub, suspended, err
+}
+
+const shareSubscription = `
+SELECT id, workspace_id, status, events, url, secret_sealed FROM webhook_subscription
+WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
+FOR SHARE`
 
 func (r Replay) choice() string {
 	switch {
