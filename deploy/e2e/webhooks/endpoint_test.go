@@ -1,0 +1,261 @@
+package webhooks_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// request is one attempt as it arrived.
+type request struct {
+	at, answered    time.Time // answered is zero until the answer was handed to the network
+	event, delivery string
+	attempt         int
+	signature       string
+	header          http.Header
+	body            []byte
+}
+
+// signedWith checks specification 6.3.
+func (r request) signedWith(secret string) bool {
+	stamp, mac, _ := strings.Cut(strings.TrimPrefix(r.signature, "t="), ",v1=")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	h := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(h, "%s.%s", stamp, r.body)
+	return err == nil && hex.EncodeToString(h.Sum(nil)) == mac && r.at.Sub(time.Unix(seconds, 0)).Abs() < 5*time.Minute
+}
+
+// book keeps what arrived.
+type book struct {
+	mu  sync.Mutex
+	got []request
+}
+
+// note returns the number of the entry.
+func (b *book) note(r *http.Request) (int, error) {
+	at := time.Now()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return 0, err
+	}
+	var envelope struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(body, &envelope)
+	attempt, _ := strconv.Atoi(r.Header.Get("X-Service-Delivery-Attempt"))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.got = append(b.got, request{
+		at: at, event: envelope.ID, delivery: r.Header.Get("X-Service-Delivery-Id"), attempt: attempt,
+		signature: r.Header.Get("X-Service-Signature"), header: r.Header, body: body,
+	})
+	return len(b.got) - 1, nil
+}
+
+func (b *book) answer(entry int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.got[entry].answered = time.Now()
+}
+
+func (b *book) all() []request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]request(nil), b.got...)
+}
+
+// of are the requests of one event, in the order of their arrival.
+func (b *book) of(event string) (mine []request) {
+	for _, r := range b.all() {
+		if r.event == event {
+			mine = append(mine, r)
+		}
+	}
+	return mine
+}
+
+// endpoint is an HTTPS receiver whose answers a test changes.
+type endpoint struct {
+	book
+	URL    string
+	status int
+	wait   time.Duration
+}
+
+// receive starts one that answers 200 at once.
+func (w *world) receive(t *testing.T) *endpoint {
+	t.Helper()
+	cert, err := tls.LoadX509KeyPair(w.hooks.CAFile, w.hooks.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &endpoint{status: http.StatusOK}
+	server := httptest.NewUnstartedServer(e)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // senders are killed in mid-handshake
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	e.URL = server.URL
+	return e
+}
+
+// answering changes the status of the answers and how long they take.
+func (e *endpoint) answering(status int, wait time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.status, e.wait = status, wait
+}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	entry, err := e.note(r)
+	if err != nil {
+		return // the sender died; what it sends again will count
+	}
+	e.mu.Lock()
+	status, wait := e.status, e.wait
+	e.mu.Unlock()
+	if wait > 0 {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+	w.WriteHeader(status)
+	_ = http.NewResponseController(w).Flush()
+	e.answer(entry)
+}
+
+// link is the connection of one request to a receiver that does as it likes.
+type link struct {
+	*tls.Conn
+	tcp *net.TCPConn
+	// over ends with the test.
+	over <-chan struct{}
+}
+
+// say writes one answer.
+func (l link) say(format string, args ...any) { _, _ = fmt.Fprintf(l, format, args...) }
+
+// wait pauses a receiver; false when the sender has gone or the test is over.
+func (l link) wait(long time.Duration) bool {
+	gone := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, l)
+		close(gone)
+	}()
+	select {
+	case <-l.over:
+		return false
+	case <-gone:
+		return false
+	case <-time.After(long):
+		return true
+	}
+}
+
+// hostile is a receiver that reads a request, notes it and then behaves; every connection has one request.
+type hostile struct {
+	book
+	URL string
+}
+
+// listen starts one with a certificate of the given kind.
+func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hostile{URL: "https://" + listener.Addr().String() + "/"}
+	config := &tls.Config{Certificates: []tls.Certificate{w.certificate(t, kind)}}
+	over, end := context.WithCancel(context.Background())
+	var open sync.WaitGroup
+	serve := func(conn *net.TCPConn) {
+		defer conn.Close()
+		defer context.AfterFunc(over, func() { _ = conn.Close() })()
+		secured := tls.Server(conn, config)
+		r, err := http.ReadRequest(bufio.NewReader(secured))
+		if err != nil {
+			return
+		}
+		entry, err := h.note(r)
+		if err != nil {
+			return
+		}
+		behave(link{secured, conn, over.Done()})
+		_ = secured.CloseWrite()
+		h.answer(entry)
+	}
+	open.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { serve(conn.(*net.TCPConn)) })
+		}
+	})
+	t.Cleanup(func() {
+		end()
+		_ = listener.Close()
+		open.Wait()
+	})
+	return h
+}
+
+// certificate is one for 127.0.0.1 by the authority that the stack trusts, or one with the given fault.
+func (w *world) certificate(t *testing.T, fault string) tls.Certificate {
+	t.Helper()
+	authority, err := tls.LoadX509KeyPair(w.hooks.CAFile, w.hooks.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "receiver"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	parent, signer := authority.Leaf, authority.PrivateKey
+	switch fault {
+	case "":
+	case "another host's":
+		template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 2)}, []string{"example.com"}
+	case "expired":
+		template.NotAfter = time.Now().Add(-time.Minute)
+	case "self-signed":
+		parent, signer = template, key
+	default:
+		t.Fatalf("no certificate is %s", fault)
+	}
+	made, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{made}, PrivateKey: key}
+}

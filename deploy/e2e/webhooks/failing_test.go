@@ -1,0 +1,152 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFailing_WarnedSwitchedOffAndBack follows one endpoint: it fails, is warned of, is switched off, and comes back.
+func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	hooks := w.receive(t)
+	hooks.answering(http.StatusInternalServerError, 0)
+	c := w.customer(t, hooks.URL)
+	began := time.Now()
+	events := happenings(t, c.ID, 6)
+	disabled, warned := w.metrics(t, "webhook_subscriptions_disabled_total"), w.metrics(t, "webhook_subscriptions_warned_total")
+
+	// The first uses up its attempts: five failures in a row, one exhausted, which is less than half of the rule.
+	w.publish(t, events[0])
+	first := c.awaitDelivery(t, events[0].id, "failed")
+	if s := c.shown(t); s.Status != "active" || s.WarnedAt != nil || s.ConsecutiveFailures != 5 || s.LastFailureAt == nil || s.LastSuccessAt != nil || or(s.LastError) != "http_status 500" {
+		t.Errorf("after one exhausted delivery = %+v, want five failures, the last error and no warning", s)
+	}
+	// The sixth failure meets half of it.
+	w.publish(t, events[1])
+	until(t, 20*time.Second, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
+	if n := w.metrics(t, "webhook_subscriptions_warned_total"); n <= warned || !strings.Contains(w.Tail(1<<20), c.id) {
+		t.Errorf("webhook_subscriptions_warned_total moved from %v to %v, want more, and a line about it in the log", warned, n)
+	}
+	if s := c.shown(t); s.Status != "active" || s.Flag != nil {
+		t.Errorf("after the warning = %+v, want active without a flag", s)
+	}
+	c.awaitDelivery(t, events[1].id, "failed")
+	// Two exhausted, ten in a row: the next two failures switch it off, whatever is under way then.
+	w.publish(t, events[2:5]...)
+	until(t, 20*time.Second, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
+	s := c.shown(t)
+	if s.Flag == nil || s.Flag.Reason == "" || s.Flag.FailedAt.Before(began) || or(s.LastError) != "http_status 500" || s.ConsecutiveFailures < ruleFailures {
+		t.Errorf("failed = %+v, want when, why and the last error", s)
+	}
+	if n := w.metrics(t, "webhook_subscriptions_disabled_total"); n <= disabled {
+		t.Errorf("webhook_subscriptions_disabled_total = %v, want more than %v", n, disabled)
+	}
+	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
+
+	// While it is failed nothing is sent: what is queued is held, what happens is skipped.
+	until(t, 20*time.Second, "nothing of it is under way", func() bool { return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 3 })
+	sent := len(hooks.all())
+	w.publish(t, events[5])
+	c.awaitDelivery(t, events[5].id, "skipped")
+	hooks.answering(http.StatusOK, 0)
+	quiet(t, delays()[3]+time.Second) // longer than any of them waits for its retry
+	if n := len(hooks.all()); n != sent {
+		t.Errorf("%d requests were sent while the subscription was failed", n-sent)
+	}
+	c.back(t, hooks, events, first)
+}
+
+// back resumes the subscription: the held flow by themselves, the rest by replay.
+func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first delivery) {
+	t.Helper()
+	c.set(t, "active")
+	if s := c.shown(t); s.Status != "active" || s.Flag != nil || s.WarnedAt != nil || s.ConsecutiveFailures != 0 {
+		t.Errorf("resumed = %+v, want no flag, no warning, no failures", s)
+	}
+	for _, ev := range events[2:5] {
+		if d := c.awaitDelivery(t, ev.id, "delivered"); d.Attempts < 2 {
+			t.Errorf("held delivery %s arrived as attempt %d, want its attempts to go on", d.ID, d.Attempts)
+		}
+		judgeRequests(t, hooks.of(ev.id), c.secret, make([]time.Duration, 4))
+	}
+	if s := c.shown(t); s.LastSuccessAt == nil || s.ConsecutiveFailures != 0 || s.LastError != nil {
+		t.Errorf("after the held ones arrived = %+v, want a success and no error", s)
+	}
+	if n := c.replay(t, "skipped", time.Now().Add(-time.Hour)); n != 1 {
+		t.Errorf("%d skipped deliveries were replayed, want 1", n)
+	}
+	if n := c.replay(t, "failed", time.Now().Add(-time.Hour)); n != 2 {
+		t.Errorf("%d failed deliveries were replayed, want 2", n)
+	}
+	for _, ev := range []event{events[0], events[1], events[5]} {
+		c.awaitDelivery(t, ev.id, "delivered")
+	}
+	again := hooks.of(events[0].id)
+	last := again[len(again)-1]
+	if len(again) != 6 || last.attempt != 1 || last.delivery != first.ID || !bytes.Equal(last.body, again[0].body) || !last.signedWith(c.secret) {
+		t.Errorf("the replay came as request %d, attempt %d of %s, want the sixth, attempt 1 of %s, with the same bytes", len(again), last.attempt, last.delivery, first.ID)
+	}
+	if n := len(hooks.of(events[5].id)); n != 1 {
+		t.Errorf("what was skipped arrived %d times", n)
+	}
+}
+
+// TestFailing_TestDeliveriesMoveTheCountersAndNothingElse: a customer who tries out an endpoint does not lose the subscription.
+func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	hooks := w.receive(t)
+	hooks.answering(http.StatusBadGateway, 0)
+	c := w.customer(t, hooks.URL)
+	const tests = 4
+	for range tests {
+		c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
+	}
+	until(t, 30*time.Second, "every test has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
+	if s := c.shown(t); s.Status != "active" || s.WarnedAt != nil || s.ConsecutiveFailures != tests*5 || s.LastFailureAt == nil || or(s.LastError) != "http_status 502" {
+		t.Errorf("after %d failed tests = %+v, want active, %d failures, no warning", tests, s, tests*5)
+	}
+	hooks.answering(http.StatusOK, 0)
+	c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
+	until(t, 20*time.Second, "the success shows", func() bool { return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil })
+}
+
+// TestFailing_ARetryThatSucceedsEndsTheRow: counters speak of failures in a row.
+func TestFailing_ARetryThatSucceedsEndsTheRow(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	hooks := w.receive(t)
+	hooks.answering(http.StatusServiceUnavailable, 0)
+	c := w.customer(t, hooks.URL)
+	events := happenings(t, c.ID, 1)
+	w.publish(t, events...)
+	until(t, 20*time.Second, "two attempts have failed", func() bool { return c.shown(t).ConsecutiveFailures >= 2 })
+	hooks.answering(http.StatusOK, 0)
+	d := c.awaitDelivery(t, events[0].id, "delivered")
+	if s := c.shown(t); s.ConsecutiveFailures != 0 || s.LastError != nil || s.LastSuccessAt == nil || s.LastFailureAt == nil {
+		t.Errorf("after the success = %+v, want no failures in a row, both times", s)
+	}
+	for i, one := range d.History {
+		want := http.StatusServiceUnavailable
+		if i == len(d.History)-1 {
+			want = http.StatusOK
+		}
+		if one.Attempt != i+1 || or(one.Code) != want {
+			t.Errorf("attempt %d is listed as no. %d with code %d, want %d", i+1, one.Attempt, or(one.Code), want)
+		}
+	}
+	judgeRequests(t, hooks.of(events[0].id), c.secret, scheduled())
+}
+
+// quiet is a time in which something must not happen.
+func quiet(t *testing.T, long time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+	case <-time.After(long):
+	}
+}

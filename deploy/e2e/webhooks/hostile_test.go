@@ -1,0 +1,357 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// wanted is what must become of a delivery.
+type wanted struct {
+	status   string
+	attempts int
+	code     int    // of every attempt; 0: none came
+	failure  string // of every attempt; "" for success
+	requests int    // that arrived
+	// least are the waits between requests, at least; nil: those of the schedule.
+	least []time.Duration
+}
+
+func delivered(code int) wanted {
+	return wanted{status: "delivered", attempts: 1, code: code, requests: 1}
+}
+
+// exhausted is a delivery whose five attempts failed alike.
+func exhausted(code int, failure string) wanted {
+	return wanted{status: "failed", attempts: 5, code: code, failure: failure, requests: 5}
+}
+
+// unheard is one whose requests never came as far as HTTP.
+func unheard(failure string) wanted {
+	w := exhausted(0, failure)
+	w.requests = 0
+	return w
+}
+
+// later is one that was asked to wait.
+func (w wanted) later(least ...time.Duration) wanted {
+	w.least = least
+	return w
+}
+
+// scheduled are the least waits of the schedule: a tenth less than each delay, never less than the first.
+func scheduled() (least []time.Duration) {
+	for _, d := range delays() {
+		least = append(least, max(delays()[0], d*9/10))
+	}
+	return least
+}
+
+// row is one kind of receiver.
+type row struct {
+	name        string
+	certificate string
+	behave      func(link)
+	want        wanted
+	// events are sent to it; none: one.
+	events int
+}
+
+func says(text string) func(link) { return func(l link) { l.say("%s", text) } }
+
+func status(code int, headers ...string) func(link) {
+	text := fmt.Sprintf("HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: 0\r\n", code, http.StatusText(code))
+	if code == http.StatusNoContent {
+		text = "HTTP/1.1 204 No Content\r\nConnection: close\r\n"
+	}
+	return says(text + strings.Join(headers, "") + "\r\n")
+}
+
+func retryAfter(code int, value string) func(link) {
+	return status(code, "Retry-After: "+value+"\r\n")
+}
+
+// endless sends a head and then the same bytes until the sender has had enough.
+func endless(head string, piece []byte) func(link) {
+	return func(l link) {
+		l.say("%s", head)
+		for {
+			if _, err := l.Write(piece); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// slow rows cost time.
+func slow() []row {
+	drip := func(l link) {
+		l.say("HTTP/1.1 200 OK\r\nX-Slow: ")
+		for l.wait(time.Second) {
+			l.say("x")
+		}
+	}
+	return []row{
+		{name: "answers when it is too late", behave: func(l link) {
+			if l.wait(attemptTimeout + time.Second) {
+				l.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			}
+		}, want: exhausted(0, "timeout")},
+		{name: "never answers", behave: func(l link) { l.wait(time.Hour) }, want: exhausted(0, "timeout")},
+		{name: "sends one byte of its header a second", behave: drip, want: exhausted(0, "timeout")},
+		{name: "says 200 and then nothing of its body", behave: func(l link) {
+			l.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+			l.wait(time.Hour)
+		}, want: delivered(200)},
+	}
+}
+
+func large(t *testing.T) []row {
+	t.Helper()
+	const ok = "HTTP/1.1 200 OK\r\nConnection: close\r\n"
+	zeros, bomb := make([]byte, 64<<10), &bytes.Buffer{}
+	zip := gzip.NewWriter(bomb)
+	for range 1 << 10 { // 64 MiB, in 64 KiB
+		_, _ = zip.Write(zeros)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	zipped := fmt.Sprintf("%sContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", ok, bomb.Len(), bomb)
+	huge := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", ok, 1<<20, strings.Repeat("x", 1<<20))
+	return []row{
+		{name: "sends a body without end", behave: endless(ok+"\r\n", zeros), want: delivered(200), events: 40},
+		{name: "sends a body without end after a refusal", behave: endless("HTTP/1.1 500 Oops\r\nConnection: close\r\n\r\n", zeros), want: exhausted(500, "http_status")},
+		{name: "sends a body of 1 MiB", behave: says(huge), want: delivered(200), events: 40},
+		{name: "sends a gzip bomb", behave: says(zipped), want: delivered(200), events: 40},
+		{name: "sends a header without end", behave: endless("HTTP/1.1 200 OK\r\nX-Endless: ", bytes.Repeat([]byte("x"), 1<<10)), want: exhausted(0, "invalid_answer")},
+	}
+}
+
+// broken receivers end the connection or do not speak HTTP or TLS as they should.
+func broken() []row {
+	return []row{
+		{name: "resets the connection after the request", behave: func(l link) {
+			_ = l.tcp.SetLinger(0)
+			_ = l.tcp.Close()
+		}, want: exhausted(0, "connection_failed")},
+		{name: "closes the connection before the answer", behave: func(l link) { _ = l.Close() }, want: exhausted(0, "connection_failed")},
+		{name: "speaks no HTTP", behave: says("220 mail.example.com ESMTP\r\n"), want: exhausted(0, "invalid_answer")},
+		{name: "has a certificate of another host", certificate: "another host's", want: unheard("tls_failed")},
+		{name: "has a certificate of its own", certificate: "self-signed", want: unheard("tls_failed")},
+		{name: "has an expired certificate", certificate: "expired", want: unheard("tls_failed")},
+	}
+}
+
+// codes are answers as HTTP has them. elsewhere is where the redirects point.
+func codes(elsewhere string) (rows []row) {
+	for _, code := range []int{200, 204, 299} {
+		rows = append(rows, row{name: fmt.Sprintf("answers %d", code), behave: status(code), want: delivered(code)})
+	}
+	for _, code := range []int{300, 304, 400, 410, 500} {
+		rows = append(rows, row{name: fmt.Sprintf("answers %d", code), behave: status(code), want: exhausted(code, "http_status")})
+	}
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		rows = append(rows, row{name: fmt.Sprintf("redirects with %d", code), behave: status(code, "Location: "+elsewhere+"\r\n"), want: exhausted(code, "http_status")})
+	}
+	second, most := time.Second, delays()[3]
+	for _, code := range []int{429, 503} {
+		failed := exhausted(code, "http_status")
+		rows = append(rows,
+			row{name: fmt.Sprintf("answers %d and asks for nothing", code), behave: status(code), want: failed},
+			row{name: fmt.Sprintf("answers %d and asks for a second", code), behave: retryAfter(code, "1"), want: failed.later(second, second, second, most*9/10)},
+			row{name: fmt.Sprintf("answers %d and asks for an hour", code), behave: retryAfter(code, "3600"), want: failed.later(most, most, most, most)},
+			row{name: fmt.Sprintf("answers %d and names a time", code), behave: func(l link) {
+				retryAfter(code, time.Now().Add(2*time.Second).UTC().Format(http.TimeFormat))(l)
+			}, want: failed.later(second, second, second, most*9/10)},
+			row{name: fmt.Sprintf("answers %d and names a time that is over", code), behave: retryAfter(code, "Thu, 04 Jun 2026 12:00:00 GMT"), want: failed},
+			row{name: fmt.Sprintf("answers %d and asks for less than nothing", code), behave: retryAfter(code, "-5"), want: failed},
+			row{name: fmt.Sprintf("answers %d and asks for soon", code), behave: retryAfter(code, "soon"), want: failed},
+		)
+	}
+	return append(rows, row{name: "answers 500 and asks for an hour, which only 429 and 503 may", behave: retryAfter(500, "3600"), want: exhausted(500, "http_status")})
+}
+
+// attacked is a hostile receiver and what was sent to it.
+type attacked struct {
+	row
+	*hostile
+	*customer
+	events []event
+}
+
+// TestHostile_EachReceiverCostsOnlyItself sends to all kinds of receivers at the same time, and beside them to a healthy one.
+func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	elsewhere := w.receive(t)
+	rows := slices.Concat(slow(), large(t), broken(), codes(elsewhere.URL))
+	all := make([]attacked, len(rows))
+	for i, r := range rows {
+		receiver := w.listen(t, r.certificate, r.behave)
+		all[i] = attacked{row: r, hostile: receiver, customer: w.customer(t, receiver.URL)}
+		all[i].events = happenings(t, all[i].ID, max(1, r.events))
+	}
+	away := w.customer(t, nobody(t))
+	silent := happenings(t, away.ID, 1)
+
+	watch, stop := context.WithCancel(t.Context())
+	defer stop()
+	var beside sync.WaitGroup
+	healthy := w.receive(t)
+	told := map[string]time.Time{}
+	beside.Go(func() { w.tellSteadily(watch, t, w.customer(t, healthy.URL), told) })
+	var heap float64
+	beside.Go(func() { heap = w.watchHeap(watch) })
+
+	w.publish(t, silent...)
+	for _, a := range all {
+		w.publish(t, a.events...)
+	}
+	for _, a := range all {
+		t.Run(a.name, func(t *testing.T) { a.judge(t) })
+	}
+	t.Run("is not there", func(t *testing.T) {
+		a := attacked{row: row{want: unheard("connection_failed")}, hostile: &hostile{}, customer: away, events: silent}
+		a.judge(t)
+	})
+	stop()
+	beside.Wait()
+	if got := elsewhere.all(); len(got) != 0 {
+		t.Errorf("%d requests followed a redirect", len(got))
+	}
+	// The bound is webhook-peers.md's T10.
+	if t.Logf("at most %.1f MiB of heap in use", heap/(1<<20)); heap == 0 || heap > 150<<20 {
+		t.Errorf("heap in use = %.1f MiB, want some and 150 at most", heap/(1<<20))
+	}
+	judgeHealthy(t, healthy, told)
+}
+
+func (a attacked) judge(t *testing.T) {
+	for _, ev := range a.events {
+		got := a.awaitDelivery(t, ev.id, a.want.status)
+		if got.Attempts != a.want.attempts || len(got.History) != a.want.attempts {
+			t.Errorf("%d attempts, %d listed, want %d", got.Attempts, len(got.History), a.want.attempts)
+		}
+		for i, one := range got.History {
+			if or(one.Code) != a.want.code || or(one.Error) != a.want.failure || one.Attempt != i+1 || len(or(one.Excerpt)) > 1<<10 {
+				t.Errorf("attempt %d is listed as no. %d with code %d, error %q and %d bytes of answer, want code %d, error %q, 1 KiB at most",
+					i+1, one.Attempt, or(one.Code), or(one.Error), len(or(one.Excerpt)), a.want.code, a.want.failure)
+			}
+		}
+		if or(got.LastCode) != a.want.code || or(got.LastError) != a.want.failure {
+			t.Errorf("the delivery says code %d, error %q, want %d, %q", or(got.LastCode), or(got.LastError), a.want.code, a.want.failure)
+		}
+		arrived := a.of(ev.id)
+		if len(arrived) != a.want.requests {
+			t.Fatalf("%d requests arrived, want %d", len(arrived), a.want.requests)
+		}
+		least := a.want.least
+		if least == nil {
+			least = scheduled()
+		}
+		judgeRequests(t, arrived, a.secret, least)
+	}
+	if got := a.shown(t); got.Status != "active" {
+		t.Errorf("the subscription is %s after %d failures, want active", got.Status, got.ConsecutiveFailures)
+	}
+}
+
+// judgeRequests holds the attempts of one delivery together: numbered from 1, the same bytes and ids, each signed, never too early.
+func judgeRequests(t *testing.T, arrived []request, secret string, least []time.Duration) {
+	t.Helper()
+	for i, r := range arrived {
+		if r.attempt != i+1 || !r.signedWith(secret) || r.delivery != arrived[0].delivery || !bytes.Equal(r.body, arrived[0].body) {
+			t.Errorf("request %d is attempt %d of delivery %s, signed %v, with %d bytes; the first of %s with %d bytes",
+				i+1, r.attempt, r.delivery, r.signedWith(secret), len(r.body), arrived[0].delivery, len(arrived[0].body))
+		}
+		if i == 0 {
+			continue
+		}
+		if waited := r.at.Sub(arrived[i-1].at); waited < least[i-1] {
+			t.Errorf("attempt %d came %s after the one before, want %s or more", i+1, waited, least[i-1])
+		}
+	}
+}
+
+// tellSteadily publishes an event every 50 ms until ctx ends: id → when Kafka had it.
+func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, told map[string]time.Time) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			ev := happenings(t, c.ID, 1)[0]
+			if err := w.bus.ProduceSync(context.WithoutCancel(ctx), ev.record).FirstErr(); err != nil {
+				t.Errorf("produce: %v", err)
+				return
+			}
+			told[ev.id] = time.Now()
+		}
+	}
+}
+
+func judgeHealthy(t *testing.T, healthy *endpoint, told map[string]time.Time) {
+	t.Helper()
+	until(t, 20*time.Second, "the healthy endpoint has everything", func() bool { return len(healthy.all()) >= len(told) })
+	var took []time.Duration
+	for _, r := range healthy.all() {
+		at, mine := told[r.event]
+		if !mine || r.attempt != 1 || len(healthy.of(r.event)) != 1 {
+			t.Errorf("event %s came as attempt %d, %d times", r.event, r.attempt, len(healthy.of(r.event)))
+		}
+		took = append(took, r.at.Sub(at))
+	}
+	slices.Sort(took)
+	t.Logf("the healthy endpoint had %d events, from Kafka to receiver p50 %s, p99 %s", len(took), took[len(took)/2], took[len(took)*99/100])
+	if median := took[len(took)/2]; median > attemptTimeout/4 {
+		t.Errorf("half of the healthy endpoint's events took %s and more: it waits for the others", median)
+	}
+}
+
+// watchHeap is the most that one replica had in use until ctx ended.
+func (w *world) watchHeap(ctx context.Context) (most float64) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for replica := 1; replica <= replicas; replica++ {
+			if used, err := w.metric(ctx, replica, "go_memstats_heap_inuse_bytes"); err == nil {
+				most = max(most, used)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return most
+		case <-tick.C:
+		}
+	}
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = io.Closer(listener).Close() }()
+	return "https://" + listener.Addr().String() + "/"
+}
+
+func or[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
