@@ -41,8 +41,8 @@ func (c Config) check() error {
 		faults = append(faults, fmt.Errorf("WEBHOOK_LEASE (%s) must be longer than WEBHOOK_TIMEOUT (%s): two processes would send the same attempt",
 			c.Dispatching.Lease, c.Sending.Timeout))
 	}
-	if c.Sending.Timeout <= 0 || c.Dispatching.Poll <= 0 || c.Dispatching.MaxInFlight < 1 {
-		faults = append(faults, errors.New("WEBHOOK_TIMEOUT, WEBHOOK_POLL and WEBHOOK_MAX_IN_FLIGHT must be above zero"))
+	if c.Sending.Timeout <= 0 || c.Dispatching.Poll <= 0 || c.Dispatching.MaxInFlight < 1 || c.Sending.MaxPerHost < 1 {
+		faults = append(faults, errors.New("WEBHOOK_TIMEOUT, WEBHOOK_POLL, WEBHOOK_MAX_IN_FLIGHT and WEBHOOK_MAX_PER_HOST must be above zero"))
 	}
 	if c.Keeping.Keep < 24*time.Hour {
 		faults = append(faults, errors.New("WEBHOOK_KEEP must be a day (24h) or more: history goes by days"))

@@ -16,8 +16,13 @@ import (
 
 func pageOf(limit int) page.Request { return page.Request{Limit: limit} }
 
-func claimAll() store.Claim {
-	return store.Claim{Free: 256, Initial: store.Room{Total: 8, Retries: 4}, Lease: 300 * time.Millisecond, Attempts: 5}
+// claimOf asks for a first window of each subscription.
+func claimOf(ids ...uuid.UUID) store.Claim {
+	claim := store.Claim{Lease: 300 * time.Millisecond, Attempts: 5}
+	for _, id := range ids {
+		claim.Room = append(claim.Room, store.Room{SubscriptionID: id, Total: 8, Retries: 4})
+	}
+	return claim
 }
 
 // A process that dies between send and completion leaves exactly this: claimed rows, and requests the receiver has seen.
@@ -32,7 +37,7 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 		events[i] = r.event(uuid.New(), 1, "call.completed")
 	}
 	r.ingest(events...)
-	inFlight, err := r.store.ClaimDue(t.Context(), claimAll())
+	inFlight, err := r.store.ClaimDue(t.Context(), claimOf(id))
 	if err != nil || len(inFlight) != 8 {
 		t.Fatalf("the dead process had claimed %d, %v, want its window of 8", len(inFlight), err)
 	}
@@ -80,7 +85,7 @@ func TestComplete_AStaleAttemptIsFencedOff(t *testing.T) {
 	id, _ := r.subscribe("https://example.com/")
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
-	claim := claimAll()
+	claim := claimOf(id)
 	claim.Lease = time.Nanosecond
 	first, err := r.store.ClaimDue(t.Context(), claim)
 	if err != nil || len(first) != 1 {
@@ -110,7 +115,7 @@ func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
 	id, _ := r.subscribe(recv.URL)
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
-	claim := claimAll()
+	claim := claimOf(id)
 	claim.Lease = time.Nanosecond
 	for n := 1; n <= 5; n++ {
 		if work, err := r.store.ClaimDue(t.Context(), claim); err != nil || len(work) != 1 || work[0].Attempt != n {
@@ -168,9 +173,9 @@ func TestClaim_IsFairOverSubscriptionsAndBounded(t *testing.T) {
 	for range 40 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
-	claim := claimAll()
+	claim := claimOf(first, second)
 	claim.Lease = time.Minute
-	claim.Room = []store.Room{{SubscriptionID: second, Total: 3, Retries: 1}}
+	claim.Room[1].Total, claim.Room[1].Retries = 3, 1
 	work, err := r.store.ClaimDue(t.Context(), claim)
 	if err != nil {
 		t.Fatal(err)
@@ -182,17 +187,22 @@ func TestClaim_IsFairOverSubscriptionsAndBounded(t *testing.T) {
 	if per[first] != 8 || per[second] != 3 {
 		t.Errorf("claimed %d and %d, want the first window of 8 and the room of 3", per[first], per[second])
 	}
-	claim.After, claim.Free = first, 2
-	work, err = r.store.ClaimDue(t.Context(), claim)
-	if err != nil || len(work) != 2 || work[0].SubscriptionID != second {
-		t.Errorf("claim behind the first = %d, %v, want 2 of the second", len(work), err)
+	// The walk stops where it was told to, goes on behind that, and says when it has come to the end.
+	for _, step := range []struct{ after, found, next uuid.UUID }{{uuid.Nil, first, first}, {first, second, second}} {
+		lanes, next, err := r.store.DueLanes(t.Context(), step.after, 1, 5)
+		if err != nil || len(lanes) != 1 || lanes[0].SubscriptionID != step.found || !lanes[0].First || lanes[0].Retry || next != step.next {
+			t.Errorf("one step behind %s = %+v, next %s, %v; want %s with first tries", step.after, lanes, next, err, step.found)
+		}
+	}
+	if lanes, next, err := r.store.DueLanes(t.Context(), second, 1, 5); err != nil || len(lanes) != 0 || next != uuid.Nil {
+		t.Errorf("behind the last = %+v, next %s, %v; want the end", lanes, next, err)
 	}
 }
 
 func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.subscribe("https://one.example/")
+	id, _ := r.subscribe("https://one.example/")
 	for range 20 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
@@ -200,7 +210,7 @@ func TestClaim_RetriesStandBehindFirstTries(t *testing.T) {
 	for range 6 {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
-	claim := claimAll()
+	claim := claimOf(id)
 	claim.Lease = time.Minute
 	work, err := r.store.ClaimDue(t.Context(), claim)
 	if err != nil {
@@ -236,7 +246,7 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 	}
 	d := r.dispatch(config())
 	eventually(t, func() error {
-		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%RECURSIVE lane%'`) == 0 {
+		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%WITH pick AS%'`) == 0 {
 			return errors.New("no claim waits")
 		}
 		return nil

@@ -3,12 +3,10 @@
 package dispatching
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,7 +29,7 @@ type Config struct {
 	// Lease is how long a claimed attempt belongs to one process; it must exceed WEBHOOK_TIMEOUT.
 	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"how long a claimed attempt belongs to one process; longer than WEBHOOK_TIMEOUT"`
 	// MaxInFlight bounds the requests open at once.
-	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"256" help:"requests open at once"`
+	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"requests open at once"`
 	// Poll is how often the queue is looked at unasked.
 	Poll time.Duration `env:"WEBHOOK_POLL" envDefault:"1s" help:"how often the queue is looked at unasked"`
 	// Rule is when an endpoint is switched off.
@@ -43,7 +41,6 @@ const (
 	// sweepEvery is the pace of the gauges and of the look for lost last attempts.
 	sweepEvery = 5 * time.Second
 	drainFor   = 15 * time.Second
-	claimLimit = 5 * time.Second
 )
 
 // Dispatcher works the queue of one schema together with the other replicas.
@@ -58,16 +55,20 @@ type Dispatcher struct {
 	wake    chan struct{}
 	results chan delivery.Result
 	sending sync.WaitGroup
-	// crowded says that the last claim took all the room there was: more may wait.
-	crowded atomic.Bool
-	after   uuid.UUID
+
+	// Of the claiming goroutine: where the walk along the queue goes on, the present one if it is not over, when the next may begin,
+	// and when other replicas were last told of work.
+	after  uuid.UUID
+	around *round
+	rest   time.Time
+	told   time.Time
 }
 
 // New makes a dispatcher.
 func New(st *store.Store, client *sending.Client, cfg Config, reg prometheus.Registerer) *Dispatcher {
 	return &Dispatcher{
 		store: st, client: client, cfg: cfg, schedule: delivery.Schedule{Delays: cfg.RetryDelays},
-		lanes: newLanes(cfg.MaxInFlight), metrics: newMetrics(reg),
+		lanes: newLanes(cfg.MaxInFlight, client.PerHost()), metrics: newMetrics(reg),
 		wake: make(chan struct{}, 1), results: make(chan delivery.Result, batchSize),
 	}
 }
@@ -101,78 +102,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-func (d *Dispatcher) claimAll(ctx context.Context) {
-	poll := time.NewTicker(d.cfg.Poll)
-	defer poll.Stop()
-	for {
-		if err := d.claim(ctx); err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "claim of due deliveries", "error", err)
-			select { // the poll's pace, whoever wakes us
-			case <-ctx.Done():
-			case <-poll.C:
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.wake:
-		case <-poll.C:
-		}
-	}
-}
-
-// claim takes one round of what is due and starts it.
-func (d *Dispatcher) claim(ctx context.Context) error {
-	for ctx.Err() == nil {
-		free, rooms := d.lanes.room()
-		if free == 0 {
-			d.crowded.Store(true)
-			return nil
-		}
-		start := time.Now()
-		// A claim counts the attempts it takes: begun, it is finished and its work is sent, also when ctx ends meanwhile.
-		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimLimit)
-		work, err := d.store.ClaimDue(claiming, store.Claim{
-			After: d.after, Free: free, Room: rooms, Initial: store.Room{Total: startWindow, Retries: retryShare(startWindow)},
-			Lease: d.cfg.Lease, Attempts: d.schedule.Attempts(),
-		})
-		cancel()
-		if err != nil {
-			return err
-		}
-		d.metrics.claimSeconds.Observe(time.Since(start).Seconds())
-		if len(work) > 0 {
-			crash.Point("webhook-dispatcher: after claim")
-		}
-		for _, w := range work {
-			d.start(ctx, w)
-		}
-		if len(work) == free {
-			d.after = last(work)
-			d.crowded.Store(true)
-			return d.store.Notify(ctx) // another replica may have room
-		}
-		d.crowded.Store(false)
-		if d.after == uuid.Nil {
-			return nil
-		}
-		d.after = uuid.Nil // the round ended behind the last subscription: begin again at the first
-	}
-	return nil
-}
-
-func last(work []delivery.Work) uuid.UUID {
-	var id uuid.UUID
-	for _, w := range work {
-		if bytes.Compare(w.SubscriptionID[:], id[:]) > 0 {
-			id = w.SubscriptionID
-		}
-	}
-	return id
-}
-
-func (d *Dispatcher) start(ctx context.Context, w delivery.Work) {
-	d.lanes.take(w)
+// launch sends the attempt whose seat is taken.
+func (d *Dispatcher) launch(ctx context.Context, w delivery.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {
 		defer d.metrics.inflight.Dec()
@@ -193,10 +124,11 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work) delivery.Resu
 	ctx, span := telemetry.Continue(ctx, "webhook attempt", w.Traceparent, w.Waited, attrs...)
 	defer span.End()
 
+	flight := d.lanes.begin(w)
 	answer := d.client.Send(ctx, w)
+	d.lanes.end(flight, answer)
 	crash.Point("webhook-dispatcher: after send")
 
-	d.lanes.done(w, answer)
 	result := d.judge(w, answer)
 	d.metrics.attempt(w, answer)
 	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome", string(result.Outcome)))

@@ -170,7 +170,7 @@ func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 		<-release
 		return 200
 	})
-	r.subscribe(recv.URL)
+	id, _ := r.subscribe(recv.URL)
 	d := r.dispatch(config())
 	call := uuid.New()
 	kinds := []string{"call.ringing", "call.answered", "call.completed"}
@@ -183,7 +183,7 @@ func TestDispatch_KeepsTheOrderOfACall(t *testing.T) {
 	d.Wake()
 	for i := range kinds {
 		recv.await(t, i+1)
-		if work, err := r.store.ClaimDue(t.Context(), claimAll()); err != nil || len(work) != 0 {
+		if work, err := r.store.ClaimDue(t.Context(), claimOf(id)); err != nil || len(work) != 0 {
 			t.Fatalf("claimed %d, %v while event %d was in its first attempt, want 0", len(work), err, i+1)
 		}
 		release <- struct{}{}

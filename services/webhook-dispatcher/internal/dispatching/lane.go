@@ -1,92 +1,129 @@
 package dispatching
 
 import (
+	"container/list"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// A subscription starts with a small window and earns its width: one that hangs never gets more than a few of the
-// requests this process may have open.
+// A subscription starts with a small window and earns its width.
 const (
 	startWindow = 8
 	maxWindow   = 64
-	slow        = time.Second
-	// memory is how long an idle endpoint in trouble keeps its narrow window: longer than its longest wait for a retry.
+	// resumeWindow is the first one after a pause or failure.
+	resumeWindow = 2
+	slow         = time.Second
+	// memory is how long an idle subscription is remembered: longer than its longest wait for a retry.
 	memory = 15 * time.Minute
+	// maxLanes bounds how many are remembered; the longest idle go first.
+	maxLanes = 1 << 14
+	// One lane holds no more than this part of what would still be free: n that take all they can leave 1/(1+n/4) of the room, or
+	// 1/(1+n/8) of what the unknown share, to everybody else, before the first of them is known to hang.
+	provenPart, unknownPart = 4, 8
+	// The last quarter of the room is for lanes in proven health.
+	reservePart = 4
+	// What becomes free in small pieces is claimed together after this time.
+	gatherFor = 3 * time.Millisecond
 )
 
-// lanes keeps, for each subscription this process is sending to, how many requests are open and how many may be.
+// lanes keeps, for each subscription this process is sending to, how many requests are open and how many may be. Every operation
+// costs the same however many lanes there are.
 type lanes struct {
-	mu   sync.Mutex
-	free int
-	open map[uuid.UUID]*lane
+	mu      sync.Mutex
+	most    int
+	perHost int
+	// flying are the seats given and requests open, unknown those of lanes that are not proven.
+	flying  int
+	unknown int
+	open    map[uuid.UUID]*lane
+	hosts   map[string]*host
+	idle    *list.List // lanes without seats, the longest idle first
+	young   *list.List // open flights not yet slow, oldest first
+	// lines are the lanes with due work that may have room, the unknown and the proven.
+	lines [2]*list.List
+	turn  uint64
+	// ready says that lanes in line have room; gathering that it will be said soon.
+	ready     chan struct{}
+	gathering bool
 }
 
+// lane is one subscription.
 type lane struct {
+	id      uuid.UUID
+	url     string
+	host    string
 	window  int
 	flying  int
 	retries int
-	// used is when its last request ended.
-	used time.Time
+	// seats are the hosts of the seats whose request has not begun.
+	seats []*host
+	// old is how many open requests are slow. stalled: one became slow and nothing was answered well since. proven: the last that
+	// ended was a quick answer, and it is not stalled.
+	old     int
+	stalled bool
+	proven  bool
+	// waits says that older first tries are in the queue, or soon will be: no seats. refused is the turn in which a seat was last refused.
+	waits   bool
+	refused uint64
+	// first and retry say of which kind there is due work in the queue.
+	first, retry bool
+	resumed      time.Time
+	used         time.Time     // when it was last of use, while it rests
+	resting      *list.Element // in idle
+	queued       *list.Element // in the line of its kind, or in its host's
+	line         *list.List
 }
 
-func newLanes(most int) *lanes { return &lanes{free: most, open: map[uuid.UUID]*lane{}} }
+// host is what many subscriptions may share; it is kept while something flies to it or waits for it.
+type host struct {
+	name   string
+	flying int
+	line   *list.List // lanes with due work and room of their own
+}
+
+// flight is one open request.
+type flight struct {
+	lane  *lane
+	host  *host
+	begun time.Time
+	young *list.Element
+	retry bool
+}
+
+func newLanes(most, perHost int) *lanes {
+	return &lanes{
+		most: most, perHost: perHost, open: map[uuid.UUID]*lane{}, hosts: map[string]*host{}, idle: list.New(), young: list.New(),
+		lines: [2]*list.List{list.New(), list.New()}, ready: make(chan struct{}, 1),
+	}
+}
 
 // retryShare is how much of a window retries may use, so that they never delay fresh events for long.
 func retryShare(window int) int { return max(1, window/2) }
 
-// room is what may be claimed: in all, and of each subscription that is not in its first state.
-func (l *lanes) room() (free int, rooms []store.Room) {
+// seat reserves room for a first attempt whose row is about to be committed, already leased; false: the row waits for the claim, and
+// so does every later one until a claim has found no more of them.
+func (l *lanes) seat(id uuid.UUID, url string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, one := range l.open {
-		if one.flying == 0 && time.Since(one.used) > memory {
-			delete(l.open, id)
-			continue
-		}
-		total := max(0, one.window-one.flying)
-		rooms = append(rooms, store.Room{
-			SubscriptionID: id, Total: total, Retries: min(total, max(0, retryShare(one.window)-one.retries)),
-		})
-	}
-	return l.free, rooms
-}
-
-func (l *lanes) take(w delivery.Work) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	one := l.open[w.SubscriptionID]
-	if one == nil {
-		one = &lane{window: startWindow}
-		l.open[w.SubscriptionID] = one
-	}
-	l.free--
-	one.flying++
-	if w.Retry {
-		one.retries++
-	}
-}
-
-// seat reserves room for a first attempt whose row is about to be committed, already leased; false: the row waits for the claim.
-func (l *lanes) seat(id uuid.UUID, _ string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	one := l.open[id]
-	if one == nil {
-		one = &lane{window: startWindow}
-		l.open[id] = one
-	}
-	if l.free <= 0 || one.flying >= one.window {
+	l.age()
+	one := l.lane(id)
+	one.at(url)
+	to := l.host(one.host)
+	defer l.settle(one, to)
+	if one.waits || l.room(one, to) < 1 {
+		one.waits, one.refused = true, l.turn
 		return false
 	}
-	l.free--
-	one.flying++
+	l.occupy(one, to)
 	return true
 }
 
@@ -94,33 +131,50 @@ func (l *lanes) seat(id uuid.UUID, _ string) bool {
 func (l *lanes) unseat(id uuid.UUID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.free++
+	l.age()
 	one := l.open[id]
-	one.flying--
-	if one.flying == 0 && one.window >= startWindow {
-		delete(l.open, id)
-	}
+	l.vacate(one, one.leave(""))
+	l.offer(one)
 }
 
-// done gives the room back and moves the window: up by one for a quick answer, to half for an endpoint in trouble.
-func (l *lanes) done(w delivery.Work, answer delivery.Answer) {
+// begin says that the request of a seat begins now. Every begin has one end.
+func (l *lanes) begin(w delivery.Work) *flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.free++
+	l.age()
 	one := l.open[w.SubscriptionID]
-	one.flying--
-	one.used = time.Now()
-	if w.Retry {
+	one.at(w.URL)
+	f := &flight{lane: one, host: one.leave(one.host), begun: time.Now(), retry: w.Retry}
+	f.young = l.young.PushBack(f)
+	return f
+}
+
+// end gives the room back and moves the window: up by one for a quick answer, to half for an endpoint in trouble.
+func (l *lanes) end(f *flight, answer delivery.Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.age()
+	one := f.lane
+	if f.young != nil {
+		l.young.Remove(f.young)
+	} else {
+		one.old--
+	}
+	if f.retry {
 		one.retries--
 	}
-	if troubled(answer) {
-		one.window = max(1, one.window/2)
-	} else {
+	good := !troubled(answer)
+	if good {
 		one.window = min(maxWindow, one.window+1)
+	} else {
+		one.window = max(1, one.window/2)
 	}
-	if one.flying == 0 && one.window >= startWindow {
-		delete(l.open, w.SubscriptionID) // forget idle endpoints in good health: the map stays small
+	if good || one.old == 0 {
+		one.stalled = false
 	}
+	l.prove(one, good)
+	l.vacate(one, f.host)
+	l.offer(one)
 }
 
 func troubled(answer delivery.Answer) bool {
@@ -130,4 +184,170 @@ func troubled(answer delivery.Answer) bool {
 	default:
 		return answer.Took > slow
 	}
+}
+
+// room is how many more requests the lane may open now.
+func (l *lanes) room(one *lane, to *host) int {
+	if one.stalled {
+		return 0
+	}
+	free, part := l.free(one.proven), unknownPart
+	if one.proven {
+		part = provenPart
+	}
+	share := (free - part*one.flying) / (part + 1)
+	if one.flying == 0 {
+		share = max(share, min(free, 1))
+	}
+	return max(0, min(share, one.window-one.flying, l.perHost-to.flying))
+}
+
+// free is what all lanes of one kind have together.
+func (l *lanes) free(proven bool) int {
+	if proven {
+		return l.most - l.flying
+	}
+	return min(l.most-l.flying, l.most-l.most/reservePart-l.unknown)
+}
+
+// age finds what has become slow since it was called last.
+func (l *lanes) age() {
+	now := time.Now()
+	for first := l.young.Front(); first != nil; first = l.young.Front() {
+		f, _ := first.Value.(*flight)
+		if now.Sub(f.begun) <= slow {
+			break
+		}
+		l.young.Remove(first)
+		f.young = nil
+		f.lane.old++
+		f.lane.stalled = true
+		l.prove(f.lane, false)
+	}
+	for first := l.idle.Front(); first != nil; first = l.idle.Front() {
+		one, _ := first.Value.(*lane)
+		if now.Sub(one.used) <= memory && l.idle.Len() <= maxLanes {
+			break
+		}
+		l.idle.Remove(first)
+		l.dequeue(one)
+		delete(l.open, one.id)
+	}
+}
+
+// prove moves the lane between the proven and the unknown.
+func (l *lanes) prove(one *lane, proven bool) {
+	if one.proven == proven {
+		return
+	}
+	one.proven = proven
+	if proven {
+		l.unknown -= one.flying
+	} else {
+		l.unknown += one.flying
+	}
+	if one.line == l.lines[0] || one.line == l.lines[1] {
+		l.dequeue(one)
+		l.enqueue(one)
+	}
+}
+
+func (l *lanes) occupy(one *lane, to *host) {
+	l.flying++
+	one.flying++
+	to.flying++
+	if !one.proven {
+		l.unknown++
+	}
+	one.seats = append(one.seats, to)
+}
+
+// vacate gives one place back. Whoever waits for the host may have it.
+func (l *lanes) vacate(one *lane, to *host) {
+	l.flying--
+	one.flying--
+	to.flying--
+	if !one.proven {
+		l.unknown--
+	}
+	for first := to.line.Front(); first != nil; first = to.line.Front() {
+		next, _ := first.Value.(*lane)
+		l.dequeue(next)
+		l.enqueue(next)
+		l.call(to.flying <= l.perHost-l.perHost/4)
+		if to.flying > 0 { // the next place is the next one's
+			break
+		}
+	}
+	l.settle(one, to)
+}
+
+// settle keeps idle lanes in the order of their last use, and no host that nobody needs.
+func (l *lanes) settle(one *lane, to *host) {
+	if one.resting != nil {
+		l.idle.Remove(one.resting)
+		one.resting = nil
+	}
+	if one.flying == 0 {
+		one.used, one.resting = time.Now(), l.idle.PushBack(one)
+	}
+	if to.flying == 0 && to.line.Len() == 0 {
+		delete(l.hosts, to.name)
+	}
+}
+
+// lane is what is known of a subscription. Who calls it settles it.
+func (l *lanes) lane(id uuid.UUID) *lane {
+	one := l.open[id]
+	if one == nil {
+		one = &lane{id: id, window: startWindow}
+		l.open[id] = one
+	}
+	return one
+}
+
+func (l *lanes) host(name string) *host {
+	to := l.hosts[name]
+	if to == nil {
+		to = &host{name: name, line: list.New()}
+		l.hosts[name] = to
+	}
+	return to
+}
+
+// at notes where the subscription's requests go.
+func (one *lane) at(url string) {
+	if one.url != url || one.host == "" {
+		one.url, one.host = url, hostOf(url)
+	}
+}
+
+// leave takes one seat away, of the host named if there is one, and says of which host it was.
+func (one *lane) leave(name string) *host {
+	last := len(one.seats) - 1
+	for i, to := range one.seats {
+		if to.name == name {
+			one.seats[i], one.seats[last] = one.seats[last], to
+			break
+		}
+	}
+	to := one.seats[last]
+	one.seats = one.seats[:last]
+	return to
+}
+
+// hostOf is the host and port of a url as one host writes them.
+func hostOf(text string) string {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		return text // it will not be sent
+	}
+	name, port := strings.TrimSuffix(strings.ToLower(parsed.Hostname()), "."), 443
+	if addr, err := netip.ParseAddr(name); err == nil {
+		name = addr.Unmap().String()
+	}
+	if n, err := strconv.ParseUint(parsed.Port(), 10, 16); err == nil {
+		port = int(n)
+	}
+	return name + ":" + strconv.Itoa(port)
 }

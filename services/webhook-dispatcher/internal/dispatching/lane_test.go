@@ -1,6 +1,7 @@
 package dispatching
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,24 +9,429 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
+
+var good, hung = delivery.Answer{Code: 200}, delivery.Answer{Failure: delivery.Timeout, Took: 10 * time.Second}
+
+// endpoint is one subscription with a host of its own, as the tests below use it.
+type endpoint struct {
+	l    *lanes
+	work delivery.Work
+}
+
+func newEndpoint(l *lanes) endpoint {
+	id := uuid.New()
+	return endpoint{l, delivery.Work{SubscriptionID: id, URL: "https://" + id.String() + ".example/"}}
+}
+
+// open begins requests until there is no seat, at most n.
+func (e endpoint) open(n int) (open []*flight) {
+	for len(open) < n && e.l.seat(e.work.SubscriptionID, e.work.URL) {
+		open = append(open, e.l.begin(e.work))
+	}
+	return open
+}
+
+func (e endpoint) end(open []*flight, answer delivery.Answer) {
+	for _, f := range open {
+		e.l.end(f, answer)
+	}
+}
+
+// look is what a look along the queue finds of it.
+func (e endpoint) look(first, retry bool) {
+	e.l.found([]store.Lane{{SubscriptionID: e.work.SubscriptionID, URL: e.work.URL, First: first, Retry: retry}})
+}
+
+// caught says that a claim has found nothing more of it.
+func (e endpoint) caught() {
+	e.look(true, false)
+	turn, rooms := e.l.ask()
+	e.l.got(turn, rooms, nil)
+}
+
+// check finds counts that do not add up.
+func check(t *testing.T, l *lanes) {
+	t.Helper()
+	var flying, unknown, hosts, resting int
+	for _, one := range l.open {
+		flying += one.flying
+		if !one.proven {
+			unknown += one.flying
+		}
+		if one.resting != nil {
+			resting++
+		}
+		if one.flying < len(one.seats) || one.retries < 0 || one.old < 0 || (one.flying == 0) != (one.resting != nil) {
+			t.Errorf("lane %+v does not add up", one)
+		}
+	}
+	for _, to := range l.hosts {
+		hosts += to.flying
+		if to.flying > l.perHost || to.flying == 0 && to.line.Len() == 0 {
+			t.Errorf("host %+v is beyond its cap of %d or useless", to, l.perHost)
+		}
+	}
+	if flying != l.flying || unknown != l.unknown || hosts != flying || resting != l.idle.Len() || flying > l.most {
+		t.Errorf("flying %d of %d, unknown %d of %d, to hosts %d, resting %d of %d", flying, l.flying, unknown, l.unknown, hosts, resting, l.idle.Len())
+	}
+}
 
 func TestLanes_RememberTroubleForAWhileOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLanes(100)
-		bad, good := delivery.Work{SubscriptionID: uuid.New()}, delivery.Work{SubscriptionID: uuid.New()}
-		for _, w := range []delivery.Work{bad, good} {
-			l.take(w)
+		l := newLanes(512, 128)
+		bad := newEndpoint(l)
+		bad.end(bad.open(1), delivery.Answer{Code: 503})
+		if n := len(bad.open(100)); n != startWindow/2 {
+			t.Errorf("%d requests after one 503, want half of the first window", n)
 		}
-		l.done(bad, delivery.Answer{Code: 503})
-		l.done(good, delivery.Answer{Code: 200})
-		free, rooms := l.room()
-		if free != 100 || len(rooms) != 1 || rooms[0].SubscriptionID != bad.SubscriptionID || rooms[0].Total != startWindow/2 {
-			t.Errorf("after one failure and one success: %d free, %+v; want the failing one alone, with half its window", free, rooms)
+		l2 := newLanes(512, 128)
+		bad = newEndpoint(l2)
+		bad.end(bad.open(8), hung)
+		time.Sleep(memory + time.Second)
+		if n := len(bad.open(100)); n != startWindow {
+			t.Errorf("%d requests %s after the trouble, want a first window", n, memory)
+		}
+		check(t, l)
+		check(t, l2)
+	})
+}
+
+func TestLanes_AWindowIsEarnedAndLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(512, 128)
+		e := newEndpoint(l)
+		open := e.open(100)
+		for _, want := range []int{8, 16, 32, 64, 64} {
+			if len(open) != want {
+				t.Fatalf("%d requests open, want %d", len(open), want)
+			}
+			e.end(open, good)
+			e.caught()
+			open = e.open(100)
+		}
+		for want := 32; want >= 1; want /= 2 {
+			e.end(open[:1], delivery.Answer{Code: 429})
+			e.end(open[1:], delivery.Answer{Code: 404}) // an answer all the same: one more each
+			one := l.open[e.work.SubscriptionID]
+			one.window = want
+			e.caught()
+			if open = e.open(100); len(open) != want {
+				t.Errorf("%d requests open, want %d", len(open), want)
+			}
+		}
+		check(t, l)
+	})
+}
+
+// Latency that is learned from finished requests comes one timeout too late.
+func TestLanes_AStalledOneGetsNoMoreUntilSomethingIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(512, 128)
+		e := newEndpoint(l)
+		open := e.open(2)
+		time.Sleep(slow)
+		open = append(open, e.open(1)...)
+		if len(open) != 3 {
+			t.Fatalf("%d open after exactly %s, want 3", len(open), slow)
+		}
+		time.Sleep(time.Millisecond)
+		if len(e.open(1)) != 0 {
+			t.Error("a seat though the oldest request is older than a second")
+		}
+		e.caught()
+		e.end(open[:1], hung)
+		if len(e.open(1)) != 0 {
+			t.Error("a seat after a timeout while another request hangs")
+		}
+		e.end(open[2:], good)
+		e.caught()
+		if len(e.open(1)) != 1 {
+			t.Error("no seat after a quick answer: one slow request must not stop the others")
+		}
+		check(t, l)
+	})
+}
+
+// What hangs at the same instant takes a share of what is left, never all: not even when it was in the best of health before.
+func TestLanes_AHundredThatHangAtOnceLeaveRoom(t *testing.T) {
+	for _, proven := range []bool{false, true} {
+		for _, n := range []int{1, 10, 40, 100, 300} {
+			t.Run(fmt.Sprintf("%d hang, proven before: %v", n, proven), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := newLanes(512, 128)
+					healthy, unknown := newEndpoint(l), newEndpoint(l)
+					healthy.end(healthy.open(8), good)
+					bad := make([]endpoint, n)
+					for i := range bad {
+						bad[i] = newEndpoint(l)
+						for proven && l.lane(bad[i].work.SubscriptionID).window < maxWindow {
+							bad[i].end(bad[i].open(8), good)
+							bad[i].caught()
+						}
+					}
+					for range 64 { // as their work comes in, one after another
+						for _, e := range bad {
+							e.open(1)
+						}
+					}
+					healthy.caught()
+					open := healthy.open(100)
+					if len(open) == 0 {
+						t.Fatalf("no room for the healthy one: %d of %d taken", l.flying, l.most)
+					}
+					if n <= 100 && len(open) < 3 {
+						t.Errorf("room for %d of the healthy one, want 3 at least", len(open))
+					}
+					healthy.end(open, good)
+					if len(unknown.open(1)) == 0 {
+						t.Errorf("no room for an unknown one: %d of %d taken", l.flying, l.most)
+					}
+					check(t, l)
+				})
+			})
+		}
+	}
+}
+
+func TestLanes_TheReserveIsForTheProven(t *testing.T) {
+	l := newLanes(16, 128)
+	healthy := newEndpoint(l)
+	healthy.end(healthy.open(1), good)
+	for range 100 {
+		newEndpoint(l).open(8)
+	}
+	if l.flying != 12 {
+		t.Errorf("%d of 16 taken by the unknown, want three quarters", l.flying)
+	}
+	if len(healthy.open(1)) != 1 {
+		t.Error("no room for the proven one")
+	}
+	check(t, l)
+}
+
+func TestLanes_AHostHasACapOverAllSubscriptions(t *testing.T) {
+	l := newLanes(512, 10)
+	urls := []string{"https://Hooks.example/a", "https://hooks.example:443/b", "https://hooks.example./c?d", "https://hooks.EXAMPLE:0443"}
+	open := map[uuid.UUID]*flight{}
+	for i := range 50 {
+		w := delivery.Work{SubscriptionID: uuid.New(), URL: urls[i%len(urls)]}
+		if l.seat(w.SubscriptionID, w.URL) {
+			open[w.SubscriptionID] = l.begin(w)
+		}
+	}
+	if len(open) != 10 {
+		t.Errorf("%d requests to one host, want its cap of 10", len(open))
+	}
+	if !l.seat(uuid.New(), "https://hooks.example:8443/") {
+		t.Error("another port is another host")
+	}
+	waiting := newEndpoint(l)
+	waiting.work.URL = urls[0]
+	waiting.look(true, false)
+	if _, rooms := l.ask(); len(rooms) != 0 {
+		t.Errorf("a claim may take %+v of a host at its cap", rooms)
+	}
+	for _, f := range open {
+		l.end(f, good)
+		break
+	}
+	turn, rooms := l.ask()
+	if len(rooms) != 1 || rooms[0].Total != 1 {
+		t.Fatalf("after one request ended a claim may take %+v, want 1", rooms)
+	}
+	// Its url was changed meanwhile, to a host that is full as well; then to one that is not.
+	full := newEndpoint(l)
+	for range 10 {
+		other := newEndpoint(l)
+		other.work.URL = full.work.URL
+		other.open(1)
+	}
+	w := waiting.work
+	w.URL = full.work.URL
+	if fly, back := l.got(turn, rooms, []delivery.Work{w}); len(fly) != 0 || len(back) != 1 {
+		t.Errorf("%d fly and %d go back, want 1 back", len(fly), len(back))
+	}
+	check(t, l)
+	waiting.work.URL = full.work.URL
+	waiting.look(true, false)
+	if _, rooms = l.ask(); len(rooms) != 0 {
+		t.Errorf("asks for %+v of a full host", rooms)
+	}
+	check(t, l)
+}
+
+func TestLanes_RetriesGetHalfOfAWindow(t *testing.T) {
+	l := newLanes(512, 128)
+	e := newEndpoint(l)
+	e.look(false, true)
+	turn, rooms := l.ask()
+	if len(rooms) != 1 || rooms[0].Total != 8 || rooms[0].Retries != 4 {
+		t.Fatalf("room = %+v, want 8, of them 4 retries", rooms)
+	}
+	retry := e.work
+	retry.Retry = true
+	fly, _ := l.got(turn, rooms, []delivery.Work{retry, retry, retry, retry})
+	var open []*flight
+	for _, w := range fly {
+		open = append(open, l.begin(w))
+	}
+	e.look(false, true)
+	if _, rooms := l.ask(); len(rooms) != 0 {
+		t.Errorf("room = %+v while retries have their half", rooms)
+	}
+	if len(e.open(4)) != 4 {
+		t.Error("retries that wait keep fresh events from their room")
+	}
+	e.end(open[:1], good)
+	if _, rooms := l.ask(); len(rooms) != 1 || rooms[0].Retries != 1 {
+		t.Errorf("room = %+v after one retry ended, want one of them", rooms)
+	}
+	check(t, l)
+}
+
+func TestLanes_OlderWorkGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(512, 128)
+		e := newEndpoint(l)
+		open := e.open(9) // the ninth is refused
+		e.end(open[:4], good)
+		if len(e.open(1)) != 0 {
+			t.Error("a fresh event overtakes one that was refused")
+		}
+		e.look(true, false)
+		turn, rooms := l.ask()
+		if len(rooms) != 1 || rooms[0].Total != 8 { // the window has grown by four
+			t.Fatalf("room = %+v, want 8", rooms)
+		}
+		if len(e.open(1)) != 0 {
+			t.Error("a seat in the middle of a claim that may leave work")
+		}
+		l.got(turn, rooms, []delivery.Work{e.work})
+		if len(e.open(1)) != 0 {
+			t.Error("a seat though one was refused since the claim began: its row may have come too late for it")
+		}
+		e.caught()
+		if len(e.open(1)) != 1 {
+			t.Error("no seat though a claim has found no more")
+		}
+		check(t, l)
+	})
+}
+
+func TestLanes_AClaimThatTookAllItsRoomIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(512, 128)
+		e := newEndpoint(l)
+		e.look(true, false)
+		turn, rooms := l.ask()
+		fly, _ := l.got(turn, rooms, []delivery.Work{e.work, e.work, e.work, e.work, e.work, e.work, e.work, e.work})
+		var open []*flight
+		for _, w := range fly {
+			open = append(open, l.begin(w))
+		}
+		l.end(open[0], good)
+		select {
+		case <-l.ready:
+			t.Error("a claim for every place that becomes free")
+		default:
+		}
+		time.Sleep(2 * gatherFor)
+		select {
+		case <-l.ready:
+		default:
+			t.Error("no claim for a place that became free a while ago")
+		}
+		l.end(open[1], good)
+		l.end(open[2], good)
+		l.end(open[3], good)
+		select {
+		case <-l.ready:
+		default:
+			t.Error("no claim though a quarter of the window is free")
+		}
+		if _, rooms := l.ask(); len(rooms) != 1 || rooms[0].Total != 8 {
+			t.Errorf("room = %+v, want 8", rooms)
+		}
+		time.Sleep(2 * gatherFor)
+	})
+}
+
+func TestLanes_AfterAResumptionSlowlyAtFirst(t *testing.T) {
+	l := newLanes(512, 128)
+	e := newEndpoint(l)
+	e.end(e.open(8), good) // its window is 16
+	found := store.Lane{SubscriptionID: e.work.SubscriptionID, URL: e.work.URL, First: true, ResumedAt: time.Unix(1780574400, 0)}
+	l.found([]store.Lane{found})
+	turn, rooms := l.ask()
+	if len(rooms) != 1 || rooms[0].Total != resumeWindow {
+		t.Fatalf("room = %+v, want %d", rooms, resumeWindow)
+	}
+	fly, _ := l.got(turn, rooms, []delivery.Work{e.work, e.work})
+	for _, w := range fly {
+		l.end(l.begin(w), good)
+	}
+	l.found([]store.Lane{found}) // the same resumption
+	if _, rooms := l.ask(); len(rooms) != 1 || rooms[0].Total != 4 {
+		t.Errorf("room = %+v, want 4", rooms)
+	}
+	check(t, l)
+}
+
+func TestLanes_RefusedSeatsLeaveNothingForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(1, 1)
+		newEndpoint(l).open(1)
+		for range maxLanes + 1000 {
+			newEndpoint(l).open(1)
+		}
+		if n := len(l.open); n > maxLanes+2 {
+			t.Errorf("%d lanes remembered, want %d at most", n, maxLanes)
 		}
 		time.Sleep(memory + time.Second)
-		if _, rooms := l.room(); len(rooms) != 0 {
-			t.Errorf("after %s without work: %+v, want it forgotten", memory, rooms)
+		newEndpoint(l).open(1)
+		if n := len(l.open); n > 2 {
+			t.Errorf("%d lanes remembered after %s, want 2", n, memory)
 		}
+		check(t, l)
 	})
+}
+
+func TestLanes_AFailedClaimGivesItsRoomBack(t *testing.T) {
+	l := newLanes(512, 128)
+	for range 10 {
+		newEndpoint(l).look(true, true)
+	}
+	_, rooms := l.ask()
+	if len(rooms) != 10 {
+		t.Fatalf("%d lanes asked for, want 10", len(rooms))
+	}
+	check(t, l)
+	l.refund(rooms)
+	if check(t, l); l.flying != 0 || len(l.hosts) != 0 {
+		t.Errorf("%d places and %d hosts taken after a refund", l.flying, len(l.hosts))
+	}
+}
+
+func TestLanes_NeitherKindKeepsTheOtherWaiting(t *testing.T) {
+	l := newLanes(512, 128)
+	for i := range 400 {
+		e := newEndpoint(l)
+		if i%2 == 0 {
+			e.end(e.open(1), good)
+		}
+		e.look(true, false)
+	}
+	kinds := map[bool]int{}
+	for range 2 {
+		_, rooms := l.ask()
+		for _, room := range rooms {
+			kinds[l.open[room.SubscriptionID].proven]++
+		}
+	}
+	if kinds[true] == 0 || kinds[false] == 0 {
+		t.Errorf("two claims asked for %v, want both kinds", kinds)
+	}
+	check(t, l)
 }

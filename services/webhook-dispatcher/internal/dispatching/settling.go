@@ -19,7 +19,7 @@ func (d *Dispatcher) settleAll(ctx context.Context) {
 		if !ok {
 			continue // ctx ended with the database away: the leases bring these back
 		}
-		if done.More || d.crowded.Load() {
+		if done.More {
 			d.Wake()
 		}
 		for _, result := range batch {

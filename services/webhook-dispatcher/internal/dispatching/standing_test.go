@@ -10,7 +10,6 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
@@ -41,7 +40,7 @@ func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
 			t.Errorf("delivery of a suspended workspace is %s, want held", got)
 		}
 	}
-	if work, err := r.store.ClaimDue(t.Context(), store.Claim{Free: 10, Initial: store.Room{Total: 8, Retries: 4}, Lease: time.Minute, Attempts: 5}); err != nil || len(work) != 0 {
+	if work, err := r.store.ClaimDue(t.Context(), claimOf(id)); err != nil || len(work) != 0 {
 		t.Errorf("claimed %d, %v, want nothing of a suspended workspace", len(work), err)
 	}
 	if set(1, false) {

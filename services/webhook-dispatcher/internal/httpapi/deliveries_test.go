@@ -4,12 +4,10 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
@@ -20,7 +18,7 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	p.wants("replay", p.replay(`{"status":"failed",`+longAgo+`}`), 1, false)
 	p.event(uuid.New(), 1)
 	p.event(uuid.New(), 1)
-	flying, err := p.store.ClaimDue(t.Context(), store.Claim{Free: 2, Initial: store.Room{Total: 2, Retries: 2}, Lease: time.Minute, Attempts: 5})
+	flying, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 2))
 	if err != nil || len(flying) != 2 {
 		t.Fatalf("claimed %d, %v", len(flying), err)
 	}

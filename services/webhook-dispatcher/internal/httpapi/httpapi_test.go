@@ -371,7 +371,7 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	claimed, err := h.store.ClaimDue(t.Context(), store.Claim{Free: 1, Initial: store.Room{Total: 1, Retries: 1}, Lease: time.Minute, Attempts: 5})
+	claimed, err := h.store.ClaimDue(t.Context(), dueOf(text, 1))
 	if err != nil || len(claimed) != 1 || claimed[0].EventID != first.ID {
 		t.Fatalf("claimed %d, %v, want the first event", len(claimed), err)
 	}

@@ -59,10 +59,16 @@ func (p *past) event(call uuid.UUID, sequence int32) uuid.UUID {
 	return delivery.ID(uuid.MustParse(p.sub), ev.ID)
 }
 
+// dueOf claims of one subscription.
+func dueOf(sub string, most int) store.Claim {
+	room := store.Room{SubscriptionID: uuid.MustParse(sub), Total: most, Retries: most}
+	return store.Claim{Room: []store.Room{room}, Lease: time.Minute, Attempts: 5}
+}
+
 // end sends everything that is due once and gives it this outcome; it says what was sent.
 func (p *past) end(outcome delivery.Outcome) []delivery.Work {
 	p.t.Helper()
-	work, err := p.store.ClaimDue(p.t.Context(), store.Claim{Free: 5000, Initial: store.Room{Total: 5000, Retries: 5000}, Lease: time.Minute, Attempts: 5})
+	work, err := p.store.ClaimDue(p.t.Context(), dueOf(p.sub, 5000))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -153,7 +159,7 @@ func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
 	id := p.event(uuid.New(), 1)
 	stale := p.end(delivery.Over)
 	p.wants("replay", p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""), 1, false)
-	fresh, err := p.store.ClaimDue(t.Context(), store.Claim{Free: 1, Initial: store.Room{Total: 1, Retries: 1}, Lease: time.Minute, Attempts: 5})
+	fresh, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 1))
 	if err != nil || len(fresh) != 1 || fresh[0].Attempt != stale[0].Attempt {
 		t.Fatalf("claimed %+v, %v", fresh, err)
 	}

@@ -93,7 +93,7 @@ func (r *rig) ingest(at time.Time) uuid.UUID {
 func (r *rig) claim() []delivery.Work {
 	r.t.Helper()
 	work, err := r.store.ClaimDue(r.t.Context(), store.Claim{
-		Free: 100, Initial: store.Room{Total: 100, Retries: 100}, Lease: time.Minute, Attempts: 5})
+		Room: []store.Room{{SubscriptionID: r.sub, Total: 100, Retries: 100}}, Lease: time.Minute, Attempts: 5})
 	if err != nil {
 		r.t.Fatalf("ClaimDue: %v", err)
 	}

@@ -30,29 +30,38 @@ type Config struct {
 	ExtraCAFile string `env:"WEBHOOK_EXTRA_CA_FILE" help:"PEM file of authorities trusted besides the system's"`
 	// Timeout bounds one attempt from the look-up of the name to the end of the answer.
 	Timeout time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"10s" help:"bound of one attempt, answer included"`
+	// MaxPerHost bounds the requests open at once to one host and port, whosever they are; zero is 128. As many connections are kept.
+	MaxPerHost int `env:"WEBHOOK_MAX_PER_HOST" envDefault:"128" help:"requests open at once to one host and port, over all subscriptions"`
 }
 
 const (
 	maxRead    = 64 << 10
 	maxExcerpt = 1 << 10
 	maxHeader  = 16 << 10
-	// As many idle connections a host as one subscription may use at once.
-	maxIdlePerHost = 64
+	maxPerHost = 128
 )
 
 // Client sends attempts. It keeps connections open between them.
 type Client struct {
 	http    *http.Client
 	timeout time.Duration
+	perHost int
 }
 
 // New makes a client behind the guard.
 func New(cfg Config, guard *Guard) (*Client, error) {
+	return connecting(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: guard.Control})
+}
+
+// connecting makes a client that connects as the dialer does.
+func connecting(cfg Config, dialer *net.Dialer) (*Client, error) {
 	roots, err := authorities(cfg.ExtraCAFile)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: cfg.Timeout, Control: guard.Control}
+	if cfg.MaxPerHost == 0 {
+		cfg.MaxPerHost = maxPerHost
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // an HTTP/2 connection would be shared by the tenants of one host
 	transport := &http.Transport{
@@ -63,13 +72,16 @@ func New(cfg Config, guard *Guard) (*Client, error) {
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
-		MaxIdleConnsPerHost:    maxIdlePerHost,
+		MaxIdleConnsPerHost:    cfg.MaxPerHost,
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	follow := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{http: &http.Client{Transport: transport, CheckRedirect: follow}, timeout: cfg.Timeout}, nil
+	return &Client{http: &http.Client{Transport: transport, CheckRedirect: follow}, timeout: cfg.Timeout, perHost: cfg.MaxPerHost}, nil
 }
+
+// PerHost is how many requests may be open at once to one host and port.
+func (c *Client) PerHost() int { return c.perHost }
 
 func authorities(extra string) (*x509.CertPool, error) {
 	if extra == "" {

@@ -8,11 +8,89 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
-// Room is what a replica can take of one subscription.
+// Lane is an active subscription with due work.
+type Lane struct {
+	SubscriptionID uuid.UUID
+	URL            string
+	// First and Retry say which kind of attempts is due. A first try may still have to wait for an earlier event of its call.
+	First bool
+	Retry bool
+	// ResumedAt is when the subscription last became active again; zero when that is long ago.
+	ResumedAt time.Time
+}
+
+// DueLanes walks the subscriptions with open work behind after, steps of them at most, and lists those that have due work. The walk
+// goes on behind next; uuid.Nil says that it has come to the end. attempts is how many a delivery has.
+func (s *Store) DueLanes(ctx context.Context, after uuid.UUID, steps, attempts int) (lanes []Lane, next uuid.UUID, err error) {
+	rows, err := s.pool.Query(ctx, dueLanes, pg.Args{"after": after, "steps": steps, "attempts": attempts})
+	if err != nil {
+		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[laneRow])
+	if err != nil {
+		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
+	}
+	for _, row := range found {
+		if row.Last {
+			next = row.ID
+		}
+		if row.URL == nil || !row.First && !row.Retry {
+			continue
+		}
+		lane := Lane{SubscriptionID: row.ID, URL: *row.URL, First: row.First, Retry: row.Retry}
+		if row.ResumedAt != nil {
+			lane.ResumedAt = *row.ResumedAt
+		}
+		lanes = append(lanes, lane)
+	}
+	return lanes, next, nil
+}
+
+type laneRow struct {
+	ID        uuid.UUID
+	Last      bool
+	First     bool
+	Retry     bool
+	URL       *string
+	ResumedAt *time.Time
+}
+
+// The walk goes from subscription to subscription by the index alone: what is held costs nothing, a subscription three probes.
+// Scalar subqueries with a LIMIT stay probes, however many rows the planner expects.
+const dueLanes = `
+WITH RECURSIVE lane (id, n) AS (
+    (SELECT q.subscription_id, 1 FROM webhook_queue q
+     WHERE NOT q.held AND q.subscription_id > @after ORDER BY q.subscription_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT q.subscription_id FROM webhook_queue q
+            WHERE NOT q.held AND q.subscription_id > lane.id ORDER BY q.subscription_id LIMIT 1), lane.n + 1
+    FROM lane WHERE lane.id IS NOT NULL AND lane.n < @steps
+), due AS MATERIALIZED (
+    SELECT lane.id, lane.n = @steps AS last,
+           coalesce((SELECT true FROM webhook_queue q
+                     WHERE q.subscription_id = lane.id AND NOT q.held AND NOT q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
+                     ORDER BY q.due_at LIMIT 1), false) AS first,
+           coalesce((SELECT true FROM webhook_queue q
+                     WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
+                     ORDER BY q.due_at LIMIT 1), false) AS retry
+    FROM lane WHERE lane.id IS NOT NULL
+)
+SELECT due.id, due.last, due.first, due.retry, active.url, active.resumed_at
+FROM due
+LEFT JOIN LATERAL (
+    SELECT s.url, CASE WHEN s.resumed_at > now() - interval '15 minutes' THEN s.resumed_at END AS resumed_at
+    FROM webhook_subscription s
+    LEFT JOIN workspace w ON w.id = s.workspace_id
+    WHERE s.id = due.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.suspended IS NOT TRUE
+    LIMIT 1) AS active ON true
+WHERE due.first OR due.retry OR due.last`
+
+// Room is what a replica takes of one subscription: Total at most, Retries of them at most retries.
 type Room struct {
 	SubscriptionID uuid.UUID
 	Total          int
@@ -21,19 +99,14 @@ type Room struct {
 
 // Claim is what a replica asks for.
 type Claim struct {
-	// After is the subscription behind which the round goes on; uuid.Nil begins with the first.
-	After uuid.UUID
-	// Free bounds the whole claim; Room the subscriptions named, Initial all others.
-	Free    int
-	Room    []Room
-	Initial Room
+	Room []Room
 	// Lease is how long nobody else may claim the same rows.
 	Lease time.Duration
 	// Attempts is how many a delivery has.
 	Attempts int
 }
 
-// ClaimDue takes due deliveries, fairly over the subscriptions: each row's attempt is counted and its due time moved by the lease
+// ClaimDue takes due deliveries of the subscriptions named: each row's attempt is counted and its due time moved by the lease
 // before anything is sent. Url and secret are those of this instant. First tries go before retries, and an event
 // stays back while an earlier one of its call is before or in its first attempt.
 func (s *Store) ClaimDue(ctx context.Context, claim Claim) ([]delivery.Work, error) {
@@ -42,11 +115,13 @@ func (s *Store) ClaimDue(ctx context.Context, claim Claim) ([]delivery.Work, err
 	for i, room := range claim.Room {
 		lanes[i], total[i], retries[i] = room.SubscriptionID, room.Total, room.Retries
 	}
-	rows, err := many[claimedRow](ctx, s.pool, claimDue, pgx.NamedArgs{
-		"after": claim.After, "free": claim.Free, "lanes": lanes, "total": total, "retries": retries,
-		"initial": claim.Initial.Total, "initial_retries": claim.Initial.Retries,
-		"lease": claim.Lease.Seconds(), "attempts": claim.Attempts,
+	found, err := s.pool.Query(ctx, claimDue, pg.Args{
+		"lanes": lanes, "total": total, "retries": retries, "lease": claim.Lease.Seconds(), "attempts": claim.Attempts,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("claim due deliveries: %w", err)
+	}
+	rows, err := pgx.CollectRows(found, pgx.RowToStructByName[claimedRow])
 	if err != nil {
 		return nil, fmt.Errorf("claim due deliveries: %w", err)
 	}
@@ -86,52 +161,76 @@ func (r claimedRow) work() delivery.Work {
 	}
 }
 
-// lane walks from subscription to subscription by the index alone. The join repeats what held says: a row that slipped in
-// unheld beside a pause is not sent.
+// The subscription is asked again for what held says: a row that slipped in unheld beside a pause is not sent.
 const claimDue = `
-WITH RECURSIVE lane (id) AS (
-    (SELECT q.subscription_id FROM webhook_queue q
-     WHERE NOT q.held AND q.subscription_id > @after ORDER BY q.subscription_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT q.subscription_id FROM webhook_queue q
-            WHERE NOT q.held AND q.subscription_id > lane.id ORDER BY q.subscription_id LIMIT 1)
-    FROM lane WHERE lane.id IS NOT NULL
-), pick AS MATERIALIZED (
-    SELECT due.delivery_id, due.due_at, s.url, s.secret_sealed
-    FROM lane
-    JOIN webhook_subscription s ON s.id = lane.id AND s.status = 'active' AND s.deleted_at IS NULL
-    LEFT JOIN workspace w ON w.id = s.workspace_id
-    LEFT JOIN unnest(@lanes::uuid[], @total::int[], @retries::int[]) AS room (id, total, retries) ON room.id = lane.id
+WITH pick AS MATERIALIZED (
+    SELECT due.delivery_id, due.due_at, active.url, active.secret_sealed
+    FROM unnest(@lanes::uuid[], @total::int[], @retries::int[]) AS lane (id, total, retries)
+    CROSS JOIN LATERAL (
+        SELECT s.url, s.secret_sealed FROM webhook_subscription s
+        LEFT JOIN workspace w ON w.id = s.workspace_id
+        WHERE s.id = lane.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.suspended IS NOT TRUE
+        LIMIT 1) AS active
     CROSS JOIN LATERAL (
         SELECT first.delivery_id, first.due_at FROM (
             SELECT q.delivery_id, q.due_at FROM webhook_queue q
             WHERE q.subscription_id = lane.id AND NOT q.held AND NOT q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
-              AND NOT EXISTS (
-                SELECT 1 FROM webhook_queue e
-                WHERE e.subscription_id = q.subscription_id AND e.call_id = q.call_id AND NOT e.is_retry AND e.sequence < q.sequence)
+              AND (q.call_id IS NULL OR (
+                SELECT true FROM webhook_queue e
+                WHERE e.subscription_id = q.subscription_id AND e.call_id = q.call_id AND NOT e.is_retry AND e.sequence < q.sequence
+                LIMIT 1) IS NULL)
             ORDER BY q.due_at, q.delivery_id
-            LIMIT coalesce(room.total, @initial)
+            LIMIT lane.total
             FOR UPDATE SKIP LOCKED) AS first
         UNION ALL
         SELECT again.delivery_id, again.due_at FROM (
             SELECT q.delivery_id, q.due_at FROM webhook_queue q
             WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry AND q.due_at <= now() AND q.attempt < @attempts
             ORDER BY q.due_at, q.delivery_id
-            LIMIT coalesce(room.retries, @initial_retries)
+            LIMIT lane.retries
             FOR UPDATE SKIP LOCKED) AS again
-        LIMIT coalesce(room.total, @initial)
+        LIMIT lane.total
     ) AS due
-    WHERE w.suspended IS NOT TRUE
-    LIMIT @free
+), claimed AS (
+    UPDATE webhook_queue q
+    SET due_at = now() + make_interval(secs => @lease), attempt = q.attempt + 1
+    WHERE q.delivery_id = ANY (ARRAY(SELECT pick.delivery_id FROM pick))
+    RETURNING q.delivery_id, q.created_at, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry,
+              q.traceparent, q.queued_at
 )
-UPDATE webhook_queue q
-SET due_at = now() + make_interval(secs => @lease), attempt = q.attempt + 1
-FROM pick
-WHERE q.delivery_id = pick.delivery_id
-RETURNING q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry, q.traceparent,
-          pick.url, pick.secret_sealed,
-          (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
-          extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag`
+SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry, q.traceparent,
+       pick.url, pick.secret_sealed,
+       (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
+       extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag
+FROM pick JOIN claimed q ON q.delivery_id = pick.delivery_id`
+
+// Release puts claimed work back that was not sent: due as before, and its attempt is not counted. What somebody else has claimed
+// meanwhile stays theirs.
+func (s *Store) Release(ctx context.Context, work []delivery.Work) error {
+	n := len(work)
+	ids, nos, replays, lags := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]float64, n)
+	for i, w := range work {
+		ids[i], nos[i], replays[i], lags[i] = w.DeliveryID, w.Attempt, w.Replay, w.Lag.Seconds()
+	}
+	args := pg.Args{"ids": ids, "nos": nos, "replays": replays, "lags": lags}
+	if _, err := s.pool.Exec(ctx, releaseWork, args); err != nil {
+		return fmt.Errorf("release %d claimed deliveries: %w", n, err)
+	}
+	return nil
+}
+
+const releaseWork = `
+WITH open AS (
+    SELECT q.delivery_id, r.lag
+    FROM webhook_queue q
+    JOIN unnest(@ids::uuid[], @nos::int[], @replays::int[], @lags::float8[]) AS r (id, no, replay, lag)
+      ON q.delivery_id = r.id AND q.attempt = r.no AND q.replay = r.replay
+    WHERE q.delivery_id = ANY (@ids)
+    ORDER BY q.delivery_id
+    FOR UPDATE OF q
+)
+UPDATE webhook_queue q SET due_at = now() - make_interval(secs => open.lag), attempt = q.attempt - 1
+FROM open WHERE q.delivery_id = open.delivery_id`
 
 // Lost lists deliveries whose last attempt was claimed by a process that never came back. They have had their attempts.
 func (s *Store) Lost(ctx context.Context, attempts int) ([]delivery.Result, error) {

@@ -147,6 +147,7 @@ UPDATE webhook_subscription
 SET url = coalesce(@url, url), events = coalesce(@events, events), status = @status,
     failed_at = CASE WHEN @status = 'failed' THEN failed_at END,
     failed_reason = CASE WHEN @status = 'failed' THEN failed_reason END,
+    resumed_at = CASE WHEN @status = 'active' AND status <> 'active' THEN now() ELSE resumed_at END,
     updated_at = now()
 WHERE id = @id`
 
