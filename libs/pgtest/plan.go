@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -90,8 +91,11 @@ func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string)
 		}
 		defer func() { _, _ = tx.Exec(ctx, "DEALLOCATE watched") }()
 		places := make([]string, len(args))
-		for i := range args {
+		for i, arg := range args {
 			places[i] = fmt.Sprintf("$%d", i+1)
+			if ids, ok := arg.([]uuid.UUID); ok { // as text: the simple protocol knows no array of them
+				args[i] = uuid.UUIDs(ids).Strings()
+			}
 		}
 		explain := "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE watched (" + strings.Join(places, ", ") + ")"
 		return tx.QueryRow(ctx, explain, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&plan)

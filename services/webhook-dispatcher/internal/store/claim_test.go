@@ -1,0 +1,169 @@
+package store_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/migrations"
+)
+
+const schema = "webhook_dispatcher"
+
+// crowd is a queue of 200 000 rows of 5000 subscriptions, four in five of which are paused and hold theirs. Every other call has an
+// event that waits for an earlier one.
+const crowd = `
+WITH sub AS (
+    INSERT INTO webhook_subscription (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
+    SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), 'a', 'https://example.com/' || n, '{call.completed}',
+           CASE WHEN n % 5 = 0 THEN 'active' ELSE 'paused' END, 'x', 'aaaa'
+    FROM generate_series(1, 5000) n
+    RETURNING id, workspace_id, status
+), event AS (
+    INSERT INTO webhook_event (id, created_at, workspace_id, type, sequence, body)
+    SELECT sub.id, now(), sub.workspace_id, 'call.completed', 1, '{}' FROM sub
+    RETURNING id, created_at
+)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, attempt, is_retry, due_at, held)
+SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 'call.completed',
+       ('00000000-0000-7000-a000-' || lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0, now() - n * interval '1 second', sub.status = 'paused'
+FROM sub JOIN event USING (id) CROSS JOIN generate_series(1, 40) n`
+
+func crowded(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
+	if _, err := pool.Exec(t.Context(), crowd); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), "ANALYZE webhook_queue, webhook_subscription, webhook_event"); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+func box(t *testing.T) *seal.Box {
+	t.Helper()
+	keys, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// What a look and a claim read follows from what they ask for, however much waits behind it and is held.
+func TestClaim_ReadsWhatItTakesAndLittleMore(t *testing.T) {
+	t.Parallel()
+	pool := crowded(t)
+	told, seen := pgtest.Watch(t, pool)
+	st := store.New(told, box(t))
+	bounded := func(what string, most int) {
+		t.Helper()
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+			if n, plans := seen.Pages(t, mode); n == 0 || n > most || strings.Contains(plans, `"Seq Scan"`) {
+				t.Errorf("%s, %s: %d pages, want %d at most and no sequential scan\n%s", what, mode, n, most, plans)
+			} else {
+				t.Logf("%s, %s: %d pages", what, mode, n)
+			}
+		}
+		seen.Forget()
+	}
+	lanes, next, err := st.DueLanes(t.Context(), uuid.Nil, 256, 5)
+	if err != nil || len(lanes) != 256 || next != lanes[255].SubscriptionID || !lanes[0].First || !lanes[0].Retry {
+		t.Fatalf("look = %d lanes, next %s, %v; want 256 with both kinds", len(lanes), next, err)
+	}
+	bounded("a look at 256 subscriptions", 256*20)
+
+	claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: lanes[100].SubscriptionID, Total: 1, Retries: 1}}}
+	if work, err := st.ClaimDue(t.Context(), claim); err != nil || len(work) != 1 {
+		t.Fatalf("claim of one = %d, %v", len(work), err)
+	}
+	bounded("a claim of one", 60)
+
+	claim.Room = nil
+	for _, lane := range lanes[:32] {
+		claim.Room = append(claim.Room, store.Room{SubscriptionID: lane.SubscriptionID, Total: 8, Retries: 4})
+	}
+	if work, err := st.ClaimDue(t.Context(), claim); err != nil || len(work) != 256 {
+		t.Fatalf("claim of 32 windows = %d, %v, want 256", len(work), err)
+	}
+	bounded("a claim of 256", 256*35)
+}
+
+func TestClaim_WalksEverySubscriptionOnce(t *testing.T) {
+	t.Parallel()
+	st := store.New(crowded(t), box(t))
+	var seen []uuid.UUID
+	var after uuid.UUID
+	for steps := 1; ; steps++ {
+		lanes, next, err := st.DueLanes(t.Context(), after, 256, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lane := range lanes {
+			seen = append(seen, lane.SubscriptionID)
+		}
+		if after = next; next == uuid.Nil {
+			if steps != 4 {
+				t.Errorf("%d looks, want 4 of 256 steps each", steps)
+			}
+			break
+		}
+	}
+	sorted := slices.IsSortedFunc(seen, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	if len(slices.Compact(seen)) != 1000 || !sorted {
+		t.Errorf("%d subscriptions found, sorted %v, want the 1000 active ones once each", len(seen), sorted)
+	}
+}
+
+func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	pool := crowded(t)
+	st := store.New(pool, box(t))
+	lanes, _, err := st.DueLanes(t.Context(), uuid.Nil, 1, 5)
+	if err != nil || len(lanes) != 1 {
+		t.Fatalf("look = %v, %v", lanes, err)
+	}
+	claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: lanes[0].SubscriptionID, Total: 3, Retries: 1}}}
+	first, err := st.ClaimDue(t.Context(), claim)
+	if err != nil || len(first) != 3 {
+		t.Fatalf("claim = %d, %v", len(first), err)
+	}
+	if _, err := pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = @id`, pgx.NamedArgs{"id": first[0].DeliveryID}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	claim.Room[0].Total = 2
+	again, err := st.ClaimDue(t.Context(), claim)
+	if err != nil || len(again) != 2 {
+		t.Fatalf("claim after the release = %d, %v, want 2", len(again), err)
+	}
+	ids := func(work []delivery.Work) (ids []string) {
+		for _, w := range work {
+			ids = append(ids, w.DeliveryID.String())
+			if w.Attempt != 1 {
+				t.Errorf("attempt %d of %s, want 1", w.Attempt, w.DeliveryID)
+			}
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	if want, got := ids(first[1:]), ids(again); !slices.Equal(want, got) {
+		t.Errorf("claimed again %v, want %v: what was given back, less what somebody else has", got, want)
+	}
+}
