@@ -63,6 +63,10 @@ func measurements() []measurement {
 		{name: "due", says: "POST /v1/calls with calls that are due, and how long the pipeline drains", run: due},
 		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks},
 		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries)},
+		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady)},
+		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(delivering.Neighbours)},
+		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
+		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(delivering.Soak), asked: true},
 		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
 	}
 }
@@ -86,6 +90,7 @@ func main() {
 	flag.StringVar(&set.clients, "clients", "1,8,32,128", "numbers of concurrent clients of posts")
 	flag.DurationVar(&set.each, "each", 10*time.Second, "how long each measurement runs")
 	flag.IntVar(&set.records, "records", 20_000, "records of the backlog of deliveries")
+	flag.DurationVar(&set.soak, "soak", 10*time.Minute, "how long soak runs, which only -only starts")
 	flag.StringVar(&set.profile, "profile", "", "file for the CPU profile of webhook-dispatcher under the backlog; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -142,7 +147,7 @@ func run(ctx context.Context, set settings) error {
 		return err
 	}
 	defer b.hooks.Close()
-	if err := b.start(ctx); err != nil {
+	if b.stack, err = b.start(ctx, b.home, b.db); err != nil {
 		return err
 	}
 	defer func() {
@@ -161,39 +166,23 @@ func run(ctx context.Context, set settings) error {
 	return nil
 }
 
-func (b *bench) start(ctx context.Context) error {
+// start brings a stack up in a folder and on a database of its own.
+func (b *bench) start(ctx context.Context, home, db string) (*rig.Stack, error) {
 	port, err := rig.FreePort()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	admin, err := rig.FreePort()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if port == admin {
-		return errors.New("two free ports are one: try again")
+		return nil, errors.New("two free ports are one: try again")
 	}
-	b.stack, err = rig.Start(ctx, rig.Options{Bin: b.bin, Home: b.home, Env: []string{
+	return rig.Start(ctx, rig.Options{Bin: b.bin, Home: home, Env: []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
-		"POSTGRES_URL=" + b.db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
+		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
 	}})
-	return err
-}
-
-// housed is a measurement of deliveries. The first one makes what they share.
-func housed(measure func(context.Context, *delivering.House) error) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) (err error) {
-		if b.house == nil {
-			b.house, err = delivering.Open(ctx, delivering.Setup{
-				Stack: b.stack, Home: b.home, DB: b.db, Postmaster: b.postmaster, CAFile: b.hooks.CAFile, KeyFile: b.hooks.KeyFile,
-				Each: b.each, Soak: b.soak, Records: b.records, Profile: b.profile,
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return measure(ctx, b.house)
-	}
 }
 
 func rest(ctx context.Context, d time.Duration) error {

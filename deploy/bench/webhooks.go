@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"path/filepath"
 	"sync"
 	"time"
 
+	"ringfence.dev/deploy/bench/internal/counting"
+	"ringfence.dev/deploy/bench/internal/delivering"
 	"ringfence.dev/deploy/bench/internal/figure"
 	"ringfence.dev/deploy/e2e/rig"
 )
@@ -83,4 +87,54 @@ func postSteadily(ctx context.Context, long time.Duration, w *rig.Workspace) (ma
 	}
 	wg.Wait()
 	return sent, fault
+}
+
+// housed is a measurement of deliveries. The first one makes what they share.
+func housed(measure func(context.Context, *delivering.House) error) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) (err error) {
+		if b.house == nil {
+			if b.house, err = delivering.Open(ctx, b.setup(b.stack, b.home, b.db)); err != nil {
+				return err
+			}
+		}
+		return measure(ctx, b.house)
+	}
+}
+
+func (b *bench) setup(stack *rig.Stack, home, db string) delivering.Setup {
+	return delivering.Setup{
+		Stack: stack, Home: home, DB: db, CAFile: b.hooks.CAFile, KeyFile: b.hooks.KeyFile,
+		Each: b.each, Soak: b.soak, Records: b.records, Profile: b.profile,
+	}
+}
+
+// idle measures a stack of its own, on a Postgres of its own that it reaches through a proxy: the proxy counts.
+func idle(ctx context.Context, b *bench) error {
+	server, err := rig.StartPostgres(b.bin, "--durable")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Stop() }()
+	through, err := url.Parse(server.URL)
+	if err != nil {
+		return err
+	}
+	proxy, err := counting.Listen(through.Host)
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	through.Host = proxy.Addr
+	home := filepath.Join(b.home, "idle")
+	stack, err := b.start(ctx, home, through.String())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stack.Stop() }()
+	house, err := delivering.Open(ctx, b.setup(stack, home, server.URL))
+	if err != nil {
+		return err
+	}
+	defer house.Close()
+	return delivering.Idle(ctx, house, proxy)
 }

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/deploy/bench/internal/catching"
 	"ringfence.dev/deploy/bench/internal/figure"
+	"ringfence.dev/deploy/bench/internal/posting"
 )
 
 // The goals of issue 4, as ratios to the bare loop of the same run.
@@ -36,9 +36,9 @@ func Deliveries(ctx context.Context, h *House) error {
 
 // drained is how a backlog went.
 type drained struct {
-	perSecond                     float64
-	arrived, missing, twice, made int
-	used                          used
+	counted
+	made int
+	used used
 }
 
 // backlogOf prints the figures of one backlog between two bare loops.
@@ -69,22 +69,35 @@ func (h *House) backlogOf(ctx context.Context, subscriptions int) error {
 			return err
 		}
 	}
-	loop := mean(before, after)
-	share, loops := 100*got.perSecond/loop.perSecond, got.used.each(got.arrived)/(float64(loop.cpu)/float64(time.Millisecond))
+	loop := posting.Mean(before, after)
+	share, loops := 100*got.perSecond()/loop.PerSecond, got.used.each(got.arrived)/(float64(loop.CPU)/float64(time.Millisecond))
 	judge := func(text string) string { return "   " + text }
 	if subscriptions > 1 {
 		judge = func(string) string { return "   (no goal)" }
 	} else {
-		h.backlog = got.perSecond
+		h.backlog = got.perSecond()
 	}
 	fmt.Printf("  %d records of %d bytes and less waited, %d subscription(s)\n", got.made, len(h.body()), subscriptions)
 	fmt.Printf("    bare loop            %8.0f /s   before %.0f, after %.0f; the sender's CPU %.4f ms a POST, the receiver's %.4f\n",
-		loop.perSecond, before.perSecond, after.perSecond, float64(loop.cpu)/1e6, float64(loop.caught)/1e6)
-	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond, got.arrived, got.missing, got.twice)
+		loop.PerSecond, before.PerSecond, after.PerSecond, float64(loop.CPU)/1e6, float64(loop.Caught)/1e6)
+	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond(), got.arrived, got.missing, got.twice)
 	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(figure.AtLeast(share, goalShare, " %")+", stretch "+figure.AtLeast(share, stretchShare, " %")))
 	fmt.Printf("    CPU a delivery       %8.3f ms   %s\n", got.used.each(got.arrived), got.used.lines(got.arrived))
 	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(figure.AtMost(loops, goalLoops, "x")))
 	return nil
+}
+
+// sender POSTs what the dispatcher would send to a lane of the receiver's first address.
+func (h *House) sender(lane string) (*posting.Sender, error) {
+	return posting.New(h.CAFile, h.receiver.URLs[0]+"/"+catching.Take+"/"+lane, h.body())
+}
+
+func (h *House) bareLoop(ctx context.Context, long time.Duration) (posting.Looped, error) {
+	s, err := h.sender(h.lane())
+	if err != nil {
+		return posting.Looped{}, err
+	}
+	return s.Loop(ctx, long, h.receiver.PID)
 }
 
 // drain puts the records on the topic while the dispatcher stands still, lets a new one loose on them and waits for the last.
@@ -123,33 +136,8 @@ func (h *House) drain(ctx context.Context, endpoints []*endpoint) (got drained, 
 	if err != nil {
 		return got, err
 	}
-	got.made = len(records)
-	got.count(sent, arrivals)
+	got.made, got.counted = len(records), sent.count(arrivals, 1)
 	return got, nil
-}
-
-// count compares what arrived with what was sent.
-func (d *drained) count(sent *published, arrivals []catching.Arrival) {
-	seen := map[uuid.UUID]bool{}
-	var first, last int64
-	for _, a := range arrivals {
-		if _, ours := sent.acked[a.Event]; !ours {
-			continue
-		}
-		if seen[a.Event] {
-			d.twice++
-			continue
-		}
-		seen[a.Event] = true
-		if first == 0 || a.At < first {
-			first = a.At
-		}
-		last = max(last, a.At)
-	}
-	d.arrived, d.missing = len(seen), len(sent.acked)-len(seen)
-	if last > first {
-		d.perSecond = float64(d.arrived-1) / time.Duration(last-first).Seconds()
-	}
 }
 
 // profileFor is how long the dispatcher is looked at, from the first receipt on.

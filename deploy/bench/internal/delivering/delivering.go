@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/deploy/bench/internal/catching"
+	"ringfence.dev/deploy/bench/internal/proc"
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/kafka"
 )
@@ -31,8 +32,8 @@ const addresses = 11
 // Setup is what the bench has.
 type Setup struct {
 	Stack *rig.Stack
-	// Home is the stack's folder, DB a superuser's URL of its database, Postmaster the process whose children are the backends.
-	Home, DB, Postmaster string
+	// Home is the stack's folder, DB a superuser's URL of its database.
+	Home, DB string
 	// CAFile and KeyFile are the authority that the stack's services trust.
 	CAFile, KeyFile string
 	// Each is how long a measurement runs, Soak how long the soak does.
@@ -49,9 +50,11 @@ type House struct {
 	receiver *catching.Receiver
 	bus      *kafka.Client
 	db       *pgx.Conn
-	// private is the dispatcher's private port.
-	private   string
-	templates []template
+	// private is the dispatcher's private port, broker the address of Kafka.
+	private, broker string
+	// postmaster is the process whose children the backends are.
+	postmaster string
+	templates  []template
 	// backlog is the rate that Deliveries found; zero until it ran.
 	backlog float64
 	serial  atomic.Int64
@@ -69,17 +72,22 @@ func Open(ctx context.Context, setup Setup) (h *House, err error) {
 	if err != nil {
 		return nil, err
 	}
-	h.private = "http://127.0.0.1:" + strconv.Itoa(ports[dispatcher+" private 1"])
+	h.private, h.broker = "http://127.0.0.1:"+strconv.Itoa(ports[dispatcher+" private 1"]), fmt.Sprintf("127.0.0.1:%d", ports["kafka"])
 	if h.receiver, err = catching.Start(setup.CAFile, setup.KeyFile, addresses); err != nil {
 		return nil, err
 	}
-	if h.bus, err = kafka.NewClient(kafka.Config{Brokers: []string{fmt.Sprintf("127.0.0.1:%d", ports["kafka"])}}, "bench", nil); err != nil {
+	if h.bus, err = kafka.NewClient(kafka.Config{Brokers: []string{h.broker}}, "bench", nil); err != nil {
 		return nil, err
 	}
 	if h.db, err = pgx.Connect(ctx, setup.DB); err != nil {
 		return nil, err
 	}
-	h.templates, err = h.learn(ctx, fmt.Sprintf("127.0.0.1:%d", ports["kafka"]))
+	var backend int
+	if err := h.db.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
+		return nil, err
+	}
+	h.postmaster = proc.Parent(strconv.Itoa(backend))
+	h.templates, err = h.learn(ctx)
 	return h, err
 }
 
@@ -114,11 +122,12 @@ func (h *House) lane() string { return fmt.Sprintf("lane%d", h.serial.Add(1)) }
 
 // endpoint is a subscription of a workspace of its own.
 type endpoint struct {
-	workspace        *rig.Workspace
-	subscription     string
-	lane, url        string
-	source           *source
-	deliveredRecords int
+	workspace    *rig.Workspace
+	subscription string
+	lane, url    string
+	source       *source
+	// expected is how much its lane was sent so far.
+	expected int
 }
 
 // subscribe makes a workspace whose events go to the n-th address of the receiver, which treats them the given way.

@@ -103,7 +103,7 @@ func (m *meter) look(ctx context.Context) error {
 	var kind string
 	_, err = pgx.ForEachRow(rows, []any{&one.pid, &one.started, &kind}, func() error {
 		pid := strconv.Itoa(int(one.pid))
-		if proc.Parent(pid) != m.house.Postmaster {
+		if proc.Parent(pid) != m.house.postmaster {
 			return nil // it is gone again, or on another machine
 		}
 		m.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ringfence.dev/deploy/bench/internal/catching"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 )
@@ -37,7 +38,7 @@ const completes = "+14155550101"
 var errFewEvents = errors.New("the call that everything is copied from had no three events")
 
 // learn lets the stack make a real call and reads its records back from the topic.
-func (h *House) learn(ctx context.Context, broker string) ([]template, error) {
+func (h *House) learn(ctx context.Context) ([]template, error) {
 	w, err := h.Stack.NewWorkspace(ctx, "bench template", "1000")
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (h *House) learn(ctx context.Context, broker string) ([]template, error) {
 	if _, err := w.Place(ctx, map[string]any{"to": completes}); err != nil {
 		return nil, err
 	}
-	reader, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics(kafka.CallEvents.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	reader, err := kgo.NewClient(kgo.SeedBrokers(h.broker), kgo.ConsumeTopics(kafka.CallEvents.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +93,10 @@ const (
 type source struct {
 	templates   []template
 	workspaceID string
-	calls       []uuid.UUID
-	waiting     []*kgo.Record
+	// sent is what it published last.
+	sent    *published
+	calls   []uuid.UUID
+	waiting []*kgo.Record
 }
 
 // next is one more record that calls could have published, and the id of its event.
@@ -201,4 +204,87 @@ func (p *published) wait() error {
 		return fmt.Errorf("publish to %s: %w", kafka.CallEvents.Name, p.fault)
 	}
 	return nil
+}
+
+// pour publishes perSecond records a second of each source, one after another and evenly, for the given time. It does not wait for what it
+// published: a slow machine makes it late, not slower.
+func (h *House) pour(ctx context.Context, long time.Duration, perSecond float64, sources ...*source) error {
+	every := time.Duration(float64(time.Second) / (perSecond * float64(len(sources))))
+	began := time.Now()
+	for n := 0; ; n++ {
+		due := time.Duration(n) * every
+		if due >= long {
+			return nil
+		}
+		if err := pause(ctx, due-time.Since(began)); err != nil {
+			return err
+		}
+		from := sources[n%len(sources)]
+		from.sent.send(ctx, h.bus, from.next())
+	}
+}
+
+// counted is what became of what was sent.
+type counted struct {
+	arrived, missing, twice int
+	// first and last are the receipts, in nanoseconds of the machine's clock.
+	first, last int64
+	// took is from the acknowledgement to the first byte of each; it is below zero for what was delivered before we heard of its acknowledgement.
+	took []time.Duration
+}
+
+// count compares what arrived, from the given attempt on, with what was sent.
+func (p *published) count(arrivals []catching.Arrival, attempt int) (c counted) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := map[uuid.UUID]bool{}
+	for _, a := range arrivals {
+		acked, ours := p.acked[a.Event]
+		if !ours || a.Attempt < attempt {
+			continue
+		}
+		if seen[a.Event] {
+			c.twice++
+			continue
+		}
+		seen[a.Event] = true
+		if c.first == 0 || a.At < c.first {
+			c.first = a.At
+		}
+		c.last = max(c.last, a.At)
+		c.took = append(c.took, time.Duration(a.At-acked.UnixNano()))
+	}
+	c.arrived, c.missing = len(seen), len(p.acked)-len(seen)
+	return c
+}
+
+// perSecond is the rate from the first receipt to the last.
+func (c counted) perSecond() float64 {
+	if c.last <= c.first {
+		return 0
+	}
+	return float64(c.arrived-1) / time.Duration(c.last-c.first).Seconds()
+}
+
+// deliver pours an endpoint's records until they all arrived, and counts.
+func (h *House) deliver(ctx context.Context, long time.Duration, perSecond float64, e *endpoint) (counted, error) {
+	e.source.sent = newPublished()
+	if err := h.pour(ctx, long, perSecond, e.source); err != nil {
+		return counted{}, err
+	}
+	return h.arrived(ctx, e)
+}
+
+// arrived waits for what the endpoint's source published last and counts it.
+func (h *House) arrived(ctx context.Context, e *endpoint) (counted, error) {
+	sent := e.source.sent
+	if err := sent.wait(); err != nil {
+		return counted{}, err
+	}
+	e.expected += len(sent.acked)
+	if err := h.awaitArrivals(ctx, e.lane, e.expected, stuck); err != nil {
+		return counted{}, err
+	}
+	arrivals, err := h.receiver.Arrivals(ctx, e.lane)
+	return sent.count(arrivals, 1), err
 }

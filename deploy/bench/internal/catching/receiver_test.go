@@ -1,0 +1,86 @@
+package catching
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// endpoint is a receiver on a port of its own, plain or with TLS, that notes first bytes as the process does.
+func endpoint(t *testing.T) (*receiver, *httptest.Server) {
+	t.Helper()
+	r := &receiver{lanes: map[string]*lane{}}
+	server := httptest.NewUnstartedServer(r)
+	server.Listener = noting{server.Listener}
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, underneath(c))
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return r, server
+}
+
+func post(ctx context.Context, server *httptest.Server, path, attempt string, event uuid.UUID) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+path, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("X-Service-Event-Id", event.String())
+	req.Header.Set("X-Service-Delivery-Attempt", attempt)
+	resp, err := server.Client().Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
+
+func TestReceiver_TakesRefusesAndNotesFirstBytes(t *testing.T) {
+	t.Parallel()
+	r, server := endpoint(t)
+	last := time.Now().UnixNano()
+	for n, test := range []struct {
+		path, attempt string
+		want          int
+	}{{"/take/a/1", "1", 200}, {"/refuse/a/1", "1", 503}, {"/refuse/a/2", "2", 200}} {
+		event := uuid.New()
+		got, err := post(t.Context(), server, test.path, test.attempt, event)
+		if err != nil || got != test.want {
+			t.Fatalf("%s attempt %s = %d %v, want %d", test.path, test.attempt, got, err, test.want)
+		}
+		all := r.lane("a").arrivals
+		if len(all) != n+1 || all[n].Event != event || all[n].At < last || all[n].At > time.Now().UnixNano() {
+			t.Fatalf("arrivals %+v: want the event %s last, at a time after %d and before now", all, event, last)
+		}
+		last = time.Now().UnixNano() // the next request on the same connection is later than this
+	}
+}
+
+func TestReceiver_HangsUntilTheSenderGivesUp(t *testing.T) {
+	t.Parallel()
+	r, server := endpoint(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := post(ctx, server, "/hang/h/1", "1", uuid.New())
+		done <- err
+	}()
+	await := func(open int64) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); r.lane("h").open.Load() != open; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d requests are open, want %d", r.lane("h").open.Load(), open)
+			}
+		}
+	}
+	await(1)
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("it answered")
+	}
+	await(0)
+}

@@ -1,0 +1,82 @@
+package delivering
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ringfence.dev/deploy/bench/internal/catching"
+	"ringfence.dev/deploy/bench/internal/figure"
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+const (
+	// neighbourRate is what each endpoint is sent a second, the healthy one and those that hang.
+	neighbourRate = 20.0
+	// goalBeside is what the healthy endpoint's p99 may become, of itself alone.
+	goalBeside = 2.0
+	// quieted is how long the requests to endpoints that hang may stay open: the attempt's timeout and some.
+	quieted = 30 * time.Second
+)
+
+// Neighbours measures a healthy endpoint alone, beside one that hangs and beside ten. Each has a workspace and an address of its own, and those that hang
+// are new each time: nothing is known against them when it begins.
+func Neighbours(ctx context.Context, h *House) error {
+	healthy, err := h.subscribe(ctx, catching.Take, h.lane(), 0)
+	if err != nil {
+		return err
+	}
+	var alone time.Duration
+	for _, hanging := range []int{0, 1, 10} {
+		got, tried, err := h.beside(ctx, healthy, hanging)
+		if err != nil {
+			return err
+		}
+		if len(got.took) == 0 {
+			return errNothing
+		}
+		p99 := figure.Quantile(got.took, 0.99)
+		text := ""
+		if hanging == 0 {
+			alone = p99
+		} else {
+			times := float64(p99) / float64(alone)
+			text = fmt.Sprintf("   %.1f x   %s; the others were sent %d requests", times, figure.AtMost(times, goalBeside, "x"), tried)
+		}
+		fmt.Printf("  beside %2d that hang   %s; %d arrived, %d missing, %d twice%s\n", hanging, figure.Spread(got.took), got.arrived, got.missing, got.twice, text)
+	}
+	return healthy.drop(ctx)
+}
+
+// beside runs one round; tried is how many requests the endpoints that hang were sent.
+func (h *House) beside(ctx context.Context, healthy *endpoint, hanging int) (got counted, tried int, err error) {
+	lane := h.lane()
+	others := make([]*endpoint, hanging)
+	sources := []*source{healthy.source}
+	for n := range others {
+		if others[n], err = h.subscribe(ctx, catching.Hang, lane, n+1); err != nil {
+			return got, 0, err
+		}
+		sources = append(sources, others[n].source)
+	}
+	for _, from := range sources {
+		from.sent = newPublished()
+	}
+	if err := h.pour(ctx, 3*h.Each, neighbourRate, sources...); err != nil {
+		return got, 0, err
+	}
+	if got, err = h.arrived(ctx, healthy); err != nil {
+		return got, 0, err
+	}
+	for _, e := range others {
+		if err := e.drop(ctx); err != nil {
+			return got, 0, err
+		}
+	}
+	err = rig.Until(ctx, quieted, "no request to an endpoint that hangs is open", func() (bool, error) {
+		count, err := h.receiver.Count(ctx, lane)
+		tried = count.Arrived
+		return count.Open == 0, err
+	})
+	return got, tried, err
+}
