@@ -80,7 +80,7 @@ func serve(ctx context.Context, cfg Config) error {
 	relay := outbox.NewRelay(pool, bus, tel.Metrics) // for what the consumer parks
 	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
 	keeper := keeping.New(st, cfg.Keeping)
-	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, nil, 0).Handlers(), relay, tel.Metrics, dispatcher.Wake)
+	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, dispatcher, cfg.Dispatching.Lease).Handlers(), relay, tel.Metrics, dispatcher.Wake)
 	routes := httpapi.New(st, guard.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
 	return service.Run(ctx,

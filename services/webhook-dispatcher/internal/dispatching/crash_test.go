@@ -135,6 +135,61 @@ func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
 	}
 }
 
+// What was committed as claimed and never begun is the lease's; the attempt it had counted is one of the five.
+func TestCrash_BetweenCommitAndStartIsHealedByTheLease(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, nil)
+	id, _ := r.subscribe(recv.URL)
+	dying := r.dispatch(config())
+	events := []delivery.Event{r.event(uuid.New(), 1, "call.completed"), r.event(uuid.New(), 1, "call.completed")}
+	direct := store.NewDirect(dying, 300*time.Millisecond)
+	r.put(direct, events...)
+	direct.End(false) // nobody is left who would start them
+	dying.stop()
+	if n := r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 1 AND NOT is_retry`); n != 2 || len(recv.all()) != 0 {
+		t.Fatalf("%d rows born claimed, %d requests; want 2 rows and nothing sent", n, len(recv.all()))
+	}
+	r.dispatch(config())
+	for _, g := range recv.await(t, 2) {
+		if g.header.Get("X-Service-Delivery-Attempt") != "2" {
+			t.Errorf("attempt %s, want 2: the one that was lost counts", g.header.Get("X-Service-Delivery-Attempt"))
+		}
+	}
+	for _, ev := range events {
+		r.awaitStatus(id, ev.ID, delivery.Delivered)
+	}
+	if n := len(recv.all()); n != 2 {
+		t.Errorf("%d requests, want each delivery once", n)
+	}
+}
+
+func TestCrash_TheAttemptWithoutAClaimIsOneOfTheFive(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, nil)
+	id, _ := r.subscribe(recv.URL)
+	ev := r.event(uuid.New(), 1, "call.completed")
+	dying := r.dispatch(config())
+	direct := store.NewDirect(dying, time.Hour)
+	r.put(direct, ev)
+	direct.End(false)
+	dying.stop()
+	r.exec(`UPDATE webhook_queue SET due_at = now()`)
+	claim := claimOf(id)
+	claim.Lease = time.Nanosecond
+	for n := 2; n <= 5; n++ {
+		if work, err := r.store.ClaimDue(t.Context(), claim); err != nil || len(work) != 1 || work[0].Attempt != n {
+			t.Fatalf("claim of attempt %d = %+v, %v", n, work, err)
+		}
+	}
+	r.dispatch(config())
+	r.awaitStatus(id, ev.ID, delivery.Failed)
+	if n := len(recv.all()); n != 0 {
+		t.Errorf("%d requests beyond the fifth attempt", n)
+	}
+}
+
 func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

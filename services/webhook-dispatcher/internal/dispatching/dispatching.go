@@ -55,6 +55,9 @@ type Dispatcher struct {
 	wake    chan struct{}
 	results chan delivery.Result
 	sending sync.WaitGroup
+	// gate guards shut, after which nothing is added to sending but by the claiming goroutine and by what is counted there already.
+	gate sync.RWMutex
+	shut bool
 
 	// Of the claiming goroutine: where the walk along the queue goes on, the present one if it is not over, when the next may begin,
 	// and when other replicas were last told of work.
@@ -81,7 +84,7 @@ func (d *Dispatcher) Wake() {
 	}
 }
 
-// Run dispatches until ctx ends. Then it claims no more, lets the open requests end and settles them.
+// Run dispatches until ctx ends. Then it claims no more and gives no more seats, lets those it gave and the open requests end, and settles them.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	settling, stopSettling := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSettling()
@@ -89,8 +92,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	settled.Go(func() { d.settleAll(settling) })
 	background.Go(func() { d.listen(ctx) })
 	background.Go(func() { d.sweep(ctx) })
+	defer context.AfterFunc(ctx, d.refuse)()
 
 	d.claimAll(ctx)
+	d.refuse()
 
 	background.Wait()
 	late := time.AfterFunc(drainFor, stopSettling) // the database is away: the leases bring the work back

@@ -10,6 +10,7 @@ import (
 // metrics carry no label per subscription, url or workspace.
 type metrics struct {
 	attempts     *prometheus.CounterVec
+	started      *prometheus.CounterVec
 	seconds      prometheus.Histogram
 	lag          *prometheus.HistogramVec
 	claimSeconds prometheus.Histogram
@@ -27,6 +28,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "webhook_attempts_total", Help: "Delivery attempts by result: delivered, or why not."}, []string{"result"}),
+		started: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "webhook_started_total", Help: "Attempts begun, by path: direct from ingest, or by a claim."}, []string{"path"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "webhook_attempt_seconds", Help: "Duration of one attempt.", Buckets: fine}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -48,7 +51,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
-	reg.MustRegister(m.attempts, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+	reg.MustRegister(m.attempts, m.started, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
 	return m
 }
 

@@ -77,8 +77,9 @@ func config() dispatching.Config {
 // running is one dispatcher; stop ends it as SIGTERM would, told closes once it has been told to.
 type running struct {
 	*dispatching.Dispatcher
-	stop func()
-	told <-chan struct{}
+	stop    func()
+	told    <-chan struct{}
+	metrics *prometheus.Registry
 }
 
 func (r *rig) dispatch(cfg dispatching.Config) running {
@@ -88,7 +89,8 @@ func (r *rig) dispatch(cfg dispatching.Config) running {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	d := dispatching.New(r.store, client, cfg, prometheus.NewRegistry())
+	metrics := prometheus.NewRegistry()
+	d := dispatching.New(r.store, client, cfg, metrics)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -100,7 +102,7 @@ func (r *rig) dispatch(cfg dispatching.Config) running {
 		<-done
 	}
 	r.t.Cleanup(stop)
-	return running{d, stop, ctx.Done()}
+	return running{d, stop, ctx.Done(), metrics}
 }
 
 func (r *rig) subscribe(url string, events ...openapi.EventType) (id uuid.UUID, secret string) {

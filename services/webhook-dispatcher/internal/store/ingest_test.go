@@ -1,0 +1,392 @@
+package store_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+	"ringfence.dev/services/webhook-dispatcher/migrations"
+)
+
+const schema = "webhook_dispatcher"
+
+// rig is a store whose round trips are counted.
+type rig struct {
+	t     *testing.T
+	pool  *pgxpool.Pool
+	store *store.Store
+	trips atomic.Int64
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	cfg := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS}).Config().Copy()
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &counted{Conn: conn, trips: &r.trips}, err
+	}
+	cfg.MaxConns = 4
+	var err error
+	if r.pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.pool.Close)
+	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.store = store.New(r.pool, box)
+	return r
+}
+
+// counted counts how often an answer follows what was sent.
+type counted struct {
+	net.Conn
+	trips *atomic.Int64
+	sent  atomic.Bool
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.sent.Store(true)
+	return c.Conn.Write(b)
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.sent.Swap(false) {
+		c.trips.Add(1)
+	}
+	return n, err
+}
+
+func (r *rig) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
+	r.t.Helper()
+	sub := subscription.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace, Name: "a", URL: "https://example.com/", Events: events}
+	if err := r.store.Create(r.t.Context(), sub, "whsec_"+sub.ID.String()); err != nil {
+		r.t.Fatal(err)
+	}
+	return sub.ID
+}
+
+func (r *rig) setStatus(workspace, id uuid.UUID, status subscription.Status) error {
+	_, err := r.store.Change(context.WithoutCancel(r.t.Context()), workspace, id, store.Change{Status: &status})
+	return err
+}
+
+func (r *rig) suspend(workspace uuid.UUID) {
+	r.t.Helper()
+	if err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
+		_, err := r.store.SetWorkspace(r.t.Context(), tx, workspace, 1, true)
+		return err
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ingest stores events in one transaction; before runs ahead of COMMIT.
+func (r *rig) ingest(direct *store.Direct, before func(), events ...delivery.Event) (done store.Ingested) {
+	r.t.Helper()
+	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
+		var claim pgx.Batch // as the inbox's, with BEGIN
+		claim.Queue("SELECT 1")
+		if err := tx.Ask(r.t.Context(), &claim); err != nil {
+			return err
+		}
+		done, err = r.store.Ingest(r.t.Context(), tx, direct, events...)
+		if before != nil {
+			before()
+		}
+		return err
+	})
+	if err != nil {
+		r.t.Fatalf("Ingest: %v", err)
+	}
+	return done
+}
+
+func (r *rig) count(sql string, args ...any) (n int) {
+	r.t.Helper()
+	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
+		r.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+func event(workspace, call uuid.UUID, sequence int32, kind string) delivery.Event {
+	return delivery.Event{
+		ID: uuid.NewSHA1(call, []byte(kind)), WorkspaceID: workspace, CallID: &call, Type: kind, Sequence: sequence,
+		Body: fmt.Appendf(nil, `{"call":%q,"type":%q}`, call, kind), CreatedAt: time.Unix(1780574400, 0).UTC(), Traceparent: "00-" + call.String(),
+	}
+}
+
+// seats gives as many as it has and knows whose are out.
+type seats struct {
+	free int
+	out  map[uuid.UUID]int
+	done int
+}
+
+func (s *seats) Seat(id uuid.UUID, _ string) bool {
+	if s.free == 0 {
+		return false
+	}
+	s.free--
+	s.out[id]++
+	return true
+}
+
+func (s *seats) Unseat(id uuid.UUID) {
+	s.free++
+	s.out[id]--
+	s.done++
+}
+
+func TestIngest_AHundredEventsOfManyWorkspacesInThreeRoundTrips(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	busy, still, silent := uuid.New(), uuid.New(), uuid.New()
+	all := r.subscribe(busy, "call.ringing", "call.completed")
+	ends := r.subscribe(busy, "call.completed")
+	paused, failed := r.subscribe(busy, "call.completed"), r.subscribe(busy, "call.ringing")
+	held := r.subscribe(still, "call.completed")
+	r.subscribe(silent, "call.failed")
+	if err := r.setStatus(busy, paused, subscription.Paused); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'x' WHERE id = $1`, failed); err != nil {
+		t.Fatal(err)
+	}
+	r.suspend(still)
+	batch := func() (events []delivery.Event) {
+		for range 20 {
+			call := uuid.New()
+			events = append(events, event(busy, call, 1, "call.ringing"), event(busy, call, 2, "call.completed"),
+				event(still, uuid.New(), 1, "call.completed"), event(silent, uuid.New(), 1, "call.completed"))
+		}
+		return append(events, events[:20]...) // published twice
+	}
+	r.ingest(nil, nil, batch()...) // the connection learns the statements
+	warm := r.count(`SELECT count(*) FROM webhook_delivery`)
+	events := batch()
+	before := r.trips.Load()
+	done := r.ingest(nil, nil, events...)
+	if n := r.trips.Load() - before; n != 3 {
+		t.Errorf("a hundred events took %d round trips, want 3: claim, match, and the rows with COMMIT", n)
+	}
+	for i, want := range []int{2, 3, 1, 0} { // ringing: all and failed; completed: all, ends and paused
+		if done.Matched[i] != want || done.Matched[80+i] != want {
+			t.Errorf("event %d matched %d and %d subscriptions, want %d", i, done.Matched[i], done.Matched[80+i], want)
+		}
+	}
+	if done.Waiting != 60 {
+		t.Errorf("%d wait for the claim, want 20 of two events to one subscription and of one to another", done.Waiting)
+	}
+	for name, got := range map[string][2]int{
+		"deliveries":         {r.count(`SELECT count(*) FROM webhook_delivery`) - warm, 20 * 6},
+		"queued for all":     {r.count(`SELECT count(*) FROM webhook_queue WHERE subscription_id = $1 AND NOT held AND attempt = 0`, all), 2 * 40},
+		"queued for ends":    {r.count(`SELECT count(*) FROM webhook_queue WHERE subscription_id = $1 AND NOT held`, ends), 2 * 20},
+		"held":               {r.count(`SELECT count(*) FROM webhook_queue WHERE subscription_id = $1 AND held`, held), 2 * 20},
+		"queued in all":      {r.count(`SELECT count(*) FROM webhook_queue`), 2 * 80},
+		"skipped":            {r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'skipped' AND done_at IS NOT NULL`), 2 * 40},
+		"bodies":             {r.count(`SELECT count(*) FROM webhook_event`), 2 * 60},
+		"rows of their call": {r.count(`SELECT count(*) FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id AND e.created_at = d.created_at AND e.call_id = d.call_id AND e.sequence = d.sequence AND e.type = d.event_type AND e.workspace_id = d.workspace_id WHERE d.traceparent = '00-' || d.call_id AND convert_from(e.body, 'UTF8') LIKE '%' || d.call_id || '%'`), warm + 120},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s = %d, want %d", name, got[0], got[1])
+		}
+	}
+	again := slices.Clone(events)
+	slices.Reverse(again)
+	r.ingest(nil, nil, again...)
+	if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 160 {
+		t.Errorf("%d rows of open work after the same events again, want 160", n)
+	}
+}
+
+func TestIngest_OnlyTheFirstOpenEventOfACallIsSeated(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.ringing", "call.answered", "call.completed")
+	all := &seats{free: 100, out: map[uuid.UUID]int{}}
+	call, other := uuid.New(), uuid.New()
+	direct := store.NewDirect(all, time.Minute)
+	done := r.ingest(direct, nil, event(ws, call, 2, "call.answered"), event(ws, call, 1, "call.ringing"), event(ws, other, 3, "call.completed"))
+	work := direct.End(true)
+	if len(work) != 2 || done.Waiting != 1 || all.free != 98 || all.done != 0 {
+		t.Fatalf("%d begin at once, %d wait, %d of 98 seats free, want 2, 1: the first of each call", len(work), done.Waiting, all.free)
+	}
+	for _, w := range work {
+		if w.Attempt != 1 || w.EventType == "call.answered" || w.URL == "" || w.Secret != "whsec_"+sub.String() || len(w.Body) == 0 || w.Traceparent != "00-"+w.CallID.String() {
+			t.Errorf("work = %+v", w)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 1 AND due_at BETWEEN now() + interval '50 s' AND now() + interval '60 s'`); n != 2 {
+		t.Errorf("%d rows born claimed, want 2", n)
+	}
+	// A batch of its own: the event before is in its first attempt, in the queue.
+	direct = store.NewDirect(all, time.Minute)
+	done = r.ingest(direct, nil, event(ws, call, 3, "call.completed"))
+	if work := direct.End(true); len(work) != 0 || all.free != 98 || all.done != 1 || done.Waiting != 0 {
+		t.Errorf("%d begin behind an open event, %d seats free, %d given back; want 0, 98, 1", len(work), all.free, all.done)
+	}
+	if n := r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 0 AND due_at <= now()`); n != 2 {
+		t.Errorf("%d rows are due, want the two behind the first", n)
+	}
+	// Once that has failed, it holds back nobody.
+	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET is_retry = true`); err != nil {
+		t.Fatal(err)
+	}
+	late := event(ws, call, 4, "call.answered")
+	late.ID = uuid.New()
+	direct = store.NewDirect(all, time.Minute)
+	r.ingest(direct, nil, late)
+	if work := direct.End(true); len(work) != 1 {
+		t.Errorf("%d begin behind failed events, want 1", len(work))
+	}
+}
+
+func TestIngest_NoSeatIsLost(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	r.subscribe(ws, "call.completed")
+	away := errors.New("away")
+	fresh := func() delivery.Event { return event(ws, uuid.New(), 1, "call.completed") }
+	known := fresh()
+	r.ingest(nil, nil, known)
+	all := &seats{free: 3, out: map[uuid.UUID]int{}}
+	for name, end := range map[string]func(direct *store.Direct) int{
+		"rolled back": func(direct *store.Direct) int {
+			err := pg.InPipeline(t.Context(), r.pool, func(tx *pg.Pipeline) error {
+				if _, err := r.store.Ingest(t.Context(), tx, direct, fresh(), fresh()); err != nil {
+					return err
+				}
+				return away
+			})
+			if !errors.Is(err, away) {
+				t.Fatal(err)
+			}
+			return len(direct.End(false))
+		},
+		"known already, and twice": func(direct *store.Direct) int {
+			r.ingest(direct, nil, known, known)
+			return len(direct.End(true))
+		},
+		"nobody knows": func(direct *store.Direct) int {
+			r.ingest(direct, nil, fresh())
+			return len(direct.End(false))
+		},
+		"ended twice": func(direct *store.Direct) int {
+			r.ingest(direct, nil, known)
+			direct.End(false)
+			return len(direct.End(true))
+		},
+	} {
+		if n := end(store.NewDirect(all, time.Minute)); n != 0 || all.free != 3 {
+			t.Errorf("%s: %d begin, %d of 3 seats are free", name, n, all.free)
+		}
+	}
+	direct := store.NewDirect(all, time.Minute)
+	done := r.ingest(direct, nil, fresh(), fresh(), known, fresh(), fresh())
+	if work := direct.End(true); len(work) != 2 || done.Waiting != 2 || all.free != 1 {
+		t.Errorf("with 3 seats, one for an event that is known: %d begin, %d wait, %d free; want 2, 2, 1", len(work), done.Waiting, all.free)
+	}
+}
+
+func TestIngest_ASubscriptionThatMayNotReceiveGetsNoSeat(t *testing.T) {
+	t.Parallel()
+	r, busy, still := newRig(t), uuid.New(), uuid.New()
+	paused := r.subscribe(busy, "call.completed")
+	r.subscribe(still, "call.completed")
+	if err := r.setStatus(busy, paused, subscription.Paused); err != nil {
+		t.Fatal(err)
+	}
+	r.suspend(still)
+	all := &seats{free: 9, out: map[uuid.UUID]int{}}
+	direct := store.NewDirect(all, time.Minute)
+	done := r.ingest(direct, nil, event(busy, uuid.New(), 1, "call.completed"), event(still, uuid.New(), 1, "call.completed"))
+	if work := direct.End(true); len(work) != 0 || done.Waiting != 0 || all.free != 9 || all.done != 0 {
+		t.Errorf("%d begin, %d wait, seats %+v; want nothing asked for", len(work), done.Waiting, all)
+	}
+	ev, err := delivery.NewTest(uuid.New(), still, uuid.New(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.EnqueueTest(t.Context(), r.subscribe(still, "call.completed"), ev); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(`SELECT count(*) FROM webhook_queue WHERE event_id = $1 AND held`, ev.ID); n != 1 {
+		t.Error("a test in a suspended workspace is not held")
+	}
+}
+
+// TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt: it waits for the batch, and everything the batch queued is held then.
+func TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(r *rig, ws, sub uuid.UUID) error{
+		"pause": func(r *rig, ws, sub uuid.UUID) error { return r.setStatus(ws, sub, subscription.Paused) },
+		"delete": func(r *rig, ws, sub uuid.UUID) error {
+			return r.store.Delete(context.WithoutCancel(r.t.Context()), ws, sub)
+		},
+		"suspend": func(r *rig, ws, _ uuid.UUID) error {
+			return pg.InTx(context.WithoutCancel(r.t.Context()), r.pool, func(tx pgx.Tx) error {
+				_, err := r.store.SetWorkspace(context.WithoutCancel(r.t.Context()), tx, ws, 2, true)
+				return err
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ws := newRig(t), uuid.New()
+			sub := r.subscribe(ws, "call.completed")
+			if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+				_, err := r.store.SetWorkspace(t.Context(), tx, ws, 1, false)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			answered := make(chan error, 1)
+			direct := store.NewDirect(&seats{free: 1, out: map[uuid.UUID]int{}}, time.Minute)
+			r.ingest(direct, func() {
+				go func() { answered <- stop(r, ws, sub) }()
+				for r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+					select {
+					case err := <-answered:
+						t.Fatalf("answered (%v) while a batch was being written", err)
+					case <-time.After(time.Millisecond):
+					}
+				}
+			}, event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed"))
+			if err := <-answered; err != nil {
+				t.Fatal(err)
+			}
+			if n := r.count(`SELECT count(*) FROM webhook_queue WHERE NOT held`); n != 0 {
+				t.Errorf("%d rows would still be sent", n)
+			}
+			direct = store.NewDirect(&seats{free: 1, out: map[uuid.UUID]int{}}, time.Minute)
+			if r.ingest(direct, nil, event(ws, uuid.New(), 1, "call.completed")); len(direct.End(true)) != 0 {
+				t.Error("a batch after the answer sends")
+			}
+		})
+	}
+}
