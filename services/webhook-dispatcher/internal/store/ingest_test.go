@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -19,15 +18,12 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
-
-const schema = "webhook_dispatcher"
 
 // rig is a store whose round trips are counted.
 type rig struct {
@@ -52,11 +48,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.pool.Close)
-	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.store = store.New(r.pool, box)
+	r.store = store.New(r.pool, box(t))
 	return r
 }
 
