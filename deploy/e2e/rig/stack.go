@@ -204,6 +204,16 @@ func FreePort() (int, error) {
 	return 0, errors.New("no free port between 10000 and 20000")
 }
 
+// Trials is how many of a trial that is counted in thousands a test makes: of so many RINGFENCE_TRIALS per cent, one unless it is set.
+// `make prove` makes all of them.
+func Trials(all int) int {
+	percent, err := strconv.Atoi(os.Getenv("RINGFENCE_TRIALS"))
+	if err != nil {
+		percent = 1
+	}
+	return max(1, all*percent/100)
+}
+
 // Until asks cond every 50 ms until it holds, fails or the time is over.
 func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)

@@ -29,7 +29,8 @@ import (
 
 // request is one attempt as it arrived.
 type request struct {
-	at, answered    time.Time // answered is zero until the answer was handed to the network
+	at, ended       time.Time // ended is when the answer was handed to the network, or the sender was gone
+	cut             bool      // the sender was gone
 	event, delivery string
 	attempt         int
 	signature       string
@@ -73,16 +74,22 @@ func (b *book) note(r *http.Request) (int, error) {
 	return len(b.got) - 1, nil
 }
 
-func (b *book) answer(entry int) {
+func (b *book) end(entry int, cut bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.got[entry].answered = time.Now()
+	b.got[entry].ended, b.got[entry].cut = time.Now(), cut
 }
 
 func (b *book) all() []request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]request(nil), b.got...)
+}
+
+func (b *book) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.got)
 }
 
 // of are the requests of one event, in the order of their arrival.
@@ -138,13 +145,14 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if wait > 0 {
 		select {
 		case <-r.Context().Done():
+			e.end(entry, true)
 			return
 		case <-time.After(wait):
 		}
 	}
 	w.WriteHeader(status)
 	_ = http.NewResponseController(w).Flush()
-	e.answer(entry)
+	e.end(entry, r.Context().Err() != nil)
 }
 
 // link is the connection of one request to a receiver that does as it likes.
@@ -206,7 +214,7 @@ func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 		}
 		behave(link{secured, conn, over.Done()})
 		_ = secured.CloseWrite()
-		h.answer(entry)
+		h.end(entry, false)
 	}
 	open.Go(func() {
 		for {

@@ -293,10 +293,7 @@ func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, tol
 			return
 		case <-tick.C:
 			ev := happenings(t, c.ID, 1)[0]
-			if err := w.bus.ProduceSync(context.WithoutCancel(ctx), ev.record).FirstErr(); err != nil {
-				t.Errorf("produce: %v", err)
-				return
-			}
+			w.publish(t, ev)
 			told[ev.id] = time.Now()
 		}
 	}

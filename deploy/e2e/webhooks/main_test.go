@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ type world struct {
 	db    *pgxpool.Pool
 	bus   *kgo.Client
 	home  string
+	env   []string
 	ports map[string]int
 	stop  func() error
 }
@@ -132,15 +134,15 @@ func begin(env ...string) (*world, error) {
 		hooks.Close()
 		return db.Stop()
 	}
-	env = append(append(settings(), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile), env...)
+	w.env = append(append(settings(), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile), env...)
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
 		port, err := rig.FreePort()
 		if err != nil {
 			return nil, errors.Join(err, w.stop())
 		}
-		env = append(env, fmt.Sprintf("%s=%d", variable, port))
+		w.env = append(w.env, fmt.Sprintf("%s=%d", variable, port))
 	}
-	if err := w.start(env); err != nil {
+	if err := w.start(); err != nil {
 		return nil, errors.Join(err, w.stop())
 	}
 	if w.db, err = pgxpool.New(context.Background(), db.URL); err != nil {
@@ -155,9 +157,10 @@ func begin(env ...string) (*world, error) {
 	return w, nil
 }
 
-// start starts the stack in its home, again after a Stop, and connects to its Kafka.
-func (w *world) start(env []string) (err error) {
-	if w.Stack, err = rig.Start(context.Background(), rig.Options{Bin: os.Getenv("RINGFENCE_BIN"), Home: w.home, Env: env}); err != nil {
+// start starts the stack in its home, again after a Stop and with more settings, and connects to its Kafka.
+func (w *world) start(more ...string) (err error) {
+	options := rig.Options{Bin: os.Getenv("RINGFENCE_BIN"), Home: w.home, Env: append(slices.Clone(w.env), more...)}
+	if w.Stack, err = rig.Start(context.Background(), options); err != nil {
 		return err
 	}
 	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))

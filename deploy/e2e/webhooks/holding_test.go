@@ -1,0 +1,94 @@
+package webhooks_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// queuedAtPause is issue 4's number.
+const queuedAtPause = 10_000
+
+// TestHolding_APauseHoldsEverythingAndAResumeLosesNothing pauses a subscription with a long queue. The endpoint answers too slowly for what
+// happens, so the queue is a real one: it grows until it is long enough.
+func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
+	w, want := stack(t), rig.Trials(queuedAtPause)
+	hooks := w.receive(t)
+	hooks.answering(http.StatusOK, 300*time.Millisecond)
+	c := w.customer(t, hooks.URL)
+	var events []event
+	until(t, 5*time.Minute, "the queue is long enough", func() bool {
+		if c.history(t) < len(events) { // not all of it is queued yet
+			return false
+		}
+		n := c.open(t, "attempt = 0")
+		if n >= want+want/50 { // some leave before the pause is answered
+			return true
+		}
+		more := happenings(t, c.ID, want-n+want/10+50)
+		w.publish(t, more...)
+		events = append(events, more...)
+		return false
+	})
+	paused := c.set(t, "paused")
+	until(t, lease, "what was under way has ended", func() bool { return c.open(t, "NOT held OR attempt > 0") == 0 })
+	held := c.open(t, "held")
+	if held < want {
+		t.Fatalf("%d deliveries are held, want %d", held, want)
+	}
+	settled := hooks.count()
+	hooks.answering(http.StatusOK, 0)
+	left := happenings(t, c.ID, 5)
+	w.publish(t, left...)
+	until(t, 20*time.Second, "what happens during the pause is skipped", func() bool { return len(c.deliveries(t, "skipped")) == len(left) })
+	quiet(t, lease+time.Second) // leases that were taken before have passed
+	late := 0
+	for _, r := range hooks.all() {
+		if r.at.After(paused.Add(time.Second)) { // contract.md §5: no attempt with the old state starts later
+			t.Errorf("attempt %d of %s was sent %s into the pause", r.attempt, r.delivery, r.at.Sub(paused))
+		} else if r.at.After(paused) {
+			late++
+		}
+	}
+	if n := hooks.count(); n != settled {
+		t.Errorf("%d requests were sent while the subscription was paused", n-settled)
+	}
+	if n := c.open(t, "held"); n != held {
+		t.Errorf("%d deliveries are held at the end of the pause, %d were at its beginning", n, held)
+	}
+	resumed := c.set(t, "active")
+	until(t, 5*time.Minute, "everything arrives", func() bool { return hooks.count() >= settled+held })
+	took := time.Since(resumed)
+	first := hooks.all()[settled].at.Sub(resumed)
+	t.Logf("%d held, %d sent within a second of the pause's answer; after the resume's answer the first came in %s, the last in %s", held, late, first, took)
+	if first > time.Second {
+		t.Errorf("the first delivery came %s after the resume was answered, want 1 s at most", first)
+	}
+	until(t, 20*time.Second, "nothing is open any more", func() bool { return c.open(t, "true") == 0 })
+	everyOnce(t, hooks, events)
+}
+
+// everyOnce holds what arrived against what happened: nothing is missing, nothing came twice.
+func everyOnce(t *testing.T, hooks *endpoint, events []event) {
+	t.Helper()
+	count := map[string]int{}
+	for _, r := range hooks.all() {
+		count[r.event]++
+	}
+	lost, doubled := 0, 0
+	for _, ev := range events {
+		switch count[ev.id] {
+		case 0:
+			lost++
+		case 1:
+		default:
+			doubled++
+		}
+		delete(count, ev.id)
+	}
+	if lost > 0 || doubled > 0 || len(count) > 0 {
+		t.Errorf("of %d events %d are lost, %d came more than once, and %d others came", len(events), lost, doubled, len(count))
+	}
+}

@@ -1,0 +1,178 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+const (
+	kills = 4
+	// unsettled is how long an answered attempt may wait for its batch to commit on a busy machine: a kill before that repeats it.
+	unsettled = 500 * time.Millisecond
+)
+
+// TestKilling_InMidStreamLosesNothing kills one of two dispatchers with SIGKILL, again and again, while an endpoint that takes its time is told of a
+// steady stream of calls.
+func TestKilling_InMidStreamLosesNothing(t *testing.T) {
+	w, chance := stack(t), seeded(t)
+	hooks := w.receive(t)
+	hooks.answering(http.StatusOK, 100*time.Millisecond)
+	c := w.customer(t, hooks.URL)
+	stop, streamed := make(chan struct{}), make(chan []event)
+	go func() { streamed <- w.stream(t, c, stop) }()
+	var killed []time.Time
+	for range kills {
+		quiet(t, time.Duration(500+chance.IntN(1000))*time.Millisecond)
+		until(t, 30*time.Second, "a dispatcher is there to be killed in the middle of an attempt", func() bool {
+			return len(w.Processes()["webhook-dispatcher"]) == replicas && slices.ContainsFunc(hooks.all(), func(r request) bool { return r.ended.IsZero() })
+		})
+		if !w.KillOne("webhook-dispatcher", chance.IntN(replicas)) {
+			t.Fatal("no dispatcher to kill")
+		}
+		killed = append(killed, time.Now())
+	}
+	last := killed[len(killed)-1]
+	close(stop)
+	events := <-streamed
+	until(t, time.Minute, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
+	until(t, time.Minute, "every delivery is settled", func() bool { return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events) })
+	took := time.Since(last)
+	if limit := lease + 5*time.Second; took > limit {
+		t.Errorf("settled %s after the last kill, want %s at most", took, limit)
+	}
+	for _, ev := range events {
+		came := hooks.of(ev.id)
+		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
+			continue
+		}
+		// What was settled is in its history: only an attempt that is not there may have come again.
+		if d := c.delivery(t, ev.id); len(d.History) != 1 || d.History[0].Attempt != came[len(came)-1].attempt || d.ID != came[0].delivery {
+			t.Errorf("event %s came %d times, and %d attempts are in the history of %s: one that was settled was sent again", ev.id, len(came), len(d.History), d.ID)
+		}
+	}
+	cut, answered := 0, 0
+	for _, r := range hooks.all() {
+		switch {
+		case r.cut:
+			cut++
+		case slices.ContainsFunc(killed, func(at time.Time) bool { return inFlight(r, at) }):
+			answered++
+		}
+	}
+	repeats := hooks.count() - len(events)
+	t.Logf("%d events, %d kills: %d attempts cut off, %d answered just before and perhaps not settled; %d repeats; all settled %s after the last kill",
+		len(events), kills, cut, answered, repeats, took.Round(10*time.Millisecond))
+	if repeats > cut+answered {
+		t.Errorf("%d repeats, want the %d in flight at most", repeats, cut+answered)
+	}
+	if cut == 0 {
+		t.Error("no kill met an attempt: the test proves nothing")
+	}
+}
+
+// stream publishes some 100 events a second until stop is closed and returns them.
+func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events []event) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return events
+		case <-tick.C:
+			more := happenings(t, c.ID, 5)
+			w.publish(t, more...)
+			events = append(events, more...)
+		}
+	}
+}
+
+// inFlight says that a request was begun and not surely settled at an instant.
+func inFlight(r request, at time.Time) bool {
+	return r.at.Before(at) && (r.ended.IsZero() || r.ended.Add(unsettled).After(at))
+}
+
+func distinct(all []request) int {
+	seen := map[string]bool{}
+	for _, r := range all {
+		seen[r.event] = true
+	}
+	return len(seen)
+}
+
+// judgeRepeats: what came again is the same delivery with the same bytes, and was in flight when a dispatcher was killed.
+func judgeRepeats(t *testing.T, came []request, secret string, killed []time.Time) {
+	t.Helper()
+	for i, r := range came {
+		if !r.signedWith(secret) || r.delivery != came[0].delivery || !bytes.Equal(r.body, came[0].body) {
+			t.Errorf("request %d for event %s is not the delivery that came first", i+1, r.event)
+		}
+		if i == 0 {
+			continue
+		}
+		before := came[i-1]
+		if !slices.ContainsFunc(killed, func(at time.Time) bool { return inFlight(before, at) && r.at.After(at.Add(-unsettled)) }) {
+			t.Errorf("event %s came again %s after attempt %d, which no kill had interrupted", r.event, r.at.Sub(before.at), before.attempt)
+		}
+		if r.attempt <= before.attempt {
+			t.Errorf("event %s came as attempt %d after attempt %d", r.event, r.attempt, before.attempt)
+		}
+	}
+}
+
+// TestReplicas_ShareTheWorkWithoutSendingTwice: two dispatchers, one stream.
+func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
+	w := stack(t)
+	until(t, 30*time.Second, "both replicas answer", func() bool {
+		for replica := 1; replica <= replicas; replica++ {
+			if _, err := w.metric(t.Context(), replica, "webhook_inflight"); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	hooks := w.receive(t)
+	hooks.answering(http.StatusOK, 20*time.Millisecond)
+	c := w.customer(t, hooks.URL)
+	done := func() (each []float64) {
+		for replica := 1; replica <= replicas; replica++ {
+			n, err := w.metric(t.Context(), replica, "webhook_attempt_seconds_count")
+			if err != nil {
+				t.Fatal(err)
+			}
+			each = append(each, n)
+		}
+		return each
+	}
+	before := done()
+	events := happenings(t, c.ID, 600)
+	w.publish(t, events...)
+	until(t, time.Minute, "everything is delivered", func() bool {
+		return len(hooks.all()) >= len(events) && c.open(t, "true") == 0
+	})
+	everyOnce(t, hooks, events)
+	share := ""
+	for i, n := range done() {
+		if share += fmt.Sprintf(" %v", n-before[i]); n == before[i] {
+			t.Errorf("replica %d sent nothing", i+1)
+		}
+	}
+	t.Logf("%d events, sent by each:%s", len(events), share)
+}
+
+// seeded is the test's source of chance; RINGFENCE_SEED repeats a run.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if given, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
+		seed = given
+	}
+	t.Logf("RINGFENCE_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 4))
+}

@@ -1,0 +1,129 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned takes the steps of the README on a stack of its own: both keys, reseal beside deliveries,
+// the new key alone.
+func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the whole stack is not started")
+	}
+	before, after := "before="+sealingKey(t), "after="+sealingKey(t)
+	w, err := begin("SEALING_KEYS=" + before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.stop(); err != nil {
+			t.Errorf("stop the stack: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("kept %s; the end of its log:\n%s", w.home, w.Tail(40))
+			return
+		}
+		_ = os.RemoveAll(w.home)
+	})
+	hooks := make([]*endpoint, 4)
+	customers := make([]*customer, len(hooks))
+	for i := range customers {
+		hooks[i] = w.receive(t)
+		customers[i] = w.customer(t, hooks[i].URL)
+	}
+	signed := func() {
+		t.Helper()
+		for i, c := range customers {
+			events := happenings(t, c.ID, 1)
+			w.publish(t, events...)
+			until(t, 20*time.Second, "a delivery arrives", func() bool { return len(hooks[i].of(events[0].id)) > 0 })
+			if r := hooks[i].of(events[0].id)[0]; !r.signedWith(c.secret) {
+				t.Errorf("the delivery at customer %d is not signed by its secret", i+1)
+			}
+		}
+	}
+	again := func(keys string) {
+		t.Helper()
+		if err := errors.Join(w.Stop(), w.start("SEALING_KEYS="+keys)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signed()
+	again(after + "," + before)
+	signed()
+	if told, status := w.reseal(t, after); status != 1 || !strings.Contains(told, `4 under key \"before\", which is not in SEALING_KEYS`) {
+		t.Errorf("reseal without the old key = status %d, %s", status, told)
+	}
+	var rotated struct {
+		Secret string `json:"signing_secret"`
+	}
+	customers[0].must(t, customers[0].API, "POST", customers[0].own+"/rotate-secret", nil, 200, &rotated)
+	customers[0].secret = rotated.Secret
+
+	var beside sync.WaitGroup
+	done := make(chan struct{})
+	told := make([][]event, len(customers))
+	for i, c := range customers {
+		beside.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(10 * time.Millisecond):
+					events := happenings(t, c.ID, 1)
+					w.publish(t, events...)
+					told[i] = append(told[i], events...)
+				}
+			}
+		})
+	}
+	for _, want := range []string{"3 secrets resealed, 1 were current, 0 could", "0 secrets resealed, 4 were current, 0 could"} {
+		if told, status := w.reseal(t, after+","+before); status != 0 || !strings.Contains(told, want) {
+			t.Errorf("reseal = status %d, %s, want %q", status, told, want)
+		}
+	}
+	close(done)
+	beside.Wait()
+	for i, c := range customers {
+		until(t, 20*time.Second, "every delivery of that time arrives", func() bool { return hooks[i].count() >= len(told[i])+2 })
+		for _, ev := range told[i] {
+			judgeRequests(t, hooks[i].of(ev.id), c.secret, make([]time.Duration, 4))
+		}
+	}
+	again(after)
+	signed()
+}
+
+func sealingKey(t *testing.T) string {
+	t.Helper()
+	key := make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(key)
+}
+
+// reseal is what `make reseal` does on the world's stack.
+func (w *world) reseal(t *testing.T, keys string) (told string, status int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("RINGFENCE_BIN"), "ringfence-local"), "reseal")
+	cmd.Env = append(append(os.Environ(), w.env...), "RINGFENCE_HOME="+w.home, "SEALING_KEYS="+keys)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
