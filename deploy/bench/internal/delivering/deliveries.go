@@ -2,6 +2,7 @@ package delivering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -83,7 +84,7 @@ func (h *House) backlogOf(ctx context.Context, subscriptions int) error {
 	fmt.Printf("    deliveries           %8.0f /s   first receipt to last; %d arrived, %d missing, %d twice\n", got.perSecond(), got.arrived, got.missing, got.twice)
 	fmt.Printf("    share of the loop    %8.1f %%%s\n", share, judge(figure.AtLeast(share, goalShare, " %")+", stretch "+figure.AtLeast(share, stretchShare, " %")))
 	fmt.Printf("    CPU a delivery       %8.3f ms   %s\n", got.used.each(got.arrived), got.used.lines(got.arrived))
-	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(figure.AtMost(loops, goalLoops, "x")))
+	fmt.Printf("    of the loop's CPU    %8.1f x%s\n", loops, judge(got.used.judged(figure.AtMost(loops, goalLoops, "x"))))
 	return nil
 }
 
@@ -115,9 +116,9 @@ func (h *House) drain(ctx context.Context, endpoints []*endpoint) (got drained, 
 		sent.send(ctx, h.bus, rec)
 	}
 	fault := sent.wait()
-	m, err := h.watch(ctx, true)
-	if kill := again(); kill != nil || fault != nil || err != nil {
-		return got, fmt.Errorf("prepare the backlog: %v %v %w", kill, fault, err)
+	m, unseen := h.watch(ctx, true)
+	if err := errors.Join(fault, unseen, again()); err != nil {
+		return got, fmt.Errorf("prepare the backlog: %w", err)
 	}
 	lane := endpoints[0].lane
 	var profiled sync.WaitGroup

@@ -147,11 +147,21 @@ func (m *meter) stop(ctx context.Context) (used, error) {
 			continue
 		}
 		u.backends += spent
-		if _, before := m.begun[one]; !(before && m.anew) && proc.Parent(strconv.Itoa(int(one.pid))) == "" {
+		_, before := m.begun[one]
+		replaced := before && m.anew
+		if !replaced && proc.Parent(strconv.Itoa(int(one.pid))) == "" {
 			u.ended++
 		}
 	}
 	return u, nil
+}
+
+// judged is the verdict on a figure of CPU, unless the dispatcher or its backends could not be looked at: without /proc, or on another machine.
+func (u used) judged(verdict string) string {
+	if u.dispatcher <= 0 || u.backends <= 0 {
+		return "not measured: it takes Linux and a Postgres of this machine"
+	}
+	return verdict
 }
 
 // each is the CPU of the dispatcher and its backends a delivery, in milliseconds.

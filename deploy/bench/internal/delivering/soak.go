@@ -122,8 +122,9 @@ func (h *House) tellSoak(ctx context.Context, all [3]*endpoint, first, last wind
 			return err
 		}
 		got := e.source.sent.count(arrivals, attempt)
-		says := []string{"steady", "refused first, so all retried", "in bursts"}[n]
-		fmt.Printf("    %-30s %7d arrived, %d missing, %d twice; acknowledged → first byte %s\n", says, got.arrived, got.missing, got.twice, figure.Spread(got.took))
+		says := []string{"steady", "refused first, claimed again", "in bursts"}[n]
+		until := []string{"first byte", "second attempt", "first byte"}[n]
+		fmt.Printf("    %-30s %7d arrived, %d missing, %d twice; acknowledged → %s %s\n", says, got.arrived, got.missing, got.twice, until, figure.Spread(got.took))
 		if err := e.drop(ctx); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func Steady(ctx context.Context, h *House) error {
 	fmt.Printf("  direct POST over TLS         %s until the answer, %s until its first byte is read; %d at %.0f /s\n", figure.Spread(answered), figure.Spread(reached), len(answered), steadyRate)
 	fmt.Printf("  acknowledged → first byte    %s; %d arrived, %d missing, %d twice\n", figure.Spread(got.took), got.arrived, got.missing, got.twice)
 	fmt.Printf("    of a POST's p50            %.1f x   %s\n", times, figure.AtMost(times, goalPosts, "x"))
-	fmt.Printf("  CPU a delivery               %.2f ms   %s; %s\n", each, figure.AtMost(each, goalEach, " ms"), cpu.lines(got.arrived))
+	fmt.Printf("  CPU a delivery               %.2f ms   %s; %s\n", each, cpu.judged(figure.AtMost(each, goalEach, " ms")), cpu.lines(got.arrived))
 	return h.fromCalls(ctx)
 }
 
