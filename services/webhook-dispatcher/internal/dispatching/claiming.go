@@ -220,7 +220,7 @@ func (l *lanes) refund(rooms []store.Room) {
 	for _, room := range rooms {
 		one := l.open[room.SubscriptionID]
 		for range room.Total {
-			l.vacate(one, one.leave(one.host))
+			l.cancel(one, one.host)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (l *lanes) got(turn uint64, rooms []store.Room, work []delivery.Work) (fly,
 	for _, room := range rooms {
 		one, of := l.open[room.SubscriptionID], taken[room.SubscriptionID]
 		for range room.Total - of.all {
-			l.vacate(one, one.leave(one.host))
+			l.cancel(one, one.host)
 		}
 		one.first = of.all == room.Total && of.retries == 0 // they come before retries
 		one.retry = one.first || of.retries == room.Retries

@@ -26,8 +26,7 @@ const (
 	memory = 15 * time.Minute
 	// maxLanes bounds how many are remembered; the longest idle go first.
 	maxLanes = 1 << 14
-	// One lane holds no more than this part of what would still be free: n that take all they can leave 1/(1+n/4) of the room, or
-	// 1/(1+n/8) of what the unknown share, to everybody else, before the first of them is known to hang.
+	// One lane holds no more than this part of what would still be free.
 	provenPart, unknownPart = 4, 8
 	// The last quarter of the room is for lanes in proven health.
 	reservePart = 4
@@ -64,6 +63,8 @@ type lane struct {
 	window  int
 	flying  int
 	retries int
+	// fresh is how many seats were taken since it last answered well.
+	fresh int
 	// seats are the hosts of the seats whose request has not begun.
 	seats []*host
 	// old is how many open requests are slow. stalled: one became slow and nothing was answered well since. proven: the last that
@@ -133,7 +134,7 @@ func (l *lanes) unseat(id uuid.UUID) {
 	defer l.mu.Unlock()
 	l.age()
 	one := l.open[id]
-	l.vacate(one, one.leave(""))
+	l.cancel(one, "")
 	l.offer(one)
 }
 
@@ -165,7 +166,7 @@ func (l *lanes) end(f *flight, answer delivery.Answer) {
 	}
 	good := !troubled(answer)
 	if good {
-		one.window = min(maxWindow, one.window+1)
+		one.window, one.fresh = min(maxWindow, one.window+1), 0
 	} else {
 		one.window = max(1, one.window/2)
 	}
@@ -186,20 +187,24 @@ func troubled(answer delivery.Answer) bool {
 	}
 }
 
-// room is how many more requests the lane may open now.
+// room is how many more requests the lane may open now. Besides its window it is bounded by a part of what is free, and, until it answers
+// again, by what it takes at once: all of its window while everything is free, an eighth of that when half is taken, at last one. So
+// many that hang at the same instant, each with all the work it could wish for, leave room for others long before the first of them is
+// known to hang.
 func (l *lanes) room(one *lane, to *host) int {
 	if one.stalled {
 		return 0
 	}
-	free, part := l.free(one.proven), unknownPart
+	free, all, part := l.free(one.proven), l.most-l.most/reservePart, unknownPart
 	if one.proven {
-		part = provenPart
+		all, part = l.most, provenPart
 	}
-	share := (free - part*one.flying) / (part + 1)
+	before := free + one.fresh
+	room := min((free-part*one.flying)/(part+1), one.window*before*before*before/(all*all*all)-one.fresh)
 	if one.flying == 0 {
-		share = max(share, min(free, 1))
+		room = max(room, min(free, 1))
 	}
-	return max(0, min(share, one.window-one.flying, l.perHost-to.flying))
+	return max(0, min(room, one.window-one.flying, l.perHost-to.flying))
 }
 
 // free is what all lanes of one kind have together.
@@ -207,7 +212,7 @@ func (l *lanes) free(proven bool) int {
 	if proven {
 		return l.most - l.flying
 	}
-	return min(l.most-l.flying, l.most-l.most/reservePart-l.unknown)
+	return max(0, min(l.most-l.flying, l.most-l.most/reservePart-l.unknown))
 }
 
 // age finds what has become slow since it was called last.
@@ -255,6 +260,7 @@ func (l *lanes) prove(one *lane, proven bool) {
 func (l *lanes) occupy(one *lane, to *host) {
 	l.flying++
 	one.flying++
+	one.fresh++
 	to.flying++
 	if !one.proven {
 		l.unknown++
@@ -266,6 +272,7 @@ func (l *lanes) occupy(one *lane, to *host) {
 func (l *lanes) vacate(one *lane, to *host) {
 	l.flying--
 	one.flying--
+	one.fresh = min(one.fresh, one.flying)
 	to.flying--
 	if !one.proven {
 		l.unknown--
@@ -280,6 +287,12 @@ func (l *lanes) vacate(one *lane, to *host) {
 		}
 	}
 	l.settle(one, to)
+}
+
+// cancel gives back a seat whose request never began, of the host named if there is one.
+func (l *lanes) cancel(one *lane, name string) {
+	one.fresh = max(0, one.fresh-1)
+	l.vacate(one, one.leave(name))
 }
 
 // settle keeps idle lanes in the order of their last use, and no host that nobody needs.

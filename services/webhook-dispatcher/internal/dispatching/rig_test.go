@@ -48,6 +48,8 @@ type rig struct {
 	store     *store.Store
 	workspace uuid.UUID
 	caFile    string
+	// sending is how its dispatchers send.
+	sending sending.Config
 }
 
 func newRig(t *testing.T) *rig {
@@ -63,7 +65,8 @@ func newRig(t *testing.T) *rig {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t: t, pool: pool, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file}
+	return &rig{t: t, pool: pool, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file,
+		sending: sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
 func config() dispatching.Config {
@@ -85,7 +88,7 @@ type running struct {
 func (r *rig) dispatch(cfg dispatching.Config) running {
 	r.t.Helper()
 	guard := sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
-	client, err := sending.New(sending.Config{ExtraCAFile: r.caFile, Timeout: 10 * time.Second}, guard)
+	client, err := sending.New(r.sending, guard)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,0 +1,297 @@
+package dispatching_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// holding is an endpoint that answers nothing until it is let go, and counts what is open.
+type holding struct {
+	URL  string
+	mu   sync.Mutex
+	now  int
+	most int
+	all  int
+	gone chan struct{}
+	once sync.Once
+}
+
+func newHolding(t *testing.T) *holding {
+	t.Helper()
+	h := &holding{gone: make(chan struct{})}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.ReadAll(req.Body)
+		h.count(1)
+		defer h.count(-1)
+		select {
+		case <-h.gone:
+		case <-req.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(h.letGo)
+	h.URL = server.URL
+	return h
+}
+
+func (h *holding) letGo() { h.once.Do(func() { close(h.gone) }) }
+
+func (h *holding) count(by int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now += by
+	h.all += max(0, by)
+	h.most = max(h.most, h.now)
+}
+
+// open is how many requests it holds now; all is how many there were, most how many at once.
+func (h *holding) open() (now, all, most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now, h.all, h.most
+}
+
+// patient makes attempts and leases longer than any test: what hangs hangs to its end.
+func (r *rig) patient() dispatching.Config {
+	r.sending.Timeout = 2 * time.Minute
+	cfg := config()
+	cfg.Lease = 3 * time.Minute
+	return cfg
+}
+
+// elsewhere subscribes a url in a workspace of its own and queues n events for it.
+func (r *rig) elsewhere(url string, n int) uuid.UUID {
+	r.t.Helper()
+	r.workspace = uuid.Must(uuid.NewV7())
+	id, _ := r.subscribe(url)
+	r.more(n)
+	return id
+}
+
+// more queues n more events for the subscriptions of the present workspace.
+func (r *rig) more(n int) {
+	r.t.Helper()
+	events := make([]delivery.Event, n)
+	for i := range events {
+		events[i] = r.event(uuid.New(), 1, "call.completed")
+	}
+	r.ingest(events...)
+}
+
+// stopFirst lets go what hangs before the dispatcher is stopped, which waits for its requests.
+func stopFirst(t *testing.T, all ...*holding) {
+	t.Cleanup(func() {
+		for _, h := range all {
+			h.letGo()
+		}
+	})
+}
+
+func TestHanging_ManyAtOnceDelayNobodyElse(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 10, 40, 100} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			cfg := r.patient()
+			bad := make([]*holding, n)
+			for i := range bad {
+				bad[i] = newHolding(t)
+				r.elsewhere(bad[i].URL, 30)
+			}
+			d := r.dispatch(cfg)
+			stopFirst(t, bad...)
+			d.Wake()
+			eventually(t, func() error {
+				for i, h := range bad {
+					if now, _, _ := h.open(); now == 0 {
+						return fmt.Errorf("endpoint %d of %d has nothing to hang on", i, n)
+					}
+				}
+				return nil
+			})
+			// An endpoint nobody knows yet, with a backlog, and then one event after another.
+			healthy := newReceiver(t, nil)
+			r.elsewhere(healthy.URL, 200)
+			d.Wake()
+			healthy.await(t, 200)
+			for i := range 20 {
+				r.more(1)
+				d.Wake()
+				healthy.await(t, 201+i)
+			}
+			open := 0
+			for _, h := range bad {
+				now, all, _ := h.open()
+				if open += now; now != all {
+					t.Fatalf("%d of %d requests that should hang have ended: the test shows nothing", all-now, all)
+				}
+			}
+			if open >= cfg.MaxInFlight*3/4 {
+				t.Errorf("%d of %d requests hang, want less than three quarters", open, cfg.MaxInFlight)
+			}
+		})
+	}
+}
+
+func TestHanging_AHostOfManySubscriptionsEndsAtItsCap(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.patient()
+	r.sending.MaxPerHost = 20
+	bad := newHolding(t)
+	for range 50 {
+		r.elsewhere(bad.URL, 10)
+	}
+	d := r.dispatch(cfg)
+	stopFirst(t, bad)
+	d.Wake()
+	eventually(t, func() error {
+		if now, _, _ := bad.open(); now < 20 {
+			return fmt.Errorf("%d requests open, want the cap of 20", now)
+		}
+		return nil
+	})
+	healthy := newReceiver(t, nil)
+	r.elsewhere(healthy.URL, 300)
+	d.Wake()
+	healthy.await(t, 300)
+	if now, all, most := bad.open(); now != 20 || all != 20 || most != 20 {
+		t.Errorf("%d requests open, %d in all, %d at once; want the cap of 20", now, all, most)
+	}
+	bad.letGo()
+	eventually(t, func() error { // its own deliveries share the cap until all are through
+		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
+			return fmt.Errorf("%d deliveries left", n)
+		}
+		return nil
+	})
+	if _, all, most := bad.open(); all != 500 || most > 20 {
+		t.Errorf("%d requests, %d at once; want 500 and 20 at most", all, most)
+	}
+}
+
+func TestResume_BeginsWithTwo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.patient()
+	back := newHolding(t)
+	id := r.elsewhere(back.URL, 200)
+	r.setStatus(id, subscription.Paused)
+	d := r.dispatch(cfg)
+	stopFirst(t, back)
+	r.setStatus(id, subscription.Active)
+	d.Wake()
+	eventually(t, func() error {
+		if now, _, _ := back.open(); now < 2 {
+			return fmt.Errorf("%d requests open, want 2", now)
+		}
+		return nil
+	})
+	// Another endpoint shows that the dispatcher has looked at the queue again and again.
+	other := newReceiver(t, nil)
+	resumed := r.workspace
+	r.elsewhere(other.URL, 0)
+	for i := range 20 {
+		r.more(1)
+		d.Wake()
+		other.await(t, i+1)
+	}
+	if _, all, _ := back.open(); all != 2 {
+		t.Errorf("%d requests before the first was answered, want 2", all)
+	}
+	r.workspace = resumed
+	back.letGo()
+	eventually(t, func() error {
+		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
+			return fmt.Errorf("%d deliveries left", n)
+		}
+		return nil
+	})
+	if _, all, _ := back.open(); all != 200 {
+		t.Errorf("%d requests, want each of 200 once", all)
+	}
+}
+
+func TestRetries_AStormDoesNotDelayFreshEvents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, func(g got, _ int) int {
+		if g.header.Get("X-Service-Delivery-Attempt") == "1" {
+			return 200
+		}
+		return 500
+	})
+	const storm, fresh = 3000, 100
+	r.elsewhere(recv.URL, storm)
+	r.exec(`UPDATE webhook_queue SET is_retry = true, attempt = 4`)
+	cfg := config()
+	d := r.dispatch(cfg)
+	d.Wake()
+	before := len(recv.await(t, 50))
+	r.more(fresh)
+	d.Wake()
+	eventually(t, func() error {
+		first := 0
+		for _, g := range recv.all() {
+			if g.header.Get("X-Service-Delivery-Attempt") == "1" {
+				first++
+			}
+		}
+		if first < fresh {
+			return fmt.Errorf("%d of %d fresh events have arrived", first, fresh)
+		}
+		return nil
+	})
+	if n := len(recv.all()) - before - fresh; n > storm/2 {
+		t.Errorf("%d retries of a storm of %d came before the last of %d fresh events", n, storm, fresh)
+	}
+}
+
+func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.patient()
+	bad := newHolding(t)
+	const backlog = 300
+	r.elsewhere(bad.URL, backlog)
+	one, two := r.dispatch(cfg), r.dispatch(cfg)
+	stopFirst(t, bad)
+	one.Wake()
+	two.Wake()
+	eventually(t, func() error {
+		if now, _, _ := bad.open(); now < 16 {
+			return fmt.Errorf("%d requests open, want two first windows of 8", now)
+		}
+		return nil
+	})
+	healthy := newReceiver(t, nil)
+	r.elsewhere(healthy.URL, backlog)
+	one.Wake()
+	two.Wake()
+	healthy.await(t, backlog)
+	if _, all, _ := bad.open(); all != 16 {
+		t.Errorf("%d requests to what hangs, want 16", all)
+	}
+	bad.letGo()
+	eventually(t, func() error {
+		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
+			return fmt.Errorf("%d deliveries left", n)
+		}
+		return nil
+	})
+	if _, all, _ := bad.open(); all != backlog || len(healthy.all()) != backlog {
+		t.Errorf("%d and %d requests, want each of %d once", all, len(healthy.all()), backlog)
+	}
+}
