@@ -1,6 +1,7 @@
 package service
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"reflect"
@@ -60,6 +61,10 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 	}
 	for _, further := range commands.Further {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
+		further.flags().VisitAll(func(f *flag.Flag) {
+			what, help := flag.UnquoteUsage(f)
+			fmt.Fprintf(table, "    --%s <%s>\t%s\n", f.Name, what, help)
+		})
 	}
 	_ = table.Flush()
 	fmt.Fprintf(out, "\nEnvironment\n")

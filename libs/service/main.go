@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,7 +31,19 @@ type Commands[C any] struct {
 type Command[C any] struct {
 	// Name is one word; Help is its line in --help.
 	Name, Help string
-	Run        func(ctx context.Context, cfg C) error
+	// Flags says what may follow the name; nil: nothing may.
+	Flags func(*flag.FlagSet)
+	Run   func(ctx context.Context, cfg C) error
+}
+
+// flags are the command's own; what they may not hold is an error, not an exit.
+func (c Command[C]) flags() *flag.FlagSet {
+	set := flag.NewFlagSet(c.Name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	if c.Flags != nil {
+		c.Flags(set)
+	}
+	return set
 }
 
 // Main is the frame of every main.go: it parses the environment into C (all faults listed together, exit 2), answers --help with
@@ -95,11 +108,22 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 		return nil, errors.New("replay takes one topic")
 	}
 	for _, further := range commands.Further {
-		if args[0] == further.Name && len(args) == 1 {
-			return further.Run, nil
+		if args[0] == further.Name {
+			return further.choose(args[1:])
 		}
 	}
 	return nil, fmt.Errorf("there is no command %q", strings.Join(args, " "))
+}
+
+func (c Command[C]) choose(args []string) (func(context.Context, C) error, error) {
+	flags := c.flags()
+	switch err := flags.Parse(args); {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("%s does not take %q", c.Name, flags.Arg(0))
+	}
+	return c.Run, nil
 }
 
 // configFaults are the single faults of one parse.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -123,11 +125,16 @@ func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
 func TestStart_Commands(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var ran []string
+	var most int
 	commands := Commands[config]{
 		Serve:   func(context.Context, config) error { ran = append(ran, "serve"); return nil },
 		Migrate: func(context.Context, config) error { ran = append(ran, "migrate"); return errors.New("no") },
 		Replay:  func(_ context.Context, _ config, topic string) error { ran = append(ran, "replay "+topic); return nil },
-		Further: []Command[config]{{Name: "count", Help: "counts all there is", Run: func(context.Context, config) error { ran = append(ran, "count"); return nil }}},
+		Further: []Command[config]{
+			{Name: "count", Help: "counts all there is", Run: func(context.Context, config) error { ran = append(ran, "count"); return nil }},
+			{Name: "weigh", Help: "weighs all there is", Flags: func(f *flag.FlagSet) { f.IntVar(&most, "most", 7, "`n` at most") },
+				Run: func(context.Context, config) error { ran = append(ran, fmt.Sprint("weigh ", most)); return nil }},
+		},
 	}
 	var out bytes.Buffer
 	for _, row := range []struct {
@@ -141,6 +148,11 @@ func TestStart_Commands(t *testing.T) {
 		{"replay without a topic is refused", []string{"replay"}, 2},
 		{"a service may have more commands", []string{"count"}, 0},
 		{"which take no arguments", []string{"count", "twice"}, 2},
+		{"but what they name", []string{"weigh", "--most", "3"}, 0},
+		{"which may be left out", []string{"weigh"}, 0},
+		{"an argument of the wrong kind is refused", []string{"weigh", "--most", "three"}, 2},
+		{"and one that nobody named", []string{"weigh", "--least", "3"}, 2},
+		{"and one too many", []string{"weigh", "--most", "3", "4"}, 2},
 		{"an unknown command is refused", []string{"dance"}, 2},
 		{"help needs no environment", []string{"--help"}, 0},
 	} {
@@ -148,10 +160,10 @@ func TestStart_Commands(t *testing.T) {
 			t.Errorf("%s: status = %d, want %d", row.name, got, row.status)
 		}
 	}
-	if want := []string{"serve", "migrate", "replay call-events.v1", "count"}; !slices.Equal(ran, want) {
+	if want := []string{"serve", "migrate", "replay call-events.v1", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
 		t.Errorf("ran = %v, want %v", ran, want)
 	}
-	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay <topic>", "counts all there is"} {
+	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay <topic>", "counts all there is", "--most <n>", "n at most"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help lacks %q:\n%s", want, out.String())
 		}
