@@ -5,7 +5,11 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+
+	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/inbox"
@@ -19,6 +23,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/consumer"
 	"ringfence.dev/services/billing-wallet/internal/holding"
 	"ringfence.dev/services/billing-wallet/internal/httpapi"
+	"ringfence.dev/services/billing-wallet/internal/reconciling"
 	"ringfence.dev/services/billing-wallet/internal/settling"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/migrations"
@@ -30,7 +35,14 @@ const (
 )
 
 func main() {
-	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay})
+	var only uuid.UUID
+	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay, Further: []service.Command[Config]{{
+		Name: "reconcile", Help: "compares all books with each other, prints every difference and ends: with status 1 when there is one",
+		Flags: func(flags *flag.FlagSet) {
+			flags.TextVar(&only, "workspace", uuid.Nil, "compares the books of the workspace with this `id` alone")
+		},
+		Run: func(ctx context.Context, cfg Config) error { return reconcile(ctx, cfg, only) },
+	}}})
 }
 
 // tracks are the schema's tables, in the order they are made.
@@ -89,6 +101,15 @@ func migrate(ctx context.Context, cfg Config) error {
 		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
 	}
 	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tracks()...)
+}
+
+func reconcile(ctx context.Context, cfg Config, only uuid.UUID) error {
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return reconciling.Walk{Store: store.New(pool), Out: os.Stdout, Progress: os.Stderr}.Run(ctx, only)
 }
 
 func replay(ctx context.Context, cfg Config, topic string) error {

@@ -121,7 +121,7 @@ func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
 	status, body = s.ask("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet", workspace, "ops", "")
 	s.wants("the operator's wallet", status, body, 200, `"balance":12.500001`, `"held":0.5`, `"spendable":12.000001`)
 	status, body = s.ask("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet/reconcile", workspace, "ops", "")
-	s.wants("reconcile", status, body, 200, `"ok":true`, `"open_holds":0.5`)
+	s.wants("reconcile", status, body, 200, `"ok":true`, `"open_holds":0.5`, `"differences":[],"difference_count":0`)
 	status, body = s.ask("GET", "/v1/wallet", wallettest.ID(), "", "")
 	s.wants("no wallet", status, body, 404, `"not_found"`)
 	status, body = s.ask("POST", "/v1/wallet", workspace, "", "{}")

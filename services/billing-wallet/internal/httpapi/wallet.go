@@ -58,17 +58,25 @@ func accountsOf(sums ledger.Accounts) accountView {
 	return accountView{sums.Wallet, sums.Held, sums.Revenue, sums.Funding}
 }
 
+// mostDifferences bounds an answer; the command reconcile tells all.
+const mostDifferences = 100
+
 type reconcileView struct {
 	OK bool `json:"ok"`
-	// Kept are the stored balances, Summed the journal's; Difference is kept less summed.
-	Kept       accountView `json:"kept"`
-	Summed     accountView `json:"summed"`
-	Difference accountView `json:"difference"`
-	OpenHolds  money.Micro `json:"open_holds"`
-	// HeldDifference is the held account less the open holds.
-	HeldDifference         money.Micro `json:"held_difference"`
-	UnbalancedTransactions int64       `json:"unbalanced_transactions"`
-	UnmatchedHolds         int64       `json:"unmatched_holds"`
+	// Kept are the stored balances, Summed the journal's.
+	Kept      accountView `json:"kept"`
+	Summed    accountView `json:"summed"`
+	OpenHolds money.Micro `json:"open_holds"`
+	// Differences are the first 100 of DifferenceCount.
+	Differences     []differenceView `json:"differences"`
+	DifferenceCount int              `json:"difference_count"`
+}
+
+type differenceView struct {
+	Kind    ledger.Disagreement `json:"kind"`
+	Subject string              `json:"subject"`
+	Kept    string              `json:"kept"`
+	Found   string              `json:"found"`
 }
 
 // reconcile answers GET /admin/v1/workspaces/{id}/wallet/reconcile: the balances from every side, and what differs.
@@ -81,9 +89,12 @@ func (a *API) reconcile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return shown(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, reconcileView{
-		OK: books.Agree(), Kept: accountsOf(books.Kept.Accounts), Summed: accountsOf(books.Summed),
-		Difference: accountsOf(books.Kept.Sub(books.Summed)), OpenHolds: books.Open.Held,
-		HeldDifference: books.Kept.Held - books.Open.Held, UnbalancedTransactions: books.Unbalanced, UnmatchedHolds: books.Unmatched,
-	})
+	view := reconcileView{
+		OK: books.Agree(), Kept: accountsOf(books.Kept.Accounts), Summed: accountsOf(books.Summed), OpenHolds: books.Open.Held,
+		Differences: []differenceView{}, DifferenceCount: len(books.Differences),
+	}
+	for _, d := range books.Differences[:min(len(books.Differences), mostDifferences)] {
+		view.Differences = append(view.Differences, differenceView{d.Kind, d.Subject, d.Kept, d.Found})
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, view)
 }

@@ -54,11 +54,6 @@ func (a Accounts) Add(b Accounts) Accounts {
 	return Accounts{a.Wallet + b.Wallet, a.Held + b.Held, a.Revenue + b.Revenue, a.Funding + b.Funding}
 }
 
-// Sub is what a has more than b.
-func (a Accounts) Sub(b Accounts) Accounts {
-	return Accounts{a.Wallet - b.Wallet, a.Held - b.Held, a.Revenue - b.Revenue, a.Funding - b.Funding}
-}
-
 // Balance is what the customer sees: a hold does not lower it.
 func (a Accounts) Balance() money.Micro { return a.Wallet + a.Held }
 

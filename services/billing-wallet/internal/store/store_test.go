@@ -294,27 +294,49 @@ func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
 	workspace := wallettest.Workspace(t, st, money.Credit)
-	order := wallettest.Order(workspace)
-	if _, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+	settled, order := wallettest.Order(workspace), wallettest.Order(workspace)
+	if _, err := st.Hold(t.Context(), workspace, []hold.Order{settled, order}); err != nil {
 		t.Fatal(err)
 	}
-	const denied, check, readOnly = "42501", "23514", "55000"
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: settled.RequestID, Reason: hold.Ended, BillableSeconds: 60})
+	settle(t, st, workspace)
+	const denied, check, readOnly, unique, final = "42501", "23514", "55000", "23505", "23001"
 	for statement, want := range map[string]string{
-		`UPDATE transactions SET wallet_micro = 0`:                     denied,
-		`DELETE FROM transactions`:                                     denied,
-		`TRUNCATE transactions`:                                        denied,
-		`UPDATE entries SET amount_micro = 0`:                          readOnly,
-		`DELETE FROM entries`:                                          readOnly,
-		`UPDATE holds SET amount_micro = 1`:                            denied,
-		`UPDATE holds SET per_minute_micro = 1`:                        denied,
-		`DELETE FROM holds`:                                            denied,
-		`UPDATE wallets SET wallet_micro = -1, funding_micro = -1`:     check,
-		`UPDATE wallets SET wallet_micro = wallet_micro + 1`:           check,
-		`UPDATE holds SET state = 'captured', captured_micro = 500001`: check,
+		`UPDATE transactions SET wallet_micro = 0`:                    denied,
+		`UPDATE transactions SET reference = 'x'`:                     denied,
+		`DELETE FROM transactions`:                                    denied,
+		`TRUNCATE transactions`:                                       denied,
+		`ALTER TABLE transactions DROP CONSTRAINT transactions_shape`: denied,
+		`ALTER TABLE transactions DISABLE TRIGGER ALL`:                denied,
+		`DROP TABLE transactions`:                                     denied,
+		`SET session_replication_role = replica`:                      denied,
+		`SET ROLE billing_wallet_owner`:                               denied,
+		`INSERT INTO transactions SELECT * FROM transactions ON CONFLICT (id) DO UPDATE SET kind = 'x'`: denied,
+		`UPDATE entries SET amount_micro = 0`:               readOnly,
+		`DELETE FROM entries`:                               readOnly,
+		`UPDATE holds SET amount_micro = 1`:                 denied,
+		`UPDATE holds SET per_minute_micro = 1`:             denied,
+		`UPDATE holds SET increment_seconds = 1`:            denied,
+		`UPDATE holds SET workspace_id = gen_random_uuid()`: denied,
+		`DELETE FROM holds`:                                 denied,
+		`TRUNCATE holds`:                                    denied,
+		`UPDATE holds SET state = 'held', captured_micro = NULL, settled_at = NULL WHERE state = 'captured'`: final,
+		`UPDATE holds SET captured_micro = 1 WHERE state = 'captured'`:                                       final,
+		`UPDATE wallets SET wallet_micro = -1, funding_micro = -1`:                                           check,
+		`UPDATE wallets SET wallet_micro = wallet_micro + 1`:                                                 check,
+		`UPDATE wallets SET workspace_id = gen_random_uuid()`:                                                denied,
+		`DELETE FROM wallets`: denied,
+		`TRUNCATE wallets`:    denied,
+		`UPDATE holds SET state = 'captured', captured_micro = 500001, settled_at = now() WHERE state = 'held'`: check,
 		`INSERT INTO transactions (id, workspace_id, kind, reference, operator, wallet_micro, held_micro, revenue_micro, funding_micro)
 		 SELECT gen_random_uuid(), workspace_id, 'top_up', 'x', 'x', 5, 0, 0, -4 FROM wallets`: check,
+		`INSERT INTO transactions (id, workspace_id, kind, reference, operator, wallet_micro, held_micro, revenue_micro, funding_micro)
+		 SELECT gen_random_uuid(), workspace_id, 'top_up', 'opening', 'x', 5, 0, 0, -5 FROM wallets`: unique,
 		`INSERT INTO transactions (id, workspace_id, kind, request_id, wallet_micro, held_micro, revenue_micro, funding_micro)
 		 SELECT gen_random_uuid(), workspace_id, 'capture', gen_random_uuid(), 5, -4, -1, 0 FROM wallets`: check,
+		`INSERT INTO transactions (id, workspace_id, kind, request_id, wallet_micro, held_micro, revenue_micro, funding_micro)
+		 SELECT gen_random_uuid(), workspace_id, 'release', request_id, 5, -5, 0, 0 FROM transactions WHERE kind = 'capture'`: unique,
 	} {
 		_, err := pool.Exec(t.Context(), statement)
 		var refused *pgconn.PgError
@@ -322,5 +344,5 @@ func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
 			t.Errorf("%s = %v, want SQLSTATE %s", statement, err, want)
 		}
 	}
-	wallettest.Balances(t, st, workspace, half, half)
+	wallettest.Balances(t, st, workspace, 450_000, half)
 }
