@@ -23,7 +23,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test fuzz demo listen replay reseal bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
+.PHONY: help run test fuzz demo listen replay reseal reconcile bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ replay: build ## put back what a service parked: make replay SERVICE=calls TOPIC
 
 reseal: build ## bring webhook secrets under the first of SEALING_KEYS (against a running stack started with the same)
 	@exec $(BIN)/ringfence-local reseal
+
+reconcile: build ## compare the books of every wallet of a running stack (ARGS='--workspace ID' for one)
+	@exec $(BIN)/ringfence-local reconcile $(ARGS)
 
 test: build cc examples ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)

@@ -1,5 +1,6 @@
 // Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `replay` puts
-// parked records of the running stack back, `reseal` brings its webhook secrets under the first of SEALING_KEYS. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
+// parked records of the running stack back, `reseal` brings its webhook secrets under the first of SEALING_KEYS, `reconcile`
+// compares its wallets' books. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
 // `with-postgres` lends a throw-away database to a command. Production never runs this.
 package main
 
@@ -37,6 +38,9 @@ type commands struct {
 	} `cmd:"" help:"Put the records that a service of the running stack has parked back."`
 	Reseal struct {
 	} `cmd:"" help:"Bring the webhook secrets of the running stack under the first of SEALING_KEYS."`
+	Reconcile struct {
+		Workspace string `help:"The workspace whose books alone are compared, by its id."`
+	} `cmd:"" help:"Compare the books of every wallet of the running stack and print each difference."`
 	WithPostgres struct {
 		Durable bool     `help:"Let commits reach the disk."`
 		Command []string `arg:"" passthrough:"" help:"The command, after --."`
@@ -57,13 +61,15 @@ func main() {
 		err = replay(ctx, line.Replay.Service, line.Replay.Topic)
 	case "reseal":
 		err = reseal(ctx)
+	case "reconcile":
+		err = reconcile(ctx, line.Reconcile.Workspace)
 	case "with-postgres":
 		err = stack.WithPostgres(ctx, hurry, line.WithPostgres.Command, line.WithPostgres.Durable)
 	default:
 		err = up(ctx, hurry)
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && slices.Contains([]string{"with-postgres", "replay", "reseal"}, command) {
+	if errors.As(err, &exit) && slices.Contains([]string{"with-postgres", "replay", "reseal", "reconcile"}, command) {
 		os.Exit(max(exit.ExitCode(), 1))
 	}
 	if err != nil {
@@ -101,6 +107,14 @@ func reseal(ctx context.Context) error {
 		return err
 	}
 	return stack.Reseal(ctx, running)
+}
+
+func reconcile(ctx context.Context, workspace string) error {
+	running, err := found()
+	if err != nil {
+		return err
+	}
+	return stack.Reconcile(ctx, running, workspace)
 }
 
 // found is the stack that runs on the home.

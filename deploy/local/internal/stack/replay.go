@@ -32,6 +32,14 @@ func Reseal(ctx context.Context, opts Options) error {
 	return command(ctx, opts, dispatcher, "reseal")
 }
 
+// Reconcile runs `billing-wallet reconcile` in the same way, for one workspace when its id is given.
+func Reconcile(ctx context.Context, opts Options, workspace string) error {
+	if workspace == "" {
+		return command(ctx, opts, "billing-wallet", "reconcile")
+	}
+	return command(ctx, opts, "billing-wallet", "reconcile", "--workspace", workspace)
+}
+
 // command runs a command of a service with the environment that the service has in the stack that runs on the home.
 func command(ctx context.Context, opts Options, name string, args ...string) error {
 	s := &stack{Options: opts, replicas: 1}
