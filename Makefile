@@ -55,8 +55,8 @@ fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTI
 bench: build ## measure POST, the gateway, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
-prove: build examples ## the end-to-end laws alone: kills, crash points, outages (RINGFENCE_SEED repeats a run)
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -v $(ARGS) ./deploy/e2e/...
+prove: build examples ## the end-to-end laws, every trial in full; the report is added to deploy/e2e/PROVED.md (RINGFENCE_SEED repeats a run)
+	@RINGFENCE_BIN=$(BIN) go run ./deploy/tools/prove -report deploy/e2e/PROVED.md -- $(ARGS)
 
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
