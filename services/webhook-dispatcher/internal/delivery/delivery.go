@@ -117,6 +117,9 @@ type Answer struct {
 	RetryAfter time.Duration
 	At         time.Time
 	Took       time.Duration
+	// Connected says that there was a connection to send on, Reused that an earlier request had left it.
+	Connected bool
+	Reused    bool
 }
 
 // Outcome is what an attempt means for its delivery.

@@ -1,6 +1,8 @@
 package dispatching
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
@@ -11,6 +13,7 @@ import (
 type metrics struct {
 	attempts     *prometheus.CounterVec
 	started      *prometheus.CounterVec
+	connections  *prometheus.CounterVec
 	seconds      prometheus.Histogram
 	lag          *prometheus.HistogramVec
 	claimSeconds prometheus.Histogram
@@ -30,6 +33,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "webhook_attempts_total", Help: "Delivery attempts by result: delivered, or why not."}, []string{"result"}),
 		started: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "webhook_started_total", Help: "Attempts begun, by path: direct from ingest, or by a claim."}, []string{"path"}),
+		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "webhook_connections_total", Help: "Connections that attempts were sent on, reused or new."}, []string{"reused"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "webhook_attempt_seconds", Help: "Duration of one attempt.", Buckets: fine}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -51,7 +56,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
-	reg.MustRegister(m.attempts, m.started, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+	reg.MustRegister(m.attempts, m.started, m.connections, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
 	return m
 }
 
@@ -65,6 +70,9 @@ func (m *metrics) attempt(w delivery.Work, answer delivery.Answer) {
 		try = "retry"
 	}
 	m.attempts.WithLabelValues(result).Inc()
+	if answer.Connected {
+		m.connections.WithLabelValues(strconv.FormatBool(answer.Reused)).Inc()
+	}
 	m.seconds.Observe(answer.Took.Seconds())
 	m.lag.WithLabelValues(try).Observe(w.Lag.Seconds())
 }

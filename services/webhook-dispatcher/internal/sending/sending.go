@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"os"
 	"strings"
@@ -112,6 +113,9 @@ func (c *Client) Send(ctx context.Context, w delivery.Work) (answer delivery.Ans
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		answer.Connected, answer.Reused = true, info.Reused
+	}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(w.Body))
 	if err != nil {
 		answer.Failure = delivery.Unsendable
@@ -125,7 +129,7 @@ func (c *Client) Send(ctx context.Context, w delivery.Work) (answer delivery.Ans
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer.Code = resp.StatusCode
-	// The status decides; a body that breaks off or never ends takes nothing back.
+	// The status decides; a body that breaks off or never ends takes nothing back. One that is read to its end leaves the connection to the next.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	answer.Excerpt = excerpt(body)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {

@@ -1,0 +1,211 @@
+package sending
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+)
+
+// names is a name server that answers each question of a kind with the next of its addresses, the last for ever.
+type names struct {
+	mu      sync.Mutex
+	answers []netip.Addr
+}
+
+func (n *names) next(v6 bool) (netip.Addr, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	first := n.answers[0]
+	if first.Is6() != v6 {
+		return first, false
+	}
+	if len(n.answers) > 1 {
+		n.answers = n.answers[1:]
+	}
+	return first, true
+}
+
+// resolver asks the names over UDP on this machine (RFC 1035, 4.1).
+func (n *names) resolver(t *testing.T) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for buf := make([]byte, 1500); ; {
+			size, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			end := 12
+			for end < size && buf[end] != 0 {
+				end += int(buf[end]) + 1
+			}
+			if end+5 > size {
+				continue
+			}
+			kind := binary.BigEndian.Uint16(buf[end+1:])
+			answer := append([]byte{buf[0], buf[1], 0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0}, buf[12:end+5]...)
+			if addr, ok := n.next(kind == 28); ok && (kind == 1 || kind == 28) {
+				data := addr.AsSlice()
+				answer[7] = 1
+				answer = append(answer, 0xc0, 12, 0, byte(kind), 0, 1, 0, 0, 0, 0, 0, byte(len(data)))
+				answer = append(answer, data...)
+			}
+			_, _ = conn.WriteTo(answer, from)
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+var errNotHere = errors.New("the test dials nobody")
+
+// TestConnect_AsksTheGuardEachTime is about names that turn private once they are trusted: what a name resolved to before counts for nothing.
+func TestConnect_AsksTheGuardEachTime(t *testing.T) {
+	t.Parallel()
+	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
+		t.Run(private, func(t *testing.T) {
+			t.Parallel()
+			public := netip.MustParseAddr("93.184.215.14")
+			dns := &names{answers: []netip.Addr{public, netip.MustParseAddr(private)}}
+			guard := NewGuard(nil)
+			var mu sync.Mutex
+			var asked []string
+			dialer := &net.Dialer{Timeout: 5 * time.Second, Resolver: dns.resolver(t), Control: func(network, address string, raw syscall.RawConn) error {
+				err := guard.Control(network, address, raw)
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, address)
+				if err == nil {
+					return errNotHere
+				}
+				return err
+			}}
+			c, err := connecting(Config{Timeout: 5 * time.Second}, dialer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			w := delivery.Work{DeliveryID: uuid.New(), EventID: uuid.New(), Attempt: 1, URL: "https://turning.example/", Secret: "whsec_test", Body: []byte(`{}`)}
+			if answer := c.Send(t.Context(), w); answer.Failure != delivery.Unconnected {
+				t.Errorf("while public: %+v, want the test's own refusal", answer)
+			}
+			if answer := c.Send(t.Context(), w); answer.Failure != delivery.Blocked || answer.Connected {
+				t.Errorf("once private: %+v, want %s", answer, delivery.Blocked)
+			}
+			bare := netip.MustParseAddr(private).Unmap().String()
+			if want := []string{public.String() + ":443", bare + ":443"}; !slices.Equal(asked, want) {
+				t.Errorf("the guard was asked about %v, want %v", asked, want)
+			}
+		})
+	}
+}
+
+// asking is a client that counts how often it connects, and an endpoint on this machine for it.
+func asking(t *testing.T, handler http.HandlerFunc) (c *Client, url string, connects func() int) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	guard := NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	var mu sync.Mutex
+	n := 0
+	c, err := connecting(Config{ExtraCAFile: file, Timeout: 10 * time.Second}, &net.Dialer{Control: func(network, address string, raw syscall.RawConn) error {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		return guard.Control(network, address, raw)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, server.URL, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+func TestSend_KeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	sizes := map[string]int{"no body": 0, "a short one": 10, "one of 40 KiB": 40 << 10}
+	for name, size := range sizes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, url, connects := asking(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.WriteHeader(http.StatusInternalServerError)
+				_, _ = io.WriteString(w, strings.Repeat("x", size))
+			})
+			for i := range 5 {
+				w := delivery.Work{URL: url, Secret: "whsec_test", Body: []byte(`{}`)}
+				if answer := c.Send(t.Context(), w); !answer.Connected || answer.Reused != (i > 0) {
+					t.Errorf("attempt %d: %+v, want a connection, a kept one but for the first", i+1, answer)
+				}
+			}
+			if n := connects(); n != 1 {
+				t.Errorf("%d connections for 5 attempts, want 1", n)
+			}
+		})
+	}
+}
+
+// As many as a host may have open at once come back for the next round.
+func TestSend_KeepsAsManyConnectionsAsAHostMayHave(t *testing.T) {
+	t.Parallel()
+	var arrived, leave sync.WaitGroup
+	c, url, connects := asking(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived.Done()
+		leave.Wait()
+	})
+	for range 2 {
+		arrived.Add(c.PerHost())
+		leave.Add(1)
+		var sent sync.WaitGroup
+		for range c.PerHost() {
+			sent.Go(func() {
+				if answer := c.Send(t.Context(), delivery.Work{URL: url, Secret: "whsec_test", Body: []byte(`{}`)}); answer.Failure != "" {
+					t.Errorf("Send = %+v", answer)
+				}
+			})
+		}
+		arrived.Wait()
+		leave.Done()
+		sent.Wait()
+	}
+	if n := connects(); n != c.PerHost() {
+		t.Errorf("%d connections for two rounds of %d at once, want %d", n, c.PerHost(), c.PerHost())
+	}
+}
