@@ -144,6 +144,14 @@ func (s *Stack) Kill() {
 // Again starts the stack anew in the same home, after Stop or Kill.
 func (s *Stack) Again(ctx context.Context) (*Stack, error) { return Start(ctx, s.opts) }
 
+// Command runs a command of ringfence-local beside the running stack and says what it printed.
+func (s *Stack) Command(ctx context.Context, args ...string) (said string, err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence-local"), args...)
+	cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 // Processes lists what the stack runs: program name to process ids. The postmaster is
 // "postgres", the embedded broker is "broker"; Postgres' own backends are not listed.
 func (s *Stack) Processes() map[string][]int {

@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/money"
+)
+
+const (
+	walletClients = 64
+	// A call of ten minutes at 0.05 holds this, in micro-credits (contract.md §4).
+	walletHold = 500_000
+)
+
+// TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients ask for three times as many calls as the credit covers, on two
+// replicas of everything: not one more and not one less is accepted, and the books agree from outside after each step.
+func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
+	hooks := receiver(t)
+	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile)
+	covered := rig.Trials(10_000)
+	w := tenant(t, s, nil, credits(covered))
+	crowd := &crowd{w: w, later: true, accepted: map[string]string{}}
+	crowd.ask(t, keys("first", 3*covered))
+	if len(crowd.accepted) != covered || len(crowd.refused) != 2*covered {
+		t.Fatalf("%d accepted and %d refused, want %d and %d", len(crowd.accepted), len(crowd.refused), covered, 2*covered)
+	}
+	books(t, w, 0, covered)
+	if requests, err := w.Requests(t.Context()); err != nil || len(requests) != covered {
+		t.Errorf("%d requests, %v, want %d: a refusal leaves none behind", len(requests), err, covered)
+	}
+
+	refused := crowd.refused
+	half := covered / 2
+	crowd.cancel(t, half)
+	books(t, w, half, covered-half)
+	before := len(crowd.accepted)
+	crowd.refused = nil
+	crowd.ask(t, refused) // the same keys: a refusal has not used them up
+	if took := len(crowd.accepted) - before; took != half || len(crowd.refused) != len(refused)-half {
+		t.Errorf("%d accepted and %d refused after %d cancels, want %d and %d", took, len(crowd.refused), half, half, len(refused)-half)
+	}
+	books(t, w, 0, covered)
+	crowd.cancel(t, len(crowd.accepted))
+	books(t, w, covered, 0)
+
+	spending := tenant(t, s, hooks, credits(rig.Trials(2_000)))
+	spend(t, s, spending, hooks)
+	said, err := s.Command(t.Context(), "reconcile")
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(said), "workspaces compared, 0 differences") {
+		t.Errorf("reconcile of the stack = %v, said %q", err, said)
+	}
+}
+
+// spend oversubscribes the wallet thrice with calls that are dialled at once: what they cost is gone, what they do not use can be
+// held again meanwhile.
+func spend(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver) {
+	t.Helper()
+	covered := rig.Trials(2_000)
+	crowd := &crowd{w: w, accepted: map[string]string{}}
+	crowd.ask(t, keys("spend", 3*covered))
+	if len(crowd.accepted) < covered || len(crowd.accepted)+len(crowd.refused) != 3*covered {
+		t.Errorf("%d accepted and %d refused, want %d in all and at least %d accepted", len(crowd.accepted), len(crowd.refused), 3*covered, covered)
+	}
+	v, err := s.Judge(t.Context(), w, hooks, crowd.accepted, float64(covered)*walletHold/1e6, 2*time.Minute)
+	t.Log(v)
+	if err != nil || v.Err() != nil {
+		t.Errorf("%v\n%v", err, v.Err())
+	}
+}
+
+func credits(holds int) string { return money.Micro(holds * walletHold).String() }
+
+func keys(name string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("%s-%d", name, i)
+	}
+	return all
+}
+
+// crowd are many clients of one workspace, each with one question at a time.
+type crowd struct {
+	w *rig.Workspace
+	// later schedules the calls an hour ahead, so that what is held stays held.
+	later bool
+
+	mu       sync.Mutex
+	numbers  int
+	accepted map[string]string // request id → number
+	refused  []string          // keys
+}
+
+// ask places a call for each key, and demands 202 or 402 insufficient_credits.
+func (c *crowd) ask(t *testing.T, keys []string) {
+	t.Helper()
+	c.each(keys, func(key string) {
+		body := map[string]any{"agent_id": c.w.AgentID, "to": c.number(), "idempotency_key": key}
+		if c.later {
+			body["scheduled_for"] = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		}
+		status, answer := c.answer(t, "/v1/calls", body)
+		var told struct {
+			ID    string                `json:"id"`
+			To    string                `json:"to"`
+			Error struct{ Code string } `json:"error"`
+		}
+		_ = json.Unmarshal(answer, &told)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch {
+		case status == 202 && told.ID != "":
+			c.accepted[told.ID] = told.To
+		case status == 402 && told.Error.Code == "insufficient_credits":
+			c.refused = append(c.refused, key)
+		default:
+			t.Errorf("POST with key %s: %d %s, want 202 or 402 insufficient_credits", key, status, answer)
+		}
+	})
+}
+
+// number is one that nobody was called at yet, and where somebody answers.
+func (c *crowd) number() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.numbers++
+	return number(6_000_000 + c.numbers/80*100 + c.numbers%80)
+}
+
+// cancel ends n of the accepted requests.
+func (c *crowd) cancel(t *testing.T, n int) {
+	t.Helper()
+	ids := slices.Collect(maps.Keys(c.accepted))[:n]
+	c.each(ids, func(id string) {
+		if status, answer := c.answer(t, "/v1/call-requests/"+id+"/cancel", nil); status != 200 {
+			t.Errorf("cancel of %s: %d %s", id, status, answer)
+		}
+	})
+	for _, id := range ids {
+		delete(c.accepted, id)
+	}
+}
+
+// answer asks again while the service says that it is not there, as a careful client does.
+func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte) {
+	t.Helper()
+	err := rig.Until(t.Context(), time.Minute, "POST "+path+" is answered", func() (bool, error) {
+		var err error
+		status, answer, err = c.w.API.Do(t.Context(), "POST", path, body)
+		return err == nil && status != 503, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return status, answer
+}
+
+// each shares the work among the clients.
+func (c *crowd) each(work []string, do func(string)) {
+	next := make(chan string)
+	var clients sync.WaitGroup
+	for range walletClients {
+		clients.Go(func() {
+			for one := range next {
+				do(one)
+			}
+		})
+	}
+	for _, one := range work {
+		next <- one
+	}
+	close(next)
+	clients.Wait()
+}
+
+// books waits until so many holds' worth is spendable and held, and demands at every look that the ledger agrees with itself.
+func books(t *testing.T, w *rig.Workspace, spendable, held int) {
+	t.Helper()
+	var seen struct {
+		OK          bool                                                    `json:"ok"`
+		Kept        struct{ Spendable, Held, Revenue, Funding money.Micro } `json:"kept"`
+		Differences json.RawMessage                                         `json:"differences"`
+	}
+	want := seen.Kept
+	want.Spendable, want.Held = money.Micro(spendable*walletHold), money.Micro(held*walletHold)
+	want.Funding = -want.Spendable - want.Held
+	err := rig.Until(t.Context(), 30*time.Second, "the ledger is as it should be", func() (bool, error) {
+		err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/wallet/reconcile", nil, 200, &seen)
+		if err == nil && !seen.OK {
+			err = fmt.Errorf("the books do not agree: %s", seen.Differences)
+		}
+		return seen.Kept == want, err
+	})
+	if err != nil {
+		t.Fatalf("%v: %+v, want %+v", err, seen.Kept, want)
+	}
+}
