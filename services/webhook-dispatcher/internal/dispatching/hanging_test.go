@@ -171,12 +171,7 @@ func TestHanging_AHostOfManySubscriptionsEndsAtItsCap(t *testing.T) {
 		t.Errorf("%d requests open, %d in all, %d at once; want the cap of 20", now, all, most)
 	}
 	bad.letGo()
-	eventually(t, func() error { // its own deliveries share the cap until all are through
-		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
-			return fmt.Errorf("%d deliveries left", n)
-		}
-		return nil
-	})
+	r.settled() // its own deliveries share the cap until all are through
 	if _, all, most := bad.open(); all != 500 || most > 20 {
 		t.Errorf("%d requests, %d at once; want 500 and 20 at most", all, most)
 	}
@@ -213,12 +208,7 @@ func TestResume_BeginsWithTwo(t *testing.T) {
 	}
 	r.workspace = resumed
 	back.letGo()
-	eventually(t, func() error {
-		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
-			return fmt.Errorf("%d deliveries left", n)
-		}
-		return nil
-	})
+	r.settled()
 	if _, all, _ := back.open(); all != 200 {
 		t.Errorf("%d requests, want each of 200 once", all)
 	}
@@ -285,13 +275,77 @@ func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
 		t.Errorf("%d requests to what hangs, want 16", all)
 	}
 	bad.letGo()
+	r.settled()
+	if _, all, _ := bad.open(); all != backlog || len(healthy.all()) != backlog {
+		t.Errorf("%d and %d requests, want each of %d once", all, len(healthy.all()), backlog)
+	}
+}
+
+func TestHost_ItsCapHoldsForSeatsAndClaimsAlike(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.patient()
+	r.sending.MaxPerHost = 5
+	shared := newHolding(t)
+	d := r.dispatch(cfg)
+	stopFirst(t, shared)
+	const subs, each = 20, 10
+	for range subs {
+		r.elsewhere(shared.URL, 0)
+		events := make([]delivery.Event, each)
+		for i := range events {
+			events[i] = r.event(uuid.New(), 1, "call.completed")
+		}
+		r.through(d, events...)
+		r.more(each)
+		d.Wake()
+	}
 	eventually(t, func() error {
-		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
-			return fmt.Errorf("%d deliveries left", n)
+		if now, _, _ := shared.open(); now < 5 {
+			return fmt.Errorf("%d requests open, want the cap of 5", now)
 		}
 		return nil
 	})
-	if _, all, _ := bad.open(); all != backlog || len(healthy.all()) != backlog {
-		t.Errorf("%d and %d requests, want each of %d once", all, len(healthy.all()), backlog)
+	shared.letGo()
+	r.settled()
+	if _, all, most := shared.open(); all != 2*subs*each || most != 5 {
+		t.Errorf("%d requests, %d at once; want %d and 5", all, most, 2*subs*each)
+	}
+	if direct, claimed := d.started(t, "direct"), d.started(t, "claim"); direct == 0 || claimed == 0 {
+		t.Errorf("%v began directly and %v by a claim, want both", direct, claimed)
+	}
+}
+
+// Fresh events have seats beside a hundred endpoints that hang, and older work of their own before them.
+func TestHanging_SeatsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.patient()
+	cfg.Poll = time.Hour
+	bad := make([]*holding, 100)
+	for i := range bad {
+		bad[i] = newHolding(t)
+		r.elsewhere(bad[i].URL, 10)
+	}
+	healthy := newReceiver(t, nil)
+	r.elsewhere(healthy.URL, 0)
+	d := r.dispatch(cfg)
+	stopFirst(t, bad...)
+	d.Wake()
+	eventually(t, func() error {
+		for i, h := range bad {
+			if now, _, _ := h.open(); now == 0 {
+				return fmt.Errorf("endpoint %d has nothing to hang on", i)
+			}
+		}
+		return nil
+	})
+	const events = 50
+	for i := range events {
+		r.through(d, r.event(uuid.New(), 1, "call.completed"))
+		healthy.await(t, i+1)
+	}
+	if direct := d.started(t, "direct"); direct < events/2 {
+		t.Errorf("%v of %d began without a claim, want most", direct, events)
 	}
 }
