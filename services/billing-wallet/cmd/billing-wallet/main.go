@@ -54,6 +54,9 @@ func serve(ctx context.Context, cfg Config) error {
 	if cfg.UnconfirmedAfter <= 0 {
 		return errors.New("UNCONFIRMED_AFTER must be more than zero")
 	}
+	if cfg.ReconcileEvery < 0 {
+		return errors.New("RECONCILE_EVERY must not be less than zero")
+	}
 	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
 	if err != nil {
 		return err
@@ -91,6 +94,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "settling", Run: settler.Run},
 		service.Part{Name: "confirming", Run: asker.Run},
+		service.Part{Name: "auditor", Run: reconciling.NewAuditor(st, cfg.ReconcileEvery, tel.Metrics).Run},
 		service.Part{Name: "consumer", Run: facts.Run},
 		service.Part{Name: "http", Run: server.Run},
 	)

@@ -2,10 +2,12 @@ package hold_test
 
 import (
 	"errors"
+	"math/big"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+	"pgregory.net/rapid"
 
 	"ringfence.dev/libs/money"
 	"ringfence.dev/services/billing-wallet/internal/hold"
@@ -104,4 +106,44 @@ func TestSettle_FreeCallIsReleased(t *testing.T) {
 	if late != hold.NotLate || h.State != hold.Released || h.Captured != nil {
 		t.Errorf("Settle = %+v, %q, want a release: nothing is charged", h, late)
 	}
+}
+
+// TestCharge_IsTheExactPriceOfStartedIncrements holds every charge against the rule in exact fractions, and the rule's edges against each other.
+func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		agreed := rate.Rate{Prefix: "+1", PerMinute: money.Micro(rapid.Int64Range(0, int64(rate.Most)).Draw(r, "per minute")),
+			IncrementSeconds: rapid.Int32Range(1, rate.LongestIncrement).Draw(r, "increment")}
+		longest := rapid.Int32Range(1, 86_400).Draw(r, "longest")
+		desk := &hold.Desk{Spendable: 1 << 60, Currency: "USD", Rates: []rate.Rate{agreed}, Known: map[uuid.UUID]hold.Hold{}}
+		h := desk.Decide(hold.Order{RequestID: uuid.New(), To: "+15550100123", MaxCallSeconds: longest}).Hold
+		talk := rapid.Int32Range(0, 2*longest).Draw(r, "talk")
+		charge := h.Charge(talk)
+
+		increments := int64(talk) / int64(agreed.IncrementSeconds)
+		if increments*int64(agreed.IncrementSeconds) < int64(talk) {
+			increments++
+		}
+		exact := new(big.Rat).SetFrac64(int64(agreed.PerMinute), 60)
+		exact.Mul(exact, new(big.Rat).SetInt64(increments*int64(agreed.IncrementSeconds)))
+		above := new(big.Rat).Sub(new(big.Rat).SetInt64(int64(charge)), exact)
+		switch {
+		case charge < 0 || charge > h.Amount:
+			r.Fatalf("charged %s of a hold of %s", charge, h.Amount)
+		case talk <= longest && (above.Sign() < 0 || above.Cmp(big.NewRat(1, 1)) >= 0):
+			r.Fatalf("%d s cost %d micro-credits, exactly %s: want the next whole one", talk, charge, exact.FloatString(3))
+		case talk >= longest && charge != h.Amount:
+			r.Fatalf("%d s of at most %d cost %s, want the whole hold of %s", talk, longest, charge, h.Amount)
+		case talk == 0 && charge != 0:
+			r.Fatalf("no talk costs %s", charge)
+		case talk > 0 && h.Charge(talk-1) > charge:
+			r.Fatalf("a second less costs more: %s, then %s", h.Charge(talk-1), charge)
+		case talk > 0 && h.Charge((talk-1)/agreed.IncrementSeconds*agreed.IncrementSeconds+1) != charge:
+			r.Fatalf("the first second of an increment does not cost what the last one does")
+		}
+		settled, late := h.Settle(hold.Verdict{BillableSeconds: talk})
+		if late != hold.NotLate || settled.Charged() != charge || (settled.State == hold.Captured) != (charge > 0) {
+			r.Fatalf("Settle = %+v, %q, want a charge of %s", settled, late, charge)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -102,6 +103,10 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	status := http.StatusCreated
 	if replayed {
 		status = http.StatusOK
+		if posted.Kind != kind || posted.Amount() != amount {
+			slog.WarnContext(r.Context(), "a reference came again with another amount: the first stands", "workspace_id", workspaceID,
+				"transaction_id", posted.ID, "operator", operator, "amount", amount, "stands", posted.Amount())
+		}
 	}
 	return httpserver.WriteJSON(w, status, viewTransaction(posted))
 }

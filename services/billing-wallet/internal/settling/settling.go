@@ -39,6 +39,7 @@ type Settler struct {
 	soon    chan struct{}
 	results *prometheus.CounterVec
 	late    *prometheus.CounterVec
+	waited  prometheus.Gauge
 }
 
 // New makes a settler; relay is woken after each commit.
@@ -51,6 +52,9 @@ func New(st *store.Store, relay *outbox.Relay, metrics prometheus.Registerer) *S
 		late: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "billing_wallet_late_settlements_total", Help: "News of ended requests that changed nothing, by kind.",
 		}, []string{"kind"}),
+		waited: promauto.With(metrics).NewGauge(prometheus.GaugeOpts{
+			Name: "billing_wallet_oldest_verdict_seconds", Help: "How long the oldest news of an ended request had waited for its settlement at the last look; rises while one cannot be settled.",
+		}),
 	}
 	for _, kind := range hold.LateKinds() {
 		s.late.WithLabelValues(string(kind))
@@ -89,14 +93,17 @@ func (s *Settler) Pass(ctx context.Context) (verdicts int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	oldest := 0.0
 	var fault error // one workspace's does not hold up the others
-	for _, workspaceID := range workspaces {
-		n, err := s.workspace(ctx, workspaceID)
+	for _, waiting := range workspaces {
+		oldest = max(oldest, waiting.WaitedSeconds)
+		n, err := s.workspace(ctx, waiting.WorkspaceID)
 		verdicts += n
 		if err != nil {
 			fault = err
 		}
 	}
+	s.waited.Set(oldest)
 	return verdicts, fault
 }
 

@@ -30,15 +30,20 @@ func (s *Store) Note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
 	return nil
 }
 
-const workspacesWithVerdicts = `SELECT DISTINCT workspace_id FROM verdicts`
+const workspacesWithVerdicts = `
+SELECT workspace_id, extract(epoch FROM now() - min(noted_at))::double precision AS waited_seconds
+FROM verdicts GROUP BY workspace_id`
+
+// Unsettled is a workspace that has verdicts waiting.
+type Unsettled struct {
+	WorkspaceID uuid.UUID
+	// WaitedSeconds is how long the oldest has waited.
+	WaitedSeconds float64
+}
 
 // Unsettled lists the workspaces that have verdicts waiting.
-func (s *Store) Unsettled(ctx context.Context) ([]uuid.UUID, error) {
-	rows, err := s.pool.Query(ctx, workspacesWithVerdicts)
-	if err != nil {
-		return nil, fmt.Errorf("list workspaces to settle: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
+	list, err := all[Unsettled](ctx, s.pool, workspacesWithVerdicts, pgx.NamedArgs{})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces to settle: %w", err)
 	}

@@ -1,0 +1,95 @@
+package settling_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/settling"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+// TestPass_OneWorkspacesFaultHoldsUpNoOther breaks one wallet's balance, so that its capture cannot be written: its verdict waits, is told by
+// the metric, and the others' are settled.
+func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
+	bus, err := kafka.NewClient(kafka.Config{Brokers: []string{"127.0.0.1:1"}}, "test", prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(bus.Close)
+	metrics := prometheus.NewRegistry()
+	settler := settling.New(st, outbox.NewRelay(pool, bus, prometheus.NewRegistry()), metrics)
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := super.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var verdicts []hold.Verdict
+	for range 3 {
+		workspace := wallettest.Workspace(t, st, money.Credit)
+		order := wallettest.Order(workspace)
+		if decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil || decisions[0].Err != nil {
+			t.Fatal(decisions, err)
+		}
+		verdicts = append(verdicts, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 60})
+	}
+	err = pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		for _, v := range verdicts {
+			if err := st.Note(t.Context(), tx, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := verdicts[1].WorkspaceID
+	exec(`UPDATE wallets SET held_micro = 0, wallet_micro = 1000000 WHERE workspace_id = $1`, broken)
+	exec(`UPDATE verdicts SET noted_at = now() - interval '1 minute' WHERE workspace_id = $1`, broken)
+	for range 2 {
+		if _, err := settler.Pass(t.Context()); err == nil {
+			t.Error("Pass over a broken wallet gives no error")
+		}
+		if waited := gauge(t, metrics); waited < 60 || waited > 120 {
+			t.Errorf("the oldest verdict waits %v s, want a minute", waited)
+		}
+	}
+	wallettest.Balances(t, st, verdicts[0].WorkspaceID, 950_000, 0)
+	wallettest.Balances(t, st, verdicts[2].WorkspaceID, 950_000, 0)
+	exec(`UPDATE wallets SET held_micro = 500000, wallet_micro = 500000 WHERE workspace_id = $1`, broken)
+	if n, err := settler.Pass(t.Context()); err != nil || n != 1 {
+		t.Errorf("Pass over the repaired wallet settles %d, %v, want the one", n, err)
+	}
+	wallettest.Balances(t, st, broken, 950_000, 0)
+	if _, err := settler.Pass(t.Context()); err != nil || gauge(t, metrics) != 0 {
+		t.Errorf("the oldest verdict waits %v s, %v, want none", gauge(t, metrics), err)
+	}
+}
+
+func gauge(t *testing.T, metrics *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "billing_wallet_oldest_verdict_seconds" {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatal("the metric is not there")
+	return 0
+}

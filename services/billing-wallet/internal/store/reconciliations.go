@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+const claimReconciliations = `
+INSERT INTO reconciliations (workspace_id, checked_at, differences)
+SELECT workspace_id, now(), 0 FROM (
+    SELECT w.workspace_id FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id
+    WHERE r.checked_at IS NULL OR r.checked_at < now() - make_interval(secs => @every)
+    ORDER BY r.checked_at NULLS FIRST
+    LIMIT @most) AS due
+ORDER BY workspace_id
+ON CONFLICT (workspace_id) DO UPDATE SET checked_at = now()
+WHERE reconciliations.checked_at < now() - make_interval(secs => @every)
+RETURNING workspace_id`
+
+// ClaimReconciliations takes up to most wallets whose books nobody has looked at for every, those longest ago first. Until every has passed
+// again, no other replica gets them.
+func (s *Store) ClaimReconciliations(ctx context.Context, every time.Duration, most int) ([]uuid.UUID, error) {
+	rows, err := s.pool.Query(ctx, claimReconciliations, pgx.NamedArgs{"every": every.Seconds(), "most": most})
+	if err != nil {
+		return nil, fmt.Errorf("claim reconciliations: %w", err)
+	}
+	claimed, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("claim reconciliations: %w", err)
+	}
+	return claimed, nil
+}
+
+const saveReconciliation = `UPDATE reconciliations SET checked_at = now(), differences = @differences WHERE workspace_id = @workspace_id`
+
+// SaveReconciliation keeps how many differences were found.
+func (s *Store) SaveReconciliation(ctx context.Context, workspaceID uuid.UUID, differences int) error {
+	_, err := s.pool.Exec(ctx, saveReconciliation, pgx.NamedArgs{"workspace_id": workspaceID, "differences": differences})
+	if err != nil {
+		return fmt.Errorf("save reconciliation of %s: %w", workspaceID, err)
+	}
+	return nil
+}
+
+const reconciled = `
+SELECT coalesce(sum(r.differences), 0)::bigint AS differences,
+       coalesce(extract(epoch FROM now() - min(coalesce(r.checked_at, w.created_at))), 0)::double precision AS age_seconds
+FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id`
+
+// Reconciled is what the last looks at all wallets' books came to.
+type Reconciled struct {
+	Differences int64
+	// AgeSeconds is how long ago the one longest ago was; a wallet that nobody has looked at counts from its opening.
+	AgeSeconds float64
+}
+
+// Reconciled sums up over all replicas.
+func (s *Store) Reconciled(ctx context.Context) (Reconciled, error) {
+	sum, err := one[Reconciled](ctx, s.pool, reconciled, pgx.NamedArgs{})
+	if err != nil {
+		return sum, fmt.Errorf("sum up reconciliations: %w", err)
+	}
+	return sum, nil
+}
