@@ -26,8 +26,12 @@ func Neighbours(ctx context.Context, h *House) error {
 	if err != nil {
 		return err
 	}
-	var alone time.Duration
-	for _, hanging := range []int{0, 1, 10} {
+	if _, err := h.deliver(ctx, time.Second, neighbourRate, healthy); err != nil { // what the first deliveries pay for is nobody's share
+		return err
+	}
+	var alone []time.Duration
+	beside := map[int]time.Duration{}
+	for _, hanging := range []int{0, 1, 10, 0} { // alone before and after: both count
 		got, tried, err := h.beside(ctx, healthy, hanging)
 		if err != nil {
 			return err
@@ -35,15 +39,19 @@ func Neighbours(ctx context.Context, h *House) error {
 		if len(got.took) == 0 {
 			return errNothing
 		}
-		p99 := figure.Quantile(got.took, 0.99)
 		text := ""
 		if hanging == 0 {
-			alone = p99
+			alone = append(alone, got.took...)
 		} else {
-			times := float64(p99) / float64(alone)
-			text = fmt.Sprintf("   %.1f x   %s; the others were sent %d requests", times, figure.AtMost(times, goalBeside, "x"), tried)
+			beside[hanging] = figure.Quantile(got.took, 0.99)
+			text = fmt.Sprintf("; the others were sent %d requests", tried)
 		}
 		fmt.Printf("  beside %2d that hang   %s; %d arrived, %d missing, %d twice%s\n", hanging, figure.Spread(got.took), got.arrived, got.missing, got.twice, text)
+	}
+	p99 := figure.Quantile(alone, 0.99)
+	for _, hanging := range []int{1, 10} {
+		times := float64(beside[hanging]) / float64(p99)
+		fmt.Printf("  p99 beside %2d, of %.2f ms alone   %.1f x   %s\n", hanging, figure.MS(p99), times, figure.AtMost(times, goalBeside, "x"))
 	}
 	return healthy.drop(ctx)
 }
