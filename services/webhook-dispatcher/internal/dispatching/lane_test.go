@@ -159,7 +159,10 @@ func TestLanes_AStalledOneGetsNoMoreUntilSomethingIsAnswered(t *testing.T) {
 func TestLanes_ManyThatHangAtOnceLeaveRoom(t *testing.T) {
 	for _, proven := range []bool{false, true} {
 		for _, at := range []int{1, 64} {
-			for _, n := range []int{1, 10, 40, 100, 150} {
+			for _, n := range []int{1, 10, 40, 100, 190, 280} {
+				if proven && n > 190 { // as the README says
+					continue
+				}
 				t.Run(fmt.Sprintf("%d hang, %d at a time, proven before: %v", n, at, proven), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { manyHang(t, n, at, proven) })
 				})
