@@ -1,7 +1,8 @@
 package store_test
 
 import (
-	"sync"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -13,131 +14,189 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/billing-wallet/internal/hold"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
+	"ringfence.dev/services/billing-wallet/internal/rate"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// TestLedger_AddsUpAfterAnySequence runs random operations beside a plain model.
-func TestLedger_AddsUpAfterAnySequence(t *testing.T) {
+// history is a wallet beside a plain model of it. What the model says of money it says in its own words.
+type history struct {
+	*rapid.T
+	st        *store.Store
+	pool      *pgxpool.Pool
+	workspace uuid.UUID
+
+	balances ledger.Accounts
+	rates    []rate.Rate
+	paid     map[string]money.Micro
+	orders   []hold.Order
+	holds    map[uuid.UUID]*modelled
+	news     []hold.Verdict // noted and not settled yet, in the order they were noted
+}
+
+// modelled is a hold as the model keeps it.
+type modelled struct {
+	amount, perMinute int64
+	increment         int32
+	ended             bool
+}
+
+// TestLedger_AddsUpAfterAnyHistory runs random histories: payments and their replays, lists of rates, holds and their replays, news of ends told
+// twice, late, of strangers and in any order, settled a few at a time.
+func TestLedger_AddsUpAfterAnyHistory(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
 	st := store.New(pool)
-	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	rapid.Check(t, func(r *rapid.T) {
-		workspace := wallettest.Workspace(t, st, 3*money.Credit)
-		spendable, held := 3*money.Credit, money.Micro(0)
-		var known []hold.Order
-		open := map[uuid.UUID]money.Micro{}
+		h := &history{T: r, st: st, pool: pool, workspace: wallettest.Workspace(t, st, 3*money.Credit),
+			balances: ledger.Accounts{Wallet: 3 * money.Credit, Funding: -3 * money.Credit},
+			paid:     map[string]money.Micro{"opening": 3 * money.Credit}, holds: map[uuid.UUID]*modelled{}}
+		steps := []func(){h.pay, h.price, h.order, h.order, h.tell, h.tell, func() { h.settle(rapid.IntRange(1, 4).Draw(r, "most")) }}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
-			switch rapid.SampledFrom([]string{"pay", "hold", "hold", "settle", "settle"}).Draw(r, "step") {
-			case "pay":
-				amount := money.Micro(rapid.Int64Range(-2_000_000, 2_000_000).Filter(func(n int64) bool { return n != 0 }).Draw(r, "amount"))
-				_, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, amount, wallettest.ID().String(), "ops"))
-				if (err != nil) != (spendable+amount < 0) {
-					r.Fatalf("pay %s with %s spendable = %v", amount, spendable, err)
-				}
-				if err == nil {
-					spendable += amount
-				}
-			case "hold":
-				order := wallettest.Order(workspace)
-				order.MaxCallSeconds = rapid.Int32Range(1, 3600).Draw(r, "seconds")
-				if len(known) > 0 && rapid.Bool().Draw(r, "again") {
-					order = rapid.SampledFrom(known).Draw(r, "known")
-				}
-				decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
-				if err != nil {
-					r.Fatal(err)
-				}
-				if d := decisions[0]; d.Err == nil && !d.Repeated {
-					known = append(known, order)
-					open[order.RequestID] = d.Hold.Amount
-					spendable, held = spendable-d.Hold.Amount, held+d.Hold.Amount
-				}
-			case "settle":
-				if len(known) == 0 {
-					continue
-				}
-				v := hold.Verdict{WorkspaceID: workspace, RequestID: rapid.SampledFrom(known).Draw(r, "which").RequestID, Reason: hold.Ended,
-					BillableSeconds: rapid.Int32Range(0, 5000).Draw(r, "talk")}
-				note(t, st, in, v, v)
-				done := settle(t, st, workspace)
-				amount, isOpen := open[v.RequestID]
-				if (done[0].Late == hold.NotLate) != isOpen || done[1].Late == hold.NotLate {
-					r.Fatalf("settle %+v = %+v, open %v", v, done, isOpen)
-				}
-				if isOpen {
-					delete(open, v.RequestID)
-					charged := done[0].Hold.Charged()
-					if charged > amount {
-						r.Fatalf("charged %s of a hold of %s", charged, amount)
-					}
-					spendable, held = spendable+amount-charged, held-amount
-				}
-			}
+			steps[rapid.IntRange(0, len(steps)-1).Draw(r, "step")]()
+			h.check()
 		}
-		books, err := st.Books(t.Context(), workspace)
-		if err != nil || !books.Agree() || books.Kept.Wallet != spendable || books.Kept.Held != held {
-			r.Fatalf("books %+v, %v, want %s spendable and %s held", books, err, spendable, held)
-		}
+		h.settle(100)
+		h.check()
 	})
 }
 
-// TestLedger_ManyAtOnceNeverDeadlocks lets holds, settlements, payments and confirmations of a few
-// workspaces run into each other.
-func TestLedger_ManyAtOnceNeverDeadlocks(t *testing.T) {
-	t.Parallel()
-	pool := wallettest.Pool(t)
-	st := store.New(pool)
-	workspaces := make([]uuid.UUID, 3)
-	for i := range workspaces {
-		workspaces[i] = wallettest.Workspace(t, st, 1000*money.Credit)
+func (h *history) pay() {
+	amount := money.Micro(rapid.Int64Range(-2_000_000, 2_000_000).Filter(func(n int64) bool { return n != 0 }).Draw(h.T, "amount"))
+	reference := fmt.Sprint("r", rapid.IntRange(0, 5).Draw(h.T, "reference"))
+	posted, replayed, err := h.st.Pay(h.Context(), ledger.Paid(wallettest.ID(), h.workspace, ledger.Adjustment, amount, reference, "ops"))
+	first, seen := h.paid[reference]
+	switch {
+	case seen:
+		if err != nil || !replayed || posted.Amount() != first {
+			h.Fatalf("%s of %s, paid before with %s: posted %s, replayed %v, %v", reference, amount, first, posted.Amount(), replayed, err)
+		}
+	case h.balances.Wallet+amount < 0:
+		if err == nil {
+			h.Fatalf("%s was taken from %s", amount, h.balances.Wallet)
+		}
+	default:
+		if err != nil || replayed {
+			h.Fatalf("pay %s: replayed %v, %v", amount, replayed, err)
+		}
+		h.paid[reference] = amount
+		h.balances.Wallet += amount
+		h.balances.Funding -= amount
 	}
-	var all sync.WaitGroup
-	for worker := range 8 {
-		all.Go(func() {
-			for round := range 12 {
-				if err := turn(t, pool, st, workspaces, worker, round); err != nil {
-					t.Errorf("worker %d, round %d: %v", worker, round, err)
-				}
+}
+
+func (h *history) price() {
+	h.rates = nil
+	for _, prefix := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"+1", "+155", "+1555010", "+15550100123", "+44"}), rapid.ID[string]).Draw(h.T, "prefixes") {
+		h.rates = append(h.rates, rate.Rate{Prefix: prefix, PerMinute: money.Micro(rapid.Int64Range(0, 200_000).Draw(h.T, "per minute")),
+			IncrementSeconds: rapid.Int32Range(1, 90).Draw(h.T, "increment")})
+	}
+	if err := h.st.ReplaceRates(h.Context(), h.workspace, h.rates); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// order asks for one to four holds at once, new ones and ones that were asked for before.
+func (h *history) order() {
+	var asked []hold.Order
+	for range rapid.IntRange(1, 4).Draw(h.T, "orders") {
+		order := wallettest.Order(h.workspace)
+		order.MaxCallSeconds = rapid.Int32Range(1, 3600).Draw(h.T, "longest")
+		if len(h.orders) > 0 && rapid.Bool().Draw(h.T, "again") {
+			order.RequestID = rapid.SampledFrom(h.orders).Draw(h.T, "known").RequestID
+		}
+		asked, h.orders = append(asked, order), append(h.orders, order)
+	}
+	decisions, err := h.st.Hold(h.Context(), h.workspace, asked)
+	if err != nil {
+		h.Fatal(err)
+	}
+	for i, order := range asked {
+		d, known := decisions[i], h.holds[order.RequestID]
+		if known != nil {
+			if known.ended != (d.Err != nil) || !known.ended && (!d.Repeated || int64(d.Hold.Amount) != known.amount) {
+				h.Fatalf("the id again: %+v, stands %+v", d, known)
 			}
-		})
-	}
-	all.Wait()
-	for _, id := range workspaces {
-		settle(t, st, id)
-		books, err := st.Books(t.Context(), id)
-		if err != nil || !books.Agree() || books.Kept.Held != 0 {
-			t.Errorf("books %+v, %v, want them to agree and nothing held", books, err)
+			continue
+		}
+		m := h.model(order)
+		if (d.Err == nil) != (m.amount <= int64(h.balances.Wallet)) || d.Err == nil && int64(d.Hold.Amount) != m.amount {
+			h.Fatalf("hold of %d with %s spendable: %+v", m.amount, h.balances.Wallet, d)
+		}
+		if d.Err == nil {
+			h.holds[order.RequestID] = &m
+			h.balances.Wallet -= money.Micro(m.amount)
+			h.balances.Held += money.Micro(m.amount)
 		}
 	}
 }
 
-// turn holds in one workspace, then ends and confirms what it holds in every order of workspaces in one batch of records.
-func turn(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspaces []uuid.UUID, worker, round int) error {
-	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	for i := range workspaces {
-		id := workspaces[(i+worker)%len(workspaces)] // every worker another order
-		order := wallettest.Order(id)
-		if _, err := st.Hold(t.Context(), id, []hold.Order{order}); err != nil {
-			return err
-		}
-		if err := st.Confirm(t.Context(), tx, id, order.RequestID, nil); err != nil {
-			return err
-		}
-		v := hold.Verdict{WorkspaceID: id, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: int32(round)}
-		if err := st.Note(t.Context(), tx, v); err != nil {
-			return err
+func (h *history) model(order hold.Order) modelled {
+	m, longest := modelled{perMinute: 50_000, increment: 1}, ""
+	for _, r := range h.rates {
+		if len(r.Prefix) <= len(order.To) && order.To[:len(r.Prefix)] == r.Prefix && len(r.Prefix) > len(longest) {
+			m.perMinute, m.increment, longest = int64(r.PerMinute), r.IncrementSeconds, r.Prefix
 		}
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		return err
+	m.amount = m.price(order.MaxCallSeconds)
+	return m
+}
+
+func (m modelled) price(seconds int32) int64 {
+	billed := int64(seconds)
+	for billed%int64(m.increment) != 0 {
+		billed++
 	}
-	_, err = st.Settle(t.Context(), workspaces[(worker+round)%len(workspaces)], 5, hush)
-	return err
+	return (m.perMinute*billed + 59) / 60
+}
+
+// tell notes news of ends, of requests that hold, held or never held anything, each perhaps twice and all in any order.
+func (h *history) tell() {
+	var news []hold.Verdict
+	for range rapid.IntRange(1, 4).Draw(h.T, "news") {
+		v := hold.Verdict{WorkspaceID: h.workspace, RequestID: wallettest.ID(), Reason: hold.Ended, BillableSeconds: rapid.Int32Range(0, 5000).Draw(h.T, "talk")}
+		if len(h.orders) > 0 && rapid.IntRange(0, 9).Draw(h.T, "stranger") > 0 {
+			v.RequestID = rapid.SampledFrom(h.orders).Draw(h.T, "which").RequestID
+		}
+		news = append(news, v)
+		if rapid.Bool().Draw(h.T, "twice") {
+			news = append(news, v)
+		}
+	}
+	news = rapid.Permutation(news).Draw(h.T, "order of news")
+	note(h, h.st, func(f func(pgx.Tx) error) error { return pg.InTx(h.Context(), h.pool, f) }, news...)
+	h.news = append(h.news, news...)
+}
+
+func (h *history) settle(most int) {
+	done, err := h.st.Settle(h.Context(), h.workspace, most, hush)
+	if err != nil || len(done) != min(most, len(h.news)) {
+		h.Fatalf("settled %d of %d, %v", len(done), len(h.news), err)
+	}
+	for i, v := range h.news[:len(done)] {
+		m := h.holds[v.RequestID]
+		if open := m != nil && !m.ended; open != (done[i].Late == hold.NotLate) || done[i].Verdict.RequestID != v.RequestID {
+			h.Fatalf("news %+v came to %+v, open %v", v, done[i], open)
+		}
+		if done[i].Late != hold.NotLate {
+			continue
+		}
+		charge := money.Micro(min(m.price(v.BillableSeconds), m.amount))
+		if done[i].Hold.Charged() != charge {
+			h.Fatalf("charged %s, want %s", done[i].Hold.Charged(), charge)
+		}
+		m.ended = true
+		h.balances.Held -= money.Micro(m.amount)
+		h.balances.Wallet += money.Micro(m.amount) - charge
+		h.balances.Revenue += charge
+	}
+	h.news = slices.Delete(h.news, 0, len(done))
+}
+
+// check holds the books, and what their entries alone come to, against the model.
+func (h *history) check() {
+	books, err := h.st.Books(h.Context(), h.workspace)
+	if err != nil || !books.Agree() || books.Kept.Accounts != h.balances || books.Summed != h.balances || h.balances.Sum() != 0 {
+		h.Fatalf("books %+v, %v, want %+v", books, err, h.balances)
+	}
 }

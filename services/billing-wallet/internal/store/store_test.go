@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -24,7 +25,14 @@ const half = money.Credit / 2
 
 func hush(*pgx.Batch, []store.Settlement) error { return nil }
 
-func note(t testing.TB, st *store.Store, in func(func(pgx.Tx) error) error, verdicts ...hold.Verdict) {
+// tester is what testing and rapid have in common.
+type tester interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+}
+
+func note(t tester, st *store.Store, in func(func(pgx.Tx) error) error, verdicts ...hold.Verdict) {
 	t.Helper()
 	err := in(func(tx pgx.Tx) error {
 		for _, v := range verdicts {

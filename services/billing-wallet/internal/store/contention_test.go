@@ -1,0 +1,187 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+const (
+	contenders = 64
+	rounds     = 12
+)
+
+// contention is a few workspaces that everybody works on at once.
+type contention struct {
+	*testing.T
+	pool       *pgxpool.Pool
+	st         *store.Store
+	workspaces []uuid.UUID
+
+	mu   sync.Mutex
+	open []hold.Order
+}
+
+// TestLedger_ManyAtOnceNeverDeadlock lets 64 at once hold, end, confirm, ask, settle, pay, price and compare, over three workspaces in every
+// order. A deadlock would be tried again and hidden: the server's own count is asked.
+func TestLedger_ManyAtOnceNeverDeadlock(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	c := &contention{T: t, pool: pool, st: store.New(pool)}
+	for range 3 {
+		c.workspaces = append(c.workspaces, wallettest.Workspace(t, c.st, 20*money.Credit))
+	}
+	var all sync.WaitGroup
+	for range contenders {
+		all.Go(func() {
+			for range rounds {
+				if err := c.turn(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, order := range c.open { // what is still held is given back
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			return c.st.Note(t.Context(), tx, hold.Verdict{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: hold.Canceled})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range c.workspaces {
+		for len(settle(t, c.st, id)) > 0 {
+		}
+		books, err := c.st.Books(t.Context(), id)
+		if err != nil || !books.Agree() || books.Kept.Held != 0 {
+			t.Errorf("books %+v, %v, want them to agree and nothing held", books, err)
+		}
+	}
+	c.noDeadlocks()
+}
+
+func (c *contention) turn() error {
+	id := c.workspaces[rand.IntN(len(c.workspaces))]
+	switch rand.IntN(8) {
+	case 0, 1:
+		return c.hold(id)
+	case 2, 3:
+		return c.records()
+	case 4:
+		_, err := c.st.Settle(c.Context(), id, 1+rand.IntN(10), hush)
+		return err
+	case 5:
+		amount := money.Micro(rand.Int64N(3_000_000) - 1_000_000)
+		kind := ledger.Adjustment
+		if amount == 0 {
+			amount = 1
+		}
+		if amount > 0 && rand.IntN(2) == 0 {
+			kind = ledger.TopUp
+		}
+		reference := fmt.Sprint("r", rand.IntN(100)) // often one that was seen
+		_, _, err := c.st.Pay(c.Context(), ledger.Paid(wallettest.ID(), id, kind, amount, reference, "ops"))
+		if errors.Is(err, ledger.ErrInsufficient) {
+			return nil
+		}
+		return err
+	case 6:
+		rates := []rate.Rate{{Prefix: "+1", PerMinute: money.Micro(rand.Int64N(100_000)), IncrementSeconds: 1 + rand.Int32N(60)}, {Prefix: "+1555", PerMinute: 40_000, IncrementSeconds: 1}}
+		return errors.Join(c.st.ReplaceRates(c.Context(), id, rates[:rand.IntN(3)]), c.st.SetCurrency(c.Context(), id, "USD"))
+	default:
+		_, err := c.st.AskUnconfirmed(c.Context(), time.Microsecond, 50, func(u store.Unconfirmed) outbox.Event {
+			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{}}
+		})
+		if err != nil {
+			return err
+		}
+		books, err := c.st.Books(c.Context(), id)
+		if err == nil && !books.Agree() {
+			err = fmt.Errorf("the books do not agree in the middle of it: %+v", books)
+		}
+		return err
+	}
+}
+
+func (c *contention) hold(id uuid.UUID) error {
+	orders := make([]hold.Order, 1+rand.IntN(4))
+	for i := range orders {
+		orders[i] = wallettest.Order(id)
+	}
+	decisions, err := c.st.Hold(c.Context(), id, orders)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, d := range decisions {
+		if d.Err == nil {
+			c.open = append(c.open, orders[i])
+		}
+	}
+	return err
+}
+
+// records confirms and ends holds of all workspaces in one transaction, in any order, as a batch of records from Kafka does; two
+// batches may tell of the same request.
+func (c *contention) records() error {
+	c.mu.Lock()
+	told := make([]hold.Order, 0, 10)
+	for range min(len(c.open), cap(told)) {
+		told = append(told, c.open[rand.IntN(len(c.open))])
+	}
+	c.mu.Unlock()
+	return pgx.BeginFunc(c.Context(), c.pool, func(tx pgx.Tx) error {
+		for _, order := range told {
+			if err := c.st.Confirm(c.Context(), tx, order.WorkspaceID, order.RequestID, nil); err != nil {
+				return err
+			}
+			v := hold.Verdict{WorkspaceID: order.WorkspaceID, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: max(rand.Int32N(900)-300, 0)}
+			if rand.IntN(2) == 0 {
+				continue
+			}
+			if err := c.st.Note(c.Context(), tx, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// noDeadlocks waits until every connection has handed in its counts.
+func (c *contention) noDeadlocks() {
+	c.Helper()
+	super := pgtest.Super(c.T, c.pool, wallettest.Schema)
+	c.pool.Close()
+	for {
+		var others, deadlocks int
+		err := super.QueryRow(c.Context(), `SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'billing_wallet_app'), deadlocks
+			FROM pg_stat_database WHERE datname = current_database()`).Scan(&others, &deadlocks)
+		if err != nil {
+			c.Fatal(err)
+		}
+		if others > 0 {
+			continue
+		}
+		if deadlocks != 0 {
+			c.Errorf("%d deadlocks", deadlocks)
+		}
+		return
+	}
+}

@@ -1,0 +1,164 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+// The edges of the saga, as the README's table has them.
+
+func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(workspace)
+	decide(t, st, order)
+	take := func(amount money.Micro, reference string) error {
+		_, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -amount, reference, "ops"))
+		return err
+	}
+	if err := take(half, "all there is"); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(1, "more"); !errors.Is(err, ledger.ErrInsufficient) {
+		t.Errorf("an adjustment of held credit = %v, want ErrInsufficient", err)
+	}
+	var insufficient *hold.Insufficient
+	if d := decide(t, st, wallettest.Order(workspace)); !errors.As(d.Err, &insufficient) || insufficient.Available != 0 {
+		t.Errorf("Hold of an empty wallet = %+v, want Insufficient", d)
+	}
+	if d := decide(t, st, order); d.Err != nil || !d.Repeated {
+		t.Errorf("the open hold again = %+v, want the one that stands", d)
+	}
+	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 10_000})
+	if done := settle(t, st, workspace); done[0].Hold.Charged() != half {
+		t.Errorf("captured %+v, want the whole hold", done)
+	}
+	wallettest.Balances(t, st, workspace, 0, 0)
+}
+
+func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(workspace)
+	decide(t, st, order)
+	for range 3 { // asked about for years, and never answered
+		_, err := super.Exec(t.Context(), `UPDATE holds SET created_at = created_at - interval '1 year', unconfirmed_at = unconfirmed_at - interval '1 year'`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, err := st.AskUnconfirmed(t.Context(), 2*time.Minute, 10, func(u store.Unconfirmed) outbox.Event {
+			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{CallRequestId: u.RequestID.String()}}
+		})
+		if err != nil || len(asked) != 1 {
+			t.Fatalf("asked about %v, %v, want the one hold", asked, err)
+		}
+	}
+	wallettest.Balances(t, st, workspace, half, half)
+	if err := st.ReplaceRates(t.Context(), workspace, []rate.Rate{{Prefix: "+1", PerMinute: rate.Most, IncrementSeconds: 60}}); err != nil {
+		t.Fatal(err)
+	}
+	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 61})
+	if done := settle(t, st, workspace); done[0].Late != hold.NotLate || done[0].Hold.Charged() != 50_834 {
+		t.Errorf("captured %+v, want 61 s at the default rate", done)
+	}
+	wallettest.Balances(t, st, workspace, money.Credit-50_834, 0)
+}
+
+func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	order := wallettest.Order(workspace)
+	abandoned := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Abandoned}
+	note(t, st, in, abandoned)
+	if done := settle(t, st, workspace); len(done) != 1 || done[0].Late != hold.UnknownHold {
+		t.Fatalf("settled %+v, want an unknown hold", done)
+	}
+	if d := decide(t, st, order); d.Err != nil {
+		t.Fatal(d.Err)
+	}
+	wallettest.Balances(t, st, workspace, half, half)
+	note(t, st, in, abandoned) // the answer to unconfirmed
+	if done := settle(t, st, workspace); len(done) != 1 || done[0].Late != hold.NotLate || done[0].Hold.State != hold.Released {
+		t.Fatalf("settled %+v, want a release", done)
+	}
+	if d := decide(t, st, order); !errors.Is(d.Err, hold.ErrEnded) {
+		t.Errorf("Hold of a POST that goes on = %+v, want ErrEnded", d)
+	}
+	wallettest.Balances(t, st, workspace, money.Credit, 0)
+}
+
+// TestSaga_WhatComesLateMovesNothing tells of ends after the end: neither the books nor last_transaction_at move.
+func TestSaga_WhatComesLateMovesNothing(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st := store.New(pool)
+	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
+	for _, row := range []struct {
+		name          string
+		first, second int32
+		late          hold.Late
+		charged       money.Micro
+	}{
+		{"a second capture, the same", 60, 60, hold.SecondCapture, 50_000},
+		{"a second capture, longer", 60, 600, hold.SecondCapture, 50_000},
+		{"a second capture, shorter", 600, 1, hold.SecondCapture, half},
+		{"a capture after the release", 0, 60, hold.CaptureAfterRelease, 0},
+		{"a release after the capture", 60, 0, hold.ReleaseAfterCapture, 50_000},
+		{"a second release", 0, 0, hold.SecondRelease, 0},
+	} {
+		workspace := wallettest.Workspace(t, st, money.Credit)
+		order := wallettest.Order(workspace)
+		decide(t, st, order)
+		told := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: row.first}
+		note(t, st, in, told)
+		settle(t, st, workspace)
+		before, err := st.Books(t.Context(), workspace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told.BillableSeconds = row.second
+		note(t, st, in, told, told)
+		for _, done := range settle(t, st, workspace) {
+			if done.Late != row.late || done.Hold.Charged() != row.charged || done.TransactionID != [16]byte{} {
+				t.Errorf("%s: settled %+v, want %s and a charge of %s", row.name, done, row.late, row.charged)
+			}
+		}
+		after, err := st.Books(t.Context(), workspace)
+		if err != nil || !after.Agree() || after.Kept.Accounts != before.Kept.Accounts || !after.Kept.LastTransactionAt.Equal(*before.Kept.LastTransactionAt) {
+			t.Errorf("%s: the wallet was %+v and is %+v, %v", row.name, before.Kept, after.Kept, err)
+		}
+	}
+}
+
+func decide(t *testing.T, st *store.Store, order hold.Order) hold.Decision {
+	t.Helper()
+	decisions, err := st.Hold(t.Context(), order.WorkspaceID, []hold.Order{order})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decisions[0]
+}
