@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,8 @@ const (
 	CustomPlan  = "force_custom_plan"
 )
 
-// Watched remembers the statements that went through a pool and how often each, so that a test can look at their plans.
+// Watched remembers the statements with arguments that went through a pool, alone or in a batch of their own, so that a test can look
+// at their plans.
 type Watched struct {
 	pool *pgxpool.Pool
 	last []statement
@@ -29,6 +31,8 @@ type Watched struct {
 type statement struct {
 	sql  string
 	args pgx.NamedArgs
+	// settings are the statements without arguments that went before it in its batch.
+	settings []string
 }
 
 // Watch is a second pool on the same database, with named arguments only, and what went through it.
@@ -49,13 +53,32 @@ func (w *Watched) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQ
 	if len(q.Args) > 0 {
 		switch args := q.Args[len(q.Args)-1].(type) {
 		case pgx.NamedArgs:
-			w.last = append(w.last, statement{q.SQL, args})
+			w.last = append(w.last, statement{sql: q.SQL, args: args})
 		case pg.Args:
-			w.last = append(w.last, statement{q.SQL, pgx.NamedArgs(args)})
+			w.last = append(w.last, statement{sql: q.SQL, args: pgx.NamedArgs(args)})
 		}
 	}
 	return ctx
 }
+
+// TraceBatchStart is pgx's hook.
+func (w *Watched) TraceBatchStart(ctx context.Context, _ *pgx.Conn, of pgx.TraceBatchStartData) context.Context {
+	var settings []string
+	for _, q := range of.Batch.QueuedQueries {
+		if len(q.Arguments) == 0 {
+			settings = append(settings, q.SQL)
+		} else if args, ok := q.Arguments[0].(pg.Args); ok {
+			w.last = append(w.last, statement{q.SQL, pgx.NamedArgs(args), settings})
+		}
+	}
+	return ctx
+}
+
+// TraceBatchQuery is pgx's hook.
+func (*Watched) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd is pgx's hook.
+func (*Watched) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // TraceQueryEnd is pgx's hook.
 func (*Watched) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
@@ -84,7 +107,7 @@ func (s statement) explain(ctx context.Context, pool *pgxpool.Pool, mode string)
 		if err != nil {
 			return err
 		}
-		for _, sql := range []string{"SET LOCAL plan_cache_mode = " + mode, "PREPARE watched AS " + sql} {
+		for _, sql := range append(slices.Clone(s.settings), "SET LOCAL plan_cache_mode = "+mode, "PREPARE watched AS "+sql) {
 			if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return err
 			}

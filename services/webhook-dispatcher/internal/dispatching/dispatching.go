@@ -112,7 +112,12 @@ func (d *Dispatcher) launch(ctx context.Context, w delivery.Work) {
 	d.metrics.inflight.Inc()
 	d.sending.Go(func() {
 		defer d.metrics.inflight.Dec()
-		d.results <- d.attempt(context.WithoutCancel(ctx), w)
+		flight := d.lanes.begin(w)
+		result := d.attempt(context.WithoutCancel(ctx), w)
+		// The seat is given back behind the result: a database that is slower than the endpoints slows the claims, and no result waits
+		// until its lease has passed.
+		d.results <- result
+		d.lanes.end(flight, result.Answer)
 	})
 }
 
@@ -129,9 +134,7 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work) delivery.Resu
 	ctx, span := telemetry.Continue(ctx, "webhook attempt", w.Traceparent, w.Waited, attrs...)
 	defer span.End()
 
-	flight := d.lanes.begin(w)
 	answer := d.client.Send(ctx, w)
-	d.lanes.end(flight, answer)
 	crash.Point("webhook-dispatcher: after send")
 
 	result := d.judge(w, answer)

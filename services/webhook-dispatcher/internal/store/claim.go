@@ -27,11 +27,7 @@ type Lane struct {
 // DueLanes walks the subscriptions with open work behind after, steps of them at most, and lists those that have due work. The walk
 // goes on behind next; uuid.Nil says that it has come to the end. attempts is how many a delivery has.
 func (s *Store) DueLanes(ctx context.Context, after uuid.UUID, steps, attempts int) (lanes []Lane, next uuid.UUID, err error) {
-	rows, err := s.pool.Query(ctx, dueLanes, pg.Args{"after": after, "steps": steps, "attempts": attempts})
-	if err != nil {
-		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[laneRow])
+	found, err := manyPlannedOnce[laneRow](ctx, s, dueLanes, pg.Args{"after": after, "steps": steps, "attempts": attempts})
 	if err != nil {
 		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
 	}
@@ -115,13 +111,9 @@ func (s *Store) ClaimDue(ctx context.Context, claim Claim) ([]delivery.Work, err
 	for i, room := range claim.Room {
 		lanes[i], total[i], retries[i] = room.SubscriptionID, room.Total, room.Retries
 	}
-	found, err := s.pool.Query(ctx, claimDue, pg.Args{
+	rows, err := manyPlannedOnce[claimedRow](ctx, s, claimDue, pg.Args{
 		"lanes": lanes, "total": total, "retries": retries, "lease": claim.Lease.Seconds(), "attempts": claim.Attempts,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("claim due deliveries: %w", err)
-	}
-	rows, err := pgx.CollectRows(found, pgx.RowToStructByName[claimedRow])
 	if err != nil {
 		return nil, fmt.Errorf("claim due deliveries: %w", err)
 	}

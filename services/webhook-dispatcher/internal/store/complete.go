@@ -77,6 +77,8 @@ func (o openRow) is(r delivery.Result) bool { return o.Attempt == r.Attempt && o
 // stillOpen locks the rows that wait for these results.
 func stillOpen(ctx context.Context, tx *pg.Pipeline, ids []uuid.UUID, byID map[uuid.UUID]delivery.Result) (rows []openRow, err error) {
 	var lock pgx.Batch
+	lock.Queue(planOnce)
+	lock.Queue(byIndex)
 	lock.Queue(lockOpen, pg.Args{"ids": ids}).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[openRow])
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/seal"
 )
 
@@ -49,6 +50,25 @@ func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs)
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }
+
+// manyPlannedOnce is many for the statements of the queue's work: they are planned once a connection, and for the indexes that they
+// were written for.
+func manyPlannedOnce[T any](ctx context.Context, s *Store, sql string, args pg.Args) (found []T, err error) {
+	var batch pgx.Batch
+	batch.Queue(planOnce)
+	batch.Queue(sql, args).Query(func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
+	})
+	return found, s.pool.SendBatch(ctx, &batch).Close()
+}
+
+// A queue fills and empties within seconds: its statistics are of another time, and a plan that sorts or keeps what waits costs more
+// with each row that does. It holds for the transaction, which may be one batch.
+const planOnce = `
+SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
+       set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
+       set_config('enable_material', 'off', true)`
 
 // Listen waits for the next notice that there is work (see Notify) until ctx ends. It holds one connection of the pool.
 func (s *Store) Listen(ctx context.Context, ready func()) error {
