@@ -20,7 +20,7 @@ const (
 	// A row whose wake was lost waits one poll. After quietAfter without rows the leader relies on NOTIFY and polls
 	// at the slow pace.
 	fastPoll   = 250 * time.Millisecond
-	slowPoll   = 2 * time.Second
+	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second
 	// lockRetry is how soon another replica takes over from a leader that died.
 	lockRetry        = time.Second
@@ -47,7 +47,7 @@ func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Regis
 }
 
 // Wake tells the relay, in this process and in the other replicas (coalesced NOTIFY after commit), that rows were
-// committed. It never blocks. Calling it late or never costs at most the poll: 250 ms, or two seconds once the outbox has
+// committed. It never blocks. Calling it late or never costs at most the poll: 250 ms, or 2.5 s once the outbox has
 // been empty for a while. A nil relay does nothing.
 func (r *Relay) Wake() {
 	if r == nil {

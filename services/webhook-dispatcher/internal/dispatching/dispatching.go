@@ -40,6 +40,8 @@ const (
 	batchSize = 256
 	// sweepEvery is the pace of the gauges and of the look for lost last attempts.
 	sweepEvery = 5 * time.Second
+	// emptySweep is its pace while nothing is open.
+	emptySweep = 3 * sweepEvery
 	drainFor   = 15 * time.Second
 )
 
@@ -176,7 +178,8 @@ func (d *Dispatcher) listen(ctx context.Context) {
 // sweep keeps the gauges and ends deliveries whose last attempt was lost with its process.
 func (d *Dispatcher) sweep(ctx context.Context) {
 	for ctx.Err() == nil {
-		for _, result := range d.look(ctx) {
+		lost, next := d.look(ctx)
+		for _, result := range lost {
 			d.metrics.interrupted.Inc()
 			select {
 			case d.results <- result:
@@ -184,12 +187,13 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 				return
 			}
 		}
-		pause(ctx, sweepEvery)
+		pause(ctx, next)
 	}
 }
 
-// look reads the queue for the gauges, and what was lost when there is any.
-func (d *Dispatcher) look(ctx context.Context) (lost []delivery.Result) {
+// look reads the queue for the gauges, and what was lost when there is any; next is when to look again.
+func (d *Dispatcher) look(ctx context.Context) (lost []delivery.Result, next time.Duration) {
+	next = sweepEvery
 	depth, err := d.store.Depth(ctx, d.schedule.Attempts())
 	if err == nil {
 		d.metrics.depth(depth)
@@ -200,7 +204,10 @@ func (d *Dispatcher) look(ctx context.Context) (lost []delivery.Result) {
 	if err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "look for lost webhook attempts", "error", err)
 	}
-	return lost
+	if err == nil && depth.Due+depth.Future+depth.Held == 0 {
+		next = emptySweep
+	}
+	return lost, next
 }
 
 func pause(ctx context.Context, wait time.Duration) {
