@@ -27,9 +27,19 @@ const (
 func (d *Dispatcher) claimAll(ctx context.Context) {
 	poll := time.NewTicker(d.cfg.Poll)
 	defer poll.Stop()
+	var rested <-chan time.Time
 	for look := true; ; {
-		if err := d.claim(ctx, look); err != nil && ctx.Err() == nil {
+		wait := time.Until(d.rest)
+		now := look && wait <= 0
+		switch {
+		case now:
+			look, rested = false, nil
+		case look && rested == nil: // what has room is served all the while
+			rested = time.After(wait)
+		}
+		if err := d.claim(ctx, now); err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "claim of due deliveries", "error", err)
+			look = true
 			select { // the poll's pace, whoever wakes us
 			case <-ctx.Done():
 			case <-poll.C:
@@ -42,8 +52,9 @@ func (d *Dispatcher) claimAll(ctx context.Context) {
 			look = true
 		case <-poll.C:
 			look = true
+		case <-rested:
+			rested = nil
 		case <-d.lanes.ready:
-			look = false
 		}
 	}
 }
@@ -51,29 +62,26 @@ func (d *Dispatcher) claimAll(ctx context.Context) {
 // claim serves the lanes in line; with look it goes once along all subscriptions with open work and puts those with due work in line.
 func (d *Dispatcher) claim(ctx context.Context, look bool) error {
 	if look {
-		if wait := time.Until(d.rest); wait > 0 {
-			pause(ctx, wait)
-		}
-		d.around = &round{from: d.after, began: time.Now()}
+		d.around = &round{from: d.after}
 	}
 	for ctx.Err() == nil {
 		if err := d.serve(ctx); err != nil {
 			return err
 		}
-		if d.around == nil {
-			return nil
+		full, short := d.lanes.full()
+		if d.around == nil || full { // then the round goes on when something ends
+			return d.tell(ctx, short)
 		}
-		if d.lanes.full() { // the round goes on when something ends
-			return d.tell(ctx)
-		}
+		start := time.Now()
 		found, next, err := d.store.DueLanes(ctx, d.after, lookSteps, d.schedule.Attempts())
 		if err != nil {
 			return err
 		}
+		d.around.took += time.Since(start)
 		d.lanes.found(found)
 		d.after = next
 		if d.around.over(next) {
-			d.rest = time.Now().Add(max(lookPace, 3*time.Since(d.around.began)))
+			d.rest = time.Now().Add(max(lookPace, 3*d.around.took))
 			d.around = nil
 		}
 	}
@@ -83,7 +91,7 @@ func (d *Dispatcher) claim(ctx context.Context, look bool) error {
 // round is one walk along all subscriptions, wherever it begins.
 type round struct {
 	from    uuid.UUID
-	began   time.Time
+	took    time.Duration
 	wrapped bool
 }
 
@@ -138,9 +146,9 @@ func (d *Dispatcher) release(ctx context.Context, back []delivery.Work) {
 	}
 }
 
-// tell lets other replicas know, once in a while, that there is more due than this one can take.
-func (d *Dispatcher) tell(ctx context.Context) error {
-	if time.Since(d.told) < d.cfg.Poll {
+// tell lets other replicas know, once in a poll, that there is more due than this one can take.
+func (d *Dispatcher) tell(ctx context.Context, short bool) error {
+	if !short || time.Since(d.told) < d.cfg.Poll {
 		return nil
 	}
 	d.told = time.Now()
@@ -172,11 +180,12 @@ func (l *lanes) found(due []store.Lane) {
 	}
 }
 
-// full says that no lane may open a request.
-func (l *lanes) full() bool {
+// full says that no lane may open a request, short that one with due work and a window has no room.
+func (l *lanes) full() (full, short bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.flying >= l.most
+	full = l.flying >= l.most
+	return full, full || l.lines[0].Len()+l.lines[1].Len() > 0
 }
 
 // ask reserves room for the lanes in line and says how much each may claim. What follows is got or refund.

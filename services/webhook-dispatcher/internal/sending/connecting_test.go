@@ -24,23 +24,24 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 )
 
-// names is a name server that answers each question of a kind with the next of its addresses, the last for ever.
+// names is a name server that answers the questions of a kind with one address after another, the last for ever; the zero one is none.
 type names struct {
-	mu      sync.Mutex
-	answers []netip.Addr
+	mu     sync.Mutex
+	v4, v6 []netip.Addr
 }
 
-func (n *names) next(v6 bool) (netip.Addr, bool) {
+func (n *names) next(kind uint16) netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	first := n.answers[0]
-	if first.Is6() != v6 {
-		return first, false
+	list := map[uint16]*[]netip.Addr{1: &n.v4, 28: &n.v6}[kind]
+	if list == nil {
+		return netip.Addr{}
 	}
-	if len(n.answers) > 1 {
-		n.answers = n.answers[1:]
+	first := (*list)[0]
+	if len(*list) > 1 {
+		*list = (*list)[1:]
 	}
-	return first, true
+	return first
 }
 
 // resolver asks the names over UDP on this machine (RFC 1035, 4.1).
@@ -71,7 +72,7 @@ func (n *names) resolver(t *testing.T) *net.Resolver {
 			}
 			kind := binary.BigEndian.Uint16(buf[end+1:])
 			answer := append([]byte{buf[0], buf[1], 0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0}, buf[12:end+5]...)
-			if addr, ok := n.next(kind == 28); ok && (kind == 1 || kind == 28) {
+			if addr := n.next(kind); addr.IsValid() {
 				data := addr.AsSlice()
 				answer[7] = 1
 				answer = append(answer, 0xc0, 12, 0, byte(kind), 0, 1, 0, 0, 0, 0, 0, byte(len(data)))
@@ -93,8 +94,11 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 	for _, private := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "168.63.129.16", "::ffff:127.0.0.1", "::ffff:169.254.169.254"} {
 		t.Run(private, func(t *testing.T) {
 			t.Parallel()
-			public := netip.MustParseAddr("93.184.215.14")
-			dns := &names{answers: []netip.Addr{public, netip.MustParseAddr(private)}}
+			public, later, none := netip.MustParseAddr("93.184.215.14"), netip.MustParseAddr(private), netip.Addr{}
+			dns := &names{v4: []netip.Addr{public, later}, v6: []netip.Addr{none}}
+			if later.Is6() {
+				dns = &names{v4: []netip.Addr{public, none}, v6: []netip.Addr{none, later}}
+			}
 			guard := NewGuard(nil)
 			var mu sync.Mutex
 			var asked []string
@@ -120,7 +124,7 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 			if answer := c.Send(t.Context(), w); answer.Failure != delivery.Blocked || answer.Connected {
 				t.Errorf("once private: %+v, want %s", answer, delivery.Blocked)
 			}
-			bare := netip.MustParseAddr(private).Unmap().String()
+			bare := later.Unmap().String()
 			if want := []string{public.String() + ":443", bare + ":443"}; !slices.Equal(asked, want) {
 				t.Errorf("the guard was asked about %v, want %v", asked, want)
 			}
