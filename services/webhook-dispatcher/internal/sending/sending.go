@@ -130,8 +130,9 @@ func (c *Client) Send(ctx context.Context, w delivery.Work) (answer delivery.Ans
 	defer func() { _ = resp.Body.Close() }()
 	answer.Code = resp.StatusCode
 	// The status decides; a body that breaks off or never ends takes nothing back. One that is read to its end leaves the connection to the next.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxExcerpt))
 	answer.Excerpt = excerpt(body)
+	_, _ = io.CopyN(io.Discard, resp.Body, maxRead-maxExcerpt)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		answer.Failure = delivery.NotOK
 		answer.RetryAfter = delivery.RetryAfter(resp.StatusCode, resp.Header.Get("Retry-After"), start)
