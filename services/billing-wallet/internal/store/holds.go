@@ -18,9 +18,12 @@ import (
 const holdColumns = `request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds,
        state, captured_micro, call_id`
 
+// One look at the key for each prefix, which also holds the price: with = ANY a plan made for workspaces with few rates reads all of the
+// workspace's (20 000 entries, seen).
 const ratesForNumbers = `
-SELECT prefix, per_minute_micro, increment_seconds FROM rates
-WHERE workspace_id = @workspace_id AND prefix = ANY(@prefixes)`
+SELECT r.prefix, r.per_minute_micro, r.increment_seconds FROM unnest(@prefixes::text[]) AS asked (prefix)
+CROSS JOIN LATERAL (SELECT prefix, per_minute_micro, increment_seconds FROM rates
+                    WHERE workspace_id = @workspace_id AND prefix = asked.prefix LIMIT 1) AS r`
 
 // One look at the primary key for each id: with = ANY a plan made while the table was small reads all of it (0.5 ms at 4 000 holds, seen),
 // under the wallet's lock.

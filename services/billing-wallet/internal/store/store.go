@@ -1,6 +1,6 @@
 // Package store keeps wallets, the journal, holds, verdicts and rates: every SQL statement of
-// billing-wallet. Whoever moves money locks the workspace's wallets row first, and only one workspace a
-// transaction, so that locks have one order. What a sum should be is ledger's and hold's to say.
+// billing-wallet. Locks have one order: verdicts (skipping what others have), then one wallets row a transaction, then its holds.
+// Who takes holds or verdicts without a wallet skips what is locked and waits for nobody. What a sum should be is ledger's and hold's to say.
 package store
 
 import (

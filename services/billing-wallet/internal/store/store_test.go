@@ -229,6 +229,8 @@ func TestPay_ReferenceCountsOnce(t *testing.T) {
 	}
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 
+	raceReference(t, st)
+
 	other := wallettest.Workspace(t, st, 0)
 	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), other, ledger.TopUp, money.Credit, "invoice-7", "ops")); err != nil || replayed {
 		t.Errorf("another workspace's reference: replayed %v, %v", replayed, err)
@@ -239,6 +241,44 @@ func TestPay_ReferenceCountsOnce(t *testing.T) {
 	// A refusal does not use the reference up.
 	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -money.Credit, "too much", "ops")); err != nil || replayed {
 		t.Errorf("smaller adjustment: replayed %v, %v", replayed, err)
+	}
+}
+
+// raceReference sends one reference sixteen times at once, each with another amount, as top-ups and as adjustments: one of them stands, and
+// every answer is that one.
+func raceReference(t *testing.T, st *store.Store) {
+	t.Helper()
+	workspace := wallettest.Workspace(t, st, money.Credit)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	fresh, answers := 0, map[uuid.UUID]money.Micro{}
+	for i := range 16 {
+		all.Go(func() {
+			kind, amount := ledger.TopUp, money.Micro(i+1)
+			if i%2 == 0 {
+				kind, amount = ledger.Adjustment, -amount
+			}
+			posted, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, kind, amount, "invoice-8", "ops"))
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[posted.ID] = posted.Amount()
+			if !replayed {
+				fresh++
+				if posted.Amount() != amount || posted.Kind != kind {
+					t.Errorf("posted %+v, want %s of %s", posted, kind, amount)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if fresh != 1 || len(answers) != 1 {
+		t.Errorf("%d were posted, answers %v, want one", fresh, answers)
+	}
+	for _, amount := range answers {
+		wallettest.Balances(t, st, workspace, money.Credit+amount, 0)
 	}
 }
 

@@ -1,0 +1,139 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/rate"
+	"ringfence.dev/services/billing-wallet/internal/store"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+// TestHold_PriceIsReadFromTheKeyAlone looks up a number among 20 000 prefixes of its workspace and as many of others.
+func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
+	t.Parallel()
+	pool := wallettest.Pool(t)
+	st, owner := store.New(pool), pgtest.Owner(t, pool, wallettest.Schema)
+	reading, watched := pgtest.Watch(t, pool)
+	many := make([]rate.Rate, 20_000)
+	for i := range many {
+		many[i] = rate.Rate{Prefix: fmt.Sprint("+1", 555_000_000+i), PerMinute: money.Micro(i + 1), IncrementSeconds: 1}
+	}
+	crowded, other, sparse := wallettest.Workspace(t, st, 0), wallettest.Workspace(t, st, 0), wallettest.Workspace(t, st, 0)
+	few := []rate.Rate{many[100], {Prefix: "+1", PerMinute: 7, IncrementSeconds: 1}, {Prefix: "+1555000", PerMinute: 8, IncrementSeconds: 1}}
+	for workspace, rates := range map[[16]byte][]rate.Rate{crowded: append(few[1:], many...), other: many, sparse: few} {
+		if err := st.ReplaceRates(t.Context(), workspace, rates); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Most workspaces have few, and that is what a plan for all of them expects.
+	_, err := owner.Exec(t.Context(), `INSERT INTO rates (workspace_id, prefix, per_minute_micro, increment_seconds)
+		SELECT workspace_id, '+' || n, 1, 1 FROM (SELECT gen_random_uuid() AS workspace_id FROM generate_series(1, 5000)) AS w CROSS JOIN generate_series(1, 3) AS n`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for visible := false; !visible; { // a reader elsewhere may keep pages from being marked
+		if _, err := owner.Exec(t.Context(), "VACUUM ANALYZE rates"); err != nil {
+			t.Fatal(err)
+		}
+		if err := owner.QueryRow(t.Context(), "SELECT relallvisible = relpages FROM pg_class WHERE oid = 'rates'::regclass").Scan(&visible); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages := map[string]int{}
+	for _, row := range []struct {
+		name      string
+		workspace [16]byte
+	}{{"few", sparse}, {"many", crowded}} {
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+			order := wallettest.Order(row.workspace)
+			order.To = many[100].Prefix + "99"
+			decisions, err := store.New(reading).Hold(t.Context(), row.workspace, []hold.Order{order})
+			var insufficient *hold.Insufficient
+			if err != nil || !errors.As(decisions[0].Err, &insufficient) || insufficient.Needed != money.Price(101, 600, 1) {
+				t.Fatalf("%s prefixes: %+v, %v, want a price at the longest prefix", row.name, decisions, err)
+			}
+			n, plans := watched.Pages(t, mode)
+			watched.Forget()
+			pages[row.name] = max(pages[row.name], n)
+			lookup, _, _ := strings.Cut(plans[strings.Index(plans, "FROM rates"):], "FROM wallets")
+			if !strings.Contains(lookup, `"Index Only Scan"`) || strings.Contains(lookup, `"Filter"`) || !strings.Contains(lookup, `"Heap Fetches": 0`) {
+				t.Errorf("%s prefixes, %s: the price is not read from the key alone:\n%s", row.name, mode, lookup)
+			}
+		}
+	}
+	t.Logf("pages touched: %v", pages)
+	if pages["many"] > pages["few"]+30 {
+		t.Errorf("pages touched = %v: a lookup grows with the prefixes", pages)
+	}
+}
+
+// TestReplaceRates_WhileHoldsAreOpen changes the list while holds come and go: each keeps what it was told, a new one has a price of one of the
+// two lists and never of a mixture, and once the answer is there, of the new one.
+func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
+	t.Parallel()
+	st := store.New(wallettest.Pool(t))
+	workspace := wallettest.Workspace(t, st, 1000*money.Credit)
+	lists := [][]rate.Rate{
+		{{Prefix: "+1", PerMinute: 60_000, IncrementSeconds: 1}, {Prefix: "+1555", PerMinute: 120_000, IncrementSeconds: 60}},
+		{{Prefix: "+1", PerMinute: 600_000, IncrementSeconds: 60}},
+		nil,
+	}
+	prices := map[money.Micro]int{1_200_000: 0, 6_000_000: 1, 500_000: 2} // of 600 s, by list
+	order := wallettest.Order(workspace)
+	var holding sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		holding.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				asked := wallettest.Order(workspace)
+				decisions, err := st.Hold(t.Context(), workspace, []hold.Order{asked})
+				var insufficient *hold.Insufficient
+				if err != nil || decisions[0].Err != nil && !errors.As(decisions[0].Err, &insufficient) {
+					t.Error(decisions, err)
+					return
+				}
+				d := decisions[0]
+				if insufficient != nil {
+					d.Hold.Amount = insufficient.Needed
+				}
+				if list, known := prices[d.Hold.Amount]; !known || insufficient == nil && list == 0 && d.Hold.IncrementSeconds != 60 {
+					t.Errorf("a hold of %+v is no price of any list", d)
+				}
+			}
+		})
+	}
+	if d := decide(t, st, order); d.Hold.Amount != half {
+		t.Fatalf("Hold = %+v, want the default rate", d)
+	}
+	for i := range 30 {
+		list := i % len(lists)
+		if err := st.ReplaceRates(t.Context(), workspace, lists[list]); err != nil {
+			t.Fatal(err)
+		}
+		d := decide(t, st, wallettest.Order(workspace))
+		var insufficient *hold.Insufficient
+		if errors.As(d.Err, &insufficient) {
+			d.Hold.Amount = insufficient.Needed
+		}
+		if prices[d.Hold.Amount] != list {
+			t.Errorf("Hold after the answer = %+v, want a price of list %d", d, list)
+		}
+		if d := decide(t, st, order); !d.Repeated || d.Hold.Amount != half || d.Hold.PerMinute != 50_000 {
+			t.Errorf("the open hold = %+v, want what it was", d)
+		}
+	}
+	close(stop)
+	holding.Wait()
+}
