@@ -8,6 +8,8 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/room"
 )
 
 // Config is the environment.
@@ -28,9 +30,17 @@ type Config struct {
 	// TrunkChannels and TrunkCallsPerSecond bound the trunk over all replicas.
 	TrunkChannels       int `env:"TRUNK_CHANNELS" envDefault:"10000" help:"live calls the trunk takes, over all replicas"`
 	TrunkCallsPerSecond int `env:"TRUNK_CALLS_PER_SECOND" envDefault:"500" help:"originations a second the trunk takes, over all replicas"`
+	// MaxLiveCalls and CallsPerSecond bound all trunks together.
+	MaxLiveCalls   int `env:"MAX_LIVE_CALLS" envDefault:"10000" help:"live calls of all workspaces over all trunks and replicas"`
+	CallsPerSecond int `env:"CALLS_PER_SECOND" envDefault:"500" help:"originations a second of all workspaces over all trunks and replicas"`
+	// CircuitFailures and CircuitRest are the trunk's circuit breaker.
+	CircuitFailures int           `env:"CIRCUIT_FAILURES" envDefault:"5" help:"failures of the carrier in a row after which this process stops asking it for a while"`
+	CircuitRest     time.Duration `env:"CIRCUIT_REST" envDefault:"1s" help:"how long a failing carrier is left alone at first, as a duration; doubled by each probe that fails, up to 32 times"`
 
 	// QueueLimit ends a request that was never dialled, counted from its time.
 	QueueLimit time.Duration `env:"QUEUE_LIMIT" envDefault:"24h" help:"how long past its time a request that was never dialled is kept, as a duration"`
+	// CapacityLimit ends a request that found no room.
+	CapacityLimit time.Duration `env:"CAPACITY_LIMIT" envDefault:"24h" help:"how long a request that is due waits for room under the limits, as a duration; what QUEUE_LIMIT ends is told apart as well"`
 	// ClaimLease is how long a request that was taken from the queue is one process's alone.
 	ClaimLease time.Duration `env:"CLAIM_LEASE" envDefault:"15s" help:"how long a request taken from the queue belongs to one process, as a duration"`
 	// InstanceLease is how long after its last sign of life a process counts as gone.
@@ -39,4 +49,12 @@ type Config struct {
 	RingLimit time.Duration `env:"RING_LIMIT" envDefault:"60s" help:"how long it may ring, as a duration"`
 	// WatchdogGrace is how long after its longest time a call is ended without the carrier's word.
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
+}
+
+func (c Config) limits() dialing.Limits {
+	return dialing.Limits{
+		Attempts: c.Attempts, Failures: c.CircuitFailures, CircuitRest: c.CircuitRest,
+		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
+		OfTrunk: room.Limit{Live: c.TrunkChannels, PerSecond: c.TrunkCallsPerSecond},
+	}
 }

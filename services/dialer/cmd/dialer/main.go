@@ -23,6 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/httpapi"
+	"ringfence.dev/services/dialer/internal/reconciling"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
 	"ringfence.dev/services/dialer/internal/store"
@@ -79,8 +80,7 @@ func serve(ctx context.Context, cfg Config) error {
 	recoverer := recovering.New(st, trunk, relay)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
-	limits := dialing.Limits{Attempts: cfg.Attempts, Channels: cfg.TrunkChannels, CallsPerSecond: cfg.TrunkCallsPerSecond}
-	dialer := dialing.New(st, contacts, trunk, relay, heart, limits, tel.Metrics)
+	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(), tel.Metrics)
 	bridge := bridging.New(st, trunk, relay, recoverer, dialer.Wake, answerer.Wake, reporter.Wake)
 	api, err := httpapi.New(st, relay, keys, tel)
 	if err != nil {
@@ -92,6 +92,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "heart", Run: heart.Run},
 		service.Part{Name: "recovering", Run: recoverer.Run},
+		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
 		service.Part{Name: "reporting", Run: reporter.Run},
 		service.Part{Name: "answering", Run: answerer.Run},
 		service.Part{Name: "bridging", Run: bridge.Run},
@@ -108,7 +109,7 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 		return nil, fmt.Errorf("make instance id: %w", err)
 	}
 	return store.New(pool, instance, store.Timing{
-		InstanceLease: cfg.InstanceLease, ClaimLease: cfg.ClaimLease, QueueLimit: cfg.QueueLimit,
+		InstanceLease: cfg.InstanceLease, ClaimLease: cfg.ClaimLease, QueueLimit: cfg.QueueLimit, CapacityLimit: cfg.CapacityLimit,
 		RingLimit: cfg.RingLimit, WatchdogGrace: cfg.WatchdogGrace,
 	}), nil
 }

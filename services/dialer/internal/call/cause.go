@@ -29,6 +29,7 @@ const (
 	AgentError             Cause = "agent_error"
 	Unspecified            Cause = "unspecified"
 	NormalTemporaryFailure Cause = "normal_temporary_failure"
+	SwitchCongestion       Cause = "switch_congestion"
 )
 
 // Codes with which a failed call fails its request.
@@ -40,6 +41,15 @@ const (
 	CodeDialStateUnknown    = "dial_state_unknown"
 	CodeInternal            = "internal_error"
 )
+
+// OfTrunk says that a refusal with this cause is the trunk's own trouble, which every call would meet, and not about the number.
+func (c Cause) OfTrunk() bool {
+	switch c {
+	case NetworkOutOfOrder, SwitchCongestion, NormalTemporaryFailure, RecoveryOnTimerExpire, ProviderAuthFailed, Unspecified:
+		return true
+	}
+	return false
+}
 
 // status is how a call that ended with this cause ended.
 func (c Cause) status(answered bool) Status {

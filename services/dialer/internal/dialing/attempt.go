@@ -85,6 +85,11 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	if err != nil {
 		return "fault", err
 	}
+	done, ok := d.carrier.allow()
+	if !ok { // before the fence: nobody's request fails for a trunk that is known to be in trouble
+		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, 0)
+	}
+	defer done()
 	from, life := known.Agent.From(known.Number), d.heart.Life()
 	if err := d.store.Fence(ctx, r, callID, from, d.carrier.Name()); err != nil {
 		if errors.Is(err, store.ErrLost) {
@@ -128,6 +133,7 @@ func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Origina
 	o.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
 	err = d.carrier.Originate(ctx, o)
 	crash.Point("dialer: after originate")
+	d.carrier.heard(ctx, err)
 	d.lag.Observe(o.DialedAt.Sub(r.DueAt).Seconds())
 	result, err = d.settle(ctx, o, err)
 	crash.Point("dialer: after originate commit")
@@ -141,7 +147,6 @@ func (d *Dialer) settle(ctx context.Context, o carrier.Originate, said error) (r
 	case said == nil:
 		return "dialed", d.change(ctx, o.CallID, func(c *call.Call) { c.Initiate(o.DialedAt) })
 	case errors.As(said, &refused):
-		d.down.Store(d.down.Load() || refused.Unsent)
 		return "refused", errors.Join(said, d.change(ctx, o.CallID, func(c *call.Call) {
 			c.Initiate(o.DialedAt)
 			c.End(call.End{At: time.Now(), Cause: refused.Cause})

@@ -5,58 +5,66 @@ package dialing
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/recovering"
+	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
 const (
 	// longestRest is how long the queue is left alone at most while nothing wakes us.
 	longestRest = time.Second
-	// crowdedRest is the pause while due work finds no room.
-	crowdedRest = 50 * time.Millisecond
+	// crowdedRest is the pause while due work finds no room; each that finds none doubles it. An end of a call wakes us.
+	crowdedRest, longestCrowded = 50 * time.Millisecond, 400 * time.Millisecond
+	// breath is the pause between claims, so that what comes meanwhile is claimed together.
+	breath = 5 * time.Millisecond
 	// afterFault is the pause after the database or the carrier could not be reached.
 	afterFault = time.Second
 )
 
-// Limits of the trunk and of this process.
+// Limits of all trunks together, of the trunk, and of this process.
 type Limits struct {
 	// Attempts is how many requests this process works on at once.
 	Attempts int
-	// Channels and CallsPerSecond bound the trunk over all replicas.
-	Channels, CallsPerSecond int
+	// Overall and OfTrunk hold over all replicas.
+	Overall, OfTrunk room.Limit
+	// Failures in a row open the trunk's circuit, which rests for CircuitRest first.
+	Failures    int
+	CircuitRest time.Duration
 }
 
 // Dialer dials.
 type Dialer struct {
 	store    *store.Store
 	contacts *asking.Contacts
-	carrier  carrier.Carrier
+	carrier  *trunk
 	relay    *outbox.Relay
 	heart    *recovering.Heart
 	limits   Limits
 	wake     chan struct{}
-	busy     atomic.Int64
-	down     atomic.Bool // the carrier could not be reached
 	attempts sync.WaitGroup
+	busy     busy
+	idle     bool          // the last round found nothing due
+	crowded  time.Duration // the last pause for want of room
 	dials    *prometheus.CounterVec
 	lag      prometheus.Histogram
 }
 
 // New dials over one carrier.
-func New(st *store.Store, contacts *asking.Contacts, trunk carrier.Carrier, relay *outbox.Relay, heart *recovering.Heart,
+func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay *outbox.Relay, heart *recovering.Heart,
 	limits Limits, metrics prometheus.Registerer,
 ) *Dialer {
 	d := &Dialer{
-		store: st, contacts: contacts, carrier: trunk, relay: relay, heart: heart, limits: limits, wake: make(chan struct{}, 1),
+		store: st, contacts: contacts, carrier: newTrunk(over, limits.Failures, limits.CircuitRest, metrics), relay: relay, heart: heart, limits: limits, wake: make(chan struct{}, 1),
 		dials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_attempts_total", Help: "Requests taken from the dial queue, by what became of them.",
 		}, []string{"result"}),
@@ -89,48 +97,95 @@ func (d *Dialer) Run(ctx context.Context) error {
 		case <-d.wake:
 		case <-timer.C:
 		}
-		timer.Reset(d.round(ctx))
+		rest := d.round(ctx)
+		timer.Reset(breath)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		timer.Reset(max(0, rest-breath))
 	}
 }
 
 // round claims what is due and starts an attempt for each. It answers how long to rest.
 func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
-	slots := d.limits.Attempts - int(d.busy.Load())
-	if slots <= 0 {
+	hands := d.busy.hands(d.limits.Attempts)
+	if hands.Free <= 0 {
 		return longestRest // an attempt that ends wakes us
 	}
-	if d.down.Load() {
-		if err := d.carrier.Ready(ctx); err != nil {
-			return afterFault
+	if d.idle { // one question that locks nothing, as long as nothing is due
+		wait, waiting, err := d.store.NextLook(ctx)
+		switch {
+		case err != nil:
+			return d.fault(ctx, err)
+		case !waiting:
+			return longestRest
+		case wait > 0:
+			return min(wait, longestRest)
 		}
-		d.down.Store(false)
 	}
-	claimed, err := d.store.Claim(ctx, store.Room{Slots: slots, Channels: d.limits.Channels, CallsPerSecond: d.limits.CallsPerSecond})
+	if hands.Free, rest = d.carrier.passable(ctx, hands.Free); hands.Free == 0 {
+		return rest
+	}
+	claimed, err := d.store.Claim(ctx, store.Room{Hands: hands, Trunk: d.carrier.Name(), OfTrunk: d.limits.OfTrunk, Overall: d.limits.Overall})
 	if err != nil {
-		if ctx.Err() == nil {
-			slog.WarnContext(ctx, "due requests could not be claimed", "error", err)
-		}
-		return afterFault
+		return d.fault(ctx, err)
 	}
-	for _, r := range claimed {
-		d.busy.Add(1)
+	for _, r := range claimed.Requests {
+		d.busy.add(r.WorkspaceID, 1)
 		d.attempts.Go(func() {
 			defer d.Wake()
-			defer d.busy.Add(-1)
+			defer d.busy.add(r.WorkspaceID, -1)
 			d.attempt(ctx, r)
 		})
 	}
-	if len(claimed) > 0 {
-		return 0
-	}
-	wait, waiting, err := d.store.NextLook(ctx)
+	return d.after(claimed)
+}
+
+// after is how long to rest after a claim.
+func (d *Dialer) after(claimed store.Claimed) time.Duration {
+	d.idle = len(claimed.Requests) == 0 && !claimed.More && !claimed.Crowded
 	switch {
-	case err != nil:
-		return afterFault
-	case !waiting:
-		return longestRest
-	case wait <= 0:
-		return crowdedRest
+	case len(claimed.Requests) > 0 || claimed.More || d.idle:
+		d.crowded = 0
+		return 0
+	case claimed.Wait > 0:
+		d.crowded = 0
+		return min(claimed.Wait, longestRest)
 	}
-	return min(wait, longestRest)
+	d.crowded = min(max(crowdedRest, 2*d.crowded), longestCrowded)
+	return d.crowded
+}
+
+func (d *Dialer) fault(ctx context.Context, err error) time.Duration {
+	if ctx.Err() == nil {
+		slog.WarnContext(ctx, "due requests could not be claimed", "error", err)
+	}
+	return afterFault
+}
+
+// busy counts the attempts under way by workspace.
+type busy struct {
+	mu  sync.Mutex
+	all int
+	of  map[uuid.UUID]int
+}
+
+func (b *busy) add(workspace uuid.UUID, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of == nil {
+		b.of = map[uuid.UUID]int{}
+	}
+	b.all += n
+	if b.of[workspace] += n; b.of[workspace] == 0 {
+		delete(b.of, workspace)
+	}
+}
+
+func (b *busy) hands(all int) room.Hands {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return room.Hands{All: all, Free: all - b.all, Busy: maps.Clone(b.of)}
 }

@@ -16,7 +16,6 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store"
-	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 const (
@@ -98,7 +97,7 @@ func (r *Recoverer) sweep(ctx context.Context) error {
 }
 
 func (r *Recoverer) expire(ctx context.Context) error {
-	ended, err := r.store.Expire(ctx, tenant.DefaultMaxLiveCalls)
+	ended, err := r.store.Expire(ctx)
 	if ended > 0 {
 		r.relay.Wake()
 	}

@@ -96,9 +96,9 @@ func (r Request) Check(workspace *tenant.Workspace, agent *tenant.Agent, pending
 // Expired is why a request that was never dialled ends at the queue's age limit.
 func Expired(foundNoRoom bool) Refusal {
 	if foundNoRoom {
-		return Refusal{CodeCapacityTimeout, "There was no free line for this call within a day of its time; raise the limits or spread the calls."}
+		return Refusal{CodeCapacityTimeout, "There was no free line for this call for as long as it may wait; raise the limits or spread the calls."}
 	}
-	return Refusal{CodeQueueExpired, "The call could not be dialled within a day of its time; ask for it again."}
+	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
 // NewBlocked tells that a gate refused; nothing has left for the carrier.

@@ -78,10 +78,25 @@ const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now()
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
 
+// Whoever waited for the end of a call to the same number is called up, the first of them at its old place.
 const voidRequest = `
-UPDATE dial_queue SET state = @state, ended_at = now()
-WHERE call_request_id = @call_request_id AND state = 'dialing'
-RETURNING now()`
+WITH over AS (
+	UPDATE dial_queue SET state = @state, ended_at = now()
+	WHERE call_request_id = @call_request_id AND state = 'dialing'
+	RETURNING call_request_id, workspace_id, to_e164
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = (SELECT o.call_request_id FROM over o)
+), called_up AS (` + callUp + `)
+SELECT now() FROM over`
+
+// callUp makes up to 100 requests ready that were held for the numbers in over. One of them is dialled; the others are held again for its call.
+const callUp = `
+	UPDATE dial_queue SET held = false, ready = true, look_at = least(due_at, now())
+	WHERE call_request_id = ANY (ARRAY(
+		SELECT h.call_request_id FROM over o, LATERAL (
+			SELECT q.call_request_id FROM dial_queue q
+			WHERE q.workspace_id = o.workspace_id AND q.to_e164 = o.to_e164 AND q.state = 'queued' AND q.held
+			ORDER BY q.due_at LIMIT 100 FOR UPDATE SKIP LOCKED) h))`
 
 // Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
 // closed; otherwise it failed. ErrLost: the fence is not ours any more.
@@ -130,7 +145,12 @@ UPDATE calls SET contact_id = @contact_id, status = @status, ending = @ending, h
 WHERE call_id = @call_id`
 
 const endRequests = `
-UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE call_request_id = ANY (@ids) AND state = 'dialing'`
+WITH over AS (
+	UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE call_request_id = ANY (@ids) AND state = 'dialing'
+	RETURNING call_request_id, workspace_id, to_e164
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = ANY (ARRAY(SELECT o.call_request_id FROM over o))
+)` + callUp
 
 // Change locks the calls among ids that there are, lets decide change them, and stores what became of them together with the facts
 // of it.

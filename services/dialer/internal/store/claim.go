@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -10,181 +9,312 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
-// Room is what a claim may take.
-type Room struct {
-	// Slots are the caller's free hands.
-	Slots int
-	// Channels and CallsPerSecond bound the trunk, over all workspaces.
-	Channels, CallsPerSecond int
-}
-
-// claimLock makes claims of all replicas take turns, so that limits hold over all of them.
-const claimLock = `SELECT pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
-
-// Workspaces that have due work, found by skipping from one to the next: what is scheduled ahead costs nothing.
-const dueWorkspaces = `
-WITH RECURSIVE hop AS (
-	(SELECT workspace_id FROM dial_queue WHERE state = 'queued' ORDER BY workspace_id LIMIT 1)
-	UNION ALL
-	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.workspace_id > hop.workspace_id ORDER BY q.workspace_id LIMIT 1)
-	FROM hop WHERE hop.workspace_id IS NOT NULL
+const (
+	// steps is how many workspaces one claim looks at; the next one goes on behind them.
+	steps = 64
+	// spare is how many requests beyond its share a claim looks at, for those that cannot be taken.
+	spare = 32
+	// come is how many requests whose time has come one claim makes ready; more than that is done by workspaces in turn, so that the many of one do not
+	// stand before the one of another.
+	come, comeEach, comeSteps = 256, 16, 128
 )
-SELECT hop.workspace_id,
-	CASE WHEN w.status <> 'active' OR NOT w.api_enabled THEN 10000 -- only to be blocked
-		ELSE coalesce(w.calls_per_second, @calls_per_second) END::float8 AS rate,
-	CASE WHEN w.status <> 'active' OR NOT w.api_enabled THEN 10000 ELSE coalesce(w.max_live_calls, @max_live) END
-		- (SELECT count(*) FROM calls c WHERE c.workspace_id = hop.workspace_id AND c.ended_at IS NULL AND c.direction = 'outbound')
-		- (SELECT count(*) FROM dial_queue q WHERE q.workspace_id = hop.workspace_id AND q.state = 'queued' AND q.claimed_by IS NOT NULL) AS room,
-	extract(epoch FROM now() - p.paced_until)::float8 AS rested
-FROM hop
-LEFT JOIN workspaces w ON w.workspace_id = hop.workspace_id
-LEFT JOIN paces p ON p.workspace_id = hop.workspace_id
-WHERE hop.workspace_id IS NOT NULL
-	AND EXISTS (SELECT 1 FROM dial_queue q WHERE q.workspace_id = hop.workspace_id AND q.state = 'queued' AND q.look_at <= now())
-ORDER BY random()`
 
-const trunkRoom = `
-SELECT @trunk::uuid AS workspace_id, @rate::float8 AS rate,
-	@channels::bigint - (SELECT count(*) FROM calls c WHERE c.ended_at IS NULL AND c.direction = 'outbound') AS room,
-	extract(epoch FROM now() - (SELECT p.paced_until FROM paces p WHERE p.workspace_id = @trunk))::float8 AS rested`
-
-// allowance is what one workspace, or the trunk, may begin now.
-type allowance struct {
-	WorkspaceID uuid.UUID `db:"workspace_id"`
-	Rate        float64   `db:"rate"`
-	Room        int64     `db:"room"`
-	Rested      *float64  `db:"rested"`
+// Room is what a claim may take, on one trunk.
+type Room struct {
+	Hands   room.Hands
+	Trunk   string
+	OfTrunk room.Limit
+	Overall room.Limit
 }
 
-// window is how long unused pace is kept, in seconds; at a low rate as long as one call takes.
-func (a allowance) window() float64 { return max(0.2, 1/a.Rate) }
-
-// granted is how many dials room and pace allow now.
-func (a allowance) granted() int {
-	if a.Rate <= 0 {
-		return 0
-	}
-	rested := a.window()
-	if a.Rested != nil {
-		rested = min(*a.Rested, rested)
-	}
-	return int(max(0, min(float64(a.Room), math.Floor(rested*a.Rate+1e-6))))
+// Claimed is what a claim took, and when another is worth while.
+type Claimed struct {
+	Requests []request.Request
+	// More: the round goes on, or time has come for more than one claim makes ready. Another claim finds what this one did not come to.
+	More bool
+	// Crowded: due work was left. Wait is how long until pace allows it; zero when it does not hang on pace alone.
+	Crowded bool
+	Wait    time.Duration
 }
 
-// behind is how far before now, in seconds, the pace stands once n dials were taken.
-func (a allowance) behind(n int) float64 {
-	rested := a.window()
-	if a.Rested != nil {
-		rested = min(*a.Rested, rested)
-	}
-	return rested - float64(n)/a.Rate
+// claimLock makes claims of all replicas take turns, so that limits hold over all of them. A process that stops in its tracks meanwhile loses it with its
+// connection after two seconds.
+const claimLock = `
+SELECT set_config('idle_in_transaction_session_timeout', '2000', true), pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
+
+// The workspaces that have due work, found by skipping from one to the next behind the one that had the last turn, once around at most.
+const dueWorkspaces = `
+WITH RECURSIVE turn AS MATERIALIZED (
+	SELECT coalesce((SELECT t.workspace_id FROM turns t WHERE t.round = 'claim'), '00000000-0000-0000-0000-000000000000') AS last
+), hop AS (
+	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready AND q.workspace_id > turn.last
+		ORDER BY q.workspace_id LIMIT 1) AS workspace_id, 1 AS step FROM turn
+	UNION ALL
+	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready AND q.workspace_id > hop.workspace_id
+		ORDER BY q.workspace_id LIMIT 1), hop.step + 1
+	FROM hop WHERE hop.workspace_id IS NOT NULL AND hop.step < @steps::integer
+), again AS (
+	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready ORDER BY q.workspace_id LIMIT 1) AS workspace_id, 1 AS step
+	UNION ALL
+	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready AND q.workspace_id > again.workspace_id
+		ORDER BY q.workspace_id LIMIT 1), again.step + 1
+	FROM again, turn WHERE again.workspace_id < turn.last AND again.step < @steps
+), due AS MATERIALIZED (
+	SELECT visited.workspace_id, visited.pass FROM (
+		SELECT hop.workspace_id, 0 AS pass FROM hop
+		UNION ALL
+		SELECT again.workspace_id, 1 FROM again, turn WHERE again.workspace_id <= turn.last
+	) visited WHERE visited.workspace_id IS NOT NULL ORDER BY visited.pass, visited.workspace_id LIMIT @steps
+), taken AS MATERIALIZED (
+	SELECT s.workspace_id, s.trunk, count(*) AS slots FROM slots s WHERE EXISTS (SELECT 1 FROM due) GROUP BY 1, 2
+)
+SELECT due.workspace_id, coalesce(w.status <> 'active' OR NOT w.api_enabled, false) AS barred,
+	coalesce(w.calls_per_second, @calls_per_second) AS calls_per_second, coalesce(w.max_live_calls, @max_live) AS max_live_calls,
+	extract(epoch FROM now() - p.paced_until)::float8 AS rested,
+	coalesce(p.crowded_at > now() - interval '10 seconds', false) AS crowded_lately,
+	(SELECT count(*) FROM (SELECT 1 FROM dial_queue q WHERE q.workspace_id = due.workspace_id AND q.state = 'queued' AND q.ready
+		AND q.look_at <= now() LIMIT @hands) waiting) AS waiting,
+	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t WHERE t.workspace_id = due.workspace_id) AS taken,
+	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t) AS taken_overall,
+	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t WHERE t.trunk = @trunk) AS taken_of_trunk, due.pass
+FROM due
+LEFT JOIN workspaces w ON w.workspace_id = due.workspace_id
+LEFT JOIN paces p ON p.workspace_id = due.workspace_id
+ORDER BY due.pass, due.workspace_id`
+
+// dueWorkspace is a workspace with due work, and what is taken of everything.
+type dueWorkspace struct {
+	WorkspaceID    uuid.UUID `db:"workspace_id"`
+	Barred         bool      `db:"barred"`
+	CallsPerSecond int32     `db:"calls_per_second"`
+	MaxLiveCalls   int32     `db:"max_live_calls"`
+	Rested         *float64  `db:"rested"`
+	CrowdedLately  bool      `db:"crowded_lately"`
+	Waiting        int       `db:"waiting"`
+	Taken          int       `db:"taken"`
+	TakenOverall   int       `db:"taken_overall"`
+	TakenOfTrunk   int       `db:"taken_of_trunk"`
+	// Pass is 1 for those met after the round began anew.
+	Pass int `db:"pass"`
 }
 
+const sharedPaces = `
+SELECT scope, extract(epoch FROM now() - paced_until)::float8 AS rested, extract(epoch FROM now() - crowd_until)::float8 AS crowd_rested
+FROM shared_paces WHERE scope = ANY (@scopes)`
+
+type sharedPace struct {
+	Scope       string  `db:"scope"`
+	Rested      float64 `db:"rested"`
+	CrowdRested float64 `db:"crowd_rested"`
+}
+
+// overall is the scope of all trunks together; a trunk's scope is its name behind the prefix.
+const (
+	overall     = "overall"
+	trunkPrefix = "trunk "
+)
+
+// A request whose number is in a call waits for that to end, one whose number is being dialled a moment; one beyond the age limit is out of the way
+// until it is ended. The lock on the call makes its end wait, so that it finds whom to call up.
 const claim = `
-UPDATE dial_queue SET claimed_by = @instance, look_at = now() + @lease::interval
-WHERE call_request_id = ANY (ARRAY(
-	SELECT q.call_request_id FROM dial_queue q
-	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND q.look_at <= now() AND q.due_at >= now() - @queue_limit::interval
-		AND NOT EXISTS (SELECT 1 FROM calls c
-			WHERE c.workspace_id = q.workspace_id AND c.to_e164 = q.to_e164 AND c.ended_at IS NULL AND c.direction = 'outbound')
-	ORDER BY q.look_at LIMIT @most FOR UPDATE OF q SKIP LOCKED))
+WITH oldest AS MATERIALIZED (
+	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at FROM dial_queue q
+	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND q.ready AND q.look_at <= now()
+	ORDER BY q.look_at LIMIT @most::bigint + @spare FOR UPDATE SKIP LOCKED
+), judged AS MATERIALIZED (
+	SELECT o.call_request_id, o.look_at, o.due_at < now() - @queue_limit::interval AS expired, live.deadline_at,
+		row_number() OVER (PARTITION BY o.to_e164 ORDER BY o.look_at, o.call_request_id) > 1
+		OR EXISTS (SELECT 1 FROM dial_queue c WHERE c.workspace_id = @workspace_id AND c.to_e164 = o.to_e164
+			AND c.state = 'queued' AND c.claimed_by IS NOT NULL AND c.look_at > now()) AS behind
+	FROM oldest o LEFT JOIN LATERAL (SELECT c.deadline_at FROM calls c WHERE c.workspace_id = @workspace_id AND c.to_e164 = o.to_e164
+		AND c.ended_at IS NULL AND c.direction = 'outbound' FOR SHARE SKIP LOCKED) live ON true
+), aside AS (
+	UPDATE dial_queue SET ready = false, held = (SELECT j.deadline_at IS NOT NULL FROM judged j WHERE j.call_request_id = dial_queue.call_request_id),
+		look_at = (SELECT CASE WHEN j.deadline_at IS NOT NULL THEN greatest(j.deadline_at, now() + interval '1 second')
+			WHEN j.expired THEN now() + interval '1 minute' ELSE now() + interval '250 milliseconds' END
+			FROM judged j WHERE j.call_request_id = dial_queue.call_request_id)
+	WHERE call_request_id = ANY (ARRAY(SELECT j.call_request_id FROM judged j WHERE j.expired OR j.behind OR j.deadline_at IS NOT NULL))
+), taken AS MATERIALIZED (
+	SELECT j.call_request_id FROM judged j WHERE NOT (j.expired OR j.behind OR j.deadline_at IS NOT NULL) ORDER BY j.look_at LIMIT @most::bigint
+), slot AS (
+	INSERT INTO slots (call_request_id, workspace_id, trunk) SELECT t.call_request_id, @workspace_id, @trunk FROM taken t
+	ON CONFLICT (call_request_id) DO UPDATE SET trunk = EXCLUDED.trunk
+)
+UPDATE dial_queue SET claimed_by = @instance, ready = false, look_at = now() + @lease::interval
+WHERE call_request_id = ANY (ARRAY(SELECT t.call_request_id FROM taken t))
 RETURNING call_request_id, workspace_id, to_e164, agent_id, contact_id, variables, schedule_if_outside_hours,
 	max_call_seconds, queued_at, due_at, looks, traceparent`
 
 const pace = `
-INSERT INTO paces (workspace_id, paced_until) VALUES (@workspace_id, now() - make_interval(secs => @behind))
-ON CONFLICT (workspace_id) DO UPDATE SET paced_until = EXCLUDED.paced_until`
+INSERT INTO paces (workspace_id, paced_until, crowded_at)
+SELECT p.workspace_id, now() - make_interval(secs => p.behind), CASE WHEN p.crowded THEN now() END
+FROM unnest(@ids::uuid[], @behind::float8[], @crowded::boolean[]) p (workspace_id, behind, crowded)
+ON CONFLICT (workspace_id) DO UPDATE SET paced_until = EXCLUDED.paced_until, crowded_at = coalesce(EXCLUDED.crowded_at, paces.crowded_at)`
 
-// Claim takes due requests for this process, workspaces sharing what room there is, within every limit. They are ours for the claim lease; what has not left
-// the queue by then is anybody's again.
-func (s *Store) Claim(ctx context.Context, room Room) (claimed []request.Request, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
-		claimed = nil
-		if _, err := tx.Exec(ctx, claimLock); err != nil {
-			return fmt.Errorf("lock claims: %w", err)
-		}
-		due, err := allowances(ctx, tx, dueWorkspaces, pgx.NamedArgs{
-			"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
-		})
-		if err != nil || len(due) == 0 {
-			return err
-		}
-		trunk, err := allowances(ctx, tx, trunkRoom, pgx.NamedArgs{
-			"trunk": uuid.Nil, "rate": float64(room.CallsPerSecond), "channels": room.Channels,
-		})
+const paceShared = `
+INSERT INTO shared_paces (scope, paced_until, crowd_until)
+SELECT p.scope, now() - make_interval(secs => p.behind), now() - make_interval(secs => p.crowd_behind)
+FROM unnest(@scopes::text[], @behind::float8[], @crowd_behind::float8[]) p (scope, behind, crowd_behind)
+ON CONFLICT (scope) DO UPDATE SET paced_until = EXCLUDED.paced_until, crowd_until = EXCLUDED.crowd_until`
+
+const takeTurn = `
+INSERT INTO turns (round, workspace_id) VALUES ('claim', @workspace_id)
+ON CONFLICT (round) DO UPDATE SET workspace_id = EXCLUDED.workspace_id`
+
+// Claim takes due requests for this process, the workspaces in turn, within every limit; each takes a slot. They are ours for the claim lease; what has
+// not left the queue by then is anybody's again, and its slot is given back.
+func (s *Store) Claim(ctx context.Context, r Room) (claimed Claimed, err error) {
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		claimed = Claimed{}
+		backlog, due, scopes, err := s.standing(ctx, tx, r)
 		if err != nil {
 			return err
 		}
-		left := min(room.Slots, trunk[0].granted())
-		for i, workspace := range due {
-			share := min(workspace.granted(), max(1, left/(len(due)-i)))
-			if left <= 0 || share <= 0 {
-				continue
-			}
-			taken, err := s.claimOf(ctx, tx, workspace, share)
-			if err != nil {
-				return err
-			}
-			claimed, left = append(claimed, taken...), left-len(taken)
+		if backlog {
+			tx.Later(comeInTurn, pg.Args{"each": comeEach, "steps": comeSteps}, nil)
 		}
-		return paced(ctx, tx, trunk[0], len(claimed))
-	})
-	return claimed, err
-}
-
-func (s *Store) claimOf(ctx context.Context, tx pgx.Tx, workspace allowance, most int) ([]request.Request, error) {
-	rows, err := tx.Query(ctx, claim, pgx.NamedArgs{
-		"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit,
-		"workspace_id": workspace.WorkspaceID, "most": most,
+		queues := make([]room.Queue, len(due))
+		for i, w := range due {
+			queues[i] = room.Queue{
+				WorkspaceID: w.WorkspaceID, Barred: w.Barred, Waiting: w.Waiting, Taken: w.Taken, MaxLive: int(w.MaxLiveCalls),
+				Pace: room.Pace{Rate: float64(w.CallsPerSecond), Rested: w.Rested},
+			}
+		}
+		dealt := room.Deal(scopes, r.Hands, queues)
+		taken := make([]int, len(due))
+		if err := s.take(ctx, tx, r.Trunk, queues, dealt.Shares, taken, &claimed.Requests); err != nil {
+			return err
+		}
+		claimed.More = backlog || len(due) == steps && due[steps-1].Pass == 0
+		claimed.Crowded, claimed.Wait = len(due) > 0, dealt.Wait
+		s.account(tx, r.Trunk, scopes, due, queues, dealt, taken)
+		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim due requests: %w", err)
+		return Claimed{}, fmt.Errorf("claim due requests: %w", err)
 	}
-	taken, err := pgx.CollectRows(rows, pgx.RowToStructByName[request.Request])
-	if err != nil {
-		return nil, fmt.Errorf("claim due requests: %w", err)
-	}
-	return taken, paced(ctx, tx, workspace, len(taken))
+	return claimed, nil
 }
 
-func paced(ctx context.Context, tx pgx.Tx, a allowance, n int) error {
-	if n == 0 {
+// standing locks out other claims, makes ready whose time has come, and reads who waits and what is taken, in one round trip. backlog says that more time
+// has come than was made ready.
+func (s *Store) standing(ctx context.Context, tx *pg.Pipeline, r Room) (backlog bool, due []dueWorkspace, scopes []room.Scope, err error) {
+	var batch pgx.Batch
+	batch.Queue(claimLock)
+	var ready int
+	batch.Queue(comeOldest, pg.Args{"most": come}).QueryRow(func(row pgx.Row) error { return row.Scan(&ready) })
+	batch.Queue(dueWorkspaces, pg.Args{
+		"steps": steps, "hands": r.Hands.Free, "trunk": r.Trunk,
+		"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
+	}).Query(func(rows pgx.Rows) (err error) {
+		due, err = pgx.CollectRows(rows, pgx.RowToStructByName[dueWorkspace])
+		return err
+	})
+	paces := map[string]sharedPace{}
+	batch.Queue(sharedPaces, pg.Args{"scopes": []string{overall, trunkPrefix + r.Trunk}}).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[sharedPace])
+		for _, p := range found {
+			paces[p.Scope] = p
+		}
+		return err
+	})
+	if err := tx.Ask(ctx, &batch); err != nil {
+		return false, nil, nil, err
+	}
+	scope := func(name string, limit room.Limit) room.Scope {
+		s := room.Scope{Limit: limit, All: room.Pace{Rate: float64(limit.PerSecond)}, Crowd: room.Pace{Rate: limit.CrowdRate()}}
+		if p, ok := paces[name]; ok {
+			s.All.Rested, s.Crowd.Rested = &p.Rested, &p.CrowdRested
+		}
+		return s
+	}
+	scopes = []room.Scope{scope(overall, r.Overall), scope(trunkPrefix+r.Trunk, r.OfTrunk)}
+	if len(due) > 0 {
+		scopes[0].Taken, scopes[1].Taken = due[0].TakenOverall, due[0].TakenOfTrunk
+	}
+	return ready == come, due, scopes, nil
+}
+
+// take claims the shares of the queues in one round trip and counts in taken what there was.
+func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, queues []room.Queue, shares, taken []int, requests *[]request.Request) error {
+	var batch pgx.Batch
+	for i, share := range shares {
+		if share == 0 {
+			continue
+		}
+		batch.Queue(claim, pg.Args{
+			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit, "trunk": trunk,
+			"workspace_id": queues[i].WorkspaceID, "most": share, "spare": spare,
+		}).Query(func(rows pgx.Rows) error {
+			found, err := pgx.CollectRows(rows, pgx.RowToStructByName[request.Request])
+			taken[i] = len(found)
+			*requests = append(*requests, found...)
+			return err
+		})
+	}
+	if batch.Len() == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, pace, pgx.NamedArgs{"workspace_id": a.WorkspaceID, "behind": a.behind(n)}); err != nil {
-		return fmt.Errorf("pace %s: %w", a.WorkspaceID, err)
-	}
-	return nil
+	return tx.Ask(ctx, &batch)
 }
 
-func allowances(ctx context.Context, tx pgx.Tx, query string, args pgx.NamedArgs) ([]allowance, error) {
-	rows, err := tx.Query(ctx, query, args)
-	if err != nil {
-		return nil, fmt.Errorf("read room: %w", err)
+// account writes down, with the commit, what was taken of every pace, who found no room, and whose turn it was.
+func (s *Store) account(tx *pg.Pipeline, trunk string, scopes []room.Scope, due []dueWorkspace, queues []room.Queue, dealt room.Dealt, taken []int) {
+	var ids []uuid.UUID
+	var behind []float64
+	var crowded []bool
+	all := 0
+	for i, q := range queues {
+		paced := taken[i]
+		if q.Barred {
+			paced = 0
+		}
+		all += paced
+		note := dealt.Crowded[i] && !q.Barred && !due[i].CrowdedLately
+		if paced > 0 || note {
+			ids, behind, crowded = append(ids, q.WorkspaceID), append(behind, q.Pace.Behind(paced)), append(crowded, note)
+		}
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[allowance])
-	if err != nil {
-		return nil, fmt.Errorf("read room: %w", err)
+	if len(ids) > 0 {
+		tx.Later(pace, pg.Args{"ids": ids, "behind": behind, "crowded": crowded}, nil)
 	}
-	return found, nil
+	if all > 0 {
+		tx.Later(paceShared, pg.Args{
+			"scopes": []string{overall, trunkPrefix + trunk}, "behind": []float64{scopes[0].All.Behind(all), scopes[1].All.Behind(all)},
+			"crowd_behind": []float64{scopes[0].Crowd.Behind(all), scopes[1].Crowd.Behind(all)},
+		}, nil)
+	}
+	last := dealt.Last
+	if last < 0 && len(due) == steps {
+		last = len(due) - 1
+	}
+	if last >= 0 {
+		tx.Later(takeTurn, pg.Args{"workspace_id": due[last].WorkspaceID}, nil)
+	}
 }
 
 const nextLook = `
-SELECT extract(epoch FROM look_at - now())::float8 FROM dial_queue WHERE state = 'queued' ORDER BY look_at LIMIT 1`
+SELECT EXISTS (SELECT 1 FROM dial_queue WHERE state = 'queued' AND ready) AS due,
+	(SELECT extract(epoch FROM look_at - now())::float8 FROM dial_queue WHERE state = 'queued' AND NOT ready ORDER BY look_at LIMIT 1) AS wait`
 
-// NextLook is how long until the next request is due; negative when one is due now, ok false when none waits.
+// NextLook is how long until the next request is due; zero or less when one is due now, ok false when none waits. It takes no lock.
 func (s *Store) NextLook(ctx context.Context) (wait time.Duration, ok bool, err error) {
-	var seconds float64
-	err = s.pool.QueryRow(ctx, nextLook).Scan(&seconds)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, false, nil
-	}
-	if err != nil {
+	var due bool
+	var seconds *float64
+	if err := s.pool.QueryRow(ctx, nextLook).Scan(&due, &seconds); err != nil {
 		return 0, false, fmt.Errorf("read next due request: %w", err)
 	}
-	return time.Duration(min(seconds, 3600) * float64(time.Second)), true, nil
+	switch {
+	case due:
+		return 0, true, nil
+	case seconds == nil:
+		return 0, false, nil
+	}
+	return time.Duration(math.Min(*seconds, 3600) * float64(time.Second)), true, nil
 }

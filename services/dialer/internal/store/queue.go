@@ -18,9 +18,9 @@ import (
 
 const enqueue = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
-	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
+	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, ready, traceparent)
 VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact_id, @variables,
-	@schedule_if_outside_hours, @max_call_seconds, @queued_at, @due_at, @due_at, @traceparent)
+	@schedule_if_outside_hours, @max_call_seconds, @queued_at, @due_at, @due_at, @due_at <= now(), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
 // Enqueue puts a request into the dial queue, once: for an id that was ever here, withdrawn before it came or long ended, it changes
@@ -38,11 +38,16 @@ func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request, known
 }
 
 const withdraw = `
-INSERT INTO dial_queue (call_request_id, workspace_id, state, ended_at)
-VALUES (@call_request_id, @workspace_id, 'withdrawn', now())
-ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NULL, ended_at = now()
-	WHERE dial_queue.state = 'queued' AND dial_queue.workspace_id = @workspace_id
-RETURNING ended_at`
+WITH withdrawn AS (
+	INSERT INTO dial_queue (call_request_id, workspace_id, state, ended_at)
+	VALUES (@call_request_id, @workspace_id, 'withdrawn', now())
+	ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NULL, ended_at = now()
+		WHERE dial_queue.state = 'queued' AND dial_queue.workspace_id = @workspace_id
+	RETURNING call_request_id, ended_at
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = (SELECT w.call_request_id FROM withdrawn w)
+)
+SELECT ended_at FROM withdrawn`
 
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
@@ -82,10 +87,15 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 }
 
 const putBack = `
-UPDATE dial_queue SET claimed_by = NULL, look_at = now() + @wait::interval, looks = looks + @looked::integer
-WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance`
+WITH put_back AS (
+	UPDATE dial_queue SET claimed_by = NULL, looks = looks + @looked::integer, ready = @wait::interval <= interval '0',
+		look_at = CASE WHEN @wait::interval <= interval '0' THEN least(due_at, now()) ELSE now() + @wait::interval END
+	WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
+	RETURNING call_request_id
+)
+DELETE FROM slots WHERE call_request_id = (SELECT p.call_request_id FROM put_back p)`
 
-// PutBack gives a claimed request back to the queue, to be looked at after wait. looked counts towards the patience with an unknown agent.
+// PutBack gives a claimed request and its slot back to the queue, to be looked at after wait, in its old place when that is zero. looked counts towards the patience with an unknown agent.
 // One that is no longer ours is left alone.
 func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, looked int) error {
 	_, err := s.pool.Exec(ctx, putBack, pgx.NamedArgs{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance})
@@ -96,9 +106,14 @@ func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, l
 }
 
 const reschedule = `
-UPDATE dial_queue SET due_at = @until, look_at = @until, claimed_by = NULL
-WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-RETURNING now()`
+WITH moved AS (
+	UPDATE dial_queue SET due_at = @until, look_at = @until, claimed_by = NULL
+	WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
+	RETURNING call_request_id
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = (SELECT m.call_request_id FROM moved m)
+)
+SELECT now() FROM moved`
 
 // Reschedule moves a claimed request to its next window. ErrLost: it was withdrawn.
 func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Time) error {
@@ -109,9 +124,14 @@ func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Ti
 }
 
 const block = `
-UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now()
-WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-RETURNING now()`
+WITH blocked AS (
+	UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now()
+	WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
+	RETURNING call_request_id
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = (SELECT b.call_request_id FROM blocked b)
+)
+SELECT now() FROM blocked`
 
 // Block ends a claimed request that may not be dialled. ErrLost: it was withdrawn.
 func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusal) error {
@@ -136,15 +156,33 @@ func (s *Store) tell(ctx context.Context, update string, args pgx.NamedArgs, of 
 	})
 }
 
+// What was ready, and its workspace's due work left for want of room since it was, found no room.
 const expire = `
-UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now()
+WITH expired AS (
+	UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now()
+	WHERE q.call_request_id = ANY (ARRAY(
+		SELECT e.call_request_id FROM dial_queue e
+		WHERE e.state = 'queued' AND e.due_at < now() - @queue_limit::interval AND (e.claimed_by IS NULL OR e.look_at <= now())
+		ORDER BY e.due_at LIMIT 200 FOR UPDATE SKIP LOCKED))
+	RETURNING q.call_request_id, q.workspace_id, q.traceparent, q.ready, q.look_at
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = ANY (ARRAY(SELECT e.call_request_id FROM expired e))
+)
+SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
+	e.ready AND EXISTS (SELECT 1 FROM paces p WHERE p.workspace_id = e.workspace_id AND p.crowded_at >= e.look_at) AS no_room
+FROM expired e`
+
+// The oldest of each workspace that lately found no room.
+const expireCrowded = `
+UPDATE dial_queue q SET state = 'failed', ended_at = now()
 WHERE q.call_request_id = ANY (ARRAY(
-	SELECT e.call_request_id FROM dial_queue e
-	WHERE e.state = 'queued' AND e.due_at < now() - @queue_limit::interval AND (e.claimed_by IS NULL OR e.look_at <= now())
-	ORDER BY e.due_at LIMIT 200 FOR UPDATE SKIP LOCKED))
-RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at,
-	(SELECT count(*) FROM calls c WHERE c.workspace_id = q.workspace_id AND c.ended_at IS NULL AND c.direction = 'outbound')
-	>= coalesce((SELECT w.max_live_calls FROM workspaces w WHERE w.workspace_id = q.workspace_id), @max_live) AS no_room`
+	SELECT e.call_request_id FROM paces p, LATERAL (
+		SELECT r.call_request_id FROM dial_queue r
+		WHERE r.workspace_id = p.workspace_id AND r.state = 'queued' AND r.ready AND r.look_at < now() - @capacity_limit::interval
+			AND r.look_at <= p.crowded_at
+		ORDER BY r.look_at LIMIT 200 FOR UPDATE SKIP LOCKED) e
+	WHERE p.crowded_at > now() - interval '1 minute' LIMIT 200))
+RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at, true AS no_room`
 
 // expiredRow is a request that reached the age limit.
 type expiredRow struct {
@@ -155,11 +193,21 @@ type expiredRow struct {
 	NoRoom        bool      `db:"no_room"`
 }
 
-// Expire ends up to 200 requests that were never dialled within the age limit and answers how many.
-func (s *Store) Expire(ctx context.Context, maxLive int32) (int, error) {
-	ended := 0
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, expire, pgx.NamedArgs{"queue_limit": s.timing.QueueLimit, "max_live": maxLive})
+// Expire ends requests that were never dialled: up to 200 that have waited for room longer than the capacity limit, and up to 200 past the age limit. It
+// answers how many.
+func (s *Store) Expire(ctx context.Context) (ended int, err error) {
+	if s.timing.CapacityLimit < s.timing.QueueLimit {
+		if ended, err = s.expire(ctx, expireCrowded, pgx.NamedArgs{"capacity_limit": s.timing.CapacityLimit}); err != nil {
+			return ended, err
+		}
+	}
+	old, err := s.expire(ctx, expire, pgx.NamedArgs{"queue_limit": s.timing.QueueLimit})
+	return ended + old, err
+}
+
+func (s *Store) expire(ctx context.Context, which string, args pgx.NamedArgs) (ended int, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, which, args)
 		if err != nil {
 			return fmt.Errorf("expire requests: %w", err)
 		}

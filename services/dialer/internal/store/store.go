@@ -29,6 +29,8 @@ type Timing struct {
 	ClaimLease time.Duration
 	// QueueLimit is the age, from due_at, at which a request that was never dialled ends.
 	QueueLimit time.Duration
+	// CapacityLimit is how long a due request waits for room; at QueueLimit or beyond, that one says when it ends.
+	CapacityLimit time.Duration
 	// RingLimit is how long we let it ring.
 	RingLimit time.Duration
 	// WatchdogGrace is how long after its longest time a call is ended without anybody's news.

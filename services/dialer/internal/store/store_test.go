@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
@@ -33,7 +34,7 @@ func newPool(t *testing.T) *pgxpool.Pool {
 // newStore is the store as one more replica.
 func newStore(pool *pgxpool.Pool) *store.Store {
 	return store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{
-		InstanceLease: lease, ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+		InstanceLease: lease, ClaimLease: time.Minute, QueueLimit: 24 * time.Hour, CapacityLimit: 24 * time.Hour, RingLimit: time.Minute, WatchdogGrace: time.Minute,
 	})
 }
 
@@ -92,17 +93,19 @@ func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-func room(slots int) store.Room {
-	return store.Room{Slots: slots, Channels: 10_000, CallsPerSecond: 10_000}
+// wide is room for everything that so many free hands can take.
+func wide(hands int) store.Room {
+	ample := room.Limit{Live: 100_000, PerSecond: 100_000}
+	return store.Room{Hands: room.Hands{Free: hands}, Trunk: "sim", OfTrunk: ample, Overall: ample}
 }
 
 func claim(t *testing.T, st *store.Store, slots int) []request.Request {
 	t.Helper()
-	claimed, err := st.Claim(t.Context(), room(slots))
+	claimed, err := st.Claim(t.Context(), wide(slots))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return claimed
+	return claimed.Requests
 }
 
 // fenced is a claimed request with its fence.
@@ -179,15 +182,15 @@ func TestClaim_ReplicasNeverShareARequest(t *testing.T) {
 	for _, st := range replicas {
 		all.Go(func() {
 			for {
-				claimed, err := st.Claim(t.Context(), room(7))
+				claimed, err := st.Claim(t.Context(), wide(7))
 				if err != nil {
 					t.Error(err)
 				}
-				if len(claimed) == 0 {
+				if len(claimed.Requests) == 0 {
 					return
 				}
 				mu.Lock()
-				for _, r := range claimed {
+				for _, r := range claimed.Requests {
 					taken[r.CallRequestID]++
 				}
 				mu.Unlock()
@@ -259,11 +262,15 @@ func TestFence_OneLiveCallANumber(t *testing.T) {
 	pool := newPool(t)
 	st := newStore(pool)
 	workspace := uuid.Must(uuid.NewV7())
-	first, second := aRequest(workspace, 1), aRequest(workspace, 1)
+	first, second := aRequest(workspace, 1), aRequest(workspace, 2)
 	enqueue(t, pool, st, first, second)
 	claimed := claim(t, st, 2)
 	if len(claimed) != 2 {
 		t.Fatalf("claimed %d", len(claimed))
+	}
+	// A claim takes one request a number; here two are at the fence all the same.
+	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET to_e164 = $1", first.To); err != nil {
+		t.Fatal(err)
 	}
 	fence := func(r request.Request) error {
 		return st.Fence(t.Context(), r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
@@ -370,30 +377,5 @@ func TestFoldNews_OneReaderEachPieceOnce(t *testing.T) {
 	}
 	if err := first.FoldNews(t.Context(), news); !errors.Is(err, store.ErrLost) {
 		t.Errorf("the same news again = %v, want ErrLost", err)
-	}
-}
-
-func TestExpire(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	st := newStore(pool)
-	workspace := uuid.Must(uuid.NewV7())
-	within(t, pool, func(tx pgx.Tx) error {
-		return st.SaveWorkspace(t.Context(), tx, tenant.Workspace{
-			WorkspaceID: workspace, Version: 1, Status: "active", APIEnabled: true, MaxLiveCalls: 1, CallsPerSecond: 50,
-		})
-	})
-	fenced(t, pool, st, aRequest(workspace, 1)) // the one live call
-	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
-	old.DueAt = time.Now().Add(-25 * time.Hour)
-	enqueue(t, pool, st, old, young)
-	if n, err := st.Expire(t.Context(), 500); err != nil || n != 1 {
-		t.Errorf("expired %d %v, want 1", n, err)
-	}
-	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed' AND call_request_id = $1", old.CallRequestID); n != 1 {
-		t.Error("the old request did not end")
-	}
-	if n := count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position('capacity_timeout'::bytea in payload) > 0", []byte(old.CallRequestID.String())); n != 1 {
-		t.Error("no fact says capacity_timeout")
 	}
 }

@@ -25,15 +25,15 @@ WHERE workspaces.version < EXCLUDED.version`
 // What waits is looked at now, so that it ends blocked within seconds. The bound keeps one record from holding up the topic; what is left over ends
 // when it is due.
 const lookAtWorkspace = `
-UPDATE dial_queue SET look_at = now() WHERE call_request_id = ANY (ARRAY(
+UPDATE dial_queue SET look_at = now(), ready = true, held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
-	WHERE workspace_id = @workspace_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
+	WHERE workspace_id = @workspace_id AND state = 'queued' AND NOT ready AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 const lookAtAgent = `
-UPDATE dial_queue SET look_at = now() WHERE call_request_id = ANY (ARRAY(
+UPDATE dial_queue SET look_at = now(), ready = true, held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
-	WHERE agent_id = @agent_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
+	WHERE agent_id = @agent_id AND state = 'queued' AND NOT ready AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 // SaveWorkspace keeps the newest version of a workspace. What is queued for one that may not dial any more is looked at at once, whatever its

@@ -1,0 +1,72 @@
+package circuit_test
+
+import (
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/circuit"
+)
+
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := circuit.New(3, time.Second)
+	state := func(want circuit.State) {
+		t.Helper()
+		if got := b.State(); got != want {
+			t.Fatalf("state = %s, want %s", got, want)
+		}
+	}
+	b.Failed(now, false)
+	b.Failed(now, false)
+	b.Succeeded() // in a row counts
+	b.Failed(now, false)
+	b.Failed(now, false)
+	state(circuit.Closed)
+	if !b.Failed(now, false) {
+		t.Error("the third failure in a row did not open the circuit")
+	}
+	if _, ok := b.Allow(); ok || b.Rest(now) != time.Second {
+		t.Errorf("an open circuit let a call through, or rests %s", b.Rest(now))
+	}
+	b.Succeeded() // of a call from before
+	state(circuit.Open)
+	b.Try(now) // too early
+	state(circuit.Open)
+	now = now.Add(time.Second)
+	b.Absent(now)
+	if b.Rest(now) != time.Second {
+		t.Errorf("rests %s after nobody was there", b.Rest(now))
+	}
+	now = now.Add(time.Second)
+	b.Try(now)
+	state(circuit.HalfOpen)
+	if probe, ok := b.Allow(); !probe || !ok || !b.Probing() {
+		t.Error("a half-open circuit let no probe through")
+	}
+	if _, ok := b.Allow(); ok {
+		t.Error("a half-open circuit let a second probe through")
+	}
+	b.Unasked()
+	if _, ok := b.Allow(); !ok {
+		t.Error("after a probe that asked nobody there was no other")
+	}
+	for want := 2 * time.Second; want <= 64*time.Second; want *= 2 {
+		if !b.Failed(now, false) {
+			t.Error("a probe that failed did not open the circuit")
+		}
+		if got := b.Rest(now); got != min(want, 32*time.Second) {
+			t.Errorf("rests %s, want %s", got, want)
+		}
+		now = now.Add(b.Rest(now))
+		b.Try(now)
+		b.Allow()
+	}
+	if !b.Succeeded() {
+		t.Error("a probe that succeeded did not close the circuit")
+	}
+	state(circuit.Closed)
+	if b.Failed(now, true); b.State() != circuit.Open || b.Rest(now) != time.Second {
+		t.Errorf("nobody listens, and the circuit is %s, rests %s", b.State(), b.Rest(now))
+	}
+}

@@ -1,0 +1,341 @@
+package store_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+const manyRequests = `
+INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at, ready)
+SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, '0'), $1, 600, now(),
+	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond', $4::interval < interval '0'
+FROM generate_series($2::integer, $3::integer) n`
+
+// many orders calls of one workspace to numbers from first to last; those at a time before now are ready.
+func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
+	t.Helper()
+	const atOnce = 10_000 // all at once meets the statement timeout on a busy machine
+	for ; first <= last; first += atOnce {
+		if _, err := pool.Exec(t.Context(), manyRequests, workspace, first, min(last, first+atOnce-1), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, live, rate int32) {
+	t.Helper()
+	within(t, pool, func(tx pgx.Tx) error {
+		return st.SaveWorkspace(t.Context(), tx, tenant.Workspace{
+			WorkspaceID: workspace, Version: time.Now().UnixNano(), Status: "active", APIEnabled: true, MaxLiveCalls: live, CallsPerSecond: rate,
+		})
+	})
+}
+
+// TestClaim_ManyOfOneDoNotDelayTheOneOfAnother lets one workspace have 100 000 due requests. Another one's single request is in the next claim, or in the one
+// after it when a claim has one hand only; and what a claim reads does not grow with the rows that it leaves.
+func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	limited(t, pool, st, big, 100_000, 100_000)
+	many(t, pool, big, 1, 100_000, -time.Hour)
+	for round, hands := range []int{64, 1, 64, 1, 1, 5} {
+		enqueue(t, pool, st, aRequest(small, 1000+round))
+		claims := 0
+		for found := false; !found; claims++ {
+			if claims == 2 {
+				t.Fatalf("with %d hands, two claims passed the single request by", hands)
+			}
+			taken := claim(t, st, hands)
+			found = slices.ContainsFunc(taken, func(r request.Request) bool { return r.WorkspaceID == small })
+			if len(taken) != hands {
+				t.Fatalf("claimed %d with %d hands", len(taken), hands)
+			}
+		}
+		if claims > 1 && hands > 1 {
+			t.Errorf("with %d hands, the single request was not in the first claim", hands)
+		}
+	}
+}
+
+// TestClaim_ReadsNoMoreBesideManyScheduled counts the pages that a claim touches beside 1 000 and beside 200 000 requests scheduled ahead.
+func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	told, seen := pgtest.Watch(t, pool)
+	st := newStore(told)
+	super := pgtest.Super(t, pool, "dialer")
+	next := 0
+	pages := func() (most int) {
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, slots, paces, turns"); err != nil { // autovacuum's work
+			t.Fatal(err)
+		}
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+			workspace := uuid.Must(uuid.NewV7())
+			for range 20 { // the statements run again, on the next of these
+				next++
+				enqueue(t, pool, newStore(pool), aRequest(workspace, next))
+			}
+			seen.Forget()
+			if got := len(claim(t, st, 1)); got != 1 {
+				t.Fatalf("claimed %d", got)
+			}
+			if _, _, err := st.NextLook(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			n, plans := seen.Pages(t, mode)
+			if n == 0 || !strings.Contains(plans, "SKIP LOCKED") {
+				t.Fatalf("saw no claim but %s", plans)
+			}
+			most = max(most, n)
+		}
+		return most
+	}
+	ahead := uuid.Must(uuid.NewV7())
+	many(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
+	few := pages()
+	many(t, pool, ahead, 11_001, 200_000, 24*time.Hour)
+	for n := range 300 { // and other workspaces with something ahead
+		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
+	}
+	lot := pages()
+	t.Logf("a claim touches %d pages beside 1 000 scheduled requests, %d beside 200 000 of 301 workspaces", few, lot)
+	if float64(lot) > 1.3*float64(few) {
+		t.Errorf("a claim touches %d pages, and %d beside 200 000 scheduled requests", few, lot)
+	}
+}
+
+// TestClaim_ManyThatComeAtOnceDoNotDelayAnother: the time of many requests of one workspace, and of one of another's, comes in the same moment.
+func TestClaim_ManyThatComeAtOnceDoNotDelayAnother(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	limited(t, pool, st, big, 100_000, 100_000)
+	many(t, pool, big, 1, 20_000, time.Hour)
+	many(t, pool, small, 20_001, 20_001, time.Hour) // the last of all
+	if _, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = look_at - interval '2 hours', due_at = due_at - interval '2 hours'"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		for _, r := range claim(t, st, 10) {
+			if r.WorkspaceID == small {
+				return
+			}
+		}
+	}
+	t.Error("three claims passed the single request by")
+}
+
+// TestClaim_LastTenth lets one workspace have all it can: the last tenth of channels and pace is left to those who have little.
+func TestClaim_LastTenth(t *testing.T) {
+	t.Parallel()
+	ample := room.Limit{Live: 100_000, PerSecond: 100_000}
+	tests := []struct {
+		name           string
+		trunk, overall room.Limit
+	}{
+		{"of the trunk's channels", room.Limit{Live: 20, PerSecond: 100_000}, ample},
+		{"of the overall cap", ample, room.Limit{Live: 20, PerSecond: 100_000}},
+		{"of the trunk's calls a second", room.Limit{Live: 100_000, PerSecond: 200}, ample}, // 20 in the tenth of a second that may be saved up
+		{"of all calls a second", ample, room.Limit{Live: 100_000, PerSecond: 200}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			replicas := []*store.Store{newStore(pool), newStore(pool)}
+			big := uuid.Must(uuid.NewV7())
+			limited(t, pool, replicas[0], big, 100_000, 100_000)
+			for i := range 50 {
+				enqueue(t, pool, replicas[0], aRequest(big, i))
+			}
+			r := store.Room{Hands: room.Hands{Free: 50}, Trunk: "sim", OfTrunk: tt.trunk, Overall: tt.overall}
+			first, err := replicas[0].Claim(t.Context(), r)
+			if err != nil || len(first.Requests) != 18 {
+				t.Fatalf("claimed %d %v, want 18 of 20", len(first.Requests), err)
+			}
+			small := uuid.Must(uuid.NewV7())
+			enqueue(t, pool, replicas[0], aRequest(small, 1))
+			second, err := replicas[1].Claim(t.Context(), r)
+			if err != nil || !slices.ContainsFunc(second.Requests, func(r request.Request) bool { return r.WorkspaceID == small }) {
+				t.Errorf("a workspace that has nothing found no room: %v %v", second.Requests, err)
+			}
+		})
+	}
+}
+
+// TestClaim_LimitsHoldOverReplicas lets four processes claim, dial and end calls at once and looks at the slots all the time.
+func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	first := newStore(pool)
+	workspaces := []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
+	limits := []int32{4, 100, 100}
+	for i, w := range workspaces {
+		limited(t, pool, first, w, limits[i], 100_000)
+		for n := range 60 {
+			enqueue(t, pool, first, aRequest(w, n))
+		}
+	}
+	r := store.Room{
+		Hands: room.Hands{Free: 8}, Trunk: "sim", OfTrunk: room.Limit{Live: 20, PerSecond: 100_000}, Overall: room.Limit{Live: 100, PerSecond: 100_000},
+	}
+	var ended atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		st := newStore(pool)
+		all.Go(func() {
+			for begun := time.Now(); ended.Load() < 180 && time.Since(begun) < time.Minute; {
+				claimed, err := st.Claim(t.Context(), r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, c := range claimed.Requests {
+					id := uuid.Must(uuid.NewV7())
+					if err := st.Fence(t.Context(), c, id, tenant.DefaultFrom, "sim"); err != nil {
+						t.Error(err)
+					}
+					end(t, st, id)
+					ended.Add(1)
+				}
+			}
+		})
+	}
+	for ended.Load() < 180 && !t.Failed() {
+		if n := count(t, pool, "SELECT count(*) FROM slots"); n > 20 {
+			t.Errorf("%d slots of 20 are taken", n)
+		}
+		if n := count(t, pool, "SELECT count(*) FROM slots WHERE workspace_id = $1", workspaces[0]); n > 4 {
+			t.Errorf("%d slots of a workspace that may have 4", n)
+		}
+		if n := count(t, pool, "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM slots GROUP BY workspace_id) s"); n > 18 {
+			t.Errorf("a workspace has %d of 20", n)
+		}
+	}
+	all.Wait()
+	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 || ended.Load() != 180 {
+		t.Errorf("%d slots are left after %d calls", n, ended.Load())
+	}
+}
+
+// TestClaim_SecondOfANumberWaitsForTheFirst and costs nothing meanwhile; the end of the first calls it up in the same moment.
+func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(*testing.T, *store.Store, request.Request, uuid.UUID){
+		"a call that ends": func(t *testing.T, st *store.Store, _ request.Request, id uuid.UUID) { end(t, st, id) },
+		"a fence of which nothing left": func(t *testing.T, st *store.Store, r request.Request, id uuid.UUID) {
+			if err := st.Void(t.Context(), r, id, request.Blocked, request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, over := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+			limited(t, pool, st, workspace, 500, 100_000)
+			requests := []request.Request{aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 2)}
+			enqueue(t, pool, st, requests...)
+			taken := claim(t, st, 10)
+			if len(taken) != 2 || taken[0].To == taken[1].To {
+				t.Fatalf("claimed %v, want one of each number", taken)
+			}
+			live := taken[slices.IndexFunc(taken, func(r request.Request) bool { return r.To == requests[0].To })]
+			id := uuid.Must(uuid.NewV7())
+			if err := st.Fence(t.Context(), live, id, tenant.DefaultFrom, "sim"); err != nil {
+				t.Fatal(err)
+			}
+			awaitThat(t, "the others of the number are held", func() bool {
+				if got := claim(t, st, 10); len(got) != 0 {
+					t.Fatalf("claimed %v while the number is in a call", got)
+				}
+				return count(t, pool, "SELECT count(*) FROM dial_queue WHERE held") == 2
+			})
+			if wait, ok, err := st.NextLook(t.Context()); err != nil || !ok || wait < 5*time.Second {
+				t.Errorf("what is held is looked at in %s (%v %v)", wait, ok, err)
+			}
+			over(t, st, live, id)
+			if got := claim(t, st, 10); len(got) != 1 || got[0].To != requests[0].To {
+				t.Errorf("claimed %v after the end, want the next of the number", got)
+			}
+		})
+	}
+}
+
+// stalling is a pool on which the second batch of a transaction waits: a process that is paused in the middle of a claim.
+type stalling struct {
+	batches atomic.Int64
+	stopped chan struct{}
+	goOn    chan struct{}
+}
+
+func (s *stalling) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*stalling) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*stalling) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*stalling) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (s *stalling) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	if s.batches.Add(1) == 2 {
+		close(s.stopped)
+		<-s.goOn
+	}
+	return ctx
+}
+
+// TestClaim_PausedInTheMiddleStopsNobody pauses a process that holds the lock of claims: the others go on in seconds, and what it had begun is void.
+func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	settings, stall := pool.Config(), &stalling{stopped: make(chan struct{}), goOn: make(chan struct{})}
+	settings.ConnConfig.Tracer = stall
+	paused, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(paused.Close)
+	st := newStore(pool)
+	enqueue(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := newStore(paused).Claim(t.Context(), wide(5))
+		failed <- err
+	}()
+	<-stall.stopped
+	if got := claim(t, st, 5); len(got) != 1 {
+		t.Errorf("claimed %d beside a paused process, want 1", len(got))
+	}
+	close(stall.goOn)
+	if err := <-failed; err == nil {
+		t.Error("the paused claim was committed")
+	}
+}
+
+func awaitThat(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for begun := time.Now(); !holds(); {
+		if time.Since(begun) > 30*time.Second {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+// end lets a call be initiated and end.
+func end(t *testing.T, st *store.Store, id uuid.UUID) {
+	t.Helper()
+	err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) {
+		calls[id].Initiate(time.Now())
+		calls[id].End(call.End{At: time.Now(), Cause: call.UserBusy})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSlots_EveryEndGivesItsSlotBack goes every way that a claim or a call can end.
+func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
+	t.Parallel()
+	fence := func(t *testing.T, st *store.Store, r request.Request) uuid.UUID {
+		id := uuid.Must(uuid.NewV7())
+		if err := st.Fence(t.Context(), r, id, tenant.DefaultFrom, "sim"); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	no := request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}
+	tests := []struct {
+		name string
+		end  func(*testing.T, *pgxpool.Pool, *store.Store, request.Request) error
+	}{
+		{"it is withdrawn", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+			_, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID)
+			return err
+		}},
+		{"it is put back", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+			return st.PutBack(t.Context(), r.CallRequestID, time.Hour, 0)
+		}},
+		{"it is rescheduled", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+			return st.Reschedule(t.Context(), r, time.Now().Add(time.Hour))
+		}},
+		{"it is blocked", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+			return st.Block(t.Context(), r, no)
+		}},
+		{"its claim runs out", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request) error {
+			_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second'")
+			if err == nil {
+				_, _, err = st.ReconcileSlots(t.Context())
+			}
+			return err
+		}},
+		{"it expires while claimed", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ request.Request) error {
+			_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second', due_at = now() - interval '2 days'")
+			if err == nil {
+				_, err = st.Expire(t.Context())
+			}
+			return err
+		}},
+		{"its fence is void", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+			return st.Void(t.Context(), r, fence(t, st, r), request.Blocked, no)
+		}},
+		{"its call ends", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
+			end(t, st, fence(t, st, r))
+			return nil
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st := newStore(pool)
+			enqueue(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
+			taken := claim(t, st, 1)
+			if len(taken) != 1 || count(t, pool, "SELECT count(*) FROM slots") != 1 {
+				t.Fatalf("claimed %v without a slot", taken)
+			}
+			if err := tt.end(t, pool, st, taken[0]); err != nil {
+				t.Fatal(err)
+			}
+			if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
+				t.Errorf("%d slots are left", n)
+			}
+			if leaked, missing, err := st.ReconcileSlots(t.Context()); err != nil || len(leaked) != 0 || missing != 0 {
+				t.Errorf("reconciled: leaked %v, missing %d, %v", leaked, missing, err)
+			}
+		})
+	}
+}
+
+// TestClaim_CrashGivesTheLastSlotBack: a workspace that may have one call is not stopped by a process that died with its claim.
+func TestClaim_CrashGivesTheLastSlotBack(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	limited(t, pool, st, workspace, 1, 100_000)
+	enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2))
+	dead := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: 100 * time.Millisecond, QueueLimit: time.Hour})
+	if got := claim(t, dead, 1); len(got) != 1 {
+		t.Fatalf("claimed %d", len(got))
+	}
+	awaitThat(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
+	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 1 {
+		t.Errorf("%d slots, want 1", n)
+	}
+}
+
+// TestReconcileSlots_LeakIsSeenAndGivenBack leaks a slot on purpose, and takes one from a call.
+func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	limited(t, pool, st, workspace, 1, 100_000)
+	over := aRequest(workspace, 1)
+	end(t, st, fenced(t, pool, st, over))
+	if _, err := pool.Exec(t.Context(), "INSERT INTO slots (call_request_id, workspace_id, trunk) VALUES ($1, $2, 'sim')", over.CallRequestID, workspace); err != nil {
+		t.Fatal(err)
+	}
+	next := aRequest(workspace, 2)
+	enqueue(t, pool, st, next)
+	if got := claim(t, st, 1); len(got) != 0 {
+		t.Fatalf("claimed %v without a free slot", got)
+	}
+	leaked, missing, err := st.ReconcileSlots(t.Context())
+	if err != nil || len(leaked) != 1 || leaked[0].CallRequestID != over.CallRequestID || missing != 0 {
+		t.Errorf("reconciled: leaked %v, missing %d, %v; want the one that leaked", leaked, missing, err)
+	}
+	taken := claim(t, st, 1)
+	if len(taken) != 1 {
+		t.Fatal("the slot that was given back cannot be claimed")
+	}
+	if err := st.Fence(t.Context(), next, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "DELETE FROM slots"); err != nil {
+		t.Fatal(err)
+	}
+	if leaked, missing, err := st.ReconcileSlots(t.Context()); err != nil || len(leaked) != 0 || missing != 1 {
+		t.Errorf("reconciled: leaked %v, missing %d, %v; want the call's slot again", leaked, missing, err)
+	}
+	if leaked, missing, err := st.ReconcileSlots(t.Context()); err != nil || len(leaked) != 0 || missing != 0 {
+		t.Errorf("reconciled again: leaked %v, missing %d, %v", leaked, missing, err)
+	}
+}
+
+// expired lets a request of a workspace that may have one call reach a limit and answers what it failed with; crowded: a claim found no room for it.
+func expired(t *testing.T, limit store.Timing, crowded bool) (code string) {
+	t.Helper()
+	pool := newPool(t)
+	limit.ClaimLease = time.Minute
+	st, workspace := store.New(pool, uuid.Must(uuid.NewV7()), limit), uuid.Must(uuid.NewV7())
+	limited(t, pool, st, workspace, 1, 100_000)
+	if crowded {
+		fenced(t, pool, st, aRequest(workspace, 1)) // the one live call
+	}
+	old, young := aRequest(workspace, 2), aRequest(workspace, 3)
+	old.DueAt = time.Now().Add(-25 * time.Hour)
+	young.DueAt = time.Now().Add(-time.Minute)
+	enqueue(t, pool, st, old, young)
+	if crowded && len(claim(t, st, 5)) != 0 {
+		t.Fatal("claimed beyond the limit of live calls")
+	}
+	for range 2 { // once
+		if _, err := st.Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'failed'"); n > 1 {
+		t.Errorf("%d requests ended", n)
+	}
+	facts := func(code string) int {
+		return count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1 AND position($2::bytea in payload) > 0", []byte(old.CallRequestID.String()), []byte(code))
+	}
+	for _, code := range []string{request.CodeQueueExpired, request.CodeCapacityTimeout} {
+		if facts(code) == 1 {
+			return code
+		}
+	}
+	return ""
+}
+
+func TestExpire(t *testing.T) {
+	t.Parallel()
+	day, never := 24*time.Hour, 1000*time.Hour
+	tests := []struct {
+		name            string
+		queue, capacity time.Duration
+		crowded         bool
+		want            string
+	}{
+		{"too old, and found no room", day, day, true, request.CodeCapacityTimeout},
+		{"too old, and nobody looked for room", day, day, false, request.CodeQueueExpired},
+		{"found no room for too long", never, day, true, request.CodeCapacityTimeout},
+		{"not too old, and nobody looked for room", never, day, false, ""},
+		{"not too old, and waits for room", never, never, true, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := expired(t, store.Timing{QueueLimit: tt.queue, CapacityLimit: tt.capacity}, tt.crowded); got != tt.want {
+				t.Errorf("failed with %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
