@@ -33,6 +33,8 @@ type service struct {
 	pool  *pgxpool.Pool
 	store *store.Store
 	bus   *kafka.Client
+	// metrics are the settler's.
+	metrics *prometheus.Registry
 }
 
 func start(t *testing.T) *service {
@@ -43,8 +45,8 @@ func start(t *testing.T) *service {
 		t.Fatal(err)
 	}
 	pool := wallettest.Pool(t)
-	s := &service{T: t, pool: pool, store: store.New(pool), bus: bus}
 	metrics := prometheus.NewRegistry()
+	s := &service{T: t, pool: pool, store: store.New(pool), bus: bus, metrics: metrics}
 	relay := outbox.NewRelay(pool, bus, metrics)
 	settler := settling.New(s.store, relay, metrics)
 	facts := inbox.NewConsumer("billing-wallet", cfg, pool, consumer.New(s.store).Handlers(), relay, metrics, settler.Soon)
@@ -239,6 +241,61 @@ func TestFacts_EndOfARequestReleases(t *testing.T) {
 	s.publish(kafka.CallRequests, abandoned.CallRequestId, wallettest.ID(), abandoned)
 	s.count("both are released", `SELECT count(*) FROM holds WHERE state = 'released'`, 2)
 	wallettest.Balances(t, s.store, workspace, money.Credit, 0)
+}
+
+// TestFacts_TwoEndsOfOneRequest tells of two ends of each request, each in its own topic or both in one: the first that is settled stands, one
+// fact goes out, and the other is counted by its kind.
+func TestFacts_TwoEndsOfOneRequest(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
+	abandon := func(request uuid.UUID) proto.Message {
+		fact := order(request, workspace)
+		fact.Event = &eventv1.CallRequestEvent_Abandoned{Abandoned: &eventv1.Abandoned{}}
+		return fact
+	}
+	end := func(seconds int32) func(uuid.UUID) proto.Message {
+		return func(request uuid.UUID) proto.Message { return dial(request, workspace, &eventv1.Ended{}, seconds) }
+	}
+	told := 0
+	for _, row := range []struct {
+		first, second     func(uuid.UUID) proto.Message
+		firstIn, secondIn kafka.Topic
+		state, late       string
+	}{
+		{end(60), end(600), kafka.DialEvents, kafka.DialEvents, "captured", "second_capture"},
+		{abandon, end(60), kafka.CallRequests, kafka.DialEvents, "released", "capture_after_release"},
+		{end(60), abandon, kafka.DialEvents, kafka.CallRequests, "captured", "release_after_capture"},
+		{abandon, end(0), kafka.CallRequests, kafka.DialEvents, "released", "second_release"},
+	} {
+		request := s.held(workspace)
+		s.publish(row.firstIn, request.String(), wallettest.ID(), row.first(request))
+		s.count("the first end settles as "+row.state, `SELECT count(*) FROM holds WHERE request_id = $1 AND state = $2`, 1, request, row.state)
+		s.publish(row.secondIn, request.String(), wallettest.ID(), row.second(request))
+		s.until("the second is counted as "+row.late, func() (bool, error) { return s.late(row.late) == 1, nil })
+		told++
+		if facts := s.told(told)[request.String()]; len(facts) != 1 {
+			t.Errorf("%s: told %v, want one fact", row.late, facts)
+		}
+	}
+	wallettest.Balances(t, s.store, workspace, 10*money.Credit-2*50_000, 0)
+}
+
+func (s *service) late(kind string) float64 {
+	s.Helper()
+	families, err := s.metrics.Gather()
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "billing_wallet_late_settlements_total" && metric.GetLabel()[0].GetValue() == kind {
+				return metric.GetCounter().GetValue()
+			}
+		}
+	}
+	s.Fatalf("late settlements are not counted by the kind %s", kind)
+	return 0
 }
 
 func TestFacts_InboundAndUnreadable(t *testing.T) {
