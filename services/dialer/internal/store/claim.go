@@ -19,7 +19,7 @@ const (
 	// steps is how many workspaces one claim looks at; the next one goes on behind them.
 	steps = 64
 	// spare is how many requests beyond its share a claim looks at, for those that cannot be taken.
-	spare = 32
+	spare = 16
 	// come is how many requests whose time has come one claim makes ready; more than that is done by workspaces in turn, so that the many of one do not
 	// stand before the one of another.
 	come, comeEach, comeSteps = 256, 16, 128
@@ -44,9 +44,17 @@ type Claimed struct {
 }
 
 // claimLock makes claims of all replicas take turns, so that limits hold over all of them. A process that stops in its tracks meanwhile loses it with its
-// connection after two seconds.
+// connection after two seconds. The statements are planned once a connection, perhaps while the queue is empty: by index, whatever its size.
 const claimLock = `
-SELECT set_config('idle_in_transaction_session_timeout', '2000', true), pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
+SELECT set_config('idle_in_transaction_session_timeout', '2000', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+	set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
+	pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
+
+// All slots are counted, so they are read as they lie.
+const (
+	readAll     = `SELECT set_config('enable_seqscan', 'on', true)`
+	readByIndex = `SELECT set_config('enable_seqscan', 'off', true)`
+)
 
 // The workspaces that have due work, found by skipping from one to the next behind the one that had the last turn, once around at most.
 const dueWorkspaces = `
@@ -79,7 +87,7 @@ SELECT due.workspace_id, coalesce(w.status <> 'active' OR NOT w.api_enabled, fal
 	extract(epoch FROM now() - p.paced_until)::float8 AS rested,
 	coalesce(p.crowded_at > now() - interval '10 seconds', false) AS crowded_lately,
 	(SELECT count(*) FROM (SELECT 1 FROM dial_queue q WHERE q.workspace_id = due.workspace_id AND q.state = 'queued' AND q.ready
-		AND q.look_at <= now() LIMIT @hands) waiting) AS waiting,
+		AND q.look_at <= now() ORDER BY q.look_at LIMIT @hands) waiting) AS waiting,
 	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t WHERE t.workspace_id = due.workspace_id) AS taken,
 	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t) AS taken_overall,
 	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t WHERE t.trunk = @trunk) AS taken_of_trunk, due.pass
@@ -121,27 +129,41 @@ const (
 )
 
 // A request whose number is in a call waits for that to end, one whose number is being dialled a moment; one beyond the age limit is out of the way
-// until it is ended. The lock on the call makes its end wait, so that it finds whom to call up.
+// until it is ended. The lock on the call makes its end wait, so that it finds whom to call up; a call that is changing just now is looked at by
+// the next claim. coalesce keeps the planner off the partial indexes where the id says it all.
 const claim = `
 WITH oldest AS MATERIALIZED (
-	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at FROM dial_queue q
+	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at < now() - @queue_limit::interval AS expired,
+		(SELECT c.call_id FROM calls c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164 AND c.ended_at IS NULL
+			AND c.direction = 'outbound' ORDER BY c.to_e164 LIMIT 1) AS call_id,
+		(SELECT true FROM dial_queue c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164
+			AND c.state = 'queued' AND c.claimed_by IS NOT NULL AND c.look_at > now() ORDER BY c.to_e164 LIMIT 1) AS behind
+	FROM dial_queue q
 	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND q.ready AND q.look_at <= now()
-	ORDER BY q.look_at LIMIT @most::bigint + @spare FOR UPDATE SKIP LOCKED
+	ORDER BY q.look_at LIMIT @most::bigint + @spare
 ), judged AS MATERIALIZED (
-	SELECT o.call_request_id, o.look_at, o.due_at < now() - @queue_limit::interval AS expired, live.deadline_at,
-		row_number() OVER (PARTITION BY o.to_e164 ORDER BY o.look_at, o.call_request_id) > 1
-		OR EXISTS (SELECT 1 FROM dial_queue c WHERE c.workspace_id = @workspace_id AND c.to_e164 = o.to_e164
-			AND c.state = 'queued' AND c.claimed_by IS NOT NULL AND c.look_at > now()) AS behind
-	FROM oldest o LEFT JOIN LATERAL (SELECT c.deadline_at FROM calls c WHERE c.workspace_id = @workspace_id AND c.to_e164 = o.to_e164
-		AND c.ended_at IS NULL AND c.direction = 'outbound' FOR SHARE SKIP LOCKED) live ON true
+	SELECT o.call_request_id, o.look_at, o.expired, o.call_id, coalesce(o.behind, false)
+		OR row_number() OVER (PARTITION BY o.to_e164 ORDER BY o.look_at, o.call_request_id) > 1 AS behind
+	FROM oldest o
+), apart AS MATERIALIZED (
+	SELECT j.call_request_id, false AS held, now() + CASE WHEN j.expired THEN interval '1 minute' ELSE interval '250 milliseconds' END AS look_at
+	FROM judged j WHERE j.expired OR j.call_id IS NULL AND j.behind
+	UNION ALL
+	SELECT j.call_request_id, true, greatest(live.deadline_at, now() + interval '1 second')
+	FROM judged j, LATERAL (SELECT c.deadline_at FROM calls c WHERE c.call_id = j.call_id AND coalesce(c.ended_at, 'infinity') = 'infinity'
+		FOR SHARE SKIP LOCKED) live
+	WHERE NOT j.expired
 ), aside AS (
-	UPDATE dial_queue SET ready = false, held = (SELECT j.deadline_at IS NOT NULL FROM judged j WHERE j.call_request_id = dial_queue.call_request_id),
-		look_at = (SELECT CASE WHEN j.deadline_at IS NOT NULL THEN greatest(j.deadline_at, now() + interval '1 second')
-			WHEN j.expired THEN now() + interval '1 minute' ELSE now() + interval '250 milliseconds' END
-			FROM judged j WHERE j.call_request_id = dial_queue.call_request_id)
-	WHERE call_request_id = ANY (ARRAY(SELECT j.call_request_id FROM judged j WHERE j.expired OR j.behind OR j.deadline_at IS NOT NULL))
+	UPDATE dial_queue q SET ready = false, held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
+		look_at = (SELECT a.look_at FROM apart a WHERE a.call_request_id = q.call_request_id)
+	WHERE q.call_request_id = ANY (ARRAY(SELECT l.call_request_id FROM dial_queue l
+		WHERE l.call_request_id = ANY (ARRAY(SELECT a.call_request_id FROM apart a))
+			AND coalesce(l.state, '') = 'queued' AND coalesce(l.ready, false) FOR UPDATE SKIP LOCKED))
 ), taken AS MATERIALIZED (
-	SELECT j.call_request_id FROM judged j WHERE NOT (j.expired OR j.behind OR j.deadline_at IS NOT NULL) ORDER BY j.look_at LIMIT @most::bigint
+	SELECT l.call_request_id FROM dial_queue l
+	WHERE l.call_request_id = ANY (ARRAY(SELECT j.call_request_id FROM judged j WHERE NOT j.expired AND j.call_id IS NULL AND NOT j.behind
+			ORDER BY j.look_at LIMIT @most::bigint))
+		AND coalesce(l.state, '') = 'queued' AND coalesce(l.ready, false) FOR UPDATE SKIP LOCKED
 ), slot AS (
 	INSERT INTO slots (call_request_id, workspace_id, trunk) SELECT t.call_request_id, @workspace_id, @trunk FROM taken t
 	ON CONFLICT (call_request_id) DO UPDATE SET trunk = EXCLUDED.trunk
@@ -209,19 +231,20 @@ func (s *Store) standing(ctx context.Context, tx *pg.Pipeline, r Room) (backlog 
 	batch.Queue(claimLock)
 	var ready int
 	batch.Queue(comeOldest, pg.Args{"most": come}).QueryRow(func(row pgx.Row) error { return row.Scan(&ready) })
-	batch.Queue(dueWorkspaces, pg.Args{
-		"steps": steps, "hands": r.Hands.Free, "trunk": r.Trunk,
-		"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
-	}).Query(func(rows pgx.Rows) (err error) {
-		due, err = pgx.CollectRows(rows, pgx.RowToStructByName[dueWorkspace])
-		return err
-	})
 	paces := map[string]sharedPace{}
 	batch.Queue(sharedPaces, pg.Args{"scopes": []string{overall, trunkPrefix + r.Trunk}}).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[sharedPace])
 		for _, p := range found {
 			paces[p.Scope] = p
 		}
+		return err
+	})
+	batch.Queue(readAll)
+	batch.Queue(dueWorkspaces, pg.Args{
+		"steps": steps, "hands": r.Hands.Free, "trunk": r.Trunk,
+		"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
+	}).Query(func(rows pgx.Rows) (err error) {
+		due, err = pgx.CollectRows(rows, pgx.RowToStructByName[dueWorkspace])
 		return err
 	})
 	if err := tx.Ask(ctx, &batch); err != nil {
@@ -244,6 +267,7 @@ func (s *Store) standing(ctx context.Context, tx *pg.Pipeline, r Room) (backlog 
 // take claims the shares of the queues in one round trip and counts in taken what there was.
 func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, queues []room.Queue, shares, taken []int, requests *[]request.Request) error {
 	var batch pgx.Batch
+	batch.Queue(readByIndex)
 	for i, share := range shares {
 		if share == 0 {
 			continue
@@ -258,7 +282,7 @@ func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, queues 
 			return err
 		})
 	}
-	if batch.Len() == 0 {
+	if batch.Len() == 1 {
 		return nil
 	}
 	return tx.Ask(ctx, &batch)

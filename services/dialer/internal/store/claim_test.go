@@ -74,7 +74,7 @@ func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
 	}
 }
 
-// TestClaim_ReadsNoMoreBesideManyScheduled counts the pages that a claim touches beside 1 000 and beside 200 000 requests scheduled ahead.
+// TestClaim_ReadsNoMoreBesideManyScheduled counts the pages that a claim touches beside 1 000 requests scheduled ahead, and beside 200 000 and 30 000 that are due.
 func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -114,8 +114,9 @@ func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 	for n := range 300 { // and other workspaces with something ahead
 		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
 	}
+	many(t, pool, uuid.Must(uuid.NewV7()), 200_001, 230_000, -time.Hour)
 	lot := pages()
-	t.Logf("a claim touches %d pages beside 1 000 scheduled requests, %d beside 200 000 of 301 workspaces", few, lot)
+	t.Logf("a claim touches %d pages beside 1 000 scheduled requests, %d beside 200 000 of 301 workspaces and 30 000 due ones", few, lot)
 	if float64(lot) > 1.3*float64(few) {
 		t.Errorf("a claim touches %d pages, and %d beside 200 000 scheduled requests", few, lot)
 	}
