@@ -86,6 +86,14 @@ func TestCrash_NoPointDialsTwice(t *testing.T) {
 			if got := names(r.ends(far)); got != "withdrawn" {
 				t.Errorf("facts of the withdrawn request = %s", got)
 			}
+			await(t, "every slot is given back", func() bool {
+				var taken int
+				err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM slots").Scan(&taken)
+				return err == nil && taken == 0
+			})
+			if strings.Contains(p.output(), "a leaked slot was given back") {
+				t.Error("a slot leaked")
+			}
 		})
 	}
 }

@@ -340,3 +340,49 @@ func awaitThat(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
+
+// TestClaim_PaceHoldsOverReplicas lets three processes claim as fast as they can: what they get together keeps within each pace.
+func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
+	t.Parallel()
+	ample := room.Limit{Live: 100_000, PerSecond: 100_000}
+	tests := []struct {
+		name           string
+		workspace      int32
+		trunk, overall room.Limit
+	}{
+		{"of the workspace", 50, ample, ample},
+		{"of the trunk", 100_000, room.Limit{Live: 100_000, PerSecond: 50}, ample},
+		{"of all", 100_000, ample, room.Limit{Live: 100_000, PerSecond: 50}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			workspace := uuid.Must(uuid.NewV7())
+			limited(t, pool, newStore(pool), workspace, 100_000, tt.workspace)
+			many(t, pool, workspace, 1, 500, -time.Hour)
+			r := store.Room{Hands: room.Hands{Free: 64}, Trunk: "sim", OfTrunk: tt.trunk, Overall: tt.overall}
+			var taken atomic.Int64
+			var all sync.WaitGroup
+			begun := time.Now()
+			for range 3 {
+				st := newStore(pool)
+				all.Go(func() {
+					for taken.Load() < 40 && time.Since(begun) < time.Minute {
+						claimed, err := st.Claim(t.Context(), r)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						taken.Add(int64(len(claimed.Requests)))
+					}
+				})
+			}
+			all.Wait()
+			// Five are saved up; a claim of each process may have been under way.
+			if took, want := time.Since(begun), time.Duration(taken.Load()-6)*time.Second/50; took < want {
+				t.Errorf("%d were claimed in %s, at 50 a second not before %s", taken.Load(), took, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// troubled is a carrier that refuses by its own fault, is not there, or takes every call.
+type troubled struct {
+	refuses, absent atomic.Bool
+	asked           atomic.Int64
+}
+
+func (c *troubled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/healthz" && c.absent.Load():
+		w.WriteHeader(http.StatusBadGateway)
+	case r.URL.Path == "/healthz":
+	case r.URL.Path == "/originate":
+		c.asked.Add(1)
+		if c.refuses.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	case r.URL.Path == "/events":
+		select {
+		case <-r.Context().Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"feed": "a", "data": []any{}})
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// TestCircuit_OpensAndCloses lets the carrier refuse by its own fault: after three refusals nobody else's request fails. What is queued meanwhile is
+// dialled once a probe gets through.
+func TestCircuit_OpensAndCloses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	c := &troubled{}
+	c.refuses.Store(true)
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	private := freeAddr(t)
+	p := r.dialer("SIM_URL="+server.URL, "CIRCUIT_FAILURES=3", "CIRCUIT_REST=200ms", "PRIVATE_ADDR="+private)
+	open := func(state string) bool {
+		return strings.Contains(body(t, "http://"+private+"/metrics"), `ringfence_dialer_circuit_state{state="`+state+`",trunk="sim"} 1`)
+	}
+	for n := range 3 {
+		if n == 2 {
+			c.absent.Store(true) // from here on nothing is probed
+		}
+		if end := last(r.ends(r.request(fmt.Sprintf("+141555504%02d", n)))); end.GetCall().GetErrorCode() != "provider_unavailable" {
+			t.Fatalf("call %d ended %v", n, end)
+		}
+	}
+	await(t, "the circuit is open", func() bool { return open("open") })
+	for n := range 8 {
+		r.request(fmt.Sprintf("+141555505%02d", n))
+	}
+	queued := func() (n int) {
+		if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM dial_queue WHERE state = 'queued'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	await(t, "all are queued", func() bool { return queued() == 8 })
+	c.absent.Store(false)
+	await(t, "a probe failed", func() bool { return c.asked.Load() == 4 })
+	await(t, "the circuit is open again", func() bool { return open("open") })
+	c.absent.Store(true)
+	if n := c.asked.Load(); n > 5 || queued() < 6 {
+		t.Errorf("the carrier in trouble was asked %d times, %d requests are left", n, queued())
+	}
+	c.refuses.Store(false)
+	c.absent.Store(false)
+	await(t, "all are dialled", func() bool { return queued() == 0 && c.asked.Load() == 11 })
+	await(t, "the circuit is closed", func() bool { return open("closed") })
+	for _, line := range []string{"the trunk's circuit opened", "the trunk's circuit closed"} {
+		if !strings.Contains(p.output(), line) {
+			t.Errorf("no line says %q", line)
+		}
+	}
+}
+
+func body(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var text strings.Builder
+	if err := resp.Write(&text); err != nil {
+		return ""
+	}
+	return text.String()
+}
+
+// TestSlots_KillsAndPausesLeakNone lets two dialers work off a queue on a small trunk while one is paused beyond its leases and one is killed. The carrier
+// never holds more calls than the trunk leaves to one workspace; in the end no slot is left and none had to be given back by hand.
+func TestSlots_KillsAndPausesLeakNone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.1")
+	first, second := r.dialer("TRUNK_CHANNELS=10"), r.dialer("TRUNK_CHANNELS=10")
+	r.settled("+14155560690")
+	var ids []uuid.UUID
+	for n := range 80 {
+		ids = append(ids, r.request(fmt.Sprintf("+141555607%02d", n)))
+	}
+	rows := func(query string) (n int) {
+		if err := r.pool.QueryRow(t.Context(), query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	over := func() int { return rows("SELECT count(*) FROM dial_queue WHERE state NOT IN ('queued', 'dialing')") }
+	await(t, "all are queued", func() bool { return rows("SELECT count(*) FROM dial_queue") == 81 })
+	resume := pause(t, first)
+	before := over()
+	await(t, "the other goes on", func() bool { return over() >= min(before+15, 60) })
+	resume()
+	second.kill()
+	third := r.dialer("TRUNK_CHANNELS=10")
+	for n, id := range ids {
+		once(t, r, fmt.Sprintf("+141555607%02d", n), r.ends(id))
+	}
+	await(t, "every slot is given back", func() bool { return rows("SELECT count(*) FROM slots") == 0 })
+	for _, p := range []*process{first, second, third} {
+		if strings.Contains(p.output(), "a leaked slot was given back") {
+			t.Error("a slot leaked")
+		}
+	}
+	if most := r.mostAtOnce(); most > 9 {
+		t.Errorf("%d calls at once on a trunk that leaves 9 to one workspace", most)
+	}
+}
+
+// mostAtOnce is how many calls the carrier held at once, by its own log.
+func (r *rig) mostAtOnce() (most int) {
+	r.t.Helper()
+	var page struct{ Data []logLine }
+	r.carrier(http.MethodGet, "/log?after=0", "", &page)
+	live := map[string]bool{}
+	for _, line := range page.Data {
+		switch line.Kind {
+		case "originate":
+			live[line.CallID] = true
+		case "hangup":
+			delete(live, line.CallID)
+		}
+		most = max(most, len(live))
+	}
+	return most
+}

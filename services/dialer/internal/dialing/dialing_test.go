@@ -1,0 +1,86 @@
+package dialing_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/carrier/sim"
+	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// asked counts what goes to the database.
+type asked struct{ statements, batches atomic.Int64 }
+
+func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	a.statements.Add(1)
+	return ctx
+}
+
+func (a *asked) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	a.batches.Add(1)
+	return ctx
+}
+
+func (*asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*asked) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*asked) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// TestRun_IdleAsksOneQuestionASecond leaves a dialer alone with requests that are far ahead or held: it asks one question a second and claims nothing.
+func TestRun_IdleAsksOneQuestionASecond(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	for n := range 100 {
+		_, err := pool.Exec(t.Context(), `INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, queued_at, due_at, look_at, held)
+			VALUES (gen_random_uuid(), gen_random_uuid(), 'queued', $1, gen_random_uuid(), now(), now() + interval '1 hour', now() + interval '1 hour', $2)`,
+			fmt.Sprintf("+1415555%04d", n), n%2 == 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings, seen := pool.Config(), &asked{}
+	settings.ConnConfig.Tracer = seen
+	counted, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(counted.Close)
+	st := store.New(counted, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour})
+	limit := room.Limit{Live: 10, PerSecond: 10}
+	d := dialing.New(st, nil, sim.New("http://127.0.0.1:1"), nil, nil,
+		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: limit, Failures: 5, CircuitRest: time.Second}, prometheus.NewRegistry())
+	ctx, stop := context.WithCancel(t.Context())
+	done, begun := make(chan error, 1), time.Now()
+	go func() { done <- d.Run(ctx) }()
+	for seen.statements.Load() < 4 {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the queue was not looked at again")
+		}
+		time.Sleep(10 * time.Millisecond) // a poll of the condition
+	}
+	took := time.Since(begun)
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if took < 2900*time.Millisecond {
+		t.Errorf("four questions within %s", took)
+	}
+	if n := seen.batches.Load(); n > 3 { // the claim with which it begins is two or three
+		t.Errorf("%d batches for claims although nothing was due", n)
+	}
+}
