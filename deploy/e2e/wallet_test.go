@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/money"
 )
@@ -24,7 +26,12 @@ const (
 // replicas of everything: not one more and not one less is accepted, and the books agree from outside after each step.
 func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	hooks := receiver(t)
-	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile)
+	db, err := rig.StartPostgres(binaries(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Stop() })
+	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile)
 	covered := rig.Trials(10_000)
 	w := tenant(t, s, nil, credits(covered))
 	crowd := &crowd{w: w, later: true, accepted: map[string]string{}}
@@ -53,9 +60,40 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 
 	spending := tenant(t, s, hooks, credits(rig.Trials(2_000)))
 	spend(t, s, spending, hooks)
+	reconcile(t, s, "workspaces compared, 0 differences")
+	forge(t, db, w)
+	reconcile(t, s, "workspace "+w.ID+": wrong_balance: wallet", "workspace "+w.ID+": wrong_balance: funding", "workspaces compared, 2 differences")
+	if found, err := w.Differences(t.Context()); err != nil || len(found) != 2 {
+		t.Errorf("differences = %v, %v, want two", found, err)
+	}
+}
+
+// reconcile compares all books by command, which must fail when it has more to tell than its last line, and tell it.
+func reconcile(t *testing.T, s *rig.Stack, want ...string) {
+	t.Helper()
 	said, err := s.Command(t.Context(), "reconcile")
-	if err != nil || !strings.HasSuffix(strings.TrimSpace(said), "workspaces compared, 0 differences") {
-		t.Errorf("reconcile of the stack = %v, said %q", err, said)
+	if (err == nil) != (len(want) == 1) {
+		t.Errorf("reconcile = %v", err)
+	}
+	for _, line := range want {
+		if !strings.Contains(said, line) {
+			t.Errorf("reconcile said %q, want %q", said, line)
+		}
+	}
+}
+
+// forge gives the workspace a credit that nobody paid for, as the superuser.
+func forge(t *testing.T, db *rig.Postgres, w *rig.Workspace) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	did, err := conn.Exec(t.Context(), `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1
+		WHERE workspace_id = $1`, w.ID)
+	if err != nil || did.RowsAffected() != 1 {
+		t.Fatal(did, err)
 	}
 }
 
@@ -183,22 +221,18 @@ func (c *crowd) each(work []string, do func(string)) {
 // books waits until so many holds' worth is spendable and held, and demands at every look that the ledger agrees with itself.
 func books(t *testing.T, w *rig.Workspace, spendable, held int) {
 	t.Helper()
-	var seen struct {
-		OK          bool                                                    `json:"ok"`
-		Kept        struct{ Spendable, Held, Revenue, Funding money.Micro } `json:"kept"`
-		Differences json.RawMessage                                         `json:"differences"`
-	}
-	want := seen.Kept
+	var seen struct{ Spendable, Held, Balance money.Micro }
+	want := seen
 	want.Spendable, want.Held = money.Micro(spendable*walletHold), money.Micro(held*walletHold)
-	want.Funding = -want.Spendable - want.Held
+	want.Balance = want.Spendable + want.Held
 	err := rig.Until(t.Context(), 30*time.Second, "the ledger is as it should be", func() (bool, error) {
-		err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/wallet/reconcile", nil, 200, &seen)
-		if err == nil && !seen.OK {
-			err = fmt.Errorf("the books do not agree: %s", seen.Differences)
+		if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
+			return false, fmt.Errorf("the books do not agree: %v, %v", differences, err)
 		}
-		return seen.Kept == want, err
+		err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/wallet", nil, 200, &seen)
+		return seen == want, err
 	})
 	if err != nil {
-		t.Fatalf("%v: %+v, want %+v", err, seen.Kept, want)
+		t.Fatalf("%v: %+v, want %+v", err, seen, want)
 	}
 }

@@ -201,7 +201,7 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 	}
 }
 
-// moneyFaults holds every call's charge against its talk and the wallet's balance against the charges.
+// moneyFaults holds every call's charge against its talk, the wallet's balance against the charges, and the ledger against itself.
 func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit float64) (faults []string, err error) {
 	charged := int64(0)
 	for _, c := range calls {
@@ -227,7 +227,11 @@ func moneyFaults(ctx context.Context, w *Workspace, calls []lightCall, credit fl
 	if want := int64(credit*1e6) - charged; toMicro(wallet.Balance) != want {
 		faults = append(faults, fmt.Sprintf("law 3: the balance is %s, credit %v less charges of %d micro-credits is %d", wallet.Balance, credit, charged, want))
 	}
-	return faults, nil
+	differences, err := w.Differences(ctx)
+	for _, difference := range differences {
+		faults = append(faults, "law 3: the books do not agree: "+difference)
+	}
+	return faults, err
 }
 
 func toMicro(n json.Number) int64 {

@@ -53,6 +53,22 @@ func (w *Workspace) TopUp(ctx context.Context, amount, reference string) error {
 	return err
 }
 
+// Differences are what a reconciliation of the workspace's wallet finds; empty when every side of its books agrees.
+func (w *Workspace) Differences(ctx context.Context) (found []string, err error) {
+	var books struct {
+		OK          bool `json:"ok"`
+		Differences []struct{ Kind, Subject, Kept, Found string }
+	}
+	err = w.Admin.Into(ctx, "GET", "/admin/v1/workspaces/"+w.ID+"/wallet/reconcile", nil, http.StatusOK, &books)
+	for _, d := range books.Differences {
+		found = append(found, fmt.Sprintf("%s: %s: kept %s, found %s", d.Kind, d.Subject, d.Kept, d.Found))
+	}
+	if err == nil && books.OK != (len(found) == 0) {
+		err = fmt.Errorf("reconcile is ok %v with %d differences", books.OK, len(found))
+	}
+	return found, err
+}
+
 // Subscribe sends every call event of the workspace to a receiver and gives it the secret.
 func (w *Workspace) Subscribe(ctx context.Context, r *Receiver) (id string, err error) {
 	var made struct {
