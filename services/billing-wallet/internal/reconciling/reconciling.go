@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/billing-wallet/internal/ledger"
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
@@ -32,7 +33,8 @@ type Walk struct {
 // everything was compared; store.ErrNoWallet that only is unknown.
 func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 	var workspaces, differences int
-	told := time.Now()
+	ticks := time.NewTicker(cmp.Or(w.Every, progress))
+	defer ticks.Stop()
 	for id := only; ; {
 		var err error
 		if only == uuid.Nil {
@@ -43,7 +45,9 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 				break
 			}
 		}
-		found, err := w.Store.Differences(ctx, id)
+		found, err := w.compare(ctx, id, func() {
+			fmt.Fprintf(w.Progress, "so far: %s; comparing workspace %s\n", count(workspaces, differences), id)
+		}, ticks.C)
 		if err != nil {
 			return w.brokenOff(ctx, workspaces, differences, err)
 		}
@@ -54,16 +58,29 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 		if only != uuid.Nil {
 			break
 		}
-		if time.Since(told) >= cmp.Or(w.Every, progress) {
-			fmt.Fprintf(w.Progress, "so far: %s\n", count(workspaces, differences))
-			told = time.Now()
-		}
 	}
 	fmt.Fprintln(w.Out, count(workspaces, differences))
 	if differences > 0 {
 		return fmt.Errorf("the books do not agree: %d differences", differences)
 	}
 	return nil
+}
+
+// compare looks at one workspace and tells at each tick that it still does.
+func (w Walk) compare(ctx context.Context, id uuid.UUID, tell func(), ticks <-chan time.Time) (found []ledger.Difference, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		found, err = w.Store.Differences(ctx, id)
+	}()
+	for {
+		select {
+		case <-done:
+			return found, err
+		case <-ticks:
+			tell()
+		}
+	}
 }
 
 func count(workspaces, differences int) string {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -207,20 +208,53 @@ func compare(t *testing.T, name string, b books, args pgx.NamedArgs, lines, want
 	}
 }
 
-func TestRun_ComparesEveryWorkspaceAndTellsHowFar(t *testing.T) {
+// heard passes on what is written, while somebody listens.
+type heard chan string
+
+func (h heard) Write(line []byte) (int, error) {
+	select {
+	case h <- string(line):
+	default:
+	}
+	return len(line), nil
+}
+
+// TestRun_TellsHowFarItIs holds up the comparison of a workspace until progress was told of it.
+func TestRun_TellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)
-	st := store.New(pool)
-	for range 5 {
+	st, super := store.New(pool), pgtest.Super(t, pool, wallettest.Schema)
+	for range 2 {
 		keep(t, pool, st)
 	}
+	b := keep(t, pool, st)
 	wallettest.Workspace(t, st, 0)
-	var out, progress bytes.Buffer
-	if err := (reconciling.Walk{Store: st, Out: &out, Progress: &progress, Every: 1}).Run(t.Context(), uuid.Nil); err != nil {
-		t.Error(err)
+	locking, err := super.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if out.String() != "6 workspaces compared, 0 differences\n" || !strings.Contains(progress.String(), "so far: 3 workspaces compared, 0 differences\n") {
-		t.Errorf("told %q and %q", out.String(), progress.String())
+	defer func() { _ = locking.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := locking.Exec(t.Context(), `LOCK TABLE holds IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	progress, ended := make(heard), make(chan error, 1)
+	go func() {
+		ended <- reconciling.Walk{Store: st, Out: &out, Progress: progress, Every: time.Millisecond}.Run(t.Context(), b.workspace)
+	}()
+	if line, want := <-progress, fmt.Sprintf("so far: 0 workspaces compared, 0 differences; comparing workspace %s\n", b.workspace); line != want {
+		t.Errorf("told %q, want %q", line, want)
+	}
+	if err := locking.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil || out.String() != "1 workspaces compared, 0 differences\n" {
+		t.Errorf("Run = %v, told %q", err, out.String())
+	}
+	out.Reset()
+	err = reconciling.Walk{Store: st, Out: &out, Progress: progress}.Run(t.Context(), uuid.Nil)
+	if err != nil || out.String() != "4 workspaces compared, 0 differences\n" {
+		t.Errorf("Run over all = %v, told %q", err, out.String())
 	}
 }
 
