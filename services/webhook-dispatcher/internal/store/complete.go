@@ -77,8 +77,7 @@ func (o openRow) is(r delivery.Result) bool { return o.Attempt == r.Attempt && o
 // stillOpen locks the rows that wait for these results.
 func stillOpen(ctx context.Context, tx *pg.Pipeline, ids []uuid.UUID, byID map[uuid.UUID]delivery.Result) (rows []openRow, err error) {
 	var lock pgx.Batch
-	lock.Queue(planOnce)
-	lock.Queue(byIndex)
+	lock.Queue(planOnce + byProbes)
 	lock.Queue(lockOpen, pg.Args{"ids": ids}).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[openRow])
 		return err
@@ -88,6 +87,9 @@ func stillOpen(ctx context.Context, tx *pg.Pipeline, ids []uuid.UUID, byID map[u
 	}
 	return slices.DeleteFunc(rows, func(row openRow) bool { return !row.is(byID[row.DeliveryID]) }), nil
 }
+
+// byProbes goes with planOnce: a batch of a few rows is looked up row by row, whatever the planner thinks of a day's size.
+const byProbes = `, set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 const lockOpen = `
 SELECT delivery_id, created_at, subscription_id, event_type, attempt, replay FROM webhook_queue
