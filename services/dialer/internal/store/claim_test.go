@@ -315,6 +315,8 @@ func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(paused.Close)
+	resume := sync.OnceFunc(func() { close(stall.goOn) })
+	t.Cleanup(resume)
 	st := newStore(pool)
 	enqueue(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
 	failed := make(chan error, 1)
@@ -326,7 +328,7 @@ func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
 	if got := claim(t, st, 5); len(got) != 1 {
 		t.Errorf("claimed %d beside a paused process, want 1", len(got))
 	}
-	close(stall.goOn)
+	resume()
 	if err := <-failed; err == nil {
 		t.Error("the paused claim was committed")
 	}
