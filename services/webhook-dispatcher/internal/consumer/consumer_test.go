@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
@@ -40,11 +41,32 @@ type house struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
 	store *store.Store
+	kafka kafka.Config
 	bus   *kafka.Client
 	woken chan struct{}
+
+	// A house with a dispatcher has these.
+	dispatcher *dispatching.Dispatcher
+	endpoint   *endpoint
 }
 
 func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := emptyHouse(t)
+	h.consume(consumer.New(h.store, nil, 0))
+	return h
+}
+
+// newSendingHouse is one with a dispatcher.
+func newSendingHouse(t *testing.T) *house {
+	t.Helper()
+	h := emptyHouse(t)
+	h.dispatcher, h.endpoint = dispatcher(t, h.store)
+	h.consume(consumer.New(h.store, h.dispatcher, 20*time.Second), h.dispatcher.Wake)
+	return h
+}
+
+func emptyHouse(t *testing.T) *house {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
 	cfg := kafkatest.New(t)
@@ -56,28 +78,32 @@ func newHouse(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{t: t, pool: pool, store: store.New(pool, box), bus: bus, woken: make(chan struct{}, 1)}
+	h := &house{t: t, pool: pool, store: store.New(pool, box), kafka: cfg, bus: bus, woken: make(chan struct{}, 1)}
+	t.Cleanup(bus.Close)
+	return h
+}
+
+func (h *house) consume(c *consumer.Consumer, wakes ...func()) {
+	h.t.Helper()
 	wake := func() {
 		select {
 		case h.woken <- struct{}{}:
 		default:
 		}
 	}
-	facts := inbox.NewConsumer("webhook-dispatcher", cfg, pool, consumer.New(h.store, nil, 0).Handlers(), nil, prometheus.NewRegistry(), wake)
+	facts := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, c.Handlers(), nil, prometheus.NewRegistry(), append(wakes, wake)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := facts.Run(ctx); err != nil {
-			t.Error(err)
+			h.t.Error(err)
 		}
 	}()
-	t.Cleanup(func() {
+	h.t.Cleanup(func() {
 		cancel()
 		<-done
-		bus.Close()
 	})
-	return h
 }
 
 func (h *house) publish(topic kafka.Topic, id uuid.UUID, key string, msg proto.Message) {
@@ -98,8 +124,13 @@ func (h *house) publish(topic kafka.Topic, id uuid.UUID, key string, msg proto.M
 
 func (h *house) subscribe(workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
 	h.t.Helper()
+	return h.subscribeAt("https://example.com/", workspace, events...)
+}
+
+func (h *house) subscribeAt(url string, workspace uuid.UUID, events ...openapi.EventType) uuid.UUID {
+	h.t.Helper()
 	id := uuid.Must(uuid.NewV7())
-	sub := subscription.Subscription{ID: id, WorkspaceID: workspace, Name: "test", URL: "https://example.com/", Events: events}
+	sub := subscription.Subscription{ID: id, WorkspaceID: workspace, Name: "test", URL: url, Events: events}
 	if err := h.store.Create(h.t.Context(), sub, "whsec_test"); err != nil {
 		h.t.Fatal(err)
 	}

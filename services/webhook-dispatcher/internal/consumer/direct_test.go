@@ -1,0 +1,163 @@
+package consumer_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// endpoint counts the deliveries it receives.
+type endpoint struct {
+	url  string
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (e *endpoint) sum() (deliveries, requests int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.seen {
+		requests += n
+	}
+	return len(e.seen), requests
+}
+
+// dispatcher sends to endpoints of this machine and never looks at the queue unasked.
+func dispatcher(t *testing.T, st *store.Store) (*dispatching.Dispatcher, *endpoint) {
+	t.Helper()
+	e := &endpoint{seen: map[string]int{}}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.seen[req.Header.Get("X-Service-Delivery-Id")]++
+	}))
+	t.Cleanup(server.Close)
+	e.url = server.URL
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := sending.New(sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}, sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dispatching.New(st, client, dispatching.Config{
+		RetryDelays: []time.Duration{time.Second}, Lease: 20 * time.Second, MaxInFlight: 32, Poll: time.Hour,
+		Rule: subscription.FailureRule{Failures: 20, For: time.Hour, Exhausted: 3},
+	}, prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = d.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return d, e
+}
+
+// room is how many seats there are; it gives them back.
+func room(d *dispatching.Dispatcher) (n int) {
+	var ids []uuid.UUID
+	for {
+		id := uuid.New()
+		if !d.Seat(id, fmt.Sprintf("https://%s.example/", id)) {
+			break
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		d.Unseat(id)
+	}
+	return len(ids)
+}
+
+// TestDirect_EachEventOnceWhateverStandsBesideIt: batches with poison, duplicates and events that nobody lists are rolled back, tried alone and parked;
+// what can be sent is, once, and all the room comes back.
+func TestDirect_EachEventOnceWhateverStandsBesideIt(t *testing.T) {
+	t.Parallel()
+	h := newSendingHouse(t)
+	d, e, ws := h.dispatcher, h.endpoint, uuid.New()
+	before := room(d)
+	h.subscribeAt(e.url, ws, "call.ringing", "call.completed")
+	const rounds = 60
+	for i := range rounds {
+		call := uuid.New()
+		for sequence, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
+			f, id := fact(call, ws, int32(sequence+1), kind)
+			h.publish(kafka.CallEvents, id, call.String(), f)
+			if i%4 == 0 {
+				h.publish(kafka.CallEvents, id, call.String(), f)         // the record again
+				h.publish(kafka.CallEvents, uuid.New(), call.String(), f) // the event in another record
+			}
+		}
+		if i%10 == 0 {
+			broken, id := fact(uuid.New(), ws, 1, "call.completed")
+			broken.GetPublic().Body = []byte("not JSON")
+			h.publish(kafka.CallEvents, id, uuid.NewString(), broken)
+		}
+	}
+	h.await(`SELECT count(*) FROM parked`, rounds/10)
+	h.await(`SELECT count(*) FROM webhook_delivery WHERE status = 'delivered' AND attempts = 1`, 2*rounds)
+	h.await(`SELECT count(*) FROM webhook_queue`, 0)
+	if deliveries, requests := e.sum(); deliveries != 2*rounds || requests != 2*rounds {
+		t.Errorf("%d requests of %d deliveries, want %d once each", requests, deliveries, 2*rounds)
+	}
+	for deadline := time.Now().Add(patience); room(d) != before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("room for %d, at first for %d", room(d), before)
+		}
+	}
+}
+
+// TestReplay_WithoutADispatcherLeavesAllToTheClaim: `webhook-dispatcher replay` goes through the same handlers.
+func TestReplay_WithoutADispatcherLeavesAllToTheClaim(t *testing.T) {
+	t.Parallel()
+	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	relay := outbox.NewRelay(h.pool, h.bus, prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = relay.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	h.subscribe(ws, "call.completed")
+	newer := &eventv1.CallEvent{CallId: call.String(), WorkspaceId: ws.String()}
+	h.publish(kafka.CallEvents, uuid.New(), call.String(), newer)
+	h.await(`SELECT count(*) FROM parked`, 1)
+	f, id := fact(call, ws, 1, "call.completed")
+	h.publish(kafka.CallEvents, id, call.String(), f)
+	h.await(`SELECT count(*) FROM parked`, 2)
+	if _, err := h.pool.Exec(t.Context(), `DELETE FROM parked WHERE event_id <> $1`, id); err != nil { // the newer one was given up
+		t.Fatal(err)
+	}
+	box, err := seal.New(seal.Config{Keys: []string{"t=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handlers := consumer.New(store.New(h.pool, box), nil, 0).Handlers()
+	applied, parked, err := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, nil).Replay(t.Context(), kafka.CallEvents.Name)
+	if err != nil || applied != 1 || parked != 0 {
+		t.Fatalf("Replay = %d, %d, %v, want 1 applied", applied, parked, err)
+	}
+	h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1 AND attempt = 0`, 1, id)
+}
