@@ -129,8 +129,10 @@ func TestTogether_OneCallForAllFreshRecords(t *testing.T) {
 func TestTogether_OneFaultRollsAllBack(t *testing.T) {
 	t.Parallel()
 	for name, sick := range map[string]func([]string) ([]error, error){
-		"an error":                   func([]string) ([]error, error) { return nil, errors.New("away") },
-		"a park":                     func(values []string) ([]error, error) { return []error{nil, kafka.Parkf("newer"), nil}[:len(values)], nil },
+		"an error": func([]string) ([]error, error) { return nil, errors.New("away") },
+		"a park": func(values []string) ([]error, error) {
+			return []error{nil, kafka.Parkf("newer"), nil}[:len(values)], nil
+		},
 		"a panic":                    func([]string) ([]error, error) { panic("unlucky") },
 		"verdicts for somebody else": func([]string) ([]error, error) { return make([]error, 7), nil },
 	} {
