@@ -25,8 +25,9 @@ const (
 	longestRest = time.Second
 	// crowdedRest is the pause while due work finds no room; each that finds none doubles it. An end of a call wakes us.
 	crowdedRest, longestCrowded = 50 * time.Millisecond, 400 * time.Millisecond
-	// breath is the pause between claims, so that what comes meanwhile is claimed together.
-	breath = 5 * time.Millisecond
+	// breath is the shortest pause between claims, so that what comes meanwhile is claimed together; a claim that took long is followed by one twice as
+	// long, at most longestBreath, so that claims never are most of what the database does.
+	breath, longestBreath = 2 * time.Millisecond, 50 * time.Millisecond
 	// afterFault is the pause after the database or the carrier could not be reached.
 	afterFault = time.Second
 )
@@ -97,14 +98,16 @@ func (d *Dialer) Run(ctx context.Context) error {
 		case <-d.wake:
 		case <-timer.C:
 		}
+		begun := time.Now()
 		rest := d.round(ctx)
-		timer.Reset(breath)
+		pause := min(max(breath, 2*time.Since(begun)), longestBreath)
+		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		}
-		timer.Reset(max(0, rest-breath))
+		timer.Reset(max(0, rest-pause))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // every is how often the slots are looked through.
-const every = 2 * time.Second
+const every = 5 * time.Second
 
 // Reconciler does it.
 type Reconciler struct {

@@ -80,7 +80,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
 		SELECT again.workspace_id, 1 FROM again, turn WHERE again.workspace_id <= turn.last
 	) visited WHERE visited.workspace_id IS NOT NULL ORDER BY visited.pass, visited.workspace_id LIMIT @steps
 ), taken AS MATERIALIZED (
-	SELECT s.workspace_id, s.trunk, count(*) AS slots FROM slots s WHERE EXISTS (SELECT 1 FROM due) GROUP BY 1, 2
+	SELECT count(*) AS overall, count(*) FILTER (WHERE s.trunk = @trunk) AS of_trunk FROM slots s WHERE EXISTS (SELECT 1 FROM due)
 )
 SELECT due.workspace_id, coalesce(w.status <> 'active' OR NOT w.api_enabled, false) AS barred,
 	coalesce(w.calls_per_second, @calls_per_second) AS calls_per_second, coalesce(w.max_live_calls, @max_live) AS max_live_calls,
@@ -88,10 +88,9 @@ SELECT due.workspace_id, coalesce(w.status <> 'active' OR NOT w.api_enabled, fal
 	coalesce(p.crowded_at > now() - interval '10 seconds', false) AS crowded_lately,
 	(SELECT count(*) FROM (SELECT 1 FROM dial_queue q WHERE q.workspace_id = due.workspace_id AND q.state = 'queued' AND q.ready
 		AND q.look_at <= now() ORDER BY q.look_at LIMIT @hands) waiting) AS waiting,
-	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t WHERE t.workspace_id = due.workspace_id) AS taken,
-	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t) AS taken_overall,
-	(SELECT coalesce(sum(t.slots), 0)::bigint FROM taken t WHERE t.trunk = @trunk) AS taken_of_trunk, due.pass
-FROM due
+	(SELECT count(*) FROM slots s WHERE s.workspace_id = due.workspace_id) AS taken,
+	taken.overall AS taken_overall, taken.of_trunk AS taken_of_trunk, due.pass
+FROM due CROSS JOIN taken
 LEFT JOIN workspaces w ON w.workspace_id = due.workspace_id
 LEFT JOIN paces p ON p.workspace_id = due.workspace_id
 ORDER BY due.pass, due.workspace_id`

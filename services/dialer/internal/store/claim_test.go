@@ -54,6 +54,7 @@ func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
 	st := newStore(pool)
 	big, small := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	limited(t, pool, st, big, 100_000, 100_000)
+	limited(t, pool, st, small, 100_000, 100_000)
 	many(t, pool, big, 1, 100_000, -time.Hour)
 	for round, hands := range []int{64, 1, 64, 1, 1, 5} {
 		enqueue(t, pool, st, aRequest(small, 1000+round))

@@ -50,11 +50,11 @@ SELECT 'come', coalesce((SELECT hop.workspace_id FROM hop ORDER BY hop.step DESC
 ON CONFLICT (round) DO UPDATE SET workspace_id = EXCLUDED.workspace_id`
 
 // A slot belongs to a request that is claimed or in a call. Claim and slot commit together, and so do the end of either and the slot's, so one statement
-// sees both or none.
+// sees both or none. The queue is read by id, a slot at a time: a join would read all that is scheduled ahead.
 const giveBackLeaked = `
 DELETE FROM slots s
-WHERE NOT EXISTS (SELECT 1 FROM dial_queue q WHERE q.call_request_id = s.call_request_id
-	AND (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL))
+WHERE NOT coalesce((SELECT q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL
+	FROM dial_queue q WHERE q.call_request_id = s.call_request_id), false)
 RETURNING s.call_request_id, s.workspace_id, s.trunk`
 
 // The lock keeps the call from ending before its slot is there to be given back.
