@@ -13,11 +13,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 
 	"ringfence.dev/deploy/simcarrier/internal/exchange"
+	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 )
 
@@ -36,6 +38,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var cfg Config
+	if len(os.Args) > 1 {
+		help()
+		if len(os.Args) > 2 || os.Args[1] != "--help" && os.Args[1] != "-h" && os.Args[1] != "help" {
+			os.Exit(2)
+		}
+		return
+	}
 	err := env.Parse(&cfg)
 	if err == nil {
 		err = run(ctx, cfg)
@@ -44,6 +53,20 @@ func main() {
 		fmt.Fprintln(os.Stderr, "simcarrier:", err)
 		os.Exit(1)
 	}
+}
+
+// help prints the variables and the faults.
+func help() {
+	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\nVariables:\n")
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, v := range service.Variables[Config]() {
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, v.Default, v.Help)
+	}
+	_ = table.Flush()
+	fmt.Print("\nWhat happens is decided by the number's last two digits, unless a fault is ordered for how the number begins:\n" +
+		"  POST /faults {\"fault\":…, \"to\":\"+1415…\", \"times\":0, \"delay_ms\":0}   times 0: every call; to empty: every number\n" +
+		"  GET /faults, DELETE /faults                                       what is ordered and how often it struck; order is restored\n\nFaults:\n" +
+		exchange.FaultHelp())
 }
 
 func run(ctx context.Context, cfg Config) error {

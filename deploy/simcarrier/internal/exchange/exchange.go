@@ -32,6 +32,9 @@ type line struct {
 	steps  []step
 	waited bool
 	timer  *time.Timer
+	// fault is what goes wrong with its news, held those that wait to be told out of order.
+	fault string
+	held  *Entry
 }
 
 // Exchange is the network. All its methods may be called at once.
@@ -41,6 +44,7 @@ type Exchange struct {
 
 	mu    sync.Mutex
 	lines map[string][]*line // by call id, in the order they were dialled
+	rules []Rule
 }
 
 // New opens the exchange over a directory. scale multiplies every simulated duration; 0 means at once. Calls that were alive when the last process
@@ -66,6 +70,9 @@ func New(dir string, scale float64) (*Exchange, error) {
 }
 
 func (x *Exchange) replay(e Entry) {
+	if e.Echo {
+		return
+	}
 	lines := x.lines[e.CallID]
 	if e.Kind == KindOriginate || e.Kind == KindRinging && e.Inbound {
 		l := &line{call: Call{CallID: e.CallID, From: e.From, To: e.To, Inbound: e.Inbound}}
@@ -97,9 +104,14 @@ func (l *line) note(e Entry) {
 
 // Originate rings a number. The same id again rings again: nothing here protects anybody from a second dial.
 func (x *Exchange) Originate(callID, from, to string, dialedAt *time.Time) error {
+	return x.dial(callID, from, to, dialedAt, "")
+}
+
+// dial is Originate of a call whose news go wrong.
+func (x *Exchange) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := &line{call: Call{CallID: callID, From: from, To: to, DialedAt: dialedAt}, steps: outboundScript(to, callID)}
+	l := &line{call: Call{CallID: callID, From: from, To: to, DialedAt: dialedAt}, steps: outboundScript(to, callID), fault: fault}
 	if err := x.write(l, Entry{Kind: KindOriginate}); err != nil {
 		return err
 	}
@@ -110,9 +122,10 @@ func (x *Exchange) Originate(callID, from, to string, dialedAt *time.Time) error
 
 // Inbound rings the dialer at one of its numbers; an empty from is withheld.
 func (x *Exchange) Inbound(callID, from, to string) error {
+	fault := x.strike(from).Fault
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := &line{call: Call{CallID: callID, From: from, To: to, Inbound: true}}
+	l := &line{call: Call{CallID: callID, From: from, To: to, Inbound: true}, fault: fault}
 	if err := x.write(l, Entry{Kind: KindRinging}); err != nil {
 		return err
 	}
@@ -236,12 +249,18 @@ func (x *Exchange) end(l *line, cause, by string) error {
 func (x *Exchange) write(l *line, e Entry) error {
 	e.CallID, e.From, e.To = l.call.CallID, l.call.From, l.call.To
 	e.Inbound, e.DialedAt = l.call.Inbound, l.call.DialedAt
+	e.Untold = l.hides(e.Kind)
 	e, err := x.journal.Append(e)
 	if err != nil {
 		return err
 	}
 	l.note(e)
 	tell(e)
+	for _, echo := range l.echoes(e) {
+		if _, err := x.journal.Append(echo); err != nil {
+			slog.Error("news of a call with a fault are lost", "call_id", e.CallID, "error", err) // it has happened all the same
+		}
+	}
 	return nil
 }
 

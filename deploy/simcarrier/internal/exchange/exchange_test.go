@@ -54,7 +54,7 @@ func (n network) do(method, path string, body any, into any) int {
 		n.t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if into != nil {
+	if into != nil && resp.StatusCode < 300 && resp.StatusCode != http.StatusNoContent {
 		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 			n.t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ const maxEvents = 1000
 // maxWait bounds one long poll of the feed.
 const maxWait = 30 * time.Second
 
-// Handler serves the exchange over HTTP: /originate, /hangup, /answer, /inbound, /calls/{id}, /log, /events, /healthz.
+// Handler serves the exchange over HTTP: /originate, /hangup, /answer, /inbound, /calls/{id}, /log, /events, /faults, /healthz.
 func (x *Exchange) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /originate", x.postOriginate)
@@ -38,6 +38,9 @@ func (x *Exchange) Handler() http.Handler {
 	mux.HandleFunc("GET /calls/{id}", x.getCall)
 	mux.HandleFunc("GET /log", x.getLog)
 	mux.HandleFunc("GET /events", x.getEvents)
+	mux.HandleFunc("POST /faults", x.postFault)
+	mux.HandleFunc("GET /faults", x.getFaults)
+	mux.HandleFunc("DELETE /faults", x.deleteFaults)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	return mux
 }
@@ -56,8 +59,15 @@ func (x *Exchange) postOriginate(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "call_id and to are needed")
 		return
 	}
-	if err := x.Originate(body.CallID.String(), body.From, body.To, body.DialedAt); err != nil {
+	rule := x.strike(body.To)
+	if rule.before(w, r) {
+		return
+	}
+	if err := x.dial(body.CallID.String(), body.From, body.To, body.DialedAt, rule.Fault); err != nil {
 		fault(w, err)
+		return
+	}
+	if rule.after(r) {
 		return
 	}
 	answer(w, http.StatusAccepted, map[string]string{"call_id": body.CallID.String()})
@@ -143,7 +153,7 @@ func (x *Exchange) getLog(w http.ResponseWriter, r *http.Request) {
 	}
 	data := []logEntry{}
 	err := x.journal.Read(after, func(e Entry) bool {
-		if e.Kind != KindSaid {
+		if e.Kind != KindSaid && !e.Echo {
 			data = append(data, logEntry{e.Seq, e.At, e.Kind, e.CallID, e.From, e.To})
 		}
 		return true
@@ -168,20 +178,26 @@ func (x *Exchange) getEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	timer := time.NewTimer(min(time.Duration(wait)*time.Millisecond, maxWait))
 	defer timer.Stop()
-	select {
-	case <-x.journal.Grown(after):
-	case <-timer.C:
-	case <-r.Context().Done():
-		return
-	}
-	data := []Entry{}
-	err := x.journal.Read(after, func(e Entry) bool {
-		data = append(data, e)
-		return len(data) < maxEvents
-	})
-	if err != nil {
-		fault(w, err)
-		return
+	data, seen, waiting := []Entry{}, after, true
+	for waiting && len(data) == 0 { // what is not told does not end the wait
+		select {
+		case <-x.journal.Grown(seen):
+		case <-timer.C:
+			waiting = false
+		case <-r.Context().Done():
+			return
+		}
+		err := x.journal.Read(seen, func(e Entry) bool {
+			if seen = e.Seq; !e.Untold {
+				e.Echo = false
+				data = append(data, e)
+			}
+			return len(data) < maxEvents
+		})
+		if err != nil {
+			fault(w, err)
+			return
+		}
 	}
 	answer(w, http.StatusOK, map[string]any{"feed": x.journal.Feed(), "data": data})
 }

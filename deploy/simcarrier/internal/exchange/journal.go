@@ -40,6 +40,10 @@ type Entry struct {
 	By    string `json:"by,omitempty"`
 	// DialedAt is the instant the dialer gave with its originate, echoed with all news of that call.
 	DialedAt *time.Time `json:"dialed_at,omitempty"`
+	// Untold entries happened and are missing from the feed; an Echo is told in the feed, with its old instant, and did not happen (again). The feed
+	// shows neither mark.
+	Untold bool `json:"untold,omitempty"`
+	Echo   bool `json:"echo,omitempty"`
 }
 
 // indexEvery is how many entries lie between two remembered file offsets.
@@ -120,18 +124,23 @@ func (j *Journal) remember(e Entry, length int) {
 	if (e.Seq-1)%indexEvery == 0 {
 		j.offsets = append(j.offsets, j.size)
 	}
-	j.last, j.lastAt = e.Seq, e.At
+	j.last = e.Seq
+	if !e.Echo {
+		j.lastAt = e.At
+	}
 	j.size += int64(length)
 }
 
-// Append writes an entry; its number and instant are given here, each later than the one before.
+// Append writes an entry; its number and instant are given here, each later than the one before. An echo keeps its instant.
 func (j *Journal) Append(e Entry) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e.Seq = j.last + 1
-	e.At = time.Now().UTC().Truncate(time.Microsecond)
-	if !e.At.After(j.lastAt) {
-		e.At = j.lastAt.Add(time.Microsecond)
+	if !e.Echo {
+		e.At = time.Now().UTC().Truncate(time.Microsecond)
+		if !e.At.After(j.lastAt) {
+			e.At = j.lastAt.Add(time.Microsecond)
+		}
 	}
 	line, err := json.Marshal(e)
 	if err != nil {

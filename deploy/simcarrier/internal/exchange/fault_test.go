@@ -1,0 +1,172 @@
+package exchange_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// told waits until the call has ended and answers what the feed says of it, in order. No mark of a fault may be seen.
+func (n network) told(id string) (kinds []string, news []map[string]any) {
+	n.t.Helper()
+	n.ended(id)
+	var page struct{ Data []map[string]any }
+	n.do("GET", "/events?after=0&wait=1", nil, &page)
+	for _, e := range page.Data {
+		if e["call_id"] != id {
+			continue
+		}
+		if e["echo"] != nil || e["untold"] != nil {
+			n.t.Errorf("the feed shows the mark of a fault: %v", e)
+		}
+		kinds, news = append(kinds, e["kind"].(string)), append(news, e)
+	}
+	return kinds, news
+}
+
+// order has numbers go wrong.
+func (n network) order(rule string) {
+	n.t.Helper()
+	if status := n.do("POST", "/faults", json.RawMessage(rule), nil); status != http.StatusCreated {
+		n.t.Fatalf("ordering %s = %d", rule, status)
+	}
+}
+
+func TestFault_NewsGoWrongAndTheLogDoesNot(t *testing.T) {
+	tests := []struct{ fault, told string }{
+		{"answer_twice", "originate ringing answer answer hangup"},
+		{"repeat", "originate originate ringing ringing answer answer hangup hangup"},
+		{"disorder", "ringing originate hangup answer"},
+		{"lose", ""},
+		{"lose_end", "originate ringing answer"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.fault, func(t *testing.T) {
+			dir := t.TempDir()
+			n, stop := start(t, dir, 0)
+			n.order(`{"fault":"` + tt.fault + `","to":"+1415555"}`)
+			struck, whole := n.originate("+14155550195"), n.originate("+14155660195")
+			kinds, news := n.told(struck)
+			if got := strings.Join(kinds, " "); got != tt.told {
+				t.Errorf("the feed tells %q, want %q", got, tt.told)
+			}
+			if got := n.kinds(struck); got != "originate ringing answer hangup" {
+				t.Errorf("the log says %s", got)
+			}
+			if kinds, _ := n.told(whole); strings.Join(kinds, " ") != "originate ringing answer hangup" {
+				t.Errorf("of another range the feed tells %v", kinds)
+			}
+			if !slices.IsSortedFunc(news, func(a, b map[string]any) int { return int(a["seq"].(float64) - b["seq"].(float64)) }) {
+				t.Errorf("places are out of order: %v", news)
+			}
+			stop() // what was told stays told, as it was told
+			again, _ := start(t, dir, 0)
+			if after, _ := again.told(struck); !slices.Equal(after, kinds) {
+				t.Errorf("after a restart the feed tells %v, before it %v", after, kinds)
+			}
+			if got := again.kinds(struck); got != "originate ringing answer hangup" {
+				t.Errorf("after a restart the log says %s", got)
+			}
+		})
+	}
+}
+
+// TestFault_UntoldNewsDoNotEndAWait: a reader is not woken by what he is not told.
+func TestFault_UntoldNewsDoNotEndAWait(t *testing.T) {
+	n, _ := start(t, t.TempDir(), 0)
+	n.order(`{"fault":"lose"}`)
+	n.ended(n.originate("+14155550190"))
+	begun := time.Now()
+	var page struct{ Data []any }
+	n.do("GET", "/events?after=0&wait=300", nil, &page)
+	if len(page.Data) != 0 || time.Since(begun) < 300*time.Millisecond {
+		t.Errorf("answered %v after %s", page.Data, time.Since(begun))
+	}
+}
+
+func TestFault_Originate(t *testing.T) {
+	tests := []struct {
+		rule    string
+		answer  int // 0: none while the asker waits
+		dialled int
+	}{
+		{`{"fault":"refuse"}`, 503, 0},
+		{`{"fault":"hang"}`, 0, 1},
+		{`{"fault":"hang_undialed"}`, 0, 0},
+		{`{"fault":"late","delay_ms":400}`, 0, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.rule, func(t *testing.T) {
+			n, _ := start(t, t.TempDir(), 0)
+			n.order(tt.rule)
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			id, status := uuid.NewString(), 0
+			body, _ := json.Marshal(map[string]string{"call_id": id, "to": "+14155550190"})
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url+"/originate", bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				_, status = resp.Body.Close(), resp.StatusCode
+			}
+			if status != tt.answer {
+				t.Errorf("answer = %d, want %d", status, tt.answer)
+			}
+			if tt.dialled == 1 {
+				n.awaitKnown(id)
+			}
+			if got := strings.Count(n.kinds(id), "originate"); got != tt.dialled {
+				t.Errorf("dialled %d times, want %d", got, tt.dialled)
+			}
+		})
+	}
+}
+
+func (n network) awaitKnown(id string) {
+	n.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); n.do("GET", "/calls/"+id, nil, nil) != 200; {
+		if time.Now().After(deadline) {
+			n.t.Fatal("never dialled")
+		}
+	}
+}
+
+// TestFault_RulesAreCountedAndEnd: a rule strikes so many times, then the next one; DELETE ends all.
+func TestFault_RulesAreCountedAndEnd(t *testing.T) {
+	n, _ := start(t, t.TempDir(), 0)
+	n.order(`{"fault":"refuse","to":"+1415","times":2}`)
+	n.order(`{"fault":"refuse","to":"+1415","times":1}`)
+	ask := func(to string) int {
+		return n.do("POST", "/originate", map[string]string{"call_id": uuid.NewString(), "to": to}, nil)
+	}
+	var got []int
+	for _, to := range []string{"+14155550190", "+15105550190", "+14155550190", "+14155550190", "+14155550190"} {
+		got = append(got, ask(to))
+	}
+	if want := []int{503, 202, 503, 503, 202}; !slices.Equal(got, want) {
+		t.Errorf("answers = %v, want %v", got, want)
+	}
+	var page struct{ Data []struct{ Struck int } }
+	n.do("GET", "/faults", nil, &page)
+	if len(page.Data) != 2 || page.Data[0].Struck != 2 || page.Data[1].Struck != 1 {
+		t.Errorf("struck = %v", page.Data)
+	}
+	n.order(`{"fault":"refuse"}`)
+	n.do("DELETE", "/faults", nil, nil)
+	if status := ask("+14155550190"); status != 202 {
+		t.Errorf("after DELETE the originate = %d", status)
+	}
+	for _, rule := range []string{`{"fault":"bite"}`, `{"fault":"hang","times":-1}`, `{"fault":"late","delay_ms":-1}`} {
+		if status := n.do("POST", "/faults", json.RawMessage(rule), nil); status != 400 {
+			t.Errorf("ordering %s = %d", rule, status)
+		}
+	}
+}
