@@ -128,8 +128,12 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 			return min(wait, longestRest)
 		}
 	}
-	if hands.Free, rest = d.carrier.passable(ctx, hands.Free); hands.Free == 0 {
+	calls, rest := d.carrier.passable(ctx, hands.Free)
+	switch {
+	case calls == 0:
 		return rest
+	case calls < hands.Free: // a probe is anybody's
+		hands.Free, hands.All = calls, 0
 	}
 	claimed, err := d.store.Claim(ctx, store.Room{Hands: hands, Trunk: d.carrier.Name(), OfTrunk: d.limits.OfTrunk, Overall: d.limits.Overall})
 	if err != nil {

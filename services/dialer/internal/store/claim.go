@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/room"
@@ -215,6 +216,9 @@ func (s *Store) Claim(ctx context.Context, r Room) (claimed Claimed, err error) 
 		claimed.More = backlog || len(due) == steps && due[steps-1].Pass == 0
 		claimed.Crowded, claimed.Wait = len(due) > 0, dealt.Wait
 		s.account(tx, r.Trunk, scopes, due, queues, dealt, taken)
+		if len(claimed.Requests) > 0 {
+			crash.Point("dialer: in claim, before commit")
+		}
 		return nil
 	})
 	if err != nil {
