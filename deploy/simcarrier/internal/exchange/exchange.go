@@ -111,7 +111,8 @@ func (x *Exchange) Originate(callID, from, to string, dialedAt *time.Time) error
 func (x *Exchange) dial(callID, from, to string, dialedAt *time.Time, fault string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l := &line{call: Call{CallID: callID, From: from, To: to, DialedAt: dialedAt}, steps: outboundScript(to, callID), fault: fault}
+	l := &line{call: Call{CallID: callID, From: from, To: to, DialedAt: dialedAt}, fault: fault}
+	l.steps = l.cut(outboundScript(to, callID))
 	if err := x.write(l, Entry{Kind: KindOriginate}); err != nil {
 		return err
 	}

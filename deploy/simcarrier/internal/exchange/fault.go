@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Faults that the exchange commits on demand. The first group breaks the answer to an originate, the second the news of a call; what really
-// happens on the telephone stands in GET /log as ever.
+// Faults that the exchange commits on demand. The first group breaks the answer to an originate, the second the call, the third the news of it; what
+// really happens on the telephone stands in GET /log as ever.
 const (
 	FaultRefuse        = "refuse"
 	FaultCrash         = "crash"
@@ -18,6 +18,9 @@ const (
 	FaultHang          = "hang"
 	FaultHangUndialed  = "hang_undialed"
 	FaultLate          = "late"
+
+	FaultDead    = "dead"
+	FaultEndless = "endless"
 
 	FaultAnswerTwice = "answer_twice"
 	FaultRepeat      = "repeat"
@@ -34,6 +37,8 @@ var faults = [...]struct{ name, does string }{
 	{FaultHang, "dials, and never answers the originate"},
 	{FaultHangUndialed, "never answers the originate, nothing rings"},
 	{FaultLate, "dials and answers after delay_ms, also when the asker has left"},
+	{FaultDead, "nothing happens after the originate"},
+	{FaultEndless, "rings and rings"},
 	{FaultAnswerTwice, "tells the answer twice"},
 	{FaultRepeat, "tells all news of the call twice"},
 	{FaultDisorder, "tells the news of the call in the wrong order, two and two swapped"},
@@ -119,6 +124,17 @@ func die() {
 		_ = self.Kill()
 	}
 	select {}
+}
+
+// cut leaves out what the far end of a call with a fault does not do.
+func (l *line) cut(steps []step) []step {
+	switch l.fault {
+	case FaultDead:
+		return nil
+	case FaultEndless:
+		return steps[:min(len(steps), 1)]
+	}
+	return steps
 }
 
 // hides says that news of this kind are not told, or not yet.

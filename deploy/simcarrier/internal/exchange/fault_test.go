@@ -170,3 +170,17 @@ func TestFault_RulesAreCountedAndEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestFault_StuckCalls: they last until they are hung up.
+func TestFault_StuckCalls(t *testing.T) {
+	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing"} {
+		n, _ := start(t, t.TempDir(), 0)
+		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
+		id := n.originate("+14155550101")
+		n.ended(n.originate("+14155660101")) // a whole call has passed meanwhile
+		var told struct{ Was string }
+		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &told); told.Was != state {
+			t.Errorf("%s: the call was %s, want %s", fault, told.Was, state)
+		}
+	}
+}

@@ -1,5 +1,5 @@
-// Package carrier owns what the dialer needs of a telephone carrier, whichever it is: place, answer and end a call, say what
-// is known of one, and tell the news in order. How that is done is each carrier's own package.
+// Package carrier owns what the dialer needs of a telephone carrier, whichever it is: place, answer and end a call, say what is known of one, and tell the
+// news in order. How that is done is each carrier's own package; that it is done is shown by the suite in carriertest, which every carrier passes.
 package carrier
 
 import (
@@ -13,29 +13,46 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 )
 
-// Carrier is a trunk. Every method but News ends within a few seconds.
+// Carrier is a trunk. All its methods may be called at once, in every replica and in any order, also for calls that another replica began: whatever a carrier
+// needs beyond the call's id (a SIP dialog) it keeps itself, where the others find it, before it tells the first news of the call. Every method but News ends within
+// 10 s, at once when ctx ends.
+//
+// An error is one of four: *Refused, ErrAsked, ErrUnknownCall, or any other, which says only that nobody knows. A carrier that cannot be reached knows
+// nothing: it must not say ErrUnknownCall, by which calls are ended.
 type Carrier interface {
-	// Name tells the trunk in fences and feeds.
+	// Name tells the trunk in fences and feeds. It is the same for good.
 	Name() string
-	// Originate rings a number. nil: the carrier has it. *Refused: nothing rang and nothing will. Any other error: nobody knows, and the call must never be
-	// originated again.
+	// Originate rings a number, at most once, whatever fails: nothing is sent again of its own accord.
+	// nil: the carrier has it, and the news will tell its end. *Refused: nothing rang and nothing will. ErrAsked: this process asked before; nothing was
+	// sent now. Any other error: nobody knows, it may ring even later, and the call must never be originated again: Find and the news may tell,
+	// and Hangup ends it.
 	Originate(ctx context.Context, o Originate) error
-	// Answer picks up an inbound call; one that has ended is left alone. ErrUnknownCall when the carrier never heard of it.
+	// Answer picks up an inbound call. Again, or after the end, it changes nothing. ErrUnknownCall when the carrier never heard of it.
 	Answer(ctx context.Context, callID uuid.UUID) error
-	// Hangup ends a call. It may be asked again. ErrUnknownCall when the carrier never heard of it.
+	// Hangup ends a call, whatever state it is in, and answers what is known of it then. The end is told in the news. It may be asked again: a call that has
+	// ended, by whomever, is left as it was. ErrUnknownCall when the carrier never heard of it; an originate that is still under way may
+	// come to ring after that, and is told in the news.
 	Hangup(ctx context.Context, callID uuid.UUID) (Knowledge, error)
-	// Find tells what the carrier knows of a call; ErrUnknownCall when it never heard of it.
+	// Find tells what the carrier knows of a call, no less than its news; ErrUnknownCall when it never heard of it.
 	Find(ctx context.Context, callID uuid.UUID) (Knowledge, error)
-	// News answers what happened after a place in the feed, in order, waiting up to wait when there is none yet.
+	// News answers what happened after a place in the feed, 0 being its beginning: at once what there is (a part of it, when it is much), else what comes
+	// within wait, else nothing. Asked again it answers the same, also to another replica and after a restart, unless the feed has another name. A
+	// place that the feed has not reached is no error: nothing comes after it.
+	//
+	// Seq rises. News of one call come in the order in which they happened, each once, and Ended is the last: so a carrier does it, and the
+	// reader takes it as it comes: late and repeated news change nothing.
 	News(ctx context.Context, after int64, wait time.Duration) (Batch, error)
-	// Ready says whether the carrier can be reached.
+	// Ready says whether the carrier can be reached. It has no effect there.
 	Ready(ctx context.Context) error
 }
 
-// ErrUnknownCall says that the carrier never heard of the call.
+// ErrUnknownCall says that the carrier never heard of the call, or has lost its memory of it.
 var ErrUnknownCall = errors.New("the carrier does not know this call")
 
-// Refused is a definite no: nothing rang. Unsent says that not even the question left.
+// ErrAsked says that this process has asked the carrier to originate the call before.
+var ErrAsked = errors.New("the carrier was asked to originate this call before")
+
+// Refused is a definite no: nothing rang. Unsent says that not even the question left. Cause is never empty.
 type Refused struct {
 	Cause  call.Cause
 	Unsent bool
@@ -69,7 +86,9 @@ const (
 
 // News is one thing that happened to a call.
 type News struct {
-	Seq      int64
+	// Seq is the place in the feed, from 1.
+	Seq int64
+	// At is the instant by the carrier's clock.
 	At       time.Time
 	Kind     Kind
 	CallID   uuid.UUID
@@ -79,17 +98,19 @@ type News struct {
 	Text    string
 	Cause   call.Cause
 	// ByUs says that we hung up.
-	ByUs     bool
+	ByUs bool
+	// DialedAt is the originate's; inbound calls have none.
 	DialedAt *time.Time
 }
 
-// Batch is a part of the feed. A feed with another name was begun anew.
+// Batch is a part of the feed. A feed with another name was begun anew: its places have nothing to do with the old ones, and calls that it does not tell of are
+// not known any more. A carrier that restarts with its memory keeps the name, and tells the end of every call that did not live through it.
 type Batch struct {
 	Feed string
 	News []News
 }
 
-// Knowledge is what a carrier can say about one call.
+// Knowledge is what a carrier can say about one call: the instants are those of the news, nil is not yet, or never. Cause and ByUs go with EndedAt.
 type Knowledge struct {
 	DialedAt, RingingAt, AnsweredAt, EndedAt *time.Time
 	Cause                                    call.Cause

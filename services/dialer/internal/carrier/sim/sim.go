@@ -28,6 +28,7 @@ const patience = 5 * time.Second
 type Carrier struct {
 	base   string
 	client *http.Client
+	asked  carrier.Asked
 }
 
 // New reaches the carrier at its base URL.
@@ -72,8 +73,11 @@ func (k knowledge) said() carrier.Knowledge {
 	}
 }
 
-// Originate rings a number.
+// Originate rings a number. The simulated network rings for each that it hears (contract.md §8): that it hears one is our doing.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
+	if !c.asked.First(o.CallID) {
+		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
+	}
 	status, err := c.do(ctx, http.MethodPost, "/originate", map[string]any{
 		"call_id": o.CallID, "from": o.From, "to": o.To, "dialed_at": o.DialedAt,
 	}, nil)
@@ -85,7 +89,7 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	case status == http.StatusAccepted:
 		return nil
 	case status == http.StatusServiceUnavailable:
-		return &carrier.Refused{Cause: "switch_congestion", Err: fmt.Errorf("status %d", status)}
+		return &carrier.Refused{Cause: call.SwitchCongestion, Err: fmt.Errorf("status %d", status)}
 	case status >= 400 && status < 500:
 		return &carrier.Refused{Cause: call.CallRejected, Err: fmt.Errorf("status %d", status)}
 	}

@@ -1,0 +1,168 @@
+package carriertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+func newsRules() []Rule {
+	return []Rule{
+		{"news are read again from any place", newsAgain},
+		{"news are waited for, and only when there are none", newsWait},
+		{"news of many calls keep the order of each", newsOfMany},
+		{"a restarted carrier knows what it told and ends what it lost", restarted},
+		{"a carrier without its memory begins its news anew", forgetful},
+	}
+}
+
+func newsAgain(t T, n *Network) {
+	r := read(t, n.Carrier)
+	r.until(dial(t, n, n.Talks).CallID, carrier.Ended)
+	r.rest()
+	for i := -1; i < len(r.all); i++ {
+		place := int64(0)
+		if i >= 0 {
+			place = r.all[i].Seq
+		}
+		other := read(t, n.Another())
+		other.place = place
+		other.rest()
+		if other.feed != r.feed || !same(other.all, r.all[i+1:]) {
+			t.Fatalf("after place %d of %s: %v, want %v", place, other.feed, other.all, r.all[i+1:])
+		}
+	}
+	far, err := n.Carrier.News(t.Context(), r.place+1000, 0)
+	if err != nil || far.Feed != r.feed || len(far.News) != 0 {
+		t.Errorf("after a place that the feed has not reached: %v, %v", far, err)
+	}
+}
+
+func same(a, b []carrier.News) bool {
+	return slices.EqualFunc(a, b, func(a, b carrier.News) bool {
+		if (a.DialedAt == nil) != (b.DialedAt == nil) || a.DialedAt != nil && !a.DialedAt.Equal(*b.DialedAt) || !a.At.Equal(b.At) {
+			return false
+		}
+		a.DialedAt, a.At, b.DialedAt, b.At = nil, time.Time{}, nil, time.Time{}
+		return a == b
+	})
+}
+
+func newsWait(t T, n *Network) {
+	r := read(t, n.Carrier)
+	r.rest()
+	begun := time.Now()
+	if got := r.more(300 * time.Millisecond); got != 0 || time.Since(begun) < 250*time.Millisecond {
+		t.Errorf("%d news where there are none, after %s", got, time.Since(begun))
+	}
+	woken := make(chan int, 1)
+	go func() { // a fault of this reader's own is told by the one below
+		batch, err := n.Carrier.News(t.Context(), r.place, 20*time.Second)
+		if err != nil {
+			woken <- 0
+			return
+		}
+		woken <- len(batch.News)
+	}()
+	dial(t, n, n.Rings)
+	select {
+	case got := <-woken:
+		if got == 0 {
+			t.Errorf("woken without news")
+		}
+	case <-time.After(patience):
+		t.Errorf("a reader that waits is not woken by news")
+	}
+	r.rest()
+	begun = time.Now()
+	if first := read(t, n.Carrier); first.more(20*time.Second) == 0 || time.Since(begun) > patience {
+		t.Errorf("a reader waits for %s though there are news", time.Since(begun))
+	}
+	quiet := read(t, n.Carrier)
+	quiet.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+	quiet.rest()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	begun = time.Now()
+	if _, err := n.Carrier.News(ctx, quiet.place+1000, 20*time.Second); err == nil || time.Since(begun) > patience {
+		t.Errorf("a reader that has left: %v after %s", err, time.Since(begun))
+	}
+}
+
+func newsOfMany(t T, n *Network) {
+	const calls = 40
+	var all []carrier.Originate
+	for i := range calls {
+		all = append(all, dial(t, n, []string{n.Talks, n.Busy}[i%2]))
+	}
+	r := read(t, n.Carrier)
+	for _, o := range all {
+		r.until(o.CallID, carrier.Ended)
+	}
+	r.rest()
+	for _, o := range all {
+		news := r.of(o.CallID)
+		sane(t, o, news)
+		got := slices.DeleteFunc(kinds(news), func(k carrier.Kind) bool { return k == carrier.Ringing })
+		want := []carrier.Kind{carrier.Taken, carrier.Answered, carrier.Ended}
+		if o.To == n.Busy {
+			want = []carrier.Kind{carrier.Taken, carrier.Ended}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("news of %s = %v", o.To, kinds(news))
+		}
+	}
+}
+
+func restarted(t T, n *Network) {
+	r := read(t, n.Carrier)
+	done, alive := dial(t, n, n.Talks), dial(t, n, n.Stays)
+	told := r.until(done.CallID, carrier.Ended)
+	r.until(alive.CallID, carrier.Answered)
+	r.rest()
+	n.Stop()
+	n.Start(false)
+	again := read(t, n.Carrier)
+	again.rest()
+	if again.feed != r.feed || len(again.all) < len(r.all) || !same(again.all[:len(r.all)], r.all) {
+		t.Fatalf("the feed is %s with %d news, was %s with %d", again.feed, len(again.all), r.feed, len(r.all))
+	}
+	agrees(t, n, done.CallID, told)
+	// The one that was alive has ended, or lives on and can be ended: either way its end is told.
+	if _, err := n.Carrier.Hangup(t.Context(), alive.CallID); err != nil {
+		t.Errorf("hang up: %v", err)
+	}
+	news := again.until(alive.CallID, carrier.Ended)
+	sane(t, alive, news)
+	agrees(t, n, alive.CallID, news)
+	dialled(t, n, alive.CallID, 1)
+	dialled(t, n, done.CallID, 1)
+	again.until(dial(t, n, n.Busy).CallID, carrier.Ended)
+}
+
+func forgetful(t T, n *Network) {
+	r := read(t, n.Carrier)
+	lost := dial(t, n, n.Stays)
+	r.until(lost.CallID, carrier.Answered)
+	n.Stop()
+	n.Start(true)
+	if batch, err := n.Carrier.News(t.Context(), r.place, 0); err != nil || batch.Feed == r.feed || batch.Feed == "" {
+		t.Errorf("the feed is called %q, was %q: %v", batch.Feed, r.feed, err)
+	}
+	_, found := n.Carrier.Find(t.Context(), lost.CallID)
+	_, hungUp := n.Carrier.Hangup(t.Context(), lost.CallID)
+	if !errors.Is(found, carrier.ErrUnknownCall) || !errors.Is(hungUp, carrier.ErrUnknownCall) {
+		t.Errorf("find: %v, hang up: %v, want ErrUnknownCall", found, hungUp)
+	}
+	anew := read(t, n.Carrier)
+	o := dial(t, n, n.Busy)
+	anew.until(o.CallID, carrier.Ended)
+	if news := anew.of(lost.CallID); len(news) != 0 || slices.ContainsFunc(anew.all, func(one carrier.News) bool { return one.CallID == uuid.Nil }) {
+		t.Errorf("news of what was forgotten: %v", anew.all)
+	}
+}

@@ -1,0 +1,260 @@
+package carriertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+func wholeCall(t T, n *Network) {
+	o := dial(t, n, n.Talks)
+	r := read(t, n.Carrier)
+	r.until(o.CallID, carrier.Ended)
+	r.rest()
+	news := r.of(o.CallID)
+	if got := kinds(news); !slices.Equal(got, []carrier.Kind{carrier.Taken, carrier.Ringing, carrier.Answered, carrier.Ended}) {
+		t.Fatalf("news = %v", got)
+	}
+	sane(t, o, news)
+	if count(news, carrier.Said) == 0 {
+		t.Errorf("nothing of what was said is told")
+	}
+	end := news[len(news)-1]
+	if end.Cause != call.NormalClearing || end.ByUs {
+		t.Errorf("ended with %q, by us: %v", end.Cause, end.ByUs)
+	}
+	agrees(t, n, o.CallID, news)
+	dialled(t, n, o.CallID, 1)
+}
+
+func busyCall(t T, n *Network) {
+	o := dial(t, n, n.Busy)
+	news := read(t, n.Carrier).until(o.CallID, carrier.Ended)
+	if end := news[len(news)-1]; count(news, carrier.Answered) != 0 || end.Cause != call.UserBusy || end.ByUs {
+		t.Errorf("news = %v, %+v", kinds(news), end)
+	}
+	sane(t, o, news)
+	agrees(t, n, o.CallID, news)
+}
+
+// sane checks what every news item of an outbound call says beside its kind.
+func sane(t T, o carrier.Originate, news []carrier.News) {
+	t.Helper()
+	last := o.DialedAt.Add(-skew)
+	for _, one := range news {
+		if one.At.Before(last) || one.At.After(time.Now().Add(skew)) {
+			t.Errorf("%s happened at %s, dialled at %s, the one before at %s", one.Kind, one.At, o.DialedAt, last)
+		}
+		last = one.At
+		if one.From != o.From || one.To != o.To || one.Inbound {
+			t.Errorf("%s is of a call from %s to %s, inbound: %v", one.Kind, one.From, one.To, one.Inbound)
+		}
+		if one.DialedAt == nil || !one.DialedAt.Equal(o.DialedAt) {
+			t.Errorf("%s says that we dialled at %v, want %s", one.Kind, one.DialedAt, o.DialedAt)
+		}
+		if (one.Kind == carrier.Ended) != (one.Cause != "") {
+			t.Errorf("%s has the cause %q", one.Kind, one.Cause)
+		}
+		if (one.Kind == carrier.Said) != (one.Text != "") {
+			t.Errorf("%s has the text %q", one.Kind, one.Text)
+		}
+	}
+}
+
+// agrees checks that Find knows what the news said.
+func agrees(t T, n *Network, callID uuid.UUID, news []carrier.News) {
+	t.Helper()
+	known, err := n.Carrier.Find(t.Context(), callID)
+	if err != nil {
+		t.Fatalf("find: %v", err)
+	}
+	for _, one := range news {
+		var at *time.Time
+		switch one.Kind {
+		case carrier.Ringing:
+			at = known.RingingAt
+		case carrier.Answered:
+			at = known.AnsweredAt
+		case carrier.Ended:
+			at = known.EndedAt
+			if known.Cause != one.Cause || known.ByUs != one.ByUs {
+				t.Errorf("find: ended with %q, by us %v; the news: %q, %v", known.Cause, known.ByUs, one.Cause, one.ByUs)
+			}
+		default:
+			continue
+		}
+		if at == nil || !at.Equal(one.At) {
+			t.Errorf("find: %s at %v, the news: %s", one.Kind, at, one.At)
+		}
+	}
+	if count(news, carrier.Answered) == 0 && known.AnsweredAt != nil {
+		t.Errorf("find: answered at %s, of which the news know nothing", known.AnsweredAt)
+	}
+}
+
+func dialled(t T, n *Network, callID uuid.UUID, times int) {
+	t.Helper()
+	if got := n.Dials(callID); got != times {
+		t.Errorf("the far end was rung %d times, want %d", got, times)
+	}
+}
+
+func askedTwice(t T, n *Network) {
+	for _, to := range []string{n.Rings, n.Busy} { // while it rings, and when it has ended
+		o := dial(t, n, to)
+		if to == n.Busy {
+			read(t, n.Carrier).until(o.CallID, carrier.Ended)
+		}
+		if err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAsked) {
+			t.Errorf("asked again: %v, want ErrAsked", err)
+		}
+		dialled(t, n, o.CallID, 1)
+	}
+	o := order(n.Refuses)
+	_ = n.Carrier.Originate(t.Context(), o)
+	if err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAsked) {
+		t.Errorf("asked again after a refusal: %v, want ErrAsked", err)
+	}
+}
+
+func askedAtOnce(t T, n *Network) {
+	const askers = 16
+	for range 4 {
+		o := order(n.Rings)
+		said := make([]error, askers)
+		var all sync.WaitGroup
+		for i := range askers {
+			all.Go(func() { said[i] = n.Carrier.Originate(t.Context(), o) })
+		}
+		all.Wait()
+		taken := 0
+		for _, err := range said {
+			switch {
+			case err == nil:
+				taken++
+			case !errors.Is(err, carrier.ErrAsked):
+				t.Errorf("asked at once: %v, want ErrAsked", err)
+			}
+		}
+		if taken != 1 {
+			t.Errorf("%d of %d were told that the carrier has it", taken, askers)
+		}
+		dialled(t, n, o.CallID, 1)
+	}
+}
+
+func refusal(t T, n *Network) {
+	o := order(n.Refuses)
+	var refused *carrier.Refused
+	if err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) {
+		t.Fatalf("originate: %v, want a refusal", err)
+	}
+	if refused.Cause == "" || refused.Unsent {
+		t.Errorf("refused with %q, unsent: %v", refused.Cause, refused.Unsent)
+	}
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("find: %v, want ErrUnknownCall", err)
+	}
+	r := read(t, n.Carrier)
+	r.until(dial(t, n, n.Busy).CallID, carrier.Ended) // what would have come has come
+	if news := r.of(o.CallID); len(news) != 0 {
+		t.Errorf("news of a call that was refused: %v", kinds(news))
+	}
+	dialled(t, n, o.CallID, 0)
+}
+
+func away(t T, n *Network) {
+	if err := n.Carrier.Ready(t.Context()); err != nil {
+		t.Fatalf("ready: %v", err)
+	}
+	taken := dial(t, n, n.Rings)
+	n.Stop()
+	if err := n.Carrier.Ready(t.Context()); err == nil {
+		t.Errorf("a carrier that is away is ready")
+	}
+	o := order(n.Talks)
+	var refused *carrier.Refused
+	if err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.Unsent || refused.Cause == "" {
+		t.Errorf("originate: %v, want a refusal, unsent, with a cause", err)
+	}
+	_, found := n.Carrier.Find(t.Context(), taken.CallID)
+	_, hungUp := n.Carrier.Hangup(t.Context(), taken.CallID)
+	answered := n.Carrier.Answer(t.Context(), taken.CallID)
+	for deed, err := range map[string]error{"find": found, "hang up": hungUp, "answer": answered} {
+		if err == nil || errors.Is(err, carrier.ErrUnknownCall) {
+			t.Errorf("%s: %v: a carrier that is away knows nothing", deed, err)
+		}
+	}
+	if batch, err := n.Carrier.News(t.Context(), 0, time.Second); err == nil {
+		t.Errorf("news of a carrier that is away: %v", batch)
+	}
+	n.Start(false)
+	dialled(t, n, o.CallID, 0)
+	dialled(t, n, taken.CallID, 1)
+}
+
+func silent(t T, n *Network) {
+	o, begun := order(n.Silent), time.Now()
+	nobodyKnows(t, n.Carrier.Originate(t.Context(), o))
+	if took := time.Since(begun); took > patience {
+		t.Errorf("the originate took %s", took)
+	}
+	itRings(t, n, o)
+}
+
+func givenUp(t T, n *Network) {
+	o, begun := order(n.Silent), time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	nobodyKnows(t, n.Carrier.Originate(ctx, o))
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("the originate went on for %s after it was given up", took)
+	}
+	itRings(t, n, o)
+	nobodyKnows(t, n.Carrier.Originate(t.Context(), o)) // and is not asked again
+	dialled(t, n, o.CallID, 1)
+}
+
+func nobodyKnows(t T, err error) {
+	t.Helper()
+	var refused *carrier.Refused
+	if err == nil || errors.As(err, &refused) || errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("originate: %v, want an error that says neither yes nor no", err)
+	}
+}
+
+// itRings checks that the call of an originate that was not answered is there, once, and that it can be ended.
+func itRings(t T, n *Network, o carrier.Originate) {
+	t.Helper()
+	r := read(t, n.Carrier)
+	r.until(o.CallID, carrier.Taken)
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); err != nil {
+		t.Errorf("find: %v", err)
+	}
+	if known, err := n.Carrier.Hangup(t.Context(), o.CallID); err != nil || known.EndedAt == nil {
+		t.Errorf("hang up: %+v, %v", known, err)
+	}
+	sane(t, o, r.until(o.CallID, carrier.Ended))
+	dialled(t, n, o.CallID, 1)
+}
+
+func neverArrived(t T, n *Network) {
+	o := order(n.SilentUndialed)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	nobodyKnows(t, n.Carrier.Originate(ctx, o))
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("find: %v, want ErrUnknownCall", err)
+	}
+	if _, err := n.Carrier.Hangup(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("hang up: %v, want ErrUnknownCall", err)
+	}
+	dialled(t, n, o.CallID, 0)
+}
