@@ -57,6 +57,7 @@ type Dispatcher struct {
 	wake    chan struct{}
 	results chan delivery.Result
 	sending sync.WaitGroup
+	judging judging
 	// gate guards shut, after which nothing is added to sending but by the claiming goroutine and by what is counted there already.
 	gate sync.RWMutex
 	shut bool
@@ -74,7 +75,7 @@ func New(st *store.Store, client *sending.Client, cfg Config, reg prometheus.Reg
 	return &Dispatcher{
 		store: st, client: client, cfg: cfg, schedule: delivery.Schedule{Delays: cfg.RetryDelays},
 		lanes: newLanes(cfg.MaxInFlight, client.PerHost()), metrics: newMetrics(reg),
-		wake: make(chan struct{}, 1), results: make(chan delivery.Result, batchSize),
+		wake: make(chan struct{}, 1), results: make(chan delivery.Result, batchSize), judging: judging{waiting: map[uuid.UUID]store.Standing{}},
 	}
 }
 

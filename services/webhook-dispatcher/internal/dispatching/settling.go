@@ -3,7 +3,10 @@ package dispatching
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
@@ -27,10 +30,9 @@ func (d *Dispatcher) settleAll(ctx context.Context) {
 				time.AfterFunc(result.Delay, d.Wake)
 			}
 		}
-		for _, standing := range done.Failing {
-			d.judgeHealth(ctx, standing)
-		}
+		d.judgeLater(ctx, done.Failing)
 	}
+	d.judging.done.Wait()
 }
 
 func (d *Dispatcher) gather(first delivery.Result) []delivery.Result {
@@ -52,8 +54,10 @@ func (d *Dispatcher) gather(first delivery.Result) []delivery.Result {
 // settle tries until the database has the batch. While it is away the leases may pass: then the results no longer count
 // and the deliveries are attempted again.
 func (d *Dispatcher) settle(ctx context.Context, batch []delivery.Result) (done store.Completed, ok bool) {
+	complete := d.store.Complete
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		done, err := d.store.Complete(ctx, batch)
+		done, err := complete(ctx, batch)
+		complete = d.store.CompleteAgain // the answer alone may have been lost
 		if err == nil {
 			d.metrics.stale.Add(float64(len(batch) - done.Settled))
 			return done, true
@@ -64,6 +68,44 @@ func (d *Dispatcher) settle(ctx context.Context, batch []delivery.Result) (done 
 		slog.ErrorContext(ctx, "settle webhook attempts", "attempts", len(batch), "error", err)
 		pause(ctx, wait)
 	}
+}
+
+// judging is what settling leaves to a goroutine beside it: to switch a subscription off holds all that it has queued, and nobody else's results
+// wait for that.
+type judging struct {
+	mu      sync.Mutex
+	waiting map[uuid.UUID]store.Standing // the newest of each subscription
+	busy    bool
+	done    sync.WaitGroup
+}
+
+func (d *Dispatcher) judgeLater(ctx context.Context, failing []store.Standing) {
+	j := &d.judging
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, standing := range failing {
+		j.waiting[standing.SubscriptionID] = standing
+	}
+	if len(j.waiting) == 0 || j.busy {
+		return
+	}
+	j.busy = true
+	j.done.Go(func() {
+		for standing, more := j.next(); more; standing, more = j.next() {
+			d.judgeHealth(ctx, standing)
+		}
+	})
+}
+
+func (j *judging) next() (store.Standing, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for id, standing := range j.waiting {
+		delete(j.waiting, id)
+		return standing, true
+	}
+	j.busy = false
+	return store.Standing{}, false
 }
 
 // judgeHealth warns at half of the failure rule and switches the subscription off when it is met.

@@ -1,6 +1,7 @@
 package dispatching_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
 // A result that waits until its lease has passed is sent again: what is not settled must not pile up behind a slow database.
@@ -49,6 +51,51 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	eventually(t, func() error {
 		if n := r.count("SELECT count(*) FROM webhook_queue"); n > 0 {
 			return fmt.Errorf("%d deliveries are open", n)
+		}
+		return nil
+	})
+}
+
+// To switch a subscription off takes as long as holding what it has queued, or as somebody else holds the row: the others' results are
+// written meanwhile.
+func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	bad, good := newReceiver(t, always(500)), newReceiver(t, nil)
+	sick, _ := r.subscribe(bad.URL, "call.failed")
+	well, _ := r.subscribe(good.URL, "call.completed")
+	r.ingest(r.event(uuid.New(), 1, "call.failed"))
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_subscription WHERE id = $1 FOR NO KEY UPDATE", sick); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config()
+	cfg.Rule = subscription.FailureRule{Failures: 1}
+	d := r.dispatch(cfg)
+	bad.await(t, 1)
+	eventually(t, func() error {
+		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+			return fmt.Errorf("nobody switches the endpoint off")
+		}
+		return nil
+	})
+	ev, begun := r.event(uuid.New(), 1, "call.completed"), time.Now()
+	r.ingest(ev)
+	d.Wake()
+	r.awaitStatus(well, ev.ID, delivery.Delivered)
+	if took := time.Since(begun); took > 10*time.Second { // a statement that waits is ended after 15 s
+		t.Errorf("another's delivery took %s", took)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if sub := r.subscription(sick); sub.Status != subscription.Failed {
+			return fmt.Errorf("the failing endpoint is %s", sub.Status)
 		}
 		return nil
 	})

@@ -34,16 +34,20 @@ type Standing struct {
 }
 
 // Complete writes finished attempts into history in one transaction: each counts only while its row still carries the same
-// attempt of the same replay. Results of one subscription stand in the order in which they ended.
+// attempt of the same replay, and once. Results of one subscription stand in the order in which they ended.
 func (s *Store) Complete(ctx context.Context, results []delivery.Result) (done Completed, err error) {
-	byID := make(map[uuid.UUID]delivery.Result, len(results))
-	ids := make([]uuid.UUID, len(results))
-	for i, r := range results {
-		byID[r.DeliveryID], ids[i] = r, r.DeliveryID
-	}
+	return s.complete(ctx, results, lockOpen)
+}
+
+// CompleteAgain is Complete after one that failed: what that has written all the same, when only its answer was lost, is left out.
+func (s *Store) CompleteAgain(ctx context.Context, results []delivery.Result) (done Completed, err error) {
+	return s.complete(ctx, results, lockUnwritten)
+}
+
+func (s *Store) complete(ctx context.Context, results []delivery.Result, lock string) (done Completed, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		done = Completed{}
-		rows, err := stillOpen(ctx, tx, ids, byID)
+		rows, byID, err := stillOpen(ctx, tx, results, lock)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -74,28 +78,55 @@ type openRow struct {
 // is says that the result is of the attempt the row now waits for.
 func (o openRow) is(r delivery.Result) bool { return o.Attempt == r.Attempt && o.Replay == r.Replay }
 
-// stillOpen locks the rows that wait for these results.
-func stillOpen(ctx context.Context, tx *pg.Pipeline, ids []uuid.UUID, byID map[uuid.UUID]delivery.Result) (rows []openRow, err error) {
-	var lock pgx.Batch
-	lock.Queue(planOnce + byProbes)
-	lock.Queue(lockOpen, pg.Args{"ids": ids}).Query(func(found pgx.Rows) (err error) {
+// stillOpen locks the rows that wait for these results, and says for which each does. Of several for the same attempt it is the first that
+// was seen to end: what was given up for lost may have been on its way.
+func stillOpen(ctx context.Context, tx *pg.Pipeline, results []delivery.Result, lock string) (rows []openRow, byID map[uuid.UUID]delivery.Result, err error) {
+	ids, at := make([]uuid.UUID, len(results)), make([]time.Time, len(results))
+	for i, r := range results {
+		ids[i], at[i] = r.DeliveryID, r.Answer.At
+	}
+	args := pg.Args{"ids": ids, "first": slices.MinFunc(at, time.Time.Compare), "last": slices.MaxFunc(at, time.Time.Compare)}
+	var asked pgx.Batch
+	asked.Queue(planOnce)
+	asked.Queue(lock, args).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[openRow])
 		return err
 	})
-	if err := tx.Ask(ctx, &lock); err != nil {
-		return nil, fmt.Errorf("lock %d finished deliveries: %w", len(ids), err)
+	if err := tx.Ask(ctx, &asked); err != nil {
+		return nil, nil, fmt.Errorf("lock %d finished deliveries: %w", len(ids), err)
 	}
-	return slices.DeleteFunc(rows, func(row openRow) bool { return !row.is(byID[row.DeliveryID]) }), nil
+	open := make(map[uuid.UUID]openRow, len(rows))
+	for _, row := range rows {
+		open[row.DeliveryID] = row
+	}
+	byID = make(map[uuid.UUID]delivery.Result, len(rows))
+	for _, r := range results {
+		row, found := open[r.DeliveryID]
+		if other, known := byID[r.DeliveryID]; found && row.is(r) && (!known || other.Answer.Failure == delivery.Interrupted) {
+			byID[r.DeliveryID] = r
+		}
+	}
+	rows = slices.DeleteFunc(rows, func(row openRow) bool {
+		_, counts := byID[row.DeliveryID]
+		return !counts
+	})
+	return rows, byID, nil
 }
-
-// byProbes goes with planOnce: a batch of a few rows is looked up row by row, whatever the planner thinks of a day's size.
-const byProbes = `, set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 const lockOpen = `
 SELECT delivery_id, created_at, subscription_id, event_type, attempt, replay FROM webhook_queue
 WHERE delivery_id = ANY (@ids)
 ORDER BY delivery_id
 FOR UPDATE`
+
+// A failed attempt stays the row's until the next one is claimed: that its result was written, history alone knows.
+const lockUnwritten = `
+SELECT q.delivery_id, q.created_at, q.subscription_id, q.event_type, q.attempt, q.replay FROM webhook_queue q
+WHERE q.delivery_id = ANY (@ids)
+  AND NOT EXISTS (SELECT 1 FROM webhook_attempt a WHERE a.delivery_id = q.delivery_id AND a.no = q.attempt AND a.replay = q.replay
+                  AND a.at BETWEEN @first AND @last)
+ORDER BY q.delivery_id
+FOR UPDATE OF q`
 
 const moreDue = `
 SELECT EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND NOT is_retry AND due_at <= now())
@@ -137,21 +168,22 @@ func queueHistory(all *pgx.Batch, rows []openRow, byID map[uuid.UUID]delivery.Re
 const deleteOpen = `
 DELETE FROM webhook_queue q
 USING unnest(@ids::uuid[], @outcomes::text[]) AS r (id, outcome)
-WHERE q.delivery_id = r.id AND r.outcome <> 'retry'`
+WHERE q.delivery_id = ANY (@ids) AND q.delivery_id = r.id AND r.outcome <> 'retry'`
 
 const pushBack = `
 UPDATE webhook_queue q SET due_at = now() + make_interval(secs => r.delay), is_retry = true
 FROM unnest(@ids::uuid[], @outcomes::text[], @delays::float8[]) AS r (id, outcome, delay)
-WHERE q.delivery_id = r.id AND r.outcome = 'retry'`
+WHERE q.delivery_id = ANY (@ids) AND q.delivery_id = r.id AND r.outcome = 'retry'`
 
-// The bounds say which days it is about before it is planned.
+// The bounds say which days it is about before it is read; the ids, given twice, that it is read by their index, whatever the planner thinks of
+// a day that was empty when it last looked.
 const updateDeliveries = `
 UPDATE webhook_delivery d
 SET status = CASE r.outcome WHEN 'retry' THEN 'queued' ELSE r.outcome END, attempts = r.no, last_code = r.code, last_error = r.error,
     done_at = CASE r.outcome WHEN 'retry' THEN NULL ELSE now() END
 FROM unnest(@ids::uuid[], @created::timestamptz[], @nos::int[], @codes::int[], @errors::text[], @outcomes::text[])
      AS r (id, created_at, no, code, error, outcome)
-WHERE d.id = r.id AND d.created_at = r.created_at AND d.created_at BETWEEN @oldest AND @newest`
+WHERE d.id = ANY (@ids) AND d.id = r.id AND d.created_at = r.created_at AND d.created_at BETWEEN @oldest AND @newest`
 
 const insertAttempts = `
 INSERT INTO webhook_attempt (delivery_id, replay, no, at, ms, code, error, excerpt)
@@ -195,6 +227,7 @@ func tally(results []delivery.Result, rows []openRow) changes {
 		if !counts || !row.is(r) || r.Answer.Failure.Ours() {
 			continue
 		}
+		delete(settled, r.DeliveryID)
 		i := at[row.SubscriptionID]
 		if r.Outcome == delivery.Done {
 			c.succeeded[i], c.inRow[i], c.failures[i], c.exhausted[i], c.lastError[i] = true, 0, 0, 0, nil

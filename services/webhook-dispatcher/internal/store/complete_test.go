@@ -1,0 +1,96 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// While the database is away, results of one delivery may gather: of an attempt whose lease passed and of the next, or of the last attempt
+// and that it was lost. One of them is of the attempt that the row waits for, wherever it stands.
+func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	done := delivery.Answer{Code: 200, At: time.Now(), Took: time.Millisecond}
+	for name, results := range map[string]func(id uuid.UUID) []delivery.Result{
+		"a late one behind": func(id uuid.UUID) []delivery.Result {
+			return []delivery.Result{
+				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
+				{DeliveryID: id, Attempt: 1, Outcome: delivery.Again, Answer: delivery.Answer{Failure: delivery.Timeout, At: time.Now()}},
+			}
+		},
+		"a late one before": func(id uuid.UUID) []delivery.Result {
+			return []delivery.Result{
+				{DeliveryID: id, Attempt: 1, Outcome: delivery.Over, Answer: delivery.Answer{Failure: delivery.Timeout, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
+			}
+		},
+		"given up for lost": func(id uuid.UUID) []delivery.Result {
+			return []delivery.Result{
+				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
+				{DeliveryID: id, Attempt: 2, Outcome: delivery.Over, Answer: delivery.Answer{Failure: delivery.Interrupted, At: time.Now()}},
+			}
+		},
+		"given up for lost too early": func(id uuid.UUID) []delivery.Result {
+			return []delivery.Result{
+				{DeliveryID: id, Attempt: 2, Outcome: delivery.Over, Answer: delivery.Answer{Failure: delivery.Interrupted, At: time.Now()}},
+				{DeliveryID: id, Attempt: 2, Outcome: delivery.Done, Answer: done},
+			}
+		},
+	} {
+		ev := event(ws, uuid.New(), 1, "call.completed")
+		r.ingest(nil, nil, ev)
+		id := delivery.ID(sub, ev.ID)
+		if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = $1`, id); err != nil {
+			t.Fatal(err)
+		}
+		settled, err := r.store.Complete(t.Context(), results(id))
+		if err != nil || settled.Settled != 1 {
+			t.Errorf("%s: %d settled, %v, want 1", name, settled.Settled, err)
+		}
+		if got, err := r.store.Delivery(t.Context(), ws, sub, id); err != nil || got.Status != delivery.Delivered {
+			t.Errorf("%s: %+v, %v, want delivered", name, got, err)
+		}
+	}
+	if health, err := r.store.Subscription(t.Context(), ws, sub); err != nil || health.ConsecutiveFailures != 0 || health.Status != subscription.Active {
+		t.Errorf("health = %+v, %v, want that of successes", health, err)
+	}
+}
+
+// One failure is counted once: twice in a batch, and in a batch that is written again because nobody knows how its COMMIT ended.
+func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub := r.subscribe(ws, "call.completed")
+	before, after := event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
+	r.ingest(nil, nil, before, after)
+	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 1`); err != nil {
+		t.Fatal(err)
+	}
+	failed := func(ev delivery.Event) delivery.Result {
+		return delivery.Result{DeliveryID: delivery.ID(sub, ev.ID), Attempt: 1, Outcome: delivery.Again, Delay: time.Minute,
+			Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, At: time.Now()}}
+	}
+	want := func(what string, done store.Completed, err error, settled, failures int) {
+		t.Helper()
+		if err != nil || done.Settled != settled {
+			t.Errorf("%s: %d settled, %v, want %d", what, done.Settled, err, settled)
+		}
+		if health, err := r.store.Subscription(t.Context(), ws, sub); err != nil || int(health.ConsecutiveFailures) != failures {
+			t.Errorf("%s: %d failures in a row, %v, want %d", what, health.ConsecutiveFailures, err, failures)
+		}
+	}
+	one, other := failed(before), failed(after)
+	done, err := r.store.Complete(t.Context(), []delivery.Result{one, one})
+	want("twice in a batch", done, err, 1, 1)
+	done, err = r.store.CompleteAgain(t.Context(), []delivery.Result{one})
+	want("again", done, err, 0, 1)
+	done, err = r.store.CompleteAgain(t.Context(), []delivery.Result{one, other})
+	want("again, with one that had not been written", done, err, 1, 2)
+}
