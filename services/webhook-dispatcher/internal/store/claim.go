@@ -27,7 +27,11 @@ type Lane struct {
 // DueLanes walks the subscriptions with open work behind after, steps of them at most, and lists those that have due work. The walk
 // goes on behind next; uuid.Nil says that it has come to the end. attempts is how many a delivery has.
 func (s *Store) DueLanes(ctx context.Context, after uuid.UUID, steps, attempts int) (lanes []Lane, next uuid.UUID, err error) {
-	found, err := manyPlannedOnce[laneRow](ctx, s, dueLanes, pg.Args{"after": after, "steps": steps, "attempts": attempts})
+	rows, err := s.pool.Query(ctx, dueLanes, pg.Args{"after": after, "steps": steps, "attempts": attempts})
+	if err != nil {
+		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[laneRow])
 	if err != nil {
 		return nil, uuid.Nil, fmt.Errorf("look for due subscriptions: %w", err)
 	}

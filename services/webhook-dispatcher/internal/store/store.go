@@ -68,7 +68,7 @@ func manyPlannedOnce[T any](ctx context.Context, s *Store, sql string, args pg.A
 const planOnce = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
-       set_config('enable_material', 'off', true)`
+       set_config('enable_material', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // Listen waits for the next notice that there is work (see Notify) until ctx ends. It holds one connection of the pool.
 func (s *Store) Listen(ctx context.Context, ready func()) error {
