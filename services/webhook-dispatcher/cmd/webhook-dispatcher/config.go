@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
 	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
 	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 // Config is the environment of webhook-dispatcher.
@@ -37,8 +38,8 @@ func (c Config) check() error {
 	if len(delays) == 0 || !slices.IsSorted(delays) || delays[0] <= 0 {
 		faults = append(faults, errors.New("RETRY_DELAYS must be rising durations above zero"))
 	}
-	if c.Dispatching.Lease <= c.Sending.Timeout {
-		faults = append(faults, fmt.Errorf("WEBHOOK_LEASE (%s) must be longer than WEBHOOK_TIMEOUT (%s): two processes would send the same attempt",
+	if c.Dispatching.Lease-store.StartLimit(c.Dispatching.Lease) < c.Sending.Timeout {
+		faults = append(faults, fmt.Errorf("WEBHOOK_LEASE (%s) must be longer than WEBHOOK_TIMEOUT (%s) by a fifth of itself, or by 5s: two processes would send the same attempt",
 			c.Dispatching.Lease, c.Sending.Timeout))
 	}
 	if c.Sending.Timeout <= 0 || c.Dispatching.Poll <= 0 || c.Dispatching.MaxInFlight < 1 || c.Sending.MaxPerHost < 1 {

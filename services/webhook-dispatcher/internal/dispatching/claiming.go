@@ -114,7 +114,7 @@ func (d *Dispatcher) serve(ctx context.Context) error {
 		}
 		start := time.Now()
 		// A claim counts the attempts it takes: begun, it is finished and its work is sent, also when ctx ends meanwhile.
-		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimLimit)
+		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(claimLimit, store.StartLimit(d.cfg.Lease)))
 		work, err := d.store.ClaimDue(claiming, store.Claim{Room: rooms, Lease: d.cfg.Lease, Attempts: d.schedule.Attempts()})
 		cancel()
 		if err != nil {

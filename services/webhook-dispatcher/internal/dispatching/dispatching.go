@@ -26,8 +26,8 @@ import (
 type Config struct {
 	// RetryDelays are the waits before the second and each later attempt; they rise.
 	RetryDelays []time.Duration `env:"RETRY_DELAYS" envDefault:"60s,120s,240s,480s" help:"rising waits before the second and each later attempt"`
-	// Lease is how long a claimed attempt belongs to one process; it must exceed WEBHOOK_TIMEOUT.
-	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"how long a claimed attempt belongs to one process; longer than WEBHOOK_TIMEOUT"`
+	// Lease is how long a claimed attempt belongs to one process; it exceeds WEBHOOK_TIMEOUT by store.StartLimit.
+	Lease time.Duration `env:"WEBHOOK_LEASE" envDefault:"20s" help:"how long a claimed attempt belongs to one process; longer than WEBHOOK_TIMEOUT by a fifth of itself, or by 5s"`
 	// MaxInFlight bounds the requests open at once.
 	MaxInFlight int `env:"WEBHOOK_MAX_IN_FLIGHT" envDefault:"512" help:"requests open at once"`
 	// Poll is how often the queue is looked at unasked.

@@ -258,6 +258,7 @@ type Seats interface {
 type Direct struct {
 	seats  Seats
 	lease  time.Duration
+	limit  time.Duration
 	seated map[uuid.UUID]delivery.Work // by delivery
 	leased []uuid.UUID                 // the deliveries that were born claimed
 	put    time.Time
@@ -265,16 +266,17 @@ type Direct struct {
 
 // NewDirect asks seats for what one transaction ingests; lease is how long nobody else may claim what has one.
 func NewDirect(seats Seats, lease time.Duration) *Direct {
-	return &Direct{seats: seats, lease: lease, seated: map[uuid.UUID]delivery.Work{}}
+	return &Direct{seats: seats, lease: lease, limit: StartLimit(lease), seated: map[uuid.UUID]delivery.Work{}}
 }
 
-// startLimit is how long COMMIT may take before its work is left to the lease: an attempt must end before that does.
-const startLimit = 5 * time.Second
+// StartLimit is how long the statement that leases attempts may take, with COMMIT, before they are left to the lease: an attempt
+// must end before that does.
+func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, lease/5) }
 
 // End answers, once tx has ended, the work that is to begin now; its seats go with it. Every other seat is given back. committed is false unless
 // COMMIT is known to have succeeded. A second call does nothing.
 func (d *Direct) End(committed bool) (work []delivery.Work) {
-	if committed && time.Since(d.put) < startLimit {
+	if committed && time.Since(d.put) < d.limit {
 		for _, id := range d.leased {
 			if w, seated := d.seated[id]; seated {
 				work = append(work, w)

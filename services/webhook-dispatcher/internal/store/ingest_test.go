@@ -298,7 +298,11 @@ func TestIngest_NoSeatIsLost(t *testing.T) {
 			t.Errorf("%s: %d begin, %d of 3 seats are free", name, n, all.free)
 		}
 	}
-	direct := store.NewDirect(all, time.Minute)
+	direct := store.NewDirect(all, time.Nanosecond)
+	if r.ingest(direct, nil, fresh()); len(direct.End(true)) != 0 || all.free != 3 {
+		t.Error("what was committed so late that its attempt would outlast the lease begins")
+	}
+	direct = store.NewDirect(all, time.Minute)
 	done := r.ingest(direct, nil, fresh(), fresh(), known, fresh(), fresh())
 	if work := direct.End(true); len(work) != 2 || done.Waiting != 2 || all.free != 1 {
 		t.Errorf("with 3 seats, one for an event that is known: %d begin, %d wait, %d free; want 2, 2, 1", len(work), done.Waiting, all.free)

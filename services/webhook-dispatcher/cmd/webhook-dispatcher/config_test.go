@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
+	"ringfence.dev/services/webhook-dispatcher/internal/keeping"
+	"ringfence.dev/services/webhook-dispatcher/internal/sending"
+)
+
+// An attempt may begin as late as its statement may take, and must end before its lease all the same.
+func TestCheck_AnAttemptEndsBeforeItsLease(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lease, timeout time.Duration
+		ok             bool
+	}{
+		{20 * time.Second, 10 * time.Second, true},
+		{5 * time.Second, 4 * time.Second, true},
+		{3 * time.Second, 2 * time.Second, true},
+		{12 * time.Second, 10 * time.Second, false},
+		{60 * time.Second, 55 * time.Second, true},
+		{60 * time.Second, 56 * time.Second, false},
+	} {
+		cfg := Config{
+			Dispatching: dispatching.Config{RetryDelays: []time.Duration{time.Second}, Lease: c.lease, Poll: time.Second, MaxInFlight: 1},
+			Sending:     sending.Config{Timeout: c.timeout, MaxPerHost: 1}, Keeping: keeping.Config{Keep: 24 * time.Hour},
+		}
+		err := cfg.check()
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "WEBHOOK_LEASE") {
+			t.Errorf("lease %s, timeout %s: %v, want ok %v", c.lease, c.timeout, err, c.ok)
+		}
+	}
+}
