@@ -113,7 +113,7 @@ func (t *table) room(q Queue, n int) bool {
 
 func (t *table) pace(q Queue, n int) bool {
 	for _, s := range t.scopes {
-		if s.All.tokens() <= t.out || s.Crowd.tokens() <= t.out && !(n == 0 && q.Pace.quiet(s.PerSecond)) {
+		if s.All.tokens() <= t.out || s.Crowd.tokens() <= t.out && (n > 0 || !q.Pace.quiet(s.PerSecond)) {
 			return false
 		}
 	}
