@@ -1,0 +1,85 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+// fill makes a backlog of one subscription, all of it claimed once.
+const fill = `
+WITH history AS (
+    INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, status)
+    SELECT gen_random_uuid(), clock_timestamp(), $1, $2, gen_random_uuid(), 'call.completed', 1, 'queued' FROM generate_series(1, $3::int)
+    RETURNING id, created_at, workspace_id, subscription_id, event_id, event_type, sequence
+)
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt)
+SELECT id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, 1 FROM history RETURNING delivery_id`
+
+// entries are how many index entries of history and queue were read so far.
+const entries = `SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'webhook_delivery%' OR relname = 'webhook_queue'`
+
+// A connection keeps the plans that it made while the day was empty.
+func TestComplete_ReadsWhatItWritesHoweverFullTheDay(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	settings := r.pool.Config()
+	settings.MaxConns = 1
+	single, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer single.Close()
+	st, sub := store.New(single, box(t)), r.subscribe(ws, "call.completed")
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	if _, err := st.AddDays(t.Context(), today.AddDate(0, 0, -7), today.AddDate(0, 0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	complete := func(rows, batch int) (read int) {
+		t.Helper()
+		found, err := single.Query(t.Context(), fill, ws, sub, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var results []delivery.Result
+		for found.Next() {
+			one := delivery.Result{Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}
+			if err := found.Scan(&one.DeliveryID); err != nil {
+				t.Fatal(err)
+			}
+			results = append(results, one)
+		}
+		for range 2 {
+			if _, err := single.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var before int
+		if err := single.QueryRow(t.Context(), entries).Scan(&before); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := st.Complete(t.Context(), results[:batch]); err != nil || done.Settled != batch {
+			t.Fatalf("%d of %d settled, %v", done.Settled, batch, err)
+		}
+		for range 2 {
+			if _, err := single.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := single.QueryRow(t.Context(), entries).Scan(&read); err != nil {
+			t.Fatal(err)
+		}
+		return read - before
+	}
+	for range 7 { // as often as pgx and Postgres need to settle on a plan
+		complete(1, 1)
+	}
+	if read := complete(20_000, 256); read > 256*8 || read < 256 {
+		t.Errorf("a completion of 256 beside 20 000 read %d index entries, want at most %d", read, 256*8)
+	}
+}
