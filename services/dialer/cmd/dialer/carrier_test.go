@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// faulty has the carrier treat a range of numbers badly.
+func (r *rig) faulty(rule string) {
+	r.t.Helper()
+	var ordered map[string]any
+	r.carrier(http.MethodPost, "/faults", rule, &ordered)
+}
+
+// forgets empties the carrier's folder, which must not run.
+func (r *rig) forgets() {
+	r.t.Helper()
+	for _, variable := range r.simEnv {
+		if dir, is := strings.CutPrefix(variable, "SIMCARRIER_DIR="); is {
+			if err := os.RemoveAll(dir); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// unstuck checks that nothing is left behind: no slot, no request, and the next one is dialled.
+func (r *rig) unstuck(p *process, to string) {
+	r.t.Helper()
+	if facts := r.ends(r.request(to)); names(facts) != talked {
+		r.t.Errorf("the next call: %s %v", names(facts), last(facts))
+	}
+	await(r.t, "every slot is given back and every request has ended", func() bool {
+		var left int
+		err := r.pool.QueryRow(r.t.Context(), `SELECT (SELECT count(*) FROM slots) + (SELECT count(*) FROM calls WHERE ended_at IS NULL)
+			+ (SELECT count(*) FROM dial_queue WHERE state IN ('queued', 'dialing'))`).Scan(&left)
+		return err == nil && left == 0
+	})
+	if strings.Contains(p.output(), "a leaked slot was given back") {
+		r.t.Error("a slot leaked")
+	}
+}
+
+// ended is how a call over a faulty carrier must end.
+type ended struct {
+	status, code string
+	dials        int
+	charged      bool
+}
+
+func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
+	r.t.Helper()
+	facts := r.ends(id)
+	c := last(facts).GetCall()
+	if c.GetStatus() != want.status || c.GetErrorCode() != want.code || (c.GetBillableSeconds() > 0) != want.charged {
+		r.t.Errorf("%s: ended %s %q, %d s billed, want %+v; facts %s", what, c.GetStatus(), c.GetErrorCode(), c.GetBillableSeconds(), want, names(facts))
+	}
+	if n := strings.Count(names(facts), "ended"); n != 1 {
+		r.t.Errorf("%s: %d ends: %s", what, n, names(facts))
+	}
+	await(r.t, what+": the carrier's log counts its dials", func() bool { return len(r.log("originate", to)) >= want.dials })
+	if n := len(r.log("originate", to)); n != want.dials {
+		r.t.Errorf("%s: dialled %d times, want %d", what, n, want.dials)
+	}
+}
+
+// TestCarrier_ThatMisbehaves places calls over a carrier that does each of its faults: at most one dial each in the carrier's own log, one end each, and
+// nothing stuck.
+func TestCarrier_ThatMisbehaves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.05")
+	p := r.dialer("RING_LIMIT=1s", "WATCHDOG_GRACE=1s", "CIRCUIT_FAILURES=1000")
+	unknown := ended{"failed", "dial_state_unknown", 0, false}
+	tests := []struct {
+		fault, more, digits string
+		want                ended
+	}{
+		{"refuse", "", "01", ended{"failed", "provider_unavailable", 0, false}},
+		{"hang", "", "01", ended{"completed", "", 1, true}},
+		{"hang", "", "99", ended{"failed", "agent_unavailable", 1, false}},
+		{"hang_undialed", "", "01", unknown},
+		{"late", `,"delay_ms":1000`, "01", ended{"completed", "", 1, true}},
+		{"late", `,"delay_ms":7000`, "99", ended{"failed", "dial_state_unknown", 1, false}}, // after we gave it up: hung up as soon as it is heard of
+		{"dead", "", "01", ended{"no_answer", "", 1, false}},
+		{"endless", "", "01", ended{"no_answer", "", 1, false}},
+		{"answer_twice", "", "01", ended{"completed", "", 1, true}},
+		{"repeat", "", "01", ended{"completed", "", 1, true}},
+		{"disorder", "", "01", ended{"completed", "", 1, true}},
+		{"disorder", "", "90", ended{"busy", "", 1, false}},
+		{"lose", "", "90", ended{"busy", "", 1, false}},         // the truth comes with the watchdog's last look
+		{"lose", "", "01", ended{"completed", "", 1, true}},     // the same
+		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the same
+	}
+	ids := make([]uuid.UUID, len(tests))
+	to := func(i int) string { return fmt.Sprintf("+1415557%02d%s", i, tests[i].digits) }
+	for i, tt := range tests {
+		r.faulty(`{"fault":"` + tt.fault + `","to":"` + to(i) + `"` + tt.more + `}`)
+		ids[i] = r.request(to(i), func(o *order) { o.maxCall = 3 })
+	}
+	for i, tt := range tests {
+		r.judge(tt.fault+" "+tt.digits, to(i), ids[i], tt.want)
+	}
+	await(t, "the call that rang too late is hung up", func() bool { return len(r.log("hangup", to(5))) == 1 })
+	r.unstuck(p, "+14155990101")
+}
+
+// TestCarrier_ThatCrashes kills the carrier in the middle of an originate and starts it again, with its memory and without.
+func TestCarrier_ThatCrashes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.05")
+	p := r.dialer("CIRCUIT_REST=100ms")
+	tests := []struct {
+		fault, to string
+		forgetful bool
+		want      ended
+	}{
+		{"crash", "+14155550501", false, ended{"failed", "provider_unavailable", 1, false}}, // the carrier knows that it ended by its own fault
+		{"crash_undialed", "+14155550502", false, ended{"failed", "dial_state_unknown", 0, false}},
+		{"crash", "+14155550503", true, ended{"failed", "dial_state_unknown", 0, false}}, // its log is gone too
+	}
+	for _, tt := range tests {
+		r.faulty(`{"fault":"` + tt.fault + `","to":"` + tt.to + `"}`)
+		id := r.request(tt.to)
+		<-r.sim.done
+		if tt.forgetful {
+			r.forgets()
+		}
+		r.startCarrier()
+		r.judge(tt.fault, tt.to, id, tt.want)
+		r.unstuck(p, tt.to[:10]+"88")
+	}
+}
+
+// TestCarrier_ThatStops pauses the carrier, so that everything is asked and nothing answered, and lets it go on: what it hears then, late, it is told to
+// hang up.
+func TestCarrier_ThatStops(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.05")
+	p := r.dialer("CIRCUIT_REST=100ms")
+	r.ends(r.request("+14155550601"))
+	resume := pause(t, r.sim)
+	t.Cleanup(resume)
+	const to = "+14155550699" // who stays on the line
+	id := r.request(to)
+	await(t, "the originate is given up", func() bool { return strings.Contains(p.output(), "result=unknown") })
+	resume()
+	facts := r.ends(id)
+	once(t, r, to, facts)
+	if c := last(facts).GetCall(); c.GetStatus() != "failed" {
+		t.Errorf("ended as %v", c)
+	}
+	await(t, "whatever rang is hung up", func() bool { return len(r.log("hangup", to)) == len(r.log("originate", to)) })
+	r.unstuck(p, "+14155550602")
+}
