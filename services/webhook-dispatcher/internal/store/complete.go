@@ -45,6 +45,9 @@ func (s *Store) CompleteAgain(ctx context.Context, results []delivery.Result) (d
 }
 
 func (s *Store) complete(ctx context.Context, results []delivery.Result, lock string) (done Completed, err error) {
+	if len(results) == 0 {
+		return done, nil
+	}
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		done = Completed{}
 		rows, byID, err := stillOpen(ctx, tx, results, lock)
