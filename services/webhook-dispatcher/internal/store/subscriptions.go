@@ -16,16 +16,20 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
-// Create stores an active subscription with its secret. The sixth active one of a workspace is refused
-// (409 subscription_limit_reached), however many are created at the same time.
+// Create stores an active subscription with its secret. The sixth active one of a workspace is refused, and the one beyond
+// subscription.MaxKept (409 subscription_limit_reached), however many are created at the same time.
 func (s *Store) Create(ctx context.Context, sub subscription.Subscription, secret string) error {
 	sealed, last4, err := s.sealSecret(sub.ID, secret)
 	if err != nil {
 		return err
 	}
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if err := roomForActive(ctx, tx, sub.WorkspaceID); err != nil {
+		kept, err := roomForActive(ctx, tx, sub.WorkspaceID)
+		if err != nil {
 			return err
+		}
+		if kept >= subscription.MaxKept {
+			return subscription.TooMany()
 		}
 		if _, err := tx.Exec(ctx, insertSubscription, pgx.NamedArgs{
 			"id": sub.ID, "workspace_id": sub.WorkspaceID, "name": sub.Name, "url": sub.URL, "description": sub.Description,
@@ -44,26 +48,27 @@ WITH added AS (
 )
 INSERT INTO webhook_health (subscription_id) VALUES (@id)`
 
-// roomForActive makes creations and resumptions of one workspace go one after another and refuses beyond the limit.
-func roomForActive(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
+// roomForActive makes creations and resumptions of one workspace go one after another and refuses beyond the limit of active ones; kept is
+// how many there are of any status.
+func roomForActive(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (kept int, err error) {
 	if _, err := tx.Exec(ctx, lockWorkspace, pgx.NamedArgs{"workspace_id": workspaceID}); err != nil {
-		return fmt.Errorf("lock subscriptions of workspace %s: %w", workspaceID, err)
+		return 0, fmt.Errorf("lock subscriptions of workspace %s: %w", workspaceID, err)
 	}
 	var active int
-	if err := tx.QueryRow(ctx, countActive, pgx.NamedArgs{"workspace_id": workspaceID}).Scan(&active); err != nil {
-		return fmt.Errorf("count active subscriptions of workspace %s: %w", workspaceID, err)
+	if err := tx.QueryRow(ctx, countSubscriptions, pgx.NamedArgs{"workspace_id": workspaceID}).Scan(&active, &kept); err != nil {
+		return 0, fmt.Errorf("count subscriptions of workspace %s: %w", workspaceID, err)
 	}
 	if active >= subscription.MaxActive {
-		return subscription.LimitReached()
+		return kept, subscription.LimitReached()
 	}
-	return nil
+	return kept, nil
 }
 
 const lockWorkspace = `SELECT pg_advisory_xact_lock(hashtextextended('webhook_subscription ' || @workspace_id::uuid::text, 0))`
 
-const countActive = `
-SELECT count(*) FROM webhook_subscription
-WHERE workspace_id = @workspace_id AND status = 'active' AND deleted_at IS NULL`
+const countSubscriptions = `
+SELECT count(*) FILTER (WHERE status = 'active'), count(*) FROM webhook_subscription
+WHERE workspace_id = @workspace_id AND deleted_at IS NULL`
 
 const selectSubscription = `
 SELECT s.id, s.workspace_id, s.name, s.url, s.description, s.events, s.status, s.secret_last4, s.failed_at, s.failed_reason,
@@ -117,7 +122,7 @@ func (s *Store) Change(ctx context.Context, workspaceID, id uuid.UUID, change Ch
 			after = *change.Status
 		}
 		if after == subscription.Active && before.Status != subscription.Active {
-			if err := roomForActive(ctx, tx, workspaceID); err != nil {
+			if _, err := roomForActive(ctx, tx, workspaceID); err != nil {
 				return err
 			}
 		}

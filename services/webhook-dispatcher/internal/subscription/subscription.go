@@ -20,6 +20,9 @@ import (
 // MaxActive is how many active subscriptions a workspace may have (spec part 8).
 const MaxActive = 5
 
+// MaxKept is how many subscriptions of any status a workspace may have: each event leaves a row for everyone that lists it, a paused one too.
+const MaxKept = 100
+
 // Limits of contract.md §6, in characters.
 const (
 	maxName        = 200
@@ -139,6 +142,12 @@ func CheckStatus(text string) (Status, error) {
 func LimitReached() error {
 	return apierr.Conflict("subscription_limit_reached",
 		"This workspace already has %d active webhook subscriptions. Pause or delete one first.", MaxActive)
+}
+
+// TooMany is the 409 of a subscription beyond MaxKept.
+func TooMany() error {
+	return apierr.Conflict("subscription_limit_reached",
+		"This workspace already has %d webhook subscriptions, paused and failed ones included. Delete one first.", MaxKept)
 }
 
 // NotActive is the 409 of a test for a subscription that would not receive it.

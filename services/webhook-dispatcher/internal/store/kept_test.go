@@ -1,0 +1,40 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// Whoever pauses what he makes has no end of subscriptions otherwise, and each event leaves a row for every one.
+func TestCreate_ThePausedAreBoundedToo(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	var last uuid.UUID
+	for range subscription.MaxKept {
+		last = r.subscribe(ws, "call.completed")
+		if err := r.setStatus(ws, last, subscription.Paused); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := subscription.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: ws, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"}}
+	err := r.store.Create(t.Context(), one, "whsec_x")
+	var fault *apierr.Error
+	if !errors.As(err, &fault) || fault.Code != "subscription_limit_reached" {
+		t.Errorf("one more than %d: %v, want subscription_limit_reached", subscription.MaxKept, err)
+	}
+	if err := r.setStatus(ws, last, subscription.Active); err != nil {
+		t.Errorf("resume at the limit: %v", err)
+	}
+	if err := r.store.Delete(t.Context(), ws, last); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Create(t.Context(), one, "whsec_x"); err != nil {
+		t.Errorf("in place of a deleted one: %v", err)
+	}
+}
