@@ -41,6 +41,21 @@ func (h *house) subscribe(workspace uuid.UUID) uuid.UUID {
 	return uuid.MustParse(id)
 }
 
+// subscribed makes a paused one, however many there are.
+func (h *house) subscribed(workspace uuid.UUID) uuid.UUID {
+	h.t.Helper()
+	id := uuid.Must(uuid.NewV7())
+	if _, err := h.pool.Exec(h.t.Context(), `
+		WITH added AS (
+		    INSERT INTO webhook_subscription (id, workspace_id, name, url, events, status, secret_sealed, secret_last4)
+		    VALUES ($1, $2, 'a', 'https://example.com/', '{call.completed}', 'paused', 'x', 'aaaa')
+		)
+		INSERT INTO webhook_health (subscription_id) VALUES ($1)`, id, workspace); err != nil {
+		h.t.Error(err)
+	}
+	return id
+}
+
 func TestSubscriptions_EveryPageIsExact(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -62,7 +77,7 @@ func TestSubscriptions_EveryPageIsExact(t *testing.T) {
 func TestSubscriptions_AWalkMeetsEveryItemOnceWhileOthersCome(t *testing.T) {
 	t.Parallel()
 	h, workspace := newHouse(t), uuid.Must(uuid.NewV7())
-	pagetest.Race(t, func() uuid.UUID { return h.subscribe(workspace) }, h.fetch(workspace))
+	pagetest.Race(t, func() uuid.UUID { return h.subscribed(workspace) }, h.fetch(workspace))
 }
 
 func TestSubscriptions_OnlyItsOwnItemsAreCursors(t *testing.T) {
