@@ -92,9 +92,10 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		{"lose", "", "90", ended{"busy", "", 1, false}},         // the truth comes with the watchdog's last look
-		{"lose", "", "01", ended{"completed", "", 1, true}},     // the same
-		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the same
+		{"disorder", "", "95", ended{"failed", "provider_unavailable", 1, false}}, // the end is told before the answer, and an end is final
+		{"lose", "", "90", ended{"busy", "", 1, false}},                           // the truth comes with the watchdog's last look
+		{"lose", "", "01", ended{"completed", "", 1, true}},                       // the same
+		{"lose_end", "", "01", ended{"completed", "", 1, true}},                   // the same
 	}
 	ids := make([]uuid.UUID, len(tests))
 	to := func(i int) string { return fmt.Sprintf("+1415557%02d%s", i, tests[i].digits) }
@@ -156,4 +157,30 @@ func TestCarrier_ThatStops(t *testing.T) {
 	}
 	await(t, "whatever rang is hung up", func() bool { return len(r.log("hangup", to)) == len(r.log("originate", to)) })
 	r.unstuck(p, "+14155550602")
+}
+
+// TestCarrier_ThatForgets takes the carrier's memory away mid-call, once from a living dialer and once together with it: what nobody can vouch for ends
+// uncharged, and is not dialled again.
+func TestCarrier_ThatForgets(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "4") // they talk for 8 s at least
+	p := r.dialer("CIRCUIT_REST=100ms")
+	const lives, dies = "+14155550701", "+14155550702"
+	id := r.request(lives, func(o *order) { o.maxCall = 2 })
+	inProgress(t, r, id)
+	forget := func() {
+		r.sim.kill()
+		r.forgets()
+		r.startCarrier()
+	}
+	forget()
+	r.judge("a dialer that lives", lives, id, ended{"failed", "provider_unavailable", 0, false}) // at its longest, unheard of
+
+	id = r.request(dies)
+	inProgress(t, r, id)
+	p.kill()
+	forget()
+	p = r.dialer("CIRCUIT_REST=100ms")
+	r.judge("a dialer that died", dies, id, ended{"failed", "dial_state_unknown", 0, false})
+	r.unstuck(p, "+14155550795")
 }
