@@ -74,7 +74,7 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 func TestCarrier_ThatMisbehaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0.05")
-	p := r.dialer("RING_LIMIT=1s", "WATCHDOG_GRACE=1s", "CIRCUIT_FAILURES=1000")
+	p := r.dialer("RING_LIMIT=5s", "WATCHDOG_GRACE=1s", "CIRCUIT_FAILURES=1000")
 	unknown := ended{"failed", "dial_state_unknown", 0, false}
 	tests := []struct {
 		fault, more, digits string

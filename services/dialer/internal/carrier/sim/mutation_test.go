@@ -106,7 +106,7 @@ func originateMutations() []mutation {
 				if err := b.Carrier.Originate(ctx, o); err == nil || errors.Is(err, carrier.ErrAsked) {
 					return err
 				}
-				again, cancel := context.WithTimeout(ignoring(ctx), 300*time.Millisecond)
+				again, cancel := context.WithTimeout(ignoring(ctx), time.Second)
 				defer cancel()
 				return n.Another().Originate(again, o)
 			}
