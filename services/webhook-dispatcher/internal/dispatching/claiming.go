@@ -170,8 +170,8 @@ func (l *lanes) found(due []store.Lane) {
 			l.prove(one, false)
 		}
 		to := l.host(one.host)
-		if one.line == to.line && to.flying < l.perHost {
-			l.dequeue(one)
+		if one.line != l.lines[0] && one.line != l.lines[1] && (one.line != to.line || to.flying < l.perHost) {
+			l.dequeue(one) // it need not wait for that host any more
 		}
 		if one.queued == nil {
 			l.enqueue(one)
@@ -291,6 +291,7 @@ func (l *lanes) redirect(one *lane, url string) bool {
 	from.flying--
 	to.flying++
 	one.seats = append(one.seats, to)
+	l.follow(from)
 	l.settle(one, from)
 	return true
 }

@@ -277,6 +277,12 @@ func (l *lanes) vacate(one *lane, to *host) {
 	if !one.proven {
 		l.unknown--
 	}
+	l.follow(to)
+	l.settle(one, to)
+}
+
+// follow puts who waits for the host in line, now that a place of it was given back.
+func (l *lanes) follow(to *host) {
 	for first := to.line.Front(); first != nil; first = to.line.Front() {
 		next, _ := first.Value.(*lane)
 		l.dequeue(next)
@@ -286,7 +292,6 @@ func (l *lanes) vacate(one *lane, to *host) {
 			break
 		}
 	}
-	l.settle(one, to)
 }
 
 // cancel gives back a seat whose request never began, of the host named if there is one.
