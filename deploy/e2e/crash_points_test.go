@@ -134,12 +134,37 @@ func (sc *scenario) run(point string) {
 	for _, digits := range []int{2, 3} {
 		sc.placeAndCancel(posting, number(sc.first+digits))
 	}
+	sc.testWebhooks()
 	posting.check(sc.t)
 	_ = rig.Until(sc.t.Context(), 20*time.Second, "the process dies at the point", func() (bool, error) {
 		_, err := os.Stat(sc.arm)
 		return os.IsNotExist(err), nil
 	})
 	if err := sc.s.AwaitReady(sc.t.Context(), 30*time.Second); err != nil {
+		sc.t.Fatal(err)
+	}
+}
+
+// testWebhooks has a test delivery queued for each subscription: unlike the deliveries of an idle stack's events it is claimed.
+func (sc *scenario) testWebhooks() {
+	sc.t.Helper()
+	err := rig.Until(sc.t.Context(), 30*time.Second, "the subscriptions are tested", func() (bool, error) {
+		var page struct {
+			Data []struct {
+				ID string `json:"id"`
+			} `json:"data"`
+		}
+		if err := sc.w.API.Into(sc.t.Context(), "GET", "/v1/webhook-subscriptions", nil, 200, &page); err != nil {
+			return false, nil // it may have died
+		}
+		for _, sub := range page.Data {
+			if status, _, err := sc.w.API.Do(sc.t.Context(), "POST", "/v1/webhook-subscriptions/"+sub.ID+"/test", nil); err != nil || status != 202 {
+				return false, nil
+			}
+		}
+		return len(page.Data) > 0, nil
+	})
+	if err != nil {
 		sc.t.Fatal(err)
 	}
 }

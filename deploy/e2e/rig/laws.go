@@ -181,6 +181,9 @@ func judgeEvents(v *Verdict, calls []lightCall, got []Delivery) {
 		if !d.Signed {
 			v.fault("specification 6.3: delivery %s is not signed", d.DeliveryID)
 		}
+		if d.Type == "webhook.test" {
+			continue // of no call
+		}
 		for _, t := range terminal {
 			if d.Type == t {
 				if events[d.CallID] == nil {
