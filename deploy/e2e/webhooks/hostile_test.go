@@ -145,6 +145,10 @@ func broken() []row {
 			_ = l.tcp.Close()
 		}, want: exhausted(0, "connection_failed")},
 		{name: "closes the connection before the answer", behave: func(l link) { _ = l.Close() }, want: exhausted(0, "connection_failed")},
+		{name: "switches protocols and says no more", behave: func(l link) {
+			l.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
+			l.wait(time.Hour)
+		}, want: exhausted(101, "http_status")},
 		{name: "speaks no HTTP", behave: says("220 mail.example.com ESMTP\r\n"), want: exhausted(0, "invalid_answer")},
 		{name: "has a certificate of another host", certificate: "another host's", want: unheard("tls_failed")},
 		{name: "has a certificate of its own", certificate: "self-signed", want: unheard("tls_failed")},

@@ -129,6 +129,9 @@ func (c *Client) Send(ctx context.Context, w delivery.Work) (answer delivery.Ans
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer.Code = resp.StatusCode
+	if resp.StatusCode == http.StatusSwitchingProtocols { // its body is the bare connection now, and ctx ends no read from that
+		_ = resp.Body.Close()
+	}
 	// The status decides; a body that breaks off or never ends takes nothing back. One that is read to its end leaves the connection to the next.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxExcerpt))
 	answer.Excerpt = excerpt(body)
