@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -85,6 +86,8 @@ func TestRetryAfter(t *testing.T) {
 		{"a date", 503, "Thu, 04 Jun 2026 12:01:30 GMT", 90 * time.Second},
 		{"a date gone by", 503, "Thu, 04 Jun 2026 11:00:00 GMT", 0},
 		{"a negative number", 429, "-3", 0},
+		{"more seconds than a number holds", 429, "99999999999999999999", math.MaxInt32 * time.Second},
+		{"less than a number holds", 429, "-99999999999999999999", 0},
 		{"nonsense", 429, "soon", 0},
 		{"nothing", 429, "", 0},
 		{"other codes are not asked", 500, "120", 0},

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func RetryAfter(code int, header string, now time.Time) time.Duration {
 		return 0
 	}
 	header = strings.TrimSpace(header)
-	if seconds, err := strconv.ParseInt(header, 10, 32); err == nil {
+	if seconds, err := strconv.ParseInt(header, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the nearest that fits
 		return max(0, time.Duration(seconds)*time.Second)
 	}
 	if at, err := http.ParseTime(header); err == nil {
