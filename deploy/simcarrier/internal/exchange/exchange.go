@@ -155,9 +155,9 @@ func (x *Exchange) Answer(callID string) (call Call, known bool, err error) {
 	return l.call, true, nil
 }
 
-// Hangup ends every line of a call and answers the state it was in before, and what is known of it now. cause is what
-// the dialer wants written; empty: normal_clearing, or originator_cancel before the answer.
-func (x *Exchange) Hangup(callID, cause string) (was string, call Call, known bool, err error) {
+// Hangup ends every line of a call and answers the state it was in before, and what is known of it now. by is who hangs up: the dialer, or, in a
+// test, the person; cause is what he wants written; empty: normal_clearing, or originator_cancel before the answer.
+func (x *Exchange) Hangup(callID, cause, by string) (was string, call Call, known bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	newest := x.newest(callID)
@@ -175,7 +175,7 @@ func (x *Exchange) Hangup(callID, cause string) (was string, call Call, known bo
 		} else if ended == "" {
 			ended = "normal_clearing"
 		}
-		if err := x.end(l, ended, "dialer"); err != nil {
+		if err := x.end(l, ended, by); err != nil {
 			return was, Call{}, true, err
 		}
 	}

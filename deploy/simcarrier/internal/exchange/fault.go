@@ -21,6 +21,7 @@ const (
 
 	FaultDead    = "dead"
 	FaultEndless = "endless"
+	FaultHold    = "hold"
 
 	FaultAnswerTwice = "answer_twice"
 	FaultRepeat      = "repeat"
@@ -39,6 +40,7 @@ var faults = [...]struct{ name, does string }{
 	{FaultLate, "dials and answers after delay_ms, also when the asker has left"},
 	{FaultDead, "nothing happens after the originate"},
 	{FaultEndless, "rings and rings"},
+	{FaultHold, "answers and says nothing, until somebody hangs up"},
 	{FaultAnswerTwice, "tells the answer twice"},
 	{FaultRepeat, "tells all news of the call twice"},
 	{FaultDisorder, "tells the news of the call in the wrong order, two and two swapped"},
@@ -133,6 +135,8 @@ func (l *line) cut(steps []step) []step {
 		return nil
 	case FaultEndless:
 		return steps[:min(len(steps), 1)]
+	case FaultHold:
+		return steps[:min(len(steps), 2)]
 	}
 	return steps
 }

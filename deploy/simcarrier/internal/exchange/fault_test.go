@@ -173,7 +173,7 @@ func TestFault_RulesAreCountedAndEnd(t *testing.T) {
 
 // TestFault_StuckCalls: they last until they are hung up.
 func TestFault_StuckCalls(t *testing.T) {
-	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing"} {
+	for fault, state := range map[string]string{"dead": "dialing", "endless": "ringing", "hold": "answered"} {
 		n, _ := start(t, t.TempDir(), 0)
 		n.order(`{"fault":"` + fault + `","to":"+1415555"}`)
 		id := n.originate("+14155550101")
@@ -182,5 +182,21 @@ func TestFault_StuckCalls(t *testing.T) {
 		if n.do("POST", "/hangup", map[string]string{"call_id": id}, &told); told.Was != state {
 			t.Errorf("%s: the call was %s, want %s", fault, told.Was, state)
 		}
+	}
+}
+
+// TestHangup_ByThePerson: the dialer is told that it was not he.
+func TestHangup_ByThePerson(t *testing.T) {
+	n, _ := start(t, t.TempDir(), 0)
+	n.order(`{"fault":"hold"}`)
+	id := n.originate("+14155550101")
+	if status := n.do("POST", "/hangup", map[string]string{"call_id": id, "by": "nobody"}, nil); status != http.StatusBadRequest {
+		t.Errorf("a hang-up by nobody = %d", status)
+	}
+	if status := n.do("POST", "/hangup", map[string]string{"call_id": id, "by": "callee"}, nil); status != http.StatusOK {
+		t.Errorf("a hang-up by the person = %d", status)
+	}
+	if _, news := n.told(id); len(news) == 0 || news[len(news)-1]["by"] != "callee" {
+		t.Errorf("the news are %v", news)
 	}
 }

@@ -77,11 +77,19 @@ func (x *Exchange) postHangup(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		CallID uuid.UUID `json:"call_id"`
 		Cause  string    `json:"cause"`
+		By     string    `json:"by"`
 	}
 	if !decode(w, r, &body) {
 		return
 	}
-	was, call, known, err := x.Hangup(body.CallID.String(), body.Cause)
+	if body.By == "" {
+		body.By = "dialer"
+	}
+	if body.By != "dialer" && body.By != "callee" && body.By != "caller" {
+		refuse(w, http.StatusBadRequest, "by is dialer, callee or caller")
+		return
+	}
+	was, call, known, err := x.Hangup(body.CallID.String(), body.Cause, body.By)
 	switch {
 	case err != nil:
 		fault(w, err)
