@@ -20,13 +20,13 @@ import (
 
 const aggregates = 16
 
-// writeAll counts each aggregate up in transactions that lock it before they put the fact, with some time between
+// writeAll counts each aggregate up, a second time onwards from there, in transactions that lock it before they put the fact, with some time between
 // insert and commit, so that ids do not commit in their order.
 func writeAll(t testing.TB, pool *pgxpool.Pool, perAggregate int, wake func()) {
 	t.Helper()
 	_, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), `
-		CREATE TABLE aggregate (id int PRIMARY KEY, seq int NOT NULL DEFAULT 0);
-		INSERT INTO aggregate (id) SELECT generate_series(0, 15)`)
+		CREATE TABLE IF NOT EXISTS aggregate (id int PRIMARY KEY, seq int NOT NULL DEFAULT 0);
+		INSERT INTO aggregate (id) SELECT generate_series(0, 15) ON CONFLICT DO NOTHING`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,15 +65,18 @@ func (s *session) relayBatch(ctx context.Context) (found int, all bool, err erro
 		return 0, all, nil
 	}
 	published := time.Now()
-	faults, err := s.relay.publish(ctx, rows)
-	if err != nil {
-		return 0, false, err
+	faults, stopped := s.publish(ctx, rows)
+	if faults == nil {
+		return 0, false, stopped
 	}
 	crash.Point("outbox: after ack")
 	if err := s.exec(deleteRows, acknowledged(rows, faults)); err != nil {
 		return 0, false, fmt.Errorf("delete published rows: %w", err)
 	}
 	s.relay.metrics.published(rows, faults, time.Since(published))
+	if stopped != nil {
+		return 0, false, stopped
+	}
 	if err := errors.Join(faults...); err != nil {
 		return 0, false, s.relay.mend(ctx, rows, faults)
 	}
@@ -90,58 +93,100 @@ func weight(rows []row) (bytes int) {
 	return bytes
 }
 
-func (s *session) read() ([]row, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
-	defer cancel()
-	found, err := s.conn.Query(ctx, oldestRows, batchRows)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(found, pgx.RowToStructByName[row])
+func (s *session) read() (rows []row, err error) {
+	err = s.say(statementTimeout, func(ctx context.Context) error {
+		found, err := s.conn.Query(ctx, oldestRows, batchRows)
+		if err != nil {
+			return err
+		}
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[row])
+		return err
+	})
+	return rows, err
 }
 
-// publish hands all rows to the client in order and waits for every acknowledgement; faults[i] is what became of rows[i].
-// The records live on when ctx ends (a sent batch must not be cancelled), only the waiting stops, a little later.
-func (r *Relay) publish(ctx context.Context, rows []row) ([]error, error) {
-	faults := make([]error, len(rows)) // written to even after an early return
-	acks := make(chan struct{}, len(rows))
+var (
+	// errOpen is the fault of a row that Kafka had not answered for when the waiting ended. It may have it, or get it yet.
+	errOpen = errors.New("not acknowledged")
+	// errSilent ends the session of a leader that Kafka does not answer: another replica may reach it.
+	errSilent = fmt.Errorf("nothing was acknowledged for %s", patience)
+	// errDeposed ends the session of a leader that may not be one any more.
+	errDeposed = errors.New("the relay's lock may be lost")
+)
+
+// ack is Kafka's answer for one row.
+type ack struct {
+	row int
+	err error
+}
+
+// publish hands all rows to the client in order and waits for every acknowledgement; faults[i] is what became of rows[i]. With an error it
+// waited for no more: because ctx ended a while ago, Kafka is silent, or the lock may be lost, and then there are no faults and nothing may be
+// deleted. What the client had not sent by then, it sends no more; a record that is on its way cannot be called back.
+func (s *session) publish(ctx context.Context, rows []row) (faults []error, err error) {
+	round, abandon := context.WithCancel(context.Background())
+	defer abandon()
+	faults = make([]error, len(rows))
+	acks := make(chan ack, len(rows))
 	for i := range rows {
-		record, span := rows[i].record()
-		r.client.Produce(record.Context, record, func(_ *kgo.Record, err error) {
-			faults[i] = err
-			if err != nil {
-				span.SetStatus(codes.Error, err.Error())
-			}
-			span.End()
-			acks <- struct{}{}
-		})
+		if err := s.sure(doubt); err != nil {
+			return nil, err
+		}
+		faults[i] = errOpen
+		s.relay.produce(round, rows[i], func(err error) { acks <- ack{i, err} })
 	}
-	var late <-chan time.Time
-	done := ctx.Done()
-	for range rows {
-		select {
-		case <-acks:
-			continue
-		default:
-		}
-	waiting:
-		for {
-			select {
-			case <-acks:
-				break waiting
-			case <-done:
-				done, late = nil, time.After(grace)
-			case <-late:
-				return nil, fmt.Errorf("stopped before Kafka acknowledged %d rows; they stay in the outbox", len(rows))
-			}
-		}
+	if err := s.await(ctx, acks, faults); errors.Is(err, errDeposed) {
+		return nil, err
+	} else if err != nil {
+		return faults, err
 	}
 	return faults, nil
 }
 
+// await takes in the answers to all rows.
+func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) error {
+	ticks := time.NewTicker(beat)
+	defer ticks.Stop()
+	var late <-chan time.Time
+	done, heard := ctx.Done(), time.Now()
+	for waiting := len(faults); waiting > 0; {
+		select {
+		case answer := <-acks:
+			faults[answer.row] = answer.err
+			waiting, heard = waiting-1, time.Now()
+		case <-done:
+			done, late = nil, time.After(grace)
+		case <-late:
+			return fmt.Errorf("stopped before Kafka acknowledged %d rows; they stay in the outbox", waiting)
+		case <-ticks.C:
+			if err := s.sure(beat); err != nil {
+				return err
+			}
+			if time.Since(heard) > patience {
+				return fmt.Errorf("%d rows wait for Kafka: %w", waiting, errSilent)
+			}
+		}
+	}
+	return nil
+}
+
+// produce hands one row to the client. When round ends before it was sent, it fails.
+func (r *Relay) produce(round context.Context, w row, answered func(error)) {
+	record, span := w.record(round)
+	r.open.Add(1)
+	r.client.Produce(record.Context, record, func(_ *kgo.Record, err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+		r.open.Add(-1)
+		answered(err)
+	})
+}
+
 // record is the row on the wire, with a span that continues the trace of the transaction that wrote it.
-func (w row) record() (*kgo.Record, trace.Span) {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier(w.Headers))
+func (w row) record(round context.Context) (*kgo.Record, trace.Span) {
+	ctx := propagation.TraceContext{}.Extract(round, propagation.MapCarrier(w.Headers))
 	span := trace.SpanFromContext(ctx)
 	if span.SpanContext().IsValid() {
 		ctx, span = otel.Tracer("ringfence.dev/libs/outbox").Start(ctx, "publish "+w.Topic,

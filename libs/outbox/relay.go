@@ -2,8 +2,10 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -25,11 +27,25 @@ const (
 	// lockRetry is how soon another replica takes over from a leader that died.
 	lockRetry        = time.Second
 	statementTimeout = 15 * time.Second
+	// A leader that says nothing for this long (bindSession) loses its session, and the lock with it: the server sees to it, so it holds for
+	// a process that was stopped, too.
+	lease = 5 * time.Second
+	// A leader whose last statement is this old asks the server whether it leads still, before it hands Kafka another row.
+	doubt = 4 * time.Second
+	// beat is how often a leader that waits for Kafka says that it is there.
+	beat = time.Second
+	// patience is how long a leader waits for Kafka's next acknowledgement before it lets another replica try, and standBack how long it
+	// leaves the lock to that one.
+	patience  = 10 * time.Second
+	standBack = 3 * lockRetry
 	// grace is how long a stopping relay goes on publishing.
 	grace = 3 * time.Second
 )
 
-// Relay publishes one schema's outbox. Only the holder of the schema's advisory lock works; the others wait.
+// Relay publishes one schema's outbox. Only the holder of the schema's advisory lock works; the others wait. A holder that hangs, is
+// stopped or cannot reach Kafka loses the lock within seconds. What such a one had handed to its Kafka client may still go out, behind what its successor
+// publishes: each row that it had read was in the outbox still, so the successor publishes it too, in order. A reader sees every fact first in its key's
+// order, and again at worst, by the same event ID.
 type Relay struct {
 	pool    *pgxpool.Pool
 	client  *kafka.Client
@@ -37,6 +53,8 @@ type Relay struct {
 	metrics *relayMetrics
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
+	// open counts the rows that the Kafka client has and has not answered.
+	open atomic.Int64
 }
 
 // NewRelay makes a relay over the pool's schema.
@@ -88,20 +106,39 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 		if time.Since(started) > 10*time.Second {
 			pause, last = 100*time.Millisecond, ""
 		}
+		if errors.Is(err, errSilent) {
+			pause = standBack
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, 2*time.Second)
+		r.settle(ctx)
+	}
+}
+
+// settle waits until Kafka has answered for every row of an earlier session: two of its rounds in the client at once would grow without bound.
+func (r *Relay) settle(ctx context.Context) {
+	for ctx.Err() == nil && r.open.Load() > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(fastPoll):
+		}
 	}
 }
 
 // session is the life of one dedicated connection, which holds the lock, listens and runs the relay's statements: a
-// statement that succeeds on it proves that the lock is still held.
+// statement that succeeds on it proves that the lock is still held, and will be for the lease.
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
+	// said is when the last statement that succeeded began.
+	said time.Time
 }
+
+// bindSession ends the session, when its process is silent for the lease or reads no answer for that long. Both are milliseconds.
+const bindSession = `SELECT set_config('idle_session_timeout', $1, false), set_config('tcp_user_timeout', $1, false)`
 
 func (r *Relay) session(ctx context.Context) error {
 	pooled, err := r.pool.Acquire(ctx)
@@ -115,6 +152,10 @@ func (r *Relay) session(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
+	// Before the lock: a process stopped between the two would hold it for good.
+	if err := s.exec(bindSession, strconv.FormatInt(lease.Milliseconds(), 10)); err != nil {
+		return fmt.Errorf("bind the session: %w", err)
+	}
 	if err := s.awaitLeadership(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -223,16 +264,43 @@ func (s *session) wait(ctx context.Context, poll time.Duration) error {
 
 // exec and row run a statement that shutdown does not cancel: cancelling would break the connection and with it the lock.
 func (s *session) exec(statement string, args ...any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
-	defer cancel()
-	_, err := s.conn.Exec(ctx, statement, args...)
-	return err
+	return s.say(statementTimeout, func(ctx context.Context) error {
+		_, err := s.conn.Exec(ctx, statement, args...)
+		return err
+	})
 }
 
 func (s *session) row(statement string, into any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	return s.say(statementTimeout, func(ctx context.Context) error { return s.conn.QueryRow(ctx, statement).Scan(into) })
+}
+
+// say runs a statement and remembers when it began: the server counts the lease from later.
+func (s *session) say(within time.Duration, statement func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	return s.conn.QueryRow(ctx, statement).Scan(into)
+	began := time.Now()
+	if err := statement(ctx); err != nil {
+		return err
+	}
+	s.said = began
+	return nil
+}
+
+const stillThere = `SELECT`
+
+// sure fails unless the lock was ours less than age ago; when that is not known, the server is asked.
+func (s *session) sure(age time.Duration) error {
+	if time.Since(s.said) < age {
+		return nil
+	}
+	err := s.say(doubt, func(ctx context.Context) error {
+		_, err := s.conn.Exec(ctx, stillThere)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDeposed, err)
+	}
+	return nil
 }
 
 func (r *Relay) lead(leads bool) {

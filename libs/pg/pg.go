@@ -49,10 +49,15 @@ const (
 	pingTimeout = 3 * time.Second
 	// silence is how long what was sent may stay unacknowledged; the kernel's own patience is a quarter of an hour.
 	silence = 30 * time.Second
+	// A process that was stopped, or hangs, keeps the rows that it has locked for hungInside when it is between two statements of a
+	// transaction, for hungReading when it does not read an answer. Nothing of ours thinks that long with a transaction open.
+	hungInside  = 5 * time.Second
+	hungReading = 10 * time.Second
 )
 
 // Open makes the pool (traced with otelpgx, search_path set to the schema) and waits up to 30 s for the
-// database to answer. With MigrateURL set it migrates first; without, it fails when a track is older than this build.
+// database to answer. A transaction that nobody goes on with is ended by the server after 5 s, unless the URL says otherwise
+// (idle_in_transaction_session_timeout). With MigrateURL set it migrates first; without, it fails when a track is older than this build.
 // Times come back in UTC.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
 	if cfg.MigrateURL != "" {
@@ -92,8 +97,11 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	settings.MaxConnLifetime = time.Hour
 	settings.MaxConnLifetimeJitter = 5 * time.Minute
 	prepare(settings.ConnConfig, schema)
-	settings.ConnConfig.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
-	settings.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60000"
+	settings.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)
+	if _, given := settings.ConnConfig.RuntimeParams[idleInside]; !given {
+		settings.ConnConfig.RuntimeParams[idleInside] = milliseconds(hungInside)
+	}
+	settings.ConnConfig.RuntimeParams["tcp_user_timeout"] = milliseconds(hungReading)
 	settings.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
 	settings.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
@@ -104,6 +112,10 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	}
 	return settings, nil
 }
+
+const idleInside = "idle_in_transaction_session_timeout"
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // prepare sets what every connection of ours has, whichever its role.
 func prepare(conn *pgx.ConnConfig, schema string) {

@@ -81,8 +81,15 @@ func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 
 func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Pool {
 	t.Helper()
-	address := as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role)
-	other, err := pg.Open(t.Context(), pg.Config{URL: address, MaxConns: 4}, schema)
+	// What a test holds up, it holds as long as it needs.
+	address, err := url.Parse(as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role))
+	if err != nil {
+		t.Fatalf("parse %s: %v", serverVariable, err)
+	}
+	query := address.Query()
+	query.Set("idle_in_transaction_session_timeout", "0")
+	address.RawQuery = query.Encode()
+	other, err := pg.Open(t.Context(), pg.Config{URL: address.String(), MaxConns: 4}, schema)
 	if err != nil {
 		t.Fatalf("connect as %q: %v", role, err)
 	}

@@ -1,0 +1,258 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+)
+
+const (
+	alonePostgres = "RELAY_ALONE_POSTGRES"
+	aloneKafka    = "RELAY_ALONE_KAFKA"
+	aloneStop     = "RELAY_ALONE_STOP"
+)
+
+// TestMain runs a relay alone in a process that startAlone made, which can be stopped; else the tests.
+func TestMain(m *testing.M) {
+	if os.Getenv(alonePostgres) == "" {
+		os.Exit(m.Run())
+	}
+	fmt.Fprintln(os.Stderr, "relay:", alone(context.Background()))
+	os.Exit(1)
+}
+
+func alone(ctx context.Context) error {
+	pool, err := pg.Open(ctx, pg.Config{URL: os.Getenv(alonePostgres)}, schema)
+	if err != nil {
+		return err
+	}
+	cfg := kafka.Config{Brokers: []string{os.Getenv(aloneKafka)}}
+	client, err := kafka.NewClient(cfg, "alone", nil, kgo.WithHooks(stopper{os.Getenv(aloneStop)}))
+	if err != nil {
+		return err
+	}
+	return outbox.NewRelay(pool, client, nil).Run(ctx)
+}
+
+// stopper stops its process while it hands a row to Kafka, once, when the file is there.
+type stopper struct{ file string }
+
+func (s stopper) OnProduceRecordBuffered(*kgo.Record) {
+	if os.Remove(s.file) == nil {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		<-time.After(50 * time.Millisecond) // the signal needs an instant to arrive
+	}
+}
+
+// process is a relay in a process of its own.
+type process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	stop string
+}
+
+func startAlone(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) *process {
+	t.Helper()
+	address, err := url.Parse(pool.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.RawQuery += "&application_name=alone"
+	p := &process{t: t, stop: filepath.Join(t.TempDir(), "stop"), cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), alonePostgres+"="+address.String(), aloneKafka+"="+cfg.Brokers[0], aloneStop+"="+p.stop)
+	p.cmd.Stderr = os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *process) awaitStopped() {
+	p.t.Helper()
+	eventually(p.t, "the process is stopped", func() bool {
+		state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(p.cmd.Process.Pid)).Output()
+		return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "T")
+	})
+}
+
+// leader is the application that holds the relay's lock; "" when nobody does.
+func leader(t testing.TB, pool *pgxpool.Pool) (name string) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), `
+		SELECT coalesce(max(a.application_name), '') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestRelay_LeaderThatIsStoppedIsReplaced stops the leading process under load: another takes over within seconds, and when the first goes on,
+// it finds itself deposed and leads again only when it is its turn.
+func TestRelay_LeaderThatIsStoppedIsReplaced(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	first := startAlone(t, pool, cfg)
+	eventually(t, "the first process leads", func() bool { return leader(t, pool) == "alone" })
+	second, stop := startRelay(t, pool, cfg)
+	var load sync.WaitGroup
+	load.Go(func() { writeAll(t, pool, 40, second.Wake) })
+	eventually(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
+	first.signal(syscall.SIGSTOP)
+	stopped := time.Now()
+	eventually(t, "the second takes over", func() bool { return leader(t, pool) == schema })
+	if took := time.Since(stopped); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	load.Wait()
+	writeAll(t, pool, 20, second.Wake)
+	eventually(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
+	first.signal(syscall.SIGCONT)
+	writeAll(t, pool, 20, second.Wake)
+	if got := leader(t, pool); got != schema {
+		t.Errorf("%q leads, want the second still", got)
+	}
+	stop()
+	eventually(t, "the first leads again", func() bool { return leader(t, pool) == "alone" })
+	writeAll(t, pool, 20, func() {})
+	byKey, _ := firsts(t, collectAll(t, pool, cfg, 100))
+	wantComplete(t, byKey, 100)
+}
+
+// TestRelay_LeaderStoppedAmidARoundPublishesNoMore stops the leader while it hands the rows it has read to Kafka, and lets it go on when another has published
+// them and what followed.
+func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	first := startAlone(t, pool, cfg)
+	eventually(t, "the first process leads", func() bool { return leader(t, pool) == "alone" })
+	if err := os.WriteFile(first.stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const facts = 50
+	var events []outbox.Event
+	for seq := range facts {
+		events = append(events, fact(keyOf(0), seq+1))
+	}
+	if err := put(t, pool, events...); err != nil {
+		t.Fatal(err)
+	}
+	first.awaitStopped()
+	second, _ := startRelay(t, pool, cfg)
+	eventually(t, "the second has published what the first had read", func() bool { return countRows(t, pool) == 0 })
+	if err := put(t, pool, fact(keyOf(0), facts+1)); err != nil {
+		t.Fatal(err)
+	}
+	second.Wake()
+	eventually(t, "and what followed", func() bool { return countRows(t, pool) == 0 })
+	first.signal(syscall.SIGCONT)
+	eventually(t, "the first waits for its turn", func() bool {
+		var waits int
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE application_name = 'alone' AND datname = current_database() AND query LIKE '%pg_try_advisory_lock%'`).Scan(&waits)
+		return err == nil && waits == 1
+	})
+	if err := put(t, pool, fact(keyOf(0), facts+2)); err != nil {
+		t.Fatal(err)
+	}
+	second.Wake()
+	last := func(records []*kgo.Record) bool {
+		return len(records) > 0 && seqOf(t, records[len(records)-1]) == facts+2
+	}
+	byKey, duplicates := firsts(t, collect(t, cfg, kafka.CallRequests.Name, last))
+	for i, seq := range byKey[keyOf(0)] {
+		if seq != i+1 {
+			t.Fatalf("fact %d came at place %d", seq, i+1)
+		}
+	}
+	// The row that it was handing over when it was stopped is in its client's hands.
+	if n := len(byKey[keyOf(0)]); n != facts+2 || duplicates > 1 {
+		t.Errorf("%d facts and %d duplicates, want %d and at most 1: the first went on publishing", n, duplicates, facts+2)
+	}
+}
+
+// wire is a way to Kafka that can be cut.
+type wire struct {
+	mu    sync.Mutex
+	cut   bool
+	conns []net.Conn
+}
+
+func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut {
+		return nil, errors.New("the wire is cut")
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err == nil {
+		w.conns = append(w.conns, conn)
+	}
+	return conn, err
+}
+
+func (w *wire) set(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = cut
+	if cut {
+		for _, conn := range w.conns {
+			_ = conn.Close()
+		}
+	}
+}
+
+// TestRelay_LeaderWithoutKafkaLetsAnotherTry cuts only the leader off from Kafka, under load, and mends the wire when another has gone on.
+func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	var way wire
+	first := outbox.NewRelay(pool, newClient(t, cfg, kgo.Dialer(way.dial)), nil)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = first.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
+	if err := put(t, pool, fact("first", 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first leads", func() bool { return countRows(t, pool) == 0 })
+	second, _ := startRelay(t, pool, cfg)
+	var load sync.WaitGroup
+	load.Go(func() { writeAll(t, pool, 60, first.Wake) })
+	eventually(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
+	way.set(true)
+	load.Wait()
+	eventually(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
+	way.set(false)
+	writeAll(t, pool, 20, second.Wake)
+	records := collectAll(t, pool, cfg, 80)
+	byKey, _ := firsts(t, records)
+	wantComplete(t, byKey, 80)
+}
