@@ -100,3 +100,55 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 		return nil
 	})
 }
+
+// A call's next event may become due while the one before is being written: it is too late for the claim that its arrival called for.
+func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	hook := newReceiver(t, nil)
+	sub, _ := r.subscribe(hook.URL)
+	d := r.dispatch(blind())
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
+		t.Fatal(err)
+	}
+	call := uuid.New()
+	r.through(d, r.event(call, 1, "call.ringing"))
+	hook.await(t, 1)
+	eventually(t, func() error {
+		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+			return fmt.Errorf("nobody writes the result")
+		}
+		return nil
+	})
+	r.through(d, r.event(call, 2, "call.completed"))
+	eventually(t, func() error {
+		if d.claims(t) == 0 {
+			return fmt.Errorf("no claim was made in vain")
+		}
+		return nil
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hook.await(t, 2)
+}
+
+// claims is how many claims were made.
+func (d running) claims(t *testing.T) (n uint64) {
+	t.Helper()
+	families, err := d.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "webhook_claim_seconds" {
+			n += family.GetMetric()[0].GetHistogram().GetSampleCount()
+		}
+	}
+	return n
+}

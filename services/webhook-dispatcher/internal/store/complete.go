@@ -131,9 +131,10 @@ WHERE q.delivery_id = ANY (@ids)
 ORDER BY q.delivery_id
 FOR UPDATE OF q`
 
+// By now(), which is when the transaction began, what came while it waited for a lock would not be due yet.
 const moreDue = `
-SELECT EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND NOT is_retry AND due_at <= now())
-    OR EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND is_retry AND due_at <= now())`
+SELECT EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND NOT is_retry AND due_at <= statement_timestamp())
+    OR EXISTS (SELECT 1 FROM webhook_queue WHERE subscription_id = ANY (@subs) AND NOT held AND is_retry AND due_at <= statement_timestamp())`
 
 func queueHistory(all *pgx.Batch, rows []openRow, byID map[uuid.UUID]delivery.Result) {
 	n, retries := len(rows), 0
@@ -300,7 +301,7 @@ ON CONFLICT (subscription_id) DO UPDATE SET
 RETURNING h.subscription_id, h.failures, h.exhausted, coalesce(extract(epoch FROM now() - h.failing_since), 0)::float8 AS failing,
           h.warned_at IS NOT NULL AS warned`
 
-// Warn notes that the owner was warned; first is false when that had been done.
+// Warn notes that the owner was warned; first is false when that had been done or a success came first.
 func (s *Store) Warn(ctx context.Context, subscriptionID uuid.UUID) (first bool, err error) {
 	tag, err := s.pool.Exec(ctx, setWarned, pgx.NamedArgs{"id": subscriptionID})
 	if err != nil {
@@ -309,7 +310,7 @@ func (s *Store) Warn(ctx context.Context, subscriptionID uuid.UUID) (first bool,
 	return tag.RowsAffected() > 0, nil
 }
 
-const setWarned = `UPDATE webhook_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL`
+const setWarned = `UPDATE webhook_health SET warned_at = now() WHERE subscription_id = @id AND warned_at IS NULL AND failures > 0`
 
 // Disable sets an active subscription to failed and holds its deliveries, when the rule still holds for it. The reason is
 // what operators read; disabled is false when a success or a PATCH came first.
@@ -317,10 +318,13 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 	key := pgx.NamedArgs{"id": subscriptionID}
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		reason, disabled = "", false
-		row, err := one[healthRow](ctx, tx, lockActive, key)
-		if errors.Is(err, ErrNotFound) {
-			return nil
+		if _, err := one[idRow](ctx, tx, lockActive, key); err != nil {
+			if errors.Is(err, ErrNotFound) {
+				return nil
+			}
+			return err
 		}
+		row, err := one[healthRow](ctx, tx, healthOf, key)
 		if err != nil {
 			return err
 		}
@@ -339,13 +343,14 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 	return reason, disabled, nil
 }
 
-const lockActive = `
-SELECT h.subscription_id, h.failures, h.exhausted, coalesce(extract(epoch FROM now() - h.failing_since), 0)::float8 AS failing,
-       h.warned_at IS NOT NULL AS warned
-FROM webhook_subscription s
-JOIN webhook_health h ON h.subscription_id = s.id
-WHERE s.id = @id AND s.status = 'active' AND s.deleted_at IS NULL
-FOR UPDATE OF s`
+const lockActive = `SELECT id FROM webhook_subscription WHERE id = @id AND status = 'active' AND deleted_at IS NULL FOR UPDATE`
+
+// A statement of its own after the lock: when that had to wait, this one sees what happened meanwhile.
+const healthOf = `
+SELECT subscription_id, failures, exhausted, coalesce(extract(epoch FROM now() - failing_since), 0)::float8 AS failing,
+       warned_at IS NOT NULL AS warned
+FROM webhook_health
+WHERE subscription_id = @id`
 
 const setFailed = `
 UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = @reason, updated_at = now() WHERE id = @id`

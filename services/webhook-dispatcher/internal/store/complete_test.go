@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -93,4 +94,57 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 	want("again", done, err, 0, 1)
 	done, err = r.store.CompleteAgain(t.Context(), []delivery.Result{one, other})
 	want("again, with one that had not been written", done, err, 1, 2)
+}
+
+// A success that is written while Disable waits for the subscription, as it does for every ingest, has come first.
+func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
+	r.ingest(nil, nil, ev)
+	for _, sql := range []string{
+		`UPDATE webhook_queue SET attempt = 1`,
+		`UPDATE webhook_health SET consecutive_failures = 20, failures = 20, exhausted = 3, failing_since = now() - interval '1 hour'`,
+	} {
+		if _, err := r.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ingesting, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ingesting.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := ingesting.Exec(t.Context(), `SELECT FROM webhook_subscription WHERE id = $1 FOR SHARE`, sub); err != nil {
+		t.Fatal(err)
+	}
+	judged := make(chan bool, 1)
+	go func() {
+		_, disabled, err := r.store.Disable(context.WithoutCancel(t.Context()), sub, subscription.FailureRule{Failures: 20, For: time.Minute, Exhausted: 3})
+		judged <- disabled || err != nil
+	}()
+	r.awaitLocked()
+	done, err := r.store.Complete(t.Context(), []delivery.Result{{DeliveryID: delivery.ID(sub, ev.ID), Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
+	if err != nil || done.Settled != 1 {
+		t.Fatalf("success: %d settled, %v", done.Settled, err)
+	}
+	if err := ingesting.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if <-judged {
+		t.Error("switched off, or not asked, after a success")
+	}
+	if first, err := r.store.Warn(t.Context(), sub); err != nil || first {
+		t.Errorf("Warn = %v, %v, want no warning of an endpoint that works", first, err)
+	}
+}
+
+// awaitLocked returns once a statement of this database waits for a lock.
+func (r *rig) awaitLocked() {
+	r.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0; {
+		if time.Now().After(deadline) {
+			r.t.Fatal("nothing waits for a lock")
+		}
+	}
 }
