@@ -5,6 +5,8 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/contacts-compliance/internal/pruning"
+	"ringfence.dev/services/contacts-compliance/internal/witnessing"
 )
 
 // Config is the environment of contacts-compliance. It reads and writes no topic, so it knows no broker.
@@ -13,4 +15,8 @@ type Config struct {
 	Postgres  pg.Config
 	Trust     trust.Config
 	Telemetry telemetry.Config
+	Keeping   pruning.Config
+	Witness   witnessing.Config
+
+	ConsentKeys []string `env:"CONSENT_KEYS" envSeparator:"," help:"keys of the consent records' chains as <id>=<base64 of 32 bytes or more>,…; the first signs, all check; empty: one made from SIGNING_KEY"`
 }

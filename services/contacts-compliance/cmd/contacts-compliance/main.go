@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"os"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/pg"
@@ -11,8 +12,12 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/pruning"
 	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/internal/store/archive"
+	"ringfence.dev/services/contacts-compliance/internal/verifying"
+	"ringfence.dev/services/contacts-compliance/internal/witnessing"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
@@ -22,13 +27,30 @@ const (
 )
 
 func main() {
-	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate})
+	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Further: []service.Command[Config]{{
+		Name: "verify", Help: "walks over every chain of consent records and names the first row of each that is not as it was written",
+		Run: verify,
+	}}})
 }
 
 func tables() pg.Migrations { return pg.Migrations{Name: schema, FS: migrations.FS} }
 
 func migrate(ctx context.Context, cfg Config) error {
 	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tables())
+}
+
+func verify(ctx context.Context, cfg Config) error {
+	chains, err := ledger.NewKeys(cfg.ConsentKeys, cfg.Trust.SigningKey)
+	if err != nil {
+		return err
+	}
+	cfg.Postgres.MigrateURL = "" // it only reads
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tables())
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return verifying.Run(ctx, archive.New(pool, chains), chains, cfg.Witness.Path, os.Stdout)
 }
 
 func serve(ctx context.Context, cfg Config) error {
@@ -48,14 +70,19 @@ func serve(ctx context.Context, cfg Config) error {
 	defer pool.Close()
 	tel.Ready("postgres", pool.Ping)
 
-	st := store.New(pool)
+	chains, err := ledger.NewKeys(cfg.ConsentKeys, cfg.Trust.SigningKey)
+	if err != nil {
+		return err
+	}
+	st, records := store.New(pool, chains), archive.New(pool, chains)
 	listener, err := httpapi.New(st, gating.New(st), keys, tel)
 	if err != nil {
 		return err
 	}
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
-		service.Part{Name: "pruning", Run: pruning.New(st).Run},
+		service.Part{Name: "pruning", Run: pruning.New(st, records, cfg.Keeping).Run},
+		service.Part{Name: "witnessing", Run: witnessing.New(records, chains, cfg.Witness).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: listener, ReusePort: cfg.HTTP.ReusePort}).Run},
 	)
 }

@@ -43,7 +43,8 @@ type Change struct {
 	OccurredAt time.Time
 }
 
-// Record is one line of the consent ledger. Before and After are the state that Kind moves, and only that one.
+// Record is one line of the consent ledger. Before and After are the state that Kind moves, and only that one. A line that speaks of many
+// numbers (an import, the beginning of a chain) has no Number, ContactID or Before.
 type Record struct {
 	ID         uuid.UUID       `db:"id"`
 	Number     phone.Number    `db:"phone_e164"`

@@ -19,10 +19,21 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
+
+// chains are keys for the consent records.
+func chains(t testing.TB) *ledger.Keys {
+	t.Helper()
+	keys, err := ledger.NewKeys(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
 
 type house struct {
 	pool      *pgxpool.Pool
@@ -35,7 +46,7 @@ type house struct {
 func open(t *testing.T) house {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
-	st := store.New(pool)
+	st := store.New(pool, chains(t))
 	h := house{pool: pool, store: st, gating: gating.New(st), workspace: uuid.Must(uuid.NewV7())}
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 	return h

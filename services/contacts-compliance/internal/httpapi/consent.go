@@ -14,7 +14,6 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
-	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
@@ -24,28 +23,33 @@ const (
 	maxEvidence = 2000 // characters, when evidence is text
 )
 
-// recordView is a consent record of contract.md §7. Before and after are the state that kind moves.
+// recordView is a consent record of contract.md §7. Before and after are the state that kind moves. A record of many numbers, an import or
+// the beginning of a chain, has neither number, contact nor before.
 type recordView struct {
 	ID         uuid.UUID       `json:"id"`
-	PhoneE164  phone.Number    `json:"phone_e164"`
-	ContactID  uuid.UUID       `json:"contact_id"`
+	PhoneE164  *string         `json:"phone_e164"`
+	ContactID  *uuid.UUID      `json:"contact_id"`
 	Kind       contact.Kind    `json:"kind"`
 	Source     string          `json:"source"`
 	Actor      string          `json:"actor"`
 	Reason     *string         `json:"reason"`
 	Evidence   json.RawMessage `json:"evidence"`
-	Before     string          `json:"before"`
-	After      string          `json:"after"`
+	Before     *string         `json:"before"`
+	After      *string         `json:"after"`
 	OccurredAt time.Time       `json:"occurred_at"`
 	CreatedAt  time.Time       `json:"created_at"`
 }
 
 func viewRecord(rec contact.Record) recordView {
-	return recordView{
-		ID: rec.ID, PhoneE164: rec.Number, ContactID: rec.ContactID, Kind: rec.Kind, Source: rec.Source, Actor: rec.Actor,
-		Reason: rec.Reason, Evidence: rec.Evidence, Before: rec.Before, After: rec.After,
+	view := recordView{
+		ID: rec.ID, PhoneE164: orNil(string(rec.Number)), Kind: rec.Kind, Source: rec.Source, Actor: rec.Actor,
+		Reason: rec.Reason, Evidence: rec.Evidence, Before: orNil(rec.Before), After: orNil(rec.After),
 		OccurredAt: stamp(rec.OccurredAt), CreatedAt: contact.Instant(rec.ID),
 	}
+	if rec.ContactID != uuid.Nil {
+		view.ContactID = &rec.ContactID
+	}
+	return view
 }
 
 // readConsent answers GET /admin/v1/workspaces/{id}/contacts/{phone}/consent.

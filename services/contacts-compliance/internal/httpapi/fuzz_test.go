@@ -32,7 +32,7 @@ func FuzzAPI(f *testing.F) {
 			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs", "GET /v1/opt-outs/{}",
 			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/consent-records",
 			"GET " + home + "/consent-records/{}", "PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy",
-			"PUT " + home + "/contacts/+14155550100/consent",
+			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/decisions", "GET " + home + "/decisions/{}",
 		},
 		IDs: []string{"+14155550100", id},
 		Bodies: map[string][]string{
@@ -48,6 +48,7 @@ func FuzzAPI(f *testing.F) {
 		Queries: map[string][]string{
 			"GET /v1/contacts":                 {"limit", "starting_after", "phone", "q", "dnd_status", "consent_status", "unknown"},
 			"GET " + home + "/consent-records": {"limit", "starting_after", "phone"},
+			"GET " + home + "/decisions":       {"limit", "starting_after", "phone", "call_request_id"},
 		},
 	}.Fuzz(f)
 }

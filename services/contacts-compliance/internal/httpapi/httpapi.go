@@ -60,6 +60,8 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records", httpserver.Handle(a.listRecords))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records/{record}", httpserver.Handle(a.readRecord))
+	r.Get("/admin/v1/workspaces/{workspace}/decisions", httpserver.Handle(a.listDecisions))
+	r.Get("/admin/v1/workspaces/{workspace}/decisions/{decision}", httpserver.Handle(a.readDecision))
 	r.Put("/internal/v1/workspaces/{workspace}/policy", httpserver.Handle(a.setPolicy))
 }
 

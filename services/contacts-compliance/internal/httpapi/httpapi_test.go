@@ -20,9 +20,20 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
+
+// chains are keys for the consent records.
+func chains(t testing.TB) *ledger.Keys {
+	t.Helper()
+	keys, err := ledger.NewKeys(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
 
 const service = "contacts-compliance"
 
@@ -55,7 +66,7 @@ func start(t testing.TB) *rig {
 		r.peers[name] = peer(t, name)
 		trusted = append(trusted, name+"="+r.peers[name].Public())
 	}
-	st := store.New(pool)
+	st := store.New(pool, chains(t))
 	handler, err := httpapi.New(st, gating.New(st), peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package pruning forgets the answers of pre-checks that nobody can ask for again. Decisions and consent
-// records stay: they are kept for years.
+// Package pruning forgets the answers of pre-checks that nobody can ask for again, makes the months that records and decisions will lie
+// in, and drops those that are older than both are kept. It puts what was written before there were chains into them.
 package pruning
 
 import (
@@ -8,33 +8,95 @@ import (
 	"time"
 
 	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/internal/store/archive"
 )
 
-// keep outlasts every idempotency key whose request was never stored (contract.md §1).
-const keep = 30 * 24 * time.Hour
+// Config is the keeping part of the environment.
+type Config struct {
+	Records   time.Duration `env:"CONSENT_KEEP" envDefault:"43872h" help:"how long consent records are kept (43872h are five years and two days); they go with their month, and never before five years"`
+	Decisions time.Duration `env:"DECISION_KEEP" envDefault:"43872h" help:"how long decisions are kept; they go with their month, and never before five years"`
+}
+
+const (
+	// keep outlasts every idempotency key whose request was never stored (contract.md §1).
+	keep  = 30 * 24 * time.Hour
+	every = time.Hour
+	again = 30 * time.Second
+	// ahead covers a time in which nothing makes months.
+	ahead = 3
+)
 
 // Pruner works once an hour.
-type Pruner struct{ store *store.Store }
+type Pruner struct {
+	store   *store.Store
+	archive *archive.Archive
+	cfg     Config
+}
 
 // New makes a Pruner.
-func New(st *store.Store) *Pruner { return &Pruner{store: st} }
+func New(st *store.Store, of *archive.Archive, cfg Config) *Pruner {
+	return &Pruner{store: st, archive: of, cfg: cfg}
+}
 
-// Run prunes until ctx ends. A database that is away is no reason to end: the next hour will do.
+// Run prunes until ctx ends. A database that is away is no reason to end: it is tried again soon.
 func (p *Pruner) Run(ctx context.Context) error {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
 	for {
-		gone, err := p.store.PrunePreChecks(ctx, keep)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			slog.WarnContext(ctx, "old pre-checks were not pruned", "error", err)
-		case gone > 0:
-			slog.InfoContext(ctx, "old pre-checks pruned", "count", gone)
+		pause := every
+		if err := p.Prune(ctx); err != nil && ctx.Err() == nil {
+			pause = again
+			slog.WarnContext(ctx, "records could not be tended; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }
+
+// Prune does all of it once. A second call does nothing.
+func (p *Pruner) Prune(ctx context.Context) error {
+	now, err := p.archive.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.TurnMonths(ctx, now); err != nil {
+		return err
+	}
+	begun, err := p.store.BeginChains(ctx)
+	if err != nil {
+		return err
+	}
+	if begun > 0 {
+		slog.InfoContext(ctx, "chains of older consent records begun", "workspaces", begun)
+	}
+	gone, err := p.store.PrunePreChecks(ctx, keep)
+	if gone > 0 {
+		slog.InfoContext(ctx, "old pre-checks pruned", "count", gone)
+	}
+	return err
+}
+
+// TurnMonths makes the month of now and those ahead, and drops those that ended longer ago than they are kept.
+func (p *Pruner) TurnMonths(ctx context.Context, now time.Time) error {
+	month := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
+	added, err := p.archive.AddMonths(ctx, month, month.AddDate(0, ahead, 0))
+	if err != nil {
+		return err
+	}
+	records, err := p.archive.DropMonths(ctx, archive.Records, now.Add(-max(p.cfg.Records, leastKept)))
+	if err != nil {
+		return err
+	}
+	decisions, err := p.archive.DropMonths(ctx, archive.Decisions, now.Add(-max(p.cfg.Decisions, leastKept)))
+	if err != nil {
+		return err
+	}
+	if added+records+decisions > 0 {
+		slog.InfoContext(ctx, "months turned", "added", added, "records dropped", records, "decisions dropped", decisions)
+	}
+	return nil
+}
+
+// leastKept is five years, a leap day more than they can have: the database drops nothing younger (contract.md §10).
+const leastKept = 1828 * 24 * time.Hour

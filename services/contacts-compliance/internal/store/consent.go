@@ -31,101 +31,101 @@ ON CONFLICT (workspace_id, phone_e164) DO NOTHING`
 
 const moveStates = `
 UPDATE contacts
-SET dnd_status = @dnd_status, consent_status = @consent_status, updated_at = now()
-WHERE workspace_id = @workspace_id AND id = @id
-RETURNING ` + contactColumns
+SET dnd_status = @dnd_status, consent_status = @consent_status, updated_at = @updated_at
+WHERE workspace_id = @workspace_id AND id = @id`
 
-const insertRecord = `
-INSERT INTO consent_records (id, workspace_id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id, before, after, occurred_at)
-VALUES (@id, @workspace_id, @phone_e164, @contact_id, @kind, @source, @actor, @reason, @evidence, @call_id, @before, @after, coalesce(@occurred_at, now()))`
-
-const callHeard = `
-SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND call_id = @call_id AND kind = @kind)`
-
-// Record moves one state of a number and writes down why, in one commit. The contact's row is locked first, so
-// records of one number stand in the order of their effects. A change that names a call happens once per call.
+// Record moves one state of a number and writes down why, in one commit: at the end of the workspace's chain (internal/ledger). The
+// contact's row is locked first and the chain's head behind it, so records of one number stand in the order of their effects, and
+// only writers of the same workspace wait for each other. A change that names a call happens once per call.
 // A number never seen is created or ErrNotFound, as unknown says.
 func (s *Store) Record(ctx context.Context, ch contact.Change, unknown Unknown) (changed contact.Contact, err error) {
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		c, err := lockNumber(ctx, tx, ch, unknown)
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		asked, err := askNumber(ctx, tx, ch, unknown)
 		if err != nil {
 			return err
 		}
-		if ch.CallID != uuid.Nil {
-			var heard bool
-			err := tx.QueryRow(ctx, callHeard, pgx.NamedArgs{"workspace_id": ch.WorkspaceID, "call_id": ch.CallID, "kind": ch.Kind}).Scan(&heard)
-			if err != nil {
-				return fmt.Errorf("look for record of call %s: %w", ch.CallID, err)
-			}
-			if heard {
-				changed = c
-				return nil
-			}
+		if changed = asked.contact; asked.heard {
+			return nil
 		}
-		changed, err = move(ctx, tx, c, ch)
-		return err
+		c, err := s.chainAt(ctx, tx, ch.WorkspaceID, asked.head)
+		if err != nil {
+			return err
+		}
+		var before, after string
+		changed, before, after = changed.Apply(ch.Kind)
+		changed.UpdatedAt = c.now
+		batch := &pgx.Batch{}
+		batch.Queue(moveStates, pg.Args{
+			"workspace_id": changed.WorkspaceID, "id": changed.ID, "dnd_status": changed.DND, "consent_status": changed.Consent, "updated_at": c.now,
+		})
+		if err := c.queue(batch, rowOf(changed, ch, before, after)); err != nil {
+			return err
+		}
+		c.close(batch)
+		tx.LaterAll(batch) // goes with COMMIT
+		return nil
 	})
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return changed, fmt.Errorf("write consent record: %w", err)
+	}
 	return changed, err
 }
 
-func lockNumber(ctx context.Context, tx pgx.Tx, ch contact.Change, unknown Unknown) (contact.Contact, error) {
-	var none contact.Contact
+// asked is what Record must know, all of it locked.
+type asked struct {
+	contact contact.Contact
+	head    headRow
+	// heard says that the call's change stands in the ledger already.
+	heard bool
+}
+
+// askNumber locks the contact, then the head, in one round trip.
+func askNumber(ctx context.Context, tx *pg.Pipeline, ch contact.Change, unknown Unknown) (found asked, err error) {
+	batch := &pgx.Batch{}
+	args := pg.Args{"workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "call_id": ch.CallID, "kind": ch.Kind}
 	if unknown == CreateUnknown {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return none, fmt.Errorf("make contact id: %w", err)
+			return found, fmt.Errorf("make contact id: %w", err)
 		}
-		_, err = tx.Exec(ctx, ensureContact, pgx.NamedArgs{
+		batch.Queue(ensureContact, pg.Args{
 			"id": id, "workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "updated_at": contact.Instant(id),
 		})
-		if err != nil {
-			return none, fmt.Errorf("ensure contact: %w", err)
+	}
+	known := true
+	batch.Queue(contactByNumber+` FOR UPDATE`, args).Query(func(rows pgx.Rows) (err error) {
+		found.contact, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[contact.Contact])
+		if errors.Is(err, pgx.ErrNoRows) {
+			known = false
+			return nil
 		}
-	}
-	c, err := one[contact.Contact](ctx, tx, contactByNumber+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": ch.WorkspaceID, "phone_e164": ch.Number})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return none, ErrNotFound
-	}
-	if err != nil {
-		return none, fmt.Errorf("lock contact: %w", err)
-	}
-	return c, nil
-}
-
-func move(ctx context.Context, tx pgx.Tx, c contact.Contact, ch contact.Change) (contact.Contact, error) {
-	moved, before, after := c.Apply(ch.Kind)
-	moved, err := one[contact.Contact](ctx, tx, moveStates, pgx.NamedArgs{
-		"workspace_id": c.WorkspaceID, "id": c.ID, "dnd_status": moved.DND, "consent_status": moved.Consent,
+		return err
 	})
-	if err != nil {
-		return c, fmt.Errorf("move states of contact %s: %w", c.ID, err)
+	batch.Queue(lockHead, args).Query(func(rows pgx.Rows) (err error) {
+		found.head, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[headRow])
+		return err
+	})
+	if ch.CallID != uuid.Nil {
+		batch.Queue(callHeard, args).QueryRow(func(row pgx.Row) error { return row.Scan(&found.heard) })
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return c, fmt.Errorf("make record id: %w", err)
+	if err := tx.Ask(ctx, batch); err != nil {
+		return found, fmt.Errorf("lock contact and head: %w", err)
 	}
-	args := pgx.NamedArgs{
-		"id": id, "workspace_id": c.WorkspaceID, "phone_e164": c.Number, "contact_id": c.ID, "kind": ch.Kind,
-		"source": ch.Source, "actor": ch.Actor, "reason": ch.Reason, "evidence": nil, "call_id": orNull(ch.CallID),
-		"before": before, "after": after, "occurred_at": orNull(ch.OccurredAt),
+	if !known {
+		return found, ErrNotFound
 	}
-	if ch.Evidence != nil {
-		args["evidence"] = []byte(ch.Evidence)
-	}
-	if _, err := tx.Exec(ctx, insertRecord, args); err != nil {
-		return c, fmt.Errorf("write consent record of contact %s: %w", c.ID, err)
-	}
-	return moved, nil
+	return found, nil
 }
 
-const recordColumns = `id, phone_e164, contact_id, kind, source, actor, reason, evidence, before, after, occurred_at`
+const recordColumns = `id, coalesce(phone_e164, '') AS phone_e164, contact_id, kind, source, actor, reason, evidence,
+    coalesce(before, '') AS before, coalesce(after, '') AS after, occurred_at`
 
 const listRecords = `
 SELECT ` + recordColumns + `
 FROM consent_records
 WHERE workspace_id = @workspace_id
   AND (@after::uuid IS NULL OR id < @after)
-  AND (@phone_e164::text IS NULL OR phone_e164 = @phone_e164)
+  AND (@phone_e164::text IS NULL OR consent_records.phone_e164 = @phone_e164)
 ORDER BY id DESC
 LIMIT @rows`
 

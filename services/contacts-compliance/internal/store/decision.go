@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
@@ -203,3 +204,68 @@ const (
 	KeepVariables Merge = iota
 	MergeVariables
 )
+
+// Judged is a decision as it was stored: what it rested on, and what it came to.
+type Judged struct {
+	ID            uuid.UUID       `db:"id"`
+	CallRequestID uuid.UUID       `db:"call_request_id"`
+	Number        phone.Number    `db:"phone_e164"`
+	ContactID     *uuid.UUID      `db:"contact_id"`
+	Kind          gate.Stage      `db:"kind"`
+	Inputs        json.RawMessage `db:"inputs"`
+	PolicyVersion int             `db:"policy_version"`
+	Result        gate.Result     `db:"result"`
+	Rule          gate.Rule       `db:"rule"`
+	Code          string          `db:"code"`
+	Message       string          `db:"message"`
+	CallAt        *time.Time      `db:"call_at"`
+	JudgedAt      time.Time       `db:"judged_at"`
+}
+
+const judgedColumns = `id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version, result, rule, code, message, call_at, judged_at`
+
+const listDecisions = `
+SELECT ` + judgedColumns + `
+FROM decisions
+WHERE workspace_id = @workspace_id
+  AND (@after::uuid IS NULL OR id < @after)
+  AND (@call_request_id::uuid IS NULL OR call_request_id = @call_request_id)
+  AND (@phone_e164::text IS NULL OR phone_e164 = @phone_e164)
+ORDER BY id DESC
+LIMIT @rows`
+
+const decisionCursor = `
+SELECT EXISTS (SELECT 1 FROM decisions WHERE workspace_id = @workspace_id AND id = @after)`
+
+// Decisions reads one page of what was decided, newest first: of a call request, of a number, or of both; zero values do not narrow.
+func (s *Store) Decisions(ctx context.Context, workspace, request uuid.UUID, number phone.Number, p page.Request) ([]Judged, error) {
+	args := pgx.NamedArgs{
+		"workspace_id": workspace, "after": orNull(p.After), "call_request_id": orNull(request), "phone_e164": orNull(number), "rows": p.Rows(),
+	}
+	if err := s.knowCursor(ctx, decisionCursor, p, args); err != nil {
+		return nil, err
+	}
+	// Planned for the filters at hand: one plan for all of them would serve none by its index.
+	found, err := manyPlanned[Judged](ctx, s.pool, listDecisions, args)
+	if err != nil {
+		return nil, fmt.Errorf("list decisions: %w", err)
+	}
+	return found, nil
+}
+
+const decisionByID = `
+SELECT ` + judgedColumns + `
+FROM decisions
+WHERE workspace_id = @workspace_id AND id = @id`
+
+// DecisionByID reads one decision, or ErrNotFound.
+func (s *Store) DecisionByID(ctx context.Context, workspace, id uuid.UUID) (Judged, error) {
+	found, err := one[Judged](ctx, s.pool, decisionByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return found, ErrNotFound
+	}
+	if err != nil {
+		return found, fmt.Errorf("read decision: %w", err)
+	}
+	return found, nil
+}

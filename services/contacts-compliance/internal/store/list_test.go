@@ -29,7 +29,7 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t)
 	told, seen := pgtest.Watch(t, pool)
-	st := store.New(told)
+	st := store.New(told, chains(t))
 	large, small, none := uuid.New(), uuid.New(), uuid.New()
 	if _, err := pool.Exec(t.Context(), seedContacts, pgx.NamedArgs{"large": large, "small": small}); err != nil {
 		t.Fatal(err)

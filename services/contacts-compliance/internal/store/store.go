@@ -10,13 +10,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
 )
 
 // Store reads and writes the schema contacts_compliance.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool *pgxpool.Pool
+	keys *ledger.Keys
+}
 
-// New makes a store over a pool that runs as the service's role.
-func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+// New makes a store over a pool that runs as the service's role; keys sign the consent records.
+func New(pool *pgxpool.Pool, keys *ledger.Keys) *Store { return &Store{pool: pool, keys: keys} }
 
 // querier is the pool or one of its transactions.
 type querier interface {
@@ -48,4 +52,13 @@ func orNull[T comparable](v T) any {
 		return nil
 	}
 	return v
+}
+
+// manyPlanned plans the statement for the values at hand: of optional filters, only those that are set then count.
+func manyPlanned[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
+	rows, err := q.Query(ctx, sql, pgx.QueryExecModeExec, pg.Args(args))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }

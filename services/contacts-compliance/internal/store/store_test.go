@@ -16,16 +16,27 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
+// chains are keys for the consent records.
+func chains(t testing.TB) *ledger.Keys {
+	t.Helper()
+	keys, err := ledger.NewKeys(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
 func open(t *testing.T) (*store.Store, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
-	return store.New(pool), pool
+	return store.New(pool, chains(t)), pool
 }
 
 const number = phone.Number("+15005550001")
@@ -70,9 +81,14 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 	if _, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 		t.Fatal(err)
 	}
+	month := time.Now().UTC().Format("200601")
 	for _, sql := range []string{
 		"UPDATE consent_records SET actor = 'nobody'", "DELETE FROM consent_records", "TRUNCATE consent_records",
 		"UPDATE decisions SET result = 'open'", "DELETE FROM decisions", "TRUNCATE decisions",
+		"UPDATE consent_records_rest SET actor = 'nobody'", "INSERT INTO consent_records_rest SELECT * FROM consent_records", "SELECT * FROM decisions_rest",
+		"DELETE FROM consent_records_" + month, "UPDATE consent_records_" + month + " SET actor = 'nobody'", "TRUNCATE consent_records_" + month,
+		"INSERT INTO decisions_" + month + " SELECT * FROM decisions", "DROP TABLE consent_records_" + month, "DELETE FROM consent_heads", "DELETE FROM consent_starts",
+		"INSERT INTO consent_unchained SELECT * FROM consent_unchained", "UPDATE consent_unchained SET actor = 'nobody'",
 		"UPDATE policies SET operator = 'nobody'", "DELETE FROM policies", "TRUNCATE policies",
 	} {
 		var fault *pgconn.PgError

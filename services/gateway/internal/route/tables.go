@@ -59,6 +59,8 @@ func Admin() Table {
 		{Template: base + "contacts/{phone_e164}/*", Owner: Contacts},
 		{Template: base + "consent-records", Owner: Contacts},
 		{Template: base + "consent-records/*", Owner: Contacts},
+		{Template: base + "decisions", Owner: Contacts},
+		{Template: base + "decisions/*", Owner: Contacts},
 		{Template: base + "webhook-subscriptions", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/{subscription_id}", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/*", Owner: Webhooks},

@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// decisionView answers why a number was called at a minute, or was not. Inputs are all the facts that the gates were given.
+type decisionView struct {
+	ID            uuid.UUID       `json:"id"`
+	CallRequestID uuid.UUID       `json:"call_request_id"`
+	PhoneE164     phone.Number    `json:"phone_e164"`
+	ContactID     *uuid.UUID      `json:"contact_id"`
+	Kind          gate.Stage      `json:"kind"`
+	Result        gate.Result     `json:"result"`
+	Rule          *string         `json:"rule"`
+	Code          *string         `json:"code"`
+	Message       *string         `json:"message"`
+	CallAt        *time.Time      `json:"call_at"`
+	PolicyVersion int             `json:"policy_version"`
+	Inputs        json.RawMessage `json:"inputs"`
+	JudgedAt      time.Time       `json:"judged_at"`
+	CreatedAt     time.Time       `json:"created_at"`
+}
+
+func viewDecision(d store.Judged) decisionView {
+	view := decisionView{
+		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: d.Number, ContactID: d.ContactID, Kind: d.Kind, Result: d.Result,
+		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion, Inputs: d.Inputs,
+		JudgedAt: stamp(d.JudgedAt), CreatedAt: contact.Instant(d.ID),
+	}
+	if d.CallAt != nil {
+		at := stamp(*d.CallAt)
+		view.CallAt = &at
+	}
+	return view
+}
+
+func orNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// listDecisions answers GET /admin/v1/workspaces/{id}/decisions?call_request_id=&phone=.
+func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	request, err := httpserver.QueryUUID(r.URL.Query(), "call_request_id")
+	if err != nil {
+		return err
+	}
+	number, err := queryNumber(r)
+	if err != nil {
+		return err
+	}
+	if request == nil {
+		request = &uuid.Nil
+	}
+	decisions, err := a.store.Decisions(r.Context(), caller.WorkspaceID, *request, number, asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, decisions, viewDecision))
+}
+
+// readDecision answers GET /admin/v1/workspaces/{id}/decisions/{decision}.
+func (a *API) readDecision(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	id, err := httpserver.PathID(r, "decision", "decision")
+	if err != nil {
+		return err
+	}
+	decision, err := a.store.DecisionByID(r.Context(), caller.WorkspaceID, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return apierr.NotFound("decision")
+	}
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewDecision(decision))
+}

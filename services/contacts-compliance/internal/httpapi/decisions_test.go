@@ -1,0 +1,79 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1"
+)
+
+func TestDecisions_AreFoundByCallRequestAndByNumber(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.aroundTheClock(t)
+	first, second := uuid.Must(uuid.NewV7()).String(), uuid.Must(uuid.NewV7()).String()
+	place := func(request, number string) {
+		t.Helper()
+		_, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: number}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	place(first, "+15005550001")
+	r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`)
+	if _, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{CallRequestId: first, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"})); err != nil {
+		t.Fatal(err)
+	}
+	place(second, "+15005550002")
+
+	const path = "/admin/v1/workspaces/%s/decisions"
+	list := func(query string, want ...string) []any {
+		t.Helper()
+		got := r.operator(t, http.MethodGet, path+query, "")
+		data, _ := got.body["data"].([]any)
+		var lines []string
+		for _, item := range data {
+			d, _ := item.(map[string]any)
+			lines = append(lines, fmt.Sprintf("%v %v %v %v %v", d["phone_e164"], d["kind"], d["result"], d["rule"], d["code"]))
+		}
+		if got.status != http.StatusOK || strings.Join(lines, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: %d %q, want %q", query, got.status, lines, want)
+		}
+		return data
+	}
+	refused, open := "+15005550001 dial closed dnd recipient_dnd", "+15005550001 precheck open <nil> <nil>"
+	found := list("?call_request_id="+first, refused, open)
+	list("?call_request_id="+second, "+15005550002 precheck open <nil> <nil>")
+	list("?phone=+15005550001", refused, open)
+	list("?phone=%%2B15005550001&call_request_id=" + second)
+	list("?limit=1", "+15005550002 precheck open <nil> <nil>")
+	newest, _ := found[0].(map[string]any)
+	list("?call_request_id="+first+"&starting_after="+fmt.Sprint(newest["id"]), open)
+
+	fields := map[string]bool{}
+	for _, name := range strings.Fields("id call_request_id phone_e164 contact_id kind result rule code message call_at policy_version inputs judged_at created_at") {
+		fields[name] = true
+	}
+	if inputs, _ := newest["inputs"].(map[string]any); !maps.Equal(keysOf(newest), fields) || inputs["dnd_status"] != "dnd" || inputs["policy"] == nil || newest["call_request_id"] != first {
+		t.Errorf("a decision is %v", newest)
+	}
+	member := r.operator(t, http.MethodGet, path+"/"+fmt.Sprint(newest["id"]), "")
+	if member.status != http.StatusOK || !maps.Equal(keysOf(member.body), fields) || member.body["id"] != newest["id"] {
+		t.Errorf("one decision: %d %s", member.status, member.raw)
+	}
+	for _, id := range []string{"x", uuid.NewString()} {
+		r.want(t, r.operator(t, http.MethodGet, path+"/"+id, ""), http.StatusNotFound, "not_found")
+	}
+	for _, query := range []string{"?call_request_id=x", "?phone=1", "?limit=0", "?starting_after=" + uuid.NewString()} {
+		r.want(t, r.operator(t, http.MethodGet, path+query, ""), http.StatusUnprocessableEntity, "validation_error")
+	}
+	other := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	r.want(t, r.send(t, other, http.MethodGet, fmt.Sprintf(path, other.WorkspaceID)+"/"+fmt.Sprint(newest["id"]), ""), http.StatusNotFound, "not_found")
+}

@@ -1,0 +1,220 @@
+// Package archive owns the SQL over records as a whole: the walk over every chain of consent records, the heads, and the months that
+// records and decisions lie in. What concerns one number or one call is package store's.
+package archive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
+)
+
+// Archive reads and keeps the records of the schema contacts_compliance.
+type Archive struct {
+	pool *pgxpool.Pool
+	keys *ledger.Keys
+}
+
+// New makes an archive over a pool that runs as the service's role.
+func New(pool *pgxpool.Pool, keys *ledger.Keys) *Archive { return &Archive{pool: pool, keys: keys} }
+
+// Head is where a workspace's chain ends.
+type Head struct {
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	Seq         int64     `db:"seq"`
+	MAC         []byte    `db:"mac"`
+	MovedAt     time.Time `db:"moved_at"`
+}
+
+const movedHeads = `
+SELECT workspace_id, seq, mac, moved_at FROM consent_heads
+WHERE seq > 0 AND moved_at > @since
+ORDER BY workspace_id`
+
+// MovedHeads calls each for every chain that grew after the instant, on the database's clock.
+func (a *Archive) MovedHeads(ctx context.Context, since time.Time, each func(Head) error) error {
+	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": since})
+	if err != nil {
+		return fmt.Errorf("read heads: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		head, err := pgx.RowToStructByName[Head](rows)
+		if err != nil {
+			return fmt.Errorf("read head: %w", err)
+		}
+		if err := each(head); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// place is a head or a start as it is stored.
+type place struct {
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	Seq         int64     `db:"seq"`
+	MAC         []byte    `db:"mac"`
+	KeyID       string    `db:"key_id"`
+	Sum         []byte    `db:"sum"`
+}
+
+func (p place) mark() *ledger.Mark {
+	return &ledger.Mark{Link: ledger.Link{Seq: p.Seq, MAC: p.MAC}, KeyID: p.KeyID, Sum: p.Sum}
+}
+
+const (
+	everyHead  = `SELECT workspace_id, seq, mac, key_id, sum FROM consent_heads`
+	everyStart = `SELECT workspace_id, seq, mac, key_id, sum FROM consent_starts`
+	everyRow   = `
+SELECT workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
+       before, after, occurred_at, key_id, mac
+FROM consent_records
+ORDER BY workspace_id, seq`
+	everyUnchained = `
+SELECT workspace_id, count(*), EXISTS (SELECT 1 FROM consent_heads h WHERE h.workspace_id = u.workspace_id)
+FROM consent_unchained u GROUP BY workspace_id`
+)
+
+// Found is what a walk over all chains came to.
+type Found struct {
+	Chains, Rows int64
+	// Waiting are records from before there were chains, of workspaces that have none yet.
+	Waiting int64
+	Breaks  []ledger.Break
+}
+
+// mostBreaks bounds what is listed.
+const mostBreaks = 1000
+
+// Verify walks over every chain, all of it as the database was at one instant, and holds each against its head and what the log of heads
+// knows. It keeps one row of each workspace in memory.
+func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]ledger.Link) (found Found, err error) {
+	still := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, a.pool, still, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+			return fmt.Errorf("take time: %w", err)
+		}
+		w := walk{keys: a.keys, known: known, found: &found}
+		if w.heads, err = marks(ctx, tx, everyHead); err != nil {
+			return err
+		}
+		if w.starts, err = marks(ctx, tx, everyStart); err != nil {
+			return err
+		}
+		if err := w.rows(ctx, tx); err != nil {
+			return err
+		}
+		w.without()
+		return w.unchained(ctx, tx)
+	})
+	return found, err
+}
+
+func marks(ctx context.Context, tx pgx.Tx, sql string) (map[uuid.UUID]*ledger.Mark, error) {
+	rows, err := tx.Query(ctx, sql)
+	if err != nil {
+		return nil, fmt.Errorf("read heads and starts: %w", err)
+	}
+	places, err := pgx.CollectRows(rows, pgx.RowToStructByName[place])
+	if err != nil {
+		return nil, fmt.Errorf("read heads and starts: %w", err)
+	}
+	of := make(map[uuid.UUID]*ledger.Mark, len(places))
+	for _, p := range places {
+		of[p.WorkspaceID] = p.mark()
+	}
+	return of, nil
+}
+
+// walk goes over the rows of all workspaces, one workspace after the other.
+type walk struct {
+	keys          *ledger.Keys
+	known         map[uuid.UUID]ledger.Link
+	heads, starts map[uuid.UUID]*ledger.Mark
+	found         *Found
+}
+
+func (w *walk) end(workspace uuid.UUID, chain *ledger.Chain) {
+	if chain == nil {
+		return
+	}
+	w.found.Chains++
+	if broken := chain.End(w.heads[workspace]); broken != nil && len(w.found.Breaks) < mostBreaks {
+		w.found.Breaks = append(w.found.Breaks, *broken)
+	}
+	delete(w.heads, workspace)
+	delete(w.starts, workspace)
+	delete(w.known, workspace)
+}
+
+func (w *walk) begin(workspace uuid.UUID) *ledger.Chain {
+	return ledger.NewChain(workspace, w.keys, w.starts[workspace], w.known[workspace])
+}
+
+func (w *walk) rows(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, everyRow)
+	if err != nil {
+		return fmt.Errorf("read consent records: %w", err)
+	}
+	defer rows.Close()
+	var workspace uuid.UUID
+	var chain *ledger.Chain
+	for rows.Next() {
+		row, err := pgx.RowToStructByName[ledger.Row](rows)
+		if err != nil {
+			return fmt.Errorf("read consent record: %w", err)
+		}
+		if chain == nil || row.WorkspaceID != workspace {
+			w.end(workspace, chain)
+			workspace, chain = row.WorkspaceID, w.begin(row.WorkspaceID)
+		}
+		w.found.Rows++
+		chain.Next(row)
+	}
+	w.end(workspace, chain)
+	return rows.Err()
+}
+
+// without judges the chains that somebody knows of and that have no rows left.
+func (w *walk) without() {
+	left := map[uuid.UUID]bool{}
+	for _, of := range []map[uuid.UUID]*ledger.Mark{w.heads, w.starts} {
+		for workspace := range of {
+			left[workspace] = true
+		}
+	}
+	for workspace := range w.known {
+		left[workspace] = true
+	}
+	for workspace := range left {
+		w.end(workspace, w.begin(workspace))
+	}
+}
+
+func (w *walk) unchained(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, everyUnchained)
+	if err != nil {
+		return fmt.Errorf("count records without a chain: %w", err)
+	}
+	var workspace uuid.UUID
+	var n int64
+	var chained bool
+	_, err = pgx.ForEachRow(rows, []any{&workspace, &n, &chained}, func() error {
+		if !chained {
+			w.found.Waiting += n
+		} else if len(w.found.Breaks) < mostBreaks {
+			w.found.Breaks = append(w.found.Breaks, ledger.Break{WorkspaceID: workspace, Why: fmt.Sprintf("%d records stand outside its chain", n)})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("count records without a chain: %w", err)
+	}
+	return nil
+}

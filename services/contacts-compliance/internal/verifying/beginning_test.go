@@ -1,0 +1,117 @@
+package verifying_test
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/pruning"
+)
+
+// Records that were written before there were chains go into them behind a row that says so, however it comes to that.
+func TestBeginChains_TakesWhatWasThereBefore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	byRecord, byPruner := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	for _, workspace := range []uuid.UUID{byRecord, byPruner} {
+		if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_unchained (id, workspace_id, phone_e164, contact_id, kind, source, actor, evidence, before, after, occurred_at)
+			SELECT gen_random_uuid(), $1, '+1500555' || 1000 + n, gen_random_uuid(), 'opt_out', 'api', 'request:x', '{"n": 1}', 'unknown', 'dnd', now() FROM generate_series(1, 1234) n`, workspace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said, err := r.verify(); err == nil || !strings.Contains(said, "2468 rows from before the chains") {
+		t.Errorf("verify: %v %s", err, said) // there is no head log yet
+	}
+	r.record(contact.Change{WorkspaceID: byRecord, Number: "+15005550001", Kind: contact.OptOut, Source: "api", Actor: "a"})
+	pruner := pruning.New(r.store, r.archive, pruning.Config{})
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if err := pruner.Prune(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	r.write()
+	r.whole()
+	for workspace, want := range map[uuid.UUID]int{byRecord: 1236, byPruner: 1235} {
+		var rows, left int
+		var evidence []byte
+		if err := r.super.QueryRow(t.Context(), `SELECT count(*), (SELECT count(*) FROM consent_unchained), (SELECT evidence FROM consent_records WHERE workspace_id = $1 AND seq = 1 AND kind = 'chain_started')
+			FROM consent_records WHERE workspace_id = $1`, workspace).Scan(&rows, &left, &evidence); err != nil {
+			t.Fatal(err)
+		}
+		var said ledger.Beginning
+		if err := json.Unmarshal(evidence, &said); err != nil || rows != want || left != 0 || said.Rows != 1234 || len(said.SHA256) != 64 {
+			t.Errorf("%d rows, %d left, beginning %s: want %d, none, 1234 rows", rows, left, evidence, want)
+		}
+	}
+	if listed, err := r.store.Records(t.Context(), byPruner, "+15005551007", page.Request{Limit: 100}); err != nil || len(listed) != 1 || listed[0].Before != "unknown" {
+		t.Errorf("records of a number = %+v, %v, want the one from before", listed, err)
+	}
+	r.do(`UPDATE consent_records SET evidence = '{"rows": 1233}' WHERE kind = 'chain_started' AND workspace_id = '` + byPruner.String() + `'`)
+	r.broken("row 1 (")
+}
+
+// A month that is dropped leaves its chains' last rows as their starts, and nothing younger than five years is dropped.
+func TestTurnMonths_ADroppedMonthIsNoBreak(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	now, err := r.archive.Clock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := uuid.Must(uuid.NewV7()) // rows of seven, six and a half, and four years ago
+	at := ledger.Link{}
+	for _, age := range []int{84, 84, 78, 48} {
+		month := time.Date(now.Year(), now.Month()-time.Month(age), 1, 0, 0, 0, 0, time.UTC)
+		if _, err := r.archive.AddMonths(t.Context(), month, month); err != nil {
+			t.Fatal(err)
+		}
+		number, id, before, after := "+15005550001", uuid.Must(uuid.NewV7()), "unknown", "dnd"
+		row := ledger.Row{WorkspaceID: long, RecordedAt: month.Add(time.Hour), ID: uuid.Must(uuid.NewV7()), Number: &number, ContactID: &id, Kind: "opt_out", Source: "api", Actor: "a",
+			Before: &before, After: &after, OccurredAt: month}
+		at = row.Sign(r.keys, at)
+		if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_records (workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at, key_id, mac)
+			VALUES (@ws, @seq, @recorded, @id, @number, @contact, 'opt_out', 'api', 'a', 'unknown', 'dnd', @occurred, @key, @mac)`, pg.Args{"ws": long, "seq": row.Seq, "recorded": row.RecordedAt,
+			"id": row.ID, "number": number, "contact": id, "occurred": row.OccurredAt, "key": row.KeyID, "mac": row.MAC}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	head := r.keys.Head(long, at)
+	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, now(), $4, $5)`, long, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
+		t.Fatal(err)
+	}
+	r.write()
+	r.whole()
+	pruner := pruning.New(r.store, r.archive, pruning.Config{Records: time.Hour, Decisions: time.Hour}) // the least is five years all the same
+	for range 2 {
+		if err := pruner.TurnMonths(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		var left int
+		if err := r.super.QueryRow(t.Context(), `SELECT count(*) FROM consent_records WHERE workspace_id = $1`, long).Scan(&left); err != nil || left != 1 {
+			t.Fatalf("%d rows left, %v, want that of four years ago", left, err)
+		}
+		r.whole()
+	}
+	r.record(contact.Change{WorkspaceID: long, Number: "+15005550001", Kind: contact.OptOutRemoved, Source: "api", Actor: "a"})
+	r.whole()
+	if _, err := r.archive.DropMonths(t.Context(), "consent_records", now); err == nil || !strings.Contains(err.Error(), "five years") {
+		t.Errorf("dropping four years ago: %v, want the database to refuse", err)
+	}
+	r.whole()
+	if _, err := r.super.Exec(t.Context(), `UPDATE consent_starts SET seq = 2 WHERE workspace_id = $1`, long); err != nil {
+		t.Fatal(err)
+	}
+	r.broken("its start behind row 2")
+}

@@ -1,0 +1,78 @@
+// Package verifying holds every chain of consent records against its keys, its head and the log of heads, and says what is not as it was
+// written. It changes nothing.
+package verifying
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/store/archive"
+)
+
+// ErrBroken says that something is not as it was written; what, was printed.
+var ErrBroken = errors.New("the consent records are not as they were written")
+
+// Run prints every break to out, the first row of each chain that is wrong, and a line that sums up; ErrBroken when there was any.
+// headLog "": there is no log of heads, and rows that were cut off with their head cannot be missed.
+func Run(ctx context.Context, of *archive.Archive, keys *ledger.Keys, headLog string, out io.Writer) error {
+	heads := ledger.NewHeads(keys)
+	if headLog != "" {
+		if err := readLog(headLog, heads); err != nil {
+			return err
+		}
+	}
+	chains := len(heads.Of)
+	found, err := of.Verify(ctx, heads.Of)
+	if err != nil {
+		return err
+	}
+	for _, fault := range heads.Faults {
+		fmt.Fprintln(out, fault)
+	}
+	for _, broken := range found.Breaks {
+		fmt.Fprintln(out, broken)
+	}
+	if headLog != "" {
+		fmt.Fprintf(out, "head log: %d lines (%d cut short), %d chains\n", heads.Lines, heads.Cut, chains)
+	} else {
+		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows cut off together with their head are not missed")
+	}
+	fmt.Fprintf(out, "consent records: %d rows in %d chains, %d rows from before the chains that are in none yet, %d broken\n",
+		found.Rows, found.Chains, found.Waiting, len(found.Breaks))
+	if len(heads.Faults)+len(found.Breaks) > 0 {
+		return ErrBroken
+	}
+	return nil
+}
+
+// longest bounds a line; ours are a tenth of it.
+const longest = 4 << 10
+
+func readLog(path string, heads *ledger.Heads) error {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		heads.Faults = append(heads.Faults, "the head log "+path+" is not there")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open head log: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(make([]byte, longest), longest)
+	for lines.Scan() {
+		if len(lines.Bytes()) > 0 {
+			heads.Read(lines.Bytes())
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read head log behind line %d: %w", heads.Lines, err)
+	}
+	return nil
+}

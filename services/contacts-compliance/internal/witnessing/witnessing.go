@@ -1,0 +1,123 @@
+// Package witnessing tells a log outside the database, once a minute, how long each chain of consent records is and what its last row
+// is, signed: who can write everything in the database can still not make the newest rows undone. It judges nothing.
+package witnessing
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/store/archive"
+)
+
+// Config is the witnessing part of the environment.
+type Config struct {
+	// Path is opened anew for every writing, so that it may be moved away at any time.
+	Path string `env:"CONSENT_HEAD_LOG" help:"file outside the database to which the signed heads of the consent records are appended every minute; replicas may share it; empty: none is written"`
+}
+
+const (
+	every = time.Minute
+	// overlap is how long a transaction may be under way whose head is older than one that was seen.
+	overlap = 5 * time.Minute
+)
+
+// Witness appends to one log under a name of its own.
+type Witness struct {
+	archive *archive.Archive
+	keys    *ledger.Keys
+	path    string
+	writer  string
+	line    int64
+	since   time.Time
+	told    map[uuid.UUID]int64
+}
+
+// New makes a witness.
+func New(of *archive.Archive, keys *ledger.Keys, cfg Config) *Witness {
+	return &Witness{archive: of, keys: keys, path: cfg.Path, writer: uuid.NewString(), told: map[uuid.UUID]int64{}}
+}
+
+// Run writes at once, every minute, and when ctx ends. Each replica may; a log that cannot be written is no reason to end.
+func (w *Witness) Run(ctx context.Context) error {
+	if w.path == "" {
+		slog.WarnContext(ctx, "no log of the consent records' heads is kept: set CONSENT_HEAD_LOG, or nobody can tell when the newest rows are undone")
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := w.Write(ctx); err != nil && ctx.Err() == nil {
+			slog.ErrorContext(ctx, "the heads of the consent records could not be written; trying again in a minute", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			_ = w.Write(last) // the next start writes every head anyway
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Write appends a line for every chain that grew since the last call, and returns when they are on the disk.
+func (w *Witness) Write(ctx context.Context) error {
+	file, err := os.OpenFile(w.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open head log: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	latest, at, lines := w.since, time.Now().UTC().Truncate(time.Microsecond), []byte{}
+	told := map[uuid.UUID]int64{}
+	err = w.archive.MovedHeads(ctx, w.since.Add(-overlap), func(head archive.Head) error {
+		if head.MovedAt.After(latest) {
+			latest = head.MovedAt
+		}
+		told[head.WorkspaceID] = head.Seq
+		if w.told[head.WorkspaceID] == head.Seq {
+			return nil
+		}
+		w.line++
+		line := ledger.Witness{At: at, Writer: w.writer, Line: w.line, WorkspaceID: head.WorkspaceID, Count: head.Seq, Hash: hex.EncodeToString(head.MAC)}
+		line.Sign(w.keys)
+		text, err := json.Marshal(line)
+		lines = append(append(lines, text...), '\n')
+		return err
+	})
+	if err == nil && len(lines) > 0 {
+		err = appendWhole(file, lines)
+	}
+	if err != nil {
+		// Whatever is on the disk, the lines come again from a writer with another name: a gap would look like a missing line.
+		w.writer, w.line, w.since, w.told = uuid.NewString(), 0, time.Time{}, map[uuid.UUID]int64{}
+		return err
+	}
+	w.since, w.told = latest, told
+	return nil
+}
+
+// appendWhole writes in one piece, behind an end of line if a crash left none.
+func appendWhole(file *os.File, lines []byte) error {
+	last := make([]byte, 1)
+	if end, err := file.Seek(0, io.SeekEnd); err == nil && end > 0 {
+		if _, err := file.ReadAt(last, end-1); err == nil && last[0] != '\n' {
+			lines = append([]byte{'\n'}, lines...)
+		}
+	}
+	_, err := file.Write(lines)
+	if err = errors.Join(err, file.Sync()); err != nil {
+		return fmt.Errorf("append to head log: %w", err)
+	}
+	return nil
+}
