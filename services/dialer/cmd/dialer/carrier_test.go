@@ -92,10 +92,10 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 		{"repeat", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "01", ended{"completed", "", 1, true}},
 		{"disorder", "", "90", ended{"busy", "", 1, false}},
-		{"disorder", "", "95", ended{"failed", "provider_unavailable", 1, false}}, // the end is told before the answer, and an end is final
-		{"lose", "", "90", ended{"busy", "", 1, false}},                           // the truth comes with the watchdog's last look
-		{"lose", "", "01", ended{"completed", "", 1, true}},                       // the same
-		{"lose_end", "", "01", ended{"completed", "", 1, true}},                   // the same
+		{"disorder", "", "95", ended{"completed", "", 1, true}}, // the end is told before the answer, and the carrier asked for that
+		{"lose", "", "90", ended{"busy", "", 1, false}},         // the truth comes with the watchdog's last look
+		{"lose", "", "01", ended{"completed", "", 1, true}},     // the same
+		{"lose_end", "", "01", ended{"completed", "", 1, true}}, // the same
 	}
 	ids := make([]uuid.UUID, len(tests))
 	to := func(i int) string { return fmt.Sprintf("+1415557%02d%s", i, tests[i].digits) }
@@ -108,6 +108,30 @@ func TestCarrier_ThatMisbehaves(t *testing.T) {
 	}
 	await(t, "the call that rang too late is hung up", func() bool { return len(r.log("hangup", to(5))) == 1 })
 	r.unstuck(p, "+14155990101")
+}
+
+// TestCarrier_ThatLeavesOutEnds loses the ends of calls whose longest time is far away: the carrier is asked about them meanwhile.
+func TestCarrier_ThatLeavesOutEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.05")
+	p := r.dialer("LOOK_EVERY=1s")
+	tests := []struct {
+		fault, to string
+		want      ended
+	}{
+		{"lose_end", "+14155550801", ended{"completed", "", 1, true}},
+		{"lose_end", "+14155550890", ended{"busy", "", 1, false}},
+		{"lose", "+14155550802", ended{"completed", "", 1, true}},
+	}
+	for _, tt := range tests {
+		r.faulty(`{"fault":"` + tt.fault + `","to":"` + tt.to + `"}`)
+	}
+	lives := r.request("+14155550898") // rings for a second
+	for _, tt := range tests {
+		r.judge(tt.fault+" of "+tt.to, tt.to, r.request(tt.to), tt.want)
+	}
+	r.judge("a call that went on", "+14155550898", lives, ended{"completed", "", 1, true})
+	r.unstuck(p, "+14155550803")
 }
 
 // TestCarrier_ThatCrashes kills the carrier in the middle of an originate and starts it again, with its memory and without.

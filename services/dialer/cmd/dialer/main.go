@@ -96,6 +96,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "reporting", Run: reporter.Run},
 		service.Part{Name: "answering", Run: answerer.Run},
 		service.Part{Name: "bridging", Run: bridge.Run},
+		service.Part{Name: "looking", Run: bridging.NewLooker(st, trunk, relay, cfg.LookEvery, dialer.Wake).Run},
 		service.Part{Name: "dialing", Run: dialer.Run},
 		service.Part{Name: "consumer", Run: listen(cfg, pool, st, relay, tel, dialer.Wake).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api, ReusePort: cfg.HTTP.ReusePort}).Run},

@@ -84,15 +84,32 @@ func (b *Bridge) read(ctx context.Context) (mine bool, err error) {
 		return true, nil
 	}
 	crash.Point("dialer: before news")
-	err = b.store.FoldNews(ctx, store.News{
-		Trunk: b.carrier.Name(), From: place, To: next, Arrived: f.arrived(), Calls: f.calls(), Fold: f.fold,
-	})
-	if err != nil {
+	if err := b.fold(ctx, f, place, next); err != nil {
 		return true, err
 	}
 	crash.Point("dialer: after news")
 	b.tell(f)
 	return true, nil
+}
+
+// fold commits one batch. When it tells that a call ended as only one that was answered does, and nobody told of the answer, the carrier is asked about
+// that call first; if it does not say, the end is taken as it was told.
+func (b *Bridge) fold(ctx context.Context, f *folding, from, to store.Place) error {
+	for {
+		err := b.store.FoldNews(ctx, store.News{
+			Trunk: b.carrier.Name(), From: from, To: to, Arrived: f.arrived(), Calls: f.calls(), Fold: f.fold,
+		})
+		if !errors.Is(err, errUnanswered) {
+			return err
+		}
+		for _, id := range f.unanswered {
+			known, err := b.carrier.Find(ctx, id)
+			if err != nil {
+				slog.WarnContext(ctx, "it is not known whether a call that ended was answered", "call_id", id, "error", err)
+			}
+			f.known[id] = known
+		}
+	}
 }
 
 // tell wakes whoever has work from a batch that is committed.
@@ -120,9 +137,17 @@ type folding struct {
 	news                            []carrier.News
 	ends, arrivals, optOuts, breaks int
 	orphans                         map[uuid.UUID]bool
+	// unanswered are the calls about which the carrier is to be asked, known is what it said.
+	unanswered []uuid.UUID
+	known      map[uuid.UUID]carrier.Knowledge
 }
 
-func newFolding(batch carrier.Batch) *folding { return &folding{news: batch.News} }
+// errUnanswered says that the carrier is to be asked before the batch is folded.
+var errUnanswered = errors.New("a call ended that nobody had told to be answered")
+
+func newFolding(batch carrier.Batch) *folding {
+	return &folding{news: batch.News, known: map[uuid.UUID]carrier.Knowledge{}}
+}
 
 // arrived are the calls that ring us.
 func (f *folding) arrived() (calls []store.Arrived) {
@@ -148,8 +173,8 @@ func (f *folding) calls() (ids []uuid.UUID) {
 }
 
 // fold takes the news in order. What is late or repeated changes nothing.
-func (f *folding) fold(calls map[uuid.UUID]*call.Call) (optOuts []store.OptOut) {
-	f.ends, f.optOuts, f.breaks, f.orphans = 0, 0, 0, map[uuid.UUID]bool{}
+func (f *folding) fold(calls map[uuid.UUID]*call.Call) (optOuts []store.OptOut, err error) {
+	f.ends, f.optOuts, f.breaks, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	for _, n := range f.news {
 		c := calls[n.CallID]
 		if n.Kind == carrier.Ended {
@@ -177,13 +202,31 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (optOuts []store.OptOut) 
 				f.breaks++
 			}
 		case carrier.Ended:
+			f.lostAnswer(c, n)
 			if c.End(call.End{At: n.At, Cause: n.Cause, ByUs: n.ByUs, Zone: zone(c)}) {
 				f.ends++
 			}
 		}
 	}
 	f.optOuts = len(optOuts)
-	return optOuts
+	if len(f.unanswered) > 0 {
+		return nil, errUnanswered
+	}
+	return optOuts, nil
+}
+
+// lostAnswer makes up for an answer that the news left out, or tell too late.
+func (f *folding) lostAnswer(c *call.Call, n carrier.News) {
+	if !c.Live() || c.AnsweredAt != nil || !n.Cause.Conversed() {
+		return
+	}
+	known, asked := f.known[c.CallID]
+	if !asked {
+		f.unanswered = append(f.unanswered, c.CallID)
+		return
+	}
+	known.EndedAt = nil // the news tell that
+	known.Replay(c, time.UTC)
 }
 
 func dialedAt(n carrier.News) time.Time {

@@ -51,13 +51,21 @@ func (c Cause) OfTrunk() bool {
 	return false
 }
 
+// Conversed says that only a call that was answered ends with this cause.
+func (c Cause) Conversed() bool {
+	switch c {
+	case NormalClearing, MaxDuration, SilenceTimeout:
+		return true
+	}
+	return false
+}
+
 // status is how a call that ended with this cause ended.
 func (c Cause) status(answered bool) Status {
+	if answered && c.Conversed() {
+		return Completed
+	}
 	if answered {
-		switch c {
-		case NormalClearing, MaxDuration, SilenceTimeout:
-			return Completed
-		}
 		return Failed
 	}
 	switch c {

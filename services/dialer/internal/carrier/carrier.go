@@ -116,3 +116,17 @@ type Knowledge struct {
 	Cause                                    call.Cause
 	ByUs                                     bool
 }
+
+// Replay tells a call all that is known of it, and whether that ended it. zone is the person's.
+func (k Knowledge) Replay(c *call.Call, zone *time.Location) (ended bool) {
+	if k.DialedAt != nil {
+		c.Initiate(*k.DialedAt)
+	}
+	if k.RingingAt != nil {
+		c.Ring(*k.RingingAt)
+	}
+	if k.AnsweredAt != nil {
+		c.Answer(*k.AnsweredAt)
+	}
+	return k.EndedAt != nil && c.End(call.End{At: *k.EndedAt, Cause: k.Cause, ByUs: k.ByUs, Zone: zone})
+}

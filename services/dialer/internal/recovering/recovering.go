@@ -134,27 +134,13 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 			return
 		}
 		if err == nil && known.EndedAt != nil && !known.ByUs {
-			replay(c, known)
+			known.Replay(c, time.UTC) // before we touched it
 			return
 		}
 		c.End(c.Ending.Unheard(time.Now()))
 	})
 	r.relay.Wake()
 	return storeErr
-}
-
-// replay takes what the carrier knows of a call that ended before we touched it.
-func replay(c *call.Call, known carrier.Knowledge) {
-	if known.DialedAt != nil {
-		c.Initiate(*known.DialedAt)
-	}
-	if known.RingingAt != nil {
-		c.Ring(*known.RingingAt)
-	}
-	if known.AnsweredAt != nil {
-		c.Answer(*known.AnsweredAt)
-	}
-	c.End(call.End{At: *known.EndedAt, Cause: known.Cause, Zone: time.UTC})
 }
 
 func (r *Recoverer) hangUpOrphans(ctx context.Context) {

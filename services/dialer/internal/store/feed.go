@@ -87,9 +87,9 @@ type News struct {
 	Trunk    string
 	From, To Place
 	Arrived  []Arrived
-	// Calls are the ids of all calls in the batch; Fold changes them and tells the opt-outs that were heard.
+	// Calls are the ids of all calls in the batch; Fold changes them and tells the opt-outs that were heard. With an error of its, nothing is.
 	Calls []uuid.UUID
-	Fold  func(map[uuid.UUID]*call.Call) []OptOut
+	Fold  func(map[uuid.UUID]*call.Call) ([]OptOut, error)
 }
 
 // FoldNews takes one batch of news: the calls change, their facts go out, and the place moves, all or nothing. ErrLost: somebody else reads now.
@@ -116,8 +116,9 @@ func (s *Store) FoldNews(ctx context.Context, news News) error {
 			return err
 		}
 		var heard []OptOut
-		err = s.change(ctx, tx, news.Calls, func(calls map[uuid.UUID]*call.Call) { heard = news.Fold(calls) })
-		if err != nil {
+		var fault error
+		err = s.change(ctx, tx, news.Calls, func(calls map[uuid.UUID]*call.Call) { heard, fault = news.Fold(calls) })
+		if err = errors.Join(err, fault); err != nil {
 			return err
 		}
 		var optOuts pgx.Batch
@@ -129,4 +130,19 @@ func (s *Store) FoldNews(ctx context.Context, news News) error {
 		}
 		return send(ctx, tx, &optOuts)
 	})
+}
+
+const liveCalls = `SELECT call_id FROM calls WHERE ended_at IS NULL AND status <> 'fenced'`
+
+// LiveCalls are the calls that the carrier has, as far as we know.
+func (s *Store) LiveCalls(ctx context.Context) ([]uuid.UUID, error) {
+	rows, err := s.pool.Query(ctx, liveCalls)
+	if err != nil {
+		return nil, fmt.Errorf("list live calls: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list live calls: %w", err)
+	}
+	return ids, nil
 }

@@ -367,7 +367,10 @@ func TestFoldNews_OneReaderEachPieceOnce(t *testing.T) {
 	}
 	news := store.News{
 		Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: 2}, Calls: []uuid.UUID{id},
-		Fold: func(calls map[uuid.UUID]*call.Call) []store.OptOut { calls[id].Initiate(time.Now()); return nil },
+		Fold: func(calls map[uuid.UUID]*call.Call) ([]store.OptOut, error) {
+			calls[id].Initiate(time.Now())
+			return nil, nil
+		},
 	}
 	if err := second.FoldNews(t.Context(), news); !errors.Is(err, store.ErrLost) {
 		t.Errorf("fold by who does not read = %v, want ErrLost", err)
