@@ -148,3 +148,56 @@ func (r *rig) awaitLocked() {
 		}
 	}
 }
+
+// To hold or drop a long queue takes its time; what is in flight is written meanwhile, and with it everybody else's results of its batch.
+func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(ctx context.Context, r *rig, ws, sub uuid.UUID) error{
+		"paused": func(_ context.Context, r *rig, ws, sub uuid.UUID) error {
+			return r.setStatus(ws, sub, subscription.Paused)
+		},
+		"deleted": func(ctx context.Context, r *rig, ws, sub uuid.UUID) error { return r.store.Delete(ctx, ws, sub) },
+		"switched off": func(ctx context.Context, r *rig, _, sub uuid.UUID) error {
+			_, _, err := r.store.Disable(ctx, sub, subscription.FailureRule{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ws := newRig(t), uuid.New()
+			sub := r.subscribe(ws, "call.completed")
+			r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed"))
+			var flying, waiting uuid.UUID // the one in flight has the smaller id
+			const claim = `UPDATE webhook_queue SET attempt = 1 WHERE delivery_id = (SELECT min(delivery_id::text)::uuid FROM webhook_queue) RETURNING delivery_id`
+			if err := r.pool.QueryRow(t.Context(), claim).Scan(&flying); err != nil {
+				t.Fatal(err)
+			}
+			slow, err := r.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = slow.Rollback(context.WithoutCancel(t.Context())) }()
+			if err := slow.QueryRow(t.Context(), `SELECT delivery_id FROM webhook_queue WHERE attempt = 0 FOR UPDATE`).Scan(&waiting); err != nil {
+				t.Fatal(err)
+			}
+			stopped := make(chan error, 1)
+			go func() { stopped <- stop(context.WithoutCancel(t.Context()), r, ws, sub) }()
+			r.awaitLocked()
+			soon, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			done, err := r.store.Complete(soon, []delivery.Result{{DeliveryID: flying, Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
+			if err != nil || done.Settled != 1 {
+				t.Errorf("what was in flight: %d settled, %v, want 1 at once", done.Settled, err)
+			}
+			if err := slow.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-stopped; err != nil {
+				t.Fatal(err)
+			}
+			if n := r.count(`SELECT count(*) FROM webhook_queue WHERE NOT held`); n != 0 {
+				t.Errorf("%d rows would still be sent", n)
+			}
+		})
+	}
+}

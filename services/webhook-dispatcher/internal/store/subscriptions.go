@@ -163,7 +163,7 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 	case before == after:
 		return nil
 	case after != subscription.Active:
-		if _, err := tx.Exec(ctx, holdQueue, key); err != nil {
+		if err := overQueue(ctx, tx, holdQueue, id); err != nil {
 			return fmt.Errorf("hold deliveries of subscription %s: %w", id, err)
 		}
 		return nil
@@ -182,9 +182,20 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 
 const shareWorkspace = `SELECT suspended FROM workspace WHERE id = @workspace_id FOR SHARE`
 
+// overQueue runs a statement over all of a subscription's queue: over what was never claimed, which may be much, before what may be in flight, so that
+// nobody's results wait for more than that.
+func overQueue(ctx context.Context, tx pgx.Tx, sql string, id uuid.UUID) error {
+	for _, all := range []bool{false, true} {
+		if _, err := tx.Exec(ctx, sql, pgx.NamedArgs{"id": id, "all": all}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 const holdQueue = `
 WITH open AS (
-    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND NOT held ORDER BY delivery_id FOR UPDATE
+    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND NOT held AND (attempt = 0 OR @all) ORDER BY delivery_id FOR UPDATE
 )
 UPDATE webhook_queue q SET held = true FROM open WHERE q.delivery_id = open.delivery_id`
 
@@ -317,7 +328,7 @@ func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 		if tag.RowsAffected() == 0 {
 			return ErrNotFound
 		}
-		if _, err := tx.Exec(ctx, deleteQueue, pgx.NamedArgs{"id": id}); err != nil {
+		if err := overQueue(ctx, tx, deleteQueue, id); err != nil {
 			return fmt.Errorf("delete queue of subscription %s: %w", id, err)
 		}
 		return nil
@@ -330,7 +341,7 @@ WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
 const deleteQueue = `
 WITH open AS (
-    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id ORDER BY delivery_id FOR UPDATE
+    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND (attempt = 0 OR @all) ORDER BY delivery_id FOR UPDATE
 )
 DELETE FROM webhook_queue q USING open WHERE q.delivery_id = open.delivery_id`
 
