@@ -64,12 +64,56 @@ func TestZones_KnownNumbers(t *testing.T) {
 	}
 }
 
-func TestZones_MobileWithoutAreaMayRingAnywhereInItsCountry(t *testing.T) {
+func TestZones_WhereTheMetadataIsWrongOrGuesses(t *testing.T) {
 	t.Parallel()
-	got := zoneNames("+61412345678")
-	for _, want := range []string{"Australia/Perth", "Australia/Sydney", "Australia/Adelaide"} {
-		if !slices.Contains(got, want) {
-			t.Errorf("Zones(Australian mobile) = %v, want %s among them", got, want)
+	tests := []struct {
+		name, number string
+		want         []string // all of these are among the answer
+		not          string
+	}{
+		{"a mobile may ring anywhere in Australia", "+61412345678", []string{"Australia/Adelaide", "Australia/Darwin", "Australia/Perth", "Australia/Sydney"}, ""},
+		{"a Russian mobile", "+79161234567", []string{"Asia/Kamchatka", "Europe/Kaliningrad", "Europe/Moscow"}, "Asia/Almaty"},
+		{"a Kazakh mobile is not in Russia", "+77011234567", []string{"Asia/Almaty"}, "Europe/Moscow"},
+		{"a Spanish mobile may be on the Canaries", "+34612345678", []string{"Atlantic/Canary", "Europe/Madrid"}, ""},
+		{"an Indonesian mobile", "+6281234567890", []string{"Asia/Jakarta", "Asia/Jayapura", "Asia/Makassar"}, ""},
+		{"Queensland has no summer time", "+61731234567", []string{"Australia/Brisbane"}, "Australia/Perth"},
+		{"Belém is not on Manaus time", "+559132123456", []string{"America/Belem"}, "America/Manaus"},
+		{"Chihuahua", "+526141234567", []string{"America/Chihuahua"}, ""},
+		{"Saratov", "+78452123456", []string{"Europe/Saratov"}, "Europe/Moscow"},
+		{"Morocco", "+212522123456", []string{"Africa/Casablanca"}, "Atlantic/Canary"},
+		{"Dublin", "+35312345678", []string{"Europe/Dublin"}, "Europe/London"},
+		{"850 spans two zones whatever the exchange", "+18505551234", []string{"America/Chicago", "America/New_York"}, ""},
+		{"an overlay that the metadata does not know", "+17295551234", []string{"America/Chicago", "America/New_York"}, ""},
+		{"Chattanooga's default is not Central alone", "+14235551234", []string{"America/Chicago", "America/New_York"}, ""},
+		{"458 lies over 541", "+14585551234", []string{"America/Denver", "America/Los_Angeles"}, ""},
+		{"the Yukon to Nunavut", "+18675551234", []string{"America/Edmonton", "America/Toronto", "America/Winnipeg"}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := zoneNames(phone.Number(tt.number))
+			for _, want := range tt.want {
+				if !slices.Contains(got, want) {
+					t.Errorf("Zones(%s) = %v, want %s among them", tt.number, got, want)
+				}
+			}
+			if slices.Contains(got, tt.not) {
+				t.Errorf("Zones(%s) = %v, want no %s", tt.number, got, tt.not)
+			}
+		})
+	}
+}
+
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[phone.Number]phone.Place{
+		"+14155552671": {Country: "US", Regions: []string{"US-CA"}}, "+18505551234": {Country: "US", Regions: []string{"US-FL"}},
+		"+19025551234": {Country: "CA", Regions: []string{"CA-NS", "CA-PE"}}, "+17875551234": {Country: "PR"}, "+442079460000": {Country: "GB"},
+		"+447700900123": {Country: "GB"}, "+33123456789": {Country: "FR"}, "+61412345678": {Country: "AU"}, "+919876543210": {Country: "IN"},
+		"+18005551234": {}, "+15005550006": {}, "+80012345678": {}, "+870773111111": {}, "+9995551234567": {}, "+1415555": {},
+	} {
+		if got := number.Place(); got.Country != want.Country || !slices.Equal(got.Regions, want.Regions) {
+			t.Errorf("Place(%s) = %+v, want %+v", number, got, want)
 		}
 	}
 }

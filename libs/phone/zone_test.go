@@ -1,0 +1,201 @@
+package phone
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"hash"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/zones.golden after reading what changed")
+
+const golden = "testdata/zones.golden"
+
+// TestZones_Golden pins every answer, so that an upgrade of the metadata moves no zone silently. One line a calling code: a digest over the answers for
+// all its prefixes of five digits (three where there is but one zone), where a number without an area may ring, and how many prefixes have which zones.
+// What changed is read in the diff after `go test ./phone -run Golden -update`, and put right in overlay.txt or nanp.txt where the metadata is wrong.
+func TestZones_Golden(t *testing.T) {
+	t.Parallel()
+	got := enumerate()
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := strings.Split(string(want), "\n"), strings.Split(got, "\n")
+	shown := 0
+	for _, line := range after {
+		if !slices.Contains(before, line) && shown < 5 {
+			t.Errorf("new: %s", line)
+			shown++
+		}
+	}
+	for _, line := range before {
+		if !slices.Contains(after, line) && shown < 10 {
+			t.Errorf("was: %s", line)
+			shown++
+		}
+	}
+	if got != string(want) {
+		t.Errorf("the zones of numbers moved: read the difference after `go test ./phone -run Golden -update` in libs, before committing it")
+	}
+}
+
+func enumerate() string {
+	var b strings.Builder
+	fmt.Fprintln(&b, "# calling code: digest | zones of its prefixes: how many | where a number without an area may ring. Area code: digest | what the metadata says of its exchanges | what we say")
+	for code := 2; code < 1000; code++ {
+		prefix := "+" + strconv.Itoa(code)
+		if prefix[1] == '1' || len(lookup(prefix)) == 0 || len(prefix) > 2 && len(lookup(prefix[:2])) > 0 || len(prefix) > 3 && len(lookup(prefix[:3])) > 0 {
+			continue // nobody's, or part of a shorter code
+		}
+		digits := 3
+		if len(lookup(prefix)) > 1 {
+			digits = 5
+		}
+		fmt.Fprintf(&b, "%s | %s", prefix, answers(prefix, digits, corrected))
+		fmt.Fprintf(&b, " | %s\n", strings.Join(wholeCountry(prefix, prefix), " "))
+	}
+	for code := 200; code < 1000; code++ {
+		prefix := "+1" + strconv.Itoa(code)
+		if a := areas()[prefix[2:]]; a.country != "" {
+			fmt.Fprintf(&b, "%s | %s | %s %s\n", prefix, answers(prefix, 3, lookup), a.country, strings.Join(a.zones, " "))
+		}
+	}
+	return b.String()
+}
+
+// answers digests what ask says to every prefix with so many more digits, and counts its answers.
+func answers(prefix string, digits int, ask func(string) []string) string {
+	sum, counts := sha256.New(), map[string]int{}
+	for rest := range pow10(digits) {
+		answer := strings.Join(ask(fmt.Sprintf("%s%0*d", prefix, digits, rest)), " ")
+		write(sum, answer)
+		counts[answer]++
+	}
+	var parts []string
+	for answer, n := range counts {
+		parts = append(parts, fmt.Sprintf("%s: %d", answer, n))
+	}
+	slices.Sort(parts)
+	return hex.EncodeToString(sum.Sum(nil))[:16] + " | " + strings.Join(parts, ", ")
+}
+
+func write(sum hash.Hash, text string) {
+	_, _ = sum.Write([]byte(text + "\n")) // a hash never fails
+}
+
+func pow10(digits int) int {
+	n := 1
+	for range digits {
+		n *= 10
+	}
+	return n
+}
+
+func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
+	t.Parallel()
+	o, err := readOverlay(overlayText)
+	if err != nil || len(o.only) == 0 || len(o.add) == 0 || len(o.country) == 0 {
+		t.Fatalf("overlay.txt: %v, %d only, %d add, %d country", err, len(o.only), len(o.add), len(o.country))
+	}
+	read, err := readAreas(areaText)
+	if err != nil || len(read) < 440 {
+		t.Fatalf("nanp.txt: %v, %d areas", err, len(read))
+	}
+	zones := map[string]bool{}
+	for _, of := range []map[string][]string{o.only, o.add, o.country} {
+		for _, names := range of {
+			for _, name := range names {
+				zones[name] = true
+			}
+		}
+	}
+	for code, a := range read {
+		for _, name := range a.zones {
+			zones[name] = true
+		}
+		if !slices.IsSorted(a.zones) || len(slices.Compact(slices.Clone(a.zones))) != len(a.zones) {
+			t.Errorf("area %s: %v is not sorted and distinct", code, a.zones)
+		}
+		if (a.country == "US" || a.country == "CA") != (len(a.regions) > 0) {
+			t.Errorf("area %s of %s has the regions %v", code, a.country, a.regions)
+		}
+	}
+	for name := range zones {
+		if _, err := time.LoadLocation(name); err != nil || name != canonical(name) {
+			t.Errorf("zone %s: %v, canonical %s", name, err, canonical(name))
+		}
+	}
+}
+
+// What the metadata knows of an area code, our table knows too, but for what it has wrong.
+func TestAreas_HoldWhatTheMetadataKnows(t *testing.T) {
+	t.Parallel()
+	wrong := map[string]string{
+		"474": "America/Winnipeg",            // an overlay of 306: Saskatchewan has no summer time
+		"689": "America/Chicago",             // an overlay of 407: Orlando is on Eastern time
+		"605": "America/North_Dakota/Center", // Central time by another name
+		"701": "America/North_Dakota/Center",
+	}
+	world := lookup("+1")
+	for code := 200; code < 1000; code++ {
+		area := strconv.Itoa(code)
+		ours := areas()[area].zones
+		for exchange := range 1000 {
+			theirs := lookup(fmt.Sprintf("+1%s%03d", area, exchange))
+			if slices.Equal(theirs, world) {
+				continue // it says no more than "North America"
+			}
+			if ours == nil && len(theirs) < 20 {
+				t.Errorf("the metadata knows area %s (%v), nanp.txt does not", area, theirs)
+				break
+			}
+			for _, name := range theirs {
+				if ours != nil && !slices.Contains(ours, name) && wrong[area] != name {
+					t.Errorf("+1%s%03d may be in %s, nanp.txt has %v", area, exchange, name, ours)
+				}
+			}
+		}
+	}
+}
+
+// Overlays lie over the whole of an area: their zones are the same.
+func TestAreas_OverlaysHaveTheZonesOfWhatTheyLieOver(t *testing.T) {
+	t.Parallel()
+	for _, group := range [][]string{
+		{"270", "364"}, {"850", "448"}, {"541", "458"}, {"423", "729"}, {"812", "930"}, {"208", "986"}, {"250", "236", "257", "672", "778"},
+		{"306", "474", "639"}, {"418", "367", "581"}, {"407", "689"},
+	} {
+		for _, code := range group[1:] {
+			if !slices.Equal(areas()[code].zones, areas()[group[0]].zones) {
+				t.Errorf("%s has %v, %s has %v", code, areas()[code].zones, group[0], areas()[group[0]].zones)
+			}
+		}
+	}
+}
+
+func TestOverlay_NamesTheLineThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"+1 only", "1 only UTC", "+1 none UTC", "\n\n+33 add UTC\n+33 add UTC"} {
+		if _, err := readOverlay(text); err == nil || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{"201 US NJ", "20 US NJ UTC", "201 USA NJ UTC", "201 US NJ UTC\n201 US NJ UTC"} {
+		if _, err := readAreas(text); err == nil || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
