@@ -218,6 +218,7 @@ ON CONFLICT DO NOTHING`
 
 // Only what is new in history is queued: a record read again after its delivery was done stays done. What has a seat is born claimed,
 // unless an earlier event of its call is before or in its first attempt, as in claimDue. The lease begins now, not when the transaction did.
+// An event told anew at another time is new in history; while it is open it stays queued once.
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,
@@ -242,6 +243,7 @@ WITH fresh AS (
            p.workspace_id = ANY (@held::uuid[]), CASE WHEN p.leased THEN 1 ELSE 0 END,
            CASE WHEN p.leased THEN clock_timestamp() + make_interval(secs => @lease::float8) ELSE now() END
     FROM placed p
+    ON CONFLICT DO NOTHING
     RETURNING delivery_id, attempt
 )
 SELECT delivery_id FROM queued WHERE attempt = 1`

@@ -216,6 +216,22 @@ func TestIngest_AHundredEventsOfManyWorkspacesInThreeRoundTrips(t *testing.T) {
 	}
 }
 
+// A calls service that was restored to an older database tells an event anew, at another time: that must not stop its partition.
+func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	r.subscribe(ws, "call.completed")
+	all := &seats{free: 1, out: map[uuid.UUID]int{}}
+	ev := event(ws, uuid.New(), 1, "call.completed")
+	r.ingest(nil, nil, ev)
+	ev.CreatedAt = ev.CreatedAt.Add(time.Minute)
+	direct := store.NewDirect(all, time.Minute)
+	r.ingest(direct, nil, ev)
+	if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 1 || len(direct.End(true)) != 0 || all.free != 1 {
+		t.Errorf("%d rows of open work, %d seats free; want 1, and the seat given back", n, all.free)
+	}
+}
+
 func TestIngest_OnlyTheFirstOpenEventOfACallIsSeated(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
