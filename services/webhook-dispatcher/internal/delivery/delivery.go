@@ -76,7 +76,6 @@ type Work struct {
 	Replay  int
 	// Retry says that an earlier attempt failed, not merely that one was lost in a crash.
 	Retry       bool
-	Test        bool
 	URL         string
 	Secret      string
 	Body        []byte

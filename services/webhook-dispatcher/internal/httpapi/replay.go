@@ -38,13 +38,13 @@ func (a *API) replayOne(w http.ResponseWriter, r *http.Request) error {
 		return found(err, deliveryThing)
 	}
 	asked := store.Replay{DeliveryID: deliveryID}
-	if r.ContentLength != 0 {
-		var body struct {
-			Before *string `json:"before"`
-		}
-		if err := httpserver.DecodeJSON(r, &body); err != nil {
-			return err
-		}
+	var body *struct {
+		Before *string `json:"before"`
+	}
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	if body != nil {
 		if asked.Before, err = timeOrZero("before", body.Before); err != nil {
 			return err
 		}

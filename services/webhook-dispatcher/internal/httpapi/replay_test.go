@@ -128,6 +128,7 @@ func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
 	id := p.event(uuid.New(), 1)
 	path := p.home() + "/" + id.String()
 	p.wants("replay of what is queued", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
+	p.wants("with a body of nothing", p.operator(http.MethodPost, path+"/replay", "\n"), 0, false)
 	before := p.end(delivery.Over)
 	for round := 1; round <= 2; round++ {
 		p.wants("replay", p.operator(http.MethodPost, path+"/replay", `{}`), 1, false)

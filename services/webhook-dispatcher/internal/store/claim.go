@@ -10,7 +10,6 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
-	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
 // Lane is an active subscription with due work.
@@ -152,7 +151,7 @@ type claimedRow struct {
 func (r claimedRow) work() delivery.Work {
 	return delivery.Work{
 		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType, CallID: r.CallID,
-		Attempt: r.Attempt, Replay: r.Replay, Retry: r.IsRetry, Test: r.EventType == subscription.TestEvent, URL: r.URL, Body: r.Body, Traceparent: r.Traceparent,
+		Attempt: r.Attempt, Replay: r.Replay, Retry: r.IsRetry, URL: r.URL, Body: r.Body, Traceparent: r.Traceparent,
 		Waited: time.Duration(r.Waited * float64(time.Second)), Lag: time.Duration(r.Lag * float64(time.Second)),
 	}
 }

@@ -100,6 +100,3 @@ func (s *Store) Notify(ctx context.Context) error {
 }
 
 const notifyWork = `SELECT pg_notify('webhook_dispatcher_work', '')`
-
-// Ping asks the database for a sign of life.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
