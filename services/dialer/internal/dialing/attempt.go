@@ -90,8 +90,8 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, 0)
 	}
 	defer done()
-	from, life := known.Agent.From(known.Number), d.heart.Life()
-	if err := d.store.Fence(ctx, r, callID, from, d.carrier.Name()); err != nil {
+	life, order := d.heart.Life(), carrier.Originate{CallID: callID, From: known.Agent.From(known.Number), To: string(r.To)}
+	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
 			return "lost", d.store.PutBack(ctx, r.CallRequestID, numberBusy, 0)
 		}
@@ -101,7 +101,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	d.relay.Wake()
 	crash.Point("dialer: after fence")
-	return d.place(ctx, r, carrier.Originate{CallID: callID, From: from, To: string(r.To)}, answer, life)
+	return d.place(ctx, r, order, answer, life)
 }
 
 // place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all. life is the heart's from before the
@@ -131,7 +131,7 @@ func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Origina
 		return d.place(ctx, r, o, answer, life)
 	}
 	o.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
-	err = d.carrier.Originate(ctx, o)
+	err = d.originate(ctx, o)
 	crash.Point("dialer: after originate")
 	d.carrier.heard(ctx, err)
 	d.lag.Observe(o.DialedAt.Sub(r.DueAt).Seconds())

@@ -38,16 +38,14 @@ func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request, known
 }
 
 const withdraw = `
-WITH withdrawn AS (
-	INSERT INTO dial_queue (call_request_id, workspace_id, state, ended_at)
-	VALUES (@call_request_id, @workspace_id, 'withdrawn', now())
-	ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NULL, ended_at = now()
-		WHERE dial_queue.state = 'queued' AND dial_queue.workspace_id = @workspace_id
-	RETURNING call_request_id, ended_at
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = (SELECT w.call_request_id FROM withdrawn w)
-)
-SELECT ended_at FROM withdrawn`
+INSERT INTO dial_queue (call_request_id, workspace_id, state, ended_at)
+VALUES (@call_request_id, @workspace_id, 'withdrawn', now())
+ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NULL, ended_at = now()
+	WHERE dial_queue.state = 'queued' AND dial_queue.workspace_id = @workspace_id
+RETURNING ended_at`
+
+// A statement of its own, behind the row's lock: a claim that the withdraw had to wait for has a slot that the withdraw itself does not see.
+const withdrawSlot = `DELETE FROM slots WHERE call_request_id = @call_request_id`
 
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
@@ -71,6 +69,9 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	var at time.Time
 	err = tx.QueryRow(ctx, withdraw, args).Scan(&at)
 	if err == nil {
+		if _, err := tx.Exec(ctx, withdrawSlot, args); err != nil {
+			return false, fmt.Errorf("give back the slot of request %s: %w", id, err)
+		}
 		return true, outbox.Put(ctx, tx, outgoing(request.NewWithdrawn(id, workspaceID, at))...)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -211,5 +213,44 @@ func TestExpire(t *testing.T) {
 				t.Errorf("failed with %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestWithdraw_GivesBackTheSlotOfAClaimThatItWaitedFor: the claim commits while the withdraw waits for the request's row, so the slot is younger than what the
+// waiting statement can see.
+func TestWithdraw_GivesBackTheSlotOfAClaimThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+	enqueue(t, pool, st, r)
+	claiming, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = claiming.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = claiming.Exec(t.Context(), "UPDATE dial_queue SET claimed_by = $2, ready = false, look_at = now() + interval '1 minute' WHERE call_request_id = $1",
+		r.CallRequestID, uuid.Must(uuid.NewV7()))
+	if err == nil {
+		_, err = claiming.Exec(t.Context(), "INSERT INTO slots (call_request_id, workspace_id, trunk) VALUES ($1, $2, 'sim')", r.CallRequestID, r.WorkspaceID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	withdrawn := make(chan error, 1)
+	go func() {
+		done, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID)
+		if err == nil && !done {
+			err = errors.New("it was not withdrawn")
+		}
+		withdrawn <- err
+	}()
+	awaitThat(t, "the withdraw waits", func() bool {
+		return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
+	})
+	if err := errors.Join(claiming.Commit(t.Context()), <-withdrawn); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
+		t.Errorf("%d slots are left", n)
 	}
 }
