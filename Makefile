@@ -23,7 +23,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test fuzz demo listen replay reseal reconcile bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
+.PHONY: help run test fuzz demo listen replay reseal reconcile ledger bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ reseal: build ## bring webhook secrets under the first of SEALING_KEYS (against 
 
 reconcile: build ## compare the books of every wallet of a running stack (ARGS='--workspace ID' for one)
 	@exec $(BIN)/ringfence-local reconcile $(ARGS)
+
+ledger: build ## walk over the consent ledger of a running stack and name each row that is not as it was written
+	@exec $(BIN)/ringfence-local ledger
 
 test: build cc examples ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)

@@ -1,6 +1,6 @@
 // Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `replay` puts
 // parked records of the running stack back, `reseal` brings its webhook secrets under the first of SEALING_KEYS, `reconcile`
-// compares its wallets' books. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
+// compares its wallets' books, `ledger` walks over its consent records. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
 // `with-postgres` lends a throw-away database to a command. Production never runs this.
 package main
 
@@ -38,6 +38,8 @@ type commands struct {
 	} `cmd:"" help:"Put the records that a service of the running stack has parked back."`
 	Reseal struct {
 	} `cmd:"" help:"Bring the webhook secrets of the running stack under the first of SEALING_KEYS."`
+	Ledger struct {
+	} `cmd:"" help:"Walk over the consent ledger of the running stack and name each row that is not as it was written."`
 	Reconcile struct {
 		Workspace string `help:"The workspace whose books alone are compared, by its id."`
 	} `cmd:"" help:"Compare the books of every wallet of the running stack and print each difference."`
@@ -61,6 +63,8 @@ func main() {
 		err = replay(ctx, line.Replay.Service, line.Replay.Topic)
 	case "reseal":
 		err = reseal(ctx)
+	case "ledger":
+		err = ledger(ctx)
 	case "reconcile":
 		err = reconcile(ctx, line.Reconcile.Workspace)
 	case "with-postgres":
@@ -69,7 +73,7 @@ func main() {
 		err = up(ctx, hurry)
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && slices.Contains([]string{"with-postgres", "replay", "reseal", "reconcile"}, command) {
+	if errors.As(err, &exit) && slices.Contains([]string{"with-postgres", "replay", "reseal", "reconcile", "ledger"}, command) {
 		os.Exit(max(exit.ExitCode(), 1))
 	}
 	if err != nil {
@@ -107,6 +111,14 @@ func reseal(ctx context.Context) error {
 		return err
 	}
 	return stack.Reseal(ctx, running)
+}
+
+func ledger(ctx context.Context) error {
+	running, err := found()
+	if err != nil {
+		return err
+	}
+	return stack.Ledger(ctx, running)
 }
 
 func reconcile(ctx context.Context, workspace string) error {

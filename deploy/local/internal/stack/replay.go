@@ -32,6 +32,11 @@ func Reseal(ctx context.Context, opts Options) error {
 	return command(ctx, opts, dispatcher, "reseal")
 }
 
+// Ledger runs `contacts-compliance verify` in the same way.
+func Ledger(ctx context.Context, opts Options) error {
+	return command(ctx, opts, contacts, "verify")
+}
+
 // Reconcile runs `billing-wallet reconcile` in the same way, for one workspace when its id is given.
 func Reconcile(ctx context.Context, opts Options, workspace string) error {
 	if workspace == "" {

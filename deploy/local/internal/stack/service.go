@@ -45,6 +45,7 @@ func services() []service {
 const (
 	gateway    = "gateway"
 	dispatcher = "webhook-dispatcher"
+	contacts   = "contacts-compliance"
 )
 
 func serviceNames() []string {
@@ -134,6 +135,9 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		set["API_KEY_PEPPER"] = s.state.Pepper
 		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
 		set["READY_URLS"] = s.readyURLs()
+	case contacts:
+		set["CONSENT_KEYS"] = cmp.Or(os.Getenv("CONSENT_KEYS"), "local="+s.state.ConsentKey)
+		set["CONSENT_HEAD_LOG"] = s.Home.Path("consent-heads.log")
 	case dispatcher:
 		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
 		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile

@@ -27,6 +27,7 @@ type State struct {
 	SigningKeys map[string]string `json:"signing_keys"`
 	Pepper      string            `json:"api_key_pepper"`
 	SealingKey  string            `json:"sealing_key"`
+	ConsentKey  string            `json:"consent_key"`
 	AdminToken  string            `json:"admin_token"`
 	Demo        Demo              `json:"demo"`
 
@@ -103,6 +104,7 @@ func (s *State) fill() {
 		&s.PostgresPassword: password,
 		&s.Pepper:           key,
 		&s.SealingKey:       key,
+		&s.ConsentKey:       key,
 		&s.AdminToken:       func() string { return "rfadm_" + password() },
 	} {
 		if *secret == "" {
