@@ -23,7 +23,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test fuzz demo listen replay reseal reconcile ledger bench prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
+.PHONY: help run test fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTI
 
 bench: build ## measure POST, the gateway, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
+
+chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run
+	@go build -o $(BIN)/ringfence-chaos ./deploy/e2e/chaos && RINGFENCE_BIN=$(BIN) exec $(BIN)/ringfence-chaos $(ARGS)
 
 prove: build examples ## the end-to-end laws, every trial in full; the report is added to deploy/e2e/PROVED.md (RINGFENCE_SEED repeats a run)
 	@RINGFENCE_BIN=$(BIN) go run ./deploy/tools/prove -report deploy/e2e/PROVED.md -- $(ARGS)

@@ -29,8 +29,9 @@ type commands struct {
 	Up struct {
 	} `cmd:"" default:"1" help:"Run everything in the foreground until Ctrl-C or SIGTERM (the default)."`
 	Broker struct {
-		Dir  string `required:"" help:"Where the records are kept."`
-		Port int    `required:"" help:"The port on 127.0.0.1."`
+		Dir       string `required:"" help:"Where the records are kept."`
+		Port      int    `required:"" help:"The port on 127.0.0.1."`
+		Advertise string `help:"Where clients are told to come, host:port; empty: to that port."`
 	} `cmd:"" help:"Run the embedded Kafka alone."`
 	Replay struct {
 		Service string `arg:"" optional:"" help:"The service that parked them."`
@@ -58,7 +59,7 @@ func main() {
 	var err error
 	switch command {
 	case "broker":
-		err = broker.Run(ctx, broker.Config{Dir: line.Broker.Dir, Port: line.Broker.Port})
+		err = broker.Run(ctx, broker.Config{Dir: line.Broker.Dir, Port: line.Broker.Port, Advertise: line.Broker.Advertise})
 	case "replay":
 		err = replay(ctx, line.Replay.Service, line.Replay.Topic)
 	case "reseal":

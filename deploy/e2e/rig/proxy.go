@@ -1,80 +1,64 @@
 package rig
 
 import (
-	"io"
-	"net"
-	"sync"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
 )
 
-// Proxy forwards TCP to one address and can be cut: while cut it refuses and has closed everything.
+// Proxy forwards TCP to one address through toxiproxy, and can be hurt. Every hurt lasts until Mend.
 type Proxy struct {
 	Addr string
 
-	target string
-	mu     sync.Mutex
-	ln     net.Listener
-	open   map[net.Conn]bool
-	wg     sync.WaitGroup
+	proxy *toxiproxy.Proxy
 }
 
-// NewProxy listens on a free loopback port.
+// NewProxy listens on a free loopback port, where it will be found again after a cut.
 func NewProxy(target string) (*Proxy, error) {
-	p := &Proxy{target: target, open: map[net.Conn]bool{}, Addr: "127.0.0.1:0"}
-	return p, p.Mend()
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &Proxy{Addr: address, proxy: toxiproxy.NewProxy(server, target, address, target)}
+	return p, p.proxy.Start()
 }
 
-// Mend listens (again) on the same port.
+// Cut closes the port and every connection.
+func (p *Proxy) Cut() { p.proxy.Stop() }
+
+// Deafen lets nothing more reach the target; connections stay open, and are closed by Mend.
+func (p *Proxy) Deafen() error { return p.poison("timeout", "upstream", `{"timeout": 0}`) }
+
+// Mute lets the target hear everything and nothing of what it says come back; connections stay open, and are closed by Mend.
+func (p *Proxy) Mute() error { return p.poison("timeout", "downstream", `{"timeout": 0}`) }
+
+// Slow holds back each piece of an answer for so many milliseconds, give or take half.
+func (p *Proxy) Slow(milliseconds int) error {
+	return p.poison("latency", "downstream", fmt.Sprintf(`{"latency": %d, "jitter": %d}`, milliseconds, milliseconds/2))
+}
+
+// Tear breaks each connection in the middle of what is said, after so many bytes of answers.
+func (p *Proxy) Tear(bytes int) error {
+	return p.poison("limit_data", "downstream", fmt.Sprintf(`{"bytes": %d}`, bytes))
+}
+
+func (p *Proxy) poison(toxic, stream, attributes string) error {
+	text := fmt.Sprintf(`{"name": %q, "type": %q, "stream": %q, "attributes": %s}`, toxic+" "+stream, toxic, stream, attributes)
+	_, err := p.proxy.Toxics.AddToxicJson(strings.NewReader(text))
+	return err
+}
+
+// Mend ends every hurt and listens (again) on the same port.
 func (p *Proxy) Mend() error {
-	ln, err := net.Listen("tcp", p.Addr)
-	if err != nil {
+	p.proxy.Toxics.ResetToxics(context.Background())
+	if err := p.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
 		return err
 	}
-	p.mu.Lock()
-	p.ln, p.Addr = ln, ln.Addr().String()
-	p.mu.Unlock()
-	p.wg.Go(func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			p.wg.Go(func() { p.serve(conn) })
-		}
-	})
 	return nil
-}
-
-// Cut closes the port and every connection, and returns when all are closed.
-func (p *Proxy) Cut() {
-	p.mu.Lock()
-	_ = p.ln.Close()
-	for conn := range p.open {
-		_ = conn.Close()
-	}
-	p.mu.Unlock()
-	p.wg.Wait()
-}
-
-func (p *Proxy) serve(in net.Conn) {
-	out, err := net.Dial("tcp", p.target)
-	if err != nil {
-		_ = in.Close()
-		return
-	}
-	p.mu.Lock()
-	p.open[in], p.open[out] = true, true
-	p.mu.Unlock()
-	var both sync.WaitGroup
-	for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
-		both.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1])
-			_ = in.Close()
-			_ = out.Close()
-		})
-	}
-	both.Wait()
-	p.mu.Lock()
-	delete(p.open, in)
-	delete(p.open, out)
-	p.mu.Unlock()
 }

@@ -42,6 +42,8 @@ type Options struct {
 	Env []string
 	// Ready bounds the wait for the whole stack; zero: 90 s.
 	Ready time.Duration
+	// Apart keeps a Ctrl-C at the terminal from the stack: whoever started it stops it.
+	Apart bool
 }
 
 // Stack is a running local stack.
@@ -72,6 +74,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
 	s.cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: opts.Apart}
 	started := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the stack: %w", err)

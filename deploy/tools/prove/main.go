@@ -1,5 +1,6 @@
 // Command prove runs the end-to-end tests with every trial in full and appends a dated report of them to a file that is committed: the commit, the
-// machine, the seed, and what each test said. A run that failed is reported like one that passed.
+// machine, the seed, and what each test said. A test that writes a report of its own (into RINGFENCE_REPORTS) is quoted. A run that failed is reported like one
+// that passed.
 package main
 
 import (
@@ -11,11 +12,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,6 +56,8 @@ type proof struct {
 	seed, trials string
 	passed       bool
 	tests        []*test
+	// reports are those that tests wrote, by name.
+	reports map[string]string
 }
 
 // test is one that is not part of another.
@@ -71,7 +77,12 @@ type line struct {
 // prove runs the tests and shows what they print.
 func (p *proof) prove(ctx context.Context, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", append(append([]string{"test", "-json", "-count=1", "-timeout", "90m"}, p.args...), p.packages)...)
-	cmd.Env = append(os.Environ(), "RINGFENCE_SEED="+p.seed, "RINGFENCE_TRIALS="+p.trials)
+	reports, err := os.MkdirTemp("", "ringfence-reports-")
+	if err != nil {
+		return fmt.Errorf("make a folder for reports: %w", err)
+	}
+	defer os.RemoveAll(reports)
+	cmd.Env = append(os.Environ(), "RINGFENCE_SEED="+p.seed, "RINGFENCE_TRIALS="+p.trials, "RINGFENCE_REPORTS="+reports)
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	said, err := cmd.StdoutPipe()
@@ -84,7 +95,24 @@ func (p *proof) prove(ctx context.Context, out io.Writer) error {
 	p.read(said, out)
 	err = cmd.Wait()
 	p.ended, p.passed = time.Now().UTC(), err == nil
-	return err
+	return errors.Join(err, p.collect(reports))
+}
+
+// collect takes the reports of a folder.
+func (p *proof) collect(dir string) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look for reports: %w", err)
+	}
+	p.reports = map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if err != nil {
+			return fmt.Errorf("read a report: %w", err)
+		}
+		p.reports[strings.TrimSuffix(file.Name(), filepath.Ext(file.Name()))] = string(text)
+	}
+	return nil
 }
 
 // logged is a line that a test logged: four spaces for a test, eight for a part of one.
@@ -156,6 +184,9 @@ func (p *proof) text(commit, machine string) string {
 	for _, one := range p.tests {
 		said := strings.Join(one.says[:min(most, len(one.says))], "; ")
 		fmt.Fprintf(&b, "| %s | %s | %.1f | %s |\n", one.name, cmp.Or(one.result, "never ended"), one.took, strings.ReplaceAll(said, "|", `\|`))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.reports)) {
+		fmt.Fprintf(&b, "\n%s:\n\n```\n%s\n```\n", name, strings.TrimRight(p.reports[name], "\n"))
 	}
 	return b.String()
 }

@@ -13,6 +13,7 @@ const tests = `package a
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -20,6 +21,9 @@ func TestGood(t *testing.T) {
 	t.Log("RINGFENCE_SEED=7")
 	t.Logf("made %s per cent with seed %s", os.Getenv("RINGFENCE_TRIALS"), os.Getenv("RINGFENCE_SEED"))
 	t.Run("part", func(t *testing.T) { t.Log("of no interest") })
+	if err := os.WriteFile(filepath.Join(os.Getenv("RINGFENCE_REPORTS"), "TestGood.txt"), []byte("a report\nof two lines\n"), 0o600); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestWrong(t *testing.T) { t.Error("one | two") }
@@ -43,7 +47,7 @@ func TestProve_ReportsWhatPassedAndWhatFailed(t *testing.T) {
 		passed bool
 		want   []string
 	}{
-		{"all of it", nil, false, []string{"FAILED", "| a TestGood | pass |", "| made 40 per cent with seed 7 |", "| a TestWrong | fail |", `one \| two`}},
+		{"all of it", nil, false, []string{"FAILED", "| a TestGood | pass |", "| made 40 per cent with seed 7 |", "| a TestWrong | fail |", `one \| two`, "TestGood:\n\n```\na report\nof two lines\n```"}},
 		{"one alone", []string{"-run", "TestGood"}, true, []string{"passed", "- RINGFENCE_SEED=7 RINGFENCE_TRIALS=40, only `-run TestGood`", "| a TestGood | pass |"}},
 	} {
 		p := proof{began: time.Now(), packages: "./...", args: row.args, seed: "7", trials: "40"}

@@ -20,6 +20,8 @@ import (
 type Config struct {
 	Dir  string
 	Port int
+	// Advertise is the address that clients are told to come to; empty: the one it listens on.
+	Advertise string
 	// RetainEvery and CompactEvery are the ticker's periods; zero: 30 s and 10 min.
 	RetainEvery, CompactEvery time.Duration
 }
@@ -47,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 			if err != nil {
 				return nil, err
 			}
-			return guard(ln), nil
+			return guard(ln, cfg.Advertise), nil
 		}),
 		kfake.DataDir(filepath.Join(cfg.Dir, "data")),
 		kfake.SyncWrites(),

@@ -18,10 +18,27 @@ const (
 var errNotKafka = errors.New("not a Kafka request: connection dropped")
 
 // guard drops a connection whose next frame kfake cannot bear: an unknown key is a nil dereference
-// in it, and a size is believed and allocated.
-func guard(ln net.Listener) net.Listener { return guarded{ln} }
+// in it, and a size is believed and allocated. Clients are told to come to the advertised address; empty: to the listener's.
+func guard(ln net.Listener, advertised string) net.Listener { return guarded{ln, advertised} }
 
-type guarded struct{ net.Listener }
+type guarded struct {
+	net.Listener
+	advertised string
+}
+
+// address is a TCP one in words.
+type address string
+
+func (address) Network() string  { return "tcp" }
+func (a address) String() string { return string(a) }
+
+// Addr is what kfake tells its clients.
+func (g guarded) Addr() net.Addr {
+	if g.advertised == "" {
+		return g.Listener.Addr()
+	}
+	return address(g.advertised)
+}
 
 func (g guarded) Accept() (net.Conn, error) {
 	conn, err := g.Listener.Accept()

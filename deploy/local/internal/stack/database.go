@@ -99,7 +99,9 @@ func (s *stack) startBroker(ctx context.Context) error {
 	s.brokers = loopback(s.state.Ports["kafka"])
 	return s.keep(ctx, process.Spec{
 		Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil),
-		Args: []string{"broker", "--dir", s.Home.Path("broker"), "--port", strconv.Itoa(s.state.Ports["kafka"])},
+		Args: []string{
+			"broker", "--dir", s.Home.Path("broker"), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", detour(everybody, "kafka", s.brokers),
+		},
 	})
 }
 
@@ -170,6 +172,7 @@ func (s *stack) schemaURLs(name string) (owner, app string, err error) {
 	ownerPassword, appPassword := s.state.Schema(schema(name))
 	as := func(role, password string) string {
 		u := *base
+		u.Host = detour(name, "postgres", u.Host)
 		u.User = url.UserPassword(role, password)
 		return u.String()
 	}

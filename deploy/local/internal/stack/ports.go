@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"ringfence.dev/deploy/local/internal/port"
 )
@@ -25,6 +26,20 @@ func given(variable string, usual int) int {
 	}
 	return usual
 }
+
+// detour is where asker reaches peer: at the address that RINGFENCE_DETOURS names ("dialer>postgres=127.0.0.1:7001,everybody>kafka=…"), where a test can
+// cut the line, or straight.
+func detour(asker, peer, straight string) string {
+	for line := range strings.SplitSeq(os.Getenv("RINGFENCE_DETOURS"), ",") {
+		if address, ok := strings.CutPrefix(line, asker+">"+peer+"="); ok {
+			return address
+		}
+	}
+	return straight
+}
+
+// everybody asks Kafka at one address: the broker tells it to them.
+const everybody = "everybody"
 
 func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
 

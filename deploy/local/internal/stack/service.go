@@ -120,13 +120,13 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		"PRIVATE_ADDR":         loopback(s.state.Ports[privatePort(svc.name, replica)]),
 		"POSTGRES_URL":         app,
 		"POSTGRES_MIGRATE_URL": owner,
-		"KAFKA_BROKERS":        s.brokers,
+		"KAFKA_BROKERS":        detour(everybody, "kafka", s.brokers),
 		"KAFKA_INSTANCE_ID":    fmt.Sprintf("%s-%d", svc.name, replica),
 		"SIGNING_KEY":          seed,
 		"TRUSTED_KEYS":         strings.Join(trusted, ","),
 	}
 	for variable, peer := range svc.asks {
-		set[variable] = "http://" + loopback(s.state.Ports[peer])
+		set[variable] = "http://" + detour(svc.name, peer, loopback(s.state.Ports[peer]))
 	}
 	switch svc.name {
 	case gateway:

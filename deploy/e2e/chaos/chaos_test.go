@@ -1,0 +1,163 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// binaries is where `make test` puts the programs it built.
+func binaries(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: the whole stack is not started")
+	}
+	dir := os.Getenv("RINGFENCE_BIN")
+	if dir == "" {
+		t.Fatal("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+	}
+	return dir
+}
+
+// TestChaos_EveryLawHolds is `make chaos`: all of it in `make prove`, a short form in `make test`.
+func TestChaos_EveryLawHolds(t *testing.T) {
+	set := settings{
+		bin: binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
+		length: 15 * time.Second, field: whole(1),
+	}
+	set.field.Gap, set.field.Blackouts = time.Second, 0
+	if full := time.Duration(rig.Trials(300)) * time.Second; full > set.length {
+		set.length, set.replicas, set.scale, set.field = full, 2, 1, whole(2)
+	}
+	t.Logf("RINGFENCE_SEED=%d", set.seed)
+	report, err := run(t.Context(), set, func(line string) { t.Log(line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, report)
+	if !report.Holds() {
+		t.Errorf("laws were broken:\n%s", report)
+	}
+	if report.Dials == 0 || report.Accepted == 0 {
+		t.Errorf("nothing happened:\n%s", report)
+	}
+}
+
+// publish leaves the report where `make prove` looks for it.
+func publish(t *testing.T, report *Report) {
+	t.Helper()
+	t.Logf("%d requests, %d dials, %d faults", sum(report.Requests), report.Dials, report.Planned)
+	if dir := os.Getenv("RINGFENCE_REPORTS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, t.Name()+".txt"), []byte(report.String()), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestChaos_FindsADialerWithoutItsFence takes the fence out of the dialer: the carrier is asked first and the row commits afterwards. The judge must find doubles.
+func TestChaos_FindsADialerWithoutItsFence(t *testing.T) {
+	set := settings{
+		bin: unfenced(t, binaries(t)), seed: number("RINGFENCE_SEED", 1), rate: 20, replicas: 1, scale: 0.1, patient: 30 * time.Second, length: 12 * time.Second,
+		env: []string{"CLAIM_LEASE=1s"},
+		field: Field{
+			Processes: []string{"dialer"}, Links: slices.Repeat([]string{"dialer>" + postgres}, 2), Kinds: []Kind{Kill, Slow, Cut}, Gap: 500 * time.Millisecond, AtOnce: 3,
+		},
+	}
+	report, err := run(t.Context(), set, func(line string) { t.Log(line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Breaches[lawOnce]) == 0 || report.Holds() {
+		t.Fatalf("no double was found in a dialer without a fence:\n%s", report)
+	}
+	t.Logf("%d doubles in %d dials", len(report.Breaches[lawOnce]), report.Dials)
+}
+
+// unfenced is a folder of programs with a dialer without its fence.
+func unfenced(t *testing.T, plain string) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	build := exec.Command("go", "build", "-tags", "nofence", "-o", filepath.Join(bin, "dialer"), "./cmd/dialer")
+	build.Dir = "../../../services/dialer"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build a dialer without its fence: %v\n%s", err, out)
+	}
+	for _, name := range append(slices.DeleteFunc(services(), func(name string) bool { return name == "dialer" }), "ringfence-local", carrier) {
+		if err := os.Symlink(filepath.Join(plain, name), filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
+}
+
+func TestPlan_FollowsFromTheSeed(t *testing.T) {
+	t.Parallel()
+	field := whole(2)
+	if a, b := Plan(7, 5*time.Minute, field), Plan(7, 5*time.Minute, field); !slices.Equal(a, b) || fingerprint(a) != fingerprint(b) {
+		t.Error("the same seed gave two plans")
+	}
+	if fingerprint(Plan(7, 5*time.Minute, field)) == fingerprint(Plan(8, 5*time.Minute, field)) {
+		t.Error("two seeds gave the same plan")
+	}
+}
+
+// TestPlan_HurtsEverythingAndNothingTwiceAtOnce looks at many plans.
+func TestPlan_HurtsEverythingAndNothingTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	const length = 5 * time.Minute
+	for seed := range uint64(50) {
+		plan := Plan(seed, length, whole(2))
+		hurt, last, blackouts := map[string]bool{}, time.Duration(0), 0
+		for i, f := range plan {
+			if f.At < last || f.At+f.For > length {
+				t.Fatalf("seed %d: %s at %s lasts beyond %s or comes before %s", seed, f, f.At, length, last)
+			}
+			if (f.Kind == Pause || f.Kind == Choke) && f.For < 2*time.Second {
+				t.Errorf("seed %d: %s is shorter than a gate's answer is good for", seed, f)
+			}
+			for _, g := range plan[:i] {
+				if g.over() > f.At && (g.Target == f.Target || g.Target == everything || f.Target == everything) {
+					t.Errorf("seed %d: %s at %s while %s since %s", seed, f, f.At, g, g.At)
+				}
+			}
+			if f.Kind == Blackout {
+				blackouts++
+			}
+			hurt[f.Target], last = true, f.At
+		}
+		for _, target := range append(mortals(), lines()...) {
+			if !hurt[target] {
+				t.Errorf("seed %d: nothing happens to %s", seed, target)
+			}
+		}
+		if blackouts < 2 || len(plan) < 60 {
+			t.Errorf("seed %d: %d faults, %d blackouts", seed, len(plan), blackouts)
+		}
+	}
+}
+
+func TestReport_NamesWhatIsBroken(t *testing.T) {
+	t.Parallel()
+	r := newReport()
+	r.Seed = 42
+	if text := r.String(); !strings.Contains(text, "Every law held") || !strings.Contains(text, "0 doubles") || !strings.Contains(text, "0 difference") {
+		t.Errorf("a good run reads:\n%s", text)
+	}
+	r.broken(lawOnce, "+14155550100 rang again for call c1")
+	r.difference(-5, "call c1 is completed and costs 0, not 0.000005")
+	text := r.String()
+	for _, want := range []string{"1 doubles", "0.000005 difference", "rang again for call c1", "RINGFENCE_SEED=42"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	if r.Holds() {
+		t.Error("it holds all the same")
+	}
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// inflicted counts what was done, by target and kind.
+type inflicted map[string]map[Kind]int
+
+func (in inflicted) add(f Fault) {
+	if in[f.Target] == nil {
+		in[f.Target] = map[Kind]int{}
+	}
+	in[f.Target][f.Kind]++
+}
+
+// inflict carries out the plan until ctx ends; every wound is closed when it returns. Blackouts take as long as the stack needs to be there again: what
+// follows is put off by that. told hears of each fault as it begins.
+func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (done inflicted, err error) {
+	done = inflicted{}
+	var mu sync.Mutex
+	var open sync.WaitGroup
+	defer open.Wait()
+	began := time.Now()
+	for _, f := range plan {
+		if !rest(ctx, time.Until(began.Add(f.At))) {
+			return done, nil
+		}
+		if f.Kind == Blackout {
+			told(f)
+			open.Wait()
+			before := time.Now()
+			if err := w.blackout(ctx); err != nil {
+				return done, err
+			}
+			done.add(f)
+			began = began.Add(time.Since(before))
+			continue
+		}
+		open.Go(func() {
+			if !w.hurt(ctx, f, told) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done.add(f)
+		})
+	}
+	open.Wait()
+	return done, nil
+}
+
+// rest waits; false: ctx ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// hurt inflicts one fault and heals it. False: there was nobody to hurt.
+func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) bool {
+	if proxy := w.links[f.Target]; proxy != nil {
+		told(f)
+		wound(proxy, f)
+		rest(ctx, f.For)
+		return proxy.Mend() == nil
+	}
+	pid := w.find(ctx, f)
+	if pid == 0 {
+		return false
+	}
+	told(f)
+	if f.Kind == Kill {
+		return syscall.Kill(pid, syscall.SIGKILL) == nil
+	}
+	family := stop(pid)
+	rest(ctx, f.For)
+	if f.Kind == Choke {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	for _, one := range family {
+		_ = syscall.Kill(one, syscall.SIGCONT)
+	}
+	return true
+}
+
+func wound(proxy *rig.Proxy, f Fault) {
+	switch f.Kind {
+	case Cut:
+		proxy.Cut()
+	case Deaf:
+		_ = proxy.Deafen()
+	case Mute:
+		_ = proxy.Mute()
+	case Slow:
+		_ = proxy.Slow(f.Amount)
+	case Tear:
+		_ = proxy.Tear(f.Amount)
+	}
+}
+
+// find is the id of the fault's process, 0 when it did not come up in time.
+func (w *world) find(ctx context.Context, f Fault) (pid int) {
+	_ = rig.Until(ctx, 10*time.Second, f.Target+" is there", func() (bool, error) {
+		pids := w.running().Processes()[f.Target]
+		if len(pids) > 0 {
+			pid = pids[f.Replica%len(pids)]
+		}
+		return pid != 0, nil
+	})
+	return pid
+}
+
+// stop stops a process and its children: those of a Postgres do the work.
+func stop(pid int) (family []int) {
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	family = append(children(pid), pid)
+	for _, one := range family {
+		_ = syscall.Kill(one, syscall.SIGSTOP)
+	}
+	return family
+}
+
+func children(pid int) (found []int) {
+	out, err := exec.Command("ps", "-axo", "pid=,ppid=").Output()
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || fields[1] != strconv.Itoa(pid) {
+			continue
+		}
+		if child, err := strconv.Atoi(fields[0]); err == nil {
+			found = append(found, child)
+		}
+	}
+	return found
+}
+
+// blackout kills everything at once and starts it again.
+func (w *world) blackout(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stack.Kill()
+	again, err := w.stack.Again(context.WithoutCancel(ctx))
+	if err != nil {
+		return fmt.Errorf("start again after a blackout: %w", err)
+	}
+	w.stack = again
+	return nil
+}
+
+// resume lets every process of the stack go on that is stopped.
+func (w *world) resume() {
+	for _, pids := range w.running().Processes() {
+		for _, pid := range pids {
+			for _, one := range append(children(pid), pid) {
+				_ = syscall.Kill(one, syscall.SIGCONT)
+			}
+		}
+	}
+}
+
+// heal closes every wound and waits until calls can be placed.
+func (w *world) heal(ctx context.Context) error {
+	for line, proxy := range w.links {
+		if err := proxy.Mend(); err != nil {
+			return fmt.Errorf("mend %s: %w", line, err)
+		}
+	}
+	w.resume()
+	return w.running().AwaitReady(ctx, 2*time.Minute)
+}

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/money"
+)
+
+// request and call are what the API shows of them.
+type request struct {
+	ID           string    `json:"id"`
+	Status       string    `json:"status"`
+	CallID       *string   `json:"call_id"`
+	To           string    `json:"to"`
+	ScheduledFor time.Time `json:"scheduled_for"`
+	ErrorCode    *string   `json:"error_code"`
+}
+
+type call struct {
+	CallID  string      `json:"call_id"`
+	Status  string      `json:"status"`
+	To      string      `json:"to"`
+	Charged money.Micro `json:"credits_charged"`
+	Timings struct {
+		DialedAt    *time.Time `json:"dialed_at"`
+		TalkSeconds *int32     `json:"talk_seconds"`
+	} `json:"timings"`
+}
+
+// delivery is what the operator sees of one.
+type delivery struct {
+	ID       string  `json:"id"`
+	EventID  string  `json:"event_id"`
+	CallID   *string `json:"call_id"`
+	Sequence int     `json:"sequence"`
+	Status   string  `json:"status"`
+}
+
+// terminal are the events that end a call, by the status of the ended.
+var terminal = map[string]string{
+	"completed": "call.completed", "no_answer": "call.no_answer", "busy": "call.busy", "failed": "call.failed", "canceled": "call.failed",
+}
+
+// truth is what is known when all has settled, of one workspace.
+type truth struct {
+	*tenant
+	requests   []request
+	calls      map[string]call
+	deliveries []delivery
+	arrived    []rig.Delivery
+}
+
+// judge holds the laws against what can be seen from outside.
+type judge struct {
+	w *world
+	l *load
+	r *Report
+}
+
+// judge reads everything once and holds the laws against it.
+func (j *judge) judge(ctx context.Context) error {
+	log, err := j.w.running().CarrierLog(ctx)
+	if err != nil {
+		return err
+	}
+	owned := map[string]bool{}
+	for _, t := range j.w.tenants {
+		known, err := j.read(ctx, t)
+		if err != nil {
+			return fmt.Errorf("read workspace %s: %w", t.name, err)
+		}
+		for _, req := range known.requests {
+			if req.CallID != nil {
+				owned[*req.CallID] = true
+			}
+		}
+		j.count(known)
+		j.answers(known, dialled(log))
+		j.gates(known)
+		j.webhooks(known)
+		if err := j.money(ctx, known); err != nil {
+			return err
+		}
+	}
+	j.dials(log, owned)
+	for _, lie := range j.l.lies {
+		j.r.broken(lawAnswers, lie)
+	}
+	return j.slots(ctx)
+}
+
+func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
+	known = truth{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
+	if known.requests, err = rig.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
+		return known, err
+	}
+	type light struct{ ID string }
+	ids, err := rig.All(ctx, t.API, "/v1/calls", nil, func(c light) string { return c.ID })
+	if err != nil {
+		return known, err
+	}
+	path := "/admin/v1/workspaces/" + t.ID + "/webhook-subscriptions/" + t.subscription + "/deliveries"
+	for _, status := range []string{"skipped", "failed"} {
+		some, err := rig.All(ctx, t.Admin, path, url.Values{"status": {status}}, func(d delivery) string { return d.ID })
+		if err != nil {
+			return known, err
+		}
+		known.deliveries = append(known.deliveries, some...)
+	}
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	var faults []error
+	share := (len(ids) + 7) / 8
+	for part := range slices.Chunk(ids, max(share, 1)) {
+		readers.Go(func() {
+			for _, one := range part {
+				var full call
+				err := t.API.Into(ctx, "GET", "/v1/calls/"+one.ID, nil, 200, &full)
+				mu.Lock()
+				known.calls[one.ID] = full
+				if err != nil {
+					faults = append(faults, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	readers.Wait()
+	return known, errors.Join(faults...)
+}
+
+func (j *judge) count(known truth) {
+	for _, req := range known.requests {
+		j.r.Requests[req.Status]++
+		if req.ErrorCode != nil {
+			j.r.Codes[*req.ErrorCode]++
+		}
+	}
+	for _, c := range known.calls {
+		j.r.Calls[c.Status]++
+	}
+	for _, status := range []string{"queued", "dialing"} {
+		if n := j.r.Requests[status]; n > 0 {
+			j.r.broken(lawEnds, fmt.Sprintf("%d requests of workspace %s are %s", n, known.name, status))
+		}
+	}
+}
+
+// dialled counts the originates of each call.
+func dialled(log []rig.LogLine) map[string]int {
+	dials := map[string]int{}
+	for _, line := range log {
+		if line.Kind == "originate" {
+			dials[line.CallID]++
+		}
+	}
+	return dials
+}
+
+// dials: each that the carrier heard of is the one of a request.
+func (j *judge) dials(log []rig.LogLine, owned map[string]bool) {
+	seen := map[string]bool{}
+	for _, line := range log {
+		if line.Kind != "originate" {
+			continue
+		}
+		j.r.Dials++
+		switch {
+		case seen[line.CallID]:
+			j.r.broken(lawOnce, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
+		case !owned[line.CallID]:
+			j.r.broken(lawOnce, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
+		}
+		seen[line.CallID] = true
+	}
+}
+
+// answers: what was accepted is there, what was canceled was not dialled, and every call is a request's.
+func (j *judge) answers(known truth, dials map[string]int) {
+	requests, calls := map[string]request{}, map[string]bool{}
+	for _, req := range known.requests {
+		requests[req.ID] = req
+		if req.CallID == nil {
+			continue
+		}
+		calls[*req.CallID] = true
+		if _, there := known.calls[*req.CallID]; !there {
+			j.r.broken(lawLost, fmt.Sprintf("call %s of request %s", *req.CallID, req.ID))
+		}
+		if (req.Status == "canceled" || req.Status == "blocked") && dials[*req.CallID] > 0 {
+			j.r.broken(lawAnswers, fmt.Sprintf("request %s is %s, and its call %s was dialled %d times", req.ID, req.Status, *req.CallID, dials[*req.CallID]))
+		}
+	}
+	for id := range known.calls {
+		if !calls[id] {
+			j.r.broken(lawOnce, fmt.Sprintf("call %s is a second one of its request", id))
+		}
+	}
+	for _, o := range j.l.orders {
+		if o.tenant != known.tenant || o.id == "" {
+			continue
+		}
+		j.r.Accepted++
+		req, there := requests[o.id]
+		switch {
+		case !there:
+			j.r.broken(lawLost, fmt.Sprintf("request %s to %s", o.id, o.to))
+		case o.told == 200 && req.Status != "canceled":
+			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 200, and it is %s", o.id, req.Status))
+		case o.told == 409 && !o.doubt && req.Status == "canceled":
+			j.r.broken(lawAnswers, fmt.Sprintf("the cancel of request %s was answered 409, and it is canceled", o.id))
+		}
+	}
+}
+
+// gates: nobody is dialled before the time, nor between an opt-out and its end.
+func (j *judge) gates(known truth) {
+	due := map[string]time.Time{}
+	for _, req := range known.requests {
+		if req.CallID != nil {
+			due[*req.CallID] = req.ScheduledFor
+		}
+	}
+	for id, c := range known.calls {
+		at := c.Timings.DialedAt
+		if at == nil {
+			continue
+		}
+		if at.Before(due[id]) {
+			j.r.broken(lawGates, fmt.Sprintf("call %s was dialled %s before its time", id, due[id].Sub(*at)))
+		}
+		for _, s := range j.l.shut[known.ID+" "+c.To] {
+			if at.After(s.from) && (s.until.IsZero() || at.Before(s.until)) {
+				j.r.broken(lawGates, fmt.Sprintf("call %s to %s was dialled %s after an opt-out was binding", id, c.To, at.Sub(s.from)))
+			}
+		}
+	}
+}
+
+// webhooks: of each call all events up to its one end, arrived or recorded.
+func (j *judge) webhooks(known truth) {
+	type event struct {
+		call     string
+		sequence int
+	}
+	ends, last := map[string]map[string]string{}, map[string]int{}
+	there, times := map[event]bool{}, map[string]int{}
+	for _, d := range known.arrived {
+		there[event{d.CallID, d.Sequence}] = true
+		last[d.CallID] = max(last[d.CallID], d.Sequence)
+		if times[d.EventID]++; times[d.EventID] == 2 {
+			j.r.Twice++
+		}
+		if !d.Signed {
+			j.r.broken(lawEvents, fmt.Sprintf("delivery %s is not signed", d.DeliveryID))
+		}
+		if d.Type != "call.ringing" && d.Type != "call.answered" {
+			if ends[d.CallID] == nil {
+				ends[d.CallID] = map[string]string{}
+			}
+			ends[d.CallID][d.EventID] = d.Type
+		}
+	}
+	j.r.Delivered += len(times)
+	recorded := map[string]bool{}
+	for _, d := range known.deliveries {
+		j.r.Recorded[d.Status]++
+		if d.CallID != nil {
+			there[event{*d.CallID, d.Sequence}] = true
+			last[*d.CallID] = max(last[*d.CallID], d.Sequence)
+			recorded[*d.CallID] = true
+		}
+	}
+	for id, c := range known.calls {
+		if len(ends[id]) > 1 {
+			j.r.broken(lawEnds, fmt.Sprintf("call %s has %d terminal events", id, len(ends[id])))
+		}
+		for _, kind := range ends[id] {
+			if kind != terminal[c.Status] {
+				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and %s was told", id, c.Status, kind))
+			}
+		}
+		if len(ends[id]) == 0 && !recorded[id] {
+			j.r.broken(lawEvents, fmt.Sprintf("the end of call %s (%s) of workspace %s", id, c.Status, known.name))
+		}
+		for n := 1; n < last[id]; n++ {
+			if !there[event{id, n}] {
+				j.r.broken(lawEvents, fmt.Sprintf("event %d of call %s of workspace %s", n, id, known.name))
+			}
+		}
+	}
+}
+
+// charges: each call costs what was talked. It answers what all of them cost.
+func (j *judge) charges(known truth) (all money.Micro) {
+	for id, c := range known.calls {
+		want := money.Micro(0)
+		if c.Status == "completed" && c.Timings.TalkSeconds != nil {
+			want = min(money.Price(perMinute, *c.Timings.TalkSeconds, 1), money.Price(perMinute, longestCall, 1))
+		}
+		if c.Charged != want {
+			j.r.difference(c.Charged-want, fmt.Sprintf("call %s is %s and costs %s, not %s", id, c.Status, c.Charged, want))
+		}
+		all += c.Charged
+	}
+	return all
+}
+
+// money: the wallet is what was paid in less the charges, and the books agree.
+func (j *judge) money(ctx context.Context, known truth) error {
+	paid, charged := known.credit, j.charges(known)
+	var wallet struct{ Balance money.Micro }
+	if err := known.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
+		return err
+	}
+	j.r.Paid, j.r.Charged = j.r.Paid+paid, j.r.Charged+charged
+	if wallet.Balance != paid-charged {
+		j.r.difference(wallet.Balance-(paid-charged), fmt.Sprintf("the balance of workspace %s is %s: %s were paid in and %s charged", known.name, wallet.Balance, paid, charged))
+	}
+	differences, err := known.Differences(ctx)
+	for _, difference := range differences {
+		j.r.broken(lawMoney, "the books of workspace "+known.name+" do not agree: "+difference)
+	}
+	return err
+}
+
+// slots: none leaked, by the dialers' count at the end and by what they said while they lived; nothing was parked, and nobody panicked.
+func (j *judge) slots(ctx context.Context) error {
+	said, err := os.ReadFile(filepath.Join(j.w.home, "stack.log"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(said)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.Contains(line, "a leaked slot was given back"), strings.Contains(line, "calls without a slot were given one"):
+			j.r.broken(lawSlots, line)
+		case strings.Contains(line, "parked a record"), strings.Contains(line, "panic:"), strings.Contains(line, "DATA RACE"):
+			j.r.broken(lawAnswers, line)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(j.w.home, "state.json"))
+	if err != nil {
+		return err
+	}
+	var known struct{ Ports map[string]int }
+	if err := json.Unmarshal(data, &known); err != nil {
+		return err
+	}
+	for replica := 1; replica <= j.w.replicas; replica++ {
+		client := rig.NewClient(fmt.Sprintf("http://127.0.0.1:%d", known.Ports[fmt.Sprintf("dialer private %d", replica)]), "")
+		status, metrics, err := client.Do(ctx, "GET", "/metrics", nil)
+		if err != nil || status != 200 {
+			return fmt.Errorf("metrics of dialer %d: %d %w", replica, status, err)
+		}
+		for line := range strings.Lines(string(metrics)) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "ringfence_dialer_leaked_slots_total") && !strings.HasSuffix(line, " 0") {
+				j.r.broken(lawSlots, line)
+			}
+		}
+	}
+	return nil
+}

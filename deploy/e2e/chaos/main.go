@@ -1,0 +1,108 @@
+// Command chaos puts a steady mixed load on the whole of Ringfence while its processes, Postgres, the broker and the lines between them are killed, stopped
+// and cut at random; then it lets all settle, holds every law of architecture.md against what can be seen from outside, and prints a report. What is done
+// to whom, and when, follows from the seed alone. Ctrl-C ends the faults early: what happened until then is judged.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings say what is run, and how hard.
+type settings struct {
+	bin      string
+	seed     uint64
+	length   time.Duration
+	rate     int
+	replicas int
+	// scale multiplies what the simulated carrier does with time.
+	scale float64
+	field Field
+	// patient bounds how long everything may take to settle.
+	patient time.Duration
+	// env is added to the stack's environment.
+	env []string
+}
+
+// whole is the field of a full run.
+func whole(replicas int) Field {
+	return Field{
+		Processes: mortals(), Replicated: services(), Replicas: replicas, Links: lines(),
+		Gap: 1600 * time.Millisecond, AtOnce: 3, Blackouts: 2 * time.Minute,
+	}
+}
+
+// mortals are the processes that can be hurt.
+func mortals() []string { return append(services(), carrier, broker, postgres) }
+
+func main() {
+	set := settings{scale: 1, patient: 3 * time.Minute, seed: number("RINGFENCE_SEED", rand.Uint64N(1_000_000_000))}
+	flag.StringVar(&set.bin, "bin", os.Getenv("RINGFENCE_BIN"), "folder of the built programs (RINGFENCE_BIN)")
+	flag.IntVar(&set.rate, "rate", 10, "things that clients do a second")
+	minutes := flag.Float64("minutes", fraction("CHAOS_MINUTES", 5), "how long there are faults (CHAOS_MINUTES)")
+	flag.IntVar(&set.replicas, "replicas", int(number("RINGFENCE_REPLICAS", 2)), "of each service (RINGFENCE_REPLICAS)")
+	only := flag.Bool("plan", false, "print what the seed (RINGFENCE_SEED) would do, and do nothing")
+	flag.Parse()
+	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), whole(set.replicas)
+	if *only {
+		for _, f := range Plan(set.seed, set.length, set.field) {
+			fmt.Printf("%s  %s\n", clock(f.At), f)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	report, err := run(ctx, set, func(line string) { fmt.Println(line) })
+	if report != nil {
+		fmt.Printf("\n%s", report)
+	}
+	if err == nil && !report.Holds() {
+		err = errors.New("laws were broken")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func number(variable string, unset uint64) uint64 {
+	if given, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil {
+		return given
+	}
+	return unset
+}
+
+func fraction(variable string, unset float64) float64 {
+	if given, err := strconv.ParseFloat(os.Getenv(variable), 64); err == nil && given > 0 {
+		return given
+	}
+	return unset
+}
+
+// clock is an instant of the run.
+func clock(at time.Duration) string {
+	return fmt.Sprintf("%02d:%04.1f", int(at.Minutes()), (at % time.Minute).Seconds())
+}
+
+// commit is what is tested, as far as git can tell.
+func commit(ctx context.Context) string {
+	id, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--", ".", ":(exclude)*PROVED.md").Output()
+	if err != nil || len(changes) > 0 {
+		return strings.TrimSpace(string(id)) + " with changes"
+	}
+	return strings.TrimSpace(string(id))
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"ringfence.dev/libs/money"
+)
+
+// law is a promise that is held against what happened.
+type law int
+
+const (
+	lawOnce law = iota
+	lawGates
+	lawMoney
+	lawEnds
+	lawEvents
+	lawLost
+	lawAnswers
+	lawSlots
+	laws
+)
+
+// promise is what a law says, and breach the name of what breaks it.
+func (l law) promise() (says, breach string) {
+	return [laws]string{
+		"law 1  a request is dialled at most once", "law 2  nobody before the time or after an opt-out", "law 3  money adds up",
+		"law 4  everything ends, and once", "law 5  every event arrives or is recorded", "law 7  what was accepted is there",
+		"       an answer is the truth", "       slots are given back",
+	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "lost", "lies", "leaked slots"}[l]
+}
+
+// Report is what a run found.
+type Report struct {
+	Seed                uint64
+	Commit, Fingerprint string
+	Planned, Replicas   int
+	Length              time.Duration
+	Storm, Settled      time.Duration
+	Faults              inflicted
+	Answers             map[string]map[int]int
+	Missed              int
+
+	Accepted, Dials          int
+	Requests, Calls, Codes   map[string]int
+	Delivered, Twice         int
+	Recorded                 map[string]int
+	Paid, Charged, Different money.Micro
+	Breaches                 [laws][]string
+}
+
+func newReport() *Report {
+	return &Report{Requests: map[string]int{}, Calls: map[string]int{}, Codes: map[string]int{}, Recorded: map[string]int{}, Faults: inflicted{}}
+}
+
+func (r *Report) broken(l law, how ...string) { r.Breaches[l] = append(r.Breaches[l], how...) }
+
+// difference is a breach of law 3 by so much.
+func (r *Report) difference(by money.Micro, how string) {
+	r.Different += max(by, -by)
+	r.broken(lawMoney, how)
+}
+
+// Holds says that no law was broken.
+func (r *Report) Holds() bool {
+	return !slices.ContainsFunc(r.Breaches[:], func(how []string) bool { return len(how) > 0 })
+}
+
+// named is how many breaches of a law the report names.
+const named = 20
+
+func (r *Report) String() string {
+	var b strings.Builder
+	total := 0
+	for _, kinds := range r.Faults {
+		for _, n := range kinds {
+			total += n
+		}
+	}
+	fmt.Fprintf(&b, "CHAOS  seed %d · plan %s · commit %s · %d of everything\n", r.Seed, r.Fingerprint, r.Commit, r.Replicas)
+	fmt.Fprintf(&b, "       %s of load under %d faults (%d planned for %s), settled %s later\n\n",
+		r.Storm.Round(time.Second), total, r.Planned, r.Length, r.Settled.Round(100*time.Millisecond))
+	row := func(what, figures string) { fmt.Fprintf(&b, "  %-10s %s\n", what, figures) }
+	row("requests", fmt.Sprintf("%d: %s", sum(r.Requests), counted(r.Requests)))
+	row("", fmt.Sprintf("%d of them were answered with their id", r.Accepted))
+	if len(r.Codes) > 0 {
+		row("", "codes: "+counted(r.Codes))
+	}
+	row("dials", fmt.Sprint(r.Dials))
+	row("calls", fmt.Sprintf("%d: %s", sum(r.Calls), counted(r.Calls)))
+	row("webhooks", fmt.Sprintf("%d events delivered, %d of them more than once, %d skipped while paused, %d given up", r.Delivered, r.Twice, r.Recorded["skipped"], r.Recorded["failed"]))
+	row("money", fmt.Sprintf("%s paid in, %s charged", r.Paid, r.Charged))
+	b.WriteString("\n" + r.answers() + "\n" + r.wounds() + "\n")
+	for l := range laws {
+		says, breach := l.promise()
+		figure, mark := fmt.Sprint(len(r.Breaches[l])), "✓"
+		if l == lawMoney && len(r.Breaches[l]) == 0 || r.Different > 0 && l == lawMoney {
+			figure = r.Different.String()
+		}
+		if len(r.Breaches[l]) > 0 {
+			mark = "✗"
+		}
+		fmt.Fprintf(&b, "  %s %-50s %8s %s\n", mark, says, figure, breach)
+	}
+	for l := range laws {
+		how := r.Breaches[l]
+		if len(how) == 0 {
+			continue
+		}
+		says, _ := l.promise()
+		fmt.Fprintf(&b, "\n  BROKEN: %s\n", strings.TrimSpace(says))
+		for _, one := range how[:min(named, len(how))] {
+			fmt.Fprintf(&b, "    %s\n", one)
+		}
+		if more := len(how) - named; more > 0 {
+			fmt.Fprintf(&b, "    and %d more\n", more)
+		}
+	}
+	if r.Holds() {
+		b.WriteString("\n  Every law held.\n")
+	} else {
+		fmt.Fprintf(&b, "\n  Again: RINGFENCE_SEED=%d make chaos\n", r.Seed)
+	}
+	return b.String()
+}
+
+// answers shows deeds by status.
+func (r *Report) answers() string {
+	var b strings.Builder
+	statuses := map[int]bool{}
+	for _, of := range r.Answers {
+		for status := range of {
+			statuses[status] = true
+		}
+	}
+	columns := slices.Sorted(maps.Keys(statuses))
+	fmt.Fprintf(&b, "  %-20s", "answers")
+	for _, status := range columns {
+		if status == 0 {
+			fmt.Fprintf(&b, "%7s", "none")
+		} else {
+			fmt.Fprintf(&b, "%7d", status)
+		}
+	}
+	b.WriteString("\n")
+	for _, deed := range slices.Sorted(maps.Keys(r.Answers)) {
+		fmt.Fprintf(&b, "  %-20s", deed)
+		for _, status := range columns {
+			b.WriteString(cell(r.Answers[deed][status]))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// wounds shows faults by target and kind.
+func (r *Report) wounds() string {
+	var b strings.Builder
+	table := func(title string, targets []string, kinds []Kind) {
+		fmt.Fprintf(&b, "  %-30s", title)
+		for _, kind := range kinds {
+			fmt.Fprintf(&b, "%7s", kind)
+		}
+		b.WriteString("\n")
+		for _, target := range targets {
+			if len(r.Faults[target]) == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "  %-30s", target)
+			for _, kind := range kinds {
+				b.WriteString(cell(r.Faults[target][kind]))
+			}
+			b.WriteString("\n")
+		}
+	}
+	table("faults", mortals(), onProcess())
+	table("", lines(), onLink())
+	if n := r.Faults[everything][Blackout]; n > 0 {
+		fmt.Fprintf(&b, "  %-30s%7d times killed at once\n", everything, n)
+	}
+	return b.String()
+}
+
+func cell(n int) string {
+	if n == 0 {
+		return "      ·"
+	}
+	return fmt.Sprintf("%7d", n)
+}
+
+func sum(of map[string]int) (all int) {
+	for _, n := range of {
+		all += n
+	}
+	return all
+}
+
+// counted lists the largest first.
+func counted(of map[string]int) string {
+	names := slices.Collect(maps.Keys(of))
+	slices.SortFunc(names, func(a, b string) int {
+		if of[a] != of[b] {
+			return of[b] - of[a]
+		}
+		return strings.Compare(a, b)
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d %s", of[name], name)
+	}
+	return strings.Join(names, ", ")
+}
