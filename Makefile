@@ -55,7 +55,8 @@ test: build cc examples ## run every test on a real Postgres and the Kafka proto
 fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
 	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
 
-bench: build ## measure POST, the gateway, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
+bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
+	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
 chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run

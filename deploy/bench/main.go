@@ -15,7 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"ringfence.dev/deploy/bench/internal/calling"
 	"ringfence.dev/deploy/bench/internal/catching"
+	"ringfence.dev/deploy/bench/internal/cpu"
 	"ringfence.dev/deploy/bench/internal/delivering"
 	"ringfence.dev/deploy/e2e/rig"
 )
@@ -30,6 +32,7 @@ type settings struct {
 	records  int
 	soak     time.Duration
 	profile  string
+	held     int
 }
 
 // bench is what a measurement has at hand: one stack, idle when the measurement begins.
@@ -41,10 +44,13 @@ type bench struct {
 	db    string
 	stack *rig.Stack
 	hooks *rig.Receiver
+	// landing is told of what comes to hooks.
+	landing *calling.Landing
 	// house is what the measurements of deliveries share; nil until the first of them.
 	house *delivering.House
-	// postmaster is the id of the database's process where that can be told.
-	postmaster string
+	// dialing is what the measurements of calls share; nil until the first of them.
+	dialing *calling.House
+	meter   *cpu.Meter
 }
 
 // measurement is one part of the bench, run in the order of the list; -only picks some by name. An error ends the bench.
@@ -60,7 +66,10 @@ func measurements() []measurement {
 		{name: "commits", says: "the transactions of one POST, and whether there are more than there were", run: commits},
 		{name: "posts", says: "POST /v1/calls a day ahead, as a share of its own durable commits", run: posts},
 		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
-		{name: "due", says: "POST /v1/calls with calls that are due, and how long the pipeline drains", run: due},
+		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
+		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: called(calling.Dials)},
+		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(calling.Pipeline)},
+		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: called(calling.Held)},
 		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks},
 		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries)},
 		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady)},
@@ -91,6 +100,7 @@ func main() {
 	flag.DurationVar(&set.each, "each", 10*time.Second, "how long each measurement runs")
 	flag.IntVar(&set.records, "records", 20_000, "records of the backlog of deliveries")
 	flag.DurationVar(&set.soak, "soak", 10*time.Minute, "how long soak runs, which only -only starts")
+	flag.IntVar(&set.held, "held", 10_000, "calls that held holds at once")
 	flag.StringVar(&set.profile, "profile", "", "file for the CPU profile of webhook-dispatcher under the backlog; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -140,13 +150,12 @@ func run(ctx context.Context, set settings) error {
 		defer func() { _ = server.Stop() }()
 		b.db = server.URL
 	}
-	if err := b.findPostmaster(ctx); err != nil {
-		return err
-	}
 	if b.hooks, err = rig.NewReceiver(home); err != nil {
 		return err
 	}
 	defer b.hooks.Close()
+	b.landing = calling.NewLanding()
+	b.hooks.OnDelivery = b.landing.Deliver
 	if b.stack, err = b.start(ctx, b.home, b.db); err != nil {
 		return err
 	}
@@ -154,8 +163,14 @@ func run(ctx context.Context, set settings) error {
 		if b.house != nil {
 			b.house.Close()
 		}
+		if b.dialing != nil {
+			b.dialing.Close()
+		}
 		_ = b.stack.Stop()
 	}()
+	if b.meter, err = cpu.New(ctx, b.stack, b.db); err != nil {
+		return err
+	}
 	fmt.Printf("ringfence bench: %s a measurement, one machine for everything\n", set.each)
 	for _, m := range list {
 		fmt.Printf("\n%s: %s\n", m.name, m.says)
@@ -182,6 +197,8 @@ func (b *bench) start(ctx context.Context, home, db string) (*rig.Stack, error) 
 	return rig.Start(ctx, rig.Options{Bin: b.bin, Home: home, Env: []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
+		// The dialer's shared limits are out of the way: one workspace may have nine tenths of them.
+		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
 	}})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/deploy/bench/internal/bare"
+	"ringfence.dev/deploy/bench/internal/cpu"
 	"ringfence.dev/deploy/bench/internal/figure"
 	"ringfence.dev/deploy/e2e/rig"
 )
@@ -62,7 +65,7 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	if err != nil {
 		return err
 	}
-	used := b.cpu()
+	used := b.meter.Used()
 	got, err := closedLoop(ctx, clients, b.each, post)
 	if err != nil {
 		return err
@@ -71,7 +74,7 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	if err := b.drained(ctx, db); err != nil {
 		return err
 	}
-	drained, used := time.Since(ended), b.cpu().less(used)
+	drained, used := time.Since(ended), b.meter.Used().Less(used)
 	after, err := b.bareLoops(ctx, db, clients)
 	if err != nil {
 		return err
@@ -89,8 +92,8 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 		fmt.Sprintf("%.0f /s (%.0f, %.0f)", all, before.all, after.all), share, verdict)
 	fmt.Printf("  %-9s%-40s%-34s%.1f %%\n", "", fmt.Sprintf("drained %.1f s later", drained.Seconds()),
 		fmt.Sprintf("the %d awaited: %.0f /s", awaitedCommits, awaited), 100*got.perSecond/awaited)
-	if line := used.line("POST", len(got.took)); line != "" {
-		fmt.Printf("  %-9s%s\n  %-9s%s\n", "", line, "", before.used.line("turn of the bare loop", before.times))
+	if line := used.Line("POST", len(got.took)); line != "" {
+		fmt.Printf("  %-9s%s\n  %-9s%s\n", "", line, "", before.used.Line("turn of the bare loop", before.times))
 	}
 	return nil
 }
@@ -99,26 +102,32 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 // of the two cost and how often it ran.
 type limits struct {
 	all, awaited float64
-	used         cpuTime
+	used         cpu.Time
 	times        int
 }
 
 // bareLoops measures the limits with tables that begin empty.
 func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found limits, err error) {
+	copies := bare.Copies{DB: db, Schema: "bench"}
 	for _, awaitedOnly := range []bool{false, true} {
-		if err := makeCopies(ctx, db, clients); err != nil {
+		if err := makeCopies(ctx, copies, clients); err != nil {
 			return found, err
 		}
-		loops := make([]*loop, clients)
+		commits := ofOnePost()
+		if awaitedOnly {
+			commits = slices.DeleteFunc(commits, func(c bare.Commit) bool { return !c.Awaited })
+		}
+		loops := make([]*bare.Loop, clients)
 		for i := range loops {
-			if loops[i], err = newLoop(ctx, b.db, i, awaitedOnly); err != nil {
+			if loops[i], err = copies.NewLoop(ctx, b.db, i, commits); err != nil {
 				return found, err
 			}
-			defer loops[i].close()
+			defer loops[i].Close()
 		}
-		used := b.cpu()
+		used := b.meter.Used()
 		got, err := closedLoop(ctx, clients, b.each/4, func(ctx context.Context, client int) error {
-			return loops[client].once(ctx, serial.Add(1))
+			n := serial.Add(1)
+			return loops[client].Once(ctx, bare.Turn{Request: bare.NewID(), N: n, Number: phoneNumber(n)})
 		})
 		if err != nil {
 			return found, err
@@ -126,14 +135,13 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 		if awaitedOnly {
 			found.awaited = got.perSecond
 		} else {
-			found.all, found.used, found.times = got.perSecond, b.cpu().less(used), len(got.took)
+			found.all, found.used, found.times = got.perSecond, b.meter.Used().Less(used), len(got.took)
 		}
 		for _, l := range loops {
-			l.close()
+			l.Close()
 		}
 	}
-	_, err = db.Exec(ctx, "DROP SCHEMA bench CASCADE; CHECKPOINT") // each measurement pays for its own pages
-	return found, err
+	return found, copies.Drop(ctx) // each measurement pays for its own pages
 }
 
 const pipelineLeft = `
@@ -148,37 +156,6 @@ func (b *bench) drained(ctx context.Context, db *pgx.Conn) error {
 		err := db.QueryRow(ctx, pipelineLeft).Scan(&left)
 		return left == 0, err
 	})
-}
-
-// due posts calls that are due at once, with simulated time at zero, and waits until the last one has ended.
-func due(ctx context.Context, b *bench) error {
-	w, err := b.stack.NewWorkspace(ctx, "bench due", "10000000")
-	if err != nil {
-		return err
-	}
-	db, err := pgx.Connect(ctx, b.db)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
-	began := time.Now()
-	got, err := closedLoop(ctx, goalClients, b.each, func(ctx context.Context, _ int) error { return place(ctx, w, serial.Add(1), "") })
-	if err != nil {
-		return err
-	}
-	posted := time.Now()
-	err = rig.Until(ctx, 10*time.Minute, "every call has ended", func() (bool, error) {
-		var open bool
-		err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM calls.call_requests WHERE workspace_id = $1 AND status IN ('queued', 'dialing'))`, w.ID).Scan(&open)
-		return !open, err
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Printf("  POST /v1/calls           %8.0f /s   %s; %d clients, no goal\n", got.perSecond, figure.Spread(got.took), goalClients)
-	fmt.Printf("  calls dialled and ended  %8.0f /s   the last one %.1f s after the last POST\n",
-		float64(len(got.took))/time.Since(began).Seconds(), time.Since(posted).Seconds())
-	return nil
 }
 
 // measured is what a closed loop found.

@@ -67,3 +67,14 @@ func stat(pid string) []string {
 	_, rest, _ := bytes.Cut(text, []byte(") ")) // the name before it may hold spaces
 	return strings.Fields(string(rest))
 }
+
+// Resident is how many bytes of a process are in memory, those that it shares with others included.
+func Resident(pid string) int64 {
+	text, _ := os.ReadFile("/proc/" + pid + "/statm")
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}

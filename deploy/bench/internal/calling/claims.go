@@ -1,0 +1,80 @@
+package calling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"ringfence.dev/deploy/bench/internal/figure"
+)
+
+const (
+	// claimer is the dialer's own benchmark of its claim, built as a program by `make bench`: it runs the store's code on the store's tables.
+	claimer = "ringfence-claims"
+	// claimRounds is how many claims each queue gets.
+	claimRounds = 1000
+	goalClaim   = 1.3
+)
+
+// Claims prints what one claim costs beside a million requests that are scheduled ahead, as a multiple of the same beside a thousand.
+func Claims(ctx context.Context, bin, server string) error {
+	program := filepath.Join(bin, claimer)
+	if _, err := os.Stat(program); err != nil {
+		return fmt.Errorf("%s is missing: `make bench` builds it (go test -c -o %s ./services/dialer/internal/store)", claimer, claimer)
+	}
+	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.bench=^BenchmarkClaim$", fmt.Sprintf("-test.benchtime=%dx", claimRounds), "-test.timeout=15m")
+	cmd.Env = append(os.Environ(), "RINGFENCE_TEST_POSTGRES="+server)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", claimer, err, out)
+	}
+	cost, err := reported(string(out))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  %d claims of a single due request from each queue, in turn, commit included\n", claimRounds)
+	fmt.Printf("    %-58s p50 %6.2f ms, p99 %6.2f ms, %4.0f pages\n", "beside 1 000 scheduled ahead", cost["few-p50-ms"], cost["few-p99-ms"], cost["few-pages"])
+	for _, queue := range []struct{ name, says string }{
+		{"spread", "beside 1 000 000 of a hundred workspaces"},
+		{"other", "beside 1 000 000 of one workspace, another's"},
+		{"own", "beside 1 000 000 of one workspace, its own"},
+	} {
+		of := func(figure string) float64 { return cost[queue.name+figure] / cost["few"+figure] }
+		fmt.Printf("    %-58s p50 %6.2f ms, p99 %6.2f ms, %4.0f pages\n", queue.says, cost[queue.name+"-p50-ms"], cost[queue.name+"-p99-ms"], cost[queue.name+"-pages"])
+		fmt.Printf("    %-58s p50 %s; p99 %.2f x; pages %s\n", "  of the first", ratio(of("-p50-ms")), of("-p99-ms"), ratio(of("-pages")))
+	}
+	return nil
+}
+
+func ratio(times float64) string {
+	return fmt.Sprintf("%.2f x %s", times, figure.AtMost(times, goalClaim, "x"))
+}
+
+var errNotReported = errors.New("the benchmark of claims reported nothing")
+
+// reported are the figures of the one line that a Go benchmark prints: its name, how often it ran, then each value before its unit.
+func reported(out string) (map[string]float64, error) {
+	values := map[string]float64{}
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			value, err := strconv.ParseFloat(fields[i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("read %q: %w", line, err)
+			}
+			values[fields[i+1]] = value
+		}
+	}
+	if values["few-p50-ms"] == 0 {
+		return nil, fmt.Errorf("%w but:\n%s", errNotReported, out)
+	}
+	return values, nil
+}

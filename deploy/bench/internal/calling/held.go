@@ -1,0 +1,271 @@
+package calling
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ringfence.dev/deploy/bench/internal/proc"
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+const (
+	// heldFor is how long the calls are held, all of them at once.
+	heldFor = time.Minute
+	// callers post them, hangers let the persons hang up.
+	callers, hangers = 16, 16
+	// rampPatience is how long nothing may move before a call that was posted is called missing.
+	rampPatience = time.Minute
+)
+
+// services are those whose Go runtime tells of itself.
+var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
+
+// memory is what a program has: its resident pages and, of a service, its heap after a collection, its stacks and its goroutines.
+type memory struct {
+	resident, heap, stacks, goroutines float64
+}
+
+// Held keeps many calls answered at once for a minute, looks at what they weigh, and lets them end.
+func Held(ctx context.Context, h *House) error {
+	if err := h.rule(ctx, http.MethodPost, map[string]any{"fault": "hold"}); err != nil {
+		return err
+	}
+	defer func() { _ = h.rule(context.WithoutCancel(ctx), http.MethodDelete, nil) }()
+	workspaces, err := h.workspaces(ctx, "held", 4)
+	if err != nil {
+		return err
+	}
+	for _, w := range workspaces {
+		if _, err := w.Subscribe(ctx, h.Hooks); err != nil {
+			return err
+		}
+	}
+	if _, err := h.log.since(ctx); err != nil {
+		return err
+	}
+	before, err := h.weigh(ctx)
+	if err != nil {
+		return err
+	}
+	numbers, err := h.ramp(ctx, workspaces)
+	if err != nil {
+		return err
+	}
+	if err := h.holdThem(ctx, numbers, workspaces, before); err != nil {
+		return err
+	}
+	return h.letGo(ctx, numbers, workspaces)
+}
+
+// rule orders faults of the simulated carrier, or ends them.
+func (h *House) rule(ctx context.Context, method string, body any) error {
+	status, answer, err := rig.NewClient(h.Stack.Demo.SimURL, "").Do(ctx, method, "/faults", body)
+	if err == nil && status >= http.StatusBadRequest {
+		err = fmt.Errorf("%s /faults: %d %s", method, status, answer)
+	}
+	return err
+}
+
+const inProgress = `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'in_progress'`
+
+// ramp posts the calls and waits until calls knows all of them as answered.
+func (h *House) ramp(ctx context.Context, workspaces []*rig.Workspace) ([]string, error) {
+	numbers, began := make([]string, h.Held), time.Now()
+	for n := range numbers {
+		numbers[n] = h.number()
+		h.Landing.expect(numbers[n])
+	}
+	err := every(ctx, callers, numbers, func(ctx context.Context, n int, to string) error {
+		_, err := workspaces[n%len(workspaces)].Place(ctx, map[string]any{"to": to})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	posted, answered, moved := time.Since(began), -1, time.Now()
+	for answered < h.Held && time.Since(moved) < rampPatience {
+		var now int
+		if err := h.db.QueryRow(ctx, inProgress, ids(workspaces)).Scan(&now); err != nil {
+			return nil, err
+		}
+		if now != answered {
+			answered, moved = now, time.Now()
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	fmt.Printf("  %d calls posted in %.0f s, %d of them answered and in progress after %.0f s\n", h.Held, posted.Seconds(), answered, time.Since(began).Seconds())
+	return numbers, nil
+}
+
+const slotsTaken = `SELECT count(*) FROM dialer.slots`
+
+// holdThem looks at the calls for a minute.
+func (h *House) holdThem(ctx context.Context, numbers []string, workspaces []*rig.Workspace, before map[string]memory) error {
+	if err := pause(ctx, 5*time.Second); err != nil { // what the ramp left is done
+		return err
+	}
+	used, began := h.Meter.Used(), time.Now()
+	if err := pause(ctx, heldFor); err != nil {
+		return err
+	}
+	meanwhile, took := h.Meter.Used().Less(used), time.Since(began)
+	after, err := h.weigh(ctx)
+	if err != nil {
+		return err
+	}
+	var slots, answered int
+	if err := h.db.QueryRow(ctx, slotsTaken).Scan(&slots); err != nil {
+		return err
+	}
+	if err := h.db.QueryRow(ctx, inProgress, ids(workspaces)).Scan(&answered); err != nil {
+		return err
+	}
+	fmt.Printf("  held for %.0f s: %d in progress, %d slots taken\n", took.Seconds(), answered, slots)
+	if line := meanwhile.Share(took); line != "" {
+		fmt.Printf("    CPU                %s\n", line)
+	}
+	each := func(was, is float64) float64 { return (is - was) / 1024 / float64(len(numbers)) }
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		was, is := before[name], after[name]
+		fmt.Printf("    %-19s RSS %5.0f → %5.0f MB, %6.2f kB a call", name, was.resident/1e6, is.resident/1e6, each(was.resident, is.resident))
+		if is.goroutines > 0 {
+			fmt.Printf("; heap %5.1f → %5.1f MB, %5.2f kB a call; stacks %5.2f kB a call; goroutines %.0f → %.0f, %.3f a call", was.heap/1e6, is.heap/1e6,
+				each(was.heap, is.heap), each(was.stacks, is.stacks), was.goroutines, is.goroutines, (is.goroutines-was.goroutines)/float64(len(numbers)))
+		}
+		fmt.Println()
+	}
+	return nil
+}
+
+// weigh reads what every program has. Services collect their garbage first.
+func (h *House) weigh(ctx context.Context) (map[string]memory, error) {
+	weights := map[string]memory{}
+	for name, pids := range h.Stack.Processes() {
+		w := memory{}
+		for _, pid := range pids {
+			w.resident += float64(proc.Resident(strconv.Itoa(pid)))
+		}
+		if name != "postgres" { // its pages are shared among its backends
+			weights[name] = w
+		}
+	}
+	for _, service := range services {
+		err := h.private(ctx, service, "/debug/pprof/heap?gc=1", func(*http.Response) error { return nil })
+		if err != nil {
+			return nil, err
+		}
+		values, err := h.scrape(ctx, service)
+		if err != nil {
+			return nil, err
+		}
+		w := weights[service]
+		w.heap, w.stacks, w.goroutines = values["go_memstats_heap_alloc_bytes"], values["go_memstats_stack_inuse_bytes"], values["go_goroutines"]
+		weights[service] = w
+	}
+	return weights, nil
+}
+
+// letGo has every person hang up and looks whether everything ended as it should.
+func (h *House) letGo(ctx context.Context, numbers []string, workspaces []*rig.Workspace) error {
+	entries, err := h.log.since(ctx)
+	if err != nil {
+		return err
+	}
+	began, early := time.Now(), count(entries, numbers)
+	err = every(ctx, hangers, slices.Collect(maps.Values(early.calls)), func(ctx context.Context, _ int, id string) error { return h.hangUp(ctx, id) })
+	if err != nil {
+		return err
+	}
+	let := time.Since(began)
+	if err := h.ended(ctx, workspaces, rampPatience); err != nil {
+		return err
+	}
+	over := time.Since(began)
+	hooks := h.landedSoon(ctx, numbers)
+	landed := time.Since(began)
+	if err := h.reconciled(ctx); err != nil {
+		return err
+	}
+	var completed, slots int
+	if err := h.db.QueryRow(ctx, `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'completed'`, ids(workspaces)).Scan(&completed); err != nil {
+		return err
+	}
+	if err := h.db.QueryRow(ctx, slotsTaken).Scan(&slots); err != nil {
+		return err
+	}
+	tally, err := h.scrape(ctx, dialer)
+	if err != nil {
+		return err
+	}
+	more, err := h.log.since(ctx)
+	if err != nil {
+		return err
+	}
+	all, wrong := count(append(entries, more...), numbers), []string{}
+	for _, w := range workspaces {
+		found, err := w.Differences(ctx)
+		if err != nil {
+			return err
+		}
+		wrong = append(wrong, found...)
+	}
+	fmt.Printf("  all persons hung up within %.1f s; every call had ended after %.1f s (%.0f /s), the last terminal webhook was there after %.1f s\n",
+		let.Seconds(), over.Seconds(), float64(completed)/over.Seconds(), landed.Seconds())
+	fmt.Printf("    of %d: %d completed, %d ended before they were let go, %d not dialled, %d dialled twice, %d without a terminal event, %d with two\n",
+		len(numbers), completed, early.ended, all.missing, all.twice, hooks.missing, hooks.double)
+	fmt.Printf("    slots left %d, leaked %.0f, missing %.0f; differences in the books %d %s\n", slots, tally[`ringfence_dialer_leaked_slots_total{kind="leaked"}`],
+		tally[`ringfence_dialer_leaked_slots_total{kind="missing"}`], len(wrong), strings.Join(wrong[:min(3, len(wrong))], "; "))
+	return nil
+}
+
+// hangUp is the person's doing.
+func (h *House) hangUp(ctx context.Context, callID string) error {
+	body, err := json.Marshal(map[string]any{"call_id": callID, "by": "callee"})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Stack.Demo.SimURL+"/hangup", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("hang up %s: %s", callID, resp.Status)
+	}
+	return nil
+}
+
+// landedSoon waits until every number has its terminal webhook, or nothing comes any more.
+func (h *House) landedSoon(ctx context.Context, numbers []string) landed {
+	left, moved := -1, time.Now()
+	for time.Since(moved) < stuck {
+		now := h.Landing.left(numbers)
+		if now == 0 {
+			break
+		}
+		if now != left {
+			left, moved = now, time.Now()
+		}
+		if pause(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	return h.Landing.forget(numbers)
+}
+
+// reconciled waits until the dialer has held its slots against its calls once more: it does so every 5 s.
+func (h *House) reconciled(ctx context.Context) error { return pause(ctx, 11*time.Second) }
