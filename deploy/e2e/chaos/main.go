@@ -32,6 +32,8 @@ type settings struct {
 	patient time.Duration
 	// env is added to the stack's environment.
 	env []string
+	// expendable: the stack's folder goes also after a breach.
+	expendable bool
 }
 
 // whole is the field of a full run.

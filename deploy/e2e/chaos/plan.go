@@ -152,17 +152,19 @@ func (field Field) deck(rng *rand.Rand) (deck []Fault) {
 			}
 		}
 	}
+	kinds := slices.DeleteFunc(onLink(), func(kind Kind) bool { return !may(kind) })
 	for _, target := range field.Links {
-		f := Fault{Kind: onLink()[rng.IntN(len(onLink()))], Target: target, For: seconds(1, 7)}
+		if len(kinds) == 0 {
+			break
+		}
+		f := Fault{Kind: kinds[rng.IntN(len(kinds))], Target: target, For: seconds(1, 7)}
 		switch f.Kind {
 		case Slow:
 			f.Amount = 50 + rng.IntN(450)
 		case Tear:
 			f.Amount = 100 + rng.IntN(8000)
 		}
-		if may(f.Kind) {
-			deck = append(deck, f)
-		}
+		deck = append(deck, f)
 	}
 	rng.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 	return deck

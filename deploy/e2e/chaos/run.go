@@ -46,7 +46,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	if err := j.judge(whole); err != nil {
 		return nil, err
 	}
-	keep = !r.Holds()
+	keep = !r.Holds() && !set.expendable
 	return r, nil
 }
 
