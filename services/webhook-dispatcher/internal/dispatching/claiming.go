@@ -194,6 +194,7 @@ func (l *lanes) ask() (turn uint64, rooms []store.Room) {
 	defer l.mu.Unlock()
 	l.age()
 	l.turn++
+	l.asked = time.Now()
 	left := claimRows
 	for i := range uint64(2) { // turn about, so that neither kind keeps the other waiting
 		kind := (l.turn + i) % 2
@@ -216,10 +217,20 @@ func (l *lanes) ask() (turn uint64, rooms []store.Room) {
 			}
 			l.settle(one, to)
 			left -= total
-			rooms = append(rooms, store.Room{SubscriptionID: one.id, Total: total, Retries: retries})
+			rooms = append(rooms, store.Room{SubscriptionID: one.id, Total: total, Retries: retries, Within: one.within()})
 		}
 	}
 	return l.turn, rooms
+}
+
+// within is how far back the next claim looks for first tries; zero: to the very first.
+func (one *lane) within() time.Duration {
+	now := time.Now()
+	if one.mark.IsZero() || now.Sub(one.swept) >= sweepEach {
+		one.swept = now
+		return 0
+	}
+	return now.Sub(one.mark) + overlap
 }
 
 // refund gives back all the room of a claim that failed. The next look finds the work again.
@@ -228,6 +239,7 @@ func (l *lanes) refund(rooms []store.Room) {
 	defer l.mu.Unlock()
 	for _, room := range rooms {
 		one := l.open[room.SubscriptionID]
+		one.mark = time.Time{}
 		for range room.Total {
 			l.cancel(one, one.host)
 		}
@@ -239,14 +251,20 @@ func (l *lanes) got(turn uint64, rooms []store.Room, work []delivery.Work) (fly,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.age()
-	type share struct{ all, retries int }
+	type share struct {
+		all, retries int
+		last         time.Duration // how long the youngest first try is due
+	}
 	taken := make(map[uuid.UUID]share, len(rooms))
 	for _, w := range work {
 		of := taken[w.SubscriptionID]
-		of.all++
-		if w.Retry {
+		switch {
+		case w.Retry:
 			of.retries++
+		case of.all == of.retries || w.Lag < of.last:
+			of.last = w.Lag
 		}
+		of.all++
 		taken[w.SubscriptionID] = of
 	}
 	for _, room := range rooms {
@@ -254,7 +272,12 @@ func (l *lanes) got(turn uint64, rooms []store.Room, work []delivery.Work) (fly,
 		for range room.Total - of.all {
 			l.cancel(one, one.host)
 		}
-		one.first = of.all == room.Total && of.retries == 0 // they come before retries
+		one.first, one.mark = of.all == room.Total && of.retries == 0, time.Time{} // they come before retries
+		if one.first {
+			one.mark = l.asked.Add(-of.last)
+		}
+		one.first = one.first || room.Within > 0 // one that began later does not know that there are no more
+
 		one.retry = one.first || of.retries == room.Retries
 		one.waits = one.first || one.waits && one.refused >= turn
 	}

@@ -32,6 +32,10 @@ const (
 	reservePart = 4
 	// What becomes free in small pieces is claimed together after this time.
 	gatherFor = 3 * time.Millisecond
+	// A claim that follows on another begins this much before where that one ended, for what was committed late or waited for an
+	// earlier event of its call; and once in sweepEach at the beginning all the same.
+	overlap   = 2 * time.Second
+	sweepEach = time.Second
 )
 
 // lanes keeps, for each subscription this process is sending to, how many requests are open and how many may be. Every operation
@@ -50,6 +54,7 @@ type lanes struct {
 	// lines are the lanes with due work that may have room, the unknown and the proven.
 	lines [2]*list.List
 	turn  uint64
+	asked time.Time // when the last claim was
 	// ready says that lanes in line have room; gathering that it will be said soon.
 	ready     chan struct{}
 	gathering bool
@@ -77,11 +82,14 @@ type lane struct {
 	refused uint64
 	// first and retry say of which kind there is due work in the queue.
 	first, retry bool
-	resumed      time.Time
-	used         time.Time     // when it was last of use, while it rests
-	resting      *list.Element // in idle
-	queued       *list.Element // in the line of its kind, or in its host's
-	line         *list.List
+	// mark is up to where first tries were claimed, by their due times, while more of them wait; zero: nobody knows. swept is when
+	// they were last claimed from the very first on.
+	mark, swept time.Time
+	resumed     time.Time
+	used        time.Time     // when it was last of use, while it rests
+	resting     *list.Element // in idle
+	queued      *list.Element // in the line of its kind, or in its host's
+	line        *list.List
 }
 
 // host is what many subscriptions may share; it is kept while something flies to it or waits for it.

@@ -103,6 +103,53 @@ func TestClaim_ReadsWhatItTakesAndLittleMore(t *testing.T) {
 	bounded("a claim of 256", 256*35)
 }
 
+// left are first tries of one subscription: many that were due an hour ago, one a minute ago, and those of the last moment.
+const left = `
+INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, due_at)
+SELECT gen_random_uuid(), now(), @ws, @sub, gen_random_uuid(), 'call.completed', 1, now() - age
+FROM (SELECT interval '1 hour' + n * interval '1 ms' FROM generate_series(1, 20000) n
+      UNION ALL SELECT interval '1 minute'
+      UNION ALL SELECT n * interval '1 ms' FROM generate_series(1, 64) n) AS due (age)`
+
+// What was claimed stays in the index until a vacuum.
+func TestClaim_StepsOverWhatEarlierOnesLeft(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	told, seen := pgtest.Watch(t, r.pool)
+	st, sub := store.New(told, box(t)), r.subscribe(ws, "call.completed")
+	if _, err := pgtest.Owner(t, r.pool, schema).Exec(t.Context(), "ALTER TABLE webhook_queue SET (autovacuum_enabled = false)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{left, "DELETE FROM webhook_queue WHERE workspace_id = @ws AND subscription_id = @sub AND due_at < now() - interval '50 minutes'"} {
+		if _, err := r.pool.Exec(t.Context(), sql, pgx.NamedArgs{"ws": ws, "sub": sub}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := func(within time.Duration) (pages int) {
+		t.Helper()
+		seen.Forget()
+		room := store.Room{SubscriptionID: sub, Total: 1, Within: within}
+		work, err := st.ClaimDue(t.Context(), store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{room}})
+		if err != nil || len(work) != 1 {
+			t.Fatalf("claim = %d, %v, want one", len(work), err)
+		}
+		pages, _ = seen.Pages(t, pgtest.GenericPlan)
+		return pages
+	}
+	const old = "SELECT count(*) FROM webhook_queue WHERE due_at < now() - interval '30 seconds'"
+	near := claim(30 * time.Second)
+	if n := r.count(old); n != 1 {
+		t.Errorf("a claim within half a minute left %d of the one older", n)
+	}
+	far := claim(0)
+	if n := r.count(old); n != 0 {
+		t.Errorf("a claim from the beginning left %d of the oldest", n)
+	}
+	if near == 0 || far < 4*near {
+		t.Errorf("%d pages within half a minute, %d from the beginning, want a fourth at most", near, far)
+	}
+}
+
 func TestClaim_WalksEverySubscriptionOnce(t *testing.T) {
 	t.Parallel()
 	st := store.New(crowded(t), box(t))
