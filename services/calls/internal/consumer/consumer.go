@@ -3,9 +3,6 @@
 package consumer
 
 import (
-	"context"
-
-	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/inbox"
@@ -36,17 +33,8 @@ func New(st *store.Store, waits call.Waits, metrics prometheus.Registerer) *Cons
 // Handlers is the table of topics.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
-		kafka.DialEvents.Name:   c.inLane(c.onDialEvent),
-		kafka.WalletEvents.Name: c.inLane(c.onWalletEvent),
+		kafka.DialEvents.Name:   inbox.Together(c.onDialEvents),
+		kafka.WalletEvents.Name: inbox.Together(c.onWalletEvents),
 		kafka.Workspaces.Name:   c.onWorkspace,
-	}
-}
-
-func (c *Consumer) inLane(handle inbox.Handle) inbox.Handle {
-	return func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-		if err := c.store.LockLane(ctx, tx, rec.Partition); err != nil {
-			return err
-		}
-		return handle(ctx, tx, rec)
 	}
 }

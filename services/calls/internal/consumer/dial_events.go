@@ -8,55 +8,117 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 
+	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/store"
 )
 
-// onDialEvent folds one report of the dialer into its request and its call.
-func (c *Consumer) onDialEvent(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	var ev eventv1.DialEvent
-	if err := rec.Decode(&ev); err != nil {
-		return err
+// report is one report of the dialer, read.
+type report struct {
+	event *eventv1.DialEvent
+	// requestID is nil for an inbound call; news is nil while there is no call.
+	requestID *uuid.UUID
+	news      *call.Call
+	analysis  *call.Analysis
+}
+
+// onDialEvents folds reports of the dialer into their requests and calls. Those of one call come in their order; what several of them change is
+// written once.
+func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
+	reports, wanted := make([]report, len(recs)), store.Wanted{}
+	for i, rec := range recs {
+		if reports[i], err = read(rec.Record); err != nil {
+			return nil, err
+		}
+		wanted.Partitions = append(wanted.Partitions, rec.Partition)
+		if id := reports[i].requestID; id != nil {
+			rec.Span.SetAttributes(telemetry.CallRequestID(id.String()))
+			wanted.Requests = append(wanted.Requests, *id)
+		}
+		if news := reports[i].news; news != nil {
+			rec.Span.SetAttributes(telemetry.CallID(news.ID.String()))
+			wanted.Calls = append(wanted.Calls, news.ID)
+		}
 	}
-	if ev.GetEvent() == nil {
-		return kafka.Parkf("the dial event is newer than this build")
+	f, err := c.store.Lock(ctx, tx, wanted)
+	if err != nil {
+		return nil, err
 	}
-	if ev.GetCallRequestId() != "" {
-		if err := c.foldRequest(ctx, tx, &ev); err != nil {
+	verdicts = make([]error, len(recs))
+	for i, r := range reports {
+		traced := trace.ContextWithSpan(ctx, recs[i].Span)
+		verdicts[i] = c.fold(traced, f, r)
+		if verdicts[i] != nil && !kafka.IsSkip(verdicts[i]) {
+			return nil, verdicts[i]
+		}
+	}
+	return verdicts, f.Write(ctx, tx)
+}
+
+// read says what a record reports. What can never be applied is parked.
+func read(rec kafka.Record) (r report, err error) {
+	r.event = &eventv1.DialEvent{}
+	if err := rec.Decode(r.event); err != nil {
+		return r, err
+	}
+	if r.event.GetEvent() == nil {
+		return r, kafka.Parkf("the dial event is newer than this build")
+	}
+	if id := r.event.GetCallRequestId(); id != "" {
+		requestID, err := uuid.Parse(id)
+		if err != nil {
+			return r, kafka.Parkf("read call request id: %w", err)
+		}
+		r.requestID = &requestID
+	}
+	if r.event.GetCall() == nil {
+		return r, nil
+	}
+	news, err := call.FromDialer(r.event)
+	if err != nil {
+		return r, kafka.Parkf("%w", err)
+	}
+	r.news = &news
+	if analysed := r.event.GetAnalysed(); analysed != nil {
+		analysis, err := call.AnalysisFrom(analysed)
+		if err != nil {
+			return r, kafka.Parkf("read analysis of call %s: %w", news.ID, err)
+		}
+		r.analysis = &analysis
+	}
+	return r, nil
+}
+
+func (c *Consumer) fold(ctx context.Context, f *store.Fold, r report) error {
+	if r.requestID != nil {
+		if err := foldRequest(ctx, f, r); err != nil {
 			return err
 		}
 	}
-	if ev.GetCall() == nil {
+	if r.news == nil {
 		return nil
 	}
-	return c.foldCall(ctx, tx, &ev)
+	return c.foldCall(ctx, f, r)
 }
 
-// foldRequest moves the request. It locks the row first, as every transaction does that touches request and call.
-func (c *Consumer) foldRequest(ctx context.Context, tx pgx.Tx, ev *eventv1.DialEvent) error {
-	id, err := uuid.Parse(ev.GetCallRequestId())
-	if err != nil {
-		return kafka.Parkf("read call request id: %w", err)
-	}
-	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(id.String()))
-	req, err := c.store.LockRequest(ctx, tx, id)
-	if err != nil {
-		return err
-	}
+// foldRequest moves the request.
+func foldRequest(ctx context.Context, f *store.Fold, r report) error {
+	req := f.Request(*r.requestID)
 	if req == nil {
-		if ev.GetCall() == nil {
-			return kafka.Skipf("call request %s is not ours", id)
+		if r.news == nil {
+			return kafka.Skipf("call request %s is not ours", *r.requestID)
 		}
 		return nil // the call is kept all the same
 	}
-	at := ev.GetOccurredAt().AsTime()
+	at := r.event.GetOccurredAt().AsTime()
 	var changed bool
-	switch e := ev.GetEvent().(type) {
+	switch e := r.event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
 		if req.Cancel(at) { // our own commit was lost
-			return c.store.SaveCanceled(ctx, tx, req, at)
+			return f.Cancel(ctx, req, at)
 		}
 		return nil
 	case *eventv1.DialEvent_Blocked:
@@ -68,59 +130,40 @@ func (c *Consumer) foldRequest(ctx context.Context, tx pgx.Tx, ev *eventv1.DialE
 	case *eventv1.DialEvent_Dialing:
 		changed = req.Dial()
 	}
-	if ev.GetCall() != nil {
-		followed, err := follow(req, ev, at)
-		if err != nil {
-			return err
-		}
-		changed = changed || followed
+	if r.news != nil {
+		changed = follow(req, r, at) || changed
 	}
-	if !changed {
-		return nil
+	if changed {
+		f.Move(req)
 	}
-	return c.store.SaveRequest(ctx, tx, req)
+	return nil
 }
 
-func follow(req *call.Request, ev *eventv1.DialEvent, at time.Time) (bool, error) {
-	news, err := call.FromDialer(ev)
-	if err != nil {
-		return false, kafka.Parkf("%w", err)
-	}
-	why := call.Ending{Code: ev.GetCall().GetErrorCode(), Detail: ev.GetCall().GetErrorDetail()}
-	return req.Follow(&news, why, at), nil
+func follow(req *call.Request, r report, at time.Time) bool {
+	why := call.Ending{Code: r.event.GetCall().GetErrorCode(), Detail: r.event.GetCall().GetErrorDetail()}
+	return req.Follow(r.news, why, at)
 }
 
 // foldCall moves the call, or creates it: intermediate facts may be missing, an inbound call has no request.
-func (c *Consumer) foldCall(ctx context.Context, tx pgx.Tx, ev *eventv1.DialEvent) error {
-	news, err := call.FromDialer(ev)
-	if err != nil {
-		return kafka.Parkf("%w", err)
-	}
-	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(news.ID.String()))
-	known, err := c.store.LockCall(ctx, tx, news.ID)
-	if err != nil {
-		return err
-	}
+func (c *Consumer) foldCall(ctx context.Context, f *store.Fold, r report) error {
+	known := f.Call(r.news.ID)
 	var before call.Status
 	var changed bool
 	if known != nil {
-		if known.WorkspaceID != news.WorkspaceID {
-			return kafka.Parkf("call %s belongs to another workspace", news.ID)
+		if known.WorkspaceID != r.news.WorkspaceID {
+			return kafka.Parkf("call %s belongs to another workspace", r.news.ID)
 		}
 		before = known.Status
-		changed = known.Take(news)
+		changed = known.Take(*r.news)
 	} else {
-		if known, err = c.begin(ctx, tx, news); err != nil {
+		var err error
+		if known, err = begin(f, *r.news); err != nil {
 			return err
 		}
 		changed = true
 	}
-	if analysed := ev.GetAnalysed(); analysed != nil {
-		analysis, err := call.AnalysisFrom(analysed)
-		if err != nil {
-			return kafka.Parkf("read analysis of call %s: %w", news.ID, err)
-		}
-		added, late := known.Analyse(analysis)
+	if r.analysis != nil {
+		added, late := known.Analyse(*r.analysis)
 		changed = changed || added
 		if late {
 			c.late.WithLabelValues("analysis").Inc()
@@ -129,17 +172,17 @@ func (c *Consumer) foldCall(ctx context.Context, tx pgx.Tx, ev *eventv1.DialEven
 	if !changed {
 		return nil
 	}
-	return c.save(ctx, tx, known, before)
+	return c.keep(ctx, f, known, before)
 }
 
 // begin makes a call of the dialer's first news, with what its request knows: the reference, and a charge that was faster.
-func (c *Consumer) begin(ctx context.Context, tx pgx.Tx, news call.Call) (*call.Call, error) {
+func begin(f *store.Fold, news call.Call) (*call.Call, error) {
 	if news.CallRequestID == nil {
 		return &news, nil
 	}
-	req, err := c.store.LockRequest(ctx, tx, *news.CallRequestID)
-	if err != nil || req == nil {
-		return &news, err
+	req := f.Request(*news.CallRequestID)
+	if req == nil {
+		return &news, nil
 	}
 	if req.WorkspaceID != news.WorkspaceID {
 		return nil, kafka.Parkf("call request %s belongs to another workspace", req.ID)
@@ -149,12 +192,7 @@ func (c *Consumer) begin(ctx context.Context, tx pgx.Tx, news call.Call) (*call.
 	return &news, nil
 }
 
-func (c *Consumer) save(ctx context.Context, tx pgx.Tx, known *call.Call, before call.Status) error {
-	now, err := c.store.Now(ctx, tx)
-	if err != nil {
-		return err
-	}
+func (c *Consumer) keep(ctx context.Context, f *store.Fold, known *call.Call, before call.Status) error {
 	known.Traceparent = telemetry.Carrier(ctx)
-	event := known.Announce(before, now, c.waits)
-	return c.store.SaveCall(ctx, tx, known, event, now)
+	return f.Keep(ctx, known, known.Announce(before, f.Now, c.waits))
 }

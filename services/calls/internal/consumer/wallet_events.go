@@ -9,62 +9,79 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"ringfence.dev/libs/crash"
+	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/calls/internal/store"
 )
 
-// onWalletEvent records what became of a hold, and answers for holds whose request nobody has seen.
-func (c *Consumer) onWalletEvent(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	var ev eventv1.WalletEvent
-	if err := rec.Decode(&ev); err != nil {
-		return err
+// onWalletEvents records what became of holds, and answers for holds whose request nobody has seen.
+func (c *Consumer) onWalletEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
+	events, ids, wanted := make([]*eventv1.WalletEvent, len(recs)), make([]uuid.UUID, len(recs)), store.Wanted{CallsOfRequests: true}
+	for i, rec := range recs {
+		events[i] = &eventv1.WalletEvent{}
+		if err := rec.Decode(events[i]); err != nil {
+			return nil, err
+		}
+		if ids[i], err = uuid.Parse(events[i].GetCallRequestId()); err != nil {
+			return nil, kafka.Parkf("read call request id: %w", err)
+		}
+		rec.Span.SetAttributes(telemetry.CallRequestID(ids[i].String()))
+		wanted.Partitions, wanted.Requests = append(wanted.Partitions, rec.Partition), append(wanted.Requests, ids[i])
 	}
-	requestID, err := uuid.Parse(ev.GetCallRequestId())
+	f, err := c.store.Lock(ctx, tx, wanted)
 	if err != nil {
-		return kafka.Parkf("read call request id: %w", err)
+		return nil, err
 	}
-	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallRequestID(requestID.String()))
-	switch e := ev.GetEvent().(type) {
-	case *eventv1.WalletEvent_Captured:
-		amount := money.Micro(e.Captured.GetAmountMicro())
-		return c.settle(ctx, tx, requestID, &amount)
-	case *eventv1.WalletEvent_Released:
-		return c.settle(ctx, tx, requestID, nil)
-	case *eventv1.WalletEvent_Unconfirmed:
-		workspaceID, err := uuid.Parse(ev.GetWorkspaceId())
-		if err != nil {
-			return kafka.Parkf("read workspace id: %w", err)
+	verdicts = make([]error, len(recs))
+	for i, ev := range events {
+		traced := trace.ContextWithSpan(ctx, recs[i].Span)
+		switch e := ev.GetEvent().(type) {
+		case *eventv1.WalletEvent_Captured:
+			amount := money.Micro(e.Captured.GetAmountMicro())
+			verdicts[i] = c.settle(traced, f, ids[i], &amount)
+		case *eventv1.WalletEvent_Released:
+			verdicts[i] = c.settle(traced, f, ids[i], nil)
+		case *eventv1.WalletEvent_Unconfirmed:
+			verdicts[i] = c.answerFor(traced, tx, ids[i], ev.GetWorkspaceId())
+		default:
+			verdicts[i] = kafka.Parkf("the wallet event is newer than this build")
 		}
-		exists, err := c.store.Unconfirmed(ctx, tx, requestID, workspaceID, time.Now())
-		if err == nil && !exists {
-			crash.Point("calls: after tombstone")
+		if verdicts[i] != nil && !kafka.IsSkip(verdicts[i]) {
+			return nil, verdicts[i]
 		}
-		return err
-	default:
-		return kafka.Parkf("the wallet event is newer than this build")
 	}
+	return verdicts, f.Write(ctx, tx)
+}
+
+// answerFor says whether the request of a hold exists.
+func (c *Consumer) answerFor(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, workspace string) error {
+	workspaceID, err := uuid.Parse(workspace)
+	if err != nil {
+		return kafka.Parkf("read workspace id: %w", err)
+	}
+	exists, err := c.store.Unconfirmed(ctx, tx, requestID, workspaceID, time.Now())
+	if err == nil && !exists {
+		crash.Point("calls: after tombstone")
+	}
+	return err
 }
 
 // settle keeps the charge with the request, because it may overtake the call, and folds it into the call that is known.
-func (c *Consumer) settle(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, amount *money.Micro) error {
-	req, err := c.store.LockRequest(ctx, tx, requestID)
-	if err != nil {
-		return err
-	}
+func (c *Consumer) settle(ctx context.Context, f *store.Fold, requestID uuid.UUID, amount *money.Micro) error {
+	req := f.Request(requestID)
 	if req == nil {
 		return kafka.Skipf("call request %s is not ours", requestID) // an abandoned one's release
 	}
 	if !req.Settle(amount) {
 		return nil
 	}
-	if err = c.store.SaveCharge(ctx, tx, req); err != nil {
-		return err
-	}
-	known, err := c.store.LockCallOfRequest(ctx, tx, requestID)
-	if err != nil || known == nil {
-		return err
+	f.Charge(req)
+	known := f.CallOfRequest(requestID)
+	if known == nil {
+		return nil
 	}
 	trace.SpanFromContext(ctx).SetAttributes(telemetry.CallID(known.ID.String()))
 	changed, late := known.Settle(amount)
@@ -74,5 +91,5 @@ func (c *Consumer) settle(ctx context.Context, tx pgx.Tx, requestID uuid.UUID, a
 	if !changed {
 		return nil
 	}
-	return c.save(ctx, tx, known, known.Status)
+	return c.keep(ctx, f, known, known.Status)
 }

@@ -3,18 +3,14 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
-	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/call"
 )
 
@@ -122,32 +118,6 @@ func (f CallFilter) statement() string {
 	return callsOfLanes + where + createdWithin + newestFirst + `) AS c` + newestFirst
 }
 
-const lockCall = `SELECT ` + callColumns + ` FROM calls WHERE id = @id FOR UPDATE`
-
-const lockCallOfRequest = `
-SELECT ` + callColumns + ` FROM calls WHERE call_request_id = @id ORDER BY id DESC LIMIT 1 FOR UPDATE`
-
-// LockCall reads a call for the facts about it; nil when it is not known yet.
-func (s *Store) LockCall(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*call.Call, error) {
-	return s.lockCallBy(ctx, tx, lockCall, id)
-}
-
-// LockCallOfRequest reads the call that came of a request; nil when none is known yet.
-func (s *Store) LockCallOfRequest(ctx context.Context, tx pgx.Tx, requestID uuid.UUID) (*call.Call, error) {
-	return s.lockCallBy(ctx, tx, lockCallOfRequest, requestID)
-}
-
-func (s *Store) lockCallBy(ctx context.Context, tx pgx.Tx, sql string, id uuid.UUID) (*call.Call, error) {
-	c, err := one[call.Call](ctx, tx, sql, pgx.NamedArgs{"id": id})
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil //nolint:nilnil // an unknown call is a case of its own, not a fault
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock call of %s: %w", id, err)
-	}
-	return &c, nil
-}
-
 const dbNow = `SELECT clock_timestamp()`
 
 // Now is the database's clock: due times are its own.
@@ -177,27 +147,6 @@ ON CONFLICT (id) DO UPDATE SET
     traceparent = EXCLUDED.traceparent, transcript = COALESCE(EXCLUDED.transcript, c.transcript)
 WHERE NOT c.closed OR EXCLUDED.closed`
 
-// SaveCall writes a locked or new call and, unless event is "", tells call-events.v1 what Announce found owed.
-func (s *Store) SaveCall(ctx context.Context, tx pgx.Tx, c *call.Call, event openapi.EventType, at time.Time) error {
-	tag, err := tx.Exec(ctx, saveCall, callArgs(c))
-	if err != nil {
-		return fmt.Errorf("save call %s: %w", c.ID, err)
-	}
-	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("save call %s: it was closed by somebody else", c.ID)
-	}
-	if event == "" {
-		return nil
-	}
-	fact, err := c.Event(event, at)
-	if err != nil {
-		return err
-	}
-	return outbox.Put(ctx, tx, outbox.Event{
-		ID: call.EventID(c.ID, event), Topic: kafka.CallEvents, Key: c.ID.String(), WorkspaceID: c.WorkspaceID, Message: fact,
-	})
-}
-
 const claimCompleting = `
 SELECT ` + callColumns + ` FROM calls
 WHERE completes_at <= now()
@@ -217,17 +166,19 @@ func (s *Store) Complete(ctx context.Context, waits call.Waits, limit int, resum
 		if err != nil {
 			return err
 		}
+		var batch pgx.Batch
 		for i := range due {
 			event := due[i].Announce(due[i].Status, now, waits)
 			traced, end := resume(ctx, &due[i])
-			err = s.SaveCall(traced, tx, &due[i], event, now)
+			queueCall(&batch, &due[i])
+			err = tellOf(traced, &batch, &due[i], event, now)
 			end()
 			if err != nil {
 				return err
 			}
 		}
 		done = len(due)
-		return nil
+		return tx.SendBatch(ctx, &batch).Close()
 	})
 	if err != nil {
 		return 0, fmt.Errorf("complete calls: %w", err)

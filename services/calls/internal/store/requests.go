@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -115,51 +114,14 @@ func (s *Store) AnswerCancel(ctx context.Context, workspaceID, id uuid.UUID) (ca
 
 const lockRequest = `SELECT ` + requestColumns + ` FROM call_requests WHERE id = @id FOR UPDATE`
 
-// LockRequest reads a request for the facts about it; nil when there is none.
-func (s *Store) LockRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*call.Request, error) {
-	req, err := one[call.Request](ctx, tx, lockRequest, pgx.NamedArgs{"id": id})
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil //nolint:nilnil // an unknown request is a case of its own, not a fault
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock call request %s: %w", id, err)
-	}
-	return &req, nil
-}
-
 const saveRequest = `
 UPDATE call_requests SET status = @status, call_id = @call_id, scheduled_for = @scheduled_for, error_code = @error_code,
     error_detail = @error_detail, dialed_at = @dialed_at, completed_at = @completed_at, updated_at = now()
 WHERE id = @id`
 
-// SaveRequest writes a locked request back.
-func (s *Store) SaveRequest(ctx context.Context, tx pgx.Tx, req *call.Request) error {
-	if _, err := tx.Exec(ctx, saveRequest, saveArgs(req)); err != nil {
-		return fmt.Errorf("save call request %s: %w", req.ID, err)
-	}
-	return nil
-}
-
 const saveCharge = `
 UPDATE call_requests SET charge_settled = @charge_settled, credits_micro = @credits_micro
 WHERE id = @id`
-
-// SaveCharge writes what billing-wallet said of a locked request; customers do not see it there, so updated_at stays.
-func (s *Store) SaveCharge(ctx context.Context, tx pgx.Tx, req *call.Request) error {
-	_, err := tx.Exec(ctx, saveCharge, pgx.NamedArgs{"id": req.ID, "charge_settled": req.ChargeSettled, "credits_micro": req.Credits})
-	if err != nil {
-		return fmt.Errorf("save charge of call request %s: %w", req.ID, err)
-	}
-	return nil
-}
-
-// SaveCanceled writes a request that the dialer's own news canceled, and tells call-requests.v1 what our lost commit would have.
-func (s *Store) SaveCanceled(ctx context.Context, tx pgx.Tx, req *call.Request, at time.Time) error {
-	if err := s.SaveRequest(ctx, tx, req); err != nil {
-		return err
-	}
-	return outbox.Put(ctx, tx, requestEvent(req, req.Withdrawn(at)))
-}
 
 const claimOverdue = `
 UPDATE call_requests SET republished_at = now()

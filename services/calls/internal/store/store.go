@@ -5,7 +5,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -61,17 +60,6 @@ func listed[T any](ctx context.Context, db querier, sql string, mode pgx.QueryEx
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
-}
-
-const lockLane = `SELECT pg_advisory_xact_lock(hashtextextended('lane', @partition))`
-
-// LockLane makes this transaction the only one that folds facts of a partition. The dial and the wallet facts of one request
-// share a key, and so a partition number: two batches never wait for each other's rows in a circle.
-func (s *Store) LockLane(ctx context.Context, tx pgx.Tx, partition int32) error {
-	if _, err := tx.Exec(ctx, lockLane, pgx.NamedArgs{"partition": int64(partition)}); err != nil {
-		return fmt.Errorf("lock lane %d: %w", partition, err)
-	}
-	return nil
 }
 
 // lockRequestID is taken by whoever decides whether a request id becomes a request or a tombstone.
