@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,12 +110,14 @@ func (w *world) wire() error {
 	names := append([]string{postgres, kafka, carrier}, services()...)
 	for _, name := range append(names, "base", "admin") {
 		port, err := rig.FreePort()
-		for err == nil && slices.Contains(slices.Collect(maps.Values(w.ports)), port) {
-			port, err = rig.FreePort()
-		}
 		if err != nil {
 			return err
 		}
+		held, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)) // until the proxies have theirs
+		if err != nil {
+			return err
+		}
+		defer held.Close()
 		w.ports[name] = port
 	}
 	for _, line := range lines() {
