@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -10,87 +13,229 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// A race is run by lanes side by side; each looks for the instant of the dial by itself.
 const (
-	raceLanes  = 12
-	raceRounds = 40
-	raceCredit = "1000"
+	races      = 10_000
+	raceLanes  = 20
+	raceCredit = "10000"
 )
 
-// raced is one request whose cancel met its dial.
-type raced struct {
-	id, to string
-	status int
+// manner is how a request is placed and its cancel asked.
+type manner int
+
+const (
+	atOnce    manner = iota // due at once, one cancel
+	scheduled               // due in a second, canceled around that
+	twice                   // two cancels side by side, through two connections
+	impatient               // the first cancel is broken off before it is answered and asked again
+	manners
+)
+
+func (m manner) String() string {
+	return [...]string{"due at once", "scheduled", "canceled twice", "broken off and retried"}[m]
 }
 
-// TestCancel_RacingTheDialTellsTheTruth cancels several hundred requests around the instant of their dial, on two replicas of
-// everything: who was answered 200 is never dialled, who was answered 409 goes on to an end of its own.
+// raced is one request whose cancels met its dial.
+type raced struct {
+	id, to string
+	manner manner
+	// answers are the statuses of the cancels that were answered; unanswered says that one more was asked.
+	answers    []int
+	unanswered bool
+}
+
+func (r raced) count(status int) (n int) {
+	for _, answer := range r.answers {
+		if answer == status {
+			n++
+		}
+	}
+	return n
+}
+
+// TestCancel_RacingTheDialTellsTheTruth cancels ten thousand requests around the instant of their dial (one per cent unless RINGFENCE_TRIALS says more), on two
+// replicas of everything: who was answered 200 is never dialled, who was answered 409 goes on to an end of its own.
 func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 	rng, hooks := seeded(t), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
 	w := tenant(t, s, hooks, raceCredit)
-	var mu sync.Mutex
-	var all []raced
+	trials := rig.Trials(races)
+	run := racing{t: t, s: s, w: w, progress: newProgress("cancels racing dials", trials)}
+	for m := range run.aims {
+		run.aims[m] = aim{at: firstAim}
+	}
 	var lanes sync.WaitGroup
 	for lane := range raceLanes {
-		own := rand.New(rand.NewPCG(rng.Uint64(), 2))
-		lanes.Go(func() {
-			done := race(t, own, w, 5_000_000+1000*lane)
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, done...)
-		})
+		own, first := rand.New(rand.NewPCG(rng.Uint64(), 2)), 5_000_000+1000*lane
+		lanes.Go(func() { run.lane(own, first, (trials+raceLanes-1)/raceLanes) })
 	}
 	lanes.Wait()
-	accepted, answers := map[string]string{}, map[int]int{}
-	for _, r := range all {
+	if t.Failed() {
+		return
+	}
+	accepted := map[string]string{}
+	for _, r := range run.done {
 		accepted[r.id] = r.to
-		answers[r.status]++
 	}
-	t.Logf("cancels answered %v", answers)
-	if len(all) < raceLanes*raceRounds*9/10 || answers[200] < len(all)/5 || answers[409] < len(all)/5 {
-		t.Errorf("%d cancels, answered %v: too few met the dial", len(all), answers)
+	v, err := s.Judge(t.Context(), w, hooks, accepted, 10_000, time.Minute+time.Duration(trials)*20*time.Millisecond)
+	if err != nil || v.Err() != nil {
+		t.Error(err, v, v.Err())
 	}
-	judge(t, s, w, hooks, accepted)
-	judgeCancels(t, s, w, all)
+	t.Log(v)
+	judgeCancels(t, s, w, run.done)
 }
 
-// race places one request after the other and cancels each after a pause that is drawn around the instant at which the last
-// cancel came just too early or too late.
-func race(t *testing.T, rng *rand.Rand, w *rig.Workspace, first int) (done []raced) {
-	t.Helper()
-	around := 5 * time.Millisecond
-	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
-	for n := range raceRounds {
-		r := raced{to: number(first + n)}
-		posting.place(t.Context(), r.to)
-		if r.id = posting.id(r.to); r.id == "" {
-			posting.check(t)
-			return done
+// racing places and cancels in lanes side by side.
+type racing struct {
+	t        *testing.T
+	s        *rig.Stack
+	w        *rig.Workspace
+	progress *progress
+	mu       sync.Mutex
+	done     []raced
+	aims     [manners]aim
+}
+
+// aim looks for the instant of the dial, counted from when the request was due. The lanes share what they learn.
+type aim struct {
+	at, step time.Duration
+	late     bool // the last cancel came too late
+}
+
+const (
+	firstAim = 40 * time.Millisecond
+	leastAim = -100 * time.Millisecond
+	mostAim  = 2 * time.Second
+)
+
+// shot is an instant around the one that is aimed at.
+func (a *aim) shot(rng *rand.Rand) time.Duration {
+	spread := 5*time.Millisecond + a.at.Abs()/2
+	return a.at + time.Duration((2*rng.Float64()-1)*float64(spread))
+}
+
+// learn moves to where the outcome turns: in growing steps while it does not, in shrinking ones when it does.
+func (a *aim) learn(late bool) {
+	a.step = min(max(a.step*3/2, 2*time.Millisecond), 50*time.Millisecond)
+	if late != a.late {
+		a.step = max(a.step/3, 2*time.Millisecond)
+	}
+	a.late = late
+	if late {
+		a.at = max(a.at-a.step, leastAim)
+	} else {
+		a.at = min(a.at+a.step, mostAim)
+	}
+}
+
+// lane races one request after the other.
+func (run *racing) lane(rng *rand.Rand, first, rounds int) {
+	posting, canceling := rig.NewClient(run.s.Demo.BaseURL, run.w.WriteKey), [2]*rig.Client{}
+	for i := range canceling {
+		canceling[i] = rig.NewClient(run.s.Demo.BaseURL, run.w.WriteKey) // its own connection, to either replica
+	}
+	for n := range rounds {
+		r := raced{to: number(first + n), manner: manner((n + first/1000) % int(manners))}
+		due, err := run.post(posting, &r)
+		if err == nil {
+			run.mu.Lock()
+			shot := run.aims[r.manner].shot(rng)
+			run.mu.Unlock()
+			pause(run.t, time.Until(due.Add(shot)))
+			err = run.cancel(canceling, &r, rng)
 		}
-		pause(t, time.Duration(float64(around)*(0.5+rng.Float64())))
+		if err != nil {
+			run.t.Error(err)
+		}
+		if run.t.Failed() {
+			return
+		}
+		run.mu.Lock()
+		run.done = append(run.done, r)
+		run.aims[r.manner].learn(r.count(http.StatusOK) == 0)
+		run.mu.Unlock()
+		run.progress.add(1)
+	}
+}
+
+// post places the request and says when it is due by this machine's clock.
+func (run *racing) post(client *rig.Client, r *raced) (due time.Time, err error) {
+	body := map[string]any{"agent_id": run.w.AgentID, "to": r.to, "idempotency_key": "race-" + r.to}
+	if r.manner == scheduled {
+		due = time.Now().Add(time.Second).Truncate(time.Millisecond)
+		body["scheduled_for"] = due.UTC().Format(time.RFC3339Nano)
+	}
+	err = rig.Until(run.t.Context(), time.Minute, "POST for "+r.to+" is accepted", func() (bool, error) {
+		status, answer, err := client.Do(run.t.Context(), "POST", "/v1/calls", body)
+		switch {
+		case err != nil:
+			return false, err
+		case status == 503:
+			return false, nil
+		case status != 202 && status != 200:
+			return false, fmt.Errorf("POST for %s: %d %s", r.to, status, answer)
+		}
+		var req rig.Request
+		err = json.Unmarshal(answer, &req)
+		r.id = req.ID
+		return true, err
+	})
+	if due.IsZero() {
+		due = time.Now()
+	}
+	return due, err
+}
+
+// cancel asks in the request's manner and notes every answer.
+func (run *racing) cancel(clients [2]*rig.Client, r *raced, rng *rand.Rand) error {
+	switch r.manner {
+	case twice:
+		var statuses [2]int
+		var errs [2]error
+		var both sync.WaitGroup
+		for i, client := range clients {
+			both.Go(func() { statuses[i], errs[i] = run.ask(run.t.Context(), client, r) })
+		}
+		both.Wait()
+		for i := range clients {
+			if errs[i] != nil {
+				return errs[i]
+			}
+			r.answers = append(r.answers, statuses[i])
+		}
+		return nil
+	case impatient:
+		ctx, cancel := context.WithTimeout(run.t.Context(), time.Duration(rng.Int64N(int64(15*time.Millisecond))))
+		defer cancel()
+		if status, err := run.ask(ctx, clients[0], r); err == nil {
+			r.answers = append(r.answers, status)
+		} else {
+			r.unanswered = true
+		}
+	}
+	status, err := run.ask(run.t.Context(), clients[1], r)
+	r.answers = append(r.answers, status)
+	return err
+}
+
+// ask cancels, again after each 503, as long as ctx allows.
+func (run *racing) ask(ctx context.Context, client *rig.Client, r *raced) (status int, err error) {
+	err = rig.Until(ctx, time.Minute, "the cancel is answered", func() (bool, error) {
 		var answer []byte
-		var err error
-		if r.status, answer, err = w.API.Do(t.Context(), "POST", "/v1/call-requests/"+r.id+"/cancel", nil); err != nil {
-			t.Error(err)
-			return done
+		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+r.id+"/cancel", nil); err != nil {
+			return false, err
 		}
-		switch r.status {
-		case 200:
-			around = min(around*5/4, time.Second)
-		case 409:
-			around = max(around*4/5, 100*time.Microsecond)
-		case 503: // the dialer did not answer in time: no promise was made
-			continue
-		default:
-			t.Errorf("cancel of %s: %d %s, want 200 or 409", r.id, r.status, answer)
+		switch status {
+		case http.StatusOK, http.StatusConflict:
+			return true, nil
+		case http.StatusServiceUnavailable: // the dialer did not answer in time: no promise was made
+			return false, nil
 		}
-		done = append(done, r)
-	}
-	return done
+		return false, fmt.Errorf("cancel of %s: %d %s, want 200 or 409", r.id, status, answer)
+	})
+	return status, err
 }
 
-// judgeCancels holds every answer against how the request ended and against the carrier's own log.
+// judgeCancels holds every answer against how the request ended and against the carrier's own log, and demands that every manner met the dial from both sides.
 func judgeCancels(t *testing.T, s *rig.Stack, w *rig.Workspace, all []raced) {
 	t.Helper()
 	log, err := s.CarrierLog(t.Context())
@@ -107,17 +252,81 @@ func judgeCancels(t *testing.T, s *rig.Stack, w *rig.Workspace, all []raced) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := map[string]string{}
+	ended := map[string]rig.Request{}
 	for _, req := range requests {
-		ended[req.ID] = req.Status
+		ended[req.ID] = req
 	}
+	var canceled, dialled [manners]int
 	for _, r := range all {
-		told := fmt.Sprintf("cancel of %s answered %d; it ended %s after %d dials", r.id, r.status, ended[r.id], dials[r.to])
-		if r.status == 200 && (ended[r.id] != "canceled" || dials[r.to] != 0) {
-			t.Errorf("%s, want canceled and none", told)
+		if fault := judgeCancel(r, ended[r.id].Status, dials[r.to]); fault != "" {
+			t.Errorf("%s, %s: cancels were answered %v; it ended %s after %d dials: %s", r.id, r.manner, r.answers, ended[r.id].Status, dials[r.to], fault)
 		}
-		if r.status == 409 && (ended[r.id] != "completed" && ended[r.id] != "failed" || dials[r.to] != 1) {
-			t.Errorf("%s, want an end of its own and one", told)
+		if ended[r.id].Status == "canceled" {
+			canceled[r.manner]++
+		} else {
+			dialled[r.manner]++
+		}
+	}
+	t.Logf("%d cancels raced a dial on two replicas; canceled/dialled: %s", len(all), shares(canceled, dialled))
+	for m := range manners {
+		if sum := canceled[m] + dialled[m]; min(canceled[m], dialled[m]) < max(1, sum/8) || sum < len(all)/5 {
+			t.Errorf("%s: %d canceled and %d dialled: too few met the dial", m, canceled[m], dialled[m])
+		}
+	}
+}
+
+func shares(canceled, dialled [manners]int) (text string) {
+	for m := range manners {
+		text += fmt.Sprintf("%s %d/%d, ", m, canceled[m], dialled[m])
+	}
+	return text[:max(0, len(text)-2)]
+}
+
+// judgeCancel says what is wrong with the answers; "" when they were the truth.
+func judgeCancel(r raced, ended string, dials int) (fault string) {
+	yes := r.count(http.StatusOK)
+	switch {
+	case yes > 0 && (ended != "canceled" || dials != 0):
+		return "a 200 was a lie"
+	case yes > 1:
+		return "two cancels of one request succeeded"
+	case ended == "canceled" && dials != 0:
+		return "a canceled request was dialled"
+	case yes == 0 && ended == "canceled" && !r.unanswered:
+		return "a 409 was a lie: nobody else canceled it"
+	case ended != "canceled" && ended != "completed" && ended != "failed":
+		return "it did not go on to an end of its own"
+	case ended != "canceled" && dials != 1:
+		return "it was to be dialled once"
+	}
+	return ""
+}
+
+// TestJudgeCancel_TellsLies shows that the judgement can fail.
+func TestJudgeCancel_TellsLies(t *testing.T) {
+	tests := []struct {
+		name  string
+		race  raced
+		ended string
+		dials int
+		fault bool
+	}{
+		{"canceled in time", raced{answers: []int{200}}, "canceled", 0, false},
+		{"dialled first", raced{answers: []int{409}}, "completed", 1, false},
+		{"one of two", raced{answers: []int{409, 200}}, "canceled", 0, false},
+		{"the one broken off did it", raced{answers: []int{409}, unanswered: true}, "canceled", 0, false},
+		{"canceled and dialled", raced{answers: []int{200}}, "canceled", 1, true},
+		{"answered yes and went on", raced{answers: []int{200}}, "completed", 1, true},
+		{"answered yes and never ended", raced{answers: []int{200}}, "queued", 0, true},
+		{"two that succeeded", raced{answers: []int{200, 200}}, "canceled", 0, true},
+		{"canceled by nobody", raced{answers: []int{409}}, "canceled", 0, true},
+		{"refused and not dialled", raced{answers: []int{409}}, "failed", 0, true},
+		{"refused and dialled twice", raced{answers: []int{409}}, "completed", 2, true},
+		{"refused and still queued", raced{answers: []int{409}}, "queued", 0, true},
+	}
+	for _, test := range tests {
+		if fault := judgeCancel(test.race, test.ended, test.dials); (fault != "") != test.fault {
+			t.Errorf("%s: %q, want a fault: %v", test.name, fault, test.fault)
 		}
 	}
 }

@@ -25,8 +25,18 @@ const (
 // TestKills_NothingIsLostDoubledOrUnpaid kills every process ten times at random instants under a
 // steady load, and all of them at once three times, and then holds the laws against what is left.
 func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
+	killUnderLoad(t, "1", killsEach, killsOfAll)
+}
+
+// TestKills_OfTwoReplicasEitherDiesAnyTime does the same to two of every service: ten times each kind in make prove, once in make test.
+func TestKills_OfTwoReplicasEitherDiesAnyTime(t *testing.T) {
+	killUnderLoad(t, "2", max(1, rig.Trials(100*killsEach)/100), max(1, rig.Trials(100*killsOfAll)/100))
+}
+
+func killUnderLoad(t *testing.T, replicas string, each, ofAll int) {
+	t.Helper()
 	rng, hooks := seeded(t), receiver(t)
-	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s",
+	s := start(t, binaries(t), "RINGFENCE_REPLICAS="+replicas, "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s",
 		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")
 	w := tenant(t, s, hooks, killCredit)
 
@@ -35,7 +45,7 @@ func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); posting.run(ctx, t, postsPerSec) }()
 	began := time.Now()
-	killAll(t, rng, s)
+	killAll(t, rng, s, each, ofAll)
 	if err := s.AwaitReady(t.Context(), 60*time.Second); err != nil {
 		t.Error(err)
 	}
@@ -53,21 +63,23 @@ func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
 	}
 }
 
-// killAll works through the seeded list of victims.
-func killAll(t *testing.T, rng *rand.Rand, s *rig.Stack) {
+// killAll works through the seeded list of victims, each of them so many times, and all at once so many times in between.
+func killAll(t *testing.T, rng *rand.Rand, s *rig.Stack, each, ofAll int) {
 	t.Helper()
 	var victims []string
 	for _, name := range mortals {
-		for range killsEach {
+		for range each {
 			victims = append(victims, name)
 		}
 	}
 	rng.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
-	everyone := len(victims) / (killsOfAll + 1)
+	everyone := len(victims) / (ofAll + 1)
+	told := newProgress("kills", len(victims))
 	for i, name := range victims {
 		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
 		until(t, 30*time.Second, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
-		if i%everyone == everyone-1 && i/everyone < killsOfAll {
+		told.add(1)
+		if i%everyone == everyone-1 && i/everyone < ofAll {
 			s.Kill()
 			again, err := s.Again(t.Context())
 			if err != nil {

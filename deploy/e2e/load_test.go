@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -102,4 +103,32 @@ func (l *load) check(t *testing.T) {
 	for _, fault := range l.faults {
 		t.Error(fault)
 	}
+}
+
+// progress tells, every 5 s, how far trials that are counted in thousands are. go test shows it with -v, and so does make prove; it is no part of
+// what a test says.
+type progress struct {
+	what  string
+	all   int
+	mu    sync.Mutex
+	done  int
+	told  time.Time
+	began time.Time
+}
+
+// newProgress is of so many trials.
+func newProgress(what string, all int) *progress {
+	return &progress{what: what, all: all, told: time.Now(), began: time.Now()}
+}
+
+// add counts trials that are done.
+func (p *progress) add(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	if time.Since(p.told) < 5*time.Second {
+		return
+	}
+	p.told = time.Now()
+	fmt.Fprintf(os.Stdout, "  %s: %d of %d after %s\n", p.what, p.done, p.all, time.Since(p.began).Round(time.Second))
 }

@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// longestHang is how long a call may take beside a process that hangs: its lock on the outbox, its partitions, its place in the carrier's news and its
+// claims must all have gone to the other replica by then.
+const longestHang = 25 * time.Second
+
+// TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other (SIGSTOP): calls go on, to their end and their webhooks, while it
+// hangs, and it does no harm when it goes on. make prove stops every service, make test the dialers.
+func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
+	hooks := receiver(t)
+	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "CLAIM_LEASE=5s", "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s",
+		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
+	w := tenant(t, s, hooks, "1000")
+	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
+	victims := []string{"dialer", "billing-wallet", "calls", "webhook-dispatcher", "contacts-compliance", "gateway"}
+	if rig.Trials(100) < 100 {
+		victims = victims[:1]
+	}
+	next := 6_000_000
+	settles := func(what string) {
+		t.Helper()
+		began := time.Now()
+		next++
+		to := number(next)
+		posting.place(t.Context(), to)
+		until(t, 2*longestHang, what+": the call ends and is told", func() bool {
+			req, err := w.Request(t.Context(), posting.id(to))
+			if err != nil || !req.Final() || req.CallID == nil {
+				return false
+			}
+			return told(hooks, w, *req.CallID)
+		})
+		took := time.Since(began).Round(100 * time.Millisecond)
+		t.Logf("%s: a call took %s to its last webhook", what, took)
+		if took > longestHang {
+			t.Errorf("%s: a call took %s", what, took)
+		}
+	}
+	settles("nothing hangs")
+	for _, name := range victims {
+		pids := s.Processes()[name]
+		if len(pids) != 2 {
+			t.Fatalf("there are %d processes of %s, want 2", len(pids), name)
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			settles("a " + name + " hangs")
+			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settles("nothing hangs any more")
+	posting.check(t)
+	judge(t, s, w, hooks, posting.accepted)
+}
+
+// told says whether the terminal event of a call has arrived.
+func told(hooks *rig.Receiver, w *rig.Workspace, callID string) bool {
+	for _, d := range hooks.Deliveries(w.ID) {
+		if d.CallID == callID && d.Type != "call.ringing" && d.Type != "call.answered" {
+			return true
+		}
+	}
+	return false
+}
