@@ -2,7 +2,6 @@ package dispatching_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -300,12 +299,7 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := r.dispatch(config())
-	eventually(t, func() error {
-		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%WITH pick AS%'`) == 0 {
-			return errors.New("no claim waits")
-		}
-		return nil
-	})
+	r.awaitLocked()
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); d.stop() }() // SIGTERM in the middle of a claim
 	<-d.told
@@ -317,4 +311,35 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 		t.Errorf("%d requests, want 1: the claim had counted the attempt", n)
 	}
 	r.awaitStatus(id, ev.ID, delivery.Delivered)
+}
+
+// The limit of a claim is short when its lease is: what it took would outlast it.
+func TestClaim_OneThatTakesTooLongIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sink := newReceiver(t, nil)
+	r.subscribe(sink.URL)
+	r.ingest(r.event(uuid.New(), 1, "call.completed"))
+	blocker, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := blocker.Exec(t.Context(), `LOCK TABLE webhook_queue IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	cfg := blind()
+	cfg.Lease = 2 * time.Second
+	begun := time.Now()
+	r.dispatch(cfg)
+	r.awaitLocked()
+	eventually(t, func() error {
+		if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); n > 0 {
+			return fmt.Errorf("%d statements wait", n)
+		}
+		return nil
+	})
+	if took := time.Since(begun); took > 4*time.Second { // it is 0.4 s, where a claim may take 5 s at most
+		t.Errorf("the claim waited %s", took)
+	}
 }

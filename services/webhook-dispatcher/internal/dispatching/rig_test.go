@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,6 +46,7 @@ const patience = 20 * time.Second
 type rig struct {
 	t         *testing.T
 	pool      *pgxpool.Pool
+	box       *seal.Box
 	store     *store.Store
 	workspace uuid.UUID
 	caFile    string
@@ -65,7 +67,7 @@ func newRig(t *testing.T) *rig {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t: t, pool: pool, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file,
+	return &rig{t: t, pool: pool, box: box, store: store.New(pool, box), workspace: uuid.Must(uuid.NewV7()), caFile: file,
 		sending: sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
@@ -203,6 +205,17 @@ func (r *rig) exec(sql string, args ...any) {
 	if _, err := r.pool.Exec(r.t.Context(), sql, args...); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
 	}
+}
+
+// awaitLocked returns once a statement waits for a lock.
+func (r *rig) awaitLocked() {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+			return errors.New("nothing waits for a lock")
+		}
+		return nil
+	})
 }
 
 func eventually(t *testing.T, ok func() error) {

@@ -3,12 +3,17 @@ package dispatching_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
@@ -77,12 +82,7 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 	cfg.Rule = subscription.FailureRule{Failures: 1}
 	d := r.dispatch(cfg)
 	bad.await(t, 1)
-	eventually(t, func() error {
-		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
-			return fmt.Errorf("nobody switches the endpoint off")
-		}
-		return nil
-	})
+	r.awaitLocked()
 	ev, begun := r.event(uuid.New(), 1, "call.completed"), time.Now()
 	r.ingest(ev)
 	d.Wake()
@@ -119,12 +119,7 @@ func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 	call := uuid.New()
 	r.through(d, r.event(call, 1, "call.ringing"))
 	hook.await(t, 1)
-	eventually(t, func() error {
-		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
-			return fmt.Errorf("nobody writes the result")
-		}
-		return nil
-	})
+	r.awaitLocked()
 	r.through(d, r.event(call, 2, "call.completed"))
 	eventually(t, func() error {
 		if d.claims(t) == 0 {
@@ -151,4 +146,72 @@ func (d running) claims(t *testing.T) (n uint64) {
 		}
 	}
 	return n
+}
+
+// lossy takes what the database answers and loses it, once, when it was told to: nobody knows then how the COMMIT in it ended.
+type lossy struct {
+	net.Conn
+	lose *atomic.Bool
+	sent atomic.Int64 // the size of the last write
+}
+
+func (c *lossy) Write(b []byte) (int, error) {
+	c.sent.Store(int64(len(b)))
+	return c.Conn.Write(b)
+}
+
+func (c *lossy) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.sent.Load() > 500 && c.lose.CompareAndSwap(true, false) { // results are long, LISTEN is short
+		_ = c.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	hook := newReceiver(t, always(500))
+	sub, _ := r.subscribe(hook.URL)
+	var lose atomic.Bool
+	cfg := r.pool.Config().Copy()
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &lossy{Conn: conn, lose: &lose}, err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	r.store = store.New(pool, r.box)
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_health WHERE subscription_id = $1 FOR UPDATE", sub); err != nil {
+		t.Fatal(err)
+	}
+	settings := blind()
+	settings.RetryDelays = []time.Duration{time.Hour}
+	d := r.dispatch(settings)
+	r.through(d, r.event(uuid.New(), 1, "call.completed"))
+	r.awaitLocked()
+	lose.Store(true)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if lose.Load() || r.count(`SELECT count(*) FROM webhook_attempt`) == 0 {
+			return fmt.Errorf("the answer was not lost yet")
+		}
+		return nil
+	})
+	d.stop() // it is settled then
+	if got := r.subscription(sub); got.ConsecutiveFailures != 1 || len(hook.all()) != 1 {
+		t.Errorf("%d failures in a row after %d requests, want one of one", got.ConsecutiveFailures, len(hook.all()))
+	}
 }

@@ -214,3 +214,35 @@ func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 		t.Errorf("claimed again %v, want %v: what was given back, less what somebody else has", got, want)
 	}
 }
+
+// A row that slipped in unheld beside a pause is found by nobody, whatever its held says.
+func TestClaim_AsksAgainWhoMayReceive(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]string{
+		"paused":    `UPDATE webhook_subscription SET status = 'paused'`,
+		"failed":    `UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'x'`,
+		"deleted":   `UPDATE webhook_subscription SET deleted_at = now()`,
+		"suspended": `INSERT INTO workspace (id, version, suspended) SELECT workspace_id, 1, true FROM webhook_subscription`,
+		"active":    `INSERT INTO workspace (id, version, suspended) SELECT workspace_id, 1, false FROM webhook_subscription`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ws := newRig(t), uuid.New()
+			sub, want := r.subscribe(ws, "call.completed"), 0
+			if name == "active" {
+				want = 1
+			}
+			r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"))
+			if _, err := r.pool.Exec(t.Context(), stop); err != nil {
+				t.Fatal(err)
+			}
+			if lanes, _, err := r.store.DueLanes(t.Context(), uuid.Nil, 256, 5); err != nil || len(lanes) != want {
+				t.Errorf("look = %v, %v, want %d", lanes, err, want)
+			}
+			claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: sub, Total: 8, Retries: 4}}}
+			if work, err := r.store.ClaimDue(t.Context(), claim); err != nil || len(work) != want {
+				t.Errorf("claimed %d, %v, want %d", len(work), err, want)
+			}
+		})
+	}
+}
