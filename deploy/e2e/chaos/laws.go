@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
@@ -24,6 +21,7 @@ type request struct {
 	CallID       *string   `json:"call_id"`
 	To           string    `json:"to"`
 	ScheduledFor time.Time `json:"scheduled_for"`
+	ExternalRef  *string   `json:"external_ref"`
 	ErrorCode    *string   `json:"error_code"`
 }
 
@@ -70,7 +68,7 @@ type judge struct {
 
 // judge reads everything once and holds the laws against it.
 func (j *judge) judge(ctx context.Context) error {
-	log, err := j.w.running().CarrierLog(ctx)
+	log, err := j.telephones(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,7 +87,7 @@ func (j *judge) judge(ctx context.Context) error {
 		j.answers(known, dialled(log))
 		j.gates(known)
 		j.webhooks(known)
-		if err := j.money(ctx, known); err != nil {
+		if err := errors.Join(j.money(ctx, known), j.strangers(ctx, known)); err != nil {
 			return err
 		}
 	}
@@ -98,46 +96,6 @@ func (j *judge) judge(ctx context.Context) error {
 		j.r.broken(lawAnswers, lie)
 	}
 	return j.slots(ctx)
-}
-
-func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
-	known = truth{tenant: t, calls: map[string]call{}, arrived: j.w.hooks.Deliveries(t.ID)}
-	if known.requests, err = rig.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
-		return known, err
-	}
-	type light struct{ ID string }
-	ids, err := rig.All(ctx, t.API, "/v1/calls", nil, func(c light) string { return c.ID })
-	if err != nil {
-		return known, err
-	}
-	path := "/admin/v1/workspaces/" + t.ID + "/webhook-subscriptions/" + t.subscription + "/deliveries"
-	for _, status := range []string{"skipped", "failed"} {
-		some, err := rig.All(ctx, t.Admin, path, url.Values{"status": {status}}, func(d delivery) string { return d.ID })
-		if err != nil {
-			return known, err
-		}
-		known.deliveries = append(known.deliveries, some...)
-	}
-	var mu sync.Mutex
-	var readers sync.WaitGroup
-	var faults []error
-	share := (len(ids) + 7) / 8
-	for part := range slices.Chunk(ids, max(share, 1)) {
-		readers.Go(func() {
-			for _, one := range part {
-				var full call
-				err := t.API.Into(ctx, "GET", "/v1/calls/"+one.ID, nil, 200, &full)
-				mu.Lock()
-				known.calls[one.ID] = full
-				if err != nil {
-					faults = append(faults, err)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	readers.Wait()
-	return known, errors.Join(faults...)
 }
 
 func (j *judge) count(known truth) {
@@ -155,6 +113,24 @@ func (j *judge) count(known truth) {
 			j.r.broken(lawEnds, fmt.Sprintf("%d requests of workspace %s are %s", n, known.name, status))
 		}
 	}
+}
+
+// strangers: the others do not see what is a workspace's own.
+func (j *judge) strangers(ctx context.Context, known truth) error {
+	for _, other := range j.w.tenants {
+		if other == known.tenant {
+			continue
+		}
+		for _, req := range known.requests[:min(10, len(known.requests))] {
+			switch status, _, err := other.API.Do(ctx, "GET", "/v1/call-requests/"+req.ID, nil); {
+			case err != nil:
+				return err
+			case status != 404:
+				j.r.broken(lawOwn, fmt.Sprintf("request %s of workspace %s, asked for by %s: %d", req.ID, known.name, other.name, status))
+			}
+		}
+	}
+	return nil
 }
 
 // dialled counts the originates of each call.
@@ -188,9 +164,14 @@ func (j *judge) dials(log []rig.LogLine, owned map[string]bool) {
 
 // answers: what was accepted is there, what was canceled was not dialled, and every call is a request's.
 func (j *judge) answers(known truth, dials map[string]int) {
-	requests, calls := map[string]request{}, map[string]bool{}
+	requests, calls, asked := map[string]request{}, map[string]bool{}, map[string]int{}
 	for _, req := range known.requests {
 		requests[req.ID] = req
+		if req.ExternalRef != nil {
+			if asked[*req.ExternalRef]++; asked[*req.ExternalRef] == 2 {
+				j.r.broken(lawAnswers, fmt.Sprintf("%s of workspace %s was asked for once and is two requests, %s the second", *req.ExternalRef, known.name, req.ID))
+			}
+		}
 		if req.CallID == nil {
 			continue
 		}
@@ -257,6 +238,9 @@ func (j *judge) webhooks(known truth) {
 	ends, last := map[string]map[string]string{}, map[string]int{}
 	there, times := map[event]bool{}, map[string]int{}
 	for _, d := range known.arrived {
+		if _, mine := known.calls[d.CallID]; !mine {
+			j.r.broken(lawOwn, fmt.Sprintf("workspace %s was told of call %s, which it does not have", known.name, d.CallID))
+		}
 		there[event{d.CallID, d.Sequence}] = true
 		last[d.CallID] = max(last[d.CallID], d.Sequence)
 		if times[d.EventID]++; times[d.EventID] == 2 {

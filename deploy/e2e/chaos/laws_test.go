@@ -22,11 +22,12 @@ func aScene() *scene {
 	callID, at, talked := "c1", time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), int32(3)
 	c := call{CallID: callID, Status: "completed", To: "+14155550101", Charged: money.Price(perMinute, talked, 1)}
 	c.Timings.DialedAt, c.Timings.TalkSeconds = &at, &talked
-	o := &order{tenant: t, key: "order-1", to: c.To, id: "r1"}
+	o := newOrder(t, "order-1", c.To)
+	o.id = "r1"
 	return &scene{
 		j: &judge{w: &world{}, l: &load{orders: []*order{o}, shut: map[string][]span{}}, r: newReport()},
 		known: truth{
-			tenant: t, requests: []request{{ID: "r1", Status: "completed", CallID: &callID, To: c.To, ScheduledFor: at.Add(-time.Second)}},
+			tenant: t, requests: []request{{ID: "r1", Status: "completed", CallID: &callID, To: c.To, ExternalRef: &o.name, ScheduledFor: at.Add(-time.Second)}},
 			calls: map[string]call{callID: c},
 			arrived: []rig.Delivery{
 				{CallID: callID, Type: "call.ringing", EventID: "e1", Sequence: 1, Signed: true}, {CallID: callID, Type: "call.answered", EventID: "e2", Sequence: 2, Signed: true},
@@ -92,6 +93,10 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 		{"the end was not told", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
 		{"an event in between was not told", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
 		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
+		{"an event of somebody else's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
+		{"one key made two requests", func(s *scene) {
+			s.known.requests = append(s.known.requests, request{ID: "r2", Status: "blocked", ExternalRef: &s.order.name})
+		}, lawAnswers, "r2"},
 		{"an accepted request is gone", func(s *scene) { s.order.id = "r9" }, lawLost, "r9"},
 		{"a call that its request names is gone", func(s *scene) { s.known.calls = map[string]call{} }, lawLost, "c1"},
 		{"a cancel was answered 200 and did not cancel", func(s *scene) { s.order.told = 200 }, lawAnswers, "r1"},

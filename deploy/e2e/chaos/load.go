@@ -23,11 +23,12 @@ const (
 	mostOpen = 128
 )
 
-// order is a call that was asked for. Without a key it is asked for once.
+// order is a call that was asked for.
 type order struct {
-	tenant  *tenant
-	key, to string
-	due     time.Time // zero: at once
+	tenant *tenant
+	// name is the order's own; key is the same, or empty: without one it is asked for once.
+	name, key, to string
+	due           time.Time // zero: at once
 
 	mu sync.Mutex
 	// id is what was answered, made how often with 202; told is the status of the cancel; doubt that a cancel was not answered.
@@ -35,6 +36,10 @@ type order struct {
 	made  int
 	told  int
 	doubt bool
+}
+
+func newOrder(t *tenant, name, to string) *order {
+	return &order{tenant: t, name: name, key: name, to: to}
 }
 
 // span is a stretch of time in which nobody may be dialled; zero is open.
@@ -141,7 +146,7 @@ func (l *load) next() *order {
 	case pick < 9:
 		whose = l.w.tenants[2]
 	}
-	return &order{tenant: whose, key: fmt.Sprintf("order-%d", l.serial), to: fmt.Sprintf("+1415%05d%02d", l.serial, digits)}
+	return newOrder(whose, fmt.Sprintf("order-%d", l.serial), fmt.Sprintf("+1415%05d%02d", l.serial, digits))
 }
 
 // earlier is one of the latest orders with a key, answered or not.
@@ -197,7 +202,7 @@ func (l *load) place(ctx context.Context, o *order) (status int) {
 		l.orders = append(l.orders, o)
 	}
 	l.mu.Unlock()
-	body := map[string]any{"agent_id": o.tenant.AgentID, "to": o.to, "external_ref": o.to}
+	body := map[string]any{"agent_id": o.tenant.AgentID, "to": o.to, "external_ref": o.name}
 	if !o.due.IsZero() {
 		body["scheduled_for"] = o.due.UTC().Format(time.RFC3339Nano)
 	}
@@ -283,7 +288,7 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 	l.mu.Lock()
 	l.shut[o.number()] = append(l.shut[o.number()], span{from: time.Now().Add(bound)})
 	l.mu.Unlock()
-	refused := &order{tenant: o.tenant, to: o.to, key: o.key + "-refused"}
+	refused := newOrder(o.tenant, o.name+"-refused", o.to)
 	if status := l.place(ctx, refused); status == 202 {
 		l.lie("request %s for %s was accepted after its opt-out was answered", refused.accepted(), o.to)
 	}
@@ -295,7 +300,7 @@ func (l *load) optOutAndBack(ctx context.Context, o *order, later time.Duration)
 		l.lie("end of the opt-out of %s: %d %s", o.to, status, answer)
 		return
 	}
-	if status := l.place(ctx, &order{tenant: o.tenant, to: o.to, key: o.key + "-granted"}); status == 422 {
+	if status := l.place(ctx, newOrder(o.tenant, o.name+"-granted", o.to)); status == 422 {
 		l.lie("a call to %s was refused after its opt-out had been taken back", o.to)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -107,4 +108,78 @@ func commit(ctx context.Context) string {
 		return strings.TrimSpace(string(id)) + " with changes"
 	}
 	return strings.TrimSpace(string(id))
+}
+
+// calmBefore is load without faults, before the first and after the last: what is hurt should be at work.
+const calmBefore = 2 * time.Second
+
+// run does all of it. An error says that it could not be judged; a broken law is in the report. A context that ends shortens the faults, nothing else.
+func run(ctx context.Context, set settings, say func(string)) (report *Report, err error) {
+	plan := Plan(set.seed, set.length, set.field)
+	whole := context.WithoutCancel(ctx)
+	r := newReport()
+	r.Seed, r.Commit, r.Fingerprint, r.Planned, r.Replicas, r.Length = set.seed, commit(whole), fingerprint(plan), len(plan), set.replicas, set.length
+	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d deeds a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
+	w, err := raise(ctx, set)
+	keep := true
+	defer func() {
+		if keep {
+			say("chaos: kept " + w.home + ", see stack.log there")
+		}
+		err = errors.Join(err, w.raze(keep))
+	}()
+	if err != nil {
+		return nil, err
+	}
+	l := newLoad(w)
+	began := time.Now()
+	if r.Faults, err = w.storm(ctx, plan, l, say); err != nil {
+		return nil, err
+	}
+	r.Storm = time.Since(began)
+	say("chaos: the faults are over; waiting until everything has settled")
+	settling := time.Now()
+	j := &judge{w: w, l: l, r: r}
+	j.settle(whole, set.patient)
+	r.Settled, r.Answers, r.Missed = time.Since(settling), l.answers, l.missed
+	if err := j.judge(whole); err != nil {
+		return nil, err
+	}
+	keep = !r.Holds() && !set.expendable
+	return r, nil
+}
+
+// storm is the load with the plan's faults in it. All wounds are healed when it returns, and all questions answered.
+func (w *world) storm(ctx context.Context, plan []Fault, l *load, say func(string)) (done inflicted, err error) {
+	working, end := context.WithCancel(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	all.Go(func() { l.run(working) })
+	began := time.Now()
+	rest(ctx, calmBefore)
+	done, err = w.inflict(ctx, plan, func(f Fault) {
+		asked, accepted := l.standing()
+		say(fmt.Sprintf("%s  %-60s asked %5d  accepted %5d", clock(time.Since(began)), f, asked, accepted))
+	})
+	err = errors.Join(err, w.heal(context.WithoutCancel(ctx)))
+	rest(ctx, calmBefore)
+	end()
+	all.Wait()
+	return done, err
+}
+
+// standing is how much was asked and accepted so far.
+func (l *load) standing() (asked, accepted int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.answers {
+		for _, n := range of {
+			asked += n
+		}
+	}
+	for _, o := range l.orders {
+		if o.accepted() != "" {
+			accepted++
+		}
+	}
+	return asked, accepted
 }

@@ -19,6 +19,7 @@ const (
 	lawMoney
 	lawEnds
 	lawEvents
+	lawOwn
 	lawLost
 	lawAnswers
 	lawSlots
@@ -29,9 +30,9 @@ const (
 func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"law 1  a request is dialled at most once", "law 2  nobody before the time or after an opt-out", "law 3  money adds up",
-		"law 4  everything ends, and once", "law 5  every event arrives or is recorded", "law 7  what was accepted is there",
+		"law 4  everything ends, and once", "law 5  every event arrives or is recorded", "law 6  a workspace sees only its own", "law 7  what was accepted is there",
 		"       an answer is the truth", "       slots are given back",
-	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "lost", "lies", "leaked slots"}[l]
+	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "strangers", "lost", "lies", "leaked slots"}[l]
 }
 
 // Report is what a run found.
@@ -81,7 +82,7 @@ func (r *Report) String() string {
 			total += n
 		}
 	}
-	fmt.Fprintf(&b, "CHAOS  seed %d · plan %s · commit %s · %d of everything\n", r.Seed, r.Fingerprint, r.Commit, r.Replicas)
+	fmt.Fprintf(&b, "CHAOS  seed %d · plan %s · commit %s · %d of each service\n", r.Seed, r.Fingerprint, r.Commit, r.Replicas)
 	fmt.Fprintf(&b, "       %s of load under %d faults (%d planned for %s), settled %s later\n\n",
 		r.Storm.Round(time.Second), total, r.Planned, r.Length, r.Settled.Round(100*time.Millisecond))
 	row := func(what, figures string) { fmt.Fprintf(&b, "  %-10s %s\n", what, figures) }
@@ -180,7 +181,7 @@ func (r *Report) wounds() string {
 	table("faults", mortals(), onProcess())
 	table("", lines(), onLink())
 	if n := r.Faults[everything][Blackout]; n > 0 {
-		fmt.Fprintf(&b, "  %-30s%7d times killed at once\n", everything, n)
+		fmt.Fprintf(&b, "  %-30s%7d all at once\n", everything, n)
 	}
 	return b.String()
 }
