@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/pruning"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/store/archive"
@@ -63,6 +64,10 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	packs, err := pack.Embedded()
+	if err != nil {
+		return err
+	}
 	pool, err := pg.Open(ctx, cfg.Postgres, schema, tables())
 	if err != nil {
 		return err
@@ -75,7 +80,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	st, records := store.New(pool, chains), archive.New(pool, chains)
-	listener, err := httpapi.New(st, gating.New(st), keys, tel)
+	listener, err := httpapi.New(st, gating.New(st, packs), keys, tel)
 	if err != nil {
 		return err
 	}

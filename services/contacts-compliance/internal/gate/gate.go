@@ -5,10 +5,11 @@ package gate
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
@@ -36,6 +37,12 @@ type Facts struct {
 	ContactZone *window.Zone `json:"contact_zone"`
 	// Waits is the request's schedule_if_outside_hours.
 	Waits bool `json:"schedule_if_outside_hours"`
+	// Place is where the number was given out; nil: the policy has no packs.
+	Place *phone.Place `json:"number_place,omitempty"`
+	// Rules are those that the policy's packs have for it, as they read at the time.
+	Rules []pack.Rule `json:"rules,omitempty"`
+	// Dials are when other requests for the number were let through to be dialled: as many and as far back as the rules' caps look.
+	Dials []time.Time `json:"recent_dials,omitempty"`
 }
 
 // Result is what becomes of the call.
@@ -57,8 +64,13 @@ const (
 	RuleReference Rule = "reference" // the request names the wrong contact
 	RuleDND       Rule = "dnd"
 	RuleConsent   Rule = "consent"
+	RuleNeeded    Rule = "consent_needed" // a pack wants consent on record, and none is
 	RuleZone      Rule = "zone_unknown"
-	RuleWindow    Rule = "window"
+	RuleWindow    Rule = "window"       // the workspace's own
+	RulePack      Rule = "pack_hours"   // those of a pack
+	RuleHoliday   Rule = "holiday"      // closed or shortened by one
+	RuleExpired   Rule = "pack_expired" // nobody has looked at the law of that day
+	RuleFrequency Rule = "frequency_cap"
 	RuleNoOpening Rule = "no_opening"
 )
 
@@ -78,6 +90,8 @@ type Verdict struct {
 	Message string
 	// At is when to call: as asked when Open, the next opening when Later.
 	At time.Time
+	// Source is what the rule rests on; "" when it is the workspace's own.
+	Source string
 }
 
 // guard is how long the window must stay open after a dial begins (contract.md §3).
@@ -92,82 +106,18 @@ func Judge(f Facts) Verdict {
 	if f.Consent != contact.Consented && f.Consent != contact.ConsentUnknown {
 		return closed(RuleConsent, CodeConsent, "Consent to call this number was withdrawn. It can be called again once consent is on record.")
 	}
+	for _, r := range f.Rules {
+		if r.Consent != pack.NoConsent && binds(r, f.At) && f.Consent != contact.Consented {
+			v := closed(RuleNeeded, CodeConsent, fmt.Sprintf(
+				"Calls to %s need %s consent on record, and there is none for this number (rule: consent, %s). Record the person's consent first.",
+				r.Where(), r.Consent, r.Source()))
+			v.Source = r.Source()
+			return v
+		}
+	}
 	return f.hours()
-}
-
-func (f Facts) hours() Verdict {
-	hours := f.Policy.Window
-	if hours.Always() {
-		return Verdict{Result: Open, At: f.At}
-	}
-	zones := f.zones()
-	if len(zones) == 0 {
-		return closed(RuleZone, CodeOutsideHours,
-			"The time zone of this number is not known (rule: time zone). Set metadata.time_zone of its contact to an IANA name such as America/Denver.")
-	}
-	shutAt := f.At
-	if hours.Open(zones, f.At) {
-		if f.Stage == PreCheck || hours.Open(zones, f.At.Add(guard)) {
-			return Verdict{Result: Open, At: f.At}
-		}
-		shutAt = f.At.Add(guard) // about to close: the opening sought is the one after
-	}
-	next, ok := hours.Next(zones, shutAt)
-	switch {
-	case !ok:
-		return closed(RuleNoOpening, CodeOutsideHours, fmt.Sprintf(
-			"The calling window (%s) does not open within 30 days in every time zone this number may be in (%s) (rule: calling window).", describe(hours), list(zones)))
-	case f.Waits:
-		return Verdict{Result: Later, Rule: RuleWindow, At: next}
-	default:
-		return closed(RuleWindow, CodeOutsideHours, fmt.Sprintf(
-			"Outside the calling window (%s) in %s (rule: calling window). It next opens at %s; schedule_if_outside_hours true queues for it.",
-			describe(hours), list(zones), next.UTC().Format(time.RFC3339)))
-	}
-}
-
-// zones are those in which the window must be open: the policy's own, or every one the callee may be in.
-func (f Facts) zones() []window.Zone {
-	if f.Policy.Timezone != policy.Recipient {
-		zone, err := window.LoadZone(f.Policy.Timezone)
-		if err != nil {
-			return nil
-		}
-		return []window.Zone{zone}
-	}
-	zones := f.NumberZones
-	if f.ContactZone == nil {
-		return zones
-	}
-	for _, z := range zones {
-		if z.String() == f.ContactZone.String() {
-			return zones
-		}
-	}
-	return append(zones[:len(zones):len(zones)], *f.ContactZone)
 }
 
 func closed(rule Rule, code, message string) Verdict {
 	return Verdict{Result: Closed, Rule: rule, Code: code, Message: message}
-}
-
-func describe(w window.Window) string {
-	text := w.Start.String() + "–" + w.End.String()
-	if w.Days == window.EveryDay {
-		return text
-	}
-	names, _ := w.Days.MarshalJSON()
-	return text + " on " + strings.NewReplacer("[", "", "]", "", `"`, "", ",", ", ").Replace(string(names))
-}
-
-// list names at most three zones: some numbers have a dozen.
-func list(zones []window.Zone) string {
-	names := make([]string, 0, 3)
-	for i, z := range zones {
-		if i == 3 {
-			return fmt.Sprintf("%s and %d more time zones", strings.Join(names, ", "), len(zones)-3)
-		}
-		names = append(names, z.String())
-	}
-	return strings.Join(names, ", ")
 }

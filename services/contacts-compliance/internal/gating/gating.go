@@ -7,34 +7,69 @@ import (
 	"time"
 
 	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// Gating judges over one store.
-type Gating struct{ store *store.Store }
+// Gating judges over one store by one library of packs.
+type Gating struct {
+	store *store.Store
+	packs pack.Library
+}
 
 // New makes a Gating.
-func New(st *store.Store) *Gating { return &Gating{store: st} }
+func New(st *store.Store, packs pack.Library) *Gating { return &Gating{store: st, packs: packs} }
 
-// Check judges at dial time, now by the database's clock. waits is the request's schedule_if_outside_hours.
+// Packs are those that a policy may name.
+func (g *Gating) Packs() pack.Library { return g.packs }
+
+// Check judges at dial time, now by the database's clock. waits is the request's schedule_if_outside_hours. Where a rule counts calls, those
+// who ask about one number do so one after the other.
 func (g *Gating) Check(ctx context.Context, q store.Question, waits bool) (gate.Verdict, error) {
 	known, err := g.store.Known(ctx, q)
 	if err != nil {
 		return gate.Verdict{}, err
 	}
-	d := judge(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, Waits: waits})
-	return d.Verdict, g.store.Keep(ctx, d)
+	f := g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, Waits: waits})
+	if calls, _ := pack.Widest(f.Rules); calls == 0 {
+		d := decide(q, known, f)
+		return d.Verdict, g.store.Keep(ctx, d)
+	}
+	d, err := g.store.Counted(ctx, q, func(known store.Known, count store.Count) (store.Decision, error) {
+		f, err := counted(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, Waits: waits}), count)
+		return decide(q, known, f), err
+	})
+	return d.Verdict, err
 }
 
-// judge completes the facts with what is on record and decides.
-func judge(q store.Question, known store.Known, f gate.Facts) store.Decision {
+// counted adds the dials that the rules' caps look at.
+func counted(f gate.Facts, count store.Count) (gate.Facts, error) {
+	calls, back := pack.Widest(f.Rules)
+	if calls == 0 {
+		return f, nil
+	}
+	dials, err := count(f.At.Add(-back), calls)
+	f.Dials = dials
+	return f, err
+}
+
+// facts completes them with what is on record and the rules for the number.
+func (g *Gating) facts(q store.Question, known store.Known, f gate.Facts) gate.Facts {
 	f.At = f.At.UTC().Truncate(time.Microsecond) // as fine as the database keeps it, so that a replay answers the same
 	f.DND, f.Consent, f.Policy = known.DND, known.Consent, known.Policy
+	if len(known.Policy.Packs) > 0 {
+		place := q.Number.Place()
+		f.Place, f.Rules = &place, g.packs.For(known.Policy.Choices(), place)
+	}
 	if known.Policy.AsksForZones() {
 		f.NumberZones = window.Zones(q.Number.Zones())
 		f.ContactZone = ownZone(known, &f)
 	}
+	return f
+}
+
+func decide(q store.Question, known store.Known, f gate.Facts) store.Decision {
 	return store.Decision{
 		Question: q, Facts: f, Verdict: gate.Judge(f),
 		PolicyVersion: known.PolicyVersion, ContactID: known.ContactID, JudgedAt: known.Now,

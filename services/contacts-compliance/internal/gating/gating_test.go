@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/migrations"
@@ -47,14 +49,18 @@ func open(t *testing.T) house {
 	t.Helper()
 	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
 	st := store.New(pool, chains(t))
-	h := house{pool: pool, store: st, gating: gating.New(st), workspace: uuid.Must(uuid.NewV7())}
+	packs, err := pack.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := house{pool: pool, store: st, gating: gating.New(st, packs), workspace: uuid.Must(uuid.NewV7())}
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 	return h
 }
 
 func (h house) policy(t *testing.T, text string) {
 	t.Helper()
-	p, err := policy.Parse(json.RawMessage(text))
+	p, err := policy.Parse(json.RawMessage(text), h.gating.Packs())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,8 +332,14 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
-	for i := range 24 {
-		ask := h.ask("+14155552671", "")
+	for i := range 48 {
+		if i == 24 { // and by packs: consent, hours, holidays, caps
+			h.policy(t, `{"packs":["us","fr"]}`)
+			for _, number := range []phone.Number{"+14155552671", "+13055551234"} {
+				h.change(t, number, contact.ConsentGranted)
+			}
+		}
+		ask := h.ask([]phone.Number{"+14155552671", "+13055551234", "+33123456789", "+18005551234"}[i/12], "")
 		ask.At, ask.Waits = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
 		_, _ = h.gating.PreCheck(t.Context(), ask)
 		if _, err := h.gating.Check(t.Context(), ask.Question, ask.Waits); err != nil {
@@ -355,5 +367,59 @@ func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
 	}
 	if len(seen) < 3 || rows.Err() != nil {
 		t.Errorf("results seen: %v %v, want all three", seen, rows.Err())
+	}
+}
+
+// Of many requests for one number whose gates are asked at once, no more are let through than the cap allows.
+func TestCheck_CapHoldsUnderRaces(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	const florida, cap = phone.Number("+13055551234"), 3
+	h.change(t, florida, contact.ConsentGranted)
+	h.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
+	asks := make([]store.Question, 24)
+	for i := range asks {
+		asks[i] = h.ask(florida, "").Question
+	}
+	var through atomic.Int32
+	var all sync.WaitGroup
+	for _, q := range asks {
+		all.Go(func() {
+			v, err := h.gating.Check(t.Context(), q, false)
+			switch {
+			case err != nil:
+				t.Errorf("Check: %v", err)
+			case v.Result == gate.Open:
+				through.Add(1)
+			case v.Rule != gate.RuleFrequency || v.Code != gate.CodeOutsideHours:
+				t.Errorf("Check = %+v, want the frequency cap", v)
+			}
+		})
+	}
+	all.Wait()
+	if n := through.Load(); n != cap {
+		t.Errorf("%d of %d were let through, want %d", n, len(asks), cap)
+	}
+	if n := h.count(t, "SELECT count(*) FROM decisions WHERE kind = 'dial'"); n != len(asks) {
+		t.Errorf("decisions = %d, want one each", n)
+	}
+	again := h.ask(florida, "")
+	if _, err := h.gating.PreCheck(t.Context(), again); code(err) != "outside_calling_hours" {
+		t.Errorf("PreCheck of one more = %v, want outside_calling_hours", err)
+	}
+	// who was let through may ask again: its own answer does not count against it
+	for _, q := range asks {
+		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'", q.CallRequestID); n > 0 {
+			if v, err := h.gating.Check(t.Context(), q, false); err != nil || v.Result != gate.Open {
+				t.Errorf("asked again: %+v %v, want open", v, err)
+			}
+		}
+	}
+	other := h
+	other.workspace = uuid.Must(uuid.NewV7())
+	other.change(t, florida, contact.ConsentGranted)
+	other.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
+	if v, err := other.gating.Check(t.Context(), other.ask(florida, "").Question, false); err != nil || v.Result != gate.Open {
+		t.Errorf("another workspace = %+v %v, want open", v, err)
 	}
 }

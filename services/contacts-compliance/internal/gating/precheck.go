@@ -74,7 +74,14 @@ func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Documen
 	if err != nil {
 		return Allowed{}, err
 	}
-	d := judge(ask.Question, known, gate.Facts{Stage: gate.PreCheck, At: later(ask.At, known.Now), Waits: ask.Waits})
+	f, err := counted(g.facts(ask.Question, known, gate.Facts{Stage: gate.PreCheck, At: later(ask.At, known.Now), Waits: ask.Waits}),
+		func(since time.Time, calls int) ([]time.Time, error) {
+			return g.store.Dials(ctx, ask.Question, since, calls)
+		})
+	if err != nil {
+		return Allowed{}, err
+	}
+	d := decide(ask.Question, known, f)
 	if wrong := reference(ask.Question, known); wrong != nil {
 		d.Verdict = gate.Verdict{Result: gate.Closed, Rule: gate.RuleReference, Code: wrong.Code, Message: wrong.Message}
 	}

@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
@@ -67,7 +68,11 @@ func start(t testing.TB) *rig {
 		trusted = append(trusted, name+"="+r.peers[name].Public())
 	}
 	st := store.New(pool, chains(t))
-	handler, err := httpapi.New(st, gating.New(st), peer(t, service, trusted...), nil)
+	packs, err := pack.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := httpapi.New(st, gating.New(st, packs), peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,10 +23,11 @@ func (a *API) setPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := policy.Parse(body["calling_policy"])
+	p, err := policy.Parse(body["calling_policy"], a.gating.Packs())
 	if err != nil {
 		return err
 	}
+	p = p.By(caller.Operator)
 	version, err := a.store.SetPolicy(r.Context(), caller.WorkspaceID, p, caller.Operator)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 
 // FuzzParse: an accepted policy opens at some time, and is stored and read as the same; a refused one names its field.
 func FuzzParse(f *testing.F) {
-	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":[],"override":{"reason":"x"}}`
+	good := `{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","in:service"],"override":{"reason":"x"}}`
 	bodies := append(fuzztest.Mutations(good), good)
 	for _, w := range fuzztest.Mutations(`{"start":"09:00","end":"24:00","days":["mon","sun"]}`) {
 		bodies = append(bodies, `{"window":`+w+`}`)
@@ -22,8 +23,9 @@ func FuzzParse(f *testing.F) {
 	for _, body := range bodies {
 		f.Add([]byte(body))
 	}
+	library := packs(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := policy.Parse(raw)
+		p, err := policy.Parse(raw, library)
 		if err != nil {
 			var refused *apierr.Error
 			if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "calling_policy") {
@@ -41,8 +43,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := policy.Parse(encoded)
-		if err != nil || again.Window != p.Window || again.Timezone != p.Timezone {
+		var again policy.Policy // as the store reads it
+		if err := json.Unmarshal(encoded, &again); err != nil || !reflect.DeepEqual(again, p) {
 			t.Errorf("%q is stored as %s, which is %+v, %v", raw, encoded, again, err)
 		}
 	})

@@ -1,4 +1,4 @@
-// Package policy owns a workspace's calling policy: its window and whose clock the window is read by. It
+// Package policy owns a workspace's calling policy: its window, whose clock the window is read by, and the packs it is held to. It
 // checks what an operator asks for; it judges no call.
 package policy
 
@@ -6,9 +6,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
@@ -17,25 +22,54 @@ const Recipient = "recipient"
 
 // Policy is what a workspace's calls are held to.
 type Policy struct {
+	// Window is the workspace's own; with packs and no window of its own it leaves no hour out.
 	Window window.Window `json:"window"`
-	// Timezone is "recipient" or an IANA name.
+	// Timezone is "recipient" or an IANA name; it says by which clock Window is read. Packs are always read by the callee's.
 	Timezone string `json:"timezone"`
-	// Override is kept as given; it means something once packs can be loosened.
+	// Packs are as written: "us", or "us:service" for another purpose than marketing.
+	Packs []string `json:"packs,omitempty"`
+	// Override lets Window stand in the place of the packs' hours; without packs it is kept as given and means nothing.
 	Override *Override `json:"override,omitempty"`
 }
 
-const maxReason = 500 // characters (contract.md §6)
+const (
+	maxReason = 500 // characters (contract.md §6)
+	maxPacks  = 20
+)
 
-// Override is an operator's reason for a window looser than the law as we know it.
+// Override is why a workspace calls at other hours than the law as we know it, and who said so.
 type Override struct {
-	Reason string `json:"reason"`
+	Reason   string `json:"reason"`
+	Operator string `json:"operator,omitempty"`
 }
 
 // Default is the policy of a workspace that set none.
 func Default() Policy { return Policy{Window: window.Default(), Timezone: Recipient} }
 
+// By names the operator who answers for a loosened window.
+func (p Policy) By(operator string) Policy {
+	if p.Override != nil {
+		p.Override = &Override{Reason: p.Override.Reason, Operator: operator}
+	}
+	return p
+}
+
+// Choices are the packs with their purposes.
+func (p Policy) Choices() []pack.Choice {
+	choices := make([]pack.Choice, 0, len(p.Packs))
+	for _, text := range p.Packs {
+		choices = append(choices, pack.ParseChoice(text))
+	}
+	return choices
+}
+
+// PackHours says whether the hours of the packs bind.
+func (p Policy) PackHours() bool { return len(p.Packs) > 0 && p.Override == nil }
+
 // AsksForZones says whether the callee's own time zones decide.
-func (p Policy) AsksForZones() bool { return p.Timezone == Recipient && !p.Window.Always() }
+func (p Policy) AsksForZones() bool {
+	return p.PackHours() || p.Timezone == Recipient && !p.Window.Always()
+}
 
 // body is a policy as an operator writes it, everything optional so that faults can be named.
 type body struct {
@@ -50,7 +84,7 @@ type body struct {
 }
 
 // Parse reads a calling_policy; null or nothing is the default. Faults are 422 validation_error naming the field.
-func Parse(raw json.RawMessage) (Policy, error) {
+func Parse(raw json.RawMessage, packs pack.Library) (Policy, error) {
 	p := Default()
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		return p, nil
@@ -66,9 +100,6 @@ func Parse(raw json.RawMessage) (Policy, error) {
 		}
 		return p, apierr.Validation("calling_policy", "cannot be read as JSON.")
 	}
-	if len(b.Packs) > 0 {
-		return p, apierr.Validation("calling_policy.packs", "are not known to this version; leave packs out and set a window.")
-	}
 	if b.Override != nil && utf8.RuneCountInString(b.Override.Reason) > maxReason {
 		return p, apierr.Validation("calling_policy.override.reason", "may be at most %d characters long.", maxReason)
 	}
@@ -79,7 +110,74 @@ func Parse(raw json.RawMessage) (Policy, error) {
 		}
 		p.Timezone = *b.Timezone
 	}
-	return p, b.window(&p.Window)
+	if err := b.window(&p.Window); err != nil {
+		return p, err
+	}
+	return b.packs(p, packs)
+}
+
+// packs checks the chosen packs, and that a window which reaches beyond their hours says why (contract.md §3).
+func (b body) packs(p Policy, packs pack.Library) (Policy, error) {
+	if len(b.Packs) == 0 {
+		return p, nil
+	}
+	if len(b.Packs) > maxPacks {
+		return p, apierr.Validation("calling_policy.packs", "may list at most %d packs.", maxPacks)
+	}
+	for i, text := range b.Packs {
+		if err := packs.Check(pack.ParseChoice(text)); err != nil {
+			return p, apierr.Validation(fmt.Sprintf("calling_policy.packs[%d]", i), "%s.", err)
+		}
+		if slices.Contains(p.Packs, text) {
+			return p, apierr.Validation(fmt.Sprintf("calling_policy.packs[%d]", i), "is there twice.")
+		}
+		p.Packs = append(p.Packs, text)
+	}
+	switch {
+	case b.Override != nil && strings.TrimSpace(b.Override.Reason) == "":
+		return p, apierr.Validation("calling_policy.override.reason", "is required: why this workspace calls at other hours than its packs allow.")
+	case b.Window == nil && b.Override != nil:
+		return p, apierr.Validation("calling_policy.window", "is required with an override: the hours to call at in the place of the packs'.")
+	case b.Window == nil:
+		p.Window = window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}
+		return p, nil
+	case b.Override != nil, p.Timezone != Recipient:
+		return p, nil // the hours of another clock cannot be compared; both bind
+	}
+	for _, c := range p.Choices() {
+		for _, r := range packs.Base(c) {
+			if day, looser := beyond(p.Window, r); looser {
+				return p, apierr.Validation("calling_policy.window",
+					"reaches beyond the hours of pack %s on %s (%s). Narrow it, leave it out to call at the packs' hours, or say why in override.reason.",
+					c.Pack, time.Weekday(day), ranges(r.Week[day]))
+			}
+		}
+	}
+	return p, nil
+}
+
+// beyond finds a weekday on which the window is open and the rule is not.
+func beyond(w window.Window, r pack.Rule) (day int, looser bool) {
+	for day := range r.Week {
+		if !w.Days.Has(time.Weekday(day)) {
+			continue
+		}
+		if !slices.ContainsFunc(r.Week[day], func(open window.Range) bool { return open.Start <= w.Start && w.End <= open.End }) {
+			return day, true
+		}
+	}
+	return 0, false
+}
+
+func ranges(open []window.Range) string {
+	if len(open) == 0 {
+		return "closed"
+	}
+	texts := make([]string, 0, len(open))
+	for _, r := range open {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 func (b body) window(w *window.Window) error {

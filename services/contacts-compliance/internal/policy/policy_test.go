@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
 
@@ -25,7 +26,7 @@ func TestParse_AcceptsWhatTheContractKnows(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := policy.Parse(json.RawMessage(tt.given))
+			p, err := policy.Parse(json.RawMessage(tt.given), packs(t))
 			if err != nil {
 				t.Fatalf("Parse: %v", err)
 			}
@@ -37,29 +38,72 @@ func TestParse_AcceptsWhatTheContractKnows(t *testing.T) {
 	}
 }
 
+func packs(t testing.TB) pack.Library {
+	t.Helper()
+	l, err := pack.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestParse_Packs(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, given string
+		always      bool // the workspace's own window leaves no hour out
+		hours       bool // the packs' hours bind
+	}{
+		{"packs alone", `{"packs":["us","fr:service"]}`, true, true},
+		{"a tighter window is free", `{"packs":["us"],"window":{"start":"10:00","end":"17:00"}}`, false, true},
+		{"the same hours are not looser", `{"packs":["us"],"window":{"start":"08:00","end":"21:00"}}`, false, true},
+		{"inside one of two ranges", `{"packs":["fr"],"window":{"start":"14:00","end":"18:00","days":["mon"]}}`, false, true},
+		{"looser with a reason", `{"packs":["us"],"window":{"start":"07:00","end":"22:00"},"override":{"reason":"our own staff"}}`, false, false},
+		{"by another clock both bind", `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"timezone":"Europe/Berlin"}`, true, true},
+	} {
+		p, err := policy.Parse(json.RawMessage(tt.given), packs(t))
+		if err != nil || p.Window.Always() != tt.always || p.PackHours() != tt.hours || len(p.Choices()) == 0 {
+			t.Errorf("%s: %+v %v", tt.name, p, err)
+		}
+		if by := p.By("ann"); p.Override != nil && (by.Override.Operator != "ann" || p.Override.Operator != "") {
+			t.Errorf("%s: overridden by %+v, before %+v", tt.name, by.Override, p.Override)
+		}
+	}
+}
+
 func TestParse_NamesTheFault(t *testing.T) {
 	t.Parallel()
 	for given, field := range map[string]string{
 		`[]`: "calling_policy ", `"x"`: "calling_policy ",
-		`{"window":{"start":"20:00","end":"09:00"}}`:                 "calling_policy.window.start",
-		`{"window":{"start":"09:00","end":"09:00"}}`:                 "calling_policy.window.start",
-		`{"window":{"start":"24:00","end":"24:00"}}`:                 "calling_policy.window.start",
-		`{"window":{"start":"9:00","end":"20:00"}}`:                  "calling_policy.window.start",
-		`{"window":{"start":"09:00","end":"24:30"}}`:                 "calling_policy.window.end",
-		`{"window":{"start":"09:00"}}`:                               "calling_policy.window.end",
-		`{"window":{"start":9,"end":"20:00"}}`:                       "calling_policy.window.start",
-		`{"window":7}`:                                               "calling_policy.window",
-		`{"window":{"start":"09:00","end":"20:00","days":[]}}`:       "calling_policy.window.days",
-		`{"window":{"start":"09:00","end":"20:00","days":["x"]}}`:    "calling_policy.window.days",
-		`{"window":{"start":"09:00","end":"20:00","days":"mon"}}`:    "calling_policy.window.days",
-		`{"timezone":"Mars/Olympus"}`:                                "calling_policy.timezone",
-		`{"timezone":""}`:                                            "calling_policy.timezone",
-		`{"timezone":"Local"}`:                                       "calling_policy.timezone",
-		`{"packs":["us"]}`:                                           "calling_policy.packs",
-		`{"timezone":"` + strings.Repeat("x", 5000) + `"}`:           "calling_policy.timezone",
-		`{"override":{"reason":"` + strings.Repeat("é", 501) + `"}}`: "calling_policy.override.reason",
+		`{"window":{"start":"20:00","end":"09:00"}}`:                                          "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"09:00"}}`:                                          "calling_policy.window.start",
+		`{"window":{"start":"24:00","end":"24:00"}}`:                                          "calling_policy.window.start",
+		`{"window":{"start":"9:00","end":"20:00"}}`:                                           "calling_policy.window.start",
+		`{"window":{"start":"09:00","end":"24:30"}}`:                                          "calling_policy.window.end",
+		`{"window":{"start":"09:00"}}`:                                                        "calling_policy.window.end",
+		`{"window":{"start":9,"end":"20:00"}}`:                                                "calling_policy.window.start",
+		`{"window":7}`:                                                                        "calling_policy.window",
+		`{"window":{"start":"09:00","end":"20:00","days":[]}}`:                                "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":["x"]}}`:                             "calling_policy.window.days",
+		`{"window":{"start":"09:00","end":"20:00","days":"mon"}}`:                             "calling_policy.window.days",
+		`{"timezone":"Mars/Olympus"}`:                                                         "calling_policy.timezone",
+		`{"timezone":""}`:                                                                     "calling_policy.timezone",
+		`{"timezone":"Local"}`:                                                                "calling_policy.timezone",
+		`{"packs":["mars"]}`:                                                                  "calling_policy.packs[0]",
+		`{"packs":["us","us:parties"]}`:                                                       "calling_policy.packs[1]",
+		`{"packs":["us","us"]}`:                                                               "calling_policy.packs[1]",
+		`{"packs":"us"}`:                                                                      "calling_policy.packs",
+		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"}}`:                           "calling_policy.window",
+		`{"packs":["us","in"],"window":{"start":"09:00","end":"20:00"}}`:                      "calling_policy.window", // India begins at ten
+		`{"packs":["de"],"window":{"start":"09:00","end":"20:00"}}`:                           "calling_policy.window", // no Sundays
+		`{"packs":["fr"],"window":{"start":"10:00","end":"20:00","days":["mon"]}}`:            "calling_policy.window", // lunch
+		`{"packs":["us"],"override":{"reason":"x"}}`:                                          "calling_policy.window",
+		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{"reason":" "}}`: "calling_policy.override.reason",
+		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{}}`:             "calling_policy.override.reason",
+		`{"timezone":"` + strings.Repeat("x", 5000) + `"}`:                                    "calling_policy.timezone",
+		`{"override":{"reason":"` + strings.Repeat("é", 501) + `"}}`:                          "calling_policy.override.reason",
 	} {
-		_, err := policy.Parse(json.RawMessage(given))
+		_, err := policy.Parse(json.RawMessage(given), packs(t))
 		var refusal *apierr.Error
 		if !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, field) {
 			t.Errorf("Parse(%s) = %v, want validation_error naming %s", given, err, field)
@@ -67,7 +111,7 @@ func TestParse_NamesTheFault(t *testing.T) {
 			t.Errorf("Parse(%.40s): the message is %d bytes long", given, len(refusal.Message))
 		}
 	}
-	if _, err := policy.Parse(json.RawMessage(`{"override":{"reason":"` + strings.Repeat("é", 500) + `"}}`)); err != nil {
+	if _, err := policy.Parse(json.RawMessage(`{"override":{"reason":"`+strings.Repeat("é", 500)+`"}}`), packs(t)); err != nil {
 		t.Errorf("a reason of 500 characters = %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -88,4 +89,74 @@ func (s *Store) SetPolicy(ctx context.Context, workspace uuid.UUID, p policy.Pol
 		return nil
 	})
 	return version, err
+}
+
+// Dials of other requests, newest first: when the gate last let each of them through. A request that was let through and found no free line
+// counts as if it had rung.
+const recentDials = `
+SELECT max(judged_at) AS dialed_at
+FROM decisions
+WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND kind = 'dial' AND result = 'open'
+  AND judged_at > @since AND call_request_id <> @call_request_id
+GROUP BY call_request_id
+ORDER BY dialed_at DESC
+LIMIT @calls`
+
+// Dials are when other requests for the number were let through after since, the newest so many.
+func (s *Store) Dials(ctx context.Context, q Question, since time.Time, calls int) ([]time.Time, error) {
+	return dials(ctx, s.pool, q, since, calls)
+}
+
+func dials(ctx context.Context, from querier, q Question, since time.Time, calls int) ([]time.Time, error) {
+	args := q.args()
+	args["since"], args["calls"] = since, calls
+	rows, err := from.Query(ctx, recentDials, pg.Args(args))
+	if err != nil {
+		return nil, fmt.Errorf("count dials of request %s: %w", q.CallRequestID, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	if err != nil {
+		return nil, fmt.Errorf("count dials of request %s: %w", q.CallRequestID, err)
+	}
+	for i := range found {
+		found[i] = found[i].UTC()
+	}
+	return found, nil
+}
+
+const lockNumberGate = `
+SELECT pg_advisory_xact_lock(hashtextextended('gate ' || @workspace_id::text || ' ' || @phone_e164::text, 0))`
+
+// Count is how judge asks for the number's dials.
+type Count func(since time.Time, calls int) ([]time.Time, error)
+
+// Counted lets judge decide and keeps its decision while nobody else is deciding in this way about the same number of the workspace: what it
+// counts holds every dial that was let through before its own, whichever replica let it through.
+func (s *Store) Counted(ctx context.Context, q Question, judge func(Known, Count) (Decision, error)) (decided Decision, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockNumberGate, pg.Args(pgx.NamedArgs{"workspace_id": q.WorkspaceID, "phone_e164": q.Number})); err != nil {
+			return fmt.Errorf("lock gate of request %s: %w", q.CallRequestID, err)
+		}
+		// A statement sees what was committed when it began: after the lock, all that its earlier holders kept.
+		k, err := one[Known](ctx, tx, known, q.args())
+		if err != nil {
+			return fmt.Errorf("read facts of request %s: %w", q.CallRequestID, err)
+		}
+		if k.Policy, err = decodePolicy(k.RawPolicy); err != nil {
+			return err
+		}
+		decided, err = judge(k, func(since time.Time, calls int) ([]time.Time, error) { return dials(ctx, tx, q, since, calls) })
+		if err != nil {
+			return err
+		}
+		args, err := decided.args()
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, insertDecision, pg.Args(args)); err != nil {
+			return fmt.Errorf("keep decision on request %s: %w", q.CallRequestID, err)
+		}
+		return nil
+	})
+	return decided, err
 }

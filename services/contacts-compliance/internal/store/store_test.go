@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -178,7 +179,7 @@ func TestSetPolicy_CountsVersionsAndKeepsAnEqualOne(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	workspace := uuid.Must(uuid.NewV7())
-	if p, version, err := st.Policy(t.Context(), workspace); err != nil || version != 0 || p != policy.Default() {
+	if p, version, err := st.Policy(t.Context(), workspace); err != nil || version != 0 || !reflect.DeepEqual(p, policy.Default()) {
 		t.Fatalf("unset policy = %+v %d %v", p, version, err)
 	}
 	for i, want := range []struct {
@@ -191,7 +192,7 @@ func TestSetPolicy_CountsVersionsAndKeepsAnEqualOne(t *testing.T) {
 		if err != nil || version != want.version {
 			t.Errorf("set %d: version %d %v, want %d", i, version, err, want.version)
 		}
-		if now, current, err := st.Policy(t.Context(), workspace); err != nil || current != want.version || now != p {
+		if now, current, err := st.Policy(t.Context(), workspace); err != nil || current != want.version || !reflect.DeepEqual(now, p) {
 			t.Errorf("after set %d: %+v %d %v", i, now, current, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package window owns the hours in which people may be called: a half-open range of local wall-clock
-// time on some weekdays, judged in every time zone a person may be in. It knows neither numbers nor
+// Package window owns the hours in which people may be called: half-open ranges of local wall-clock
+// time on the days of a calendar, judged in every time zone a person may be in. It knows neither numbers nor
 // contacts, and has no clock of its own.
 package window
 
@@ -53,12 +53,5 @@ func (w Window) Always() bool { return w.Start == 0 && w.End == Midnight && w.Da
 
 // Open says whether the window is open at one instant in every one of the zones; with no zone it is not.
 func (w Window) Open(zones []Zone, at time.Time) bool {
-	for _, z := range zones {
-		local := at.In(z.loc)
-		minute := Minute(local.Hour()*60 + local.Minute())
-		if !w.Days.Has(local.Weekday()) || minute < w.Start || minute >= w.End {
-			return false
-		}
-	}
-	return len(zones) > 0
+	return Clock{Hours: w, Zones: zones}.Open(at)
 }

@@ -1,0 +1,111 @@
+package gate_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/window"
+)
+
+func library(t interface{ Fatal(...any) }) pack.Library {
+	l, err := pack.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// held are facts of a number that is held to packs, its person's consent on record: Monday noon in New York.
+func held(t interface{ Fatal(...any) }, number phone.Number, packs ...string) gate.Facts {
+	f := gate.Facts{
+		Stage: gate.PreCheck, At: time.Date(2026, 11, 23, 17, 0, 0, 0, time.UTC), DND: contact.Clean, Consent: contact.Consented,
+		Policy: policy.Policy{Window: window.Window{Start: 0, End: window.Midnight, Days: window.EveryDay}, Timezone: policy.Recipient, Packs: packs},
+	}
+	place := number.Place()
+	f.Place, f.Rules, f.NumberZones = &place, library(t).For(f.Policy.Choices(), place), window.Zones(number.Zones())
+	return f
+}
+
+func TestJudge_Packs(t *testing.T) {
+	t.Parallel()
+	utc := func(text string) time.Time {
+		at, err := time.Parse("2006-01-02 15:04", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	ago := func(f *gate.Facts, hours ...int) {
+		for _, h := range hours {
+			f.Dials = append(f.Dials, f.At.Add(-time.Duration(h)*time.Hour))
+		}
+	}
+	const newYork, miami, dallas, mobile, pensacola, paris, tollFree = "+12125552671", "+13055551234", "+12145551234", "+12075551234", "+18505551234", "+33123456789", "+18005551234"
+	tests := []struct {
+		name   string
+		number phone.Number
+		packs  []string
+		change func(*gate.Facts)
+		result gate.Result
+		rule   gate.Rule
+		next   string // when Later or told in the message; "" for none
+	}{
+		{"at the federal hours", newYork, []string{"us"}, func(*gate.Facts) {}, gate.Open, "", ""},
+		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Closed, gate.RuleNeeded, ""},
+		{"a pack that needs none", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Open, "", ""},
+		{"before the federal hours", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, gate.Closed, gate.RulePack, "2026-11-23 13:00"},
+		{"Florida ends at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-24 01:00"), true }, gate.Later, gate.RulePack, "2026-11-24 13:00"},
+		{"New York goes on to nine", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
+		{"for service Florida adds nothing", miami, []string{"us:service"}, func(f *gate.Facts) { f.At = utc("2026-11-24 01:00") }, gate.Open, "", ""},
+		{"Sunday noon in Texas", dallas, []string{"us"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-22 17:59"), true }, gate.Later, gate.RulePack, "2026-11-22 18:00"},
+		{"the panhandle is in two zones", pensacola, []string{"us"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-23 13:30"), true }, gate.Later, gate.RulePack, "2026-11-23 14:00"},
+		{"the workspace's own window is tighter", newYork, []string{"us"}, func(f *gate.Facts) {
+			f.Policy.Window, f.Waits = window.Window{Start: 18 * 60, End: 19 * 60, Days: window.EveryDay}, true
+		}, gate.Later, gate.RuleWindow, "2026-11-23 23:00"},
+		{"an override calls at its own hours", newYork, []string{"us"}, func(f *gate.Facts) {
+			f.Policy.Override, f.Policy.Window, f.At = &policy.Override{Reason: "staff"}, window.Window{Start: 0, End: 23 * 60, Days: window.EveryDay}, utc("2026-11-24 03:00")
+		}, gate.Open, "", ""},
+		{"an override still needs consent", newYork, []string{"us"}, func(f *gate.Facts) {
+			f.Policy.Override, f.Consent = &policy.Override{Reason: "staff"}, contact.ConsentUnknown
+		}, gate.Closed, gate.RuleNeeded, ""},
+		{"lunch in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-23 12:00"), true }, gate.Later, gate.RulePack, "2026-11-23 13:00"},
+		{"a holiday in France", paris, []string{"fr"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-12-25 10:00"), true }, gate.Later, gate.RuleHoliday, "2026-12-28 09:00"},
+		{"a country that the pack does not know", paris, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 19:30") }, gate.Closed, gate.RulePack, "2026-11-24 08:00"},
+		{"toll-free has no zone", tollFree, []string{"us"}, func(*gate.Facts) {}, gate.Closed, gate.RuleZone, ""},
+		{"toll-free with a zone is held to the strictest state", tollFree, []string{"us"}, func(f *gate.Facts) {
+			f.ContactZone, f.Waits = &zones(t, "America/New_York")[0], true
+			f.At = utc("2026-11-22 18:00")
+		}, gate.Later, gate.RulePack, "2026-11-23 15:00"},
+		{"after the pack's last day", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2029-01-02 17:00") }, gate.Closed, gate.RuleExpired, ""},
+		{"two of three calls in Florida", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2) }, gate.Open, "", ""},
+		{"three of three", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 20); f.Waits = true }, gate.Later, gate.RuleFrequency, "2026-11-23 21:00"},
+		{"three of three, and when they count no more it is night", miami, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 2, 12); f.Waits = true }, gate.Later, gate.RuleFrequency, "2026-11-24 13:00"},
+		{"one in eight hours in Maine", mobile, []string{"us"}, func(f *gate.Facts) { ago(f, 3) }, gate.Closed, gate.RuleFrequency, "2026-11-24 14:00"},
+		{"New York counts none", newYork, []string{"us"}, func(f *gate.Facts) { ago(f, 1, 1, 1, 1) }, gate.Open, "", ""},
+		{"an opt-out comes first", newYork, []string{"us"}, func(f *gate.Facts) { f.DND, f.Consent = contact.OptedOut, contact.ConsentUnknown }, gate.Closed, gate.RuleDND, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := held(t, tt.number, tt.packs...)
+			tt.change(&f)
+			v := gate.Judge(f)
+			if v.Result != tt.result || v.Rule != tt.rule {
+				t.Fatalf("Judge = %+v, want %s by %q", v, tt.result, tt.rule)
+			}
+			if tt.next == "" {
+				return
+			}
+			next := utc(tt.next)
+			if v.Result == gate.Later && !v.At.Equal(next) || v.Result == gate.Closed && !strings.Contains(v.Message, next.Format(time.RFC3339)) {
+				t.Errorf("next = %v, %q; want %v", v.At, v.Message, next)
+			}
+		})
+	}
+}
