@@ -21,9 +21,11 @@ const (
 	// A transaction holds its rows' locks until its last record: short enough for those who answer customers meanwhile.
 	txRecords = 100
 	// A killed member holds its partitions for this long; 6 s is the least that brokers allow by default.
-	sessionTimeout   = 6 * time.Second
-	heartbeat        = 2 * time.Second
-	rebalanceTimeout = 30 * time.Second
+	sessionTimeout = 6 * time.Second
+	heartbeat      = 2 * time.Second
+	// How long a rebalance waits for a member that does not come: one that hangs, or is slow to drain. Whoever is given up goes on with its transaction,
+	// and the inbox knows its records.
+	rebalanceTimeout = 10 * time.Second
 	commitInterval   = time.Second
 	commitTimeout    = 5 * time.Second
 )

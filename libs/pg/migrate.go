@@ -89,11 +89,9 @@ func migrateTrack(ctx context.Context, db *sql.DB, schema string, track Migratio
 		return err
 	}
 	table, app := pgx.Identifier{track.versions()}.Sanitize(), pgx.Identifier{AppRole(schema)}.Sanitize()
-	if _, err := db.ExecContext(ctx, "REVOKE ALL ON "+table+" FROM "+app); err != nil {
-		return fmt.Errorf("revoke %s: %w", table, err)
-	}
-	if _, err := db.ExecContext(ctx, "GRANT SELECT ON "+table+" TO "+app); err != nil {
-		return fmt.Errorf("grant select on %s: %w", table, err)
+	// At once: another replica may be reading the version this instant.
+	if _, err := db.ExecContext(ctx, "REVOKE ALL ON "+table+" FROM "+app+"; GRANT SELECT ON "+table+" TO "+app); err != nil {
+		return fmt.Errorf("let %s read %s: %w", app, table, err)
 	}
 	return nil
 }
