@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
+	"ringfence.dev/services/contacts-compliance/internal/importing"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/pruning"
@@ -80,13 +81,15 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	st, records := store.New(pool, chains), archive.New(pool, chains)
-	listener, err := httpapi.New(st, gating.New(st, packs), keys, tel)
+	importer := importing.New(st)
+	listener, err := httpapi.New(st, gating.New(st, packs), importer, keys, tel)
 	if err != nil {
 		return err
 	}
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "pruning", Run: pruning.New(st, records, cfg.Keeping).Run},
+		service.Part{Name: "importing", Run: importer.Run},
 		service.Part{Name: "witnessing", Run: witnessing.New(records, chains, cfg.Witness).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: listener, ReusePort: cfg.HTTP.ReusePort}).Run},
 	)

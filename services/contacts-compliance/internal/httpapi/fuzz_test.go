@@ -17,6 +17,7 @@ func FuzzAPI(f *testing.F) {
 	id := r.create(f, `{"phone_e164":"+14155550100","name":"Ann","metadata":{"k":1}}`)
 	home := "/admin/v1/workspaces/" + r.workspace.String()
 	r.operator(f, http.MethodPut, "/admin/v1/workspaces/%s/contacts/+14155550100/consent", `{"status":"consented","source":"form"}`)
+	list, _ := r.operator(f, http.MethodPost, "/admin/v1/workspaces/%s/opt-out-imports", `{"reason":"bought"}`).body["id"].(string)
 	contactBody := `{"phone_e164":"+14155550101","name":"Ann","metadata":{"k":{"a":[1]},"time_zone":"Europe/Berlin"}}`
 	fuzztest.Surface{
 		Handler: r.handler,
@@ -33,8 +34,10 @@ func FuzzAPI(f *testing.F) {
 			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/consent-records",
 			"GET " + home + "/consent-records/{}", "PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy",
 			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/decisions", "GET " + home + "/decisions/{}",
+			"GET " + home + "/opt-out-imports", "POST " + home + "/opt-out-imports", "GET " + home + "/opt-out-imports/{}",
+			"PUT " + home + "/opt-out-imports/{}/parts/1", "PUT " + home + "/opt-out-imports/" + list + "/parts/{}", "POST " + home + "/opt-out-imports/{}/start",
 		},
-		IDs: []string{"+14155550100", id},
+		IDs: []string{"+14155550100", id, list},
 		Bodies: map[string][]string{
 			"POST /v1/contacts":                              {contactBody},
 			"PATCH /v1/contacts/{}":                          {`{"name":"Eve","metadata":{"k":null,"time_zone":"Europe/Berlin"}}`, `{"metadata":{"time_zone":1}}`, `{"metadata":{"time_zone":"` + strings.Repeat("x", 3000) + `"}}`},

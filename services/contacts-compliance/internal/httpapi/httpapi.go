@@ -18,19 +18,21 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/importing"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
 // API answers over one store.
 type API struct {
-	store  *store.Store
-	gating *gating.Gating
+	store     *store.Store
+	gating    *gating.Gating
+	importing *importing.Importer
 }
 
 // New is the service's whole listener. Who may ask what is fixed here: customers and operators through the gateway, calls
 // for the pre-check, the dialer for the gate.
-func New(st *store.Store, g *gating.Gating, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
-	api := &API{store: st, gating: g}
+func New(st *store.Store, g *gating.Gating, im *importing.Importer, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+	api := &API{store: st, gating: g, importing: im}
 	spans, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, err
@@ -60,6 +62,11 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records", httpserver.Handle(a.listRecords))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records/{record}", httpserver.Handle(a.readRecord))
+	r.Get("/admin/v1/workspaces/{workspace}/opt-out-imports", httpserver.Handle(a.listImports))
+	r.Post("/admin/v1/workspaces/{workspace}/opt-out-imports", httpserver.Handle(a.openImport))
+	r.Get("/admin/v1/workspaces/{workspace}/opt-out-imports/{import}", httpserver.Handle(a.readImport))
+	r.Put("/admin/v1/workspaces/{workspace}/opt-out-imports/{import}/parts/{part}", httpserver.Handle(a.putPart))
+	r.Post("/admin/v1/workspaces/{workspace}/opt-out-imports/{import}/start", httpserver.Handle(a.startImport))
 	r.Get("/admin/v1/workspaces/{workspace}/decisions", httpserver.Handle(a.listDecisions))
 	r.Get("/admin/v1/workspaces/{workspace}/decisions/{decision}", httpserver.Handle(a.readDecision))
 	r.Put("/internal/v1/workspaces/{workspace}/policy", httpserver.Handle(a.setPolicy))

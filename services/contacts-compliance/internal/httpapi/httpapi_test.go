@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
+	"ringfence.dev/services/contacts-compliance/internal/importing"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/store"
@@ -43,6 +44,7 @@ type rig struct {
 	url       string
 	handler   http.Handler
 	pool      *pgxpool.Pool
+	importing *importing.Importer
 	peers     map[string]*trust.Keys
 	workspace uuid.UUID
 }
@@ -68,11 +70,12 @@ func start(t testing.TB) *rig {
 		trusted = append(trusted, name+"="+r.peers[name].Public())
 	}
 	st := store.New(pool, chains(t))
+	r.importing = importing.New(st)
 	packs, err := pack.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := httpapi.New(st, gating.New(st, packs), peer(t, service, trusted...), nil)
+	handler, err := httpapi.New(st, gating.New(st, packs), r.importing, peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

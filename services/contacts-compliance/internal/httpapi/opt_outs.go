@@ -1,9 +1,18 @@
 package httpapi
 
 import (
+	"encoding/json"
+	"errors"
 	"net/http"
+	"strconv"
+	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
@@ -83,4 +92,150 @@ func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
 		return asked, invalidPhone("phone_e164")
 	}
 	return asked, nil
+}
+
+// importView is an import of opt-outs and how far it is. The first bad rows stand in it.
+type importView struct {
+	ID         uuid.UUID       `json:"id"`
+	Status     string          `json:"status"`
+	Reason     *string         `json:"reason"`
+	Actor      string          `json:"actor"`
+	Bytes      int64           `json:"bytes"`
+	Lines      int64           `json:"lines"`
+	Numbers    int64           `json:"numbers"`
+	Applied    int64           `json:"applied"`
+	Bad        int64           `json:"bad"`
+	BadRows    json.RawMessage `json:"bad_rows"`
+	FileSHA256 *string         `json:"file_sha256"`
+	ListSHA256 *string         `json:"list_sha256"`
+	SameAs     *uuid.UUID      `json:"same_as"`
+	RecordID   *uuid.UUID      `json:"record_id"`
+	CreatedAt  time.Time       `json:"created_at"`
+	UpdatedAt  time.Time       `json:"updated_at"`
+	DoneAt     *time.Time      `json:"done_at"`
+}
+
+func viewImport(i store.Import) importView {
+	view := importView{
+		ID: i.ID, Status: i.Status, Reason: i.Reason, Actor: i.Actor, Bytes: i.Bytes, Lines: i.Lines, Numbers: i.Numbers, Applied: i.Applied,
+		Bad: i.Bad, BadRows: i.BadRows, FileSHA256: i.FileSHA256, ListSHA256: i.ListSHA256, SameAs: i.SameAs, RecordID: i.RecordID,
+		CreatedAt: contact.Instant(i.ID), UpdatedAt: stamp(i.UpdatedAt),
+	}
+	if i.DoneAt != nil {
+		at := stamp(*i.DoneAt)
+		view.DoneAt = &at
+	}
+	return view
+}
+
+// listed leaves the bad rows to the member.
+func listed(i store.Import) importView {
+	i.BadRows = nil
+	return viewImport(i)
+}
+
+// openImport answers POST /admin/v1/workspaces/{id}/opt-out-imports.
+func (a *API) openImport(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	body, err := decode(r)
+	if err != nil {
+		return err
+	}
+	reason, err := body.text("reason", maxReason)
+	if err != nil {
+		return err
+	}
+	opened, err := a.store.OpenImport(r.Context(), caller.WorkspaceID, "operator:"+caller.Operator, reason)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusCreated, viewImport(opened))
+}
+
+// mostParts times the largest body is a gigabyte.
+const mostParts = 4096
+
+// putPart answers PUT …/opt-out-imports/{import}/parts/{part}: the next piece of the CSV file as it is, cut anywhere. Again, it replaces the piece.
+func (a *API) putPart(w http.ResponseWriter, r *http.Request) error {
+	caller, id, err := importOf(r)
+	if err != nil {
+		return err
+	}
+	part, err := strconv.ParseUint(chi.URLParam(r, "part"), 10, 16)
+	if err != nil || part < 1 || part > mostParts {
+		return apierr.Validation("part", "must be a whole number from 1 to %d.", mostParts)
+	}
+	content, err := httpserver.ReadBody(r)
+	if err != nil {
+		return err
+	}
+	if len(content) == 0 {
+		return apierr.Validation("body", "is empty: send the next piece of the file.")
+	}
+	put, err := a.store.PutPart(r.Context(), caller.WorkspaceID, id, int(part), content)
+	if errors.Is(err, store.ErrStarted) {
+		return apierr.Validation("part", "comes too late: the import was started. Open another one.")
+	}
+	if err != nil {
+		return found(err, "import")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewImport(put))
+}
+
+// startImport answers POST …/opt-out-imports/{import}/start: every part is there. It goes on by itself from here; GET tells how far it is.
+func (a *API) startImport(w http.ResponseWriter, r *http.Request) error {
+	caller, id, err := importOf(r)
+	if err != nil {
+		return err
+	}
+	started, missing, err := a.store.StartImport(r.Context(), caller.WorkspaceID, id)
+	if err != nil {
+		return found(err, "import")
+	}
+	if missing > 0 {
+		return apierr.Validation("part", "%d is missing: send it, then start again.", missing)
+	}
+	a.importing.Wake()
+	return httpserver.WriteJSON(w, http.StatusAccepted, viewImport(started))
+}
+
+// readImport answers GET …/opt-out-imports/{import}.
+func (a *API) readImport(w http.ResponseWriter, r *http.Request) error {
+	caller, id, err := importOf(r)
+	if err != nil {
+		return err
+	}
+	known, err := a.store.Import(r.Context(), caller.WorkspaceID, id)
+	if err != nil {
+		return found(err, "import")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewImport(known))
+}
+
+// listImports answers GET …/opt-out-imports.
+func (a *API) listImports(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	known, err := a.store.Imports(r.Context(), caller.WorkspaceID, asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, known, listed))
+}
+
+func importOf(r *http.Request) (caller trust.Caller, id uuid.UUID, err error) {
+	if caller, err = operated(r); err != nil {
+		return caller, id, err
+	}
+	id, err = httpserver.PathID(r, "import", "import")
+	return caller, id, err
 }

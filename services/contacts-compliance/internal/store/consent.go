@@ -125,14 +125,17 @@ SELECT ` + recordColumns + `
 FROM consent_records
 WHERE workspace_id = @workspace_id
   AND (@after::uuid IS NULL OR id < @after)
-  AND (@phone_e164::text IS NULL OR consent_records.phone_e164 = @phone_e164)
+  AND (@phone_e164::text IS NULL OR consent_records.phone_e164 = @phone_e164 OR id IN (
+      SELECT i.record_id FROM opt_out_imports i
+      WHERE i.workspace_id = @workspace_id AND i.record_id IS NOT NULL
+        AND EXISTS (SELECT 1 FROM opt_out_import_numbers n WHERE n.import_id = i.id AND n.phone_e164 = @phone_e164)))
 ORDER BY id DESC
 LIMIT @rows`
 
 const recordCursor = `
 SELECT EXISTS (SELECT 1 FROM consent_records WHERE workspace_id = @workspace_id AND id = @after)`
 
-// Records reads one page of the consent ledger, newest first; an empty number means all of them.
+// Records reads one page of the consent ledger, newest first: of a number, the imports that it stood in included; an empty number means all of them.
 func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]contact.Record, error) {
 	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "phone_e164": orNull(number), "rows": p.Rows()}
 	if err := s.knowCursor(ctx, recordCursor, p, args); err != nil {

@@ -136,3 +136,32 @@ func (s *Store) knowCursor(ctx context.Context, sql string, p page.Request, args
 	}
 	return nil
 }
+
+const optOutAll = `
+INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at)
+SELECT id, @workspace_id, phone_e164, 'dnd', now() FROM unnest(@ids::uuid[], @numbers::text[]) AS n (id, phone_e164)
+ON CONFLICT (workspace_id, phone_e164) DO UPDATE SET dnd_status = 'dnd', updated_at = now()
+    WHERE contacts.dnd_status <> 'dnd'`
+
+// ApplyNumbers opts out the next numbers of an import, in their order, together with how far it is. Their one record comes with the last.
+func (s *Store) ApplyNumbers(ctx context.Context, i *Import, numbers []string) error {
+	ids := make([]uuid.UUID, len(numbers))
+	for n := range ids {
+		var err error
+		if ids[n], err = uuid.NewV7(); err != nil {
+			return fmt.Errorf("make contact id: %w", err)
+		}
+	}
+	next := *i
+	next.Applied, next.AppliedTo = i.Applied+int64(len(numbers)), numbers[len(numbers)-1]
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, optOutAll, pg.Args{"workspace_id": i.WorkspaceID, "ids": ids, "numbers": numbers}); err != nil {
+			return fmt.Errorf("opt out numbers of import %s: %w", i.ID, err)
+		}
+		return keep(ctx, tx, &next)
+	})
+	if err == nil {
+		*i = next
+	}
+	return err
+}

@@ -225,3 +225,63 @@ func rowOf(c contact.Contact, ch contact.Change, before, after string) ledger.Ro
 	}
 	return row
 }
+
+// cleanedMeanwhile opts out again whom a removal made clean since the import began: when the record stands, all of its numbers are opted out.
+const cleanedMeanwhile = `
+UPDATE contacts c SET dnd_status = 'dnd', updated_at = now()
+WHERE c.workspace_id = @workspace_id AND c.dnd_status <> 'dnd' AND c.phone_e164 IN (
+    SELECT r.phone_e164 FROM consent_records r JOIN opt_out_import_numbers n ON n.import_id = @id AND n.phone_e164 = r.phone_e164
+    WHERE r.workspace_id = @workspace_id AND r.seq > @since_seq AND r.kind = 'opt_out_removed')`
+
+// importEvidence is what the record of an import says of its list.
+type importEvidence struct {
+	ImportID   uuid.UUID `json:"import_id"`
+	FileSHA256 string    `json:"file_sha256"`
+	ListSHA256 string    `json:"list_sha256"`
+	Numbers    int64     `json:"numbers"`
+	Lines      int64     `json:"lines"`
+	Bad        int64     `json:"bad"`
+}
+
+// FinishImport writes the one record of an import all of whose numbers are opted out, and ends it.
+func (s *Store) FinishImport(ctx context.Context, i *Import) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make record id: %w", err)
+	}
+	evidence, err := json.Marshal(importEvidence{i.ID, *i.FileSHA256, *i.ListSHA256, i.Numbers, i.Lines, i.Bad})
+	if err != nil {
+		return fmt.Errorf("encode evidence of import %s: %w", i.ID, err)
+	}
+	after := string(contact.OptedOut)
+	next := *i
+	next.Status, next.RecordID = Done, &id
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, longer); err != nil {
+			return fmt.Errorf("take time: %w", err)
+		}
+		c, err := s.lockChain(ctx, tx, i.WorkspaceID)
+		if err != nil {
+			return err
+		}
+		args := pg.Args{"workspace_id": i.WorkspaceID, "id": i.ID, "since_seq": i.SinceSeq}
+		if _, err := tx.Exec(ctx, cleanedMeanwhile, args); err != nil {
+			return fmt.Errorf("opt out again numbers of import %s: %w", i.ID, err)
+		}
+		batch := &pgx.Batch{}
+		row := ledger.Row{ID: id, Kind: string(contact.OptOut), Source: "import", Actor: i.Actor, Reason: i.Reason, Evidence: evidence, After: &after}
+		if err := c.queue(batch, row); err != nil {
+			return err
+		}
+		c.close(batch)
+		batch.Queue(forgetParts, args)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return fmt.Errorf("write record of import %s: %w", i.ID, err)
+		}
+		return keep(ctx, tx, &next)
+	})
+	if err == nil {
+		*i = next
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/trust"
+)
+
+func TestImports_FromPartsToOneRecord(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	const path = "/admin/v1/workspaces/%s/opt-out-imports"
+	opened := r.operator(t, http.MethodPost, path, `{"reason":"bought with the shop"}`)
+	id := fmt.Sprint(opened.body["id"])
+	if opened.status != http.StatusCreated || opened.body["status"] != "receiving" || opened.body["reason"] != "bought with the shop" || opened.body["actor"] != "operator:ann" {
+		t.Fatalf("opened: %d %s", opened.status, opened.raw)
+	}
+	member := path + "/" + id
+	r.want(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
+	r.want(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nnobody\n"), http.StatusOK, "")
+	if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != 422 || !strings.Contains(got.message(), "part 1 is missing") {
+		t.Errorf("start with a gap: %d %s", got.status, got.raw)
+	}
+	for range 2 {
+		r.want(t, r.operator(t, http.MethodPut, member+"/parts/1", "phone\n+150055"), http.StatusOK, "")
+	}
+	for range 2 {
+		if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != http.StatusAccepted || got.body["status"] != "reading" || fmt.Sprint(got.body["bytes"]) != "39" {
+			t.Errorf("start: %d %s", got.status, got.raw)
+		}
+	}
+	r.want(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity, "validation_error")
+	if more, err := r.importing.Next(t.Context()); !more || err != nil {
+		t.Fatalf("Next = %v, %v", more, err)
+	}
+	done := r.operator(t, http.MethodGet, member, "")
+	fields := map[string]bool{}
+	for _, name := range strings.Fields("id status reason actor bytes lines numbers applied bad bad_rows file_sha256 list_sha256 same_as record_id created_at updated_at done_at") {
+		fields[name] = true
+	}
+	if bad := fmt.Sprint(done.body["bad_rows"]); done.body["status"] != "done" || fmt.Sprint(done.body["numbers"]) != "2" || !strings.Contains(bad, "line:4") || !strings.Contains(bad, "value:nobody") || !maps.Equal(keysOf(done.body), fields) {
+		t.Errorf("done: %d %s", done.status, done.raw)
+	}
+	if got := r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""); got.body["dnd_status"] != "dnd" {
+		t.Errorf("a number of the list: %s", got.raw)
+	}
+	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550002", "")
+	data, _ := records.body["data"].([]any)
+	if len(data) != 1 {
+		t.Fatalf("records: %s", records.raw)
+	}
+	if rec, _ := data[0].(map[string]any); rec["id"] != done.body["record_id"] || rec["kind"] != "opt_out" || rec["source"] != "import" || rec["phone_e164"] != nil || rec["before"] != nil || rec["after"] != "dnd" || rec["reason"] != "bought with the shop" {
+		t.Errorf("its record: %v", rec)
+	}
+	if list := r.operator(t, http.MethodGet, path, ""); list.status != http.StatusOK || !strings.Contains(list.raw, `"bad_rows":null`) {
+		t.Errorf("list: %d %s", list.status, list.raw)
+	}
+}
+
+func TestImports_Refusals(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	const path = "/admin/v1/workspaces/%s/opt-out-imports"
+	id := fmt.Sprint(r.operator(t, http.MethodPost, path, `{}`).body["id"])
+	for _, row := range []struct {
+		method, path, body string
+		status             int
+		code               string
+	}{
+		{"PUT", path + "/" + id + "/parts/0", "x", 422, "validation_error"},
+		{"PUT", path + "/" + id + "/parts/4097", "x", 422, "validation_error"},
+		{"PUT", path + "/" + id + "/parts/x", "x", 422, "validation_error"},
+		{"PUT", path + "/" + id + "/parts/1", "", 422, "validation_error"},
+		{"PUT", path + "/" + id + "/parts/1", strings.Repeat("x", 256<<10+1), 413, "request_too_large"},
+		{"PUT", path + "/" + uuid.NewString() + "/parts/1", "x", 404, "not_found"},
+		{"POST", path + "/" + uuid.NewString() + "/start", "", 404, "not_found"},
+		{"GET", path + "/" + uuid.NewString(), "", 404, "not_found"},
+		{"GET", path + "/x", "", 404, "not_found"},
+		{"GET", path + "?starting_after=" + uuid.NewString(), "", 422, "validation_error"},
+		{"POST", path, `{"reason":7}`, 422, "validation_error"},
+	} {
+		r.want(t, r.operator(t, row.method, row.path, row.body), row.status, row.code)
+	}
+	other := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
+	for method, rest := range map[string]string{"GET": "", "PUT": "/parts/1", "POST": "/start"} {
+		r.want(t, r.send(t, other, method, fmt.Sprintf(path, other.WorkspaceID)+"/"+id+rest, "x"), http.StatusNotFound, "not_found")
+	}
+	r.want(t, r.customer(t, http.MethodGet, fmt.Sprintf(path, r.workspace), ""), http.StatusUnauthorized, "invalid_api_key")
+}

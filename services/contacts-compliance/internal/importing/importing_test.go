@@ -1,0 +1,275 @@
+package importing_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/dndlist"
+	"ringfence.dev/services/contacts-compliance/internal/importing"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/internal/store/archive"
+	"ringfence.dev/services/contacts-compliance/internal/verifying"
+	"ringfence.dev/services/contacts-compliance/migrations"
+)
+
+const schema = "contacts_compliance"
+
+type rig struct {
+	*testing.T
+	pool      *pgxpool.Pool
+	keys      *ledger.Keys
+	store     *store.Store
+	importing *importing.Importer
+	workspace uuid.UUID
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	keys, err := ledger.NewKeys(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := pgtest.New(t, schema, pg.Migrations{Name: schema, FS: migrations.FS})
+	st := store.New(pool, keys)
+	return &rig{T: t, pool: pool, keys: keys, store: st, importing: importing.New(st), workspace: uuid.Must(uuid.NewV7())}
+}
+
+// start sends the file in pieces cut anywhere and starts it.
+func (r *rig) start(file string, pieces int) uuid.UUID {
+	r.Helper()
+	opened, err := r.store.OpenImport(r.Context(), r.workspace, "operator:ann", nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	size := len(file)/pieces + 1
+	for n := pieces; n > 0; n-- { // in any order
+		piece := file[min((n-1)*size, len(file)):min(n*size, len(file))]
+		if _, err := r.store.PutPart(r.Context(), r.workspace, opened.ID, n, []byte(piece)); err != nil {
+			r.Fatal(err)
+		}
+	}
+	if _, missing, err := r.store.StartImport(r.Context(), r.workspace, opened.ID); err != nil || missing != 0 {
+		r.Fatalf("start: part %d missing, %v", missing, err)
+	}
+	return opened.ID
+}
+
+func (r *rig) next() {
+	r.Helper()
+	if more, err := r.importing.Next(r.Context()); err != nil || !more {
+		r.Fatalf("Next = %v, %v", more, err)
+	}
+}
+
+func (r *rig) read(id uuid.UUID) store.Import {
+	r.Helper()
+	known, err := r.store.Import(r.Context(), r.workspace, id)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return known
+}
+
+func (r *rig) count(sql string, args ...any) (n int) {
+	r.Helper()
+	if err := r.pool.QueryRow(r.Context(), sql, args...).Scan(&n); err != nil {
+		r.Fatal(err)
+	}
+	return n
+}
+
+func (r *rig) change(number phone.Number, kind contact.Kind) {
+	r.Helper()
+	if _, err := r.store.Record(r.Context(), contact.Change{WorkspaceID: r.workspace, Number: number, Kind: kind, Source: "api", Actor: "a"}, store.CreateUnknown); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) whole() {
+	r.Helper()
+	var out bytes.Buffer
+	if err := verifying.Run(r.Context(), archive.New(r.pool, r.keys), r.keys, "", &out); err != nil {
+		r.Errorf("verify: %v\n%s", err, out.String())
+	}
+}
+
+func aList(numbers int) string {
+	var file strings.Builder
+	file.WriteString("name,phone_e164\n")
+	for n := range numbers {
+		fmt.Fprintf(&file, "Person %d,+1415%07d\n", n, n)
+		if n%1000 == 0 {
+			fmt.Fprintf(&file, "Person %d,+1415%07d\nNobody,4155\n", n, n) // twice, and one that is bad
+		}
+	}
+	return file.String()
+}
+
+const opted = `SELECT count(*) FROM contacts WHERE workspace_id = $1 AND dnd_status = 'dnd'`
+
+func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.change("+14150000007", contact.OptOutRemoved) // clean before
+	file := aList(12_345)
+	id := r.start(file, 7)
+	r.next()
+	done := r.read(id)
+	sum := sha256.Sum256([]byte(file))
+	if done.Status != store.Done || done.Numbers != 12_345 || done.Applied != 12_345 || done.Bad != 13 || done.Lines != 12_345+26+1 || *done.FileSHA256 != hex.EncodeToString(sum[:]) || done.DoneAt == nil {
+		t.Errorf("import = %+v", done)
+	}
+	var bad []dndlist.Bad
+	if err := json.Unmarshal(done.BadRows, &bad); err != nil || len(bad) != 13 || bad[1].Line != 1006 || bad[1].Value != "4155" || bad[1].Reason == "" {
+		t.Errorf("bad rows = %s, %v", done.BadRows, err)
+	}
+	if n := r.count(opted, r.workspace); n != 12_345 {
+		t.Errorf("%d opted out", n)
+	}
+	for _, number := range []phone.Number{"+14150000007", "+14150012344"} {
+		records, err := r.store.Records(t.Context(), r.workspace, number, page.Request{Limit: 100})
+		if err != nil || len(records) == 0 || records[0].ID != *done.RecordID || records[0].Source != "import" || records[0].Number != "" || records[0].After != "dnd" || !strings.Contains(string(records[0].Evidence), *done.ListSHA256) {
+			t.Errorf("records of %s = %+v, %v, want the import's first", number, records, err)
+		}
+	}
+	if records, err := r.store.Records(t.Context(), r.workspace, "+14159999999", page.Request{Limit: 100}); err != nil || len(records) != 0 {
+		t.Errorf("records of a number on no list = %+v, %v", records, err)
+	}
+	if n := r.count(`SELECT count(*) FROM consent_records`) + r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
+		t.Errorf("%d records and parts, want the removal before and the import's", n)
+	}
+	r.whole()
+
+	same := r.start(file, 3)
+	r.next()
+	if again := r.read(same); again.Status != store.Done || again.SameAs == nil || *again.SameAs != id || again.RecordID != nil {
+		t.Errorf("the same file again = %+v, want it to change nothing", again)
+	}
+	r.change("+14150000007", contact.OptOutRemoved)
+	once := r.start(file, 3)
+	r.next()
+	if again := r.read(once); again.RecordID == nil || r.count(opted, r.workspace) != 12_345 {
+		t.Errorf("the same file after a removal = %+v, want it to opt out again", again)
+	}
+	if n := r.count(`SELECT count(*) FROM consent_records`); n != 4 {
+		t.Errorf("%d records, want two removals and two imports", n)
+	}
+	r.whole()
+	if more, err := r.importing.Next(t.Context()); more || err != nil {
+		t.Errorf("Next without work = %v, %v", more, err)
+	}
+}
+
+// An import that is broken off anywhere, by a process that dies or loses its claim, ends as one that was not.
+func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.start(aList(25_000), 5)
+	began, broken := time.Now(), 0
+	for pause := time.Millisecond; r.read(id).Status != store.Done; pause = min(pause*2, time.Second) {
+		ctx, cancel := context.WithTimeout(t.Context(), pause)
+		if _, err := r.importing.Next(ctx); err != nil {
+			broken++
+		}
+		cancel()
+		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil { // its time is up
+			t.Fatal(err)
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal("it does not come to its end")
+		}
+	}
+	done := r.read(id)
+	if n := r.count(opted, r.workspace); n != 25_000 || done.Numbers != 25_000 || done.Applied != 25_000 || done.Bad != 25 || broken < 3 {
+		t.Errorf("%d opted out after %d breaks: %+v", n, broken, done)
+	}
+	if n := r.count(`SELECT count(*) FROM consent_records`); n != 1 {
+		t.Errorf("%d records, want one", n)
+	}
+	list := sha256.New()
+	numbers, err := r.store.NumbersAfter(t.Context(), id, "", 30_000)
+	if err != nil || len(numbers) != 25_000 || !slices.IsSorted(numbers) {
+		t.Fatalf("%d numbers kept, %v", len(numbers), err)
+	}
+	for _, number := range numbers {
+		list.Write([]byte(number + "\n"))
+	}
+	if *done.ListSHA256 != hex.EncodeToString(list.Sum(nil)) {
+		t.Error("the digest is not that of the list")
+	}
+	r.whole()
+}
+
+func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(aList(10), 1)
+	mine, ok, err := r.store.ClaimImport(t.Context())
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); ok || err != nil {
+		t.Fatalf("claimed twice: %v", err)
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); !ok || err != nil {
+		t.Fatalf("not claimed when its time was up: %v", err)
+	}
+	if err := r.store.ApplyNumbers(t.Context(), &mine, []string{"+14150000001"}); err == nil || r.count(opted, r.workspace) != 0 || mine.Applied != 0 {
+		t.Errorf("ApplyNumbers = %v, %d opted out", err, r.count(opted, r.workspace))
+	}
+	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrStarted { //nolint:errorlint // the very one
+		t.Errorf("a part after the start: %v", err)
+	}
+}
+
+// Who is made clean while an import runs is opted out when its record stands.
+func TestFinishImport_OptsOutWhoWasCleanedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.start(aList(10), 1)
+	mine, _, err := r.store.ClaimImport(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := []string{"+14150000001", "+14150000002"}
+	if err := r.store.AddNumbers(t.Context(), &mine, numbers); err != nil {
+		t.Fatal(err)
+	}
+	sum := "x"
+	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
+	if err := r.store.SettleList(t.Context(), &mine); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.ApplyNumbers(t.Context(), &mine, numbers); err != nil {
+		t.Fatal(err)
+	}
+	r.change("+14150000002", contact.OptOutRemoved)
+	r.change("+14150000003", contact.OptOutRemoved) // on no list
+	if err := r.store.FinishImport(t.Context(), &mine); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(opted, r.workspace); n != 2 || r.read(id).Status != store.Done {
+		t.Errorf("%d opted out", n)
+	}
+	r.whole()
+}

@@ -1,0 +1,332 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+)
+
+// Import is one list of people who must not be called, and how far it is.
+type Import struct {
+	ID          uuid.UUID       `db:"id"`
+	WorkspaceID uuid.UUID       `db:"workspace_id"`
+	Status      string          `db:"status"`
+	Actor       string          `db:"actor"`
+	Reason      *string         `db:"reason"`
+	Bytes       int64           `db:"bytes"`
+	Lines       int64           `db:"lines"`
+	Bad         int64           `db:"bad"`
+	BadRows     json.RawMessage `db:"bad_rows"`
+	Numbers     int64           `db:"numbers"`
+	Applied     int64           `db:"applied"`
+	AppliedTo   string          `db:"applied_to"`
+	SinceSeq    *int64          `db:"since_seq"`
+	FileSHA256  *string         `db:"file_sha256"`
+	ListSHA256  *string         `db:"list_sha256"`
+	SameAs      *uuid.UUID      `db:"same_as"`
+	RecordID    *uuid.UUID      `db:"record_id"`
+	UpdatedAt   time.Time       `db:"updated_at"`
+	DoneAt      *time.Time      `db:"done_at"`
+	// Claim is whose work it is; uuid.Nil: nobody's.
+	Claim uuid.UUID `db:"claim"`
+}
+
+// The stations of an import.
+const (
+	Receiving = "receiving"
+	Reading   = "reading"
+	Applying  = "applying"
+	Done      = "done"
+)
+
+const importColumns = `id, workspace_id, status, actor, reason, bytes, lines, bad, bad_rows, numbers, applied, applied_to, since_seq,
+    file_sha256, list_sha256, same_as, record_id, updated_at, done_at, claim`
+
+const insertImport = `
+INSERT INTO opt_out_imports (id, workspace_id, actor, reason)
+VALUES (@id, @workspace_id, @actor, @reason)
+RETURNING ` + importColumns
+
+// OpenImport begins an import, which then waits for its parts.
+func (s *Store) OpenImport(ctx context.Context, workspace uuid.UUID, actor string, reason *string) (Import, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Import{}, fmt.Errorf("make import id: %w", err)
+	}
+	opened, err := one[Import](ctx, s.pool, insertImport, pgx.NamedArgs{"id": id, "workspace_id": workspace, "actor": actor, "reason": reason})
+	if err != nil {
+		return opened, fmt.Errorf("open import: %w", err)
+	}
+	return opened, nil
+}
+
+const importByID = `
+SELECT ` + importColumns + `
+FROM opt_out_imports
+WHERE workspace_id = @workspace_id AND id = @id`
+
+// Import reads one import, or ErrNotFound.
+func (s *Store) Import(ctx context.Context, workspace, id uuid.UUID) (Import, error) {
+	return importIn(ctx, s.pool, importByID, workspace, id)
+}
+
+func importIn(ctx context.Context, q querier, sql string, workspace, id uuid.UUID) (Import, error) {
+	found, err := one[Import](ctx, q, sql, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return found, ErrNotFound
+	}
+	if err != nil {
+		return found, fmt.Errorf("read import %s: %w", id, err)
+	}
+	return found, nil
+}
+
+const listImports = `
+SELECT ` + importColumns + `
+FROM opt_out_imports
+WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR id < @after)
+ORDER BY id DESC
+LIMIT @rows`
+
+const importCursor = `
+SELECT EXISTS (SELECT 1 FROM opt_out_imports WHERE workspace_id = @workspace_id AND id = @after)`
+
+// Imports reads one page of imports, newest first.
+func (s *Store) Imports(ctx context.Context, workspace uuid.UUID, p page.Request) ([]Import, error) {
+	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "rows": p.Rows()}
+	if err := s.knowCursor(ctx, importCursor, p, args); err != nil {
+		return nil, err
+	}
+	found, err := many[Import](ctx, s.pool, listImports, args)
+	if err != nil {
+		return nil, fmt.Errorf("list imports: %w", err)
+	}
+	return found, nil
+}
+
+// ErrStarted says that an import takes no more parts.
+var ErrStarted = errors.New("the import was started")
+
+const putPart = `
+INSERT INTO opt_out_import_parts (import_id, part, content)
+VALUES (@id, @part, @content)
+ON CONFLICT (import_id, part) DO UPDATE SET content = excluded.content`
+
+const countParts = `
+UPDATE opt_out_imports
+SET bytes = (SELECT coalesce(sum(length(content)), 0) FROM opt_out_import_parts WHERE import_id = @id), updated_at = now()
+WHERE workspace_id = @workspace_id AND id = @id
+RETURNING ` + importColumns
+
+// PutPart keeps one piece of the file; the same number again replaces it.
+func (s *Store) PutPart(ctx context.Context, workspace, id uuid.UUID, part int, content []byte) (put Import, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		known, err := importIn(ctx, tx, importByID+` FOR UPDATE`, workspace, id)
+		if err != nil {
+			return err
+		}
+		if known.Status != Receiving {
+			return ErrStarted
+		}
+		if _, err := tx.Exec(ctx, putPart, pg.Args{"id": id, "part": part, "content": content}); err != nil {
+			return fmt.Errorf("keep part %d of import %s: %w", part, id, err)
+		}
+		put, err = one[Import](ctx, tx, countParts, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		return err
+	})
+	return put, err
+}
+
+const missingPart = `
+SELECT coalesce(min(wanted), 0) FROM generate_series(1, greatest(1, (SELECT max(part) FROM opt_out_import_parts WHERE import_id = @id))) AS wanted
+WHERE NOT EXISTS (SELECT 1 FROM opt_out_import_parts WHERE import_id = @id AND part = wanted)`
+
+const startImport = `
+UPDATE opt_out_imports SET status = 'reading', updated_at = now()
+WHERE workspace_id = @workspace_id AND id = @id
+RETURNING ` + importColumns
+
+// StartImport hands an import to whoever works next. missing is the first part that is not there, and then nothing is started. One that was
+// started before stays as it is.
+func (s *Store) StartImport(ctx context.Context, workspace, id uuid.UUID) (started Import, missing int, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if started, err = importIn(ctx, tx, importByID+` FOR UPDATE`, workspace, id); err != nil || started.Status != Receiving {
+			return err
+		}
+		if err := tx.QueryRow(ctx, missingPart, pg.Args{"id": id}).Scan(&missing); err != nil || missing > 0 {
+			return err
+		}
+		started, err = one[Import](ctx, tx, startImport, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		return err
+	})
+	return started, missing, err
+}
+
+// importClaim outlasts a batch many times.
+const importClaim = 30 * time.Second
+
+const claimImport = `
+UPDATE opt_out_imports SET claim = @claim, claimed_till = now() + @till::interval
+WHERE id = (
+    SELECT id FROM opt_out_imports
+    WHERE status IN ('reading', 'applying') AND (claimed_till IS NULL OR claimed_till < now())
+    ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+RETURNING ` + importColumns
+
+// ClaimImport takes the oldest import that nobody works on; ok is false when there is none. What was begun by a process that died goes on.
+func (s *Store) ClaimImport(ctx context.Context) (claimed Import, ok bool, err error) {
+	claimed, err = one[Import](ctx, s.pool, claimImport, pgx.NamedArgs{"claim": uuid.New(), "till": importClaim})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return claimed, false, nil
+	}
+	if err != nil {
+		return claimed, false, fmt.Errorf("claim import: %w", err)
+	}
+	return claimed, true, nil
+}
+
+const partOf = `
+SELECT content FROM opt_out_import_parts WHERE import_id = @id AND part = @part`
+
+// Part is one piece of the file; ok is false behind the last.
+func (s *Store) Part(ctx context.Context, id uuid.UUID, part int) (content []byte, ok bool, err error) {
+	err = s.pool.QueryRow(ctx, partOf, pg.Args{"id": id, "part": part}).Scan(&content)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read part %d of import %s: %w", part, id, err)
+	}
+	return content, true, nil
+}
+
+const addNumbers = `
+INSERT INTO opt_out_import_numbers (import_id, phone_e164)
+SELECT @id, number FROM unnest(@numbers::text[]) AS number
+ON CONFLICT DO NOTHING`
+
+// ErrLost says that another process works on the import now.
+var ErrLost = errors.New("the import is another's work")
+
+const keepImport = `
+UPDATE opt_out_imports
+SET status = @status, lines = @lines, bad = @bad, bad_rows = @bad_rows, numbers = @numbers, applied = @applied, applied_to = @applied_to,
+    since_seq = @since_seq, file_sha256 = @file_sha256, list_sha256 = @list_sha256, same_as = @same_as, record_id = @record_id,
+    done_at = CASE WHEN @status = 'done' THEN now() END, updated_at = now(), claimed_till = now() + @till::interval
+WHERE workspace_id = @workspace_id AND id = @id AND claim = @claim`
+
+func keep(ctx context.Context, tx pgx.Tx, i *Import) error {
+	kept, err := tx.Exec(ctx, keepImport, pg.Args{
+		"workspace_id": i.WorkspaceID, "id": i.ID, "claim": i.Claim, "status": i.Status, "lines": i.Lines, "bad": i.Bad, "bad_rows": []byte(i.BadRows),
+		"numbers": i.Numbers, "applied": i.Applied, "applied_to": i.AppliedTo, "since_seq": i.SinceSeq, "file_sha256": i.FileSHA256,
+		"list_sha256": i.ListSHA256, "same_as": i.SameAs, "record_id": i.RecordID, "till": importClaim,
+	})
+	if err != nil {
+		return fmt.Errorf("keep import %s: %w", i.ID, err)
+	}
+	if kept.RowsAffected() == 0 {
+		return ErrLost
+	}
+	return nil
+}
+
+// AddNumbers keeps what was read of the list, each number once, together with how far the import is.
+func (s *Store) AddNumbers(ctx context.Context, i *Import, numbers []string) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		added, err := tx.Exec(ctx, addNumbers, pg.Args{"id": i.ID, "numbers": numbers})
+		if err != nil {
+			return fmt.Errorf("keep numbers of import %s: %w", i.ID, err)
+		}
+		next := *i
+		next.Numbers += added.RowsAffected()
+		if err := keep(ctx, tx, &next); err != nil {
+			return err
+		}
+		*i = next
+		return nil
+	})
+}
+
+const numbersAfter = `
+SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id AND phone_e164 > @after ORDER BY phone_e164 LIMIT @rows`
+
+// NumbersAfter reads the list in its order.
+func (s *Store) NumbersAfter(ctx context.Context, id uuid.UUID, after string, rows int) ([]string, error) {
+	found, err := s.pool.Query(ctx, numbersAfter, pg.Args{"id": id, "after": after, "rows": rows})
+	if err != nil {
+		return nil, fmt.Errorf("read numbers of import %s: %w", id, err)
+	}
+	return pgx.CollectRows(found, pgx.RowTo[string])
+}
+
+const earlierImport = `
+SELECT id FROM opt_out_imports
+WHERE workspace_id = @workspace_id AND file_sha256 = @file_sha256 AND record_id IS NOT NULL
+ORDER BY id DESC LIMIT 1`
+
+const stillHolds = `
+SELECT NOT EXISTS (
+    SELECT 1 FROM opt_out_import_numbers n LEFT JOIN contacts c ON c.workspace_id = @workspace_id AND c.phone_e164 = n.phone_e164
+    WHERE n.import_id = @id AND c.dnd_status IS DISTINCT FROM 'dnd')`
+
+const forgetNumbers = `
+DELETE FROM opt_out_import_numbers WHERE import_id = @id`
+
+const forgetParts = `
+DELETE FROM opt_out_import_parts WHERE import_id = @id`
+
+const headSeq = `
+SELECT coalesce((SELECT seq FROM consent_heads WHERE workspace_id = @workspace_id), 0)`
+
+// SettleList ends the reading: i knows its digests. The same file as that of an earlier import, all of whose numbers are still opted out, ends
+// here and changes nothing; otherwise the numbers are to be opted out.
+func (s *Store) SettleList(ctx context.Context, i *Import) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		next, args := *i, pg.Args{"workspace_id": i.WorkspaceID, "id": i.ID, "file_sha256": i.FileSHA256}
+		if _, err := tx.Exec(ctx, longer); err != nil {
+			return fmt.Errorf("take time: %w", err)
+		}
+		var earlier uuid.UUID
+		err := tx.QueryRow(ctx, earlierImport, args).Scan(&earlier)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("look for the file of import %s: %w", i.ID, err)
+		}
+		var same bool
+		if err == nil {
+			if err := tx.QueryRow(ctx, stillHolds, args).Scan(&same); err != nil {
+				return fmt.Errorf("compare import %s: %w", i.ID, err)
+			}
+		}
+		if same {
+			next.Status, next.SameAs = Done, &earlier
+			if _, err := tx.Exec(ctx, forgetNumbers, args); err != nil {
+				return fmt.Errorf("forget numbers of import %s: %w", i.ID, err)
+			}
+			if _, err := tx.Exec(ctx, forgetParts, args); err != nil {
+				return fmt.Errorf("forget parts of import %s: %w", i.ID, err)
+			}
+		} else {
+			var seq int64
+			if err := tx.QueryRow(ctx, headSeq, args).Scan(&seq); err != nil {
+				return fmt.Errorf("read head: %w", err)
+			}
+			next.Status, next.SinceSeq = Applying, &seq
+		}
+		if err := keep(ctx, tx, &next); err != nil {
+			return err
+		}
+		*i = next
+		return nil
+	})
+}
+
+const longer = `SET LOCAL statement_timeout = '5min'`
