@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"net/url"
@@ -98,7 +97,7 @@ func TestOptOut_OneThatIsRefusedDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-// cutter forwards to Postgres. The connection from one of its ports is closed between a commit and its answer.
+// cutter forwards to Postgres. The connection from one of its ports is closed in place of the next answer.
 type cutter struct {
 	addr, target string
 	port         atomic.Int32
@@ -144,13 +143,12 @@ func (c *cutter) serve(in net.Conn) {
 	}
 	defer func() { _ = out.Close() }()
 	own := int32(out.LocalAddr().(*net.TCPAddr).Port)
-	var committed atomic.Bool
-	pump := func(from, to net.Conn, look func([]byte) bool) {
+	pump := func(from, to net.Conn, look func() bool) {
 		defer func() { _, _ = from.Close(), to.Close() }()
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := from.Read(buf)
-			if n > 0 && look(buf[:n]) {
+			if n > 0 && look() {
 				return
 			}
 			if _, failed := to.Write(buf[:n]); err != nil || failed != nil {
@@ -159,20 +157,14 @@ func (c *cutter) serve(in net.Conn) {
 		}
 	}
 	var both sync.WaitGroup
+	both.Go(func() { pump(in, out, func() bool { return false }) })
 	both.Go(func() {
-		pump(in, out, func(said []byte) bool {
-			if c.port.Load() == own && bytes.Contains(said, []byte("commit\x00")) {
-				committed.Store(true)
-			}
-			return false
-		})
-	})
-	both.Go(func() {
-		pump(out, in, func([]byte) bool {
-			if committed.Load() {
+		pump(out, in, func() bool { // the fence and its commit travel together, and are answered together
+			mine := c.port.Load() == own
+			if mine {
 				c.done.Store(true)
 			}
-			return committed.Load()
+			return mine
 		})
 	})
 	both.Wait()

@@ -9,8 +9,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
@@ -34,44 +36,41 @@ INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_numbe
 	status, queued_at, max_call_seconds, deadline_at, owner, traceparent)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
 	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent
-FROM dial_queue q WHERE q.call_request_id = @call_request_id
-ON CONFLICT (workspace_id, to_e164) WHERE ended_at IS NULL AND direction = 'outbound' DO NOTHING`
+FROM dial_queue q WHERE q.call_request_id = @call_request_id`
+
+// oneLive is the index that keeps a number of a workspace to one live call.
+const oneLive = "calls_one_live"
 
 // Fence commits the one permission to dial a claimed request: the guarded update of its row, the fence with the call's id, the
 // call. ErrLost: it was withdrawn, the claim ran out, the number is in a call of this workspace, or its owner has just opted out.
 func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
-	args := pgx.NamedArgs{
+	args := pg.Args{
 		"call_request_id": r.CallRequestID, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
 		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx),
 	}
-	return s.inTx(ctx, func(tx pgx.Tx) error {
+	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var at time.Time
-		err := tx.QueryRow(ctx, fenceRequest, args).Scan(&at)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return ErrLost
+		var mine, batch pgx.Batch
+		mine.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
+		if err := tx.Ask(ctx, &mine); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("fence request %s: %w", r.CallRequestID, err)
-		}
-		var batch pgx.Batch
 		batch.Queue(insertFence, args)
 		batch.Queue(insertFenced, args)
 		if err := outbox.Queue(ctx, &batch, outgoing(request.NewDialing(r.CallRequestID, r.WorkspaceID, at))...); err != nil {
 			return err
 		}
-		results := tx.SendBatch(ctx, &batch)
-		if _, err := results.Exec(); err != nil {
-			return errors.Join(fmt.Errorf("insert fence of %s: %w", r.CallRequestID, err), results.Close())
-		}
-		done, err := results.Exec()
-		if err != nil {
-			return errors.Join(fmt.Errorf("insert call %s: %w", callID, err), results.Close())
-		}
-		if done.RowsAffected() == 0 {
-			return errors.Join(ErrLost, results.Close())
-		}
-		return results.Close()
+		tx.LaterAll(&batch)
+		return nil
 	})
+	var fault *pgconn.PgError
+	if errors.Is(err, pgx.ErrNoRows) || errors.As(err, &fault) && fault.ConstraintName == oneLive {
+		return ErrLost
+	}
+	if err != nil {
+		return fmt.Errorf("fence request %s with call %s: %w", r.CallRequestID, callID, err)
+	}
+	return nil
 }
 
 const voidCall = `
@@ -101,7 +100,7 @@ const callUp = `
 // Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
 // closed; otherwise it failed. ErrLost: the fence is not ours any more.
 func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, state request.State, why request.Refusal) error {
-	args := pgx.NamedArgs{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state)}
+	args := pg.Args{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state)}
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, voidCall, args)
 		if err != nil {
@@ -155,18 +154,27 @@ WITH over AS (
 // Change locks the calls among ids that there are, lets decide change them, and stores what became of them together with the facts
 // of it.
 func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uuid.UUID]*call.Call)) error {
-	return s.inTx(ctx, func(tx pgx.Tx) error { return s.change(ctx, tx, ids, decide) })
+	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var locked []*call.Call
+		var batch pgx.Batch
+		queueLock(&batch, ids, &locked)
+		if err := tx.Ask(ctx, &batch); err != nil {
+			return fmt.Errorf("lock calls: %w", err)
+		}
+		return s.changeLocked(ctx, tx, locked, decide)
+	})
 }
 
-func (s *Store) change(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, decide func(map[uuid.UUID]*call.Call)) error {
-	rows, err := tx.Query(ctx, lockCalls, pgx.NamedArgs{"ids": ids})
-	if err != nil {
-		return fmt.Errorf("lock calls: %w", err)
-	}
-	locked, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
-	if err != nil {
-		return fmt.Errorf("lock calls: %w", err)
-	}
+// queueLock has the calls that there are locked and read.
+func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*call.Call) {
+	batch.Queue(lockCalls, pg.Args{"ids": ids}).Query(func(rows pgx.Rows) (err error) {
+		*locked, err = pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
+		return err
+	})
+}
+
+// changeLocked lets decide change the calls; what became of them is written with the commit.
+func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*call.Call, decide func(map[uuid.UUID]*call.Call)) error {
 	byID := make(map[uuid.UUID]*call.Call, len(locked))
 	before := make(map[uuid.UUID]call.Call, len(locked))
 	for _, c := range locked {
@@ -187,18 +195,19 @@ func (s *Store) change(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, decide f
 	}
 	if len(ended) > 0 {
 		slices.SortFunc(ended, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
-		batch.Queue(endRequests, pgx.NamedArgs{"ids": ended})
+		batch.Queue(endRequests, pg.Args{"ids": ended})
 	}
 	for _, c := range locked {
 		if err := queueTraced(ctx, &batch, "call news", c.Traceparent, c.Facts()...); err != nil {
 			return err
 		}
 	}
-	return send(ctx, tx, &batch)
+	tx.LaterAll(&batch)
+	return nil
 }
 
-func (s *Store) callArgs(c *call.Call) pgx.NamedArgs {
-	return pgx.NamedArgs{
+func (s *Store) callArgs(c *call.Call) pg.Args {
+	return pg.Args{
 		"call_id": c.CallID, "contact_id": c.ContactID, "status": string(c.Status), "ending": string(c.Ending),
 		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/call"
 )
 
@@ -80,7 +81,7 @@ type Arrival struct {
 
 // DueAnswers takes the inbound calls that nobody has answered yet; they become this process's.
 func (s *Store) DueAnswers(ctx context.Context) ([]Arrival, error) {
-	rows, err := s.pool.Query(ctx, dueAnswers, pgx.NamedArgs{"instance": s.instance})
+	rows, err := s.pool.Query(ctx, dueAnswers, pg.Args{"instance": s.instance})
 	if err != nil {
 		return nil, fmt.Errorf("claim arrivals: %w", err)
 	}
@@ -115,7 +116,7 @@ const acknowledge = `UPDATE opt_outs SET acknowledged_at = now() WHERE call_id =
 
 // Acknowledged notes that contacts-compliance has the opt-out: from here on its gate refuses the number.
 func (s *Store) Acknowledged(ctx context.Context, callID uuid.UUID) error {
-	if _, err := s.pool.Exec(ctx, acknowledge, pgx.NamedArgs{"call_id": callID}); err != nil {
+	if _, err := s.pool.Exec(ctx, acknowledge, pg.Args{"call_id": callID}); err != nil {
 		return fmt.Errorf("acknowledge opt-out heard in %s: %w", callID, err)
 	}
 	return nil

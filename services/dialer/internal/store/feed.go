@@ -8,7 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/call"
 )
 
@@ -44,7 +46,7 @@ RETURNING feed, cursor`
 // ReadFeed makes this process the reader of a trunk's news for one instance lease, or longer with the next call, and answers the place to read on
 // from. mine is false while another process reads.
 func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine bool, err error) {
-	args := pgx.NamedArgs{"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease}
+	args := pg.Args{"trunk": trunk, "instance": s.instance, "lease": s.timing.InstanceLease}
 	for range 2 {
 		rows, err := s.pool.Query(ctx, readFeed, args)
 		if err != nil {
@@ -94,41 +96,41 @@ type News struct {
 
 // FoldNews takes one batch of news: the calls change, their facts go out, and the place moves, all or nothing. ErrLost: somebody else reads now.
 func (s *Store) FoldNews(ctx context.Context, news News) error {
-	return s.inTx(ctx, func(tx pgx.Tx) error {
-		moved, err := tx.Exec(ctx, moveOn, pgx.NamedArgs{
+	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var batch pgx.Batch
+		batch.Queue(moveOn, pg.Args{
 			"trunk": news.Trunk, "instance": s.instance, "feed": news.To.Feed, "cursor": news.To.Cursor,
 			"was_feed": news.From.Feed, "was_cursor": news.From.Cursor,
+		}).Exec(func(moved pgconn.CommandTag) error {
+			if moved.RowsAffected() == 0 {
+				return ErrLost
+			}
+			return nil
 		})
-		if err != nil {
-			return fmt.Errorf("move on in feed %s: %w", news.Trunk, err)
-		}
-		if moved.RowsAffected() == 0 {
-			return ErrLost
-		}
-		var arrivals pgx.Batch
 		for _, a := range news.Arrived {
-			arrivals.Queue(insertArrival, pgx.NamedArgs{
+			batch.Queue(insertArrival, pg.Args{
 				"call_id": a.CallID, "from": a.From, "to": a.To, "ringing_at": a.RingingAt,
 				"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
 			})
 		}
-		if err := send(ctx, tx, &arrivals); err != nil {
-			return err
+		var locked []*call.Call
+		queueLock(&batch, news.Calls, &locked)
+		if err := tx.Ask(ctx, &batch); err != nil {
+			return fmt.Errorf("move on in feed %s: %w", news.Trunk, err)
 		}
 		var heard []OptOut
 		var fault error
-		err = s.change(ctx, tx, news.Calls, func(calls map[uuid.UUID]*call.Call) { heard, fault = news.Fold(calls) })
+		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*call.Call) { heard, fault = news.Fold(calls) })
 		if err = errors.Join(err, fault); err != nil {
 			return err
 		}
-		var optOuts pgx.Batch
 		for _, o := range heard {
-			optOuts.Queue(insertOptOut, pgx.NamedArgs{
+			tx.Later(insertOptOut, pg.Args{
 				"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
 				"evidence": o.Evidence, "heard_at": o.HeardAt,
-			})
+			}, nil)
 		}
-		return send(ctx, tx, &optOuts)
+		return nil
 	})
 }
 

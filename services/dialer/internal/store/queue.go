@@ -65,7 +65,7 @@ func (s *Store) WithdrawNow(ctx context.Context, id, workspaceID uuid.UUID) (wit
 // Withdraw takes a request out of the queue, or makes sure that it never gets in when it has not come yet, and tells so in the same
 // transaction. False: it was dialled or has ended. Again: the same answer.
 func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UUID) (withdrawn bool, err error) {
-	args := pgx.NamedArgs{"call_request_id": id, "workspace_id": workspaceID}
+	args := pg.Args{"call_request_id": id, "workspace_id": workspaceID}
 	var at time.Time
 	err = tx.QueryRow(ctx, withdraw, args).Scan(&at)
 	if err == nil {
@@ -99,7 +99,7 @@ DELETE FROM slots WHERE call_request_id = (SELECT p.call_request_id FROM put_bac
 // PutBack gives a claimed request and its slot back to the queue, to be looked at after wait, in its old place when that is zero. looked counts towards the patience with an unknown agent.
 // One that is no longer ours is left alone.
 func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, looked int) error {
-	_, err := s.pool.Exec(ctx, putBack, pgx.NamedArgs{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance})
+	_, err := s.pool.Exec(ctx, putBack, pg.Args{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance})
 	if err != nil {
 		return fmt.Errorf("put back request %s: %w", id, err)
 	}
@@ -118,7 +118,7 @@ SELECT now() FROM moved`
 
 // Reschedule moves a claimed request to its next window. ErrLost: it was withdrawn.
 func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Time) error {
-	args := pgx.NamedArgs{"call_request_id": r.CallRequestID, "until": until, "instance": s.instance}
+	args := pg.Args{"call_request_id": r.CallRequestID, "until": until, "instance": s.instance}
 	return s.tell(ctx, reschedule, args, func(at time.Time) fact.Fact {
 		return request.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
 	})
@@ -136,14 +136,14 @@ SELECT now() FROM blocked`
 
 // Block ends a claimed request that may not be dialled. ErrLost: it was withdrawn.
 func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusal) error {
-	args := pgx.NamedArgs{"call_request_id": r.CallRequestID, "instance": s.instance}
+	args := pg.Args{"call_request_id": r.CallRequestID, "instance": s.instance}
 	return s.tell(ctx, block, args, func(at time.Time) fact.Fact {
 		return request.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
 	})
 }
 
 // tell runs a guarded update of one row and publishes the fact of it.
-func (s *Store) tell(ctx context.Context, update string, args pgx.NamedArgs, of func(at time.Time) fact.Fact) error {
+func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var at time.Time
 		err := tx.QueryRow(ctx, update, args).Scan(&at)
@@ -198,15 +198,15 @@ type expiredRow struct {
 // answers how many.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
-		if ended, err = s.expire(ctx, expireCrowded, pgx.NamedArgs{"capacity_limit": s.timing.CapacityLimit}); err != nil {
+		if ended, err = s.expire(ctx, expireCrowded, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
 			return ended, err
 		}
 	}
-	old, err := s.expire(ctx, expire, pgx.NamedArgs{"queue_limit": s.timing.QueueLimit})
+	old, err := s.expire(ctx, expire, pg.Args{"queue_limit": s.timing.QueueLimit})
 	return ended + old, err
 }
 
-func (s *Store) expire(ctx context.Context, which string, args pgx.NamedArgs) (ended int, err error) {
+func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended int, err error) {
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, which, args)
 		if err != nil {

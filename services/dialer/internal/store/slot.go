@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
 )
 
 // Slot is one request's place in what the limits count.
@@ -71,7 +73,7 @@ ON CONFLICT (call_request_id) DO NOTHING`
 // missing counts calls that had none and have one now, as those of a build that knew no slots.
 func (s *Store) ReconcileSlots(ctx context.Context) (leaked []Slot, missing int64, err error) {
 	var ready int64
-	if err := s.pool.QueryRow(ctx, comeOldest, pgx.NamedArgs{"most": come}).Scan(&ready); err != nil {
+	if err := s.pool.QueryRow(ctx, comeOldest, pg.Args{"most": come}).Scan(&ready); err != nil {
 		return nil, 0, fmt.Errorf("give back claims that ran out: %w", err)
 	}
 	rows, err := s.pool.Query(ctx, giveBackLeaked)

@@ -74,7 +74,7 @@ ON CONFLICT (instance_id) DO UPDATE SET
 // Beat is this process's sign of life. A process that was silent for half the lease begins anew to judge others: after an
 // outage of the database everybody looks dead.
 func (s *Store) Beat(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, beat, pgx.NamedArgs{"instance": s.instance, "lease": s.timing.InstanceLease}); err != nil {
+	if _, err := s.pool.Exec(ctx, beat, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease}); err != nil {
 		return fmt.Errorf("beat: %w", err)
 	}
 	return nil
@@ -97,7 +97,7 @@ WHERE i.seen_at < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM calls 
 // TakeOver makes the live calls of processes that are gone ours to hang up, and answers how many. Calls of a living process are never touched, nor
 // anything before this process has itself been alive for a whole lease.
 func (s *Store) TakeOver(ctx context.Context) (int64, error) {
-	taken, err := s.pool.Exec(ctx, takeOver, pgx.NamedArgs{"instance": s.instance, "lease": s.timing.InstanceLease})
+	taken, err := s.pool.Exec(ctx, takeOver, pg.Args{"instance": s.instance, "lease": s.timing.InstanceLease})
 	if err != nil {
 		return 0, fmt.Errorf("take over orphans: %w", err)
 	}
@@ -118,7 +118,7 @@ DELETE FROM instances WHERE instance_id = @instance`
 
 // HandOver ends this instance in order: its calls go on, under whoever reads the news; only a fence without a dial is left to recovery.
 func (s *Store) HandOver(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, handOver, pgx.NamedArgs{"instance": s.instance}); err != nil {
+	if _, err := s.pool.Exec(ctx, handOver, pg.Args{"instance": s.instance}); err != nil {
 		return fmt.Errorf("hand over: %w", err)
 	}
 	return nil
@@ -130,7 +130,7 @@ SELECT EXISTS (SELECT 1 FROM calls WHERE call_id = @call_id AND owner = @instanc
 // StillFenced says whether the fence is still this process's to dial.
 func (s *Store) StillFenced(ctx context.Context, callID uuid.UUID) (bool, error) {
 	var mine bool
-	err := s.pool.QueryRow(ctx, stillFenced, pgx.NamedArgs{"call_id": callID, "instance": s.instance}).Scan(&mine)
+	err := s.pool.QueryRow(ctx, stillFenced, pg.Args{"call_id": callID, "instance": s.instance}).Scan(&mine)
 	if err != nil {
 		return false, fmt.Errorf("look at fence of %s: %w", callID, err)
 	}

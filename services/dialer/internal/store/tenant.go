@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
@@ -39,7 +40,7 @@ UPDATE dial_queue SET look_at = now(), ready = true, held = false WHERE call_req
 // SaveWorkspace keeps the newest version of a workspace. What is queued for one that may not dial any more is looked at at once, whatever its
 // time.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace) error {
-	_, err := tx.Exec(ctx, saveWorkspace, pgx.NamedArgs{
+	_, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": append([]string{}, w.Destinations...),
 	})
@@ -49,7 +50,7 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace
 	if w.MayDial() {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, lookAtWorkspace, pgx.NamedArgs{"workspace_id": w.WorkspaceID}); err != nil {
+	if _, err := tx.Exec(ctx, lookAtWorkspace, pg.Args{"workspace_id": w.WorkspaceID}); err != nil {
 		return fmt.Errorf("look at requests of workspace %s: %w", w.WorkspaceID, err)
 	}
 	return nil
@@ -65,7 +66,7 @@ WHERE agents.version < EXCLUDED.version`
 
 // SaveAgent keeps the newest version of an agent. What is queued for a deleted one is looked at at once, whatever its time.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error {
-	_, err := tx.Exec(ctx, saveAgent, pgx.NamedArgs{
+	_, err := tx.Exec(ctx, saveAgent, pg.Args{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
 		"max_call_seconds": a.MaxCallSeconds, "instructions": a.Instructions, "outcomes": append([]string{}, a.Outcomes...), "deleted": a.Deleted,
 	})
@@ -75,7 +76,7 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error 
 	if !a.Deleted {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, lookAtAgent, pgx.NamedArgs{"agent_id": a.AgentID}); err != nil {
+	if _, err := tx.Exec(ctx, lookAtAgent, pg.Args{"agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("look at requests of agent %s: %w", a.AgentID, err)
 	}
 	return nil
@@ -106,7 +107,7 @@ type Circumstances struct {
 
 // Circumstances reads them in one round trip.
 func (s *Store) Circumstances(ctx context.Context, r request.Request) (known Circumstances, err error) {
-	args := pgx.NamedArgs{"workspace_id": r.WorkspaceID, "agent_id": r.AgentID, "phone_e164": string(r.To)}
+	args := pg.Args{"workspace_id": r.WorkspaceID, "agent_id": r.AgentID, "phone_e164": string(r.To)}
 	var batch pgx.Batch
 	for _, query := range []string{workspaceByID, agentByID, numberOfAgent, pendingOptOut} {
 		batch.Queue(query, args)
@@ -155,7 +156,7 @@ var (
 // AddNumber makes inbound calls to a number reach an agent of the workspace.
 func (s *Store) AddNumber(ctx context.Context, n tenant.Number) error {
 	var id uuid.UUID
-	err := s.pool.QueryRow(ctx, insertNumber, pgx.NamedArgs{
+	err := s.pool.QueryRow(ctx, insertNumber, pg.Args{
 		"number_id": n.NumberID, "workspace_id": n.WorkspaceID, "phone_e164": n.PhoneE164, "agent_id": n.AgentID,
 	}).Scan(&id)
 	var refused *pgconn.PgError
@@ -175,7 +176,7 @@ SELECT number_id, workspace_id, phone_e164, agent_id FROM numbers WHERE workspac
 
 // Number finds one of a workspace; nil when there is none.
 func (s *Store) Number(ctx context.Context, workspaceID, numberID uuid.UUID) (*tenant.Number, error) {
-	found, err := maybe[tenant.Number](s.pool.Query(ctx, numberByID, pgx.NamedArgs{"workspace_id": workspaceID, "number_id": numberID}))
+	found, err := maybe[tenant.Number](s.pool.Query(ctx, numberByID, pg.Args{"workspace_id": workspaceID, "number_id": numberID}))
 	if err != nil {
 		return nil, fmt.Errorf("read number %s: %w", numberID, err)
 	}
@@ -189,7 +190,7 @@ ORDER BY number_id DESC LIMIT @rows`
 
 // Numbers lists a workspace's, newest first.
 func (s *Store) Numbers(ctx context.Context, workspaceID uuid.UUID, asked page.Request) ([]tenant.Number, error) {
-	args := pgx.NamedArgs{"workspace_id": workspaceID, "after": (*uuid.UUID)(nil), "rows": asked.Rows()}
+	args := pg.Args{"workspace_id": workspaceID, "after": (*uuid.UUID)(nil), "rows": asked.Rows()}
 	if asked.After != uuid.Nil {
 		args["after"] = &asked.After
 	}
@@ -208,7 +209,7 @@ const deleteNumber = `DELETE FROM numbers WHERE workspace_id = @workspace_id AND
 
 // RemoveNumber gives a number up; found is false when the workspace has none such.
 func (s *Store) RemoveNumber(ctx context.Context, workspaceID, numberID uuid.UUID) (found bool, err error) {
-	done, err := s.pool.Exec(ctx, deleteNumber, pgx.NamedArgs{"workspace_id": workspaceID, "number_id": numberID})
+	done, err := s.pool.Exec(ctx, deleteNumber, pg.Args{"workspace_id": workspaceID, "number_id": numberID})
 	if err != nil {
 		return false, fmt.Errorf("remove number %s: %w", numberID, err)
 	}
