@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,6 +16,9 @@ func OwnerRole(schema string) string { return schema + "_owner" }
 
 // AppRole is the running role's name.
 func AppRole(schema string) string { return schema + "_app" }
+
+// roleTries is how often Provision is up against others at once.
+const roleTries = 20
 
 // Provision creates a schema with its owning and running role (passwords given), default
 // privileges included, as a superuser. It is idempotent. No other role gets any right on it.
@@ -35,8 +40,12 @@ func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword
 	for try := 1; ; try++ {
 		err = provision(ctx, conn, schema, ownerPassword, appPassword)
 		// Roles belong to the whole cluster: another database may be provisioned this instant.
-		if err == nil || try == maxTries || !isRoleRace(err) {
+		if err == nil || try == roleTries || !isRoleRace(err) {
 			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(50 * time.Millisecond)):
 		}
 	}
 	if err != nil {
