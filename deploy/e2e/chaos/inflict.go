@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -29,34 +30,33 @@ func (w *world) inflict(ctx context.Context, plan []Fault, told func(Fault)) (do
 	done = inflicted{}
 	var mu sync.Mutex
 	var open sync.WaitGroup
-	defer open.Wait()
 	began := time.Now()
 	for _, f := range plan {
 		if !rest(ctx, time.Until(began.Add(f.At))) {
-			return done, nil
+			break
 		}
 		if f.Kind == Blackout {
 			told(f)
 			open.Wait()
 			before := time.Now()
-			if err := w.blackout(ctx); err != nil {
-				return done, err
+			if err = errors.Join(err, w.blackout(ctx)); err != nil {
+				break
 			}
 			done.add(f)
 			began = began.Add(time.Since(before))
 			continue
 		}
 		open.Go(func() {
-			if !w.hurt(ctx, f, told) {
-				return
-			}
+			hurt, fault := w.hurt(ctx, f, told)
 			mu.Lock()
 			defer mu.Unlock()
-			done.add(f)
+			if err = errors.Join(err, fault); hurt {
+				done.add(f)
+			}
 		})
 	}
 	open.Wait()
-	return done, nil
+	return done, err
 }
 
 // rest waits; false: ctx ended.
@@ -70,20 +70,20 @@ func rest(ctx context.Context, d time.Duration) bool {
 }
 
 // hurt inflicts one fault and heals it. False: there was nobody to hurt.
-func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) bool {
+func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) (hurt bool, err error) {
 	if proxy := w.links[f.Target]; proxy != nil {
 		told(f)
-		wound(proxy, f)
+		err := wound(proxy, f)
 		rest(ctx, f.For)
-		return proxy.Mend() == nil
+		return true, errors.Join(err, proxy.Mend())
 	}
 	pid := w.find(ctx, f)
 	if pid == 0 {
-		return false
+		return false, nil
 	}
 	told(f)
 	if f.Kind == Kill {
-		return syscall.Kill(pid, syscall.SIGKILL) == nil
+		return syscall.Kill(pid, syscall.SIGKILL) == nil, nil
 	}
 	family := stop(pid)
 	rest(ctx, f.For)
@@ -93,22 +93,22 @@ func (w *world) hurt(ctx context.Context, f Fault, told func(Fault)) bool {
 	for _, one := range family {
 		_ = syscall.Kill(one, syscall.SIGCONT)
 	}
-	return true
+	return true, nil
 }
 
-func wound(proxy *rig.Proxy, f Fault) {
+func wound(proxy *rig.Proxy, f Fault) error {
 	switch f.Kind {
-	case Cut:
-		proxy.Cut()
 	case Deaf:
-		_ = proxy.Deafen()
+		return proxy.Deafen()
 	case Mute:
-		_ = proxy.Mute()
+		return proxy.Mute()
 	case Slow:
-		_ = proxy.Slow(f.Amount)
+		return proxy.Slow(f.Amount)
 	case Tear:
-		_ = proxy.Tear(f.Amount)
+		return proxy.Tear(f.Amount)
 	}
+	proxy.Cut()
+	return nil
 }
 
 // find is the id of the fault's process, 0 when it did not come up in time.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
@@ -50,15 +51,31 @@ func (p *Proxy) Tear(bytes int) error {
 
 func (p *Proxy) poison(toxic, stream, attributes string) error {
 	text := fmt.Sprintf(`{"name": %q, "type": %q, "stream": %q, "attributes": %s}`, toxic+" "+stream, toxic, stream, attributes)
-	_, err := p.proxy.Toxics.AddToxicJson(strings.NewReader(text))
-	return err
+	return bounded(func() error {
+		_, err := p.proxy.Toxics.AddToxicJson(strings.NewReader(text))
+		return err
+	})
 }
 
 // Mend ends every hurt and listens (again) on the same port.
 func (p *Proxy) Mend() error {
-	p.proxy.Toxics.ResetToxics(context.Background())
-	if err := p.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+	return bounded(func() error {
+		p.proxy.Toxics.ResetToxics(context.Background())
+		if err := p.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+			return err
+		}
+		return nil
+	})
+}
+
+// bounded gives up on toxiproxy, which waits for each connection's pipe: one whose reader has just died is never let go.
+func bounded(deed func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- deed() }()
+	select {
+	case err := <-done:
 		return err
+	case <-time.After(30 * time.Second):
+		return errors.New("toxiproxy does not let go of a connection")
 	}
-	return nil
 }
