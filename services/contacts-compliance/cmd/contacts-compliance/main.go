@@ -3,7 +3,9 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
+	"time"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/pg"
@@ -19,6 +21,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/internal/store/archive"
 	"ringfence.dev/services/contacts-compliance/internal/verifying"
+	"ringfence.dev/services/contacts-compliance/internal/window"
 	"ringfence.dev/services/contacts-compliance/internal/witnessing"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
@@ -68,6 +71,9 @@ func serve(ctx context.Context, cfg Config) error {
 	packs, err := pack.Embedded()
 	if err != nil {
 		return err
+	}
+	for _, p := range packs.Ending(window.DateOf(time.Now().AddDate(0, 0, 180))) {
+		slog.WarnContext(ctx, "a policy pack comes to its end: after that day it refuses every call", "pack", p.Name, "covers_until", p.CoversUntil.String())
 	}
 	pool, err := pg.Open(ctx, cfg.Postgres, schema, tables())
 	if err != nil {

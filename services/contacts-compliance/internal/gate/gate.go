@@ -61,7 +61,8 @@ type Rule string
 // The rules, in the order they are asked.
 const (
 	RuleNone      Rule = ""
-	RuleReference Rule = "reference" // the request names the wrong contact
+	RuleReference Rule = "reference"   // the request names the wrong contact
+	RuleKind      Rule = "destination" // numbers of its kind are never dialled
 	RuleDND       Rule = "dnd"
 	RuleConsent   Rule = "consent"
 	RuleNeeded    Rule = "consent_needed" // a pack wants consent on record, and none is
@@ -116,6 +117,14 @@ func Judge(f Facts) Verdict {
 		}
 	}
 	return f.hours()
+}
+
+// destination is the code by which the dialer blocks what calls refuses as a validation_error (contract.md §2); here a preview tells it.
+const destination = "destination_not_allowed"
+
+// Forbidden is the verdict on a number of a kind that is never dialled.
+func Forbidden(kind string) Verdict {
+	return closed(RuleKind, destination, "Numbers of this kind ("+kind+") are never dialled. Use another number.")
 }
 
 func closed(rule Rule, code, message string) Verdict {

@@ -176,9 +176,11 @@ func (f Facts) zones() []window.Zone {
 	return []window.Zone{zone}
 }
 
-// recipientZones are every one the callee may be in: the number's united with the contact's own.
-func (f Facts) recipientZones() []window.Zone {
-	zones := f.NumberZones
+// recipientZones are every one the callee may be in.
+func (f Facts) recipientZones() []window.Zone { return RecipientZones(f, f.NumberZones) }
+
+// RecipientZones unites a number's zones with the contact's own; facts hold the number's only where the policy asks for them.
+func RecipientZones(f Facts, zones []window.Zone) []window.Zone {
 	if f.ContactZone == nil {
 		return zones
 	}

@@ -31,9 +31,9 @@ func FuzzAPI(f *testing.F) {
 		},
 		Routes: []string{
 			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs", "GET /v1/opt-outs/{}",
-			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/consent-records",
+			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/contacts/{}/preview", "GET " + home + "/consent-records",
 			"GET " + home + "/consent-records/{}", "PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy",
-			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/decisions", "GET " + home + "/decisions/{}",
+			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/contacts/+14155550100/preview", "GET " + home + "/decisions", "GET " + home + "/decisions/{}",
 			"GET " + home + "/opt-out-imports", "POST " + home + "/opt-out-imports", "GET " + home + "/opt-out-imports/{}",
 			"PUT " + home + "/opt-out-imports/{}/parts/1", "PUT " + home + "/opt-out-imports/" + list + "/parts/{}", "POST " + home + "/opt-out-imports/{}/start",
 		},
@@ -44,14 +44,15 @@ func FuzzAPI(f *testing.F) {
 			"POST /v1/opt-outs":                              {`{"phone_e164":"+14155550100","reason":"asked"}`},
 			"PUT " + home + "/contacts/+14155550100/consent": {`{"status":"consented","source":"form","evidence":{"a":1}}`, `{"status":"withdrawn","source":"form","evidence":"said so"}`},
 			"PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy": {
-				`{"calling_policy":{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":[],"override":{"reason":"x"}}}`,
+				`{"calling_policy":{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","fr:service"],"override":{"reason":"x"}}}`,
 				`{"calling_policy":{"window":1}}`, `{"calling_policy":{"timezone":{}}}`, `{"calling_policy":{"packs":"us"}}`, `{"calling_policy":{"override":[]}}`,
 			},
 		},
 		Queries: map[string][]string{
-			"GET /v1/contacts":                 {"limit", "starting_after", "phone", "q", "dnd_status", "consent_status", "unknown"},
-			"GET " + home + "/consent-records": {"limit", "starting_after", "phone"},
-			"GET " + home + "/decisions":       {"limit", "starting_after", "phone", "call_request_id"},
+			"GET /v1/contacts":                               {"limit", "starting_after", "phone", "q", "dnd_status", "consent_status", "unknown"},
+			"GET " + home + "/consent-records":               {"limit", "starting_after", "phone"},
+			"GET " + home + "/contacts/+14155550100/preview": {"at"},
+			"GET " + home + "/decisions":                     {"limit", "starting_after", "phone", "call_request_id"},
 		},
 	}.Fuzz(f)
 }

@@ -60,6 +60,7 @@ func (a *API) customerRoutes(r chi.Router) {
 func (a *API) operatorRoutes(r chi.Router) {
 	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.readConsent))
 	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
+	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/preview", httpserver.Handle(a.preview))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records", httpserver.Handle(a.listRecords))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records/{record}", httpserver.Handle(a.readRecord))
 	r.Get("/admin/v1/workspaces/{workspace}/opt-out-imports", httpserver.Handle(a.listImports))

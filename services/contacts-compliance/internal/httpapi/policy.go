@@ -2,9 +2,18 @@ package httpapi
 
 import (
 	"net/http"
+	"time"
 
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/gating"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
 type policyView struct {
@@ -33,4 +42,78 @@ func (a *API) setPolicy(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, policyView{CallingPolicy: p, Version: version})
+}
+
+// previewView says whether a number may be called, and if not, when next and by which rule. Rule, code, message and source are null
+// when it may be; next_at is null when no waiting helps.
+type previewView struct {
+	PhoneE164     phone.Number    `json:"phone_e164"`
+	At            time.Time       `json:"at"`
+	MayBeCalled   bool            `json:"may_be_called"`
+	NextAt        *time.Time      `json:"next_at"`
+	Rule          *string         `json:"rule"`
+	Code          *string         `json:"code"`
+	Message       *string         `json:"message"`
+	Source        *string         `json:"source"`
+	DND           contact.DND     `json:"dnd_status"`
+	Consent       contact.Consent `json:"consent_status"`
+	Country       *string         `json:"country"`
+	Regions       []string        `json:"regions"`
+	TimeZones     []localView     `json:"time_zones"`
+	PolicyVersion int             `json:"policy_version"`
+	CallingPolicy policy.Policy   `json:"calling_policy"`
+	Rules         []pack.Rule     `json:"rules"`
+	RecentDials   []time.Time     `json:"recent_dials"`
+}
+
+// localView is what the clock of one zone shows at that instant.
+type localView struct {
+	TimeZone  window.Zone `json:"time_zone"`
+	LocalTime time.Time   `json:"local_time"`
+}
+
+// maxAhead is how far ahead a call may be asked for (contract.md §1).
+const maxAhead = 366 * 24 * time.Hour
+
+// preview answers GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=: what the gate would tell the dialer at that instant (now when
+// absent or past), as things stand. It stores no decision. The destinations a workspace lists are not this service's to know.
+func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	number, err := pathNumber(r)
+	if err != nil {
+		return err
+	}
+	asked, err := httpserver.QueryTime(r.URL.Query(), "at")
+	if err != nil {
+		return err
+	}
+	var at time.Time
+	if asked != nil {
+		at = *asked
+	}
+	if time.Until(at) > maxAhead {
+		return apierr.Validation("at", "may be at most 366 days ahead.")
+	}
+	p, err := a.gating.Preview(r.Context(), store.Question{WorkspaceID: caller.WorkspaceID, Number: number}, at)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewPreview(number, p))
+}
+
+func viewPreview(number phone.Number, p gating.Preview) previewView {
+	place := number.Place()
+	view := previewView{
+		PhoneE164: number, At: p.At, MayBeCalled: p.Verdict.Result == gate.Open, NextAt: p.Next, Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
+		Message: orNil(p.Verdict.Message), Source: orNil(p.Verdict.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
+		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion, CallingPolicy: p.Facts.Policy,
+		Rules: append([]pack.Rule{}, p.Facts.Rules...), RecentDials: append([]time.Time{}, p.Facts.Dials...),
+	}
+	for _, z := range p.Zones {
+		view.TimeZones = append(view.TimeZones, localView{TimeZone: z, LocalTime: z.In(p.At).Truncate(time.Second)})
+	}
+	return view
 }

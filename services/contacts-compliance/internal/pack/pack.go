@@ -74,6 +74,17 @@ func (l Library) Pack(name string) (Pack, bool) {
 	return p, ok
 }
 
+// Ending lists the packs whose last day is before the given one: then they refuse every call.
+func (l Library) Ending(before window.Date) []Pack {
+	var ending []Pack
+	for _, name := range l.Names() {
+		if p := l.packs[name]; p.CoversUntil.Before(before) {
+			ending = append(ending, p)
+		}
+	}
+	return ending
+}
+
 // Check says what is wrong with a workspace's choice, or nil.
 func (l Library) Check(c Choice) error {
 	if _, ok := l.packs[c.Pack]; !ok {

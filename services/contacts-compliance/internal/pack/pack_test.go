@@ -262,6 +262,17 @@ func TestRule_IsTheSameFromItsRecord(t *testing.T) {
 	}
 }
 
+func TestLibrary_EndingNamesThePacksThatEnd(t *testing.T) {
+	t.Parallel()
+	l := embedded(t)
+	if got := l.Ending(window.Date{Year: 2028, Month: 12, Day: 31}); len(got) != 0 {
+		t.Errorf("on their last day: %d packs end", len(got))
+	}
+	if got := l.Ending(window.Date{Year: 2029, Month: 1, Day: 1}); len(got) != len(l.Names()) {
+		t.Errorf("a day later: %d packs end, want %d", len(got), len(l.Names()))
+	}
+}
+
 func TestCap_Free(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

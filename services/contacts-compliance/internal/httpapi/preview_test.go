@@ -1,0 +1,92 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	ask := func(number, at string) answer {
+		t.Helper()
+		return r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/contacts/"+url.PathEscape(number)+"/preview"+at, "")
+	}
+	policy := func(text string) {
+		t.Helper()
+		r.want(t, r.operator(t, http.MethodPut, "/internal/v1/workspaces/%s/policy", `{"calling_policy":`+text+`}`), http.StatusOK, "")
+	}
+	consent := func(number string) {
+		t.Helper()
+		r.want(t, r.operator(t, http.MethodPut, "/admin/v1/workspaces/%s/contacts/"+number+"/consent", `{"status":"consented","source":"form"}`), http.StatusOK, "")
+	}
+	sunday := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 60)
+	for sunday.Weekday() != time.Sunday {
+		sunday = sunday.AddDate(0, 0, 1)
+	}
+	evening := func(hour int) string { return "?at=" + sunday.Add(time.Duration(hour)*time.Hour).Format(time.RFC3339) }
+
+	r.aroundTheClock(t)
+	got := ask("+15005550001", "")
+	if got.status != http.StatusOK || got.body["may_be_called"] != true || got.body["next_at"] != got.body["at"] || got.body["rule"] != nil || got.body["code"] != nil {
+		t.Errorf("around the clock: %s", got.raw)
+	}
+	if got = ask("+19005551234", ""); got.body["may_be_called"] != false || got.body["rule"] != "destination" || got.body["code"] != "destination_not_allowed" || got.body["next_at"] != nil {
+		t.Errorf("premium: %s", got.raw)
+	}
+	policy(`{"packs":["us"]}`)
+	if got = ask("+15045551234", evening(18)); got.body["rule"] != "consent_needed" || got.body["code"] != "consent_withdrawn" || got.body["next_at"] != nil {
+		t.Errorf("no consent: %s", got.raw)
+	}
+	consent("+15045551234")
+	got = ask("+15045551234", evening(18)) // Louisiana has no Sundays
+	next, _ := got.body["next_at"].(string)
+	opens, err := time.Parse(time.RFC3339, next)
+	if err != nil || got.body["may_be_called"] != false || got.body["code"] != "outside_calling_hours" || got.body["country"] != "US" || !strings.Contains(got.raw, "US-LA") {
+		t.Errorf("Sunday in New Orleans: %v %s", err, got.raw)
+	}
+	source, _ := got.body["source"].(string)
+	if rule := got.body["rule"]; rule != "pack_hours" && rule != "holiday" || !strings.Contains(source, "US-LA") || !strings.Contains(source, "R-29617") {
+		t.Errorf("by rule %v, %q; want Louisiana's", got.body["rule"], source)
+	}
+	if got = ask("+15045551234", "?at="+next); got.body["may_be_called"] != true || !opens.After(sunday.Add(18*time.Hour)) {
+		t.Errorf("at its own next_at %s: %s", next, got.raw)
+	}
+	if zones, _ := got.body["time_zones"].([]any); len(zones) != 1 {
+		t.Errorf("zones = %s", got.raw)
+	}
+	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15045551234"}`), http.StatusOK, "")
+	if got = ask("+15045551234", ""); got.body["rule"] != "dnd" || got.body["dnd_status"] != "dnd" || got.body["consent_status"] != "consented" || got.body["next_at"] != nil {
+		t.Errorf("opted out: %s", got.raw)
+	}
+	var decisions int
+	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM decisions").Scan(&decisions); err != nil || decisions != 0 {
+		t.Errorf("previews left %d decisions, %v", decisions, err)
+	}
+	keys := []string{}
+	for key := range got.body {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	if want := "at calling_policy code consent_status country dnd_status may_be_called message next_at phone_e164 policy_version recent_dials regions rule rules source time_zones"; strings.Join(keys, " ") != want {
+		t.Errorf("fields %v, want %s", keys, want)
+	}
+}
+
+func TestPreview_Refusals(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	const path = "/admin/v1/workspaces/%s/contacts/"
+	r.want(t, r.operator(t, http.MethodGet, path+"911/preview", ""), http.StatusUnprocessableEntity, "invalid_phone")
+	r.want(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at=soon", ""), http.StatusUnprocessableEntity, "validation_error")
+	r.want(t, r.operator(t, http.MethodGet, path+"+14155552671/preview?at="+time.Now().AddDate(2, 0, 0).UTC().Format(time.RFC3339), ""), http.StatusUnprocessableEntity, "validation_error")
+	if got := r.operator(t, http.MethodGet, path+"+14155552671/preview?at=2001-01-01T00:00:00Z", ""); got.status != http.StatusOK {
+		t.Errorf("in the past: %d %s, want as of now", got.status, got.raw)
+	}
+	r.pool.Close()
+	r.want(t, r.operator(t, http.MethodGet, path+"+14155552671/preview", ""), http.StatusServiceUnavailable, "unavailable")
+}
