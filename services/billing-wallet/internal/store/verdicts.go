@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -18,12 +17,13 @@ const insertVerdict = `
 INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// Note keeps a verdict for Settle, in the transaction that also holds the record's inbox row. It locks no wallet.
+// Note keeps a verdict for Settle, in the transaction that also holds the record's inbox row and with the statements of its other records. It locks no
+// wallet.
 func (s *Store) Note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
-	_, err := tx.Exec(ctx, insertVerdict, pg.Args{
+	err := pg.Later(ctx, tx, insertVerdict, pg.Args{
 		"workspace_id": v.WorkspaceID, "request_id": v.RequestID, "reason": string(v.Reason),
 		"billable_seconds": v.BillableSeconds, "call_id": v.CallID, "traceparent": v.Traceparent,
-	})
+	}, nil)
 	if err != nil {
 		return fmt.Errorf("note verdict on %s: %w", v.RequestID, err)
 	}
@@ -75,9 +75,11 @@ const deleteVerdicts = `DELETE FROM verdicts WHERE id = ANY(@ids)`
 // Settle posts up to most of a workspace's verdicts in one commit, each hold once, whatever came before. publish adds
 // the events of what was settled to the batch that writes it. An empty answer: nothing waits.
 func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, publish func(*pgx.Batch, []Settlement) error) (done []Settlement, err error) {
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		verdicts, err := all[hold.Verdict](ctx, tx, claimVerdicts, pgx.NamedArgs{"workspace_id": workspaceID, "most": most})
-		if err != nil {
+	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var verdicts []hold.Verdict
+		waiting := &pgx.Batch{}
+		waiting.Queue(claimVerdicts, pg.Args{"workspace_id": workspaceID, "most": most}).Query(into(&verdicts))
+		if err := tx.Ask(ctx, waiting); err != nil {
 			return fmt.Errorf("claim verdicts: %w", err)
 		}
 		done = nil
@@ -95,9 +97,7 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, pub
 		if err := publish(batch, done); err != nil {
 			return err
 		}
-		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-			return fmt.Errorf("write settlements: %w", err)
-		}
+		tx.LaterAll(batch)
 		crash.Point("billing-wallet: before settle commit")
 		return nil
 	})
@@ -109,21 +109,22 @@ func (s *Store) Settle(ctx context.Context, workspaceID uuid.UUID, most int, pub
 
 // lockHolds locks the wallet and reads the verdicts' holds of this workspace, which only the wallet's holder settles.
 // Without a wallet there are none.
-func (s *Store) lockHolds(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, verdicts []hold.Verdict) (ledger.Wallet, map[uuid.UUID]hold.Hold, error) {
-	wallet, err := s.lock(ctx, tx, workspaceID)
-	if errors.Is(err, ErrNoWallet) {
-		return wallet, nil, nil
-	}
-	if err != nil {
-		return wallet, nil, err
-	}
+func (s *Store) lockHolds(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.UUID, verdicts []hold.Verdict) (ledger.Wallet, map[uuid.UUID]hold.Hold, error) {
 	requests := make([]uuid.UUID, 0, len(verdicts))
 	for _, v := range verdicts {
 		requests = append(requests, v.RequestID)
 	}
-	holds, err := all[hold.Hold](ctx, tx, holdsByRequest, pgx.NamedArgs{"request_ids": requests})
-	if err != nil {
-		return wallet, nil, fmt.Errorf("read holds: %w", err)
+	var wallets []ledger.Wallet
+	var holds []hold.Hold
+	batch := &pgx.Batch{}
+	batch.Queue(lockWallet, pg.Args{"workspace_id": workspaceID}).Query(into(&wallets))
+	// After the lock, so that it sees what the holder before us committed.
+	batch.Queue(holdsByRequest, pg.Args{"request_ids": requests}).Query(into(&holds))
+	if err := tx.Ask(ctx, batch); err != nil {
+		return ledger.Wallet{}, nil, fmt.Errorf("lock wallet and read holds: %w", err)
+	}
+	if len(wallets) == 0 {
+		return ledger.Wallet{}, nil, nil
 	}
 	known := make(map[uuid.UUID]hold.Hold, len(holds))
 	for _, h := range holds {
@@ -131,7 +132,7 @@ func (s *Store) lockHolds(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID,
 			known[h.RequestID] = h
 		}
 	}
-	return wallet, known, nil
+	return wallets[0], known, nil
 }
 
 const settleHolds = `
@@ -176,9 +177,9 @@ func decide(batch *pgx.Batch, wallet ledger.Wallet, known map[uuid.UUID]hold.Hol
 		requests, states = append(requests, h.RequestID), append(states, string(settled.State))
 		captured, callIDs = append(captured, (*int64)(settled.Captured)), append(callIDs, settled.CallID)
 	}
-	batch.Queue(deleteVerdicts, pgx.NamedArgs{"ids": ids})
+	batch.Queue(deleteVerdicts, pg.Args{"ids": ids})
 	if len(posted) > 0 {
-		batch.Queue(settleHolds, pgx.NamedArgs{"request_ids": requests, "states": states, "captured": captured, "call_ids": callIDs})
+		batch.Queue(settleHolds, pg.Args{"request_ids": requests, "states": states, "captured": captured, "call_ids": callIDs})
 		queuePostings(batch, wallet, balances, posted)
 	}
 	return done, nil
