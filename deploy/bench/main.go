@@ -171,6 +171,7 @@ func run(ctx context.Context, set settings) error {
 	if b.meter, err = cpu.New(ctx, b.stack, b.db); err != nil {
 		return err
 	}
+	defer b.meter.Close()
 	fmt.Printf("ringfence bench: %s a measurement, one machine for everything\n", set.each)
 	for _, m := range list {
 		fmt.Printf("\n%s: %s\n", m.name, m.says)

@@ -65,7 +65,10 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	if err != nil {
 		return err
 	}
-	used := b.meter.Used()
+	used, err := b.meter.Used(ctx)
+	if err != nil {
+		return err
+	}
 	got, err := closedLoop(ctx, clients, b.each, post)
 	if err != nil {
 		return err
@@ -74,7 +77,12 @@ func (b *bench) level(ctx context.Context, db *pgx.Conn, clients int, post func(
 	if err := b.drained(ctx, db); err != nil {
 		return err
 	}
-	drained, used := time.Since(ended), b.meter.Used().Less(used)
+	drained := time.Since(ended)
+	now, err := b.meter.Used(ctx)
+	if err != nil {
+		return err
+	}
+	used = now.Less(used)
 	after, err := b.bareLoops(ctx, db, clients)
 	if err != nil {
 		return err
@@ -124,7 +132,10 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 			}
 			defer loops[i].Close()
 		}
-		used := b.meter.Used()
+		used, err := b.meter.Used(ctx)
+		if err != nil {
+			return found, err
+		}
 		got, err := closedLoop(ctx, clients, b.each/4, func(ctx context.Context, client int) error {
 			n := serial.Add(1)
 			return loops[client].Once(ctx, bare.Turn{Request: bare.NewID(), N: n, Number: phoneNumber(n)})
@@ -135,7 +146,11 @@ func (b *bench) bareLoops(ctx context.Context, db *pgx.Conn, clients int) (found
 		if awaitedOnly {
 			found.awaited = got.perSecond
 		} else {
-			found.all, found.used, found.times = got.perSecond, b.meter.Used().Less(used), len(got.took)
+			now, err := b.meter.Used(ctx)
+			if err != nil {
+				return found, err
+			}
+			found.all, found.used, found.times = got.perSecond, now.Less(used), len(got.took)
 		}
 		for _, l := range loops {
 			l.Close()

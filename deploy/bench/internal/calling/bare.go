@@ -90,7 +90,7 @@ func (h *House) newBare(ctx context.Context) (b *bareDials, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w[0].Place(ctx, map[string]any{"to": h.number()}); err != nil { // the row to copy
+	if err := h.place(ctx, w[0], h.number(), time.Time{}); err != nil { // the row to copy
 		return nil, err
 	}
 	if err := h.ended(ctx, w, stuck); err != nil {

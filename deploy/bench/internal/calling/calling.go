@@ -50,6 +50,8 @@ type House struct {
 	ports map[string]int
 	log   carrierLog
 	next  atomic.Int64
+	// refused counts POSTs that were answered 503 and made again.
+	refused atomic.Int64
 }
 
 // Open connects to what the stack has.
@@ -71,13 +73,37 @@ func Open(ctx context.Context, setup Setup) (*House, error) {
 // Close ends the connections.
 func (h *House) Close() { _ = h.db.Close(context.Background()) }
 
-// Numbers are ten million, none of which is busy, silent or out of order; these begin where no other measurement's are.
+// firstNumber is where the numbers begin that no other measurement calls.
 const firstNumber = 5_000_000
 
 // number is one that nobody was called at before.
 func (h *House) number() string { return phoneNumber(firstNumber + h.next.Add(1)) }
 
+// phoneNumber is the n-th of nine million, none of which is busy, silent or out of order.
 func phoneNumber(n int64) string { return fmt.Sprintf("+1415%05d%02d", n/90%100_000, n%90) }
+
+// place posts one call, at a time ahead when at is not zero, and again while a service is too busy to answer for it: nothing was changed then.
+func (h *House) place(ctx context.Context, w *rig.Workspace, to string, at time.Time) error {
+	body := map[string]any{"agent_id": w.AgentID, "to": to}
+	if !at.IsZero() {
+		body["scheduled_for"] = at.UTC().Format(time.RFC3339Nano)
+	}
+	for began := time.Now(); ; {
+		status, answer, err := w.API.Do(ctx, http.MethodPost, "/v1/calls", body)
+		switch {
+		case err != nil:
+			return err
+		case status == http.StatusAccepted:
+			return nil
+		case status != http.StatusServiceUnavailable || time.Since(began) > late:
+			return fmt.Errorf("POST /v1/calls: %d %s", status, answer)
+		}
+		h.refused.Add(1)
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
 
 // workspaces are so many new ones with more credit than they need.
 func (h *House) workspaces(ctx context.Context, name string, n int) (made []*rig.Workspace, err error) {

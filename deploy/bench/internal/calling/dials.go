@@ -101,8 +101,7 @@ func (h *House) becomeDue(ctx context.Context, rate int, alone bool) (got dialle
 		due[numbers[n]] = start.Add(time.Duration(n) * apart)
 	}
 	err = every(ctx, posters, numbers, func(ctx context.Context, n int, to string) error {
-		_, err := workspaces[n%len(workspaces)].Place(ctx, map[string]any{"to": to, "scheduled_for": due[to].UTC().Format(time.RFC3339Nano)})
-		return err
+		return h.place(ctx, workspaces[n%len(workspaces)], to, due[to])
 	})
 	if err != nil {
 		return got, err
@@ -120,7 +119,10 @@ func (h *House) becomeDue(ctx context.Context, rate int, alone bool) (got dialle
 	if err != nil {
 		return got, err
 	}
-	before := h.Meter.Used()
+	before, err := h.Meter.Used(ctx)
+	if err != nil {
+		return got, errors.Join(err, goOn())
+	}
 	tally, err := h.scrape(ctx, dialer)
 	if err != nil {
 		return got, errors.Join(err, goOn())
@@ -132,17 +134,20 @@ func (h *House) becomeDue(ctx context.Context, rate int, alone bool) (got dialle
 	if err := h.ended(ctx, workspaces, stuck); err != nil {
 		return got, err
 	}
+	used, err := h.Meter.Used(ctx)
+	if err != nil {
+		return got, err
+	}
 	now, err := h.scrape(ctx, dialer)
-	got.used, got.results = h.Meter.Used().Less(before), results(tally, now)
+	got.used, got.results = used.Less(before), results(tally, now)
 	return got, err
 }
 
 // leadOf is how long the posting of n requests will take at most, as the first of them let one expect. Those are a day ahead and stay so.
 func (h *House) leadOf(ctx context.Context, workspaces []*rig.Workspace, n int) (time.Duration, error) {
-	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339)
+	began, tomorrow := time.Now(), time.Now().Add(24*time.Hour)
 	err := every(ctx, posters, make([]struct{}, sounding), func(ctx context.Context, i int, _ struct{}) error {
-		_, err := workspaces[i%len(workspaces)].Place(ctx, map[string]any{"to": h.number(), "scheduled_for": tomorrow})
-		return err
+		return h.place(ctx, workspaces[i%len(workspaces)], h.number(), tomorrow)
 	})
 	return 5*time.Second + 2*time.Since(began)*time.Duration(n)/sounding, err
 }

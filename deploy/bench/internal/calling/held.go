@@ -84,8 +84,7 @@ func (h *House) ramp(ctx context.Context, workspaces []*rig.Workspace) ([]string
 		h.Landing.expect(numbers[n])
 	}
 	err := every(ctx, callers, numbers, func(ctx context.Context, n int, to string) error {
-		_, err := workspaces[n%len(workspaces)].Place(ctx, map[string]any{"to": to})
-		return err
+		return h.place(ctx, workspaces[n%len(workspaces)], to, time.Time{})
 	})
 	if err != nil {
 		return nil, err
@@ -114,11 +113,19 @@ func (h *House) holdThem(ctx context.Context, numbers []string, workspaces []*ri
 	if err := pause(ctx, 5*time.Second); err != nil { // what the ramp left is done
 		return err
 	}
-	used, began := h.Meter.Used(), time.Now()
+	used, err := h.Meter.Used(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
 	if err := pause(ctx, heldFor); err != nil {
 		return err
 	}
-	meanwhile, took := h.Meter.Used().Less(used), time.Since(began)
+	now, err := h.Meter.Used(ctx)
+	if err != nil {
+		return err
+	}
+	meanwhile, took := now.Less(used), time.Since(began)
 	after, err := h.weigh(ctx)
 	if err != nil {
 		return err

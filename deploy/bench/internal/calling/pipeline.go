@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ringfence.dev/deploy/bench/internal/cpu"
@@ -11,14 +12,11 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// settling is how long a level runs before it counts, and late how long a call may take before its webhook is called missing.
-const (
-	settling = 2 * time.Second
-	late     = time.Minute
-)
+// late is how long a call may take before its webhook is called missing.
+const late = time.Minute
 
 // Pipeline keeps some number of calls under way, each from its POST to its terminal webhook and then the next: what comes out is sustained, since
-// nothing can pile up. More and more are kept until more of them give no more calls a second.
+// nothing can pile up. Each number of calls runs until as many have ended before it counts.
 func Pipeline(ctx context.Context, h *House) error {
 	best, at := 0.0, 0
 	for underWay := 16; underWay <= 1024; underWay *= 4 {
@@ -38,10 +36,34 @@ func Pipeline(ctx context.Context, h *House) error {
 type kept struct {
 	mu      sync.Mutex
 	numbers []string
-	took    []time.Duration
-	landed  int
-	used    cpu.Time
-	meant   time.Duration
+	// all are the calls whose webhook came; counted and took are those of them that came while it counted.
+	all, counted int
+	counting     bool
+	took         []time.Duration
+	used         cpu.Time
+	meant        time.Duration
+}
+
+func (k *kept) land(took time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all++
+	if k.counting {
+		k.counted++
+		k.took = append(k.took, took)
+	}
+}
+
+func (k *kept) landed() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.all
+}
+
+func (k *kept) count(on bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.counting = on
 }
 
 // keep prints one level and answers its rate.
@@ -70,11 +92,11 @@ func (h *House) keep(ctx context.Context, underWay int) (perSecond float64, err 
 		return 0, err
 	}
 	dials, hooks := count(entries, k.numbers), h.Landing.forget(k.numbers)
-	perSecond = float64(k.landed) / k.meant.Seconds()
+	perSecond = float64(k.counted) / k.meant.Seconds()
 	fmt.Printf("  %4d under way      %8.0f /s   POST → terminal webhook %s\n", underWay, perSecond, figure.Spread(k.took))
-	fmt.Printf("    of %d calls: %d not dialled, %d dialled twice, %d without a terminal event, %d with two, %d badly signed\n",
-		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.double, hooks.badly)
-	if line := k.used.Line("call", k.landed); line != "" {
+	fmt.Printf("    of %d calls: %d not dialled, %d dialled twice, %d without a terminal event, %d with two, %d badly signed; %d POSTs answered 503 and made again\n",
+		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.double, hooks.badly, h.refused.Swap(0))
+	if line := k.used.Line("call", k.counted); line != "" {
 		fmt.Printf("    %s\n", line)
 	}
 	for _, w := range workspaces {
@@ -85,58 +107,66 @@ func (h *House) keep(ctx context.Context, underWay int) (perSecond float64, err 
 	return perSecond, nil
 }
 
-// turn keeps the calls under way for a measurement's time and a little before, and then lets the last of them end.
+// turn keeps the calls under way for a measurement's time, after as long as it takes for as many to have ended, and then lets the last of them end.
 func (h *House) turn(ctx context.Context, k *kept, workspaces []*rig.Workspace, underWay int) error {
 	var (
 		wg     sync.WaitGroup
+		over   atomic.Bool
 		faults = make([]error, underWay)
-		began  = time.Now()
-		until  = began.Add(settling + h.Each)
 	)
-	counting := func(at time.Time) bool { return at.After(began.Add(settling)) && at.Before(until) }
 	for n := range underWay {
 		wg.Go(func() {
-			for time.Now().Before(until) && faults[n] == nil {
-				faults[n] = h.oneCall(ctx, k, workspaces[n%len(workspaces)], counting)
+			for !over.Load() && faults[n] == nil {
+				faults[n] = h.oneCall(ctx, k, workspaces[n%len(workspaces)])
 			}
 		})
 	}
-	if err := pause(ctx, settling); err != nil {
-		return err
-	}
-	before := h.Meter.Used()
-	if err := pause(ctx, time.Until(until)); err != nil {
-		return err
-	}
-	used, meant := h.Meter.Used().Less(before), time.Since(began.Add(settling))
+	err := h.countFor(ctx, k, underWay)
+	over.Store(true)
 	wg.Wait()
-	k.used, k.meant = used, meant
-	for _, err := range faults {
-		if err != nil {
-			return err
+	for _, fault := range faults {
+		if fault != nil {
+			return fault
 		}
 	}
-	return nil
+	return err
+}
+
+// countFor lets the first calls pass and counts those that end in the time of a measurement.
+func (h *House) countFor(ctx context.Context, k *kept, first int) error {
+	err := rig.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil })
+	if err != nil {
+		return err
+	}
+	before, err := h.Meter.Used(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	k.count(true)
+	if err := pause(ctx, h.Each); err != nil {
+		return err
+	}
+	k.count(false)
+	k.meant = time.Since(began)
+	now, err := h.Meter.Used(ctx)
+	k.used = now.Less(before)
+	return err
 }
 
 // oneCall makes one call and waits for its terminal webhook. One that does not come is found missing at the end.
-func (h *House) oneCall(ctx context.Context, k *kept, w *rig.Workspace, counting func(time.Time) bool) error {
+func (h *House) oneCall(ctx context.Context, k *kept, w *rig.Workspace) error {
 	to := h.number()
 	landed, posted := h.Landing.expect(to), time.Now()
 	k.mu.Lock()
 	k.numbers = append(k.numbers, to)
 	k.mu.Unlock()
-	if _, err := w.Place(ctx, map[string]any{"to": to}); err != nil {
+	if err := h.place(ctx, w, to, time.Time{}); err != nil {
 		return err
 	}
 	select {
 	case at := <-landed:
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if counting(at) {
-			k.landed++
-			k.took = append(k.took, at.Sub(posted))
-		}
+		k.land(at.Sub(posted))
 	case <-time.After(late):
 	case <-ctx.Done():
 		return ctx.Err()

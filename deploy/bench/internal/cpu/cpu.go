@@ -19,36 +19,49 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// Time is CPU time by program. Postgres is its backends and its own processes together; the bench stands for its clients, and for the receiver of
-// webhooks where that is in its process.
+// Time is CPU time by program. The backends of a service stand under pg: and its name, all else of Postgres under postgres; the bench stands for its
+// clients, and for the receiver of webhooks where that is in its process.
 type Time map[string]time.Duration
 
-// Meter looks at the programs of one stack and at its Postgres.
+// Meter looks at the programs of one stack and at its Postgres. It is not safe for use by several goroutines.
 type Meter struct {
 	stack *rig.Stack
+	db    *pgx.Conn
 	// postmaster is the process whose children the backends are; of a server elsewhere it has none here.
 	postmaster string
+	// backends are those of the services, also when they have ended: as they were seen last. What one uses after that counts as postgres.
+	backends map[string]backend
 }
 
-// New finds the Postgres behind a URL.
+type backend struct {
+	service string
+	spent   time.Duration
+}
+
+// New finds the Postgres behind a superuser's URL.
 func New(ctx context.Context, stack *rig.Stack, db string) (*Meter, error) {
 	conn, err := pgx.Connect(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var backend int
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
+	m := &Meter{stack: stack, db: conn, backends: map[string]backend{}}
+	var own int
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&own); err != nil {
+		m.Close()
 		return nil, err
 	}
-	return &Meter{stack: stack, postmaster: proc.Parent(strconv.Itoa(backend))}, nil
+	m.postmaster = proc.Parent(strconv.Itoa(own))
+	return m, nil
 }
 
+// Close ends the connection.
+func (m *Meter) Close() { _ = m.db.Close(context.Background()) }
+
 // Used is what each program has used since it began; empty on systems without /proc.
-func (m *Meter) Used() Time {
+func (m *Meter) Used(ctx context.Context) (Time, error) {
 	used := Time{}
 	if !proc.There() {
-		return used
+		return used, nil
 	}
 	var self syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &self) == nil {
@@ -59,11 +72,41 @@ func (m *Meter) Used() Time {
 			used[name] += proc.Spent(strconv.Itoa(pid))
 		}
 	}
-	for _, pid := range proc.Children(m.postmaster) {
-		used["postgres"] += proc.Spent(pid)
+	if err := m.look(ctx); err != nil {
+		return nil, err
 	}
-	used["postgres"] += proc.Spent(m.postmaster)
-	return used
+	all := proc.Spent(m.postmaster)
+	for _, pid := range proc.Children(m.postmaster) {
+		all += proc.Spent(pid)
+	}
+	for _, b := range m.backends {
+		used["pg:"+b.service] += b.spent
+		all -= b.spent
+	}
+	used["postgres"] = all
+	return used, nil
+}
+
+const backendsOfServices = `
+SELECT pid::text, replace(regexp_replace(usename, '_(app|owner)$', ''), '_', '-') FROM pg_stat_activity WHERE usename ~ '_(app|owner)$'`
+
+// look reads the backends of the services once.
+func (m *Meter) look(ctx context.Context) error {
+	rows, err := m.db.Query(ctx, backendsOfServices)
+	if err != nil {
+		return fmt.Errorf("list backends: %w", err)
+	}
+	var pid, service string
+	_, err = pgx.ForEachRow(rows, []any{&pid, &service}, func() error {
+		if proc.Parent(pid) == m.postmaster {
+			m.backends[pid] = backend{service, proc.Spent(pid)}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list backends: %w", err)
+	}
+	return nil
 }
 
 // Less is what was used since before.
