@@ -86,6 +86,8 @@ func TestZones_WhereTheMetadataIsWrongOrGuesses(t *testing.T) {
 		{"an overlay that the metadata does not know", "+17295551234", []string{"America/Chicago", "America/New_York"}, ""},
 		{"Chattanooga's default is not Central alone", "+14235551234", []string{"America/Chicago", "America/New_York"}, ""},
 		{"458 lies over 541", "+14585551234", []string{"America/Denver", "America/Los_Angeles"}, ""},
+		{"British Columbia changes its clocks no more", "+16045551234", []string{"America/Fort_Nelson", "America/Vancouver"}, ""},
+		{"nor does Alberta", "+14035551234", []string{"America/Edmonton", "America/Regina"}, ""},
 		{"the Yukon to Nunavut", "+18675551234", []string{"America/Edmonton", "America/Toronto", "America/Winnipeg"}, ""},
 	}
 	for _, tt := range tests {
