@@ -58,6 +58,7 @@ func (a *API) customerRoutes(r chi.Router) {
 }
 
 func (a *API) operatorRoutes(r chi.Router) {
+	r.Delete("/admin/v1/workspaces/{workspace}/contacts/{phone}", httpserver.Handle(a.eraseContact))
 	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.readConsent))
 	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
 	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/preview", httpserver.Handle(a.preview))
