@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/deploy/bench/internal/catching"
 	"ringfence.dev/deploy/bench/internal/cpu"
 	"ringfence.dev/deploy/bench/internal/delivering"
+	"ringfence.dev/deploy/bench/internal/judging"
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -33,6 +34,7 @@ type settings struct {
 	soak     time.Duration
 	profile  string
 	held     int
+	contacts int
 }
 
 // bench is what a measurement has at hand: one stack, idle when the measurement begins.
@@ -76,8 +78,14 @@ func measurements() []measurement {
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(delivering.Neighbours)},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
 		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(delivering.Soak), asked: true},
+		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: judged},
 		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
 	}
+}
+
+// judged measures who may be called.
+func judged(ctx context.Context, b *bench) error {
+	return judging.Measure(ctx, judging.Setup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
 }
 
 func main() {
@@ -101,6 +109,7 @@ func main() {
 	flag.IntVar(&set.records, "records", 20_000, "records of the backlog of deliveries")
 	flag.DurationVar(&set.soak, "soak", 10*time.Minute, "how long soak runs, which only -only starts")
 	flag.IntVar(&set.held, "held", 10_000, "calls that held holds at once")
+	flag.IntVar(&set.contacts, "contacts", 5_000_000, "contacts that judging judges beside; a fifth as many are imported")
 	flag.StringVar(&set.profile, "profile", "", "file for the CPU profile of webhook-dispatcher under the backlog; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

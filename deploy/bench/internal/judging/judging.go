@@ -1,0 +1,211 @@
+// Package judging measures who may be called: the pre-check and the gate beside millions of contacts, their share of POST /v1/calls, and the
+// import of a DND list beside a bare COPY of the same numbers. README.md of the bench says what each figure is.
+package judging
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/deploy/bench/internal/figure"
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+)
+
+// Setup is what the bench has.
+type Setup struct {
+	Stack *rig.Stack
+	// Home is the stack's folder, DB a superuser's URL of its database.
+	Home, DB string
+	// Each is how long a measurement runs; Contacts how many a workspace has; Listed how many numbers a list.
+	Each             time.Duration
+	Contacts, Listed int
+}
+
+const answerer = "contacts-compliance"
+
+// house is a workspace with very many contacts, and its questioners.
+type house struct {
+	Setup
+	*rig.Workspace
+	db       *pgx.Conn
+	preCheck questionv1connect.PreCheckServiceClient
+	gate     questionv1connect.GateServiceClient
+}
+
+// Measure does all of it.
+func Measure(ctx context.Context, setup Setup) error {
+	h := &house{Setup: setup}
+	var err error
+	if h.Workspace, err = setup.Stack.NewWorkspace(ctx, "bench judging", "10000000"); err != nil {
+		return err
+	}
+	if h.db, err = pgx.Connect(ctx, setup.DB); err != nil {
+		return err
+	}
+	defer func() { _ = h.db.Close(context.WithoutCancel(ctx)) }()
+	if err := h.questioners(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := h.fill(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("  %d contacts written in %s\n", h.Contacts, time.Since(began).Round(time.Second))
+	for _, clients := range []int{1, 8, 32} {
+		if err := h.level(ctx, clients); err != nil {
+			return err
+		}
+	}
+	return h.list(ctx)
+}
+
+// questioners ask as calls and the dialer do, with their keys.
+func (h *house) questioners() error {
+	data, err := os.ReadFile(filepath.Join(h.Home, "state.json"))
+	if err != nil {
+		return err
+	}
+	var known struct {
+		Ports       map[string]int    `json:"ports"`
+		SigningKeys map[string]string `json:"signing_keys"`
+	}
+	if err := json.Unmarshal(data, &known); err != nil {
+		return err
+	}
+	base := fmt.Sprintf("http://127.0.0.1:%d", known.Ports[answerer])
+	as := func(name string) (connect.ClientOption, error) {
+		keys, err := trust.New(name, trust.Config{SigningKey: known.SigningKeys[name]})
+		if err != nil {
+			return nil, err
+		}
+		return connect.WithInterceptors(keys.Ask(answerer)), nil
+	}
+	calls, err := as("calls")
+	dialer, err2 := as("dialer")
+	h.preCheck = questionv1connect.NewPreCheckServiceClient(trust.Client(), base, calls)
+	h.gate = questionv1connect.NewGateServiceClient(trust.Client(), base, dialer)
+	return errors.Join(err, err2)
+}
+
+// number is the n-th contact's.
+func number(n int) string { return fmt.Sprintf("+1415%09d", n) }
+
+// fillSome is one statement's share.
+const fillSome = 250_000
+
+const fillContacts = `
+INSERT INTO contacts_compliance.contacts (id, workspace_id, phone_e164, dnd_status, consent_status, updated_at)
+SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 10000000 + n), 12, '0') || '7' || lpad(to_hex(n & 4095), 3, '0') || '8' || substr(md5(n::text), 1, 15))::uuid,
+       $1, '+1415' || lpad(n::text, 9, '0'), CASE WHEN n % 50 = 0 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 3 = 0 THEN 'consented' ELSE 'unknown' END, now()
+FROM generate_series($2::int, $3::int) AS n`
+
+func (h *house) fill(ctx context.Context) error {
+	for from := 0; from < h.Contacts; from += fillSome {
+		if _, err := h.db.Exec(ctx, fillContacts, h.ID, from, min(from+fillSome, h.Contacts)-1); err != nil {
+			return fmt.Errorf("write contacts: %w", err)
+		}
+	}
+	_, err := h.db.Exec(ctx, `VACUUM ANALYZE contacts_compliance.contacts`)
+	return err
+}
+
+// someone is a contact who has not opted out.
+func (h *house) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
+
+// level asks with so many clients: each asks one question after the other, the three in turn, so that all meet the same noise.
+func (h *house) level(ctx context.Context, clients int) error {
+	kinds := []struct {
+		name string
+		ask  func(context.Context) error
+	}{
+		{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post},
+	}
+	took := make([][][]time.Duration, clients)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	end := time.Now().Add(h.Each)
+	var all sync.WaitGroup
+	faults := make([]error, clients)
+	for client := range clients {
+		took[client] = make([][]time.Duration, len(kinds))
+		all.Go(func() {
+			for round := 0; time.Now().Before(end); round++ {
+				for kind := range kinds {
+					began := time.Now()
+					if err := kinds[kind].ask(ctx); err != nil {
+						faults[client] = fmt.Errorf("%s: %w", kinds[kind].name, err)
+						cancel()
+						return
+					}
+					if round > 5 { // the first make connections and statements
+						took[client][kind] = append(took[client][kind], time.Since(began))
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
+	var halves []time.Duration
+	for kind := range kinds {
+		var of []time.Duration
+		for client := range clients {
+			of = append(of, took[client][kind]...)
+		}
+		if len(of) == 0 {
+			return fmt.Errorf("%s was never answered twice", kinds[kind].name)
+		}
+		halves = append(halves, figure.Quantile(of, 0.5))
+		fmt.Printf("    %-15s %s (%d)\n", kinds[kind].name, figure.Spread(of), len(of))
+	}
+	post := figure.MS(halves[2])
+	fmt.Printf("    of a POST: pre-check %.0f %%; a gate as long again is %.0f %%\n", 100*figure.MS(halves[0])/post, 100*figure.MS(halves[1])/post)
+	return nil
+}
+
+func (h *house) askPreCheck(ctx context.Context) error {
+	said, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&questionv1.PreCheckRequest{
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
+	}))
+	if err == nil && said.Msg.GetAllowed() == nil {
+		err = fmt.Errorf("refused: %v", said.Msg.GetRefused())
+	}
+	return err
+}
+
+func (h *house) askGate(ctx context.Context) error {
+	said, err := h.gate.Check(ctx, connect.NewRequest(&questionv1.CheckRequest{
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.someone(),
+	}))
+	if err == nil && said.Msg.GetOpen() == nil {
+		err = fmt.Errorf("not open: %v", said.Msg)
+	}
+	return err
+}
+
+func (h *house) post(ctx context.Context) error {
+	status, answer, err := h.API.Do(ctx, http.MethodPost, "/v1/calls", map[string]any{
+		"agent_id": h.AgentID, "to": h.someone(), "scheduled_for": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339),
+	})
+	if err == nil && status != http.StatusAccepted {
+		err = fmt.Errorf("%d %s", status, answer)
+	}
+	return err
+}
