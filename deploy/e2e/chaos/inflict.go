@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -155,12 +156,34 @@ func (w *world) blackout(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stack.Kill()
-	again, err := w.stack.Again(context.WithoutCancel(ctx))
+	up, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var following sync.WaitGroup
+	following.Go(func() { w.follow(up) })
+	again, err := w.stack.Again(up)
+	stop()
+	following.Wait()
 	if err != nil {
 		return fmt.Errorf("start again after a blackout: %w", err)
 	}
 	w.stack = again
 	return nil
+}
+
+// follow lets the proxies follow a stack that starts: a port that a killed process still has is not waited for, the stack takes another.
+func (w *world) follow(ctx context.Context) {
+	for rest(ctx, 50*time.Millisecond) {
+		now, err := w.known()
+		if err != nil {
+			continue // it is being written
+		}
+		for line, proxy := range w.links {
+			_, peer, _ := strings.Cut(line, ">")
+			if port := now[peer]; port != 0 && port != w.ports[peer] {
+				_ = proxy.Retarget(fmt.Sprintf("127.0.0.1:%d", port))
+			}
+		}
+		maps.Copy(w.ports, now)
+	}
 }
 
 // resume lets every process of the stack go on that is stopped.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -334,16 +333,12 @@ func (j *judge) slots(ctx context.Context) error {
 			j.r.broken(lawAnswers, line)
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(j.w.home, "state.json"))
+	ports, err := j.w.known()
 	if err != nil {
 		return err
 	}
-	var known struct{ Ports map[string]int }
-	if err := json.Unmarshal(data, &known); err != nil {
-		return err
-	}
 	for replica := 1; replica <= j.w.replicas; replica++ {
-		client := rig.NewClient(fmt.Sprintf("http://127.0.0.1:%d", known.Ports[fmt.Sprintf("dialer private %d", replica)]), "")
+		client := rig.NewClient(fmt.Sprintf("http://127.0.0.1:%d", ports[fmt.Sprintf("dialer private %d", replica)]), "")
 		status, metrics, err := client.Do(ctx, "GET", "/metrics", nil)
 		if err != nil || status != 200 {
 			return fmt.Errorf("metrics of dialer %d: %d %w", replica, status, err)

@@ -33,8 +33,8 @@ type settings struct {
 	patient time.Duration
 	// env is added to the stack's environment.
 	env []string
-	// expendable: the stack's folder goes also after a breach.
-	expendable bool
+	// expendable: the stack's folder goes also after a breach; keep: it stays also after a good run.
+	expendable, keep bool
 }
 
 // whole is the field of a full run.
@@ -54,6 +54,7 @@ func main() {
 	flag.IntVar(&set.rate, "rate", 10, "things that clients do a second")
 	minutes := flag.Float64("minutes", fraction("CHAOS_MINUTES", 5), "how long there are faults (CHAOS_MINUTES)")
 	flag.IntVar(&set.replicas, "replicas", int(number("RINGFENCE_REPLICAS", 2)), "of each service (RINGFENCE_REPLICAS)")
+	flag.BoolVar(&set.keep, "keep", false, "keep the stack's folder, with what every process said, also after a good run")
 	only := flag.Bool("plan", false, "print what the seed (RINGFENCE_SEED) would do, and do nothing")
 	flag.Parse()
 	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), whole(set.replicas)
@@ -145,7 +146,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	if err := j.judge(whole); err != nil {
 		return nil, err
 	}
-	keep = !r.Holds() && !set.expendable
+	keep = set.keep || !r.Holds() && !set.expendable
 	return r, nil
 }
 

@@ -140,6 +140,17 @@ func (w *world) wire() error {
 	return os.WriteFile(filepath.Join(w.home, "state.json"), known, 0o600)
 }
 
+// known are the ports that the stack has chosen.
+func (w *world) known() (ports map[string]int, err error) {
+	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))
+	if err != nil {
+		return nil, err
+	}
+	var state struct{ Ports map[string]int }
+	err = json.Unmarshal(data, &state)
+	return state.Ports, err
+}
+
 // environment has waits that a run of minutes sees the end of. What repairs a loss that must not happen (REPUBLISH_AFTER) is left as it is.
 func (w *world) environment() []string {
 	var detours []string

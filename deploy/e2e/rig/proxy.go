@@ -68,6 +68,12 @@ func (p *Proxy) Mend() error {
 	})
 }
 
+// Retarget forwards to another address from now on; every connection is closed.
+func (p *Proxy) Retarget(target string) error {
+	p.proxy.Stop()
+	return p.proxy.Update(&toxiproxy.Proxy{Listen: p.Addr, Upstream: target, Enabled: true})
+}
+
 // bounded gives up on toxiproxy, which waits for each connection's pipe: one whose reader has just died is never let go.
 func bounded(deed func() error) error {
 	done := make(chan error, 1)
