@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/contacts-compliance/internal/dndlist"
+	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -129,7 +130,7 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 
 // settle sums up the file and the list.
 func (im *Importer) settle(ctx context.Context, job *store.Import, file hash.Hash) error {
-	list, last := sha256.New(), ""
+	list, last := ledger.NewList(), ""
 	job.Numbers = 0
 	for {
 		numbers, err := im.store.NumbersAfter(ctx, job.ID, last, readSome)
@@ -137,7 +138,7 @@ func (im *Importer) settle(ctx context.Context, job *store.Import, file hash.Has
 			return err
 		}
 		for _, number := range numbers {
-			_, _ = io.WriteString(list, number+"\n")
+			list.Add(number)
 			last = number
 		}
 		job.Numbers += int64(len(numbers))
@@ -145,7 +146,7 @@ func (im *Importer) settle(ctx context.Context, job *store.Import, file hash.Has
 			break
 		}
 	}
-	of, in := hex.EncodeToString(file.Sum(nil)), hex.EncodeToString(list.Sum(nil))
+	of, in := hex.EncodeToString(file.Sum(nil)), list.Hex()
 	job.FileSHA256, job.ListSHA256 = &of, &in
 	return im.store.SettleList(ctx, job)
 }

@@ -217,6 +217,42 @@ func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
 	r.whole()
 }
 
+// The list is a part of the record: a number put in or taken out is found.
+func TestVerify_FindsAListThatWasTouched(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.start(aList(10), 1)
+	r.next()
+	r.whole()
+	super := pgtest.Super(t, r.pool, schema)
+	for _, harm := range [][2]string{
+		{`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000003'`, `INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
+		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`, `DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
+		{`UPDATE opt_out_imports SET list_sha256 = 'x' WHERE id = $1`, ``}, // a copy for the eye: the record counts
+	} {
+		do := func(sql string) {
+			t.Helper()
+			var args []any
+			if strings.Contains(sql, "$1") {
+				args = append(args, id)
+			}
+			if _, err := super.Exec(t.Context(), sql, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(harm[0])
+		var out bytes.Buffer
+		err := verifying.Run(t.Context(), archive.New(r.pool, r.keys), r.keys, "", &out)
+		if found := strings.Contains(out.String(), "row 1 (") && err != nil; found != (harm[1] != "") {
+			t.Errorf("%s: %v\n%s", harm[0], err, out.String())
+		}
+		if harm[1] != "" {
+			do(harm[1])
+		}
+	}
+	r.whole()
+}
+
 func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -255,7 +291,11 @@ func TestFinishImport_OptsOutWhoWasCleanedMeanwhile(t *testing.T) {
 	if err := r.store.AddNumbers(t.Context(), &mine, numbers); err != nil {
 		t.Fatal(err)
 	}
-	sum := "x"
+	list := ledger.NewList()
+	for _, number := range numbers {
+		list.Add(number)
+	}
+	sum := list.Hex()
 	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
 	if err := r.store.SettleList(t.Context(), &mine); err != nil {
 		t.Fatal(err)

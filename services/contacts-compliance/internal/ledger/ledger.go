@@ -143,3 +143,31 @@ type Beginning struct {
 	Rows   int64  `json:"rows"`
 	SHA256 string `json:"sha256"`
 }
+
+// FromImport is the source of a row that speaks of the numbers of a list.
+const FromImport = "import"
+
+// Imported is the evidence of such a row: the digests of the file as it came, and of its numbers (List).
+type Imported struct {
+	ImportID   uuid.UUID `json:"import_id"`
+	FileSHA256 string    `json:"file_sha256"`
+	ListSHA256 string    `json:"list_sha256"`
+	Numbers    int64     `json:"numbers"`
+	Lines      int64     `json:"lines"`
+	Bad        int64     `json:"bad"`
+}
+
+// List sums up numbers, each once and in their order, each with a line's end.
+type List struct{ sum hash.Hash }
+
+// NewList is the list without numbers.
+func NewList() *List { return &List{sum: sha256.New()} }
+
+// Add takes the next number.
+func (l *List) Add(number string) {
+	l.sum.Write([]byte(number))
+	l.sum.Write([]byte{'\n'})
+}
+
+// Hex is the SHA-256 so far.
+func (l *List) Hex() string { return hex.EncodeToString(l.sum.Sum(nil)) }

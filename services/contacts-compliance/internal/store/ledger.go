@@ -233,23 +233,15 @@ WHERE c.workspace_id = @workspace_id AND c.dnd_status <> 'dnd' AND c.phone_e164 
     SELECT r.phone_e164 FROM consent_records r JOIN opt_out_import_numbers n ON n.import_id = @id AND n.phone_e164 = r.phone_e164
     WHERE r.workspace_id = @workspace_id AND r.seq > @since_seq AND r.kind = 'opt_out_removed')`
 
-// importEvidence is what the record of an import says of its list.
-type importEvidence struct {
-	ImportID   uuid.UUID `json:"import_id"`
-	FileSHA256 string    `json:"file_sha256"`
-	ListSHA256 string    `json:"list_sha256"`
-	Numbers    int64     `json:"numbers"`
-	Lines      int64     `json:"lines"`
-	Bad        int64     `json:"bad"`
-}
-
 // FinishImport writes the one record of an import all of whose numbers are opted out, and ends it.
 func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("make record id: %w", err)
 	}
-	evidence, err := json.Marshal(importEvidence{i.ID, *i.FileSHA256, *i.ListSHA256, i.Numbers, i.Lines, i.Bad})
+	evidence, err := json.Marshal(ledger.Imported{
+		ImportID: i.ID, FileSHA256: *i.FileSHA256, ListSHA256: *i.ListSHA256, Numbers: i.Numbers, Lines: i.Lines, Bad: i.Bad,
+	})
 	if err != nil {
 		return fmt.Errorf("encode evidence of import %s: %w", i.ID, err)
 	}
@@ -269,7 +261,7 @@ func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 			return fmt.Errorf("opt out again numbers of import %s: %w", i.ID, err)
 		}
 		batch := &pgx.Batch{}
-		row := ledger.Row{ID: id, Kind: string(contact.OptOut), Source: "import", Actor: i.Actor, Reason: i.Reason, Evidence: evidence, After: &after}
+		row := ledger.Row{ID: id, Kind: string(contact.OptOut), Source: ledger.FromImport, Actor: i.Actor, Reason: i.Reason, Evidence: evidence, After: &after}
 		if err := c.queue(batch, row); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ package archive
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -93,7 +94,7 @@ type Found struct {
 const mostBreaks = 1000
 
 // Verify walks over every chain, all of it as the database was at one instant, and holds each against its head and what the log of heads
-// knows. It keeps one row of each workspace in memory.
+// knows, and the list of every import against its record. It keeps one head of each workspace and the record of each import in memory.
 func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]ledger.Link) (found Found, err error) {
 	still := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, a.pool, still, func(tx pgx.Tx) error {
@@ -111,6 +112,9 @@ func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]ledger.Link) (
 			return err
 		}
 		w.without()
+		if err := w.lists(ctx, tx); err != nil {
+			return err
+		}
 		return w.unchained(ctx, tx)
 	})
 	return found, err
@@ -138,6 +142,14 @@ type walk struct {
 	known         map[uuid.UUID]ledger.Link
 	heads, starts map[uuid.UUID]*ledger.Mark
 	found         *Found
+	// imports are the records that speak of a list.
+	imports []ledger.Row
+}
+
+func (w *walk) broke(b ledger.Break) {
+	if len(w.found.Breaks) < mostBreaks {
+		w.found.Breaks = append(w.found.Breaks, b)
+	}
 }
 
 func (w *walk) end(workspace uuid.UUID, chain *ledger.Chain) {
@@ -145,8 +157,8 @@ func (w *walk) end(workspace uuid.UUID, chain *ledger.Chain) {
 		return
 	}
 	w.found.Chains++
-	if broken := chain.End(w.heads[workspace]); broken != nil && len(w.found.Breaks) < mostBreaks {
-		w.found.Breaks = append(w.found.Breaks, *broken)
+	if broken := chain.End(w.heads[workspace]); broken != nil {
+		w.broke(*broken)
 	}
 	delete(w.heads, workspace)
 	delete(w.starts, workspace)
@@ -176,6 +188,9 @@ func (w *walk) rows(ctx context.Context, tx pgx.Tx) error {
 		}
 		w.found.Rows++
 		chain.Next(row)
+		if row.Source == ledger.FromImport && row.Number == nil {
+			w.imports = append(w.imports, row)
+		}
 	}
 	w.end(workspace, chain)
 	return rows.Err()
@@ -197,6 +212,32 @@ func (w *walk) without() {
 	}
 }
 
+const listOf = `
+SELECT phone_e164 FROM opt_out_import_numbers WHERE import_id = @id ORDER BY phone_e164`
+
+// lists sums up the list of every import again.
+func (w *walk) lists(ctx context.Context, tx pgx.Tx) error {
+	for _, row := range w.imports {
+		var said ledger.Imported
+		if err := json.Unmarshal(row.Evidence, &said); err != nil {
+			w.broke(ledger.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID, Why: "its evidence names no list"})
+			continue
+		}
+		rows, err := tx.Query(ctx, listOf, pgx.NamedArgs{"id": said.ImportID})
+		if err != nil {
+			return fmt.Errorf("read list of import %s: %w", said.ImportID, err)
+		}
+		list, number := ledger.NewList(), ""
+		if _, err := pgx.ForEachRow(rows, []any{&number}, func() error { list.Add(number); return nil }); err != nil {
+			return fmt.Errorf("read list of import %s: %w", said.ImportID, err)
+		}
+		if list.Hex() != said.ListSHA256 {
+			w.broke(ledger.Break{WorkspaceID: row.WorkspaceID, Seq: row.Seq, ID: row.ID, Why: "the numbers of its list are not those that were imported"})
+		}
+	}
+	return nil
+}
+
 func (w *walk) unchained(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, everyUnchained)
 	if err != nil {
@@ -206,10 +247,10 @@ func (w *walk) unchained(ctx context.Context, tx pgx.Tx) error {
 	var n int64
 	var chained bool
 	_, err = pgx.ForEachRow(rows, []any{&workspace, &n, &chained}, func() error {
-		if !chained {
+		if chained {
+			w.broke(ledger.Break{WorkspaceID: workspace, Why: fmt.Sprintf("%d records stand outside its chain", n)})
+		} else {
 			w.found.Waiting += n
-		} else if len(w.found.Breaks) < mostBreaks {
-			w.found.Breaks = append(w.found.Breaks, ledger.Break{WorkspaceID: workspace, Why: fmt.Sprintf("%d records stand outside its chain", n)})
 		}
 		return nil
 	})
