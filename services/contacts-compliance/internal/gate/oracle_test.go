@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,39 +231,54 @@ func TestJudge_IsWhatAMinuteByMinuteWalkFinds(t *testing.T) {
 	if set, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
 		seed = set
 	}
-	judged, searched := 0, 0
-	for name, f := range walks(t) {
-		random := rand.New(rand.NewPCG(seed, uint64(len(name)))) //nolint:gosec // a test's
-		o := newOracle(t, f)
-		for start := firstMinute; start.Before(lastMinute); start = start.AddDate(0, 0, 1) {
-			step := time.Minute
-			if !clocksChange(o.locs, start) {
-				if random.IntN(100) >= percent() {
-					continue
-				}
-				if percent() < 100 { // any five minutes of an ordinary day are much alike
-					step *= 5
-				}
+	var judged, searched atomic.Int64
+	places := walks(t)
+	t.Run("walk", func(t *testing.T) {
+		for name, f := range places {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				minutes, openings := walk(t, seed, name, f)
+				judged.Add(minutes)
+				searched.Add(openings)
+			})
+		}
+	})
+	t.Logf("%d minutes judged, %d openings searched in %d places, RINGFENCE_SEED=%d", judged.Load(), searched.Load(), len(places), seed)
+}
+
+// walk goes through the two years of one place.
+func walk(t *testing.T, seed uint64, name string, f gate.Facts) (judged, searched int64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, uint64(len(name)))) //nolint:gosec // a test's
+	o := newOracle(t, f)
+	for start := firstMinute; start.Before(lastMinute); start = start.AddDate(0, 0, 1) {
+		step := time.Minute
+		if !clocksChange(o.locs, start) {
+			if random.IntN(100) >= percent() {
+				continue
 			}
-			before := o.open(start)
-			for at := start; at.Before(start.AddDate(0, 0, 1)); at = at.Add(step) {
-				open := o.open(at)
-				if percent() < 100 && open == before && random.IntN(4) > 0 {
-					continue
-				}
-				f.Stage, f.At, f.Waits = gate.PreCheck, at.Add(time.Duration(random.IntN(60))*time.Second), true
-				if v := gate.Judge(f); (v.Result == gate.Open) != open {
-					t.Fatalf("RINGFENCE_SEED=%d %s: at %v the walk says open=%v, Judge %+v", seed, name, f.At, open, v)
-				} else if !open && (open != before || random.IntN(97) == 0) {
-					next(t, fmt.Sprintf("RINGFENCE_SEED=%d %s", seed, name), o, f, v)
-					searched++
-				}
-				judged++
-				before = open
+			if percent() < 100 { // any five minutes of an ordinary day are much alike
+				step *= 5
 			}
 		}
+		before := o.open(start)
+		for at := start; at.Before(start.AddDate(0, 0, 1)); at = at.Add(step) {
+			open := o.open(at)
+			if percent() < 100 && open == before && random.IntN(4) > 0 {
+				continue
+			}
+			f.Stage, f.At, f.Waits = gate.PreCheck, at.Add(time.Duration(random.IntN(60))*time.Second), true
+			if v := gate.Judge(f); (v.Result == gate.Open) != open {
+				t.Fatalf("RINGFENCE_SEED=%d: at %v the walk says open=%v, Judge %+v", seed, f.At, open, v)
+			} else if !open && (open != before || random.IntN(97) == 0) {
+				next(t, fmt.Sprintf("RINGFENCE_SEED=%d", seed), o, f, v)
+				searched++
+			}
+			judged++
+			before = open
+		}
 	}
-	t.Logf("%d minutes judged, %d openings searched in %d places, RINGFENCE_SEED=%d", judged, searched, len(walks(t)), seed)
+	return judged, searched
 }
 
 // clocksChange says whether one of the clocks is put forth or back within a day of start.
