@@ -157,6 +157,10 @@ func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
 			return r.setStatus(ws, sub, subscription.Paused)
 		},
 		"deleted": func(ctx context.Context, r *rig, ws, sub uuid.UUID) error { return r.store.Delete(ctx, ws, sub) },
+		"suspended": func(_ context.Context, r *rig, ws, _ uuid.UUID) error {
+			r.suspend(ws)
+			return nil
+		},
 		"switched off": func(ctx context.Context, r *rig, _, sub uuid.UUID) error {
 			_, _, err := r.store.Disable(ctx, sub, subscription.FailureRule{})
 			return err

@@ -371,7 +371,7 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, id uuid.UUID, versi
 	if tag.RowsAffected() == 0 {
 		return false, nil
 	}
-	if _, err := tx.Exec(ctx, holdWorkspace, args); err != nil {
+	if err := overQueue(ctx, tx, holdWorkspace, args); err != nil {
 		return false, fmt.Errorf("hold deliveries of workspace %s: %w", id, err)
 	}
 	return true, nil
@@ -387,7 +387,7 @@ WITH open AS (
     SELECT q.delivery_id, @suspended OR s.status <> 'active' AS held
     FROM webhook_queue q
     JOIN webhook_subscription s ON s.id = q.subscription_id
-    WHERE s.workspace_id = @id AND q.held <> (@suspended OR s.status <> 'active')
+    WHERE s.workspace_id = @id AND q.held <> (@suspended OR s.status <> 'active') AND (q.attempt = 0 OR @all)
     ORDER BY q.delivery_id FOR UPDATE OF q
 )
 UPDATE webhook_queue q SET held = open.held FROM open WHERE q.delivery_id = open.delivery_id`

@@ -163,7 +163,7 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 	case before == after:
 		return nil
 	case after != subscription.Active:
-		if err := overQueue(ctx, tx, holdQueue, id); err != nil {
+		if err := overQueue(ctx, tx, holdQueue, key); err != nil {
 			return fmt.Errorf("hold deliveries of subscription %s: %w", id, err)
 		}
 		return nil
@@ -182,11 +182,12 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 
 const shareWorkspace = `SELECT suspended FROM workspace WHERE id = @workspace_id FOR SHARE`
 
-// overQueue runs a statement over all of a subscription's queue: over what was never claimed, which may be much, before what may be in flight, so that
-// nobody's results wait for more than that.
-func overQueue(ctx context.Context, tx pgx.Tx, sql string, id uuid.UUID) error {
+// overQueue runs a statement over all that a subscription or a workspace has queued: over what was never claimed, which may be much, before what
+// may be in flight, so that nobody's results wait for more than that.
+func overQueue(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) error {
 	for _, all := range []bool{false, true} {
-		if _, err := tx.Exec(ctx, sql, pgx.NamedArgs{"id": id, "all": all}); err != nil {
+		args["all"] = all
+		if _, err := tx.Exec(ctx, sql, args); err != nil {
 			return err
 		}
 	}
@@ -328,7 +329,7 @@ func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 		if tag.RowsAffected() == 0 {
 			return ErrNotFound
 		}
-		if err := overQueue(ctx, tx, deleteQueue, id); err != nil {
+		if err := overQueue(ctx, tx, deleteQueue, pgx.NamedArgs{"id": id}); err != nil {
 			return fmt.Errorf("delete queue of subscription %s: %w", id, err)
 		}
 		return nil
