@@ -108,6 +108,7 @@ type stranger struct {
 	// The contact's number, two that are opted out, one of an operator's consent.
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
+	decision, list                           string
 }
 
 const (
@@ -136,6 +137,8 @@ func strangerWithEverything(t *testing.T) *stranger {
 		s.operator.want(t, 200, "PUT", s.admin+"/contacts/"+to+"/consent", set{"status": "consented", "source": "form"})
 	}
 	s.record = s.operator.want(t, 200, "GET", s.admin+"/consent-records", nil).ids()[0]
+	s.decision = s.operator.want(t, 200, "GET", s.admin+"/decisions", nil).ids()[0]
+	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
 	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")
 	for range 5 { // all they may have
@@ -161,7 +164,7 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 		seen[path] = s.read.want(t, 200, "GET", path, nil).body
 	}
 	for _, path := range []string{
-		"", "/api-keys", "/agents", "/numbers", "/wallet", "/wallet/transactions", "/rates", "/consent-records?limit=100",
+		"", "/api-keys", "/agents", "/numbers", "/wallet", "/wallet/transactions", "/rates", "/consent-records?limit=100", "/decisions?limit=100", "/opt-out-imports",
 		"/webhook-subscriptions/" + s.subscription, "/webhook-subscriptions/" + s.subscription + "/deliveries/" + s.delivery,
 	} {
 		seen[path] = s.operator.want(t, 200, "GET", s.admin+path, nil).body

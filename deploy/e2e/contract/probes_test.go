@@ -81,11 +81,18 @@ func operatorProbes(s *stranger) []probe {
 		{"GET /consent-records/{record_id}", "id", "/consent-records/{x}", "", "", s.record, nobody()},
 		{"GET /consent-records", "cursor", "/consent-records?starting_after={x}", "", "", s.record, nobody()},
 		{"GET /consent-records", "phone", "/consent-records?phone={x}", "", "", s.number, number(1)},
+		{"GET /decisions/{decision_id}", "id", "/decisions/{x}", "", "", s.decision, nobody()},
+		{"GET /decisions", "cursor", "/decisions?starting_after={x}", "", "", s.decision, nobody()},
+		{"GET /opt-out-imports/{import_id}", "id", "/opt-out-imports/{x}", "", "", s.list, nobody()},
+		{"GET /opt-out-imports", "cursor", "/opt-out-imports?starting_after={x}", "", "", s.list, nobody()},
 		// The customer's probes have made contacts of the other numbers; this one is nobody's in that workspace.
 		{"GET /contacts/{phone_e164}/consent", "number", "/contacts/{x}/consent", "", "", s.optedOut, number(1)},
 		{"GET " + hooks + "/{id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, nobody()},
 		{"GET " + hooks + "/{id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery, "", "", s.subscription, nobody()},
 
+		{"PUT /opt-out-imports/{import_id}/parts/{part}", "id", "/opt-out-imports/{x}/parts/1", "+15005550001", "", s.list, nobody()},
+		{"POST /opt-out-imports/{import_id}/start", "id", "/opt-out-imports/{x}/start", "", "", s.list, nobody()},
+		{"DELETE /contacts/{phone_e164}", "number", "/contacts/{x}", "", "", s.optedOut, number(1)},
 		{"PATCH /agents/{agent_id}", "id", "/agents/{x}", `{"name":"Mine"}`, "", s.agent, nobody()},
 		{"DELETE /numbers/{number_id}", "id", "/numbers/{x}", "", "", s.inbound, nobody()},
 		{"DELETE /agents/{agent_id}", "id", "/agents/{x}", "", "", s.agent, nobody()},
