@@ -19,14 +19,41 @@ func (n Number) Zones() []*time.Location {
 	names := n.zoneNames()
 	zones := make([]*time.Location, 0, len(names))
 	for _, name := range names {
-		zone, err := time.LoadLocation(name)
-		if err != nil {
+		zone := locations()[name]
+		if zone == nil {
 			return nil // a zone we cannot judge is a zone that may be asleep: unknown
 		}
 		zones = append(zones, zone)
 	}
 	return zones
 }
+
+// locations are all zones that a number may have, read once (some 10 ms): reading one costs more than finding out which it is.
+var locations = sync.OnceValue(func() map[string]*time.Location {
+	known, o := map[string]*time.Location{}, overlays()
+	keep := func(names []string) {
+		for _, name := range names {
+			if known[name] != nil {
+				continue
+			}
+			if zone, err := time.LoadLocation(name); err == nil {
+				known[name] = zone
+			}
+		}
+	}
+	for _, a := range areas() {
+		keep(a.zones)
+	}
+	for _, of := range []map[string][]string{o.only, o.add, o.country} {
+		for _, names := range of {
+			keep(names)
+		}
+	}
+	for code := range 1000 { // what the metadata says of a country holds all that it says of its prefixes; a test looks at every one of them
+		keep(lookup("+" + strconv.Itoa(code)))
+	}
+	return known
+})
 
 const nanp = 1 // the North American plan: one calling code, two dozen countries
 

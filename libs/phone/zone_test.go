@@ -84,6 +84,13 @@ func answers(prefix string, digits int, ask func(string) []string) string {
 		write(sum, answer)
 		counts[answer]++
 	}
+	for answer := range counts {
+		for _, name := range strings.Fields(answer) {
+			if locations()[name] == nil {
+				write(sum, name+" is not loaded") // the golden file shows it
+			}
+		}
+	}
 	var parts []string
 	for answer, n := range counts {
 		parts = append(parts, fmt.Sprintf("%s: %d", answer, n))
