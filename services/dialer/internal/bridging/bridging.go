@@ -36,6 +36,8 @@ type Bridge struct {
 	recover *recovering.Recoverer
 	// ended, arrived and heard wake those who wait for room, for a caller, for an opt-out.
 	ended, arrived, heard func()
+	// place is where the batch that was just committed ended; nil: it has to be looked up. Run's alone.
+	place *store.Place
 }
 
 // New reads the news of one carrier. ended is told when calls end, arrived when calls come in, heard when a person opts out.
@@ -61,10 +63,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return nil
 }
 
-// read takes one batch of news, if this replica is the one to read.
+// read takes one batch of news, if this replica is the one to read. A batch that was committed has made it the reader anew, so that the next one begins where it
+// ended; whether it still is the reader, the commit of that one says.
 func (b *Bridge) read(ctx context.Context) (mine bool, err error) {
-	place, mine, err := b.store.ReadFeed(ctx, b.carrier.Name())
-	if err != nil || !mine {
+	var place store.Place
+	if b.place != nil {
+		place, b.place = *b.place, nil
+	} else if place, mine, err = b.store.ReadFeed(ctx, b.carrier.Name()); err != nil || !mine {
 		return mine, err
 	}
 	batch, err := b.carrier.News(ctx, place.Cursor, wait)
@@ -88,6 +93,7 @@ func (b *Bridge) read(ctx context.Context) (mine bool, err error) {
 		return true, err
 	}
 	crash.Point("dialer: after news")
+	b.place = &next
 	b.tell(f)
 	return true, nil
 }

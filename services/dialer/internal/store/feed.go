@@ -67,7 +67,7 @@ func (s *Store) ReadFeed(ctx context.Context, trunk string) (place Place, mine b
 }
 
 const moveOn = `
-UPDATE feeds SET feed = @feed, cursor = @cursor
+UPDATE feeds SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor`
 
 const insertArrival = `
@@ -94,13 +94,14 @@ type News struct {
 	Fold  func(map[uuid.UUID]*call.Call) ([]OptOut, error)
 }
 
-// FoldNews takes one batch of news: the calls change, their facts go out, and the place moves, all or nothing. ErrLost: somebody else reads now.
+// FoldNews takes one batch of news: the calls change, their facts go out, and the place moves, all or nothing; it makes this process the reader as
+// ReadFeed does. ErrLost: somebody else reads now.
 func (s *Store) FoldNews(ctx context.Context, news News) error {
 	return pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var batch pgx.Batch
 		batch.Queue(moveOn, pg.Args{
 			"trunk": news.Trunk, "instance": s.instance, "feed": news.To.Feed, "cursor": news.To.Cursor,
-			"was_feed": news.From.Feed, "was_cursor": news.From.Cursor,
+			"was_feed": news.From.Feed, "was_cursor": news.From.Cursor, "lease": s.timing.InstanceLease,
 		}).Exec(func(moved pgconn.CommandTag) error {
 			if moved.RowsAffected() == 0 {
 				return ErrLost
