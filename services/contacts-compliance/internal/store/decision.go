@@ -55,9 +55,10 @@ type Known struct {
 	Policy policy.Policy `db:"-"`
 }
 
-// One row, always; one round trip for everything the gates need.
+// One row, always; one round trip for everything the gates need. now() is when the transaction began, before its snapshot was taken: whatever was committed
+// by that instant is seen. clock_timestamp() is read behind the snapshot, and a decision could bear a later time than a record it never saw.
 const known = `
-SELECT clock_timestamp() AS now,
+SELECT now() AS now,
        c.id AS contact_id,
        coalesce(c.dnd_status, 'unknown') AS dnd_status,
        coalesce(c.consent_status, 'unknown') AS consent_status,
