@@ -87,6 +87,7 @@ func operatorProbes(s *stranger) []probe {
 		{"GET /opt-out-imports", "cursor", "/opt-out-imports?starting_after={x}", "", "", s.list, nobody()},
 		// The customer's probes have made contacts of the other numbers; this one is nobody's in that workspace.
 		{"GET /contacts/{phone_e164}/consent", "number", "/contacts/{x}/consent", "", "", s.optedOut, number(1)},
+		{"GET /contacts/{phone_e164}/preview", "number", "/contacts/{x}/preview?at=" + ahead(), "", "", s.optedOut, number(1)},
 		{"GET " + hooks + "/{id}/deliveries", "id", hooks + "/{x}/deliveries", "", "", s.subscription, nobody()},
 		{"GET " + hooks + "/{id}/deliveries/{delivery_id}", "both ids", hooks + "/{x}/deliveries/" + s.delivery, "", "", s.subscription, nobody()},
 
