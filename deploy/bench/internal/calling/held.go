@@ -28,9 +28,9 @@ const (
 // services are those whose Go runtime tells of itself.
 var services = []string{"gateway", "calls", "contacts-compliance", dialer, "billing-wallet", "webhook-dispatcher"}
 
-// memory is what a program has: its resident pages and, of a service, its heap after a collection, its stacks and its goroutines.
+// memory is what a program has: its resident pages and, of a service, its heap after a collection and its goroutines.
 type memory struct {
-	resident, heap, stacks, goroutines float64
+	resident, heap, goroutines float64
 }
 
 // Held keeps many calls answered at once for a minute, looks at what they weigh, and lets them end.
@@ -59,10 +59,19 @@ func Held(ctx context.Context, h *House) error {
 	if err != nil {
 		return err
 	}
-	if err := h.holdThem(ctx, numbers, workspaces, before); err != nil {
+	during, err := h.holdThem(ctx, workspaces)
+	if err != nil {
 		return err
 	}
-	return h.letGo(ctx, numbers, workspaces)
+	if err := h.letGo(ctx, numbers, workspaces); err != nil {
+		return err
+	}
+	after, err := h.weigh(ctx)
+	if err != nil {
+		return err
+	}
+	tellWeights(before, during, after, float64(len(numbers)))
+	return nil
 }
 
 // rule orders faults of the simulated carrier, or ends them.
@@ -109,49 +118,53 @@ func (h *House) ramp(ctx context.Context, workspaces []*rig.Workspace) ([]string
 const slotsTaken = `SELECT count(*) FROM dialer.slots`
 
 // holdThem looks at the calls for a minute.
-func (h *House) holdThem(ctx context.Context, numbers []string, workspaces []*rig.Workspace, before map[string]memory) error {
+func (h *House) holdThem(ctx context.Context, workspaces []*rig.Workspace) (weights map[string]memory, err error) {
 	if err := pause(ctx, 5*time.Second); err != nil { // what the ramp left is done
-		return err
+		return nil, err
 	}
 	used, err := h.Meter.Used(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	if err := pause(ctx, heldFor); err != nil {
-		return err
+		return nil, err
 	}
 	now, err := h.Meter.Used(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	meanwhile, took := now.Less(used), time.Since(began)
-	after, err := h.weigh(ctx)
-	if err != nil {
-		return err
+	if weights, err = h.weigh(ctx); err != nil {
+		return nil, err
 	}
 	var slots, answered int
 	if err := h.db.QueryRow(ctx, slotsTaken).Scan(&slots); err != nil {
-		return err
+		return nil, err
 	}
 	if err := h.db.QueryRow(ctx, inProgress, ids(workspaces)).Scan(&answered); err != nil {
-		return err
+		return nil, err
 	}
 	fmt.Printf("  held for %.0f s: %d in progress, %d slots taken\n", took.Seconds(), answered, slots)
 	if line := meanwhile.Share(took); line != "" {
-		fmt.Printf("    CPU                %s\n", line)
+		fmt.Printf("    CPU %s\n", line)
 	}
-	each := func(was, is float64) float64 { return (is - was) / 1024 / float64(len(numbers)) }
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		was, is := before[name], after[name]
-		fmt.Printf("    %-19s RSS %5.0f → %5.0f MB, %6.2f kB a call", name, was.resident/1e6, is.resident/1e6, each(was.resident, is.resident))
+	return weights, nil
+}
+
+// tellWeights prints what the programs had before the first call, with all of them, and when all had ended. What a call weighs is the heap that goes
+// with it; pages, once used, stay.
+func tellWeights(before, during, after map[string]memory, calls float64) {
+	kB := func(less, more float64) float64 { return (more - less) / 1024 / calls }
+	for _, name := range slices.Sorted(maps.Keys(during)) {
+		was, is, ended := before[name], during[name], after[name]
+		fmt.Printf("    %-19s RSS %3.0f → %3.0f → %3.0f MB, at most %.1f kB a call", name, was.resident/1e6, is.resident/1e6, ended.resident/1e6, kB(was.resident, is.resident))
 		if is.goroutines > 0 {
-			fmt.Printf("; heap %5.1f → %5.1f MB, %5.2f kB a call; stacks %5.2f kB a call; goroutines %.0f → %.0f, %.3f a call", was.heap/1e6, is.heap/1e6,
-				each(was.heap, is.heap), each(was.stacks, is.stacks), was.goroutines, is.goroutines, (is.goroutines-was.goroutines)/float64(len(numbers)))
+			fmt.Printf("; heap %4.1f → %4.1f → %4.1f MB, at most %.2f kB a call; goroutines %.0f → %.0f → %.0f", was.heap/1e6, is.heap/1e6, ended.heap/1e6,
+				kB(min(was.heap, ended.heap), is.heap), was.goroutines, is.goroutines, ended.goroutines)
 		}
 		fmt.Println()
 	}
-	return nil
 }
 
 // weigh reads what every program has. Services collect their garbage first.
@@ -167,16 +180,17 @@ func (h *House) weigh(ctx context.Context) (map[string]memory, error) {
 		}
 	}
 	for _, service := range services {
-		err := h.private(ctx, service, "/debug/pprof/heap?gc=1", func(*http.Response) error { return nil })
-		if err != nil {
-			return nil, err
+		for range 2 { // what is pooled goes with the second collection
+			if err := h.private(ctx, service, "/debug/pprof/heap?gc=1", func(*http.Response) error { return nil }); err != nil {
+				return nil, err
+			}
 		}
 		values, err := h.scrape(ctx, service)
 		if err != nil {
 			return nil, err
 		}
 		w := weights[service]
-		w.heap, w.stacks, w.goroutines = values["go_memstats_heap_alloc_bytes"], values["go_memstats_stack_inuse_bytes"], values["go_goroutines"]
+		w.heap, w.goroutines = values["go_memstats_heap_alloc_bytes"], values["go_goroutines"]
 		weights[service] = w
 	}
 	return weights, nil
