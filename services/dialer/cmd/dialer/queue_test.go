@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -162,4 +163,44 @@ func (r *rig) mostAtOnce() (most int) {
 		most = max(most, len(live))
 	}
 	return most
+}
+
+// TestQueue_ManyOfOneDelayAnotherByLessThanASecond: one workspace has 20 000 due requests (what a claim costs beside 100 000, the store's tests say) and all of a small
+// trunk that one may have; single requests of another are dialled at once.
+func TestQueue_ManyOfOneDelayAnotherByLessThanASecond(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0.05")
+	big := r.within(t)
+	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	big.announce(true, false)
+	for first := 0; first < 20_000; first += 10_000 {
+		_, err := r.pool.Exec(t.Context(), `
+			INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at, ready)
+			SELECT gen_random_uuid(), $1, 'queued', '+1415' || (2000000 + 100 * n), $2, 600, now(), now(), now(), true
+			FROM generate_series($3::integer, $3::integer + 9999) n`, big.workspace, big.agent, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := r.dialer("TRUNK_CHANNELS=20", "TRUNK_CALLS_PER_SECOND=40")
+	await(t, "the trunk is full", func() bool {
+		var taken int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM slots").Scan(&taken)
+		return err == nil && taken >= 18
+	})
+	var waits []time.Duration
+	for n := range 8 {
+		facts := r.ends(r.request(fmt.Sprintf("+141555509%02d", n)))
+		c := last(facts).GetCall()
+		if names(facts) != talked {
+			t.Errorf("a single request: %s", names(facts))
+		}
+		waits = append(waits, c.GetDialedAt().AsTime().Sub(c.GetQueuedAt().AsTime()))
+	}
+	p.kill()
+	slices.Sort(waits)
+	t.Logf("dialled after %s", waits)
+	if waits[5] > time.Second { // the machine may be busy with other tests
+		t.Errorf("single requests were dialled after %s, want at most a second", waits)
+	}
 }
