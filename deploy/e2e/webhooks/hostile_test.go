@@ -238,6 +238,7 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 		t.Errorf("heap in use = %.1f MiB, want some and 150 at most", heap/(1<<20))
 	}
 	judgeHealthy(t, healthy, told)
+	until(t, 20*time.Second, "no request of any of them is open", func() bool { return w.metrics(t, "webhook_inflight") == 0 })
 }
 
 func (a attacked) judge(t *testing.T) {

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -81,7 +82,16 @@ func TestDeliveries_EachFilter(t *testing.T) {
 	if got := p.operator(http.MethodGet, p.home()+"?status=queued", ""); !slices.Equal(got.list(), []string{held.String()}) {
 		t.Errorf("queued after the resumption = %v", got.list())
 	}
-	for _, query := range []string{"?status=nope", "?event_type=call.nope", "?call_id=seven", "?starting_after=" + uuid.NewString()} {
+	other, _ := p.create(p.ws)
+	p.event(uuid.New(), 5)
+	home := strings.Replace(p.home(), p.sub, other, 1)
+	foreign := p.operator(http.MethodGet, home, "").list()
+	if len(foreign) != 1 {
+		t.Fatalf("the other subscription has %v, want one", foreign)
+	}
+	for _, query := range []string{
+		"?status=nope", "?event_type=call.nope", "?call_id=seven", "?starting_after=" + uuid.NewString(), "?starting_after=" + foreign[0], "?limit=0", "?limit=101",
+	} {
 		if got := p.operator(http.MethodGet, p.home()+query, ""); got.status != 422 {
 			t.Errorf("%q = %d, want 422", query, got.status)
 		}
