@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -29,19 +30,23 @@ import (
 func main() {
 	report := flag.String("report", "", "the file that the report is appended to; none: it is only printed")
 	packages := flag.String("packages", "./deploy/e2e/... ./services/contacts-compliance/internal/gate", "what is tested: package patterns with spaces between")
+	longest := flag.Duration("longest", 2*time.Hour, "how long the whole run may take; then it ends as with Ctrl-C")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "prove [flags] [-- flags of go test]; RINGFENCE_SEED repeats a run, RINGFENCE_TRIALS makes so many per cent of the trials (100)")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	bounded, cancel := context.WithTimeout(context.Background(), *longest)
+	defer cancel()
+	ctx, stop := signal.NotifyContext(bounded, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once
 	run := proof{
 		began: time.Now().UTC(), packages: *packages, args: flag.Args(),
 		seed:   cmp.Or(os.Getenv("RINGFENCE_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)),
 		trials: cmp.Or(os.Getenv("RINGFENCE_TRIALS"), "100"),
 	}
-	err := errors.Join(run.prove(ctx, os.Stdout), run.write(ctx, *report, os.Stdout))
+	err := errors.Join(run.prove(ctx, os.Stdout), run.write(context.WithoutCancel(ctx), *report, os.Stdout))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "prove:", err)
 		os.Exit(1)
@@ -55,7 +60,10 @@ type proof struct {
 	args         []string
 	seed, trials string
 	passed       bool
-	tests        []*test
+	// broken says why the run ended before its end.
+	broken error
+	mu     sync.Mutex // guards tests while the run goes on
+	tests  []*test
 	// reports are those that tests wrote, by name.
 	reports map[string]string
 }
@@ -66,6 +74,7 @@ type test struct {
 	result string // pass, fail or skip; "" when it never ended
 	took   float64
 	says   []string
+	began  time.Time
 }
 
 // line is what `go test -json` says.
@@ -74,9 +83,13 @@ type line struct {
 	Elapsed                       float64
 }
 
-// prove runs the tests and shows what they print.
+// patience is how long the tests have to end in order once they were told to.
+const patience = time.Minute
+
+// prove runs the tests, one package after the other, and shows what they print. When ctx ends, the tests, and the stacks that they started, are told to stop:
+// what has ended by then is reported all the same.
 func (p *proof) prove(ctx context.Context, out io.Writer) error {
-	args := append([]string{"test", "-json", "-count=1", "-timeout", "90m"}, p.args...)
+	args := append([]string{"test", "-json", "-count=1", "-p", "1", "-timeout", "90m"}, p.args...)
 	cmd := exec.CommandContext(ctx, "go", append(args, strings.Fields(p.packages)...)...)
 	reports, err := os.MkdirTemp("", "ringfence-reports-")
 	if err != nil {
@@ -85,7 +98,10 @@ func (p *proof) prove(ctx context.Context, out io.Writer) error {
 	defer os.RemoveAll(reports)
 	cmd.Env = append(os.Environ(), "RINGFENCE_SEED="+p.seed, "RINGFENCE_TRIALS="+p.trials, "RINGFENCE_REPORTS="+reports)
 	cmd.Stderr = os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	// A group of its own: a terminal's Ctrl-C comes to us, and from us to all of them.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = patience
 	said, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -93,9 +109,12 @@ func (p *proof) prove(ctx context.Context, out io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("run the tests: %w", err)
 	}
+	read := make(chan struct{})
+	go p.tellRunning(read, os.Stderr)
 	p.read(said, out)
+	close(read)
 	err = cmd.Wait()
-	p.ended, p.passed = time.Now().UTC(), err == nil
+	p.ended, p.passed, p.broken = time.Now().UTC(), err == nil, ctx.Err()
 	return errors.Join(err, p.collect(reports))
 }
 
@@ -114,6 +133,27 @@ func (p *proof) collect(dir string) error {
 		p.reports[strings.TrimSuffix(file.Name(), filepath.Ext(file.Name()))] = string(text)
 	}
 	return nil
+}
+
+// tellRunning says every half minute what runs, and for how long.
+func (p *proof) tellRunning(until <-chan struct{}, out io.Writer) {
+	ticks := time.NewTicker(30 * time.Second)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-until:
+			return
+		case <-ticks.C:
+			p.mu.Lock()
+			for _, one := range p.tests {
+				if one.result == "" {
+					fmt.Fprintf(out, "  running since %s: %s; %d tests begun after %s\n",
+						time.Since(one.began).Round(time.Second), one.name, len(p.tests), time.Since(p.began).Round(time.Second))
+				}
+			}
+			p.mu.Unlock()
+		}
+	}
 }
 
 // logged is a line that a test logged: four spaces for a test, eight for a part of one.
@@ -135,19 +175,26 @@ func (p *proof) read(said io.Reader, out io.Writer) {
 		if l.Test == "" || strings.Contains(l.Test, "/") {
 			continue
 		}
-		name := l.Package[strings.LastIndex(l.Package, "/")+1:] + " " + l.Test
-		one := open[name]
-		if one == nil {
-			one = &test{name: name}
-			open[name], p.tests = one, append(p.tests, one)
-		}
-		switch l.Action {
-		case "pass", "fail", "skip":
-			one.result, one.took = l.Action, l.Elapsed
-		case "output":
-			if found := logged.FindStringSubmatch(strings.TrimRight(l.Output, "\n")); found != nil && !strings.HasPrefix(found[1], "RINGFENCE_SEED=") {
-				one.says = append(one.says, found[1])
-			}
+		p.take(l, open)
+	}
+}
+
+// take notes one line of a test that is not part of another.
+func (p *proof) take(l line, open map[string]*test) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := l.Package[strings.LastIndex(l.Package, "/")+1:] + " " + l.Test
+	one := open[name]
+	if one == nil {
+		one = &test{name: name, began: time.Now()}
+		open[name], p.tests = one, append(p.tests, one)
+	}
+	switch l.Action {
+	case "pass", "fail", "skip":
+		one.result, one.took = l.Action, l.Elapsed
+	case "output":
+		if found := logged.FindStringSubmatch(strings.TrimRight(l.Output, "\n")); found != nil && !strings.HasPrefix(found[1], "RINGFENCE_SEED=") {
+			one.says = append(one.says, found[1])
 		}
 	}
 }
@@ -173,7 +220,12 @@ const most = 3
 func (p *proof) text(commit, machine string) string {
 	var b strings.Builder
 	verdict := "passed"
-	if !p.passed {
+	switch {
+	case errors.Is(p.broken, context.DeadlineExceeded):
+		verdict = "ended unfinished, at its longest"
+	case p.broken != nil:
+		verdict = "broken off"
+	case !p.passed:
 		verdict = "FAILED"
 	}
 	fmt.Fprintf(&b, "\n## %s UTC: %s\n\n", p.began.Format("2006-01-02 15:04"), verdict)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,8 +30,10 @@ func TestGood(t *testing.T) {
 func TestWrong(t *testing.T) { t.Error("one | two") }
 `
 
-func TestProve_ReportsWhatPassedAndWhatFailed(t *testing.T) {
-	root, report := t.TempDir(), filepath.Join(t.TempDir(), "PROVED.md")
+// folder is a module with one package of tests; the tests run in it.
+func folder(t *testing.T, tests string) {
+	t.Helper()
+	root := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module example.com/a\n\ngo 1.26\n", "a/a_test.go": tests} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -41,6 +44,54 @@ func TestProve_ReportsWhatPassedAndWhatFailed(t *testing.T) {
 	}
 	t.Chdir(root)
 	t.Setenv("GOWORK", "off")
+}
+
+// cutter breaks the run off when it reads a word.
+type cutter struct {
+	bytes.Buffer
+	word string
+	cut  func()
+}
+
+func (c *cutter) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), c.word) {
+		c.cut()
+	}
+	return c.Buffer.Write(text)
+}
+
+func TestProve_BrokenOffItReportsWhatHasEnded(t *testing.T) {
+	folder(t, `package a
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestEnds(t *testing.T) { t.Log("this much is known") }
+
+func TestHangs(t *testing.T) { fmt.Println("it hangs"); select {} }
+`)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &cutter{word: "it hangs", cut: cancel}
+	p := proof{began: time.Now(), packages: "./...", seed: "7", trials: "100"}
+	if err := p.prove(ctx, out); err == nil {
+		t.Error("a run that was broken off is no proof")
+	}
+	text := p.text("c", "m")
+	for _, want := range []string{": broken off", "| a TestEnds | pass |", "this much is known", "| a TestHangs | never ended |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s\n%s", want, text, out)
+		}
+	}
+	if took := p.ended.Sub(p.began); took > patience {
+		t.Errorf("it took %s to end", took)
+	}
+}
+
+func TestProve_ReportsWhatPassedAndWhatFailed(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "PROVED.md")
+	folder(t, tests)
 	for _, row := range []struct {
 		name   string
 		args   []string
