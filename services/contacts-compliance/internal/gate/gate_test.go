@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
@@ -131,6 +132,17 @@ func TestJudge_StoredFactsGiveTheSameVerdict(t *testing.T) {
 			},
 			NumberZones: zones(t, rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID[string]).Draw(t, "zones")...),
 			Waits:       rapid.Bool().Draw(t, "waits"),
+		}
+		if number := phone.Number(rapid.SampledFrom([]string{"", "+13055551234", "+33123456789", "+12255551234", "+18005551234"}).Draw(t, "held to packs as")); number != "" {
+			place := number.Place()
+			f.Policy.Packs, f.Place = []string{"us", "fr"}, &place
+			f.Rules = library(t).For(f.Policy.Choices(), place)
+			for _, minutes := range rapid.SliceOfN(rapid.IntRange(0, 40_000), 0, 5).Draw(t, "dialled minutes before") {
+				f.Dials = append(f.Dials, f.At.Add(-time.Duration(minutes)*time.Minute))
+			}
+			if rapid.Bool().Draw(t, "overridden") {
+				f.Policy.Override = &policy.Override{Reason: "x", Operator: "ann"}
+			}
 		}
 		if rapid.Bool().Draw(t, "own zone") {
 			f.ContactZone = &zones(t, rapid.SampledFrom(names).Draw(t, "contact zone"))[0]
