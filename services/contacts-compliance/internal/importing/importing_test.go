@@ -278,6 +278,26 @@ func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 	}
 }
 
+func TestPruneImports_ForgetsWhatWasNeverStarted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	started := r.start(aList(1), 1)
+	opened, err := r.store.OpenImport(t.Context(), r.workspace, "operator:ann", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.PutPart(t.Context(), r.workspace, opened.ID, 1, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := r.store.PruneImports(t.Context(), time.Hour); err != nil || gone != 0 {
+		t.Errorf("pruned %d of the young, %v", gone, err)
+	}
+	if gone, err := r.store.PruneImports(t.Context(), 0); err != nil || gone != 1 || r.count(`SELECT count(*) FROM opt_out_import_parts`) != 1 {
+		t.Errorf("pruned %d, %v, want the one that was not started, with its part", gone, err)
+	}
+	r.read(started)
+}
+
 // Who is made clean while an import runs is opted out when its record stands.
 func TestFinishImport_OptsOutWhoWasCleanedMeanwhile(t *testing.T) {
 	t.Parallel()

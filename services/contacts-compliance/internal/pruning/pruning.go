@@ -1,4 +1,4 @@
-// Package pruning forgets the answers of pre-checks that nobody can ask for again, makes the months that records and decisions will lie
+// Package pruning forgets the answers of pre-checks that nobody can ask for again and imports that were never started, makes the months that records and decisions will lie
 // in, and drops those that are older than both are kept. It puts what was written before there were chains into them.
 package pruning
 
@@ -19,7 +19,9 @@ type Config struct {
 
 const (
 	// keep outlasts every idempotency key whose request was never stored (contract.md §1).
-	keep  = 30 * 24 * time.Hour
+	keep = 30 * 24 * time.Hour
+	// idle is how long an import may wait for its next part.
+	idle  = 7 * 24 * time.Hour
 	every = time.Hour
 	again = 30 * time.Second
 	// ahead covers a time in which nothing makes months.
@@ -71,8 +73,12 @@ func (p *Pruner) Prune(ctx context.Context) error {
 		slog.InfoContext(ctx, "chains of older consent records begun", "workspaces", begun)
 	}
 	gone, err := p.store.PrunePreChecks(ctx, keep)
-	if gone > 0 {
-		slog.InfoContext(ctx, "old pre-checks pruned", "count", gone)
+	if err != nil {
+		return err
+	}
+	left, err := p.store.PruneImports(ctx, idle)
+	if gone+left > 0 {
+		slog.InfoContext(ctx, "pruned", "old pre-checks", gone, "imports that were never started", left)
 	}
 	return err
 }

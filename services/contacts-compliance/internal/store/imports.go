@@ -330,3 +330,17 @@ func (s *Store) SettleList(ctx context.Context, i *Import) error {
 }
 
 const longer = `SET LOCAL statement_timeout = '5min'`
+
+const pruneImports = `
+WITH gone AS (
+    DELETE FROM opt_out_imports WHERE status = 'receiving' AND updated_at < now() - make_interval(secs => @seconds) RETURNING id
+), pieces AS (DELETE FROM opt_out_import_parts WHERE import_id IN (SELECT id FROM gone))
+SELECT count(*) FROM gone`
+
+// PruneImports forgets imports that got no part for so long and were never started, and says how many.
+func (s *Store) PruneImports(ctx context.Context, idle time.Duration) (gone int64, err error) {
+	if err := s.pool.QueryRow(ctx, pruneImports, pg.Args{"seconds": idle.Seconds()}).Scan(&gone); err != nil {
+		return 0, fmt.Errorf("prune imports: %w", err)
+	}
+	return gone, nil
+}
