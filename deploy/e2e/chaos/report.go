@@ -87,7 +87,10 @@ func (r *Report) String() string {
 		r.Storm.Round(time.Second), total, r.Planned, r.Length, r.Settled.Round(100*time.Millisecond))
 	row := func(what, figures string) { fmt.Fprintf(&b, "  %-10s %s\n", what, figures) }
 	row("requests", fmt.Sprintf("%d: %s", sum(r.Requests), counted(r.Requests)))
-	row("", fmt.Sprintf("%d of them were answered with their id; %d deeds were left out, since %d were open", r.Accepted, r.Missed, mostOpen))
+	row("", fmt.Sprintf("%d of them were answered with their id", r.Accepted))
+	if r.Missed > 0 {
+		row("", fmt.Sprintf("%d deeds were left out: %d were open", r.Missed, mostOpen))
+	}
 	if len(r.Codes) > 0 {
 		row("", "codes: "+counted(r.Codes))
 	}
