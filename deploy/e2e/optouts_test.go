@@ -46,6 +46,9 @@ func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 	}
 	t.Logf("%d people said no around their dial: %d were dialled (%d behind their record, by a gate that had asked before it), %d were not, %d faults",
 		len(race), dialled, behind, len(race)-dialled, len(faults))
+	if said, err := s.Command(t.Context(), "ledger"); err != nil || !strings.Contains(said, " 0 broken") {
+		t.Errorf("the consent ledger behind two replicas: %v\n%s", err, said)
+	}
 	if dialled < len(race)/10 || dialled > len(race)*9/10 {
 		t.Errorf("%d of %d were dialled: too few met the dial", dialled, len(race))
 	}
