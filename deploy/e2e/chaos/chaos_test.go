@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,7 @@ func TestChaos_EveryLawHolds(t *testing.T) {
 		set.length, set.replicas, set.scale, set.field = full, 2, 1, whole(2)
 	}
 	t.Logf("RINGFENCE_SEED=%d", set.seed)
-	report, err := run(t.Context(), set, func(line string) { t.Log(line) })
+	report, err := run(t.Context(), set, func(line string) { fmt.Fprintln(t.Output(), line) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestChaos_FindsADialerWithoutItsFence(t *testing.T) {
 		env: []string{"CLAIM_LEASE=1s"}, expendable: true,
 		field: Field{Processes: []string{"dialer"}, Links: []string{"dialer>" + carrier}, Kinds: []Kind{Kill, Mute}, Gap: 500 * time.Millisecond, AtOnce: 2},
 	}
-	report, err := run(t.Context(), set, func(line string) { t.Log(line) })
+	report, err := run(t.Context(), set, func(line string) { fmt.Fprintln(t.Output(), line) })
 	if err != nil {
 		t.Fatal(err)
 	}
