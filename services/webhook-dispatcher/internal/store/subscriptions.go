@@ -171,7 +171,7 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 	if _, err := tx.Exec(ctx, shareWorkspace, key); err != nil {
 		return fmt.Errorf("lock workspace %s: %w", workspaceID, err)
 	}
-	if _, err := tx.Exec(ctx, releaseQueue, key); err != nil {
+	if err := overQueue(ctx, tx, releaseQueue, key); err != nil {
 		return fmt.Errorf("release deliveries of subscription %s: %w", id, err)
 	}
 	if _, err := tx.Exec(ctx, clearHealth, key); err != nil {
@@ -185,6 +185,9 @@ const shareWorkspace = `SELECT suspended FROM workspace WHERE id = @workspace_id
 // overQueue runs a statement over all that a subscription or a workspace has queued: over what was never claimed, which may be much, before what
 // may be in flight, so that nobody's results wait for more than that.
 func overQueue(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) error {
+	if _, err := tx.Exec(ctx, takeLong); err != nil {
+		return err
+	}
 	for _, all := range []bool{false, true} {
 		args["all"] = all
 		if _, err := tx.Exec(ctx, sql, args); err != nil {
@@ -193,6 +196,9 @@ func overQueue(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) e
 	}
 	return nil
 }
+
+// What has queued up for days is more than other statements may take the time for. Requests are ended by their own limit, facts by the inbox's.
+const takeLong = `SELECT set_config('statement_timeout', '60s', true)`
 
 const holdQueue = `
 WITH open AS (
@@ -204,7 +210,7 @@ UPDATE webhook_queue q SET held = true FROM open WHERE q.delivery_id = open.deli
 const releaseQueue = `
 WITH open AS (
     SELECT q.delivery_id FROM webhook_queue q
-    WHERE q.subscription_id = @id AND q.held
+    WHERE q.subscription_id = @id AND q.held AND (q.attempt = 0 OR @all)
       AND NOT EXISTS (SELECT 1 FROM workspace w WHERE w.id = @workspace_id AND w.suspended)
     ORDER BY q.delivery_id FOR UPDATE
 )
