@@ -45,6 +45,7 @@ type oracle struct {
 	locs     []*time.Location
 	own      []*time.Location
 	holidays []map[day]bool // by rule
+	dates    []ruleTexts    // by rule
 	seen     []byte         // by minute: 0 not looked at, 1 open, 2 closed
 }
 
@@ -81,9 +82,17 @@ func newOracle(t testing.TB, f gate.Facts) *oracle {
 			}
 		}
 		o.holidays = append(o.holidays, days)
+		texts := ruleTexts{covers: r.CoversUntil.String(), from: r.From.String()}
+		if !r.Until.IsZero() {
+			texts.until = r.Until.String()
+		}
+		o.dates = append(o.dates, texts)
 	}
 	return o
 }
+
+// ruleTexts are the dates of a rule as they are written.
+type ruleTexts struct{ covers, from, until string }
 
 // Easter Sundays as almanacs have them.
 var easters = map[int]time.Time{
@@ -115,12 +124,28 @@ func writeOut(days map[day]bool, h pack.Holiday, year int) {
 func (o *oracle) open(at time.Time) bool {
 	minute := int(at.Sub(firstMinute) / time.Minute)
 	if o.seen[minute] == 0 {
-		o.seen[minute] = map[bool]byte{true: 1, false: 2}[o.look(at)]
+		o.seen[minute] = 2
+		if o.look(at) {
+			o.seen[minute] = 1
+		}
 	}
 	return o.seen[minute] == 1
 }
 
+// shown is what one wall clock shows.
+type shown struct {
+	date, time string
+	weekday    time.Weekday
+	day        day
+}
+
 func (o *oracle) look(at time.Time) bool {
+	clocks := make([]shown, 0, len(o.locs))
+	for _, loc := range o.locs {
+		local := at.In(loc)
+		text := local.Format("2006-01-02 15:04")
+		clocks = append(clocks, shown{text[:10], text[11:], local.Weekday(), day{local.Year(), local.Month(), local.Day()}})
+	}
 	if w := o.f.Policy.Window; w != (window.Window{Start: 0, End: 1440, Days: window.EveryDay}) {
 		for _, loc := range o.own {
 			local := at.In(loc)
@@ -144,8 +169,8 @@ func (o *oracle) look(at time.Time) bool {
 		if o.f.Policy.Override != nil {
 			continue
 		}
-		for _, loc := range o.locs {
-			if !within(r, o.holidays[i], at.In(loc)) {
+		for _, clock := range clocks {
+			if !within(r, o.dates[i], o.holidays[i], clock) {
 				return false
 			}
 		}
@@ -153,21 +178,19 @@ func (o *oracle) look(at time.Time) bool {
 	return true
 }
 
-func within(r pack.Rule, holidays map[day]bool, local time.Time) bool {
-	date := local.Format(time.DateOnly)
-	if date > r.CoversUntil.String() {
+func within(r pack.Rule, texts ruleTexts, holidays map[day]bool, clock shown) bool {
+	if clock.date > texts.covers {
 		return false
 	}
-	if date < r.From.String() || !r.Until.IsZero() && date >= r.Until.String() {
+	if clock.date < texts.from || texts.until != "" && clock.date >= texts.until {
 		return true
 	}
-	ranges := r.Week[local.Weekday()]
-	if holidays[day{local.Year(), local.Month(), local.Day()}] {
+	ranges := r.Week[clock.weekday]
+	if holidays[clock.day] {
 		ranges = r.HolidayHours
 	}
-	shown := local.Format("15:04")
 	for _, open := range ranges {
-		if shown >= open.Start.String() && shown < open.End.String() {
+		if clock.time >= open.Start.String() && clock.time < open.End.String() {
 			return true
 		}
 	}
