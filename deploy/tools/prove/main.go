@@ -30,7 +30,7 @@ import (
 func main() {
 	report := flag.String("report", "", "the file that the report is appended to; none: it is only printed")
 	packages := flag.String("packages", "./deploy/e2e/... ./services/contacts-compliance/internal/gate", "what is tested: package patterns with spaces between")
-	longest := flag.Duration("longest", 2*time.Hour, "how long the whole run may take; then it ends as with Ctrl-C")
+	longest := flag.Duration("longest", 3*time.Hour, "how long the whole run may take; then it ends as with Ctrl-C")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "prove [flags] [-- flags of go test]; RINGFENCE_SEED repeats a run, RINGFENCE_TRIALS makes so many per cent of the trials (100)")
 		flag.PrintDefaults()
@@ -89,7 +89,7 @@ const patience = time.Minute
 // prove runs the tests, one package after the other, and shows what they print. When ctx ends, the tests, and the stacks that they started, are told to stop:
 // what has ended by then is reported all the same.
 func (p *proof) prove(ctx context.Context, out io.Writer) error {
-	args := append([]string{"test", "-json", "-count=1", "-p", "1", "-timeout", "90m"}, p.args...)
+	args := append([]string{"test", "-json", "-count=1", "-p", "1", "-timeout", "150m"}, p.args...)
 	cmd := exec.CommandContext(ctx, "go", append(args, strings.Fields(p.packages)...)...)
 	reports, err := os.MkdirTemp("", "ringfence-reports-")
 	if err != nil {
