@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -290,7 +291,7 @@ func TestStop_WhatAClaimTookIsStillSent(t *testing.T) {
 	id, _ := r.subscribe(sink.URL)
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
-	blocker, err := r.pool.Begin(t.Context())
+	blocker, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +321,7 @@ func TestClaim_OneThatTakesTooLongIsGivenUp(t *testing.T) {
 	sink := newReceiver(t, nil)
 	r.subscribe(sink.URL)
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
-	blocker, err := r.pool.Begin(t.Context())
+	blocker, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

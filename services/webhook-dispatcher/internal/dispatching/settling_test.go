@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -30,7 +31,7 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	}
 	r.ingest(all...)
 
-	tx, err := r.pool.Begin(t.Context())
+	tx, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 	sick, _ := r.subscribe(bad.URL, "call.failed")
 	well, _ := r.subscribe(good.URL, "call.completed")
 	r.ingest(r.event(uuid.New(), 1, "call.failed"))
-	tx, err := r.pool.Begin(t.Context())
+	tx, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 	hook := newReceiver(t, nil)
 	sub, _ := r.subscribe(hook.URL)
 	d := r.dispatch(blind())
-	tx, err := r.pool.Begin(t.Context())
+	tx, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	r.store = store.New(pool, r.box)
-	tx, err := r.pool.Begin(t.Context())
+	tx, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

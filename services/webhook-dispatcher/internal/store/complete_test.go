@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -110,7 +111,7 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ingesting, err := r.pool.Begin(t.Context())
+	ingesting, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
 			if err := r.pool.QueryRow(t.Context(), claim).Scan(&flying); err != nil {
 				t.Fatal(err)
 			}
-			slow, err := r.pool.Begin(t.Context())
+			slow, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -56,7 +57,7 @@ func TestChange_MayTakeItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	slow, err := r.pool.Begin(t.Context())
+	slow, err := pgtest.Owner(t, r.pool, schema).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
