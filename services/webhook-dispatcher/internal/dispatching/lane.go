@@ -158,7 +158,8 @@ func (l *lanes) begin(w delivery.Work) *flight {
 	return f
 }
 
-// end gives the room back and moves the window: up by one for a quick answer, to half for an endpoint in trouble.
+// end gives the room back and moves the window: up by one for a quick answer, to half for an endpoint in trouble, and towards the first
+// one for an answer that came slowly.
 func (l *lanes) end(f *flight, answer delivery.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,11 +173,15 @@ func (l *lanes) end(f *flight, answer delivery.Answer) {
 	if f.retry {
 		one.retries--
 	}
-	good := !troubled(answer)
-	if good {
-		one.window, one.fresh = min(maxWindow, one.window+1), 0
-	} else {
+	good := false
+	switch {
+	case troubled(answer):
 		one.window = max(1, one.window/2)
+	case answer.Took <= slow:
+		good = true
+		one.window, one.fresh = min(maxWindow, one.window+1), 0
+	default:
+		one.window = max(min(startWindow, one.window+1), one.window/2)
 	}
 	if good || one.old == 0 {
 		one.stalled = false
@@ -191,7 +196,7 @@ func troubled(answer delivery.Answer) bool {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	default:
-		return answer.Took > slow
+		return false
 	}
 }
 
