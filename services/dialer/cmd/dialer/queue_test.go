@@ -169,7 +169,7 @@ func (r *rig) mostAtOnce() (most int) {
 // trunk that one may have; single requests of another are dialled at once.
 func TestQueue_ManyOfOneDelayAnotherByLessThanASecond(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "0.05")
+	r := newRig(t, "0.5") // so long that the pace alone fills the trunk
 	big := r.within(t)
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	big.announce(true, false)
