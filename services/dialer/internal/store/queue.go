@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/outbox"
@@ -44,8 +45,8 @@ ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NU
 	WHERE dial_queue.state = 'queued' AND dial_queue.workspace_id = @workspace_id
 RETURNING ended_at`
 
-// A statement of its own, behind the row's lock: a claim that the withdraw had to wait for has a slot that the withdraw itself does not see.
-const withdrawSlot = `DELETE FROM slots WHERE call_request_id = @call_request_id`
+// A statement of its own, behind the row's lock: the slot of a claim that the row's change had to wait for is younger than what the change itself sees.
+const giveBackSlot = `DELETE FROM slots WHERE call_request_id = @call_request_id`
 
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
@@ -69,7 +70,7 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	var at time.Time
 	err = tx.QueryRow(ctx, withdraw, args).Scan(&at)
 	if err == nil {
-		if _, err := tx.Exec(ctx, withdrawSlot, args); err != nil {
+		if _, err := tx.Exec(ctx, giveBackSlot, args); err != nil {
 			return false, fmt.Errorf("give back the slot of request %s: %w", id, err)
 		}
 		return true, outbox.Put(ctx, tx, outgoing(request.NewWithdrawn(id, workspaceID, at))...)
@@ -88,18 +89,24 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 }
 
 const putBack = `
-WITH put_back AS (
-	UPDATE dial_queue SET claimed_by = NULL, looks = looks + @looked::integer, ready = @wait::interval <= interval '0',
-		look_at = CASE WHEN @wait::interval <= interval '0' THEN least(due_at, now()) ELSE now() + @wait::interval END
-	WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-	RETURNING call_request_id
-)
-DELETE FROM slots WHERE call_request_id = (SELECT p.call_request_id FROM put_back p)`
+UPDATE dial_queue SET claimed_by = NULL, looks = looks + @looked::integer, ready = @wait::interval <= interval '0',
+	look_at = CASE WHEN @wait::interval <= interval '0' THEN least(due_at, now()) ELSE now() + @wait::interval END
+WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance`
 
 // PutBack gives a claimed request and its slot back to the queue, to be looked at after wait, in its old place when that is zero. looked counts towards the patience with an unknown agent.
 // One that is no longer ours is left alone.
 func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, looked int) error {
-	_, err := s.pool.Exec(ctx, putBack, pg.Args{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance})
+	args := pg.Args{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance}
+	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var batch pgx.Batch
+		batch.Queue(putBack, args).Exec(func(did pgconn.CommandTag) error {
+			if did.RowsAffected() == 1 {
+				tx.Later(giveBackSlot, args, nil)
+			}
+			return nil
+		})
+		return tx.Ask(ctx, &batch)
+	})
 	if err != nil {
 		return fmt.Errorf("put back request %s: %w", id, err)
 	}
@@ -107,14 +114,9 @@ func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, l
 }
 
 const reschedule = `
-WITH moved AS (
-	UPDATE dial_queue SET due_at = @until, look_at = @until, claimed_by = NULL
-	WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-	RETURNING call_request_id
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = (SELECT m.call_request_id FROM moved m)
-)
-SELECT now() FROM moved`
+UPDATE dial_queue SET due_at = @until, look_at = @until, claimed_by = NULL
+WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
+RETURNING now()`
 
 // Reschedule moves a claimed request to its next window. ErrLost: it was withdrawn.
 func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Time) error {
@@ -125,14 +127,9 @@ func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Ti
 }
 
 const block = `
-WITH blocked AS (
-	UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now()
-	WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-	RETURNING call_request_id
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = (SELECT b.call_request_id FROM blocked b)
-)
-SELECT now() FROM blocked`
+UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now()
+WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
+RETURNING now()`
 
 // Block ends a claimed request that may not be dialled. ErrLost: it was withdrawn.
 func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusal) error {
@@ -142,7 +139,7 @@ func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusa
 	})
 }
 
-// tell runs a guarded update of one row and publishes the fact of it.
+// tell runs the guarded update that ends the claim of one row, gives back its slot and publishes the fact of it.
 func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var at time.Time
@@ -153,7 +150,12 @@ func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(a
 		if err != nil {
 			return fmt.Errorf("change request %s: %w", args["call_request_id"], err)
 		}
-		return outbox.Put(ctx, tx, outgoing(of(at))...)
+		var batch pgx.Batch
+		batch.Queue(giveBackSlot, args)
+		if err := outbox.Queue(ctx, &batch, outgoing(of(at))...); err != nil {
+			return err
+		}
+		return send(ctx, tx, &batch)
 	})
 }
 

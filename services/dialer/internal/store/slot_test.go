@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/services/dialer/internal/call"
@@ -216,41 +217,62 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// TestWithdraw_GivesBackTheSlotOfAClaimThatItWaitedFor: the claim commits while the withdraw waits for the request's row, so the slot is younger than what the
-// waiting statement can see.
-func TestWithdraw_GivesBackTheSlotOfAClaimThatItWaitedFor(t *testing.T) {
+// TestSlots_AClaimThatHadToBeWaitedForGivesItsBack: a claim ran out and is taken anew, by the same process, while the end of the old one waits for the request's
+// row; the new slot is younger than what the waiting statement can see.
+func TestSlots_AClaimThatHadToBeWaitedForGivesItsBack(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
-	enqueue(t, pool, st, r)
-	claiming, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	tests := []struct {
+		name string
+		end  func(context.Context, *store.Store, request.Request) error
+	}{
+		{"it is withdrawn", func(ctx context.Context, st *store.Store, r request.Request) error {
+			done, err := st.WithdrawNow(ctx, r.CallRequestID, r.WorkspaceID)
+			if err == nil && !done {
+				err = errors.New("it was not withdrawn")
+			}
+			return err
+		}},
+		{"it is put back", func(ctx context.Context, st *store.Store, r request.Request) error {
+			return st.PutBack(ctx, r.CallRequestID, time.Hour, 0)
+		}},
+		{"it is rescheduled", func(ctx context.Context, st *store.Store, r request.Request) error {
+			return st.Reschedule(ctx, r, time.Now().Add(time.Hour))
+		}},
+		{"it is blocked", func(ctx context.Context, st *store.Store, r request.Request) error {
+			return st.Block(ctx, r, request.Refusal{Code: request.CodeOutsideHours, Detail: "No."})
+		}},
 	}
-	defer func() { _ = claiming.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = claiming.Exec(t.Context(), "UPDATE dial_queue SET claimed_by = $2, ready = false, look_at = now() + interval '1 minute' WHERE call_request_id = $1",
-		r.CallRequestID, uuid.Must(uuid.NewV7()))
-	if err == nil {
-		_, err = claiming.Exec(t.Context(), "INSERT INTO slots (call_request_id, workspace_id, trunk) VALUES ($1, $2, 'sim')", r.CallRequestID, r.WorkspaceID)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	withdrawn := make(chan error, 1)
-	go func() {
-		done, err := st.WithdrawNow(t.Context(), r.CallRequestID, r.WorkspaceID)
-		if err == nil && !done {
-			err = errors.New("it was not withdrawn")
-		}
-		withdrawn <- err
-	}()
-	awaitThat(t, "the withdraw waits", func() bool {
-		return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
-	})
-	if err := errors.Join(claiming.Commit(t.Context()), <-withdrawn); err != nil {
-		t.Fatal(err)
-	}
-	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
-		t.Errorf("%d slots are left", n)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			if got := claim(t, st, 1); len(got) != 1 {
+				t.Fatalf("claimed %d", len(got))
+			}
+			ended := make(chan error, 1)
+			within(t, pool, func(tx pgx.Tx) error {
+				for _, anew := range []string{
+					"DELETE FROM slots", "INSERT INTO slots (call_request_id, workspace_id, trunk) SELECT call_request_id, workspace_id, 'sim' FROM dial_queue",
+					"UPDATE dial_queue SET look_at = now() + interval '1 minute'",
+				} {
+					if _, err := tx.Exec(t.Context(), anew); err != nil {
+						return err
+					}
+				}
+				go func() { ended <- tt.end(t.Context(), st, r) }()
+				awaitThat(t, "the end waits", func() bool {
+					return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
+				})
+				return nil
+			})
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
+				t.Errorf("%d slots are left", n)
+			}
+		})
 	}
 }
