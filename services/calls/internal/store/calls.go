@@ -128,7 +128,8 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	return now, nil
 }
 
-// The transcript is only ever written: nothing shows it while the feature is off.
+// The transcript is only ever written: nothing shows it while the feature is off. A call that somebody else closed is not opened again: the server itself
+// refuses (closed is never null), since this travels with COMMIT, and what is only found out from its answer comes too late.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
@@ -143,9 +144,8 @@ ON CONFLICT (id) DO UPDATE SET
     talk_seconds = EXCLUDED.talk_seconds, total_seconds = EXCLUDED.total_seconds, billable_seconds = EXCLUDED.billable_seconds,
     version = EXCLUDED.version, analysed = EXCLUDED.analysed, outcome = EXCLUDED.outcome, summary = EXCLUDED.summary,
     charge_settled = EXCLUDED.charge_settled, credits_micro = EXCLUDED.credits_micro, sequence = EXCLUDED.sequence,
-    closed = EXCLUDED.closed, end_learned_at = EXCLUDED.end_learned_at, completes_at = EXCLUDED.completes_at,
-    traceparent = EXCLUDED.traceparent, transcript = COALESCE(EXCLUDED.transcript, c.transcript)
-WHERE NOT c.closed OR EXCLUDED.closed`
+    closed = CASE WHEN NOT c.closed OR EXCLUDED.closed THEN EXCLUDED.closed END, end_learned_at = EXCLUDED.end_learned_at, completes_at = EXCLUDED.completes_at,
+    traceparent = EXCLUDED.traceparent, transcript = COALESCE(EXCLUDED.transcript, c.transcript)`
 
 const claimCompleting = `
 SELECT ` + callColumns + ` FROM calls
@@ -170,7 +170,7 @@ func (s *Store) Complete(ctx context.Context, waits call.Waits, limit int, resum
 		for i := range due {
 			event := due[i].Announce(due[i].Status, now, waits)
 			traced, end := resume(ctx, &due[i])
-			queueCall(&batch, &due[i])
+			batch.Queue(saveCall, pg.Args(callArgs(&due[i])))
 			err = tellOf(traced, &batch, &due[i], event, now)
 			end()
 			if err != nil {

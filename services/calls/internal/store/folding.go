@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
@@ -173,7 +172,7 @@ func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 		batch.Queue(saveCharge, pg.Args{"id": req.ID, "charge_settled": req.ChargeSettled, "credits_micro": req.Credits})
 	}
 	for _, c := range f.changed {
-		queueCall(&batch, c)
+		batch.Queue(saveCall, pg.Args(callArgs(c)))
 	}
 	batch.QueuedQueries = append(batch.QueuedQueries, f.told.QueuedQueries...)
 	if batch.Len() == 0 {
@@ -183,13 +182,4 @@ func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("write %d requests and %d calls: %w", len(f.moved), len(f.changed), err)
 	}
 	return nil
-}
-
-func queueCall(batch *pgx.Batch, c *call.Call) {
-	batch.Queue(saveCall, pg.Args(callArgs(c))).Exec(func(did pgconn.CommandTag) error {
-		if did.RowsAffected() == 0 {
-			return fmt.Errorf("save call %s: it was closed by somebody else", c.ID)
-		}
-		return nil
-	})
 }

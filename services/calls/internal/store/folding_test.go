@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/services/calls/internal/store"
+	"ringfence.dev/services/calls/migrations"
+)
+
+// keep folds one state of a call that nobody knows yet, and its event; before it writes, it lets meanwhile happen.
+func keep(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, status call.Status, event openapi.EventType, meanwhile func() error) error {
+	t.Helper()
+	st := store.New(pool)
+	return pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
+		f, err := st.Lock(t.Context(), tx, store.Wanted{Calls: []uuid.UUID{id}})
+		if err != nil {
+			return err
+		}
+		c := &call.Call{
+			ID: id, WorkspaceID: large, Direction: call.Inbound, From: "+14155550100", To: "+15005550006", AgentID: common,
+			Status: status, Version: 1, Sequence: 1, Closed: status.Terminal(),
+		}
+		return errors.Join(meanwhile(), f.Keep(t.Context(), c, event), f.Write(t.Context(), tx))
+	})
+}
+
+// TestFold_ACallThatWasClosedMeanwhileTellsNothing closes a call between the look of another transaction and its commit: that one must take back everything,
+// also its event.
+func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	id, done := uuid.Must(uuid.NewV7()), false
+	err := keep(t, pool, id, call.Ringing, openapi.EventTypeCallRinging, func() error {
+		return keep(t, pool, id, call.Busy, openapi.EventTypeCallBusy, func() error { done = true; return nil })
+	})
+	if err == nil || !done {
+		t.Errorf("a closed call was opened again: %v, closed before %v", err, done)
+	}
+	var status string
+	var closed bool
+	var events int
+	err = pool.QueryRow(t.Context(), "SELECT c.status, c.closed, (SELECT count(*) FROM outbox) FROM calls c").Scan(&status, &closed, &events)
+	if err != nil || status != string(call.Busy) || !closed || events != 1 {
+		t.Errorf("the call is %s, closed %v, %d events, %v; want busy, closed, one event", status, closed, events, err)
+	}
+}
