@@ -39,6 +39,7 @@ type call struct {
 type delivery struct {
 	ID       string  `json:"id"`
 	EventID  string  `json:"event_id"`
+	Type     string  `json:"event_type"`
 	CallID   *string `json:"call_id"`
 	Sequence int     `json:"sequence"`
 	Status   string  `json:"status"`
@@ -71,6 +72,7 @@ func (j *judge) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	j.hear(ctx)
 	owned := map[string]bool{}
 	for _, t := range j.w.tenants {
 		known, err := j.read(ctx, t)
@@ -86,6 +88,7 @@ func (j *judge) judge(ctx context.Context) error {
 		j.answers(known, dialled(log))
 		j.gates(known)
 		j.webhooks(known)
+		j.talks(known, log)
 		if err := errors.Join(j.money(ctx, known), j.strangers(ctx, known)); err != nil {
 			return err
 		}
@@ -234,7 +237,7 @@ func (j *judge) webhooks(known truth) {
 		call     string
 		sequence int
 	}
-	ends, last := map[string]map[string]string{}, map[string]int{}
+	ends, last := terminals(known.arrived, known.deliveries), map[string]int{}
 	there, times := map[event]bool{}, map[string]int{}
 	for _, d := range known.arrived {
 		if _, mine := known.calls[d.CallID]; !mine {
@@ -248,21 +251,16 @@ func (j *judge) webhooks(known truth) {
 		if !d.Signed {
 			j.r.broken(lawEvents, fmt.Sprintf("delivery %s is not signed", d.DeliveryID))
 		}
-		if d.Type != "call.ringing" && d.Type != "call.answered" {
-			if ends[d.CallID] == nil {
-				ends[d.CallID] = map[string]string{}
-			}
-			ends[d.CallID][d.EventID] = d.Type
-		}
 	}
 	j.r.Delivered += len(times)
-	recorded := map[string]bool{}
 	for _, d := range known.deliveries {
 		j.r.Recorded[d.Status]++
+		if d.Status == "skipped" && !known.resting {
+			j.r.broken(lawEvents, fmt.Sprintf("delivery %s of workspace %s was skipped, and its subscription was never paused", d.ID, known.name))
+		}
 		if d.CallID != nil {
 			there[event{*d.CallID, d.Sequence}] = true
 			last[*d.CallID] = max(last[*d.CallID], d.Sequence)
-			recorded[*d.CallID] = true
 		}
 	}
 	for id, c := range known.calls {
@@ -274,7 +272,7 @@ func (j *judge) webhooks(known truth) {
 				j.r.broken(lawEnds, fmt.Sprintf("call %s is %s, and %s was told", id, c.Status, kind))
 			}
 		}
-		if len(ends[id]) == 0 && !recorded[id] {
+		if len(ends[id]) == 0 {
 			j.r.broken(lawEvents, fmt.Sprintf("the end of call %s (%s) of workspace %s", id, c.Status, known.name))
 		}
 		for n := 1; n < last[id]; n++ {
@@ -285,37 +283,27 @@ func (j *judge) webhooks(known truth) {
 	}
 }
 
-// charges: each call costs what was talked. It answers what all of them cost.
-func (j *judge) charges(known truth) (all money.Micro) {
-	for id, c := range known.calls {
-		want := money.Micro(0)
-		if c.Status == "completed" && c.Timings.TalkSeconds != nil {
-			want = min(money.Price(perMinute, *c.Timings.TalkSeconds, 1), money.Price(perMinute, longestCall, 1))
+// terminals are the events that ended each call, by their ids: those that arrived, and those that are recorded as left out or given up.
+func terminals(arrived []rig.Delivery, recorded []delivery) map[string]map[string]string {
+	of := map[string]map[string]string{}
+	note := func(call, event, kind string) {
+		if kind == "call.ringing" || kind == "call.answered" {
+			return
 		}
-		if c.Charged != want {
-			j.r.difference(c.Charged-want, fmt.Sprintf("call %s is %s and costs %s, not %s", id, c.Status, c.Charged, want))
+		if of[call] == nil {
+			of[call] = map[string]string{}
 		}
-		all += c.Charged
+		of[call][event] = kind
 	}
-	return all
-}
-
-// money: the wallet is what was paid in less the charges, and the books agree.
-func (j *judge) money(ctx context.Context, known truth) error {
-	paid, charged := known.credit, j.charges(known)
-	var wallet struct{ Balance money.Micro }
-	if err := known.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
-		return err
+	for _, d := range arrived {
+		note(d.CallID, d.EventID, d.Type)
 	}
-	j.r.Paid, j.r.Charged = j.r.Paid+paid, j.r.Charged+charged
-	if wallet.Balance != paid-charged {
-		j.r.difference(wallet.Balance-(paid-charged), fmt.Sprintf("the balance of workspace %s is %s: %s were paid in and %s charged", known.name, wallet.Balance, paid, charged))
+	for _, d := range recorded {
+		if d.CallID != nil {
+			note(*d.CallID, d.EventID, d.Type)
+		}
 	}
-	differences, err := known.Differences(ctx)
-	for _, difference := range differences {
-		j.r.broken(lawMoney, "the books of workspace "+known.name+" do not agree: "+difference)
-	}
-	return err
+	return of
 }
 
 // slots: none leaked, by the dialers' count at the end and by what they said while they lived; nothing was parked, and nobody panicked.

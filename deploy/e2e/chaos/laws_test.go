@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,10 @@ func aScene() *scene {
 				{CallID: callID, Type: "call.completed", EventID: "e3", Sequence: 3, Signed: true},
 			},
 		},
-		log:   []rig.LogLine{{Kind: "originate", CallID: callID, To: c.To}, {Kind: "ringing", CallID: callID, To: c.To}},
+		log: []rig.LogLine{
+			{Kind: "originate", CallID: callID, To: c.To}, {Kind: "ringing", CallID: callID, To: c.To},
+			{Kind: "answer", CallID: callID, To: c.To, At: at}, {Kind: "hangup", CallID: callID, To: c.To, At: at.Add(2500 * time.Millisecond)},
+		},
 		order: o,
 	}
 }
@@ -51,6 +55,7 @@ func (s *scene) judged() *Report {
 	s.j.gates(s.known)
 	s.j.webhooks(s.known)
 	s.j.charges(s.known)
+	s.j.talks(s.known, s.log)
 	s.j.dials(s.log, owned)
 	return s.j.r
 }
@@ -87,10 +92,21 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 			s.change(func(c *call) { c.Status = "failed" })
 			s.known.arrived[2].Type = "call.failed"
 		}, lawMoney, "c1"},
+		{"a call talked longer than it was charged for", func(s *scene) { s.log[3].At = s.log[3].At.Add(time.Second) }, lawMoney, "c1"},
+		{"a call is charged that nobody answered", func(s *scene) { s.log = slices.Delete(s.log, 2, 3) }, lawMoney, "c1"},
 		{"a request never ends", func(s *scene) { s.known.requests[0].Status = "dialing" }, lawEnds, "steady"},
 		{"a call ends twice", func(s *scene) { s.known.arrived[0].Type = "call.failed" }, lawEnds, "c1"},
 		{"the end that was told is not the end that was", func(s *scene) { s.known.arrived[2].Type = "call.busy" }, lawEnds, "c1"},
 		{"the end was not told", func(s *scene) { s.known.arrived = s.known.arrived[:2] }, lawEvents, "c1"},
+		{"the end was not told of a call whose ringing is recorded", func(s *scene) {
+			s.known.tenant.resting, s.known.arrived = true, s.known.arrived[1:2]
+			s.record("call.ringing", 1)
+		}, lawEvents, "c1"},
+		{"a call ends twice, and one end is recorded", func(s *scene) { s.known.tenant.resting = true; s.record("call.failed", 3) }, lawEnds, "c1"},
+		{"an event was left out though nobody paused", func(s *scene) {
+			s.known.arrived = s.known.arrived[1:]
+			s.record("call.ringing", 1)
+		}, lawEvents, "never paused"},
 		{"an event in between was not told", func(s *scene) { s.known.arrived = s.known.arrived[1:] }, lawEvents, "event 1 of call c1"},
 		{"an event is not signed", func(s *scene) { s.known.arrived[0].Signed = false }, lawEvents, "not signed"},
 		{"an event of somebody else's call", func(s *scene) { s.tell("c9", "call.busy") }, lawOwn, "c9"},
@@ -119,4 +135,10 @@ func TestJudge_FindsEachBreach(t *testing.T) {
 
 func (s *scene) tell(callID, kind string) {
 	s.known.arrived = append(s.known.arrived, rig.Delivery{CallID: callID, Type: kind, EventID: "e " + callID, Sequence: 1, Signed: true})
+}
+
+// record has an event of the call left out while the subscription was paused.
+func (s *scene) record(kind string, sequence int) {
+	callID := "c1"
+	s.known.deliveries = append(s.known.deliveries, delivery{ID: "d1", EventID: "e " + kind, Type: kind, CallID: &callID, Sequence: sequence, Status: "skipped"})
 }

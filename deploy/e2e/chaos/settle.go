@@ -59,6 +59,52 @@ func (j *judge) open(ctx context.Context, t *tenant) (found []string, err error)
 	return found, errors.Join(errs...)
 }
 
+// hear waits a little for the ends of calls that are on their way still: between two services they are nobody's delivery yet. What does not come is
+// found missing later.
+func (j *judge) hear(ctx context.Context) {
+	_ = rig.Until(ctx, 30*time.Second, "every end is told", func() (bool, error) {
+		for _, t := range j.w.tenants {
+			ids, err := callIDs(ctx, t)
+			if err != nil {
+				return false, err
+			}
+			left, err := recorded(ctx, t)
+			if err != nil {
+				return false, err
+			}
+			told := terminals(j.w.hooks.Deliveries(t.ID), left)
+			if slices.ContainsFunc(ids, func(id string) bool { return len(told[id]) == 0 }) {
+				rest(ctx, time.Second)
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// callIDs are a workspace's calls.
+func callIDs(ctx context.Context, t *tenant) (ids []string, err error) {
+	type light struct{ ID string }
+	calls, err := rig.All(ctx, t.API, "/v1/calls", nil, func(c light) string { return c.ID })
+	for _, c := range calls {
+		ids = append(ids, c.ID)
+	}
+	return ids, err
+}
+
+// recorded are the deliveries of a workspace that were left out or given up.
+func recorded(ctx context.Context, t *tenant) (all []delivery, err error) {
+	path := "/admin/v1/workspaces/" + t.ID + "/webhook-subscriptions/" + t.subscription + "/deliveries"
+	for _, status := range []string{"skipped", "failed"} {
+		some, err := rig.All(ctx, t.Admin, path, url.Values{"status": {status}}, func(d delivery) string { return d.ID })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
 // telephones is the carrier's log when nobody is on the line any more. Who still is after a while was not hung up.
 func (j *judge) telephones(ctx context.Context) (log []rig.LogLine, err error) {
 	var open map[string]int
@@ -93,18 +139,12 @@ func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	if known.requests, err = rig.All(ctx, t.API, "/v1/call-requests", nil, func(r request) string { return r.ID }); err != nil {
 		return known, err
 	}
-	type light struct{ ID string }
-	ids, err := rig.All(ctx, t.API, "/v1/calls", nil, func(c light) string { return c.ID })
+	ids, err := callIDs(ctx, t)
 	if err != nil {
 		return known, err
 	}
-	path := "/admin/v1/workspaces/" + t.ID + "/webhook-subscriptions/" + t.subscription + "/deliveries"
-	for _, status := range []string{"skipped", "failed"} {
-		some, err := rig.All(ctx, t.Admin, path, url.Values{"status": {status}}, func(d delivery) string { return d.ID })
-		if err != nil {
-			return known, err
-		}
-		known.deliveries = append(known.deliveries, some...)
+	if known.deliveries, err = recorded(ctx, t); err != nil {
+		return known, err
 	}
 	var mu sync.Mutex
 	var readers sync.WaitGroup
@@ -112,11 +152,11 @@ func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	share := (len(ids) + 7) / 8
 	for part := range slices.Chunk(ids, max(share, 1)) {
 		readers.Go(func() {
-			for _, one := range part {
+			for _, id := range part {
 				var full call
-				err := t.API.Into(ctx, "GET", "/v1/calls/"+one.ID, nil, 200, &full)
+				err := t.API.Into(ctx, "GET", "/v1/calls/"+id, nil, 200, &full)
 				mu.Lock()
-				known.calls[one.ID] = full
+				known.calls[id] = full
 				if err != nil {
 					faults = append(faults, err)
 				}
@@ -126,4 +166,59 @@ func (j *judge) read(ctx context.Context, t *tenant) (known truth, err error) {
 	}
 	readers.Wait()
 	return known, errors.Join(faults...)
+}
+
+// talks: a completed call talked as long as the carrier's own log says, since that is what it costs.
+func (j *judge) talks(known truth, log []rig.LogLine) {
+	answered, over := map[string]time.Time{}, map[string]time.Time{}
+	for _, line := range log {
+		switch line.Kind {
+		case "answer":
+			answered[line.CallID] = line.At
+		case "hangup":
+			over[line.CallID] = line.At
+		}
+	}
+	for id, c := range known.calls {
+		if c.Status != "completed" {
+			continue
+		}
+		talked := over[id].Sub(answered[id])
+		if said := c.Timings.TalkSeconds; said == nil || answered[id].IsZero() || int64(*said) != int64((talked+time.Second-1)/time.Second) {
+			j.r.broken(lawMoney, fmt.Sprintf("call %s talked for %s by the carrier's log, and is charged for another time", id, talked))
+		}
+	}
+}
+
+// charges: each call costs what was talked. It answers what all of them cost.
+func (j *judge) charges(known truth) (all money.Micro) {
+	for id, c := range known.calls {
+		want := money.Micro(0)
+		if c.Status == "completed" && c.Timings.TalkSeconds != nil {
+			want = min(money.Price(perMinute, *c.Timings.TalkSeconds, 1), money.Price(perMinute, longestCall, 1))
+		}
+		if c.Charged != want {
+			j.r.difference(c.Charged-want, fmt.Sprintf("call %s is %s and costs %s, not %s", id, c.Status, c.Charged, want))
+		}
+		all += c.Charged
+	}
+	return all
+}
+
+// money: the wallet is what was paid in less the charges, and the books agree.
+func (j *judge) money(ctx context.Context, known truth) error {
+	paid, charged := known.credit, j.charges(known)
+	var wallet struct{ Balance money.Micro }
+	if err := known.API.Into(ctx, "GET", "/v1/wallet", nil, 200, &wallet); err != nil {
+		return err
+	}
+	j.r.Paid, j.r.Charged = j.r.Paid+paid, j.r.Charged+charged
+	if wallet.Balance != paid-charged {
+		j.r.difference(wallet.Balance-(paid-charged), fmt.Sprintf("the balance of workspace %s is %s: %s were paid in and %s charged", known.name, wallet.Balance, paid, charged))
+	}
+	differences, err := known.Differences(ctx)
+	for _, difference := range differences {
+		j.r.broken(lawMoney, "the books of workspace "+known.name+" do not agree: "+difference)
+	}
+	return err
 }

@@ -125,11 +125,12 @@ func All[T any](ctx context.Context, c *Client, path string, query url.Values, i
 
 // LogLine is one line of the carrier's own log.
 type LogLine struct {
-	Seq    int64  `json:"seq"`
-	Kind   string `json:"kind"`
-	CallID string `json:"call_id"`
-	From   string `json:"from"`
-	To     string `json:"to"`
+	Seq    int64     `json:"seq"`
+	At     time.Time `json:"at"`
+	Kind   string    `json:"kind"`
+	CallID string    `json:"call_id"`
+	From   string    `json:"from"`
+	To     string    `json:"to"`
 }
 
 // CarrierLog reads the simulated carrier's log from the beginning.
