@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -130,10 +131,7 @@ func (b *Bridge) tell(f *folding) {
 	if f.optOuts > 0 {
 		b.heard()
 	}
-	for id := range f.orphans {
-		b.recover.HangUp(id)
-	}
-	if f.breaks > 0 {
+	if f.breaks > 0 || len(f.orphans) > 0 {
 		b.recover.Wake()
 	}
 }
@@ -179,7 +177,7 @@ func (f *folding) calls() (ids []uuid.UUID) {
 }
 
 // fold takes the news in order. What is late or repeated changes nothing.
-func (f *folding) fold(calls map[uuid.UUID]*call.Call) (optOuts []store.OptOut, err error) {
+func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err error) {
 	f.ends, f.optOuts, f.breaks, f.orphans, f.unanswered = 0, 0, 0, map[uuid.UUID]bool{}, nil
 	for _, n := range f.news {
 		c := calls[n.CallID]
@@ -202,7 +200,7 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (optOuts []store.OptOut, 
 		case carrier.Said:
 			was := c.Ending
 			if _, reachable := phone.Parse(string(person(c))); c.Hear(n.Text, n.At) && reachable {
-				optOuts = append(optOuts, optOut(c, n))
+				told.OptOuts = append(told.OptOuts, optOut(c, n))
 			}
 			if c.Ending != was {
 				f.breaks++
@@ -214,11 +212,12 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (optOuts []store.OptOut, 
 			}
 		}
 	}
-	f.optOuts = len(optOuts)
+	f.optOuts = len(told.OptOuts)
 	if len(f.unanswered) > 0 {
-		return nil, errUnanswered
+		return store.Folded{}, errUnanswered
 	}
-	return optOuts, nil
+	told.Orphans = slices.Collect(maps.Keys(f.orphans))
+	return told, nil
 }
 
 // lostAnswer makes up for an answer that the news left out, or tell too late.

@@ -31,12 +31,11 @@ type Recoverer struct {
 	carrier carrier.Carrier
 	relay   *outbox.Relay
 	wake    chan struct{}
-	orphans chan uuid.UUID
 }
 
 // New does the rounds over the store and one carrier.
 func New(st *store.Store, trunk carrier.Carrier, relay *outbox.Relay) *Recoverer {
-	return &Recoverer{store: st, carrier: trunk, relay: relay, wake: make(chan struct{}, 1), orphans: make(chan uuid.UUID, 1024)}
+	return &Recoverer{store: st, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
 }
 
 // Wake says that there are calls to hang up. It never blocks.
@@ -45,17 +44,6 @@ func (r *Recoverer) Wake() {
 	case r.wake <- struct{}{}:
 	default:
 	}
-}
-
-// HangUp ends a call at the carrier that has ended here, or never was here. It never blocks; when too many wait, the carrier's own timers
-// must do.
-func (r *Recoverer) HangUp(callID uuid.UUID) {
-	select {
-	case r.orphans <- callID:
-	default:
-		slog.Warn("too many orphaned calls wait to be hung up", "call_id", callID)
-	}
-	r.Wake()
 }
 
 // Run goes on until ctx ends.
@@ -73,7 +61,6 @@ func (r *Recoverer) Run(ctx context.Context) error {
 		case <-r.wake:
 		}
 		r.note(ctx, "calls were not hung up", r.hangUpDue(ctx))
-		r.hangUpOrphans(ctx)
 	}
 }
 
@@ -123,6 +110,9 @@ func (r *Recoverer) hangUpDue(ctx context.Context) error {
 // hangUp asks the carrier to end one call. Its end comes with the news, as every end does; here only ends a call of which the carrier knows nothing, or that
 // the watchdog has given up on.
 func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
+	if h.Orphan {
+		return r.hangUpOrphan(ctx, h.CallID)
+	}
 	known, err := r.carrier.Hangup(ctx, h.CallID)
 	unknown := errors.Is(err, carrier.ErrUnknownCall)
 	if err == nil && !h.Ending.Final() || err != nil && !unknown && !h.Ending.Final() {
@@ -143,15 +133,10 @@ func (r *Recoverer) hangUp(ctx context.Context, h store.Hangup) error {
 	return storeErr
 }
 
-func (r *Recoverer) hangUpOrphans(ctx context.Context) {
-	for {
-		select {
-		case id := <-r.orphans:
-			if _, err := r.carrier.Hangup(ctx, id); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
-				r.note(ctx, "orphaned call was not hung up", err)
-			}
-		default:
-			return
-		}
+// hangUpOrphan ends a call at the carrier that has ended here, or never was here.
+func (r *Recoverer) hangUpOrphan(ctx context.Context, callID uuid.UUID) error {
+	if _, err := r.carrier.Hangup(ctx, callID); err != nil && !errors.Is(err, carrier.ErrUnknownCall) {
+		return err
 	}
+	return r.store.ForgetOrphan(ctx, callID)
 }

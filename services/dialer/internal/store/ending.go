@@ -39,19 +39,29 @@ func (s *Store) Sweep(ctx context.Context) (int64, error) {
 }
 
 const dueHangups = `
-UPDATE calls SET hangup_at = now() + interval '2 seconds'
-WHERE call_id = ANY (ARRAY(
-	SELECT call_id FROM calls WHERE ended_at IS NULL AND ending <> '' AND hangup_at <= now()
-	ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
-RETURNING call_id, ending`
+WITH ours AS (
+	UPDATE calls SET hangup_at = now() + interval '2 seconds'
+	WHERE call_id = ANY (ARRAY(
+		SELECT call_id FROM calls WHERE ended_at IS NULL AND ending <> '' AND hangup_at <= now()
+		ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
+	RETURNING call_id, ending
+), orphaned AS (
+	UPDATE orphans SET hangup_at = now() + interval '2 seconds'
+	WHERE call_id = ANY (ARRAY(
+		SELECT call_id FROM orphans WHERE hangup_at <= now() ORDER BY hangup_at LIMIT 100 FOR UPDATE SKIP LOCKED))
+	RETURNING call_id
+)
+SELECT call_id, ending, false AS orphan FROM ours UNION ALL SELECT call_id, '', true FROM orphaned`
 
 // Hangup is a call that is to be hung up, and why.
 type Hangup struct {
 	CallID uuid.UUID   `db:"call_id"`
 	Ending call.Ending `db:"ending"`
+	// Orphan says that the call lives at the carrier and not here.
+	Orphan bool `db:"orphan"`
 }
 
-// DueHangups takes the calls whose carrier is to be asked now; it is asked again in 2 s unless they end.
+// DueHangups takes the calls whose carrier is to be asked now; it is asked again in 2 s unless they end, or an orphan is forgotten.
 func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 	rows, err := s.pool.Query(ctx, dueHangups)
 	if err != nil {
@@ -62,6 +72,16 @@ func (s *Store) DueHangups(ctx context.Context) ([]Hangup, error) {
 		return nil, fmt.Errorf("claim hang-ups: %w", err)
 	}
 	return due, nil
+}
+
+const forgetOrphan = `DELETE FROM orphans WHERE call_id = @call_id`
+
+// ForgetOrphan says that the carrier has been told.
+func (s *Store) ForgetOrphan(ctx context.Context, callID uuid.UUID) error {
+	if _, err := s.pool.Exec(ctx, forgetOrphan, pg.Args{"call_id": callID}); err != nil {
+		return fmt.Errorf("forget orphan %s: %w", callID, err)
+	}
+	return nil
 }
 
 const dueAnswers = `

@@ -84,14 +84,25 @@ INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
 VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
 ON CONFLICT (call_id) DO NOTHING`
 
+const insertOrphans = `
+INSERT INTO orphans (call_id) SELECT unnest(@call_ids::uuid[])
+ON CONFLICT (call_id) DO NOTHING`
+
+// Folded is what a batch of news tells besides what became of our calls.
+type Folded struct {
+	OptOuts []OptOut
+	// Orphans live at the carrier and not here: DueHangups lists them until they are forgotten.
+	Orphans []uuid.UUID
+}
+
 // News is what one batch of a feed does.
 type News struct {
 	Trunk    string
 	From, To Place
 	Arrived  []Arrived
-	// Calls are the ids of all calls in the batch; Fold changes them and tells the opt-outs that were heard. With an error of its, nothing is.
+	// Calls are the ids of all calls in the batch; Fold changes them and tells what else there is. With an error of its, nothing is.
 	Calls []uuid.UUID
-	Fold  func(map[uuid.UUID]*call.Call) ([]OptOut, error)
+	Fold  func(map[uuid.UUID]*call.Call) (Folded, error)
 }
 
 // FoldNews takes one batch of news: the calls change, their facts go out, and the place moves, all or nothing; it makes this process the reader as
@@ -119,17 +130,20 @@ func (s *Store) FoldNews(ctx context.Context, news News) error {
 		if err := tx.Ask(ctx, &batch); err != nil {
 			return fmt.Errorf("move on in feed %s: %w", news.Trunk, err)
 		}
-		var heard []OptOut
+		var told Folded
 		var fault error
-		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*call.Call) { heard, fault = news.Fold(calls) })
+		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*call.Call) { told, fault = news.Fold(calls) })
 		if err = errors.Join(err, fault); err != nil {
 			return err
 		}
-		for _, o := range heard {
+		for _, o := range told.OptOuts {
 			tx.Later(insertOptOut, pg.Args{
 				"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
 				"evidence": o.Evidence, "heard_at": o.HeardAt,
 			}, nil)
+		}
+		if len(told.Orphans) > 0 {
+			tx.Later(insertOrphans, pg.Args{"call_ids": told.Orphans}, nil)
 		}
 		return nil
 	})

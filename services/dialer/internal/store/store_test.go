@@ -367,9 +367,9 @@ func TestFoldNews_OneReaderEachPieceOnce(t *testing.T) {
 	}
 	news := store.News{
 		Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: 2}, Calls: []uuid.UUID{id},
-		Fold: func(calls map[uuid.UUID]*call.Call) ([]store.OptOut, error) {
+		Fold: func(calls map[uuid.UUID]*call.Call) (store.Folded, error) {
 			calls[id].Initiate(time.Now())
-			return nil, nil
+			return store.Folded{}, nil
 		},
 	}
 	if err := second.FoldNews(t.Context(), news); !errors.Is(err, store.ErrLost) {

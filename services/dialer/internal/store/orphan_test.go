@@ -1,0 +1,65 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// Whoever read of an orphan may die before he has hung it up: the news will not tell of it again.
+func TestFoldNews_AnOrphanIsHungUpByWhoeverLives(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	dead, living := newStore(pool), newStore(pool)
+	place, mine, err := dead.ReadFeed(t.Context(), "sim")
+	if err != nil || !mine {
+		t.Fatalf("read feed: %v %v", mine, err)
+	}
+	orphan := uuid.New()
+	for cursor := range int64(2) { // rings, and is answered
+		news := store.News{
+			Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: cursor + 1}, Calls: []uuid.UUID{orphan},
+			Fold: func(map[uuid.UUID]*call.Call) (store.Folded, error) {
+				return store.Folded{Orphans: []uuid.UUID{orphan}}, nil
+			},
+		}
+		if err := dead.FoldNews(t.Context(), news); err != nil {
+			t.Fatal(err)
+		}
+		place = news.To
+	}
+	due := func() []store.Hangup {
+		t.Helper()
+		due, err := living.DueHangups(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return due
+	}
+	if got := due(); len(got) != 1 || got[0].CallID != orphan || !got[0].Orphan {
+		t.Fatalf("to hang up: %v, want the orphan %s once", got, orphan)
+	}
+	if got := due(); len(got) != 0 {
+		t.Errorf("to hang up at once again: %v", got)
+	}
+	later := func() {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), "UPDATE orphans SET hangup_at = now()"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later()
+	if got := due(); len(got) != 1 {
+		t.Errorf("to hang up later: %v, want the orphan again, since the carrier was not told", got)
+	}
+	if err := living.ForgetOrphan(t.Context(), orphan); err != nil {
+		t.Fatal(err)
+	}
+	later()
+	if got := due(); len(got) != 0 {
+		t.Errorf("to hang up: %v, though the carrier was told", got)
+	}
+}
