@@ -1,0 +1,29 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func TestNeverFits_OnlyWhatTryingAgainCannotMend(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		fault error
+		never bool
+	}{
+		{&pgconn.PgError{Code: "22P05"}, true},
+		{&pgconn.PgError{Code: "54000"}, true},
+		{&pgconn.PgError{Code: "23502"}, true},
+		{&pgconn.PgError{Code: "23514", ConstraintName: "calls_status_check"}, true},
+		{&pgconn.PgError{Code: "23514", TableName: "webhook_event_rest"}, false}, // the bounds of a partition that is just being made
+		{&pgconn.PgError{Code: "40P01"}, false},
+		{errors.New("no database"), false},
+	} {
+		if got := neverFits(fmt.Errorf("insert: %w", tt.fault)); got != tt.never {
+			t.Errorf("neverFits(%+v) = %v", tt.fault, got)
+		}
+	}
+}
