@@ -28,8 +28,10 @@ func (f Facts) clocks() []clock {
 		return all
 	}
 	zones := f.recipientZones()
+	// Whatever is looked for lies before this day everywhere on earth; a rule that ends by then has hours, if only those of its end.
+	behind := window.DateOf(f.At.UTC().Add(window.Horizon)).AddDays(2)
 	for i := range f.Rules {
-		if r := &f.Rules[i]; !r.Always() {
+		if r := &f.Rules[i]; !r.Always() || r.Expired(behind) {
 			all = append(all, clock{Clock: window.Clock{Hours: r, Zones: zones}, rule: r})
 		}
 	}

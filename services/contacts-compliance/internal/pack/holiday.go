@@ -29,6 +29,9 @@ func (h Holiday) Is(day window.Date) bool {
 	if slices.Contains(h.Dates, day) {
 		return true
 	}
+	if away := (int(day.Month) - int(h.Month) + 12) % 12; h.Month != 0 && away > 1 && away < 11 {
+		return false // a weekday on or after the last of a month is in the next, an observed day at most three days off
+	}
 	for year := day.Year - 1; year <= day.Year+1; year++ { // a New Year's Day on Saturday is observed in the old year
 		proper, ok := h.in(year)
 		if !ok {

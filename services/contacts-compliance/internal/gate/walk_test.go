@@ -1,0 +1,201 @@
+package gate_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/gate"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
+	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/window"
+)
+
+// percent is how much of the walk is made: one in a hundred days and every day on which a clock changes, or all of it (`make prove`).
+func percent() int {
+	if n, err := strconv.Atoi(os.Getenv("RINGFENCE_TRIALS")); err == nil {
+		return n
+	}
+	return 1
+}
+
+// walks are numbers of every pack, of every region with rules, and of the oddest clocks.
+func walks(t testing.TB) map[string]gate.Facts {
+	cases := map[string]gate.Facts{}
+	add := func(name string, f gate.Facts, change func(*gate.Facts)) {
+		change(&f)
+		cases[name] = f
+	}
+	same := func(*gate.Facts) {}
+	zone := func(name string) *window.Zone { return &zones(t, name)[0] }
+	for state, number := range map[string]phone.Number{
+		"AL": "+12055551234", "CT": "+12035551234", "FL panhandle": "+18505551234", "IL": "+12175551234", "KY": "+12705551234", "LA": "+12255551234", "MA": "+16175551234",
+		"MD": "+13015551234", "ME": "+12075551234", "MI": "+19065551234", "MN": "+12185551234", "MS": "+16015551234", "NE": "+13085551234", "NM": "+15055551234",
+		"NV": "+17755551234", "OK": "+14055551234", "PA": "+12155551234", "RI": "+14015551234", "SD": "+16055551234", "TX": "+19155551234", "UT": "+18015551234",
+		"WA": "+12065551234", "WY": "+13075551234", "Navajo": "+19285551234", "Alaska": "+19075551234", "Hawaii": "+18085551234", "Puerto Rico": "+17875551234",
+	} {
+		add("us "+state, held(t, number, "us"), same)
+	}
+	for name, number := range map[string]phone.Number{
+		"ca Newfoundland": "+17095551234", "ca British Columbia": "+12505551234", "ca Yukon to Nunavut": "+18675551234", "gb London": "+442079460000", "fr Paris": "+33123456789",
+		"fr Réunion": "+262262123456", "de Berlin": "+493012345678", "au mobile": "+61412345678", "au Sydney": "+61291234567", "in Delhi": "+911123456789", "default Cairo": "+20221234567",
+		"default Casablanca": "+212522123456", "default Chatham": "+6433012345", "default Spanish mobile": "+34612345678", "default Santiago": "+56221234567", "default Tehran": "+982112345678",
+	} {
+		choice, _, _ := strings.Cut(name, " ")
+		add(name, held(t, number, choice), same)
+	}
+	add("toll-free in New York, held to every state", held(t, "+18005551234", "us"), func(f *gate.Facts) { f.ContactZone = zone("America/New_York") })
+	add("two packs and a contact elsewhere", held(t, "+33123456789", "fr", "de"), func(f *gate.Facts) { f.ContactZone = zone("Africa/Cairo") })
+	add("Lord Howe changes by half an hour", held(t, "+33123456789", "default"), func(f *gate.Facts) { f.NumberZones, f.Place = zones(t, "Australia/Lord_Howe"), nil })
+	add("its own window too", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+		f.Policy.Window.Start, f.Policy.Window.End = 13*60, 20*60+30
+		f.Policy.Window.Days, _ = window.ParseDays([]string{"mon", "sat", "sun"})
+	})
+	add("its own window by another clock", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Timezone = 16*60, 23*60, "Europe/Berlin"
+	})
+	add("a window at night, overriding", held(t, "+12125551234", "us"), func(f *gate.Facts) {
+		f.Policy.Window.Start, f.Policy.Window.End, f.Policy.Override = 60, 150, &policy.Override{Reason: "x"}
+	})
+	for _, name := range []string{"Antarctica/Troll", "Antarctica/Casey", "Europe/Dublin", "Asia/Gaza", "Pacific/Easter", "America/Nuuk", "Pacific/Kiritimati"} {
+		add("default at "+name, held(t, "+20221234567", "default"), func(f *gate.Facts) { f.NumberZones = zones(t, name) })
+	}
+	add("a law that ends on a night of two clocks, and the one after it", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+		f.NumberZones = zones(t, "America/New_York", "Pacific/Honolulu")
+		old, law := f.Rules[0], f.Rules[0]
+		old.Until = window.Date{Year: 2027, Month: 3, Day: 14}
+		law.From, law.Until, law.Week = old.Until, window.Date{Year: 2028, Month: 2, Day: 29}, pack.Week{}
+		for weekday := range law.Week {
+			law.Week[weekday] = []window.Range{{Start: 0, End: 90}, {Start: 23*60 + 59, End: window.Midnight}}
+		}
+		f.Rules = []pack.Rule{old, law}
+	})
+	add("all hours until nobody looked any further", held(t, "+12145551234", "us"), func(f *gate.Facts) {
+		always := f.Rules[0]
+		for weekday := range always.Week {
+			always.Week[weekday] = []window.Range{{Start: 0, End: window.Midnight}}
+		}
+		always.CoversUntil = window.Date{Year: 2027, Month: 12, Day: 31}
+		f.Rules = []pack.Rule{always}
+	})
+	add("no packs", held(t, "+14155552671"), func(f *gate.Facts) { f.Policy, f.Rules = policy.Default(), nil })
+	for name, f := range map[string]gate.Facts{"caps in Florida": held(t, "+13055551234", "us"), "caps in France": held(t, "+33123456789", "fr"), "caps in Maine": held(t, "+12075551234", "us")} {
+		add(name, f, func(f *gate.Facts) {
+			for i := range 4 {
+				f.Dials = append(f.Dials, firstMinute.Add(time.Duration(100+i*i*50)*time.Minute))
+			}
+		})
+	}
+	return cases
+}
+
+// TestJudge_IsWhatAMinuteByMinuteWalkFinds: over two years, for every pack, on the days when clocks change as on any other, a call is open exactly when the
+// slow truth is, and the next opening is the first minute that is open.
+func TestJudge_IsWhatAMinuteByMinuteWalkFinds(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	if set, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
+		seed = set
+	}
+	var judged, searched atomic.Int64
+	places, clocks := walks(t), &almanac{clocks: map[string]*wallClock{}}
+	t.Run("walk", func(t *testing.T) {
+		for name, f := range places {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				w := walker{
+					t: t, seed: seed, f: f, truth: newOracle(t, clocks, f),
+					random: rand.New(rand.NewPCG(seed, uint64(len(name)))), //nolint:gosec // a test's
+				}
+				w.walk()
+				judged.Add(w.judged)
+				searched.Add(w.searched)
+			})
+		}
+	})
+	t.Logf("%d minutes judged, %d openings searched in %d places, RINGFENCE_SEED=%d", judged.Load(), searched.Load(), len(places), seed)
+}
+
+// walker goes through the two years of one place.
+type walker struct {
+	t                *testing.T
+	seed             uint64
+	f                gate.Facts
+	truth            *oracle
+	random           *rand.Rand
+	judged, searched int64
+}
+
+func (w *walker) walk() {
+	for start := 0; start < int(lastMinute.Sub(firstMinute)/time.Minute); start += minutesOfDay {
+		step := 1
+		if !clocksChange(w.truth.clocks, start) {
+			if w.random.IntN(100) >= percent() {
+				continue
+			}
+			if percent() < 100 { // any five minutes of an ordinary day are much alike
+				step = 5
+			}
+		}
+		before := w.truth.open(start)
+		for minute := start; minute < start+minutesOfDay; minute += step {
+			open := w.truth.open(minute)
+			edge := open != before
+			before = open
+			if percent() < 100 && !edge && w.random.IntN(4) > 0 {
+				continue
+			}
+			w.judge(gate.PreCheck, minute)
+			if edge || w.random.IntN(16) == 0 { // at dial time the next minute counts as well
+				w.judge(gate.Dial, minute-w.random.IntN(2))
+			}
+			if w.t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// judge holds the verdict on a minute, somewhere in it, against the truth.
+func (w *walker) judge(stage gate.Stage, minute int) {
+	minute = max(0, minute)
+	w.f.Stage, w.f.Waits = stage, true
+	w.f.At = firstMinute.Add(time.Duration(minute)*time.Minute + time.Duration(w.random.IntN(60))*time.Second)
+	w.judged++
+	v, open, from := gate.Judge(w.f), w.truth.open(minute), w.f.At
+	if open && stage == gate.Dial && !w.truth.open(minute+1) { // about to close: the opening after that counts
+		open, minute, from = false, minute+1, from.Add(time.Minute)
+	}
+	if (v.Result == gate.Open) != open {
+		w.t.Errorf("RINGFENCE_SEED=%d: %s at %v: the walk says open=%v, Judge %+v", w.seed, stage, w.f.At, open, v)
+		return
+	}
+	if open {
+		return
+	}
+	w.searched++
+	limit := from.Add(window.Horizon)
+	next := firstMinute.Add(time.Duration(w.truth.next(minute)) * time.Minute)
+	switch {
+	case !next.After(limit) && (v.Result != gate.Later || !v.At.Equal(next)):
+		w.t.Errorf("RINGFENCE_SEED=%d: %s: after %v the first open minute is %v, Judge %+v", w.seed, stage, w.f.At, next, v)
+	case next.After(limit) && (v.Result != gate.Closed || v.Rule != gate.RuleNoOpening && v.Rule != gate.RuleExpired):
+		w.t.Errorf("RINGFENCE_SEED=%d: %s: no minute is open within 30 days of %v, Judge %+v", w.seed, stage, w.f.At, v)
+	}
+}
+
+// clocksChange says whether one of the clocks is put forth or back within a day of the minute.
+func clocksChange(clocks []*wallClock, minute int) bool {
+	start := firstMinute.Add(time.Duration(minute) * time.Minute)
+	for _, c := range clocks {
+		if _, end := start.In(c.loc).ZoneBounds(); !end.IsZero() && end.Before(start.AddDate(0, 0, 1)) {
+			return true
+		}
+	}
+	return false
+}
