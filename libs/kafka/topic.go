@@ -35,11 +35,14 @@ var (
 	DialEvents   = Topic{Name: "dial-events.v1", Partitions: 12, Retention: week}
 	WalletEvents = Topic{Name: "wallet-events.v1", Partitions: 12, Retention: week}
 	CallEvents   = Topic{Name: "call-events.v1", Partitions: 12, Retention: week}
+	Contacts     = Topic{Name: "contacts.v1", Partitions: 3, Retention: week}
+	// ErasureReports is the one topic with several writers: each tells of its own part of an erasure.
+	ErasureReports = Topic{Name: "erasure-reports.v1", Partitions: 3, Retention: week}
 )
 
 // Catalogue lists every topic; EnsureTopics adds each reader's DLQ (see Readers).
 func Catalogue() []Topic {
-	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents}
+	return []Topic{Workspaces, Agents, CallRequests, DialEvents, WalletEvents, CallEvents, Contacts, ErasureReports}
 }
 
 // Readers are the services that consume a topic of the catalogue; each has a DLQ of its own for it.
@@ -57,6 +60,10 @@ func Readers(topic string) []string {
 		return []string{"calls"}
 	case CallEvents.Name:
 		return []string{"webhook-dispatcher"}
+	case Contacts.Name:
+		return []string{"calls", "dialer"}
+	case ErasureReports.Name:
+		return []string{"contacts-compliance"}
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type CallEvent struct {
 	// Types that are valid to be assigned to Event:
 	//
 	//	*CallEvent_Public
+	//	*CallEvent_Erased
 	Event         isCallEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -103,6 +104,15 @@ func (x *CallEvent) GetPublic() *PublicEvent {
 	return nil
 }
 
+func (x *CallEvent) GetErased() *BodiesErased {
+	if x != nil {
+		if x, ok := x.Event.(*CallEvent_Erased); ok {
+			return x.Erased
+		}
+	}
+	return nil
+}
+
 type isCallEvent_Event interface {
 	isCallEvent_Event()
 }
@@ -111,7 +121,13 @@ type CallEvent_Public struct {
 	Public *PublicEvent `protobuf:"bytes,10,opt,name=public,proto3,oneof"`
 }
 
+type CallEvent_Erased struct {
+	Erased *BodiesErased `protobuf:"bytes,11,opt,name=erased,proto3,oneof"`
+}
+
 func (*CallEvent_Public) isCallEvent_Event() {}
+
+func (*CallEvent_Erased) isCallEvent_Event() {}
 
 // PublicEvent is one event as customers receive it.
 type PublicEvent struct {
@@ -123,7 +139,9 @@ type PublicEvent struct {
 	// Counts the call's events from 1.
 	Sequence int32 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The finished envelope: the bytes that every delivery sends.
-	Body          []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
+	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
+	// The person was erased before this event: the body says nothing of them, and goes once nobody waits for it.
+	Erased        bool `protobuf:"varint,5,opt,name=erased,proto3" json:"erased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -186,24 +204,92 @@ func (x *PublicEvent) GetBody() []byte {
 	return nil
 }
 
+func (x *PublicEvent) GetErased() bool {
+	if x != nil {
+		return x.Erased
+	}
+	return false
+}
+
+// BodiesErased: the person of the call was erased. The stored bodies of its events go; one that somebody still waits for is sent
+// without what was erased.
+type BodiesErased struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ErasureId string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`
+	// Every event that the call has or may have had.
+	EventIds      []string `protobuf:"bytes,2,rep,name=event_ids,json=eventIds,proto3" json:"event_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BodiesErased) Reset() {
+	*x = BodiesErased{}
+	mi := &file_ringfence_event_v1_call_events_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BodiesErased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BodiesErased) ProtoMessage() {}
+
+func (x *BodiesErased) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_call_events_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BodiesErased.ProtoReflect.Descriptor instead.
+func (*BodiesErased) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_call_events_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *BodiesErased) GetErasureId() string {
+	if x != nil {
+		return x.ErasureId
+	}
+	return ""
+}
+
+func (x *BodiesErased) GetEventIds() []string {
+	if x != nil {
+		return x.EventIds
+	}
+	return nil
+}
+
 var File_ringfence_event_v1_call_events_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_call_events_proto_rawDesc = "" +
 	"\n" +
-	"$ringfence/event/v1/call_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc8\x01\n" +
+	"$ringfence/event/v1/call_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x02\n" +
 	"\tCallEvent\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
 	"\voccurred_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"occurredAt\x129\n" +
 	"\x06public\x18\n" +
-	" \x01(\v2\x1f.ringfence.event.v1.PublicEventH\x00R\x06publicB\a\n" +
-	"\x05event\"l\n" +
+	" \x01(\v2\x1f.ringfence.event.v1.PublicEventH\x00R\x06public\x12:\n" +
+	"\x06erased\x18\v \x01(\v2 .ringfence.event.v1.BodiesErasedH\x00R\x06erasedB\a\n" +
+	"\x05event\"\x84\x01\n" +
 	"\vPublicEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x05R\bsequence\x12\x12\n" +
-	"\x04body\x18\x04 \x01(\fR\x04bodyB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\x04body\x18\x04 \x01(\fR\x04body\x12\x16\n" +
+	"\x06erased\x18\x05 \x01(\bR\x06erased\"J\n" +
+	"\fBodiesErased\x12\x1d\n" +
+	"\n" +
+	"erasure_id\x18\x01 \x01(\tR\terasureId\x12\x1b\n" +
+	"\tevent_ids\x18\x02 \x03(\tR\beventIdsB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_call_events_proto_rawDescOnce sync.Once
@@ -217,20 +303,22 @@ func file_ringfence_event_v1_call_events_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_call_events_proto_rawDescData
 }
 
-var file_ringfence_event_v1_call_events_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_ringfence_event_v1_call_events_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_ringfence_event_v1_call_events_proto_goTypes = []any{
 	(*CallEvent)(nil),             // 0: ringfence.event.v1.CallEvent
 	(*PublicEvent)(nil),           // 1: ringfence.event.v1.PublicEvent
-	(*timestamppb.Timestamp)(nil), // 2: google.protobuf.Timestamp
+	(*BodiesErased)(nil),          // 2: ringfence.event.v1.BodiesErased
+	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_call_events_proto_depIdxs = []int32{
-	2, // 0: ringfence.event.v1.CallEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	3, // 0: ringfence.event.v1.CallEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1, // 1: ringfence.event.v1.CallEvent.public:type_name -> ringfence.event.v1.PublicEvent
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2, // 2: ringfence.event.v1.CallEvent.erased:type_name -> ringfence.event.v1.BodiesErased
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_call_events_proto_init() }
@@ -240,6 +328,7 @@ func file_ringfence_event_v1_call_events_proto_init() {
 	}
 	file_ringfence_event_v1_call_events_proto_msgTypes[0].OneofWrappers = []any{
 		(*CallEvent_Public)(nil),
+		(*CallEvent_Erased)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -247,7 +336,7 @@ func file_ringfence_event_v1_call_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_call_events_proto_rawDesc), len(file_ringfence_event_v1_call_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

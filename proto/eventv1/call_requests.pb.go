@@ -33,6 +33,7 @@ type CallRequestEvent struct {
 	//	*CallRequestEvent_Requested
 	//	*CallRequestEvent_Canceled
 	//	*CallRequestEvent_Abandoned
+	//	*CallRequestEvent_Erased
 	Event         isCallRequestEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -123,6 +124,15 @@ func (x *CallRequestEvent) GetAbandoned() *Abandoned {
 	return nil
 }
 
+func (x *CallRequestEvent) GetErased() *RequestErased {
+	if x != nil {
+		if x, ok := x.Event.(*CallRequestEvent_Erased); ok {
+			return x.Erased
+		}
+	}
+	return nil
+}
+
 type isCallRequestEvent_Event interface {
 	isCallRequestEvent_Event()
 }
@@ -139,11 +149,17 @@ type CallRequestEvent_Abandoned struct {
 	Abandoned *Abandoned `protobuf:"bytes,12,opt,name=abandoned,proto3,oneof"`
 }
 
+type CallRequestEvent_Erased struct {
+	Erased *RequestErased `protobuf:"bytes,13,opt,name=erased,proto3,oneof"`
+}
+
 func (*CallRequestEvent_Requested) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Canceled) isCallRequestEvent_Event() {}
 
 func (*CallRequestEvent_Abandoned) isCallRequestEvent_Event() {}
+
+func (*CallRequestEvent_Erased) isCallRequestEvent_Event() {}
 
 // Requested orders one call. It is published once at acceptance and again whenever the
 // request is still queued 15 minutes after it was due, or billing-wallet asks.
@@ -332,11 +348,57 @@ func (*Abandoned) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{3}
 }
 
+// RequestErased: the person was erased. What is kept of the request goes, and of its calls; while it is queued it ends blocked
+// with consent_withdrawn.
+type RequestErased struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ErasureId     string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestErased) Reset() {
+	*x = RequestErased{}
+	mi := &file_ringfence_event_v1_call_requests_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestErased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestErased) ProtoMessage() {}
+
+func (x *RequestErased) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_call_requests_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestErased.ProtoReflect.Descriptor instead.
+func (*RequestErased) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_call_requests_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RequestErased) GetErasureId() string {
+	if x != nil {
+		return x.ErasureId
+	}
+	return ""
+}
+
 var File_ringfence_event_v1_call_requests_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\n" +
-	"&ringfence/event/v1/call_requests.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\x02\n" +
+	"&ringfence/event/v1/call_requests.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x03\n" +
 	"\x10CallRequestEvent\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
@@ -345,7 +407,8 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\trequested\x18\n" +
 	" \x01(\v2\x1d.ringfence.event.v1.RequestedH\x00R\trequested\x12:\n" +
 	"\bcanceled\x18\v \x01(\v2\x1c.ringfence.event.v1.CanceledH\x00R\bcanceled\x12=\n" +
-	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandonedB\a\n" +
+	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandoned\x12;\n" +
+	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erasedB\a\n" +
 	"\x05event\"\x87\x03\n" +
 	"\tRequested\x12\x17\n" +
 	"\ato_e164\x18\x01 \x01(\tR\x06toE164\x12\x19\n" +
@@ -360,7 +423,10 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\tqueued_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\"\n" +
 	"\n" +
 	"\bCanceled\"\v\n" +
-	"\tAbandonedB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\tAbandoned\".\n" +
+	"\rRequestErased\x12\x1d\n" +
+	"\n" +
+	"erasure_id\x18\x01 \x01(\tR\terasureIdB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_call_requests_proto_rawDescOnce sync.Once
@@ -374,26 +440,28 @@ func file_ringfence_event_v1_call_requests_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_call_requests_proto_rawDescData
 }
 
-var file_ringfence_event_v1_call_requests_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ringfence_event_v1_call_requests_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_ringfence_event_v1_call_requests_proto_goTypes = []any{
 	(*CallRequestEvent)(nil),      // 0: ringfence.event.v1.CallRequestEvent
 	(*Requested)(nil),             // 1: ringfence.event.v1.Requested
 	(*Canceled)(nil),              // 2: ringfence.event.v1.Canceled
 	(*Abandoned)(nil),             // 3: ringfence.event.v1.Abandoned
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*RequestErased)(nil),         // 4: ringfence.event.v1.RequestErased
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_call_requests_proto_depIdxs = []int32{
-	4, // 0: ringfence.event.v1.CallRequestEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	5, // 0: ringfence.event.v1.CallRequestEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1, // 1: ringfence.event.v1.CallRequestEvent.requested:type_name -> ringfence.event.v1.Requested
 	2, // 2: ringfence.event.v1.CallRequestEvent.canceled:type_name -> ringfence.event.v1.Canceled
 	3, // 3: ringfence.event.v1.CallRequestEvent.abandoned:type_name -> ringfence.event.v1.Abandoned
-	4, // 4: ringfence.event.v1.Requested.scheduled_for:type_name -> google.protobuf.Timestamp
-	4, // 5: ringfence.event.v1.Requested.queued_at:type_name -> google.protobuf.Timestamp
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	4, // 4: ringfence.event.v1.CallRequestEvent.erased:type_name -> ringfence.event.v1.RequestErased
+	5, // 5: ringfence.event.v1.Requested.scheduled_for:type_name -> google.protobuf.Timestamp
+	5, // 6: ringfence.event.v1.Requested.queued_at:type_name -> google.protobuf.Timestamp
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_call_requests_proto_init() }
@@ -405,6 +473,7 @@ func file_ringfence_event_v1_call_requests_proto_init() {
 		(*CallRequestEvent_Requested)(nil),
 		(*CallRequestEvent_Canceled)(nil),
 		(*CallRequestEvent_Abandoned)(nil),
+		(*CallRequestEvent_Erased)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -412,7 +481,7 @@ func file_ringfence_event_v1_call_requests_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_call_requests_proto_rawDesc), len(file_ringfence_event_v1_call_requests_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -44,6 +44,7 @@ type DialEvent struct {
 	//	*DialEvent_Ended
 	//	*DialEvent_Analysed
 	//	*DialEvent_Failed
+	//	*DialEvent_Erased
 	Event         isDialEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -195,6 +196,15 @@ func (x *DialEvent) GetFailed() *Failed {
 	return nil
 }
 
+func (x *DialEvent) GetErased() *CallErased {
+	if x != nil {
+		if x, ok := x.Event.(*DialEvent_Erased); ok {
+			return x.Erased
+		}
+	}
+	return nil
+}
+
 type isDialEvent_Event interface {
 	isDialEvent_Event()
 }
@@ -235,6 +245,10 @@ type DialEvent_Failed struct {
 	Failed *Failed `protobuf:"bytes,18,opt,name=failed,proto3,oneof"`
 }
 
+type DialEvent_Erased struct {
+	Erased *CallErased `protobuf:"bytes,19,opt,name=erased,proto3,oneof"`
+}
+
 func (*DialEvent_Withdrawn) isDialEvent_Event() {}
 
 func (*DialEvent_Blocked) isDialEvent_Event() {}
@@ -252,6 +266,8 @@ func (*DialEvent_Ended) isDialEvent_Event() {}
 func (*DialEvent_Analysed) isDialEvent_Event() {}
 
 func (*DialEvent_Failed) isDialEvent_Event() {}
+
+func (*DialEvent_Erased) isDialEvent_Event() {}
 
 // Call is the dialer's record of one call.
 type Call struct {
@@ -867,11 +883,57 @@ func (x *Failed) GetErrorDetail() string {
 	return ""
 }
 
+// CallErased: the caller of an inbound call was erased; summary and transcript go, and none comes any more. (An outbound call goes with
+// its request: call-requests.v1.)
+type CallErased struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ErasureId     string                 `protobuf:"bytes,1,opt,name=erasure_id,json=erasureId,proto3" json:"erasure_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallErased) Reset() {
+	*x = CallErased{}
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallErased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallErased) ProtoMessage() {}
+
+func (x *CallErased) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallErased.ProtoReflect.Descriptor instead.
+func (*CallErased) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CallErased) GetErasureId() string {
+	if x != nil {
+		return x.ErasureId
+	}
+	return ""
+}
+
 var File_ringfence_event_v1_dial_events_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\n" +
-	"$ringfence/event/v1/dial_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x05\n" +
+	"$ringfence/event/v1/dial_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\x06\n" +
 	"\tDialEvent\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
@@ -887,7 +949,8 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\banswered\x18\x0f \x01(\v2\x1c.ringfence.event.v1.AnsweredH\x00R\banswered\x121\n" +
 	"\x05ended\x18\x10 \x01(\v2\x19.ringfence.event.v1.EndedH\x00R\x05ended\x12:\n" +
 	"\banalysed\x18\x11 \x01(\v2\x1c.ringfence.event.v1.AnalysedH\x00R\banalysed\x124\n" +
-	"\x06failed\x18\x12 \x01(\v2\x1a.ringfence.event.v1.FailedH\x00R\x06failedB\a\n" +
+	"\x06failed\x18\x12 \x01(\v2\x1a.ringfence.event.v1.FailedH\x00R\x06failed\x128\n" +
+	"\x06erased\x18\x13 \x01(\v2\x1e.ringfence.event.v1.CallErasedH\x00R\x06erasedB\a\n" +
 	"\x05event\"\xd7\x06\n" +
 	"\x04Call\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1c\n" +
@@ -938,7 +1001,11 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\x06Failed\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x01 \x01(\tR\terrorCode\x12!\n" +
-	"\ferror_detail\x18\x02 \x01(\tR\verrorDetailB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\ferror_detail\x18\x02 \x01(\tR\verrorDetail\"+\n" +
+	"\n" +
+	"CallErased\x12\x1d\n" +
+	"\n" +
+	"erasure_id\x18\x01 \x01(\tR\terasureIdB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_dial_events_proto_rawDescOnce sync.Once
@@ -952,7 +1019,7 @@ func file_ringfence_event_v1_dial_events_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_dial_events_proto_rawDescData
 }
 
-var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_ringfence_event_v1_dial_events_proto_goTypes = []any{
 	(*DialEvent)(nil),             // 0: ringfence.event.v1.DialEvent
 	(*Call)(nil),                  // 1: ringfence.event.v1.Call
@@ -965,10 +1032,11 @@ var file_ringfence_event_v1_dial_events_proto_goTypes = []any{
 	(*Ended)(nil),                 // 8: ringfence.event.v1.Ended
 	(*Analysed)(nil),              // 9: ringfence.event.v1.Analysed
 	(*Failed)(nil),                // 10: ringfence.event.v1.Failed
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*CallErased)(nil),            // 11: ringfence.event.v1.CallErased
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_dial_events_proto_depIdxs = []int32{
-	11, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	12, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: ringfence.event.v1.DialEvent.call:type_name -> ringfence.event.v1.Call
 	2,  // 2: ringfence.event.v1.DialEvent.withdrawn:type_name -> ringfence.event.v1.Withdrawn
 	3,  // 3: ringfence.event.v1.DialEvent.blocked:type_name -> ringfence.event.v1.Blocked
@@ -979,17 +1047,18 @@ var file_ringfence_event_v1_dial_events_proto_depIdxs = []int32{
 	8,  // 8: ringfence.event.v1.DialEvent.ended:type_name -> ringfence.event.v1.Ended
 	9,  // 9: ringfence.event.v1.DialEvent.analysed:type_name -> ringfence.event.v1.Analysed
 	10, // 10: ringfence.event.v1.DialEvent.failed:type_name -> ringfence.event.v1.Failed
-	11, // 11: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
-	11, // 12: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
-	11, // 13: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
-	11, // 14: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
-	11, // 15: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
-	11, // 16: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	11, // 11: ringfence.event.v1.DialEvent.erased:type_name -> ringfence.event.v1.CallErased
+	12, // 12: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
+	12, // 13: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
+	12, // 14: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
+	12, // 15: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
+	12, // 16: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
+	12, // 17: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_dial_events_proto_init() }
@@ -1007,6 +1076,7 @@ func file_ringfence_event_v1_dial_events_proto_init() {
 		(*DialEvent_Ended)(nil),
 		(*DialEvent_Analysed)(nil),
 		(*DialEvent_Failed)(nil),
+		(*DialEvent_Erased)(nil),
 	}
 	file_ringfence_event_v1_dial_events_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
@@ -1015,7 +1085,7 @@ func file_ringfence_event_v1_dial_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_dial_events_proto_rawDesc), len(file_ringfence_event_v1_dial_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -204,7 +204,9 @@ type Allowed struct {
 	ContactId     string                 `protobuf:"bytes,1,opt,name=contact_id,json=contactId,proto3" json:"contact_id,omitempty"`
 	VariablesJson []byte                 `protobuf:"bytes,2,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
 	// As asked, or the next opening when the request may wait for it.
-	ScheduledFor  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
+	ScheduledFor *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
+	// How often the number had been erased when this was allowed (contacts.v1).
+	Erasures      int64 `protobuf:"varint,4,opt,name=erasures,proto3" json:"erasures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -258,6 +260,13 @@ func (x *Allowed) GetScheduledFor() *timestamppb.Timestamp {
 		return x.ScheduledFor
 	}
 	return nil
+}
+
+func (x *Allowed) GetErasures() int64 {
+	if x != nil {
+		return x.Erasures
+	}
+	return 0
 }
 
 type Refused struct {
@@ -331,12 +340,13 @@ const file_ringfence_question_v1_pre_check_proto_rawDesc = "" +
 	"\x10PreCheckResponse\x12:\n" +
 	"\aallowed\x18\x01 \x01(\v2\x1e.ringfence.question.v1.AllowedH\x00R\aallowed\x12:\n" +
 	"\arefused\x18\x02 \x01(\v2\x1e.ringfence.question.v1.RefusedH\x00R\arefusedB\b\n" +
-	"\x06result\"\x90\x01\n" +
+	"\x06result\"\xac\x01\n" +
 	"\aAllowed\x12\x1d\n" +
 	"\n" +
 	"contact_id\x18\x01 \x01(\tR\tcontactId\x12%\n" +
 	"\x0evariables_json\x18\x02 \x01(\fR\rvariablesJson\x12?\n" +
-	"\rscheduled_for\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\"7\n" +
+	"\rscheduled_for\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\x12\x1a\n" +
+	"\berasures\x18\x04 \x01(\x03R\berasures\"7\n" +
 	"\aRefused\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage2p\n" +

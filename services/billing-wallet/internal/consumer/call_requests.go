@@ -31,6 +31,8 @@ func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Recor
 		verdict.Reason = hold.Canceled
 	case *eventv1.CallRequestEvent_Abandoned:
 		verdict.Reason = hold.Abandoned
+	case *eventv1.CallRequestEvent_Erased:
+		return kafka.Skipf("no person's data is kept with a hold")
 	default:
 		return kafka.Parkf("call request event %T is newer than this build", fact.Event)
 	}
