@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
@@ -59,8 +60,8 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("read SEALING_KEYS: %w", err)
 	}
-	guard := sending.NewGuard(cfg.Sending.AllowNetworks)
-	client, err := sending.New(cfg.Sending, guard)
+	reach := guard.New(cfg.Sending.AllowNetworks)
+	client, err := sending.New(cfg.Sending, reach)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func serve(ctx context.Context, cfg Config) error {
 	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
 	keeper := keeping.New(st, cfg.Keeping)
 	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, dispatcher, cfg.Dispatching.Lease).Handlers(), relay, tel.Metrics, dispatcher.Wake)
-	routes := httpapi.New(st, guard.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
+	routes := httpapi.New(st, reach.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
@@ -62,7 +63,7 @@ func dispatcher(t *testing.T, st *store.Store) (*dispatching.Dispatcher, *endpoi
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	client, err := sending.New(sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}, sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}))
+	client, err := sending.New(sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}, guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}))
 	if err != nil {
 		t.Fatal(err)
 	}

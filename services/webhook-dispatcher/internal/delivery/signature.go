@@ -1,27 +1,18 @@
 package delivery
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"strconv"
 	"time"
+
+	"ringfence.dev/libs/signature"
 )
 
 // UserAgent is sent with every attempt.
 const UserAgent = "Ringfence-Webhooks/1.0"
 
-// Sign is the value of X-Service-Signature (spec 6.3): t=<unix seconds>,v1=<hex HMAC-SHA256 of "t.body">, keyed by the whole
-// secret string.
-func Sign(secret string, at time.Time, body []byte) string {
-	t := strconv.FormatInt(at.Unix(), 10)
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write([]byte(t))
-	mac.Write([]byte{'.'})
-	mac.Write(body)
-	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
-}
+// Sign is the value of X-Service-Signature (spec 6.3).
+func Sign(secret string, at time.Time, body []byte) string { return signature.Sign(secret, at, body) }
 
 // Header is what one attempt sends (contract.md §5). There must never be an Idempotency-Key: net/http would repeat the
 // POST by itself, outside our count.

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -89,8 +90,8 @@ type running struct {
 
 func (r *rig) dispatch(cfg dispatching.Config) running {
 	r.t.Helper()
-	guard := sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
-	client, err := sending.New(r.sending, guard)
+	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	client, err := sending.New(r.sending, g)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -28,7 +29,6 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
@@ -70,7 +70,7 @@ func newHouse(t testing.TB) *house {
 	}
 	st := store.New(pool, box)
 	nothing := func() {}
-	api := httpapi.New(st, sending.NewGuard(nil).Reachable, nothing, nothing)
+	api := httpapi.New(st, guard.New(nil).Reachable, nothing, nothing)
 	return &house{t: t, pool: pool, store: st, gateway: gateway, handler: api.Routes(keys, nil)}
 }
 

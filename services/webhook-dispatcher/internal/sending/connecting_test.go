@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/guard"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 )
 
@@ -99,11 +100,11 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 			if later.Is6() {
 				dns = &names{v4: []netip.Addr{public, none}, v6: []netip.Addr{none, later}}
 			}
-			guard := NewGuard(nil)
+			g := guard.New(nil)
 			var mu sync.Mutex
 			var asked []string
 			dialer := &net.Dialer{Timeout: 5 * time.Second, Resolver: dns.resolver(t), Control: func(network, address string, raw syscall.RawConn) error {
-				err := guard.Control(network, address, raw)
+				err := g.Control(network, address, raw)
 				mu.Lock()
 				defer mu.Unlock()
 				asked = append(asked, address)
@@ -141,14 +142,14 @@ func asking(t *testing.T, handler http.HandlerFunc) (c *Client, url string, conn
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	guard := NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	var mu sync.Mutex
 	n := 0
 	c, err := connecting(Config{ExtraCAFile: file, Timeout: 10 * time.Second}, &net.Dialer{Control: func(network, address string, raw syscall.RawConn) error {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
-		return guard.Control(network, address, raw)
+		return g.Control(network, address, raw)
 	}})
 	if err != nil {
 		t.Fatal(err)

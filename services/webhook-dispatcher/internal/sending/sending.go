@@ -20,6 +20,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"ringfence.dev/libs/guard"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 )
 
@@ -50,8 +51,8 @@ type Client struct {
 }
 
 // New makes a client behind the guard.
-func New(cfg Config, guard *Guard) (*Client, error) {
-	return connecting(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: guard.Control})
+func New(cfg Config, g *guard.Guard) (*Client, error) {
+	return connecting(cfg, &net.Dialer{Timeout: cfg.Timeout, Control: g.Control})
 }
 
 // connecting makes a client that connects as the dialer does.
@@ -156,7 +157,7 @@ func classify(err error) delivery.Failure {
 		timeout net.Error
 	)
 	switch {
-	case refused(err):
+	case guard.Refused(err):
 		return delivery.Blocked
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
 		return delivery.Timeout

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/guard"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/webhook-dispatcher/internal/sending"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
@@ -29,7 +29,7 @@ func code(err error) string {
 
 func TestCheckURL(t *testing.T) {
 	t.Parallel()
-	public := sending.NewGuard(nil).Reachable
+	public := guard.New(nil).Reachable
 	refused := map[string]string{
 		"plain http":                       "http://example.com/hook",
 		"no scheme":                        "example.com/hook",
@@ -107,7 +107,7 @@ func TestCheckURL(t *testing.T) {
 	}
 	t.Run("a private network the operator allows is taken", func(t *testing.T) {
 		t.Parallel()
-		local := sending.NewGuard([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Reachable
+		local := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}).Reachable
 		for _, url := range []string{"https://127.0.0.1:9443/", "https://localhost:9443/"} {
 			if _, err := subscription.CheckURL(url, local); err != nil {
 				t.Errorf("CheckURL(%q) = %v, want nil", url, err)
