@@ -57,6 +57,7 @@ func TestCheck_ReportsEachBreach(t *testing.T) {
 		{"httpapi speaks to a carrier", "services/dialer/internal/httpapi/a.go", goFile("httpapi", "", "ringfence.dev/services/dialer/internal/carrier"), "only listens"},
 		{"httpapi uses the consumer", "services/calls/internal/httpapi/a.go", goFile("httpapi", "", calls+"consumer"), "may not use consumer"},
 		{"httpapi holds the database", "services/calls/internal/httpapi/a.go", goFile("httpapi", "", "github.com/jackc/pgx/v5/pgxpool"), "httpapi may not import"},
+		{"a noun uses what acts below it", "services/dialer/internal/agent/a.go", goFile("agent", "", "ringfence.dev/services/dialer/internal/agent/realtime"), "agent (a noun) may not use agent/realtime"},
 		{"SQL outside the store", "services/calls/internal/completing/a.go", goFile("completing", "const due = `\n\tSELECT id FROM call`"), "SQL stands only in internal/store"},
 		{"an UPDATE outside the store", "services/calls/cmd/calls/a.go", goFile("main", `const end = "UPDATE call SET status = 'x'"`), "SQL stands only"},
 		{"a long function", "libs/money/a.go", goFile("money", "func f() {"+strings.Repeat("\n", 80)+"}"), "func f has 81 lines"},
@@ -105,15 +106,17 @@ func TestCheck_AllowsWhatTheArchitectureAllows(t *testing.T) {
 	const calls = "ringfence.dev/services/calls/internal/"
 	tree := fstest.MapFS{}
 	for path, text := range map[string]string{
-		"services/calls/internal/call/a.go":       goFile("call", "import \"time\"\n\nfunc Age(now, then time.Time) time.Duration { return now.Sub(then) }", "ringfence.dev/libs/money", "ringfence.dev/proto/eventv1", calls+"agent"),
-		"services/calls/internal/agent/a.go":      goFile("agent", "import \"net/http\"\n\nconst refused = http.StatusConflict"),
-		"services/calls/internal/store/a.go":      goFile("store", "const q = `SELECT id FROM call`", "github.com/jackc/pgx/v5", "ringfence.dev/libs/outbox", calls+"call"),
-		"services/calls/internal/httpapi/a.go":    goFile("httpapi", `const message = "Select one of these."`, "net/http", calls+"store", calls+"intake", calls+"call"),
-		"services/calls/internal/consumer/a.go":   goFile("consumer", "", "github.com/jackc/pgx/v5", "ringfence.dev/libs/inbox", calls+"store"),
-		"services/calls/internal/completing/a.go": goFile("completing", "import \"time\"\n\nvar _ = time.Now", calls+"store"),
-		"services/calls/internal/store/a_test.go": goFile("store", "", "os", "ringfence.dev/services/calls/migrations"),
-		"services/calls/cmd/calls/main.go":        goFile("main", "", calls+"httpapi", calls+"consumer", "os"),
-		"deploy/e2e/a.go":                         goFile("e2e", "", "ringfence.dev/deploy/e2e/rig", "ringfence.dev/libs/money"),
+		"services/calls/internal/call/a.go":                         goFile("call", "import \"time\"\n\nfunc Age(now, then time.Time) time.Duration { return now.Sub(then) }", "ringfence.dev/libs/money", "ringfence.dev/proto/eventv1", calls+"agent"),
+		"services/calls/internal/agent/a.go":                        goFile("agent", "import \"net/http\"\n\nconst refused = http.StatusConflict"),
+		"services/calls/internal/store/a.go":                        goFile("store", "const q = `SELECT id FROM call`", "github.com/jackc/pgx/v5", "ringfence.dev/libs/outbox", calls+"call"),
+		"services/calls/internal/httpapi/a.go":                      goFile("httpapi", `const message = "Select one of these."`, "net/http", calls+"store", calls+"intake", calls+"call"),
+		"services/calls/internal/consumer/a.go":                     goFile("consumer", "", "github.com/jackc/pgx/v5", "ringfence.dev/libs/inbox", calls+"store"),
+		"services/calls/internal/completing/a.go":                   goFile("completing", "import \"time\"\n\nvar _ = time.Now", calls+"store"),
+		"services/calls/internal/store/a_test.go":                   goFile("store", "", "os", "ringfence.dev/services/calls/migrations"),
+		"services/calls/cmd/calls/main.go":                          goFile("main", "", calls+"httpapi", calls+"consumer", "os"),
+		"services/dialer/internal/agent/realtime/a.go":              goFile("realtime", "import \"time\"\n\nvar _ = time.Now", "net", "ringfence.dev/services/dialer/internal/agent"),
+		"services/dialer/internal/agent/realtime/realtimetest/a.go": goFile("realtimetest", "import \"time\"\n\nvar _ = time.Now", "net"),
+		"deploy/e2e/a.go":                                           goFile("e2e", "", "ringfence.dev/deploy/e2e/rig", "ringfence.dev/libs/money"),
 	} {
 		tree[path] = &fstest.MapFile{Data: []byte(text)}
 	}

@@ -39,6 +39,14 @@ func room(where string) (service, kind, name string) {
 		return service, parts[2], parts[2] // cmd, migrations
 	}
 	name = parts[3]
+	for below := range parts[4:] {
+		if strings.HasSuffix(parts[4+below], "test") {
+			return service, "test", strings.Join(parts[3:], "/")
+		}
+	}
+	if below := strings.Join(parts[3:], "/"); slices.Contains(acting, below) {
+		return service, "acting", below
+	}
 	switch {
 	case name == "store" || name == "httpapi" || name == "consumer":
 		return service, name, name
@@ -50,8 +58,8 @@ func room(where string) (service, kind, name string) {
 	return service, "noun", name
 }
 
-// acting rooms whose name does not end in -ing: the architecture calls them so.
-var acting = []string{"intake", "carrier"}
+// acting rooms whose name does not end in -ing: the architecture calls them so. One below a noun stands with its whole path: it may use the noun, never the other way round.
+var acting = []string{"intake", "carrier", "bridge", "signal", "media", "agent/realtime", "agent/mediaws"}
 
 // rooms: a noun knows, a store keeps, an -ing acts, httpapi and consumer only listen. Each kind lists what it may use of its own service.
 func rooms(s source, say func(int, string, ...any)) {
