@@ -38,14 +38,17 @@ func room(where string) (service, kind, name string) {
 	if parts[2] != "internal" || len(parts) < 4 {
 		return service, parts[2], parts[2] // cmd, migrations
 	}
-	name = parts[3]
-	for below := range parts[4:] {
-		if strings.HasSuffix(parts[4+below], "test") {
-			return service, "test", strings.Join(parts[3:], "/")
-		}
+	if strings.HasSuffix(where, ".go") {
+		parts = parts[:len(parts)-1]
 	}
+	if len(parts) < 4 {
+		return service, "", ""
+	}
+	name = parts[3]
 	if below := strings.Join(parts[3:], "/"); slices.Contains(acting, below) {
 		return service, "acting", below
+	} else if len(parts) > 4 && strings.HasSuffix(below, "test") {
+		return service, "test", below
 	}
 	switch {
 	case name == "store" || name == "httpapi" || name == "consumer":
