@@ -1,0 +1,59 @@
+package sdp_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/sdp"
+)
+
+// FuzzRead holds what a far end may write against both readers: neither panics, what they agree to can be acted on, and our answer is one that we can read.
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.sdp")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no golden descriptions", err)
+	}
+	for _, file := range files {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+	}
+	f.Add([]byte(theirs("0", "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:"+theirKey+"|2^20|1:4\na=sendonly").String()))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, secrecy := range []sdp.Secrecy{sdp.Off, sdp.Optional, sdp.Required} {
+			if agreed, err := session(with(secrecy)).ReadAnswer(body, sdp.Both); err == nil {
+				sound(t, secrecy, agreed)
+			}
+			answer, agreed, err := session(with(secrecy)).Answer(body, sdp.Both)
+			if err != nil {
+				continue
+			}
+			sound(t, secrecy, agreed)
+			if len(answer) > len(body)+2048 {
+				t.Errorf("%d bytes are answered with %d", len(body), len(answer))
+			}
+			if _, _, err := session(with(secrecy)).Answer(answer, sdp.Both); err != nil {
+				t.Errorf("our answer is none that we would take: %v\n%s", err, answer)
+			}
+		}
+	})
+}
+
+func sound(t *testing.T, secrecy sdp.Secrecy, a sdp.Agreed) {
+	t.Helper()
+	if len(a.Codecs) == 0 || len(a.Codecs) > 2 || a.Remote.IsValid() && (a.Remote.Port() == 0 || a.Remote.Addr().IsMulticast() || a.Remote.Addr().IsUnspecified()) {
+		t.Errorf("agreed to %+v", a)
+	}
+	if !a.Remote.IsValid() && a.Direction.Sends() {
+		t.Errorf("agreed to send to nowhere: %+v", a)
+	}
+	if (a.In == nil) != (a.Out == nil) || secrecy == sdp.Off && a.In != nil || secrecy == sdp.Required && a.In == nil {
+		t.Errorf("%s: agreed to keys %v %v", secrecy, a.In, a.Out)
+	}
+	if a.EventOut != 0 && a.EventOut < 96 || a.EventOut > 127 {
+		t.Errorf("events under %d", a.EventOut)
+	}
+}

@@ -1,0 +1,258 @@
+package sdp_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/sdp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// key is a key that can be told from others by its first byte.
+func key(first byte) (k sdp.Key) {
+	for i := range k {
+		k[i] = first + byte(i)
+	}
+	return k
+}
+
+const (
+	theirKey = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVpbXF1e" // key('A')
+	otherKey = "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+" // key('a')
+)
+
+func local(change ...func(*sdp.Local)) sdp.Local {
+	l := sdp.Local{Address: netip.MustParseAddr("198.51.100.7"), Port: 10000, Secrecy: sdp.Off, Key: key(0)}
+	for _, c := range change {
+		c(&l)
+	}
+	return l
+}
+
+func with(s sdp.Secrecy) func(*sdp.Local)    { return func(l *sdp.Local) { l.Secrecy = s } }
+func codecs(c ...sdp.Codec) func(*sdp.Local) { return func(l *sdp.Local) { l.Codecs = c } }
+func at(address string) func(*sdp.Local) {
+	return func(l *sdp.Local) { l.Address = netip.MustParseAddr(address) }
+}
+func session(c ...func(*sdp.Local)) *sdp.Session { return sdp.NewSession(2468, local(c...)) }
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".sdp")
+	lines := strings.ReplaceAll(string(got), "\r\n", "\n")
+	if strings.Count(string(got), "\r\n") != strings.Count(lines, "\n") {
+		t.Error("a line does not end in CRLF")
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(lines), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || string(want) != lines {
+		t.Errorf("%s: %v\ngot\n%s\nwant\n%s", file, err, lines, want)
+	}
+}
+
+func TestOffer(t *testing.T) {
+	for name, s := range map[string]*sdp.Session{
+		"offer_plain":    session(),
+		"offer_alaw_v6":  session(codecs(sdp.PCMA, sdp.PCMU), at("2001:db8::7")),
+		"offer_optional": session(with(sdp.Optional)),
+		"offer_required": session(with(sdp.Required), codecs(sdp.PCMA)),
+	} {
+		body, err := s.Offer(sdp.Both)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, body)
+		if len(body) > 400 {
+			t.Errorf("%s has %d bytes: an INVITE over UDP has room for 400", name, len(body))
+		}
+	}
+}
+
+func TestOffer_VersionGoesUpOnlyWithAChange(t *testing.T) {
+	s := session()
+	version := func(body []byte, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		origin := strings.Split(string(body), "\r\n")[1]
+		if !strings.HasPrefix(origin, "o=- 1234 ") {
+			t.Fatalf("%s: the session's id changed", origin)
+		}
+		return strings.Fields(origin)[2]
+	}
+	offer := theirs("0", "").String()
+	answer := func(offer string) ([]byte, error) {
+		body, _, err := s.Answer([]byte(offer), sdp.Both)
+		return body, err
+	}
+	for i, step := range []struct{ got, want string }{
+		{version(s.Offer(sdp.Both)), "1"},
+		{version(s.Offer(sdp.Both)), "1"},
+		{version(s.Offer(sdp.SendOnly)), "2"},
+		{version(s.Offer(sdp.Both)), "3"},
+		{version(answer(offer)), "4"}, // one codec, and their payload type
+		{version(answer(offer)), "4"},
+		{version(answer(strings.ReplaceAll(offer, "203.0.113.9", "203.0.113.10"))), "4"}, // they moved, we did not
+		{version(answer(strings.ReplaceAll(offer, "a=ptime", "a=sendonly\r\na=ptime"))), "5"},
+	} {
+		if step.got != step.want {
+			t.Errorf("step %d: version %s, want %s", i, step.got, step.want)
+		}
+	}
+}
+
+// far is a description as a far end might write it.
+type far struct{ session, media []string }
+
+func (f far) String() string {
+	return strings.Join(append(append([]string{"v=0", "o=FreeSWITCH 17 18 IN IP4 203.0.113.9", "s=call"}, f.session...), f.media...), "\r\n") + "\r\n"
+}
+
+// theirs has the given formats, telephone-event under 96 and other attributes of the stream.
+func theirs(formats, attributes string, session ...string) far {
+	f := far{session: append([]string{"c=IN IP4 203.0.113.9", "t=0 0"}, session...)}
+	f.media = []string{"m=audio 40000 RTP/AVP " + formats + " 96", "a=rtpmap:96 telephone-event/8000", "a=fmtp:96 0-15", "a=ptime:20"}
+	if attributes != "" {
+		f.media = append(f.media, strings.Split(attributes, "\n")...)
+	}
+	return f
+}
+
+func TestReadAnswer(t *testing.T) {
+	remote := netip.MustParseAddrPort("203.0.113.9:40000")
+	plain := sdp.Agreed{Remote: remote, Codecs: []sdp.Codec{sdp.PCMU}, EventOut: 96, EventIn: 101, Direction: sdp.Both}
+	changed := func(change func(*sdp.Agreed)) sdp.Agreed { a := plain; change(&a); return a }
+	ours, their := key(0), key('A')
+	crypto := "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + theirKey
+	secure := func(answer string) string { return strings.ReplaceAll(answer, "RTP/AVP", "RTP/SAVP") }
+	encrypted := changed(func(a *sdp.Agreed) { a.Out, a.In = &ours, &their })
+	for _, row := range []struct {
+		name   string
+		local  sdp.Local
+		answer string
+		want   sdp.Agreed
+		err    error
+	}{
+		{"their payload type for events is theirs", local(), theirs("0", "").String(), plain, nil},
+		{"their order of codecs counts", local(), theirs("8 0", "").String(), changed(func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA, sdp.PCMU} }), nil},
+		{"a codec that the trunk does not have is not taken", local(codecs(sdp.PCMU)), theirs("8 0", "").String(), plain, nil},
+		{"no usable codec", local(), theirs("18 9", "").String(), sdp.Agreed{}, sdp.ErrNoCodec},
+		{"payload type 0 made into something else", local(), theirs("0", "a=rtpmap:0 G729/8000").String(), sdp.Agreed{}, sdp.ErrNoCodec},
+		{"events under a static type are none", local(), strings.ReplaceAll(theirs("0", "").String(), "96", "18"), changed(func(a *sdp.Agreed) { a.EventOut, a.EventIn = 0, 0 }), nil},
+		{"the stream's address goes before the session's", local(), theirs("0", "c=IN IP4 203.0.113.77").String(),
+			changed(func(a *sdp.Agreed) { a.Remote = netip.MustParseAddrPort("203.0.113.77:40000") }), nil},
+		{"IPv6", local(), theirs("0", "c=IN IP6 2001:db8::9").String(), changed(func(a *sdp.Agreed) { a.Remote = netip.MustParseAddrPort("[2001:db8::9]:40000") }), nil},
+		{"sendonly is a hold in which we hear", local(), theirs("0", "a=sendonly").String(), changed(func(a *sdp.Agreed) { a.Direction = sdp.RecvOnly }), nil},
+		{"recvonly is one in which we speak", local(), theirs("0", "a=recvonly").String(), changed(func(a *sdp.Agreed) { a.Direction = sdp.SendOnly }), nil},
+		{"the session's direction", local(), theirs("0", "", "a=inactive").String(), changed(func(a *sdp.Agreed) { a.Direction = sdp.Inactive }), nil},
+		{"the stream's direction goes before the session's", local(), theirs("0", "a=sendrecv", "a=inactive").String(), plain, nil},
+		{"0.0.0.0 is the old hold", local(), theirs("0", "c=IN IP4 0.0.0.0").String(),
+			changed(func(a *sdp.Agreed) { a.Remote, a.Direction = netip.AddrPort{}, sdp.RecvOnly }), nil},
+		{"a name is no address", local(), theirs("0", "c=IN IP4 sbc.example.com").String(), sdp.Agreed{}, sdp.ErrNoAddress},
+		{"multicast is no address", local(), theirs("0", "c=IN IP4 224.2.1.1/127").String(), sdp.Agreed{}, sdp.ErrNoAddress},
+		{"no address at all", local(), strings.ReplaceAll(theirs("0", "").String(), "c=IN IP4 203.0.113.9\r\n", ""), sdp.Agreed{}, sdp.ErrNoAddress},
+		{"port 0 refuses", local(), strings.ReplaceAll(theirs("0", "").String(), "40000", "0"), sdp.Agreed{}, sdp.ErrNoAudio},
+		{"lines in another order, unknown ones, bare line feeds", local(),
+			"v=0\no=x y\na=tool:z\ni=\nb=X:9\nt=0 0\nr=\nc=IN IP4 203.0.113.9\nm=audio 40000 RTP/AVP 0 96\nb=RS:0\na=rtpmap:96 telephone-event/8000/1\nk=clear:x\nm=image 0 udptl t38\n", plain, nil},
+		{"not asked for SRTP, not taken", local(), theirs("0", crypto).String(), plain, nil},
+		{"optional and taken", local(with(sdp.Optional)), theirs("0", crypto).String(), encrypted, nil},
+		{"optional and not taken", local(with(sdp.Optional)), theirs("0", "").String(), plain, nil},
+		{"required and taken", local(with(sdp.Required)), secure(theirs("0", crypto+"|2^31").String()), encrypted, nil},
+		{"required and answered without a key", local(with(sdp.Required)), secure(theirs("0", "").String()), sdp.Agreed{}, sdp.ErrSecrecy},
+		{"required and answered as plain RTP", local(with(sdp.Required)), theirs("0", crypto).String(), sdp.Agreed{}, sdp.ErrSecrecy},
+		{"answered as SRTP and not asked for", local(), secure(theirs("0", crypto).String()), sdp.Agreed{}, sdp.ErrSecrecy},
+		{"a key of another tag is no answer to ours", local(with(sdp.Required)), secure(theirs("0", strings.Replace(crypto, ":1 ", ":2 ", 1)).String()), sdp.Agreed{}, sdp.ErrSecrecy},
+		{"a key that is too short", local(with(sdp.Required)), secure(theirs("0", crypto[:len(crypto)-4]).String()), sdp.Agreed{}, sdp.ErrSecrecy},
+		{"a key with an MKI", local(with(sdp.Required)), secure(theirs("0", crypto+"|1:4").String()), sdp.Agreed{}, sdp.ErrSecrecy},
+		{"unencrypted SRTP", local(with(sdp.Required)), secure(theirs("0", crypto+" UNENCRYPTED_SRTP").String()), sdp.Agreed{}, sdp.ErrSecrecy},
+		{"nothing", local(), "", sdp.Agreed{}, sdp.ErrMalformed},
+		{"too long", local(), theirs("0", "a=x:"+strings.Repeat("x", 16<<10)).String(), sdp.Agreed{}, sdp.ErrMalformed},
+		{"too many lines", local(), theirs("0", strings.Repeat("a=x\n", 600)+"a=x").String(), sdp.Agreed{}, sdp.ErrMalformed},
+		{"too many streams", local(), theirs("0", strings.Repeat("m=audio 2 RTP/AVP 0\n", 20)+"a=x").String(), sdp.Agreed{}, sdp.ErrMalformed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := sdp.NewSession(1, row.local).ReadAnswer([]byte(row.answer), sdp.Both)
+			if !errors.Is(err, row.err) || err == nil && !reflect.DeepEqual(got, row.want) {
+				t.Errorf("got %+v, %v\nwant %+v, %v", got, err, row.want, row.err)
+			}
+		})
+	}
+}
+
+func TestReadAnswer_OurOwnHoldStays(t *testing.T) {
+	got, err := session().ReadAnswer([]byte(theirs("0", "").String()), sdp.SendOnly)
+	if err != nil || got.Direction != sdp.SendOnly {
+		t.Errorf("answered sendrecv to our sendonly: %v, %v; want sendonly", got.Direction, err)
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	crypto := "a=crypto:3 F8_128_HMAC_SHA1_80 inline:" + otherKey + "\na=crypto:7 AES_CM_128_HMAC_SHA1_80 inline:" + theirKey
+	several := far{
+		session: []string{"c=IN IP4 203.0.113.9", "t=0 0"},
+		media: []string{"m=video 5000 RTP/AVP 31 97", "a=rtpmap:97 H264/90000", "m=image 5002 udptl t38", "m=audio 0 RTP/AVP 0",
+			"m=audio 40000 RTP/AVP 8 0 96", "a=rtpmap:96 telephone-event/8000", "a=sendonly", "m=audio 40002 RTP/AVP 0"},
+	}
+	both := theirs("0", "").String() + strings.Join([]string{"m=audio 40008 RTP/SAVP 0", "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + theirKey}, "\r\n") + "\r\n"
+	for _, row := range []struct {
+		name   string
+		local  sdp.Local
+		offer  string
+		remote string
+		secure bool
+		err    error
+	}{
+		{"answer_plain", local(), theirs("0", "").String(), "203.0.113.9:40000", false, nil},
+		{"answer_hold", local(), theirs("0", "a=sendonly").String(), "203.0.113.9:40000", false, nil},
+		{"answer_inactive", local(), theirs("0", "a=inactive").String(), "203.0.113.9:40000", false, nil},
+		{"answer_old_hold", local(), theirs("0", "c=IN IP4 0.0.0.0").String(), "invalid AddrPort", false, nil},
+		{"answer_several", local(), several.String(), "203.0.113.9:40000", false, nil},
+		{"answer_optional", local(with(sdp.Optional)), theirs("0", crypto).String(), "203.0.113.9:40000", true, nil},
+		{"answer_off_passes_over_a_key", local(), theirs("0", crypto).String(), "203.0.113.9:40000", false, nil},
+		{"answer_required", local(with(sdp.Required)), strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "203.0.113.9:40000", true, nil},
+		{"answer_required_takes_the_secure_one", local(with(sdp.Required)), both, "203.0.113.9:40008", true, nil},
+		{"", local(with(sdp.Required)), theirs("0", "").String(), "", false, sdp.ErrSecrecy},
+		{"", local(), strings.ReplaceAll(theirs("0", crypto).String(), "RTP/AVP", "RTP/SAVP"), "", false, sdp.ErrSecrecy},
+		{"", local(), theirs("18", "").String(), "", false, sdp.ErrNoCodec},
+		{"", local(), far{session: several.session, media: several.media[:4]}.String(), "", false, sdp.ErrNoAudio},
+	} {
+		t.Run(fmt.Sprint(row.name, row.err), func(t *testing.T) {
+			body, agreed, err := sdp.NewSession(2468, row.local).Answer([]byte(row.offer), sdp.Both)
+			if !errors.Is(err, row.err) {
+				t.Fatalf("%v, want %v", err, row.err)
+			}
+			if err != nil {
+				return
+			}
+			golden(t, row.name, body)
+			if agreed.Remote.String() != row.remote || (agreed.In != nil) != row.secure || (agreed.Out != nil) != row.secure {
+				t.Errorf("agreed %+v, want %s, secure %v", agreed, row.remote, row.secure)
+			}
+			if row.secure && *agreed.In != key('A') {
+				t.Error("the key is not that of the suite that was taken")
+			}
+		})
+	}
+}
+
+func TestKey_IsNotPrinted(t *testing.T) {
+	k := key('A')
+	for _, said := range []string{fmt.Sprint(k), fmt.Sprintf("%+v", sdp.Agreed{In: &k}), fmt.Sprintf("%#v", k), fmt.Sprintf("%v", &k)} {
+		if strings.Contains(said, "65") || strings.Contains(said, "ABC") {
+			t.Errorf("%s shows the key", said)
+		}
+	}
+}

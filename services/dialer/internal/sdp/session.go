@@ -1,0 +1,235 @@
+package sdp
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	pion "github.com/pion/sdp/v3"
+)
+
+// eventType is the payload type under which we offer telephone-event.
+const eventType = 101
+
+// Local is what we say of ourselves.
+type Local struct {
+	// Address is the one the far end sends to: the advertised one, which need not be the one we bind.
+	Address netip.Addr
+	Port    uint16
+	// Codecs in the trunk's order; empty: PCMU, PCMA.
+	Codecs  []Codec
+	Secrecy Secrecy
+	// Key encrypts what we send; fresh random bytes for each call. Unused when Secrecy is Off.
+	Key Key
+}
+
+// Session is our side of the audio of one dialog: its id and version, and what was offered last. Not safe for use by several goroutines.
+type Session struct {
+	local   Local
+	id      uint64
+	version uint64
+	said    string // the last description, without its version
+}
+
+// NewSession begins a dialog's audio. id tells the sessions of this host apart (RFC 4566 5.2); the first version is 1.
+func NewSession(id uint64, local Local) *Session {
+	if len(local.Codecs) == 0 {
+		local.Codecs = []Codec{PCMU, PCMA}
+	}
+	if local.Secrecy == "" {
+		local.Secrecy = Off
+	}
+	return &Session{local: local, id: id >> 1} // many read it as a signed number
+}
+
+// Offer is our description for an INVITE, or for a re-INVITE that changes the direction. The same again has the same version: a refresh.
+func (s *Session) Offer(d Direction) ([]byte, error) {
+	m := &pion.MediaDescription{MediaName: pion.MediaName{
+		Media: "audio", Port: pion.RangedPort{Value: int(s.local.Port)}, Protos: []string{"RTP", "AVP"},
+	}}
+	if s.local.Secrecy == Required {
+		m.MediaName.Protos[1] = "SAVP"
+	}
+	s.describe(m, s.local.Codecs, eventType)
+	if s.local.Secrecy != Off {
+		m.Attributes = append(m.Attributes, cryptoLine(1, s.local.Key))
+	}
+	m.Attributes = append(m.Attributes, pion.NewPropertyAttribute(string(d)))
+	return s.write([]*pion.MediaDescription{m})
+}
+
+// ReadAnswer says what an answer to our last Offer binds us to, offered being the direction of that offer.
+func (s *Session) ReadAnswer(body []byte, offered Direction) (Agreed, error) {
+	t, err := cut(body)
+	if err != nil {
+		return Agreed{}, err
+	}
+	streams, err := t.read()
+	if err != nil {
+		return Agreed{}, err
+	}
+	if len(streams) == 0 {
+		return Agreed{}, ErrNoAudio
+	}
+	a, err := streams[0].audio() // ours was the first and only one (RFC 3264 6)
+	if err != nil {
+		return Agreed{}, err
+	}
+	agreed, err := s.agree(a)
+	if err != nil {
+		return Agreed{}, err
+	}
+	agreed.EventIn = 0
+	if a.event != 0 {
+		agreed.EventIn = eventType
+	}
+	agreed.Direction = narrower(offered, a.direction.mirrored())
+	if (s.local.Secrecy == Required) != a.secure {
+		return Agreed{}, fmt.Errorf("%w: the answer has another transport than the offer", ErrSecrecy)
+	}
+	switch i := slices.IndexFunc(a.crypto, func(k offeredKey) bool { return k.tag == 1 }); {
+	case s.local.Secrecy == Off:
+	case i >= 0:
+		agreed.Out, agreed.In = &s.local.Key, &a.crypto[i].key
+	case s.local.Secrecy == Required:
+		return Agreed{}, fmt.Errorf("%w: the answer has no key for ours", ErrSecrecy)
+	}
+	return agreed, nil
+}
+
+// Answer is our description in answer to an offer, a first one or that of a re-INVITE (hold, resume, refresh, a changed address), and what
+// the two bind us to. wanted is the direction that we want: Both, unless we hold. One audio stream is taken, every other is refused.
+func (s *Session) Answer(offer []byte, wanted Direction) (body []byte, agreed Agreed, err error) {
+	t, err := cut(offer)
+	if err != nil {
+		return nil, Agreed{}, err
+	}
+	streams, err := t.read()
+	if err != nil {
+		return nil, Agreed{}, err
+	}
+	taken, key := -1, offeredKey{}
+	refusal := ErrNoAudio
+	var a audio
+	for i, candidate := range streams {
+		if a, agreed, key, err = s.take(candidate); err == nil {
+			taken = i
+			break
+		}
+		if err != ErrNoAudio { //nolint:errorlint // the bare one says nothing that an earlier reason did not
+			refusal = err
+		}
+	}
+	if taken < 0 {
+		return nil, Agreed{}, refusal
+	}
+	agreed.EventIn = a.event
+	agreed.Direction = narrower(wanted, a.direction.mirrored())
+	lines := make([]*pion.MediaDescription, 0, len(streams))
+	for i, from := range streams {
+		m := &pion.MediaDescription{MediaName: pion.MediaName{
+			Media: from.media, Protos: strings.Split(from.proto, "/"), Formats: from.formats,
+		}}
+		if i == taken {
+			m.MediaName.Port.Value, m.MediaName.Formats = int(s.local.Port), nil
+			s.describe(m, agreed.Codecs, a.event)
+			if agreed.Out != nil {
+				m.Attributes = append(m.Attributes, cryptoLine(key.tag, s.local.Key))
+			}
+			m.Attributes = append(m.Attributes, pion.NewPropertyAttribute(string(agreed.Direction)))
+		}
+		lines = append(lines, m)
+	}
+	body, err = s.write(lines)
+	return body, agreed, err
+}
+
+// take says whether an offered stream is one that we can talk over, and by which of its keys.
+func (s *Session) take(offered stream) (a audio, agreed Agreed, key offeredKey, err error) {
+	if a, err = offered.audio(); err != nil {
+		return a, agreed, key, err
+	}
+	if agreed, err = s.agree(a); err != nil {
+		return a, agreed, key, err
+	}
+	switch {
+	case s.local.Secrecy != Off && len(a.crypto) > 0:
+		key = a.crypto[0]
+		agreed.Out, agreed.In = &s.local.Key, &key.key
+	case a.secure:
+		return a, agreed, key, fmt.Errorf("%w: the offer asks for SRTP and has no key that we take", ErrSecrecy)
+	case s.local.Secrecy == Required:
+		return a, agreed, key, fmt.Errorf("%w: the offer has no key", ErrSecrecy)
+	}
+	return a, agreed, key, nil
+}
+
+// agree is what goes for offers and answers alike: address, codecs in the far end's order, the far end's payload type for events.
+func (s *Session) agree(a audio) (Agreed, error) {
+	agreed := Agreed{Remote: a.address, EventOut: a.event}
+	for _, c := range a.codecs {
+		if slices.Contains(s.local.Codecs, c) {
+			agreed.Codecs = append(agreed.Codecs, c)
+		}
+	}
+	if len(agreed.Codecs) == 0 {
+		return Agreed{}, ErrNoCodec
+	}
+	return agreed, nil
+}
+
+// narrower is what both directions, each of ours, allow.
+func narrower(a, b Direction) Direction {
+	switch sends, receives := a.Sends() && b.Sends(), a.Receives() && b.Receives(); {
+	case sends && receives:
+		return Both
+	case sends:
+		return SendOnly
+	case receives:
+		return RecvOnly
+	}
+	return Inactive
+}
+
+// describe writes formats and their attributes; no event type: no telephone-event.
+func (s *Session) describe(m *pion.MediaDescription, codecs []Codec, event uint8) {
+	for _, c := range codecs {
+		number := strconv.Itoa(int(c))
+		m.MediaName.Formats = append(m.MediaName.Formats, number)
+		m.Attributes = append(m.Attributes, pion.NewAttribute("rtpmap", number+" "+c.String()+"/8000"))
+	}
+	if event != 0 {
+		number := strconv.Itoa(int(event))
+		m.MediaName.Formats = append(m.MediaName.Formats, number)
+		m.Attributes = append(m.Attributes, pion.NewAttribute("rtpmap", number+" telephone-event/8000"), pion.NewAttribute("fmtp", number+" 0-16"))
+	}
+	m.Attributes = append(m.Attributes, pion.NewAttribute("ptime", "20"))
+}
+
+// write puts the session's lines before the streams. The version goes up when anything else differs from what was said last (RFC 3264 8).
+func (s *Session) write(streams []*pion.MediaDescription) ([]byte, error) {
+	kind := "IP4"
+	if s.local.Address.Is6() && !s.local.Address.Is4In6() {
+		kind = "IP6"
+	}
+	address := s.local.Address.Unmap().String()
+	d := pion.SessionDescription{
+		Origin:                pion.Origin{Username: "-", SessionID: s.id, NetworkType: "IN", AddressType: kind, UnicastAddress: address},
+		SessionName:           "-",
+		ConnectionInformation: &pion.ConnectionInformation{NetworkType: "IN", AddressType: kind, Address: &pion.Address{Address: address}},
+		TimeDescriptions:      []pion.TimeDescription{{}},
+		MediaDescriptions:     streams,
+	}
+	said, err := d.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("write session description: %w", err)
+	}
+	if string(said) != s.said {
+		s.said = string(said)
+		s.version++
+	}
+	d.Origin.SessionVersion = s.version
+	return d.Marshal()
+}
