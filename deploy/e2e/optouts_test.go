@@ -20,13 +20,16 @@ import (
 )
 
 const (
-	optOutRaces  = 100_000
-	optOutLanes  = 32
+	optOutRaces = 100_000
+	// Trials go on side by side in several workspaces: neither a chain's head nor a wallet makes them wait for each other.
+	optOutHouses = 8
+	optOutLanes  = 24              // of each
 	answerIsGood = 2 * time.Second // law 2
 )
 
 // refusal is one person's opt-out or withdrawal of consent that met the dial of a call to them.
 type refusal struct {
+	house     int
 	id, to    string
 	withdrawn bool
 	// answered is when this machine had the answer: by then the record was committed.
@@ -36,21 +39,30 @@ type refusal struct {
 // TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a hundred thousand people (one per cent unless RINGFENCE_TRIALS says more) opt out or withdraw around the
 // instant at which they are dialled, on two replicas of everything: whoever's gate asked after the record was committed is not dialled.
 func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
-	rng := seeded(t)
-	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2")
-	w := tenant(t, s, nil, "100000")
-	race := refusing(t, s, w, rng, rig.Trials(optOutRaces))
-	faults, dialled, behind := judgeRefusals(t, s, w, race)
+	rng, bin := seeded(t), binaries(t)
+	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
+	trials := rig.Trials(optOutRaces)
+	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials), aim: turning{at: 30 * time.Millisecond}}
+	for range optOutHouses {
+		run.houses = append(run.houses, tenant(t, s, nil, "100000"))
+	}
+	run.race(rng, trials, optOutLanes)
+	if t.Failed() {
+		return
+	}
+	began := time.Now()
+	faults, dialled, behind := judgeRefusals(t, s, run)
 	for _, fault := range faults {
 		t.Error(fault)
 	}
 	t.Logf("%d people said no around their dial: %d were dialled (%d behind their record, by a gate that had asked before it), %d were not, %d faults",
-		len(race), dialled, behind, len(race)-dialled, len(faults))
+		len(run.done), dialled, behind, len(run.done)-dialled, len(faults))
+	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
 	if said, err := s.Command(t.Context(), "ledger"); err != nil || !strings.Contains(said, " 0 broken") {
 		t.Errorf("the consent ledger behind two replicas: %v\n%s", err, said)
 	}
-	if dialled < len(race)/10 || dialled > len(race)*9/10 {
-		t.Errorf("%d of %d were dialled: too few met the dial", dialled, len(race))
+	if dialled < len(run.done)/10 || dialled > len(run.done)*9/10 {
+		t.Errorf("%d of %d were dialled: too few met the dial", dialled, len(run.done))
 	}
 }
 
@@ -68,12 +80,14 @@ func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
 	}))
 	t.Cleanup(gate.Close)
 	s := start(t, bin, "RINGFENCE_DETOURS=dialer>contacts-compliance="+strings.TrimPrefix(gate.URL, "http://"))
-	w := tenant(t, s, nil, "1000")
-	race := refusing(t, s, w, seeded(t), 200)
-	faults, dialled, behind := judgeRefusals(t, s, w, race)
-	t.Logf("without a gate: %d of %d dialled, %d of them behind their record, %d faults", dialled, len(race), behind, len(faults))
-	if dialled < len(race) || behind < len(race)/10 || len(faults) < behind {
-		t.Errorf("%d of %d dialled, %d behind their record, %d faults: want all, many, and each of those found", dialled, len(race), behind, len(faults))
+	const trials = 200
+	run := &refusing{t: t, s: s, progress: newProgress("refusals without a gate", trials), aim: turning{at: 30 * time.Millisecond}}
+	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
+	run.race(seeded(t), trials, 32)
+	faults, dialled, behind := judgeRefusals(t, s, run)
+	t.Logf("without a gate: %d of %d dialled, %d of them behind their record, %d faults", dialled, trials, behind, len(faults))
+	if dialled < trials || behind < trials/10 || len(faults) < behind {
+		t.Errorf("%d of %d dialled, %d behind their record, %d faults: want all, many, and each of those found", dialled, trials, behind, len(faults))
 	}
 }
 
@@ -99,41 +113,63 @@ func (a *turning) learn(late bool) {
 	}
 }
 
-// refusing places calls and refuses each around its dial.
-func refusing(t *testing.T, s *rig.Stack, w *rig.Workspace, rng *rand.Rand, trials int) (race []refusal) {
-	t.Helper()
-	aim := &turning{at: 30 * time.Millisecond}
-	var mu sync.Mutex
-	var lanes sync.WaitGroup
-	for lane := range optOutLanes {
+// refusing is one race.
+type refusing struct {
+	t        *testing.T
+	s        *rig.Stack
+	houses   []*rig.Workspace
+	progress *progress
+	aim      turning
+	took     time.Duration
+	mu       sync.Mutex
+	done     []refusal
+}
+
+// race places calls in so many lanes of each house and refuses each around its dial.
+func (run *refusing) race(rng *rand.Rand, trials, lanes int) {
+	run.t.Helper()
+	began := time.Now()
+	lanes *= len(run.houses)
+	var all sync.WaitGroup
+	for lane := range lanes {
 		own := rand.New(rand.NewPCG(rng.Uint64(), 3))
-		lanes.Go(func() {
-			api, admin := rig.NewClient(s.Demo.BaseURL, w.WriteKey), rig.NewClient(s.Demo.AdminURL, s.Demo.AdminToken)
-			mine := *w
-			mine.API = api
-			for n := lane; n < trials && !t.Failed(); n += optOutLanes {
-				r := refusal{to: number(6_000_000 + n), withdrawn: n/optOutLanes%2 == 1}
-				if err := refuse(t, &mine, admin, &r, aim.shot(own)); err != nil {
-					t.Error(err)
-					return
+		all.Go(func() {
+			for n := lane; n < trials && !run.t.Failed(); n += lanes {
+				if err := run.trial(n, lane, own); err != nil {
+					run.t.Error(err)
 				}
-				after, err := mine.Request(t.Context(), r.id)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				aim.learn(after.Status != "queued" && after.Status != "blocked")
-				mu.Lock()
-				race = append(race, r)
-				mu.Unlock()
 			}
 		})
 	}
-	lanes.Wait()
-	return race
+	all.Wait()
+	run.took = time.Since(began)
 }
 
-func refuse(t *testing.T, w *rig.Workspace, admin *rig.Client, r *refusal, wait time.Duration) error {
+// asked is how many trials there are for one that is looked at right behind its refusal, to find the instant of the dial.
+const asked = 4
+
+func (run *refusing) trial(n, lane int, own *rand.Rand) error {
+	house := lane % len(run.houses)
+	w := run.houses[house]
+	r := refusal{house: house, to: number(6_000_000 + n), withdrawn: own.IntN(2) == 1}
+	if err := refuse(run.t, w, &r, run.aim.shot(own)); err != nil {
+		return err
+	}
+	if own.IntN(asked) == 0 {
+		after, err := w.Request(run.t.Context(), r.id)
+		if err != nil {
+			return err
+		}
+		run.aim.learn(after.Status != "queued" && after.Status != "blocked")
+	}
+	run.mu.Lock()
+	run.done = append(run.done, r)
+	run.mu.Unlock()
+	run.progress.add(1)
+	return nil
+}
+
+func refuse(t *testing.T, w *rig.Workspace, r *refusal, wait time.Duration) error {
 	t.Helper()
 	err := rig.Until(t.Context(), time.Minute, "POST for "+r.to+" is accepted", func() (bool, error) {
 		status, answer, err := w.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": w.AgentID, "to": r.to, "idempotency_key": r.to})
@@ -156,7 +192,7 @@ func refuse(t *testing.T, w *rig.Workspace, admin *rig.Client, r *refusal, wait 
 		client, method, path := w.API, "POST", "/v1/opt-outs"
 		body := map[string]any{"phone_e164": r.to}
 		if r.withdrawn {
-			client, method, path = admin, "PUT", "/admin/v1/workspaces/"+w.ID+"/contacts/"+url.PathEscape(r.to)+"/consent"
+			client, method, path = w.Admin, "PUT", "/admin/v1/workspaces/"+w.ID+"/contacts/"+url.PathEscape(r.to)+"/consent"
 			body = map[string]any{"status": "withdrawn", "source": "race"}
 		}
 		status, answer, err := client.Do(t.Context(), method, path, body)
@@ -182,26 +218,31 @@ type judged struct {
 
 // judgeRefusals waits until every request has ended and holds each refusal against the decisions, the requests and the carrier's own log. behind counts
 // who was dialled after the refusal was answered, be it right or wrong.
-func judgeRefusals(t *testing.T, s *rig.Stack, w *rig.Workspace, race []refusal) (faults []string, dialled, behind int) {
+func judgeRefusals(t *testing.T, s *rig.Stack, run *refusing) (faults []string, dialled, behind int) {
 	t.Helper()
-	for _, status := range []string{"queued", "dialing"} {
-		until(t, 5*time.Minute, "no request is "+status, func() bool {
-			var left rig.Page[rig.Request]
-			err := w.API.Into(t.Context(), "GET", "/v1/call-requests?limit=1&status="+status, nil, 200, &left)
-			return err == nil && len(left.Data) == 0
-		})
+	of := make([]map[string]*judged, len(run.houses))
+	var all sync.WaitGroup
+	for house, w := range run.houses {
+		all.Go(func() { of[house] = known(t, w) })
 	}
-	of, err := known(t, s, w)
-	if err != nil {
-		t.Fatal(err)
+	all.Wait()
+	log, err := s.CarrierLog(t.Context())
+	if err != nil || t.Failed() {
+		t.Fatalf("what became of them: %v", err)
 	}
-	for _, r := range race {
-		j := of[r.id]
+	originates := map[string]int{}
+	for _, line := range log {
+		if line.Kind == "originate" {
+			originates[line.To]++
+		}
+	}
+	for _, r := range run.done {
+		j := of[r.house][r.id]
 		if j == nil {
 			faults = append(faults, "request "+r.id+" is lost")
 			continue
 		}
-		if j.originates > 0 {
+		if j.originates = originates[r.to]; j.originates > 0 {
 			dialled++
 		}
 		if j.dialedAt != nil && j.dialedAt.After(r.answered) {
@@ -241,13 +282,12 @@ func (r refusal) judge(j *judged) string {
 	return ""
 }
 
-// known gathers every request with its dials and its gate's answers.
-func known(t *testing.T, s *rig.Stack, w *rig.Workspace) (map[string]*judged, error) {
+// known waits until every request of a workspace has ended and gathers them with their gate's answers.
+func known(t *testing.T, w *rig.Workspace) map[string]*judged {
 	t.Helper()
 	type request struct {
 		ID        string     `json:"id"`
 		Status    string     `json:"status"`
-		To        string     `json:"to"`
 		ErrorCode *string    `json:"error_code"`
 		DialedAt  *time.Time `json:"dialed_at"`
 	}
@@ -258,29 +298,34 @@ func known(t *testing.T, s *rig.Stack, w *rig.Workspace) (map[string]*judged, er
 		Result   string    `json:"result"`
 		JudgedAt time.Time `json:"judged_at"`
 	}
-	requests, err := rig.All(t.Context(), w.API, "/v1/call-requests", nil, func(r request) string { return r.ID })
-	decisions, err2 := rig.All(t.Context(), w.Admin, "/admin/v1/workspaces/"+w.ID+"/decisions", nil, func(d decision) string { return d.ID })
-	log, err3 := s.CarrierLog(t.Context())
+	err := rig.Until(t.Context(), 5*time.Minute, "no request waits or is dialled", func() (bool, error) {
+		left := 0
+		for _, status := range []string{"queued", "dialing"} {
+			var page rig.Page[rig.Request]
+			if err := w.API.Into(t.Context(), "GET", "/v1/call-requests?limit=1&status="+status, nil, 200, &page); err != nil {
+				return false, err
+			}
+			left += len(page.Data)
+		}
+		return left == 0, nil
+	})
+	requests, err2 := rig.All(t.Context(), w.API, "/v1/call-requests", nil, func(r request) string { return r.ID })
+	decisions, err3 := rig.All(t.Context(), w.Admin, "/admin/v1/workspaces/"+w.ID+"/decisions", nil, func(d decision) string { return d.ID })
 	if err := errors.Join(err, err2, err3); err != nil {
-		return nil, err
+		t.Error(err)
 	}
-	of, byNumber := map[string]*judged{}, map[string]*judged{}
+	of := map[string]*judged{}
 	for _, r := range requests {
 		j := &judged{status: r.Status, dialedAt: r.DialedAt}
 		if r.ErrorCode != nil {
 			j.code = *r.ErrorCode
 		}
-		of[r.ID], byNumber[r.To] = j, j
+		of[r.ID] = j
 	}
 	for _, d := range decisions {
 		if j := of[d.Request]; j != nil && d.Kind == "dial" && d.Result == "open" {
 			j.opens = append(j.opens, d.JudgedAt)
 		}
 	}
-	for _, line := range log {
-		if j := byNumber[line.To]; j != nil && line.Kind == "originate" {
-			j.originates++
-		}
-	}
-	return of, nil
+	return of
 }
