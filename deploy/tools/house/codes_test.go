@@ -15,7 +15,7 @@ import (
 )
 
 // adminCodes are refusals that only operators meet (contract.md §7).
-var adminCodes = []string{"number_exists"}
+var adminCodes = []string{"number_exists", "trunk_exists"}
 
 // handedOn are the files that refuse with a code another place made: that place is read instead.
 var handedOn = []string{

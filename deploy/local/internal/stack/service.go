@@ -46,6 +46,7 @@ const (
 	gateway    = "gateway"
 	dispatcher = "webhook-dispatcher"
 	contacts   = "contacts-compliance"
+	dialer     = "dialer"
 )
 
 func serviceNames() []string {
@@ -138,6 +139,8 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 	case contacts:
 		set["CONSENT_KEYS"] = cmp.Or(os.Getenv("CONSENT_KEYS"), "local="+s.state.ConsentKey)
 		set["CONSENT_HEAD_LOG"] = s.Home.Path("consent-heads.log")
+	case dialer:
+		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
 	case dispatcher:
 		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
 		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile

@@ -6,6 +6,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/dialing"
@@ -19,6 +20,7 @@ type Config struct {
 	Kafka     kafka.Config
 	Trust     trust.Config
 	Telemetry telemetry.Config
+	Sealing   seal.Config
 
 	// ContactsURL is contacts-compliance, which is asked before every dial.
 	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance, asked before every dial"`

@@ -3,11 +3,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/inbox"
@@ -20,13 +16,11 @@ import (
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/bridging"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
-	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/reconciling"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
-	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -82,7 +76,11 @@ func serve(ctx context.Context, cfg Config) error {
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
 	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(), tel.Metrics)
 	bridge := bridging.New(st, trunk, relay, recoverer, dialer.Wake, answerer.Wake, reporter.Wake)
-	api, err := httpapi.New(st, relay, keys, tel)
+	lines, err := openTrunks(ctx, cfg, pool)
+	if err != nil {
+		return err
+	}
+	api, err := httpapi.New(st, lines, relay, keys, tel)
 	if err != nil {
 		return err
 	}
@@ -101,22 +99,6 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "consumer", Run: listen(cfg, pool, st, relay, tel, dialer.Wake).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api, ReusePort: cfg.HTTP.ReusePort}).Run},
 	)
-}
-
-// openStore is the store as a new instance: every start of the process is another.
-func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
-	instance, err := uuid.NewV7()
-	if err != nil {
-		return nil, fmt.Errorf("make instance id: %w", err)
-	}
-	return store.New(pool, instance, store.Timing{
-		InstanceLease: cfg.InstanceLease, ClaimLease: cfg.ClaimLease, QueueLimit: cfg.QueueLimit, CapacityLimit: cfg.CapacityLimit,
-		RingLimit: cfg.RingLimit, WatchdogGrace: cfg.WatchdogGrace,
-	}), nil
-}
-
-func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakes ...func()) *inbox.Consumer {
-	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, wakes...)
 }
 
 // replay puts the parked records of one topic back. What they cause is published by the serving process.

@@ -120,6 +120,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 	r.env = []string{
 		"POSTGRES_URL=" + r.pool.Config().ConnString(), "KAFKA_BROKERS=" + r.brokers, "CONTACTS_URL=" + r.gateURL, "SIM_URL=" + r.simURL,
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
+		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "LOG_FORMAT=text",
 	}
 	go r.listen(cfg)

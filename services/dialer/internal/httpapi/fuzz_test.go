@@ -12,15 +12,18 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/fuzztest"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -29,6 +32,7 @@ import (
 type office struct {
 	handler          http.Handler
 	gateway          *trust.Keys
+	pool             *pgxpool.Pool
 	workspace, agent uuid.UUID
 }
 
@@ -42,12 +46,16 @@ func open(f testing.TB) office {
 	}); err != nil {
 		f.Fatal(err)
 	}
-	gateway := keys(f, "gateway")
-	handler, err := httpapi.New(st, nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
+	box, err := seal.New(seal.Config{Keys: []string{"test=" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	return office{handler, gateway, workspace, agent}
+	gateway := keys(f, "gateway")
+	handler, err := httpapi.New(st, trunks.New(pool, box), nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return office{handler, gateway, pool, workspace, agent}
 }
 
 func (o office) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
@@ -78,15 +86,22 @@ func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
 	}
 }
 
-// FuzzAPI asks for the operator's numbers.
+// FuzzAPI asks for the operator's numbers and trunks.
 func FuzzAPI(f *testing.F) {
 	o := open(f)
 	home := o.home()
 	fuzztest.Surface{
 		Handler: o.handler, Prepare: o.sign,
-		Routes:  []string{"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}"},
-		Bodies:  map[string][]string{"POST " + home: {`{"phone_e164":"+14155550100","agent_id":"` + o.agent.String() + `"}`}},
-		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}},
+		Routes: []string{
+			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
+			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
+		},
+		Bodies: map[string][]string{
+			"POST " + home:           {`{"phone_e164":"+14155550100","agent_id":"` + o.agent.String() + `"}`},
+			"POST " + lines:          {wholeTrunk},
+			"PATCH " + lines + "/{}": {wholeTrunk, `{"password":null,"codecs":["pcma"]}`},
+		},
+		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}, "GET " + lines: {"limit", "starting_after"}},
 	}.Fuzz(f)
 }
 

@@ -27,11 +27,7 @@ type numberView struct {
 }
 
 func viewNumber(n tenant.Number) numberView {
-	sec, nsec := n.NumberID.Time().UnixTime()
-	return numberView{
-		ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID,
-		CreatedAt: time.Unix(sec, nsec).UTC().Truncate(time.Millisecond),
-	}
+	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID, CreatedAt: madeAt(n.NumberID)}
 }
 
 // addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.

@@ -1,4 +1,4 @@
-// Package httpapi listens: the operator's numbers, and question 4, withdraw. Decode, ask, encode.
+// Package httpapi listens: the operator's numbers and trunks, and question 4, withdraw. Decode, ask, encode.
 package httpapi
 
 import (
@@ -15,21 +15,23 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/trunks"
 )
 
 // API answers.
 type API struct {
-	store *store.Store
-	relay *outbox.Relay
+	store  *store.Store
+	trunks *trunks.Store
+	relay  *outbox.Relay
 }
 
-// New makes the routes: /admin/v1/workspaces/{id}/numbers for operators, the Withdraw question for calls.
-func New(st *store.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+// New makes the routes: /admin/v1/workspaces/{id}/numbers and /admin/v1/trunks for operators, the Withdraw question for calls.
+func New(st *store.Store, lines *trunks.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	api := &API{store: st, relay: relay}
+	api := &API{store: st, trunks: lines, relay: relay}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
@@ -37,6 +39,14 @@ func New(st *store.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.
 		r.Get("/", httpserver.Handle(api.listNumbers))
 		r.Get("/{number_id}", httpserver.Handle(api.readNumber))
 		r.Delete("/{number_id}", httpserver.Handle(api.removeNumber))
+	})
+	router.Route("/admin/v1/trunks", func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Post("/", httpserver.Handle(api.addTrunk))
+		r.Get("/", httpserver.Handle(api.listTrunks))
+		r.Get("/{trunk_id}", httpserver.Handle(api.readTrunk))
+		r.Patch("/{trunk_id}", httpserver.Handle(api.changeTrunk))
+		r.Delete("/{trunk_id}", httpserver.Handle(api.removeTrunk))
 	})
 	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", answers)

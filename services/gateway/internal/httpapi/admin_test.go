@@ -210,6 +210,37 @@ func TestAdmin_OwnersRefusalIsRelayedAndNothingIsStored(t *testing.T) {
 	}
 }
 
+// TestAdmin_TrunksAreNoWorkspaces: what belongs to all workspaces is handed on as the operator's alone, and audited without one.
+func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.answers(func(w http.ResponseWriter, h heard) bool {
+		if h.owner != route.Dialer {
+			return false
+		}
+		w.WriteHeader(201)
+		_, _ = w.Write([]byte(`{"id":"x","has_password":true}`))
+		return true
+	})
+	if got := r.operator("POST", "/admin/v1/trunks", `{"name":"Main","host":"192.0.2.1","username":"u","password":"s3cret"}`); got.status != 201 {
+		t.Fatalf("POST = %d %s", got.status, got.body)
+	}
+	var id *string
+	var stored string
+	if err := r.pool.QueryRow(t.Context(), "SELECT workspace_id::text, a::text FROM audit a WHERE route = '/admin/v1/trunks'").Scan(&id, &stored); err != nil ||
+		id != nil || !strings.Contains(stored, "has_password") || strings.Contains(stored, "s3cret") {
+		t.Errorf("audit of %v = %s, %v", id, stored, err)
+	}
+	for _, path := range []string{"/admin/v1/trunk", "/admin/v1/trunks/a//b", "/admin/v1/numbers"} {
+		if got := r.operator("GET", path, ""); got.status != 404 {
+			t.Errorf("GET %s = %d", path, got.status)
+		}
+	}
+	if asked := r.asked(route.Dialer); len(asked) != 1 {
+		t.Errorf("the dialer was asked %d times", len(asked))
+	}
+}
+
 // TestAdmin_ConcurrentChangesAllCount lets operators change one workspace at once: no change is lost, and the owner heard last
 // what is stored.
 func TestAdmin_ConcurrentChangesAllCount(t *testing.T) {

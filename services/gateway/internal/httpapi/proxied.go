@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/forwarding"
 	"ringfence.dev/services/gateway/internal/route"
@@ -17,24 +20,37 @@ import (
 // contactRoute is the erasure of a person: what is erased must not live on in the audit.
 const contactRoute = "/admin/v1/workspaces/{id}/contacts/{phone_e164}"
 
-// proxied hands an operator's request to the owner of its collection. A change is recorded before it is tried and again when
-// its end is known.
+// proxied hands an operator's request in a workspace to the owner of its collection.
 func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
+	if _, ok := a.table.Find(r.URL); !ok {
+		return httpserver.NoRoute()
+	}
+	of, err := a.workspaceOf(r)
+	if err != nil {
+		return err
+	}
+	return a.handOn(w, r, actorOf(r).caller(of))
+}
+
+// proxiedForAll hands on what is no workspace's: the trunks.
+func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
+	who := actorOf(r)
+	return a.handOn(w, r, trust.Caller{RequestID: who.requestID, Access: trust.Write, Operator: who.operator})
+}
+
+// handOn asks the owner of a route. A change is recorded before it is tried and again when its end is known.
+func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller trust.Caller) error {
 	match, ok := a.table.Find(r.URL)
 	if !ok {
 		return httpserver.NoRoute()
 	}
 	telemetry.Route(r.Context(), match.Template)
-	of, err := a.workspaceOf(r)
-	if err != nil {
-		return err
-	}
 	body, err := httpserver.ReadBody(r)
 	if err != nil {
 		return err
 	}
 	question := forwarding.Question{Owner: match.Owner, Method: r.Method, Path: match.Path, Query: r.URL.RawQuery,
-		Header: r.Header, Body: body, Caller: actorOf(r).caller(of)}
+		Header: r.Header, Body: body, Caller: caller}
 	var answer forwarding.Answer
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		answer, err = a.peers.Ask(r.Context(), question)
@@ -51,7 +67,11 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 // tryChange tries one change at its owner, with its audit.
 func (a *Admin) tryChange(r *http.Request, match route.Match, question forwarding.Question) (forwarding.Answer, error) {
 	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
-	intent, err := actorOf(r).intent(r, match.Template, &question.Caller.WorkspaceID)
+	var of *uuid.UUID
+	if question.Caller.WorkspaceID != uuid.Nil {
+		of = &question.Caller.WorkspaceID
+	}
+	intent, err := actorOf(r).intent(r, match.Template, of)
 	if err != nil {
 		return forwarding.Answer{}, err
 	}

@@ -41,7 +41,7 @@ func Open() Table {
 // Admin is the operator's part that other services answer (contract.md §7). The owners judge methods and what lies
 // deeper; the templates named here are those that the audit tells apart.
 func Admin() Table {
-	const base = "/admin/v1/workspaces/{id}/"
+	const base, trunks = "/admin/v1/workspaces/{id}/", "/admin/v1/trunks"
 	return Table{
 		{Template: base + "agents", Owner: Calls},
 		{Template: base + "agents/{agent_id}", Owner: Calls},
@@ -67,5 +67,8 @@ func Admin() Table {
 		{Template: base + "webhook-subscriptions", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/{subscription_id}", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/*", Owner: Webhooks},
+		{Template: trunks, Owner: Dialer},
+		{Template: trunks + "/{trunk_id}", Owner: Dialer},
+		{Template: trunks + "/*", Owner: Dialer},
 	}
 }

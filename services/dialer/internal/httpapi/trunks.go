@@ -1,0 +1,164 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/services/dialer/internal/store/trunks"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+// trunkView is a trunk as an operator sees it: whether it has a password, never which.
+type trunkView struct {
+	ID             uuid.UUID            `json:"id"`
+	Name           string               `json:"name"`
+	Status         trunk.Status         `json:"status"`
+	Host           string               `json:"host"`
+	Port           uint16               `json:"port"`
+	Transport      trunk.Transport      `json:"transport"`
+	OutboundProxy  *string              `json:"outbound_proxy"`
+	CACertificates *string              `json:"ca_certificates"`
+	Username       *string              `json:"username"`
+	HasPassword    bool                 `json:"has_password"`
+	Register       bool                 `json:"register"`
+	CallerIDs      []string             `json:"caller_ids"`
+	CallerIDHeader trunk.CallerIDHeader `json:"caller_id_header"`
+	NumberFormat   trunk.NumberFormat   `json:"number_format"`
+	NumberPrefix   *string              `json:"number_prefix"`
+	Codecs         []string             `json:"codecs"`
+	SRTP           trunk.SRTP           `json:"srtp"`
+	SessionSeconds int32                `json:"session_seconds"`
+	Channels       int32                `json:"channels"`
+	CallsPerSecond int32                `json:"calls_per_second"`
+	Priority       int32                `json:"priority"`
+	InboundSources []string             `json:"inbound_sources"`
+	CreatedAt      time.Time            `json:"created_at"`
+}
+
+func viewTrunk(t trunk.Trunk) trunkView {
+	return trunkView{
+		ID: t.TrunkID, Name: t.Name, Status: t.Status, Host: t.Host, Port: t.SIPPort(), Transport: t.Transport, OutboundProxy: unlessEmpty(t.OutboundProxy),
+		CACertificates: unlessEmpty(t.CACertificates), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
+		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: unlessEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
+		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
+		CreatedAt: madeAt(t.TrunkID),
+	}
+}
+
+func unlessEmpty(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// madeAt is the instant inside a UUIDv7.
+func madeAt(id uuid.UUID) time.Time {
+	sec, nsec := id.Time().UnixTime()
+	return time.Unix(sec, nsec).UTC().Truncate(time.Millisecond)
+}
+
+// addTrunk answers POST /admin/v1/trunks with 201: calls may go over it from now on.
+func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
+	var body map[string]json.RawMessage
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	added := trunk.New(id)
+	if err := added.Change(body); err != nil {
+		return err
+	}
+	if err := a.trunks.Add(r.Context(), added); err != nil {
+		return refusedTrunk(err, added.Name)
+	}
+	return httpserver.WriteJSON(w, http.StatusCreated, viewTrunk(added))
+}
+
+// listTrunks answers GET /admin/v1/trunks with a page, newest first.
+func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if asked.After != uuid.Nil {
+		if _, err := a.trunks.Find(r.Context(), asked.After); errors.Is(err, trunks.ErrNone) {
+			return page.UnknownCursor()
+		} else if err != nil {
+			return err
+		}
+	}
+	found, err := a.trunks.List(r.Context(), asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewTrunk))
+}
+
+// readTrunk answers GET /admin/v1/trunks/{trunk_id}.
+func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "trunk_id", "trunk")
+	if err != nil {
+		return err
+	}
+	found, err := a.trunks.Find(r.Context(), id)
+	if err != nil {
+		return refusedTrunk(err, "")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewTrunk(found))
+}
+
+// changeTrunk answers PATCH /admin/v1/trunks/{trunk_id}: settings merge, null takes one back to its default. Calls that live keep what they began with.
+func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "trunk_id", "trunk")
+	if err != nil {
+		return err
+	}
+	if _, err := a.trunks.Find(r.Context(), id); err != nil {
+		return refusedTrunk(err, "") // 404 before the body's own faults
+	}
+	var body map[string]json.RawMessage
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	changed, err := a.trunks.Change(r.Context(), id, func(t *trunk.Trunk) error { return t.Change(body) })
+	if err != nil {
+		return refusedTrunk(err, changed.Name)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewTrunk(changed))
+}
+
+// removeTrunk answers DELETE /admin/v1/trunks/{trunk_id}: it places and takes no call from now on; those that live go on.
+func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "trunk_id", "trunk")
+	if err != nil {
+		return err
+	}
+	if err := a.trunks.Remove(r.Context(), id); err != nil {
+		return refusedTrunk(err, "")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, struct {
+		Deleted bool      `json:"deleted"`
+		ID      uuid.UUID `json:"id"`
+	}{true, id})
+}
+
+func refusedTrunk(err error, name string) error {
+	switch {
+	case errors.Is(err, trunks.ErrNone):
+		return apierr.NotFound("trunk")
+	case errors.Is(err, trunks.ErrNameTaken):
+		return apierr.Conflict("trunk_exists", "Another trunk is called %q already; give this one another name.", name)
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/fuzztest"
+)
+
+const (
+	lines = "/admin/v1/trunks"
+	// wholeTrunk sets everything.
+	wholeTrunk = `{"name":"Main","status":"active","host":"sip.example.net","port":5061,"transport":"tls","outbound_proxy":"proxy.example.net:5061","username":"ringfence",
+		"password":"s3cret-of-the-trunk","register":true,"caller_ids":["+14155550100"],"caller_id_header":"p_asserted_identity","number_format":"prefix","number_prefix":"00",
+		"codecs":["pcma","pcmu"],"srtp":"required","session_seconds":90,"channels":30,"calls_per_second":5,"priority":1,"inbound_sources":["192.0.2.0/24","2001:db8::7"]}`
+)
+
+// ask is one request of the operator's.
+func (o office) ask(t *testing.T, method, path, body string) (int, map[string]any, string) {
+	t.Helper()
+	request, _ := fuzztest.Request(t, method, path, []byte(body))
+	o.sign(t, request)
+	answer := httptest.NewRecorder()
+	o.handler.ServeHTTP(answer, request)
+	var told map[string]any
+	if err := json.Unmarshal(answer.Body.Bytes(), &told); err != nil {
+		t.Fatalf("%s %s = %d %q", method, path, answer.Code, answer.Body)
+	}
+	return answer.Code, told, answer.Body.String()
+}
+
+func TestTrunks_FromMadeToRemoved(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	status, made, told := o.ask(t, http.MethodPost, lines, wholeTrunk)
+	if status != http.StatusCreated || made["has_password"] != true || made["host"] != "sip.example.net" || strings.Contains(told, "s3cret") {
+		t.Fatalf("POST = %d %s", status, told)
+	}
+	home := lines + "/" + made["id"].(string)
+	if status, _, told := o.ask(t, http.MethodPost, lines, `{"name":"MAIN","host":"192.0.2.1"}`); status != http.StatusConflict || !strings.Contains(told, "trunk_exists") {
+		t.Errorf("a second of the name = %d %s", status, told)
+	}
+	if status, other, told := o.ask(t, http.MethodPost, lines, `{"name":"Other","host":"192.0.2.1"}`); status != http.StatusCreated || other["port"] != 5060.0 || other["has_password"] != false {
+		t.Errorf("POST of the least = %d %s", status, told)
+	}
+	if status, page, told := o.ask(t, http.MethodGet, lines+"?limit=1", ""); status != http.StatusOK || len(page["data"].([]any)) != 1 || page["has_more"] != true || strings.Contains(told, "s3cret") {
+		t.Errorf("GET of all = %d %s", status, told)
+	}
+	if status, changed, told := o.ask(t, http.MethodPatch, home, `{"channels":null,"name":"Second","id":"x"}`); status != http.StatusOK || changed["channels"] != 10.0 ||
+		changed["name"] != "Second" || changed["has_password"] != true || changed["srtp"] != "required" {
+		t.Errorf("PATCH = %d %s", status, told)
+	}
+	if status, _, told := o.ask(t, http.MethodPatch, home, `{"username":null}`); status != http.StatusUnprocessableEntity || !strings.Contains(told, `"message":"username `) {
+		t.Errorf("PATCH that leaves a password without a user = %d %s", status, told)
+	}
+	if status, changed, told := o.ask(t, http.MethodPatch, home, `{"password":null,"username":null,"register":false}`); status != http.StatusOK || changed["has_password"] != false {
+		t.Errorf("PATCH = %d %s", status, told)
+	}
+	if status, _, told := o.ask(t, http.MethodDelete, home, ""); status != http.StatusOK {
+		t.Errorf("DELETE = %d %s", status, told)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
+		if status, _, told := o.ask(t, method, home, "{}"); status != http.StatusNotFound {
+			t.Errorf("%s after the end = %d %s", method, status, told)
+		}
+	}
+	if status, _, told := o.ask(t, http.MethodGet, lines+"?starting_after="+uuid.NewString(), ""); status != http.StatusUnprocessableEntity {
+		t.Errorf("an unknown cursor = %d %s", status, told)
+	}
+}
+
+func TestTrunks_ThePasswordIsSealedAtRest(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	if status, _, told := o.ask(t, http.MethodPost, lines, wholeTrunk); status != http.StatusCreated {
+		t.Fatalf("POST = %d %s", status, told)
+	}
+	var stored string
+	if err := o.pool.QueryRow(t.Context(), "SELECT t::text || convert_from(password_sealed, 'latin1') FROM trunks t").Scan(&stored); err != nil || stored == "" || strings.Contains(stored, "s3cret") {
+		t.Errorf("the table holds %q, %v", stored, err)
+	}
+}

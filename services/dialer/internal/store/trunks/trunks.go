@@ -1,0 +1,263 @@
+// Package trunks owns the statements about SIP trunks.
+package trunks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/seal"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+// ErrNameTaken says that another trunk has the name; ErrNone that there is no such trunk.
+var (
+	ErrNameTaken = errors.New("another trunk has this name")
+	ErrNone      = errors.New("no such trunk")
+)
+
+// Store keeps trunks, their passwords sealed.
+type Store struct {
+	pool *pgxpool.Pool
+	box  *seal.Box
+}
+
+// New keeps trunks in the pool's schema and seals with the box.
+func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
+
+// row is a trunk as it lies in its table.
+type row struct {
+	TrunkID        uuid.UUID `db:"trunk_id"`
+	Version        int64     `db:"version"`
+	Name           string    `db:"name"`
+	Status         string    `db:"status"`
+	Host           string    `db:"host"`
+	Port           int32     `db:"port"`
+	Transport      string    `db:"transport"`
+	OutboundProxy  string    `db:"outbound_proxy"`
+	CACertificates string    `db:"ca_certificates"`
+	Username       string    `db:"username"`
+	PasswordSealed []byte    `db:"password_sealed"`
+	Register       bool      `db:"register"`
+	CallerIDs      []string  `db:"caller_ids"`
+	CallerIDHeader string    `db:"caller_id_header"`
+	NumberFormat   string    `db:"number_format"`
+	NumberPrefix   string    `db:"number_prefix"`
+	Codecs         []string  `db:"codecs"`
+	SRTP           string    `db:"srtp"`
+	SessionSeconds int32     `db:"session_seconds"`
+	Channels       int32     `db:"channels"`
+	CallsPerSecond int32     `db:"calls_per_second"`
+	Priority       int32     `db:"priority"`
+	InboundSources []string  `db:"inbound_sources"`
+}
+
+const insert = `
+INSERT INTO trunks (trunk_id, version, name, status, host, port, transport, outbound_proxy, ca_certificates, username, password_sealed, register, caller_ids,
+	caller_id_header, number_format, number_prefix, codecs, srtp, session_seconds, channels, calls_per_second, priority, inbound_sources)
+VALUES (@trunk_id, @version, @name, @status, @host, @port, @transport, @outbound_proxy, @ca_certificates, @username, @password_sealed, @register, @caller_ids,
+	@caller_id_header, @number_format, @number_prefix, @codecs, @srtp, @session_seconds, @channels, @calls_per_second, @priority, @inbound_sources)`
+
+// Add keeps a new trunk. ErrNameTaken when its name is in use.
+func (s *Store) Add(ctx context.Context, t trunk.Trunk) error {
+	args, err := s.args(t)
+	if err != nil {
+		return err
+	}
+	if _, err := s.pool.Exec(ctx, insert, args); err != nil {
+		return fmt.Errorf("add trunk: %w", named(err))
+	}
+	return nil
+}
+
+const columns = `trunk_id, version, name, status, host, port, transport, outbound_proxy, ca_certificates, username, password_sealed, register, caller_ids,
+	caller_id_header, number_format, number_prefix, codecs, srtp, session_seconds, channels, calls_per_second, priority, inbound_sources`
+
+const byID = `SELECT ` + columns + ` FROM trunks WHERE trunk_id = @trunk_id`
+
+// Find is one trunk; ErrNone when there is none.
+func (s *Store) Find(ctx context.Context, id uuid.UUID) (trunk.Trunk, error) {
+	return s.one(ctx, s.pool, byID, id)
+}
+
+const lock = byID + ` FOR UPDATE`
+
+const update = `
+UPDATE trunks SET version = @version, name = @name, status = @status, host = @host, port = @port, transport = @transport, outbound_proxy = @outbound_proxy,
+	ca_certificates = @ca_certificates, username = @username, password_sealed = @password_sealed, register = @register, caller_ids = @caller_ids,
+	caller_id_header = @caller_id_header, number_format = @number_format, number_prefix = @number_prefix, codecs = @codecs, srtp = @srtp,
+	session_seconds = @session_seconds, channels = @channels, calls_per_second = @calls_per_second, priority = @priority, inbound_sources = @inbound_sources
+WHERE trunk_id = @trunk_id`
+
+// Change lets decide change a trunk and keeps it; two changes come one after the other. ErrNone, ErrNameTaken, or decide's own error.
+func (s *Store) Change(ctx context.Context, id uuid.UUID, decide func(*trunk.Trunk) error) (changed trunk.Trunk, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if changed, err = s.one(ctx, tx, lock, id); err != nil {
+			return err
+		}
+		if err := decide(&changed); err != nil {
+			return err
+		}
+		args, err := s.args(changed)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, update, args); err != nil {
+			return fmt.Errorf("change trunk %s: %w", id, named(err))
+		}
+		return nil
+	})
+	return changed, err
+}
+
+const remove = `DELETE FROM trunks WHERE trunk_id = @trunk_id`
+
+// Remove forgets a trunk; ErrNone when there is none.
+func (s *Store) Remove(ctx context.Context, id uuid.UUID) error {
+	gone, err := s.pool.Exec(ctx, remove, pg.Args{"trunk_id": id})
+	switch {
+	case err != nil:
+		return fmt.Errorf("remove trunk %s: %w", id, err)
+	case gone.RowsAffected() == 0:
+		return ErrNone
+	}
+	return nil
+}
+
+const list = `SELECT ` + columns + ` FROM trunks WHERE @after::uuid IS NULL OR trunk_id < @after ORDER BY trunk_id DESC LIMIT @rows`
+
+// List are trunks, newest first.
+func (s *Store) List(ctx context.Context, asked page.Request) ([]trunk.Trunk, error) {
+	args := pg.Args{"after": (*uuid.UUID)(nil), "rows": asked.Rows()}
+	if asked.After != uuid.Nil {
+		args["after"] = &asked.After
+	}
+	return s.many(ctx, list, args)
+}
+
+const active = `SELECT ` + columns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
+
+// Active are the trunks that may place and take calls, in the order in which they are tried.
+func (s *Store) Active(ctx context.Context) ([]trunk.Trunk, error) {
+	return s.many(ctx, active, pg.Args{})
+}
+
+const (
+	sealed      = `SELECT trunk_id, password_sealed FROM trunks WHERE password_sealed IS NOT NULL`
+	sealedAgain = `UPDATE trunks SET password_sealed = @again WHERE trunk_id = @trunk_id AND password_sealed = @was`
+)
+
+// Reseal brings every password under the first sealing key and answers how many it moved. A password that cannot be opened is an error; the others are moved all the same.
+func (s *Store) Reseal(ctx context.Context) (moved int, err error) {
+	rows, err := s.pool.Query(ctx, sealed)
+	if err != nil {
+		return 0, fmt.Errorf("read sealed passwords: %w", err)
+	}
+	type secret struct {
+		TrunkID        uuid.UUID `db:"trunk_id"`
+		PasswordSealed []byte    `db:"password_sealed"`
+	}
+	secrets, err := pgx.CollectRows(rows, pgx.RowToStructByName[secret])
+	if err != nil {
+		return 0, fmt.Errorf("read sealed passwords: %w", err)
+	}
+	var faults []error
+	for _, one := range secrets {
+		again, current, err := s.box.Reseal(one.PasswordSealed, one.TrunkID.String())
+		if err == nil && !current {
+			_, err = s.pool.Exec(ctx, sealedAgain, pg.Args{"trunk_id": one.TrunkID, "was": one.PasswordSealed, "again": again})
+			moved++
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("reseal password of trunk %s: %w", one.TrunkID, err))
+		}
+	}
+	return moved, errors.Join(faults...)
+}
+
+type queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func (s *Store) one(ctx context.Context, from queryer, sql string, id uuid.UUID) (trunk.Trunk, error) {
+	rows, err := from.Query(ctx, sql, pg.Args{"trunk_id": id})
+	if err != nil {
+		return trunk.Trunk{}, fmt.Errorf("read trunk %s: %w", id, err)
+	}
+	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[row])
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return trunk.Trunk{}, ErrNone
+	case err != nil:
+		return trunk.Trunk{}, fmt.Errorf("read trunk %s: %w", id, err)
+	}
+	return s.opened(found), nil
+}
+
+func (s *Store) many(ctx context.Context, sql string, args pg.Args) ([]trunk.Trunk, error) {
+	rows, err := s.pool.Query(ctx, sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("list trunks: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[row])
+	if err != nil {
+		return nil, fmt.Errorf("list trunks: %w", err)
+	}
+	trunks := make([]trunk.Trunk, 0, len(found))
+	for _, one := range found {
+		trunks = append(trunks, s.opened(one))
+	}
+	return trunks, nil
+}
+
+// named tells apart that the name is taken.
+func named(err error) error {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "23505" && refused.ConstraintName == "trunks_name" {
+		return ErrNameTaken
+	}
+	return err
+}
+
+func (s *Store) args(t trunk.Trunk) (pg.Args, error) {
+	password := t.Sealed
+	if t.Password != "" {
+		var err error
+		if password, err = s.box.Seal([]byte(t.Password), t.TrunkID.String()); err != nil {
+			return nil, fmt.Errorf("seal password of trunk %s: %w", t.TrunkID, err)
+		}
+	}
+	return pg.Args{
+		"trunk_id": t.TrunkID, "version": t.Version, "name": t.Name, "status": string(t.Status), "host": t.Host, "port": int32(t.Port), "transport": string(t.Transport),
+		"outbound_proxy": t.OutboundProxy, "ca_certificates": t.CACertificates, "username": t.Username, "password_sealed": password, "register": t.Register,
+		"caller_ids": t.CallerIDs, "caller_id_header": string(t.CallerIDHeader), "number_format": string(t.NumberFormat), "number_prefix": t.NumberPrefix,
+		"codecs": t.Codecs, "srtp": string(t.SRTP), "session_seconds": t.SessionSeconds, "channels": t.Channels, "calls_per_second": t.CallsPerSecond,
+		"priority": t.Priority, "inbound_sources": t.InboundSources,
+	}, nil
+}
+
+// opened leaves the password out that cannot be opened: the trunk can still be read, and given another.
+func (s *Store) opened(r row) trunk.Trunk {
+	var password []byte
+	if r.PasswordSealed != nil {
+		var err error
+		if password, err = s.box.Open(r.PasswordSealed, r.TrunkID.String()); err != nil {
+			slog.Error("a trunk's password cannot be opened", "trunk_id", r.TrunkID, "error", err)
+		}
+	}
+	return trunk.Trunk{
+		TrunkID: r.TrunkID, Version: r.Version, Name: r.Name, Status: trunk.Status(r.Status), Host: r.Host, Port: uint16(r.Port), Transport: trunk.Transport(r.Transport),
+		OutboundProxy: r.OutboundProxy, CACertificates: r.CACertificates, Username: r.Username, Password: string(password), Sealed: r.PasswordSealed,
+		Register: r.Register, CallerIDs: r.CallerIDs, CallerIDHeader: trunk.CallerIDHeader(r.CallerIDHeader), NumberFormat: trunk.NumberFormat(r.NumberFormat),
+		NumberPrefix: r.NumberPrefix, Codecs: r.Codecs, SRTP: trunk.SRTP(r.SRTP), SessionSeconds: r.SessionSeconds, Channels: r.Channels,
+		CallsPerSecond: r.CallsPerSecond, Priority: r.Priority, InboundSources: r.InboundSources,
+	}
+}
