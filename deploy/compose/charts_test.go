@@ -28,7 +28,11 @@ type object struct {
 		Selector    map[string]any
 		ServiceName string `yaml:"serviceName"`
 		Ports       []servicePort
-		Template    struct {
+		// Claims are the volumes of each replica.
+		Claims []struct {
+			Metadata struct{ Name string }
+		} `yaml:"volumeClaimTemplates"`
+		Template struct {
 			Metadata struct{ Labels map[string]any }
 			Spec     struct {
 				ServiceAccountName string      `yaml:"serviceAccountName"`
@@ -43,7 +47,11 @@ type container struct {
 	Name, Image string
 	Args        []string
 	Ports       []openPort
-	EnvFrom     []struct {
+	Mounts      []struct {
+		Name string
+		Path string `yaml:"mountPath"`
+	} `yaml:"volumeMounts"`
+	EnvFrom []struct {
 		ConfigMapRef struct{ Name string } `yaml:"configMapRef"`
 	} `yaml:"envFrom"`
 	Env []struct {
@@ -114,7 +122,7 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 			if !ok || len(pod.Containers) != 1 || len(pod.InitContainers) != 1 {
 				t.Fatalf("no workload with its migration and one container among %v", slices.Sorted(maps.Keys(objects)))
 			}
-			if name == "dialer" && objects["Service/"+workload.Spec.ServiceName].Kind == "" {
+			if workload.Kind == "StatefulSet" && objects["Service/"+workload.Spec.ServiceName].Kind == "" {
 				t.Errorf("the Service %q that names the replicas is not rendered", workload.Spec.ServiceName)
 			}
 			if _, ok := objects["ServiceAccount/"+pod.ServiceAccountName]; !ok {
@@ -155,6 +163,26 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 		if ref := v.ValueFrom.SecretKeyRef; ref.Name != name || ref.Key == "" {
 			t.Errorf("%s takes %s from the secret %q, key %q", c.Name, v.Name, ref.Name, ref.Key)
 		}
+	}
+}
+
+// What signs the consent ledger and what its newest rows are missed by must not be left to whoever installs it.
+func TestCharts_KeepTheLedgersKeyAndHeads(t *testing.T) {
+	t.Parallel()
+	const name = "contacts-compliance"
+	objects := render(t, name)
+	replicas := objects["StatefulSet/"+name].Spec
+	serving := replicas.Template.Spec.Containers[0]
+	signed := false
+	for _, v := range serving.Env {
+		signed = signed || v.Name == "CONSENT_KEYS" && v.ValueFrom.SecretKeyRef.Key == v.Name
+	}
+	if !signed {
+		t.Error("CONSENT_KEYS is taken from no secret: the key of the ledger would go with SIGNING_KEY")
+	}
+	log := objects["ConfigMap/"+name].Data["CONSENT_HEAD_LOG"]
+	if len(replicas.Claims) != 1 || len(serving.Mounts) != 1 || serving.Mounts[0].Name != replicas.Claims[0].Metadata.Name || filepath.Dir(log) != serving.Mounts[0].Path {
+		t.Errorf("CONSENT_HEAD_LOG=%q lies on no volume that outlives the pod: claims %v, mounts %v", log, replicas.Claims, serving.Mounts)
 	}
 }
 

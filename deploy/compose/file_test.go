@@ -84,6 +84,20 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 	}
 }
 
+// TestComposeFile_KeepsTheLedgersKeyAndHeads: neither goes with a container.
+func TestComposeFile_KeepsTheLedgersKeyAndHeads(t *testing.T) {
+	t.Parallel()
+	c, set := composed(t), env(t, "contacts-compliance")
+	kept := slices.ContainsFunc(c.Services["contacts-compliance"].Volumes, func(volume string) bool {
+		source, path, _ := strings.Cut(volume, ":")
+		_, named := c.Volumes[source]
+		return named && path == filepath.Dir(set["CONSENT_HEAD_LOG"])
+	})
+	if !kept || set["CONSENT_KEYS"] == "" {
+		t.Errorf("CONSENT_HEAD_LOG=%q, CONSENT_KEYS=%q: want the first on a named volume, the second set", set["CONSENT_HEAD_LOG"], set["CONSENT_KEYS"])
+	}
+}
+
 func isThere(t *testing.T, who, path string) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(root, path)); err != nil {

@@ -1,4 +1,4 @@
-{{/* A Deployment, or with kind StatefulSet one whose replicas keep their names. State lies in Postgres and Kafka either way. */}}
+{{/* A Deployment, or with kind StatefulSet one whose replicas keep their names, and with state a volume each. All other state lies in Postgres and Kafka. */}}
 {{- define "ringfence-lib.workload" -}}
 {{- $kind := .Values.kind | default "Deployment" -}}
 apiVersion: apps/v1
@@ -33,6 +33,9 @@ spec:
         runAsNonRoot: true
         runAsUser: 65532
         runAsGroup: 65532
+        {{- if .Values.state }}
+        fsGroup: 65532
+        {{- end }}
         seccompProfile: {type: RuntimeDefault}
       {{- with (.Values.migrate).secretKey }}
       initContainers:
@@ -51,6 +54,10 @@ spec:
             {{- with .Values.adminPort }}
             - {name: admin, containerPort: {{ . }}}
             {{- end }}
+          {{- if .Values.state }}
+          volumeMounts:
+            - {name: state, mountPath: /state}
+          {{- end }}
           startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: 30}
           livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6}
           readinessProbe: {httpGet: {path: /readyz, port: private}, periodSeconds: 5, timeoutSeconds: 3}
@@ -59,6 +66,18 @@ spec:
       {{ $field }}: {{- toYaml . | nindent 8 }}
       {{- end }}
       {{- end }}
+  {{- with .Values.state }}
+  {{- if ne $kind "StatefulSet" }}{{ fail "state: only a StatefulSet has a volume a replica" }}{{ end }}
+  volumeClaimTemplates:
+    - metadata:
+        name: state
+      spec:
+        accessModes: [ReadWriteOnce]
+        {{- with .storageClassName }}
+        storageClassName: {{ . }}
+        {{- end }}
+        resources: {requests: {storage: {{ .size }}}}
+  {{- end }}
 {{- end }}
 
 {{/* What the service and its migration share; env comes last, so that more can follow. */}}

@@ -86,6 +86,9 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if len(cfg.ConsentKeys) == 0 {
+		slog.WarnContext(ctx, "the consent records are signed under a key made from SIGNING_KEY: set CONSENT_KEYS, or they cannot be verified once that one is rotated")
+	}
 	st, records := store.New(pool, chains), archive.New(pool, chains)
 	importer := importing.New(st)
 	listener, err := httpapi.New(st, gating.New(st, packs), importer, keys, tel)
