@@ -1,11 +1,14 @@
-// Package agent owns the conversation: what the agent answers to what the person says, and what it makes of the call
-// afterwards. This agent is scripted and needs no model; a session is nothing but its turns, so any replica can carry it on.
+// Package agent owns what an AI agent is to a call, whichever kind it is: what it is told before (Spec), what is said (turns, transcript), what it does while it
+// talks (Session, its Events) and what is made of the call afterwards. The kinds are packages below it; the telephone is the bridge's.
 package agent
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
-	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Roles of a turn.
@@ -24,64 +27,97 @@ type Turn struct {
 // ErrBroken says that the agent cannot go on: the call is to be hung up.
 var ErrBroken = errors.New("the agent broke")
 
-// Session is one conversation.
-type Session struct{ turns []Turn }
+// FrameBytes is 20 ms of audio: 8 kHz mu-law, as all audio inside the house.
+const FrameBytes = 160
 
-// Resume carries a conversation on from its turns so far; none begins one.
-func Resume(turns []Turn) *Session { return &Session{turns: turns} }
+// BytesPerSecond of audio.
+const BytesPerSecond = 8000
 
-// Turns is the conversation so far, in the order in which it was said.
-func (s *Session) Turns() []Turn { return s.turns }
+// Duration is how long so many bytes of audio are.
+func Duration(bytes int) time.Duration { return time.Duration(bytes) * time.Second / BytesPerSecond }
 
-// Hear takes one line of the person's and answers it. optOut says that the person asked, in this line, not to be called again. On ErrBroken the line
-// is kept and nothing was answered.
-func (s *Session) Hear(text string, at time.Time) (optOut bool, err error) {
-	s.turns = append(s.turns, Turn{RolePerson, text, at})
-	optOut = asksNeverAgain(text)
-	reply := replyTo(text)
-	if reply == "" {
-		return optOut, ErrBroken
-	}
-	if !isVoicemail(text) { // nobody to talk to
-		s.turns = append(s.turns, Turn{RoleAgent, reply, at})
-	}
-	return optOut, nil
+// Spec is what a session is opened with.
+type Spec struct {
+	CallID, AgentID uuid.UUID
+	Settings        Settings
+	// Variables is the contact's, merged with the request's: a JSON object of strangers' words, or nil.
+	Variables json.RawMessage
+	// Key is the workspace's own for its base URL, or its secret for its media URL. It is in no log.
+	Key string
+	// Zone is the person's, and Now the instant at which the call begins.
+	Zone *time.Location
+	Now  time.Time
 }
 
-func replyTo(text string) string {
-	lower := strings.ToLower(text)
-	switch {
-	case strings.HasPrefix(lower, "[an unbearable noise"):
-		return ""
-	case asksNeverAgain(text):
-		return "Understood. I have noted that you do not wish to be called again. Goodbye."
-	case asksCallBack(text):
-		return "Of course. We will call you back tomorrow at ten. Goodbye."
-	case strings.Contains(lower, "interested in"):
-		return "That is exactly what we help with. What would hold you back?"
-	case strings.Contains(lower, "worried about"):
-		return "I understand. Most of our customers asked the same, and we take care of it for them."
-	case strings.Contains(lower, "goodbye"):
-		return "You will have the details today. Thank you for your time, goodbye."
-	}
-	return "Good day, I am the assistant that was asked to call you. May I tell you briefly what it is about?"
+// Opener connects an agent. Open returns once the agent could talk: for as long as ctx lets it.
+type Opener interface {
+	Open(ctx context.Context, spec Spec) (Session, error)
 }
 
-func asksNeverAgain(text string) bool {
-	lower := strings.ToLower(text)
-	for _, phrase := range []string{"never call me", "do not call me again", "don't call me again", "take me off your list", "stop calling"} {
-		if strings.Contains(lower, phrase) {
-			return true
-		}
-	}
-	return false
+// Session is one conversation with an agent, in audio. Its methods never block, may be called at once and after the end, and do nothing then.
+type Session interface {
+	// Begin says that the person is there. Nothing is said, and nothing heard, before.
+	Begin()
+	// HearAudio takes 20 ms of the person's audio; what the way to the agent has no room for is dropped and counted.
+	HearAudio(frame []byte)
+	// HearDigit takes a key that the person pressed.
+	HearDigit(digit byte)
+	// Events ends with Failed or Closed, after which it is closed. It must be read until then.
+	Events() <-chan Event
+	// Say has the agent say this, in its own voice, as soon as it does not speak: a message to a machine, a farewell.
+	Say(text string)
+	// Interrupted says that an item stopped after so much of it had left for the person; the rest was thrown away.
+	Interrupted(item string, played time.Duration)
+	// Played says that all of an item has left for the person.
+	Played(item string)
+	// ToolResult answers a ToolCall.
+	ToolResult(id string, result json.RawMessage)
+	// Close ends the session: the call is over.
+	Close()
 }
 
-func asksCallBack(text string) bool {
-	return strings.Contains(strings.ToLower(text), "call me back")
+// Kind of event.
+type Kind string
+
+// Kinds. Audio is a piece of any length of an item (one thing that the agent says), ItemDone its end. SpeechStarted: the person began to talk, so what is still queued is
+// stale; Clear: the agent itself throws it away. Said: somebody's words, whole. TurnDone: the agent says no more of its own accord. Failed: it cannot go
+// on. Closed: it ended the conversation, or Close did.
+const (
+	Audio         Kind = "audio"
+	ItemDone      Kind = "item_done"
+	SpeechStarted Kind = "speech_started"
+	Clear         Kind = "clear"
+	Said          Kind = "said"
+	ToolCall      Kind = "tool_call"
+	TurnDone      Kind = "turn_done"
+	Failed        Kind = "failed"
+	Closed        Kind = "closed"
+)
+
+// Event is one thing that an agent does.
+type Event struct {
+	Kind Kind
+	// Item names what is said: by the agent in Audio, ItemDone and Said, by the person in SpeechStarted and Said. It may be empty in Said.
+	Item string
+	// Audio is the receiver's. Keep says that it is played to its end, whoever talks: the disclosure.
+	Audio []byte
+	Keep  bool
+	// Role and Text are of Said.
+	Role, Text string
+	// Tool, ID and Args are a ToolCall's.
+	Tool, ID string
+	Args     json.RawMessage
+	// Err is Failed's; Dropped, at the end, is how many frames the agent never heard.
+	Err     error
+	Dropped int64
 }
 
-func isVoicemail(text string) bool {
-	lower := strings.ToLower(text)
-	return strings.Contains(lower, "voicemail") || strings.Contains(lower, "after the tone")
-}
+// Tools that an agent may use.
+const (
+	ToolEndCall   = "end_call"
+	ToolOptOut    = "opt_out"
+	ToolCallback  = "schedule_callback"
+	ToolVoicemail = "voicemail_detected"
+	ToolTransfer  = "transfer"
+	ToolDigits    = "press_digits"
+)

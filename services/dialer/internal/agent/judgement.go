@@ -1,25 +1,38 @@
 package agent
 
-import (
-	"regexp"
-	"strings"
-	"time"
-)
-
-// Outcomes (contract.md §2) that this agent can reach.
+// Outcomes (contract.md §2). An agent may define its own list.
 const (
 	OutcomeInterested        = "interested"
+	OutcomeNotInterested     = "not_interested"
 	OutcomeCallbackRequested = "callback_requested"
+	OutcomeAppointmentBooked = "appointment_booked"
+	OutcomeQualified         = "qualified"
+	OutcomeNotQualified      = "not_qualified"
+	OutcomeTransferred       = "transferred"
+	OutcomeInformationGiven  = "information_given"
 	OutcomeOptedOut          = "opted_out"
+	OutcomeWrongNumber       = "wrong_number"
 	OutcomeNoConversation    = "no_conversation"
 	OutcomeUnknown           = "unknown"
 )
+
+// Outcomes are those of an agent that defines none of its own.
+func Outcomes() []string {
+	return []string{
+		OutcomeInterested, OutcomeNotInterested, OutcomeCallbackRequested, OutcomeAppointmentBooked, OutcomeQualified, OutcomeNotQualified,
+		OutcomeTransferred, OutcomeInformationGiven, OutcomeOptedOut, OutcomeWrongNumber, OutcomeNoConversation, OutcomeUnknown,
+	}
+}
 
 // Who was reached, as far as the conversation tells.
 const (
 	ReachedHuman     = "human"
 	ReachedVoicemail = "voicemail"
+	ReachedScreening = "call_screening"
+	ReachedIVR       = "ivr"
+	ReachedFax       = "fax"
 	ReachedAbandoned = "abandoned"
+	ReachedError     = "error"
 )
 
 // Summary is the summary object of the specification, part 2.2a. None of its keys is null: what was not said is left out.
@@ -40,66 +53,4 @@ type Judgement struct {
 	Outcome string
 	Reached string
 	Summary *Summary
-}
-
-// Judge reads the conversation. zone is the person's, for the instants it speaks of.
-func (s *Session) Judge(endedAt time.Time, zone *time.Location) Judgement {
-	var heard []string
-	for _, turn := range s.turns {
-		if turn.Role == RolePerson {
-			heard = append(heard, turn.Text)
-		}
-	}
-	said := strings.Join(heard, " ")
-	switch {
-	case len(heard) == 0:
-		return Judgement{Outcome: OutcomeNoConversation, Reached: ReachedAbandoned}
-	case isVoicemail(said):
-		return Judgement{Outcome: OutcomeNoConversation, Reached: ReachedVoicemail}
-	}
-	summary := Summary{
-		BusinessType: capture(runs, said), CustomerName: capture(named, said),
-		KeyInterests: list(interest, said), KeyObjections: list(worry, said),
-	}
-	switch tomorrowAtTen := nextDayAtTen(endedAt, zone); {
-	case asksNeverAgain(said):
-		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeOptedOut, 0.98, "Do not call this person again."
-	case asksCallBack(said):
-		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeCallbackRequested, 0.95, "Call back at the agreed time."
-		summary.ScheduledFor = &tomorrowAtTen
-	case len(summary.KeyInterests) > 0:
-		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeInterested, 0.9, "Send the details and follow up the next day."
-		summary.ScheduledFor = &tomorrowAtTen
-	default:
-		summary.Outcome, summary.Confidence, summary.NextAction = OutcomeUnknown, 0.3, "Read the transcript."
-	}
-	return Judgement{Outcome: summary.Outcome, Reached: ReachedHuman, Summary: &summary}
-}
-
-var (
-	named    = regexp.MustCompile(`this is ([A-Z][\pL'-]+(?: [A-Z][\pL'-]+)*)`)
-	runs     = regexp.MustCompile(`We run an? ([^.,]+)`)
-	interest = regexp.MustCompile(`interested in ([^.]+)`)
-	worry    = regexp.MustCompile(`worried about ([^.]+)`)
-)
-
-func capture(pattern *regexp.Regexp, text string) *string {
-	if found := pattern.FindStringSubmatch(text); found != nil {
-		return &found[1]
-	}
-	return nil
-}
-
-func list(pattern *regexp.Regexp, text string) []string {
-	items := []string{}
-	for _, found := range pattern.FindAllStringSubmatch(text, -1) {
-		items = append(items, strings.Split(found[1], " and ")...)
-	}
-	return items
-}
-
-// nextDayAtTen is 10:00 of the day after, on the person's own calendar.
-func nextDayAtTen(after time.Time, zone *time.Location) string {
-	year, month, day := after.In(zone).Date()
-	return time.Date(year, month, day+1, 10, 0, 0, 0, zone).Format("2006-01-02T15:04:05-07:00")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/scripted"
 	"ringfence.dev/services/dialer/internal/fact"
 )
 
@@ -157,7 +158,7 @@ func (c *Call) Doubt() {
 // Hear gives the agent one line of the person's. optOut is told for every line, also for one that comes after the end. When the agent breaks, the call's Ending says so
 // and it is to be hung up.
 func (c *Call) Hear(text string, at time.Time) (optOut bool) {
-	session := agent.Resume(c.Turns)
+	session := scripted.Resume(c.Turns)
 	optOut, err := session.Hear(text, at)
 	if c.Status != InProgress {
 		return optOut
@@ -192,7 +193,7 @@ func (c *Call) End(e End) bool {
 		c.tell(ended, at)
 		return true
 	}
-	judged := agent.Resume(c.Turns).Judge(at, e.Zone)
+	judged := scripted.Resume(c.Turns).Judge(at, e.Zone)
 	c.Disposition = judged.Reached
 	c.tell(ended, at)
 	c.analyse(judged, at)

@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kinds of agent.
+const (
+	Scripted = "scripted"
+	Realtime = "openai_realtime"
+	MediaWS  = "media_ws"
+)
+
+// What becomes of a call that a machine answered.
+const (
+	VoicemailHangUp  = "hang_up"
+	VoicemailMessage = "leave_message"
+	VoicemailGoOn    = "continue"
+)
+
+// Limits of a conversation.
+const (
+	// DefaultSilence is how long nobody may say anything.
+	DefaultSilence = 30 * time.Second
+	// Longest is what no call outlives: an agent's session ends after an hour.
+	Longest = 55 * time.Minute
+)
+
+// Settings are an agent's, as agents.v1 tells them. What an agent leaves out is its zero value, and means what is said here.
+type Settings struct {
+	// Kind of agent; empty: scripted.
+	Kind         string `json:"kind"`
+	Instructions string `json:"instructions"`
+	Voice        string `json:"voice"`
+	// Language is a BCP 47 tag; empty: English.
+	Language string `json:"language"`
+	Greeting string `json:"greeting"`
+	// Disclosure that the agent is an AI, spoken first on every call.
+	Disclosure Disclosure `json:"disclosure"`
+	// Model and BaseURL are of openai_realtime; empty: the operator's. MediaURL is of media_ws.
+	Model    string `json:"model"`
+	BaseURL  string `json:"base_url"`
+	MediaURL string `json:"media_url"`
+	// OnVoicemail is one of the policies; empty: continue. Message is left, after the beep.
+	OnVoicemail string `json:"on_voicemail"`
+	Message     string `json:"voicemail_message"`
+	// Outcomes are the agent's own list; empty: contract.md's.
+	Outcomes []string `json:"outcomes"`
+	// Transfers are the only numbers that a call may be handed to, by the names that the agent is told.
+	Transfers map[string]string `json:"transfers"`
+	// SilenceSeconds is how long nobody may say anything; zero: 30.
+	SilenceSeconds int `json:"silence_seconds"`
+	// Script is a scripted agent's.
+	Script Script `json:"script"`
+}
+
+// Disclosure is on unless OffReason, which is recorded with the agent, says why not. Text stands for the sentence of the agent's language.
+type Disclosure struct {
+	Text      string `json:"text"`
+	OffReason string `json:"off_reason"`
+}
+
+// Script is what a scripted agent does: after an answer a tone of ToneHz for ToneMillis (zero: none), and the end after EndAfterMillis (zero: when the person hangs up).
+type Script struct {
+	ToneHz         int `json:"tone_hz"`
+	ToneMillis     int `json:"tone_millis"`
+	EndAfterMillis int `json:"end_after_millis"`
+}
+
+// ReadSettings reads an agent's settings; a field that is not of its kind is an error naming it, fields that nobody knows are left alone.
+func ReadSettings(raw []byte) (Settings, error) {
+	var s Settings
+	if len(bytes.TrimSpace(raw)) > 0 {
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return Settings{}, fmt.Errorf("read agent settings: %w", err)
+		}
+	}
+	s.Disclosure.OffReason, s.Disclosure.Text = strings.TrimSpace(s.Disclosure.OffReason), strings.TrimSpace(s.Disclosure.Text)
+	switch {
+	case !slices.Contains([]string{"", Scripted, Realtime, MediaWS}, s.Kind):
+		return Settings{}, fmt.Errorf("read agent settings: kind %q is none of %s, %s, %s", s.Kind, Realtime, MediaWS, Scripted)
+	case !slices.Contains([]string{"", VoicemailHangUp, VoicemailMessage, VoicemailGoOn}, s.OnVoicemail):
+		return Settings{}, fmt.Errorf("read agent settings: on_voicemail %q is none of %s, %s, %s", s.OnVoicemail, VoicemailHangUp, VoicemailMessage, VoicemailGoOn)
+	case s.Kind == MediaWS && s.MediaURL == "":
+		return Settings{}, fmt.Errorf("read agent settings: a %s agent needs its media_url", MediaWS)
+	case s.SilenceSeconds < 0 || s.Script.ToneMillis < 0 || s.Script.EndAfterMillis < 0 || s.Script.ToneHz < 0 || s.Script.ToneHz >= BytesPerSecond/2:
+		return Settings{}, fmt.Errorf("read agent settings: silence_seconds and script hold a number out of range")
+	case s.Script.ToneMillis > int(time.Minute/time.Millisecond):
+		return Settings{}, fmt.Errorf("read agent settings: a tone is no longer than a minute")
+	}
+	return s, nil
+}
+
+// Silence is how long nobody may say anything.
+func (s Settings) Silence() time.Duration {
+	if s.SilenceSeconds == 0 {
+		return DefaultSilence
+	}
+	return time.Duration(s.SilenceSeconds) * time.Second
+}
+
+// OutcomeList is what an outcome may be. opted_out, callback_requested and transferred are always among them, since tools reach them.
+func (s Settings) OutcomeList() []string {
+	if len(s.Outcomes) == 0 {
+		return Outcomes()
+	}
+	list := slices.Clone(s.Outcomes)
+	for _, always := range []string{OutcomeOptedOut, OutcomeCallbackRequested, OutcomeTransferred, OutcomeNoConversation, OutcomeUnknown} {
+		if !slices.Contains(list, always) {
+			list = append(list, always)
+		}
+	}
+	return list
+}
+
+// DisclosureText is what is said first: that the person talks to an AI. Empty: it was turned off, for the reason on record. known says that the sentence is in
+// the agent's own language; if not, it is English and is to be translated by whoever speaks it.
+func (s Settings) DisclosureText() (text string, known bool) {
+	switch {
+	case s.Disclosure.OffReason != "":
+		return "", true
+	case s.Disclosure.Text != "":
+		return s.Disclosure.Text, true
+	}
+	primary, _, _ := strings.Cut(strings.ToLower(s.Language), "-")
+	if primary == "" {
+		primary = "en"
+	}
+	if text := disclosures()[primary]; text != "" {
+		return text, true
+	}
+	return disclosures()["en"], false
+}
+
+func disclosures() map[string]string {
+	return map[string]string{
+		"en": "Hello, you are talking to an AI assistant.",
+		"de": "Guten Tag, Sie sprechen mit einem KI-Assistenten.",
+		"fr": "Bonjour, vous parlez avec un assistant fondé sur l'intelligence artificielle.",
+		"es": "Hola, está hablando con un asistente de inteligencia artificial.",
+		"it": "Buongiorno, sta parlando con un assistente di intelligenza artificiale.",
+		"pt": "Olá, está a falar com um assistente de inteligência artificial.",
+		"nl": "Goedendag, u spreekt met een AI-assistent.",
+		"pl": "Dzień dobry, rozmawiają Państwo z asystentem opartym na sztucznej inteligencji.",
+		"cs": "Dobrý den, hovoříte s asistentem umělé inteligence.",
+		"sv": "Hej, du talar med en AI-assistent.",
+		"da": "Goddag, du taler med en AI-assistent.",
+		"fi": "Hei, puhut tekoälyavustajan kanssa.",
+	}
+}

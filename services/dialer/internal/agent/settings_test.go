@@ -1,0 +1,62 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+func TestReadSettings(t *testing.T) {
+	t.Parallel()
+	for text, fault := range map[string]string{
+		``: "", `{}`: "", `{"kind":"openai_realtime","unknown":1}`: "", `{"kind":"media_ws","media_url":"wss://a.example"}`: "",
+		`{"kind":"robot"}`: "kind", `{"kind":7}`: "kind", `[]`: "settings", `{"on_voicemail":"sing"}`: "on_voicemail", `{"kind":"media_ws"}`: "media_url",
+		`{"silence_seconds":-1}`: "silence_seconds", `{"script":{"tone_hz":4000}}`: "range", `{"script":{"tone_millis":60001}}`: "minute",
+	} {
+		_, err := agent.ReadSettings([]byte(text))
+		if (err != nil) != (fault != "") || err != nil && !strings.Contains(err.Error(), fault) {
+			t.Errorf("ReadSettings(%s) = %v, want a fault that names %q", text, err, fault)
+		}
+	}
+}
+
+func TestDisclosureText(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, settings, want string
+		known                bool
+	}{
+		{"on unless turned off", `{}`, "Hello, you are talking to an AI assistant.", true},
+		{"in the agent's language", `{"language":"de-CH"}`, "Guten Tag, Sie sprechen mit einem KI-Assistenten.", true},
+		{"a language nobody wrote down", `{"language":"eo"}`, "Hello, you are talking to an AI assistant.", false},
+		{"the agent's own words", `{"language":"eo","disclosure":{"text":"Mi estas AI."}}`, "Mi estas AI.", true},
+		{"an empty reason turns nothing off", `{"disclosure":{"off_reason":"  "}}`, "Hello, you are talking to an AI assistant.", true},
+		{"turned off with a reason", `{"disclosure":{"off_reason":"staff only, told in person"}}`, "", true},
+	} {
+		s, err := agent.ReadSettings([]byte(test.settings))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, known := s.DisclosureText(); text != test.want || known != test.known {
+			t.Errorf("%s: %q %v, want %q %v", test.name, text, known, test.want, test.known)
+		}
+	}
+}
+
+func TestOutcomeList_HoldsWhatToolsReach(t *testing.T) {
+	t.Parallel()
+	own := agent.Settings{Outcomes: []string{"sold", "opted_out"}}.OutcomeList()
+	for _, must := range []string{"sold", "opted_out", "callback_requested", "transferred", "unknown"} {
+		if n := len(slices.DeleteFunc(slices.Clone(own), func(o string) bool { return o != must })); n != 1 {
+			t.Errorf("%s stands %d times in %v", must, n, own)
+		}
+	}
+	if slices.Contains(own, "interested") {
+		t.Errorf("%v holds what the agent does not list", own)
+	}
+	if len(agent.Settings{}.OutcomeList()) != 12 {
+		t.Error("without a list of its own an agent has contract.md's")
+	}
+}
