@@ -83,6 +83,8 @@ type Call struct {
 	MaxCallSeconds int32        `db:"max_call_seconds"`
 	Traceparent    string       `db:"traceparent"`
 	Version        int64        `db:"version"`
+	// Erased: the person was erased; of what is said nothing is kept or told once the call has ended.
+	Erased bool `db:"erased"`
 
 	facts []fact.Fact
 }
@@ -191,13 +193,40 @@ func (c *Call) End(e End) bool {
 	c.settle(e)
 	if c.Status != Completed {
 		c.tell(ended, at)
+		c.forget()
 		return true
 	}
 	judged := scripted.Resume(c.Turns).Judge(at, e.Zone)
 	c.Disposition = judged.Reached
 	c.tell(ended, at)
+	if c.Erased {
+		judged.Summary = nil
+	}
+	c.forget()
 	c.analyse(judged, at)
 	return true
+}
+
+// Erase takes that the person of an inbound call was erased, and tells of it behind what was told before. What was said stays while the call
+// goes on, since the agent answers by it. Only the first time counts.
+func (c *Call) Erase(erasure uuid.UUID, at time.Time) {
+	if c.Erased {
+		return
+	}
+	c.Erased = true
+	if !c.Live() {
+		c.forget()
+	}
+	if c.Direction == Inbound && c.Version > 0 {
+		c.tellErased(erasure, at)
+	}
+}
+
+// forget drops what was said in an ended call of an erased person.
+func (c *Call) forget() {
+	if c.Erased {
+		c.Turns = nil
+	}
 }
 
 // settle decides status, cause, disposition and the request's error.

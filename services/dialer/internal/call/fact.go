@@ -19,6 +19,7 @@ const (
 	answered = "answered"
 	ended    = "ended"
 	analysed = "analysed"
+	erased   = "erased"
 )
 
 // tell publishes the call as it is now.
@@ -34,6 +35,13 @@ func (c *Call) tell(name string, at time.Time) {
 	case ended:
 		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{}}
 	}
+	c.facts = append(c.facts, f)
+}
+
+// tellErased publishes that nothing is to be kept of what was said.
+func (c *Call) tellErased(erasure uuid.UUID, at time.Time) {
+	f := c.newFact(erased, at)
+	f.Event.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
 	c.facts = append(c.facts, f)
 }
 

@@ -50,6 +50,12 @@ func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Recor
 		return err
 	case *eventv1.CallRequestEvent_Abandoned:
 		return kafka.Skipf("call request %s never was", id)
+	case *eventv1.CallRequestEvent_Erased:
+		of, err := erasure(e.Erased.GetErasureId(), event.GetWorkspaceId())
+		if err != nil {
+			return err
+		}
+		return c.store.EraseRequest(ctx, tx, id, of)
 	}
 	return kafka.Parkf("call request event %T is newer than this build", event.GetEvent())
 }

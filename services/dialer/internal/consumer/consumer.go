@@ -1,5 +1,5 @@
-// Package consumer listens: call requests go into the dial queue, and what gateway and calls tell of workspaces and agents is copied. One file
-// a topic.
+// Package consumer listens: call requests go into the dial queue, what gateway and calls tell of workspaces and agents is copied, and who is erased
+// is forgotten. One file a topic.
 package consumer
 
 import (
@@ -19,6 +19,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallRequests.Name: c.onCallRequest,
 		kafka.Agents.Name:       c.onAgent,
+		kafka.Contacts.Name:     c.onContact,
 		kafka.Workspaces.Name:   c.onWorkspace,
 	}
 }

@@ -53,6 +53,7 @@ type Refusal struct {
 // Codes of refusals that the dialer makes itself.
 const (
 	CodeRecipientDND    = "recipient_dnd"
+	CodeWithdrawn       = "consent_withdrawn"
 	CodeOutsideHours    = "outside_calling_hours"
 	CodeAPINotEnabled   = "api_not_enabled"
 	CodeInvalidAgent    = "invalid_agent"
@@ -99,6 +100,11 @@ func Expired(foundNoRoom bool) Refusal {
 		return Refusal{CodeCapacityTimeout, "There was no free line for this call for as long as it may wait; raise the limits or spread the calls."}
 	}
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
+}
+
+// Erased is why a request ends whose person was erased while it waited.
+func Erased() Refusal {
+	return Refusal{CodeWithdrawn, "The person's data was erased, and their consent with it; ask for no further calls unless they agree anew."}
 }
 
 // NewBlocked tells that a gate refused; nothing has left for the carrier.

@@ -121,11 +121,11 @@ func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, s
 	})
 }
 
-const lockCalls = `
-SELECT call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
+const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
 	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
-	max_call_seconds, traceparent, version
-FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
+	max_call_seconds, traceparent, version, erased`
+
+const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
 
 const saveCall = `
 UPDATE calls SET contact_id = @contact_id, status = @status, ending = @ending, hangup_cause = @hangup_cause,

@@ -132,9 +132,9 @@ func (s *Store) DueReports(ctx context.Context) ([]OptOut, error) {
 	return due, nil
 }
 
-const acknowledge = `UPDATE opt_outs SET acknowledged_at = now() WHERE call_id = @call_id AND acknowledged_at IS NULL`
+const acknowledge = `UPDATE opt_outs SET acknowledged_at = now(), evidence = '' WHERE call_id = @call_id AND acknowledged_at IS NULL`
 
-// Acknowledged notes that contacts-compliance has the opt-out: from here on its gate refuses the number.
+// Acknowledged notes that contacts-compliance has the opt-out, its evidence too, which is forgotten here: from here on its gate refuses the number.
 func (s *Store) Acknowledged(ctx context.Context, callID uuid.UUID) error {
 	if _, err := s.pool.Exec(ctx, acknowledge, pg.Args{"call_id": callID}); err != nil {
 		return fmt.Errorf("acknowledge opt-out heard in %s: %w", callID, err)

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/request"
+)
+
+// Erasure is a person that is erased.
+type Erasure struct {
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+}
+
+// A guarded update like withdraw: it and the fence are updates of one row, and the first commit wins.
+const blockErased = `
+UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ready = false, held = false, variables = NULL, ended_at = now()
+WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND state = 'queued'
+RETURNING now()`
+
+// A statement of its own: the call of a fence that blockErased had to wait for is younger than what that one saw.
+const eraseCallsOfRequest = `
+UPDATE calls SET erased = true, variables = NULL, turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
+WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
+
+const forgetVariables = `
+UPDATE dial_queue SET variables = NULL
+WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND variables IS NOT NULL`
+
+// EraseRequest forgets what is kept of a request and of its calls; while it is queued it ends blocked, and a call that goes on leaves nothing but
+// its facts. Again: the same. A request that was never here is nothing to forget.
+func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Erasure) error {
+	args := pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID}
+	var at time.Time
+	err := tx.QueryRow(ctx, blockErased, args).Scan(&at)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("block request %s of an erased person: %w", id, err)
+	}
+	var batch pgx.Batch
+	if err == nil {
+		batch.Queue(giveBackSlot, args)
+		if err := outbox.Queue(ctx, &batch, outgoing(request.NewBlocked(id, e.WorkspaceID, request.Erased(), at))...); err != nil {
+			return err
+		}
+	}
+	batch.Queue(eraseCallsOfRequest, args)
+	batch.Queue(forgetVariables, args)
+	if err := outbox.Queue(ctx, &batch, stepDone(e, id.String())); err != nil {
+		return err
+	}
+	return send(ctx, tx, &batch)
+}
+
+const lockCallsOfCaller = `
+SELECT ` + callColumns + `
+FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound' AND NOT erased
+ORDER BY call_id FOR UPDATE`
+
+const saveErased = `
+UPDATE calls SET erased = true, variables = NULL, turns = @turns, version = @version WHERE call_id = @call_id`
+
+// Who opts out while this runs is acknowledged later, and forgotten then.
+const forgetEvidence = `
+UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND acknowledged_at IS NOT NULL AND evidence <> ''`
+
+// EraseCaller forgets what was said in the calls that came from the number, and tells so behind the facts of each, so that whoever has read those forgets it too. A call that
+// is still going on leaves nothing but its facts. Again: nothing more. (Outbound calls go with their requests.)
+func (s *Store) EraseCaller(ctx context.Context, tx pgx.Tx, number string, e Erasure) error {
+	args := pg.Args{"workspace_id": e.WorkspaceID, "phone_e164": number}
+	rows, err := tx.Query(ctx, lockCallsOfCaller, args)
+	if err != nil {
+		return fmt.Errorf("lock calls of an erased person: %w", err)
+	}
+	calls, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
+	if err != nil {
+		return fmt.Errorf("lock calls of an erased person: %w", err)
+	}
+	var at time.Time
+	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&at); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	var batch pgx.Batch
+	batch.Queue(forgetEvidence, args)
+	var next []*eventv1.ErasureStep
+	for _, c := range calls {
+		c.Erase(e.ID, at)
+		batch.Queue(saveErased, pg.Args{"call_id": c.CallID, "turns": s.callArgs(c)["turns"], "version": c.Version})
+		if facts := c.Facts(); len(facts) > 0 {
+			next = append(next, &eventv1.ErasureStep{Service: "calls", Ref: c.CallID.String()})
+			if err := queueTraced(ctx, &batch, "erase call", c.Traceparent, facts...); err != nil {
+				return err
+			}
+		}
+	}
+	if err := outbox.Queue(ctx, &batch, stepDone(e, "", next...)); err != nil {
+		return err
+	}
+	return send(ctx, tx, &batch)
+}
+
+// stepDone reports a step of an erasure, and those of others that follow from it.
+func stepDone(e Erasure, ref string, next ...*eventv1.ErasureStep) outbox.Event {
+	return outbox.Event{
+		Topic: kafka.ErasureReports, Key: e.ID.String(), WorkspaceID: e.WorkspaceID,
+		Message: &eventv1.ErasureReport{
+			ErasureId: e.ID.String(), WorkspaceId: e.WorkspaceID.String(), OccurredAt: timestamppb.Now(), Service: "dialer",
+			Event: &eventv1.ErasureReport_StepDone{StepDone: &eventv1.StepDone{Ref: ref, Next: next}},
+		},
+	}
+}

@@ -1,0 +1,224 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+const secret = "Xylophone"
+
+// about is a request with something to forget.
+func about(workspace uuid.UUID, number int) request.Request {
+	r := aRequest(workspace, number)
+	r.Variables = []byte(`{"name":"` + secret + `"}`)
+	return r
+}
+
+// told are the dial facts and the reports in the outbox, by name, with those that hold the secret marked.
+func told(t *testing.T, pool *pgxpool.Pool, of string) (names []string) {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), "SELECT topic, payload FROM outbox WHERE position($1 in encode(payload, 'escape')) > 0 ORDER BY id", of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var topic string
+	var payload []byte
+	_, err = pgx.ForEachRow(rows, []any{&topic, &payload}, func() error {
+		name := topic
+		if topic == "dial-events.v1" {
+			var event eventv1.DialEvent
+			if err := proto.Unmarshal(payload, &event); err != nil {
+				return err
+			}
+			name = string(event.ProtoReflect().WhichOneof(event.ProtoReflect().Descriptor().Oneofs().Get(0)).Name())
+		}
+		if strings.Contains(string(payload), secret) {
+			name += " with the secret"
+		}
+		names = append(names, name)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e store.Erasure) {
+	t.Helper()
+	within(t, pool, func(tx pgx.Tx) error { return st.EraseRequest(t.Context(), tx, id, e) })
+}
+
+// kept counts the rows that hold the secret.
+func kept(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
+		+ (SELECT count(*) FROM calls WHERE variables::text LIKE '%`+secret+`%' OR turns::text LIKE '%`+secret+`%')
+		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')`)
+}
+
+func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
+	ahead, claimed, other := about(workspace, 1), about(workspace, 2), about(workspace, 3)
+	ahead.DueAt = time.Now().Add(time.Hour)
+	enqueue(t, pool, st, claimed)
+	if got := claim(t, st, 1); len(got) != 1 {
+		t.Fatalf("claimed %d", len(got))
+	}
+	enqueue(t, pool, st, ahead, other)
+	for range 2 { // a second time changes nothing
+		erase(t, pool, st, ahead.CallRequestID, e)
+		erase(t, pool, st, claimed.CallRequestID, e)
+	}
+	if n := count(t, pool, "SELECT count(*) FROM dial_queue WHERE state = 'blocked' AND variables IS NULL"); n != 2 {
+		t.Errorf("%d requests are blocked and forgotten, want both", n)
+	}
+	for _, r := range []request.Request{ahead, claimed} {
+		if got := strings.Join(told(t, pool, r.CallRequestID.String()), ", "); got != "blocked, erasure-reports.v1, erasure-reports.v1" {
+			t.Errorf("told %q of a queued request, want one blocked and a report each time", got)
+		}
+	}
+	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
+		t.Errorf("%d slots are left of the claim", n)
+	}
+	if err := st.Fence(t.Context(), claimed, uuid.Must(uuid.NewV7()), "+15005550006", "sim"); err == nil {
+		t.Error("a request of an erased person was fenced")
+	}
+	known := errors.New("known")
+	for _, r := range []request.Request{ahead, claimed} { // ordered again, with what was said before
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return st.Enqueue(t.Context(), tx, r, known) })
+		if !errors.Is(err, known) {
+			t.Errorf("a blocked request was taken again: %v", err)
+		}
+	}
+	if n := kept(t, pool); n != 1 {
+		t.Errorf("%d rows hold something to forget, want the other person's alone", n)
+	}
+	if got := claim(t, st, 5); len(got) != 1 || got[0].CallRequestID != other.CallRequestID {
+		t.Errorf("claimed %v, want the other person's request", got)
+	}
+}
+
+// TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts erases in the middle of a conversation.
+func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
+	r, other := about(workspace, 1), about(workspace, 2)
+	mine, theirs := fenced(t, pool, st, r), fenced(t, pool, st, other)
+	now := time.Now()
+	both := func(f func(*call.Call)) {
+		t.Helper()
+		err := st.Change(t.Context(), []uuid.UUID{mine, theirs}, func(calls map[uuid.UUID]*call.Call) {
+			f(calls[mine])
+			f(calls[theirs])
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(func(c *call.Call) {
+		c.Initiate(now)
+		c.Answer(now.Add(time.Second))
+		c.Hear("Hello, this is "+secret+". I am interested in lamps.", now.Add(2*time.Second))
+	})
+	erase(t, pool, st, r.CallRequestID, e)
+	both(func(c *call.Call) {
+		c.Hear("Still "+secret+". Goodbye.", now.Add(3*time.Second))
+		c.End(call.End{At: now.Add(4 * time.Second), Cause: call.NormalClearing, Zone: time.UTC})
+	})
+	if got := strings.Join(told(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
+		t.Errorf("told %q of the erased person's call", got)
+	}
+	if got := strings.Join(told(t, pool, theirs.String()), ", "); got != "dialing, answered, ended, analysed with the secret" {
+		t.Errorf("told %q of the other person's call", got)
+	}
+	if n := count(t, pool, "SELECT count(*) FROM calls WHERE call_id = $1 AND (variables IS NOT NULL OR turns::text <> '[]')", mine); n != 0 {
+		t.Error("something of the conversation was kept")
+	}
+	erase(t, pool, st, other.CallRequestID, e) // and one that ended before
+	if n := kept(t, pool); n != 0 {
+		t.Errorf("%d rows hold something to forget", n)
+	}
+	if n := count(t, pool, "SELECT count(*) FROM calls WHERE status = 'completed'"); n != 2 {
+		t.Errorf("%d calls are completed, want both as they were", n)
+	}
+}
+
+func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
+	const caller = "+14155550111"
+	over, live, silent, foreign := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	arrive := func(id, workspace uuid.UUID, from string) {
+		t.Helper()
+		_, err := pool.Exec(t.Context(), `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds, deadline_at)
+			VALUES ($1, $2, 'inbound', $3, '+14155550100', $1, 'ringing', now(), 600, now() + interval '1 hour')`, id, workspace, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive(over, workspace, caller)
+	arrive(live, workspace, caller)
+	arrive(silent, workspace, caller)
+	arrive(foreign, uuid.Must(uuid.NewV7()), caller)
+	now := time.Now()
+	talk := func(ends bool, ids ...uuid.UUID) {
+		t.Helper()
+		err := st.Change(t.Context(), ids, func(calls map[uuid.UUID]*call.Call) {
+			for _, c := range calls {
+				c.Answer(now)
+				c.Hear("Hello, this is "+secret+". I am interested in lamps.", now)
+				if ends {
+					c.End(call.End{At: now.Add(time.Second), Cause: call.NormalClearing, Zone: time.UTC})
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	talk(true, over, foreign)
+	talk(false, live)
+	if _, err := pool.Exec(t.Context(), `INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at, acknowledged_at) VALUES ($1, $2, $3, $4, now(), now())`,
+		over, workspace, caller, secret); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		within(t, pool, func(tx pgx.Tx) error { return st.EraseCaller(t.Context(), tx, caller, e) })
+	}
+	talk(true, live, silent)
+	for id, want := range map[uuid.UUID]string{
+		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1", // what was told before is not taken back, but followed
+		live: "ringing, answered, erased, erasure-reports.v1, ended, analysed", silent: "ringing, answered, ended, analysed",
+		foreign: "ringing, answered, ended, analysed with the secret",
+	} {
+		if got := strings.Join(told(t, pool, id.String()), ", "); got != want {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+	if n := kept(t, pool); n != 1 {
+		t.Errorf("%d rows hold something to forget, want the other workspace's alone", n)
+	}
+	if n := len(told(t, pool, e.ID.String())); n != 4 { // two calls told of, and a report each time
+		t.Errorf("%d records name the erasure, want 4", n)
+	}
+}
