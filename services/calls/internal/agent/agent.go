@@ -93,7 +93,7 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 		}
 		settings[field] = raw
 	}
-	if _, err := readSpoken(settings); err != nil {
+	if _, err := readKnown(settings); err != nil {
 		return err
 	}
 	encoded, err := json.Marshal(settings)
@@ -145,30 +145,6 @@ func (a *Agent) setMaxCallSeconds(raw json.RawMessage) error {
 	return nil
 }
 
-// spoken are the settings that the dialer understands.
-type spoken struct {
-	Instructions, Voice string
-	Outcomes            []string
-}
-
-func readSpoken(settings map[string]json.RawMessage) (spoken, error) {
-	var s spoken
-	for _, field := range []struct {
-		name, want string
-		into       any
-	}{
-		{"instructions", "must be a string.", &s.Instructions},
-		{"voice", "must be a string.", &s.Voice},
-		{"outcomes", "must be a list of strings.", &s.Outcomes},
-	} {
-		raw, given := settings[field.name]
-		if given && json.Unmarshal(raw, field.into) != nil {
-			return spoken{}, apierr.Validation(field.name, "%s", field.want)
-		}
-	}
-	return s, nil
-}
-
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
 // Fact is the agent as agents.v1 carries it: the whole state, at its version.
@@ -177,7 +153,7 @@ func (a *Agent) Fact(at time.Time) (*eventv1.AgentEvent, error) {
 	if err := json.Unmarshal(a.Settings, &settings); err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", a.ID, err)
 	}
-	s, err := readSpoken(settings)
+	s, err := readKnown(settings)
 	if err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", a.ID, err)
 	}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -29,9 +30,12 @@ func (c *Consumer) onAgent(ctx context.Context, tx pgx.Tx, rec kafka.Record) err
 	if agent == nil {
 		return kafka.Parkf("agent event %T is newer than this build", event.GetEvent())
 	}
+	settings := agent.GetSettingsJson()
+	if !json.Valid(settings) { // a build that did not tell them
+		settings = []byte("{}")
+	}
 	return c.store.SaveAgent(ctx, tx, tenant.Agent{
 		AgentID: id, WorkspaceID: workspaceID, Version: event.GetVersion(), Name: agent.GetName(), FromE164: agent.GetFromE164(),
-		MaxCallSeconds: agent.GetMaxCallSeconds(), Instructions: agent.GetInstructions(), Outcomes: agent.GetOutcomes(),
-		Deleted: agent.GetDeleted(),
+		MaxCallSeconds: agent.GetMaxCallSeconds(), Deleted: agent.GetDeleted(), Settings: settings,
 	})
 }

@@ -42,7 +42,7 @@ func open(f testing.TB) office {
 	st := store.New(pool, uuid.Must(uuid.NewV7()), store.Timing{InstanceLease: time.Minute, ClaimLease: time.Minute})
 	workspace, agent := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	if err := pgx.BeginFunc(f.Context(), pool, func(tx pgx.Tx) error {
-		return st.SaveAgent(f.Context(), tx, tenant.Agent{AgentID: agent, WorkspaceID: workspace, Version: 1, Name: "Ada", MaxCallSeconds: 600})
+		return st.SaveAgent(f.Context(), tx, tenant.Agent{AgentID: agent, WorkspaceID: workspace, Version: 1, Name: "Ada", MaxCallSeconds: 600, Settings: []byte(`{}`)})
 	}); err != nil {
 		f.Fatal(err)
 	}

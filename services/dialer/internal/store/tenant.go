@@ -57,18 +57,17 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace
 }
 
 const saveAgent = `
-INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, instructions, outcomes, deleted)
-VALUES (@agent_id, @workspace_id, @version, @name, @from_e164, @max_call_seconds, @instructions, @outcomes, @deleted)
+INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted)
+VALUES (@agent_id, @workspace_id, @version, @name, @from_e164, @max_call_seconds, @settings, @deleted)
 ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED.name, from_e164 = EXCLUDED.from_e164,
-	max_call_seconds = EXCLUDED.max_call_seconds, instructions = EXCLUDED.instructions, outcomes = EXCLUDED.outcomes,
-	deleted = EXCLUDED.deleted
+	max_call_seconds = EXCLUDED.max_call_seconds, settings = EXCLUDED.settings, deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`
 
 // SaveAgent keeps the newest version of an agent. What is queued for a deleted one is looked at at once, whatever its time.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pg.Args{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,
-		"max_call_seconds": a.MaxCallSeconds, "instructions": a.Instructions, "outcomes": append([]string{}, a.Outcomes...), "deleted": a.Deleted,
+		"max_call_seconds": a.MaxCallSeconds, "settings": string(a.Settings), "deleted": a.Deleted,
 	})
 	if err != nil {
 		return fmt.Errorf("save agent %s: %w", a.AgentID, err)
@@ -87,8 +86,23 @@ SELECT workspace_id, version, status, api_enabled, max_live_calls, calls_per_sec
 FROM workspaces WHERE workspace_id = @workspace_id`
 
 const agentByID = `
-SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, instructions, outcomes, deleted
+SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted
 FROM agents WHERE agent_id = @agent_id`
+
+const agentSettings = `SELECT settings::text FROM agents WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
+
+// AgentSettings is an agent's settings, a JSON object; ErrNoAgent when the workspace has no such agent, as far as is known here.
+func (s *Store) AgentSettings(ctx context.Context, workspaceID, agentID uuid.UUID) ([]byte, error) {
+	var settings string
+	err := s.pool.QueryRow(ctx, agentSettings, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&settings)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, ErrNoAgent
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read settings of agent %s: %w", agentID, err)
+	}
+	return []byte(settings), nil
+}
 
 const numberOfAgent = `SELECT phone_e164 FROM numbers WHERE agent_id = @agent_id ORDER BY number_id LIMIT 1`
 

@@ -35,9 +35,9 @@ type Agent struct {
 	Name           string    `db:"name"`
 	FromE164       string    `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
-	Instructions   string    `db:"instructions"`
-	Outcomes       []string  `db:"outcomes"`
 	Deleted        bool      `db:"deleted"`
+	// Settings is a JSON object, written with the agent and read apart from it: a dial needs none of it.
+	Settings []byte `db:"-"`
 }
 
 // From is the caller id: the agent's own number, else one of those that reach it, else the default.
