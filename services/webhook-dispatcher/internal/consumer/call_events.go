@@ -17,25 +17,46 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// onCallEvents makes one delivery for each event and each subscription that lists its type at this moment.
+// onCallEvents makes one delivery for each event and each subscription that lists its type at this moment, and forgets the bodies of calls whose person
+// was erased. Such a fact stands behind the call's events, and may have come in one batch with them.
 func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
-	events := make([]delivery.Event, len(recs))
+	var events []delivery.Event
+	var erasures []store.Erasure
+	erased, place := map[uuid.UUID]bool{}, make([]int, 0, len(recs)) // place is where each event's record stands
 	for i, rec := range recs {
-		if events[i], err = read(ctx, rec); err != nil {
+		event, erasure, err := read(ctx, rec)
+		if err != nil {
+			return nil, err
+		}
+		if erasure != nil {
+			erasures, erased[erasure.CallID] = append(erasures, *erasure), true
+			continue
+		}
+		events, place = append(events, event), append(place, i)
+	}
+	for i := range events {
+		if erased[*events[i].CallID] {
+			events[i].Body = delivery.Strip(events[i].Body) // what has a seat is sent from here
+		}
+	}
+	var done store.Ingested
+	if len(events) > 0 {
+		if done, err = c.store.Ingest(ctx, tx, c.direct(tx), events...); err != nil {
 			return nil, err
 		}
 	}
-	done, err := c.store.Ingest(ctx, tx, c.direct(tx), events...)
-	if err != nil {
-		return nil, err
+	for _, erasure := range erasures {
+		if err := c.store.EraseCall(ctx, tx, erasure); err != nil {
+			return nil, err
+		}
 	}
-	if done.Waiting == 0 {
+	if done.Waiting == 0 && len(erasures) == 0 {
 		inbox.Quiet(tx)
 	}
 	verdicts = make([]error, len(recs))
 	for i, matched := range done.Matched {
 		if matched == 0 {
-			verdicts[i] = kafka.Skipf("no subscription lists %s", events[i].Type)
+			verdicts[place[i]] = kafka.Skipf("no subscription lists %s", events[i].Type)
 		}
 	}
 	return verdicts, nil
@@ -59,30 +80,38 @@ func (c *Consumer) direct(tx pgx.Tx) *store.Direct {
 	return direct
 }
 
-func read(ctx context.Context, rec inbox.Fresh) (delivery.Event, error) {
+// read is a record as an event or as an erasure.
+func read(ctx context.Context, rec inbox.Fresh) (ev delivery.Event, erased *store.Erasure, err error) {
 	var fact eventv1.CallEvent
 	if err := rec.Decode(&fact); err != nil {
-		return delivery.Event{}, err
+		return ev, nil, err
 	}
 	rec.Span.SetAttributes(telemetry.CallID(fact.GetCallId()))
-	public := fact.GetPublic()
-	if public == nil {
-		return delivery.Event{}, kafka.Parkf("call event %T is newer than this build", fact.GetEvent())
-	}
-	ev, err := event(&fact, public)
-	ev.Traceparent = telemetry.Carrier(trace.ContextWithSpan(ctx, rec.Span))
-	return ev, err
-}
-
-func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (delivery.Event, error) {
 	callID, err := uuid.Parse(fact.GetCallId())
 	if err != nil {
-		return delivery.Event{}, kafka.Parkf("call_id %q: %w", fact.GetCallId(), err)
+		return ev, nil, kafka.Parkf("call_id %q: %w", fact.GetCallId(), err)
 	}
 	workspaceID, err := uuid.Parse(fact.GetWorkspaceId())
 	if err != nil {
-		return delivery.Event{}, kafka.Parkf("workspace_id %q: %w", fact.GetWorkspaceId(), err)
+		return ev, nil, kafka.Parkf("workspace_id %q: %w", fact.GetWorkspaceId(), err)
 	}
+	switch e := fact.GetEvent().(type) {
+	case *eventv1.CallEvent_Public:
+		ev, err = event(&fact, e.Public)
+		ev.CallID, ev.WorkspaceID, ev.Traceparent = &callID, workspaceID, telemetry.Carrier(trace.ContextWithSpan(ctx, rec.Span))
+		return ev, nil, err
+	case *eventv1.CallEvent_Erased:
+		erased, err = erasure(e.Erased)
+		if err != nil {
+			return ev, nil, err
+		}
+		erased.CallID, erased.WorkspaceID = callID, workspaceID
+		return ev, erased, nil
+	}
+	return ev, nil, kafka.Parkf("call event %T is newer than this build", fact.GetEvent())
+}
+
+func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (delivery.Event, error) {
 	eventID, err := uuid.Parse(public.GetEventId())
 	if err != nil {
 		return delivery.Event{}, kafka.Parkf("event_id %q: %w", public.GetEventId(), err)
@@ -91,7 +120,23 @@ func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (delivery.Event
 		return delivery.Event{}, kafka.Parkf("event %s has no type, no time or a body that is not JSON", eventID)
 	}
 	return delivery.Event{
-		ID: eventID, WorkspaceID: workspaceID, CallID: &callID, Type: public.GetType(), Sequence: public.GetSequence(),
-		Body: public.GetBody(), CreatedAt: fact.GetOccurredAt().AsTime(),
+		ID: eventID, Type: public.GetType(), Sequence: public.GetSequence(), Body: public.GetBody(), Erased: public.GetErased(),
+		CreatedAt: fact.GetOccurredAt().AsTime(),
 	}, nil
+}
+
+func erasure(told *eventv1.BodiesErased) (*store.Erasure, error) {
+	id, err := uuid.Parse(told.GetErasureId())
+	if err != nil {
+		return nil, kafka.Parkf("erasure_id %q: %w", told.GetErasureId(), err)
+	}
+	erased := &store.Erasure{ID: id}
+	for _, text := range told.GetEventIds() {
+		event, err := uuid.Parse(text)
+		if err != nil {
+			return nil, kafka.Parkf("event_ids %q: %w", text, err)
+		}
+		erased.EventIDs = append(erased.EventIDs, event)
+	}
+	return erased, nil
 }

@@ -45,6 +45,8 @@ type Event struct {
 	Sequence  int32
 	Body      []byte
 	CreatedAt time.Time
+	// Erased says that the person of the call was erased: the body is not kept longer than it is waited for.
+	Erased bool
 	// Traceparent is the trace of the fact.
 	Traceparent string
 }

@@ -78,6 +78,7 @@ type deliveryView struct {
 	LastError     *string         `json:"last_error"`
 	NextAttemptAt *time.Time      `json:"next_attempt_at"`
 	DoneAt        *time.Time      `json:"done_at"`
+	ErasedAt      *time.Time      `json:"erased_at"`
 	CreatedAt     time.Time       `json:"created_at"`
 }
 
@@ -85,7 +86,7 @@ func viewDelivery(d store.Delivery) deliveryView {
 	return deliveryView{
 		ID: d.ID, EventID: d.EventID, EventType: d.EventType, CallID: d.CallID, Sequence: d.Sequence, Status: d.Status,
 		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: stampOrNull(d.NextAttemptAt),
-		DoneAt: stampOrNull(d.DoneAt), CreatedAt: stamp(d.CreatedAt),
+		DoneAt: stampOrNull(d.DoneAt), ErasedAt: stampOrNull(d.ErasedAt), CreatedAt: stamp(d.CreatedAt),
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package keeping owns what becomes of history: it erases that of deleted subscriptions, a little at a time, makes the
+// Package keeping owns what becomes of history: it erases that of deleted subscriptions and the bodies of erased people, a little at a time, makes the
 // partitions of the days to come, and drops the days that are older than history is kept.
 package keeping
 
@@ -63,6 +63,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 			var err error
 			if more, err = k.store.EraseSome(ctx, batch); err != nil && ctx.Err() == nil {
 				slog.ErrorContext(ctx, "erase history of deleted webhook subscriptions", "error", err)
+			}
+		}
+		for emptied := batch; emptied == batch && ctx.Err() == nil; {
+			var err error
+			if emptied, err = k.store.EmptyBodies(ctx, batch); err != nil && ctx.Err() == nil {
+				slog.ErrorContext(ctx, "empty bodies of erased people", "error", err)
 			}
 		}
 		select {

@@ -189,11 +189,14 @@ FROM unnest(@ids::uuid[], @created::timestamptz[], @nos::int[], @codes::int[], @
      AS r (id, created_at, no, code, error, outcome)
 WHERE d.id = ANY (@ids) AND d.id = r.id AND d.created_at = r.created_at AND d.created_at BETWEEN @oldest AND @newest`
 
+// What was answered to one that was erased meanwhile is not kept: it may repeat what it was sent.
 const insertAttempts = `
 INSERT INTO webhook_attempt (delivery_id, replay, no, at, ms, code, error, excerpt)
-SELECT r.id, r.replay, r.no, r.at, r.ms, r.code, r.error, r.excerpt
-FROM unnest(@ids::uuid[], @replays::int[], @nos::int[], @at::timestamptz[], @ms::bigint[], @codes::int[], @errors::text[], @excerpts::text[])
-     AS r (id, replay, no, at, ms, code, error, excerpt)
+SELECT r.id, r.replay, r.no, r.at, r.ms, r.code, r.error, CASE WHEN r.excerpt IS NULL THEN NULL ELSE (
+           SELECT CASE WHEN d.erased_at IS NULL THEN r.excerpt END FROM webhook_delivery d
+           WHERE d.id = r.id AND d.created_at = r.created_at AND d.created_at BETWEEN @oldest AND @newest) END
+FROM unnest(@ids::uuid[], @created::timestamptz[], @replays::int[], @nos::int[], @at::timestamptz[], @ms::bigint[], @codes::int[], @errors::text[], @excerpts::text[])
+     AS r (id, created_at, replay, no, at, ms, code, error, excerpt)
 ON CONFLICT DO NOTHING`
 
 // changes are what a batch does to the health of its subscriptions, in the order of their ids.

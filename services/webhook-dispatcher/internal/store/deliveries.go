@@ -30,6 +30,8 @@ type Delivery struct {
 	LastError     *string
 	NextAttemptAt *time.Time
 	DoneAt        *time.Time
+	// ErasedAt is when the person of the call was erased; what went out after it said nothing of them.
+	ErasedAt *time.Time
 }
 
 // Attempt is one try of a delivery.
@@ -48,7 +50,7 @@ type Attempt struct {
 const selectDelivery = `
 SELECT d.id, d.created_at, d.event_id, d.event_type, d.call_id, d.sequence,
        CASE WHEN q.held THEN 'held' ELSE d.status END AS status,
-       d.attempts, d.replays, d.last_code, d.last_error, q.due_at AS next_attempt_at, d.done_at
+       d.attempts, d.replays, d.last_code, d.last_error, q.due_at AS next_attempt_at, d.done_at, d.erased_at
 FROM webhook_delivery d
 LEFT JOIN webhook_queue q ON q.delivery_id = d.id AND q.created_at = d.created_at
 WHERE d.workspace_id = @workspace_id AND d.subscription_id = @subscription_id`

@@ -148,6 +148,8 @@ type row struct {
 func (r row) skips() bool { return r.sub.Status != subscription.Active }
 func (r row) flows() bool { return !r.skips() && !r.held }
 
+func (r row) erased() bool { return r.event.Erased }
+
 // call is what the row stands in order with: what belongs to no call is a line of its own.
 func (r row) call() uuid.UUID {
 	if r.event.CallID == nil {
@@ -175,10 +177,12 @@ func put(ctx context.Context, tx pgx.Tx, rows []row, direct *Direct) error {
 	var batch pgx.Batch
 	args := columns(events)
 	args["bodies"] = each(events, func(r row) []byte { return r.event.Body })
+	args["erased"] = each(events, row.erased)
 	batch.Queue(insertEvents, args)
 	args = columns(rows)
 	args["ids"], args["owners"] = each(rows, func(r row) uuid.UUID { return r.id }), each(rows, func(r row) uuid.UUID { return r.sub.ID })
 	args["skips"], args["traceparents"] = each(rows, row.skips), each(rows, func(r row) string { return r.event.Traceparent })
+	args["erased"] = each(rows, row.erased)
 	args["held"], args["seated"], args["lease"] = held, direct.ids(), direct.seconds()
 	queued := batch.Queue(insertDeliveries, args)
 	if direct != nil {
@@ -212,8 +216,10 @@ func each[T any](rows []row, value func(row) T) []T {
 }
 
 const insertEvents = `
-INSERT INTO webhook_event (id, created_at, workspace_id, call_id, type, sequence, body)
-SELECT * FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @calls::uuid[], @types::text[], @sequences::int[], @bodies::bytea[])
+INSERT INTO webhook_event (id, created_at, workspace_id, call_id, type, sequence, body, erased_at)
+SELECT m.id, m.created_at, m.workspace_id, m.call_id, m.type, m.sequence, m.body, CASE WHEN m.erased THEN now() END
+FROM unnest(@events::uuid[], @created::timestamptz[], @workspaces::uuid[], @calls::uuid[], @types::text[], @sequences::int[], @bodies::bytea[], @erased::boolean[])
+     AS m (id, created_at, workspace_id, call_id, type, sequence, body, erased)
 ON CONFLICT DO NOTHING`
 
 // Only what is new in history is queued: a record read again after its delivery was done stays done. What has a seat is born claimed,
@@ -222,12 +228,12 @@ ON CONFLICT DO NOTHING`
 const insertDeliveries = `
 WITH fresh AS (
     INSERT INTO webhook_delivery (id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status,
-                                  traceparent, done_at)
+                                  traceparent, done_at, erased_at)
     SELECT m.id, m.created_at, m.workspace_id, m.owner, m.event_id, m.type, m.call_id, m.sequence,
-           CASE WHEN m.skip THEN 'skipped' ELSE 'queued' END, m.traceparent, CASE WHEN m.skip THEN now() END
+           CASE WHEN m.skip THEN 'skipped' ELSE 'queued' END, m.traceparent, CASE WHEN m.skip THEN now() END, CASE WHEN m.erased THEN now() END
     FROM unnest(@ids::uuid[], @created::timestamptz[], @workspaces::uuid[], @owners::uuid[], @events::uuid[], @types::text[],
-                @calls::uuid[], @sequences::int[], @skips::boolean[], @traceparents::text[])
-         AS m (id, created_at, workspace_id, owner, event_id, type, call_id, sequence, skip, traceparent)
+                @calls::uuid[], @sequences::int[], @skips::boolean[], @traceparents::text[], @erased::boolean[])
+         AS m (id, created_at, workspace_id, owner, event_id, type, call_id, sequence, skip, traceparent, erased)
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, status, traceparent
 ), placed AS MATERIALIZED (

@@ -39,7 +39,7 @@ type Replayed struct {
 
 // Replay makes deliveries that ended due now: the same delivery ids and bytes, attempts from 1. What is queued or held
 // already is left as it is, so two at once replay each delivery once. Tests are replayed by id alone, and what has no stored
-// body any more not at all. 409 subscription_not_active unless the subscription is active, ErrNotFound when it is deleted. While
+// body any more, or an erased one, not at all. 409 subscription_not_active unless the subscription is active, ErrNotFound when it is deleted. While
 // the workspace is suspended what is replayed is held.
 func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUID, asked Replay) (done Replayed, err error) {
 	args := pgx.NamedArgs{
@@ -117,7 +117,7 @@ type endedRow struct {
 const (
 	chooseEnded = `
 SELECT d.id, d.created_at FROM webhook_delivery d
-WHERE d.workspace_id = @workspace_id AND d.subscription_id = @id AND (@before::timestamptz IS NULL OR d.done_at < @before)
+WHERE d.workspace_id = @workspace_id AND d.subscription_id = @id AND d.erased_at IS NULL AND (@before::timestamptz IS NULL OR d.done_at < @before)
   AND (SELECT true FROM webhook_event e WHERE e.id = d.event_id AND e.created_at = d.created_at)`
 
 	chooseOne = chooseEnded + `

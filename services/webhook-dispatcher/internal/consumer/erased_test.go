@@ -1,0 +1,204 @@
+package consumer_test
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+)
+
+const (
+	secret  = "Xylophone"
+	holding = `convert_from(body, 'UTF8') LIKE '%Xylophone%'`
+)
+
+// spoken is an event whose body tells of the person.
+func spoken(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {
+	f, id := fact(call, workspace, sequence, kind)
+	f.GetPublic().Body = fmt.Appendf(nil, `{"id":%q,"type":%q,"sequence":%d,"data":{"call_id":%q,"outcome":"interested","summary":{"customer_name":"Xylophone"},"transcript":{"turns":["Xylophone"]}}}`,
+		id, kind, sequence, call)
+	return f, id
+}
+
+func erased(call, workspace, erasure uuid.UUID) *eventv1.CallEvent {
+	told := &eventv1.BodiesErased{ErasureId: erasure.String()}
+	for _, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
+		told.EventIds = append(told.EventIds, uuid.NewSHA1(call, []byte(kind)).String())
+	}
+	return &eventv1.CallEvent{CallId: call.String(), WorkspaceId: workspace.String(), Event: &eventv1.CallEvent_Erased{Erased: told}}
+}
+
+// take claims what is due of a subscription.
+func (h *house) take(sub uuid.UUID, want int) []delivery.Work {
+	h.t.Helper()
+	work, err := h.store.ClaimDue(h.t.Context(), store.Claim{
+		Room: []store.Room{{SubscriptionID: sub, Total: 10, Retries: 5}}, Lease: time.Minute, Attempts: 5,
+	})
+	if err != nil || len(work) != want {
+		h.t.Fatalf("claimed %d deliveries, %v, want %d", len(work), err, want)
+	}
+	return work
+}
+
+// answer ends an attempt at an endpoint that repeats what it was sent.
+func (h *house) answer(work delivery.Work, outcome delivery.Outcome) {
+	h.t.Helper()
+	result := delivery.Result{
+		DeliveryID: work.DeliveryID, Attempt: work.Attempt, Replay: work.Replay, Outcome: outcome, Delay: time.Hour,
+		Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, Excerpt: "you said " + secret, At: time.Now()},
+	}
+	if done, err := h.store.Complete(h.t.Context(), []delivery.Result{result}); err != nil || done.Settled != 1 {
+		h.t.Fatalf("settled %d, %v", done.Settled, err)
+	}
+}
+
+// TestErased_GoesAndWhatWaitsIsSentWithoutIt has a call whose first event ended, whose second waits for its retry and whose third is under way; and another call.
+func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
+	t.Parallel()
+	h, ws, call, other, erasure := newHouse(t), uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	sub := h.subscribe(ws, "call.ringing", "call.answered", "call.completed")
+	ids := map[string]uuid.UUID{}
+	var underWay delivery.Work
+	for n, kind := range []string{"call.ringing", "call.answered", "call.completed"} {
+		f, id := spoken(call, ws, int32(n+1), kind)
+		h.publish(kafka.CallEvents, id, call.String(), f)
+		h.await(`SELECT count(*) FROM webhook_queue WHERE event_id = $1`, 1, id)
+		ids[kind] = id
+		work := h.take(sub, 1)
+		switch kind {
+		case "call.ringing":
+			h.answer(work[0], delivery.Over)
+		case "call.answered":
+			h.answer(work[0], delivery.Again)
+		case "call.completed":
+			underWay = work[0]
+		}
+	}
+	f, id := spoken(other, ws, 1, "call.completed")
+	h.publish(kafka.CallEvents, id, other.String(), f)
+	h.await(`SELECT count(*) FROM webhook_event WHERE `+holding, 4)
+	for range 2 { // told again, as another fact: nothing more
+		h.publish(kafka.CallEvents, uuid.New(), call.String(), erased(call, ws, erasure))
+	}
+	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 2)
+	h.await(`SELECT count(*) FROM webhook_event WHERE `+holding, 1)
+	h.await(`SELECT count(*) FROM webhook_event WHERE call_id = $1 AND `+holding, 1, other)
+	h.await(`SELECT count(*) FROM webhook_event WHERE id = $1 AND body = '' AND erased_at IS NOT NULL`, 1, ids["call.ringing"])
+	h.await(`SELECT count(*) FROM webhook_event WHERE call_id = $1 AND body <> '' AND erased_at IS NOT NULL`, 2, call)
+	h.answer(underWay, delivery.Done)
+	h.await(`SELECT count(*) FROM webhook_attempt`, 3)
+	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 0)
+	h.shown(sub, ws, call, erasure)
+
+	if _, err := h.pool.Exec(t.Context(), `UPDATE webhook_queue SET due_at = now()`); err != nil {
+		t.Fatal(err)
+	}
+	for _, work := range h.take(sub, 2) {
+		if mine := *work.CallID == call; mine == bytes.Contains(work.Body, []byte(secret)) || len(work.Body) == 0 {
+			t.Errorf("the body of call %s to be sent is %s", work.CallID, work.Body)
+		}
+		if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n > 1 { // the one that was under way
+			t.Errorf("%d bodies were emptied, %v, while one is waited for", n, err)
+		}
+		h.answer(work, delivery.Done)
+	}
+	if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n != 1 {
+		t.Errorf("%d bodies were emptied, %v, want the retry's", n, err)
+	}
+	h.await(`SELECT count(*) FROM webhook_event WHERE body <> ''`, 1)
+	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 1)
+}
+
+// shown checks what operators see of an erased call, and what was reported.
+func (h *house) shown(sub, ws, call, erasure uuid.UUID) {
+	h.t.Helper()
+	rows, err := h.store.Deliveries(h.t.Context(), ws, sub, store.Filter{CallID: &call}, page.Request{Limit: 10})
+	if err != nil || len(rows) != 3 {
+		h.t.Fatalf("%d deliveries, %v", len(rows), err)
+	}
+	for _, row := range rows {
+		if row.ErasedAt == nil {
+			h.t.Errorf("the operator is not shown that %s was erased", row.EventType)
+		}
+	}
+	if again, err := h.store.Replay(h.t.Context(), ws, sub, store.Replay{CallID: call, Limit: 10}); err != nil || again.Count != 0 {
+		h.t.Errorf("replayed %d erased deliveries, %v", again.Count, err)
+	}
+	var report eventv1.ErasureReport
+	var payload []byte
+	if err := h.pool.QueryRow(h.t.Context(), `SELECT payload FROM outbox WHERE topic = 'erasure-reports.v1' LIMIT 1`).Scan(&payload); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := proto.Unmarshal(payload, &report); err != nil || report.GetErasureId() != erasure.String() || report.GetService() != "webhook-dispatcher" ||
+		report.GetStepDone().GetRef() != call.String() {
+		h.t.Errorf("report %v, %v", &report, err)
+	}
+}
+
+// seats has room for everything, and keeps what was started.
+type seats struct {
+	mu      sync.Mutex
+	started map[uuid.UUID][]byte // bodies by call
+}
+
+func (s *seats) Seat(uuid.UUID, string) bool { return true }
+func (s *seats) Unseat(uuid.UUID)            {}
+
+func (s *seats) Start(work []delivery.Work) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range work {
+		s.started[*w.CallID] = w.Body
+	}
+}
+
+// TestErased_InOneBatchWithItsEvents publishes before anybody reads: what has a seat is sent without what is erased.
+func TestErased_InOneBatchWithItsEvents(t *testing.T) {
+	t.Parallel()
+	h, ws, call, other := emptyHouse(t), uuid.New(), uuid.New(), uuid.New()
+	h.subscribe(ws, "call.completed")
+	for _, id := range []uuid.UUID{call, other} {
+		f, event := spoken(id, ws, 1, "call.completed")
+		h.publish(kafka.CallEvents, event, "one partition", f)
+	}
+	h.publish(kafka.CallEvents, uuid.New(), "one partition", erased(call, ws, uuid.New()))
+	room := &seats{started: map[uuid.UUID][]byte{}}
+	h.consume(consumer.New(h.store, room, 20*time.Second))
+	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 1)
+	h.await(`SELECT count(*) FROM webhook_event WHERE `+holding, 1)
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	if mine, theirs := room.started[call], room.started[other]; len(mine) == 0 || bytes.Contains(mine, []byte(secret)) || !bytes.Contains(theirs, []byte(secret)) {
+		t.Errorf("the erased call's event was sent as %q, the other's as %q", mine, theirs)
+	}
+}
+
+// TestErased_WhatIsToldLaterIsNotKeptLonger: an event of a call whose person was erased before it is forgotten once it was sent, or never will be.
+func TestErased_WhatIsToldLaterIsNotKeptLonger(t *testing.T) {
+	t.Parallel()
+	h, ws, call := newHouse(t), uuid.New(), uuid.New()
+	sub := h.subscribe(ws, "call.completed")
+	f, id := fact(call, ws, 1, "call.completed")
+	f.GetPublic().Erased = true
+	h.publish(kafka.CallEvents, id, call.String(), f)
+	h.await(`SELECT count(*) FROM webhook_queue`, 1)
+	if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n != 0 {
+		t.Fatalf("%d bodies were emptied before they were sent, %v", n, err)
+	}
+	h.answer(h.take(sub, 1)[0], delivery.Done)
+	if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n != 1 {
+		t.Errorf("%d bodies were emptied, %v, want 1", n, err)
+	}
+	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 0)
+}

@@ -1,0 +1,174 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+)
+
+// histories are the tables that lie in days (UTC).
+func histories() []string { return []string{"webhook_event", "webhook_delivery", "webhook_attempt"} }
+
+// Clock is the database's time: replicas whose own clocks differ must not differ about what is old.
+func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
+	if err := s.pool.QueryRow(ctx, clock).Scan(&now); err != nil {
+		return time.Time{}, fmt.Errorf("ask the database for the time: %w", err)
+	}
+	return now, nil
+}
+
+const clock = `SELECT now()`
+
+// AddDays makes the partitions of every day from the first to the last (dates in UTC) that has none. Again, or by several at once, it
+// changes nothing more; added counts the partitions of this call.
+func (s *Store) AddDays(ctx context.Context, first, last time.Time) (added int, err error) {
+	for _, table := range histories() {
+		for day := first; !day.After(last); day = day.AddDate(0, 0, 1) {
+			var made bool
+			// Each in a transaction of its own: none holds the locks of two tables.
+			if err := s.pool.QueryRow(ctx, addDay, pgx.NamedArgs{"table": table, "day": day}).Scan(&made); err != nil {
+				return added, fmt.Errorf("add %s to %s: %w", day.Format(time.DateOnly), table, err)
+			}
+			if made {
+				added++
+			}
+		}
+	}
+	return added, nil
+}
+
+const addDay = `SELECT webhook_add_day(@table, @day::date)`
+
+// DropDays drops every partition of a day before the given date (UTC), and what the default partitions hold from before it. What is
+// still queued stays, in the default partition, until a call after its end. dropped counts the partitions.
+func (s *Store) DropDays(ctx context.Context, before time.Time) (dropped int, err error) {
+	for _, table := range histories() {
+		args := pgx.NamedArgs{"table": table, "before": before}
+		for {
+			var day *time.Time
+			if err := s.pool.QueryRow(ctx, dropDay, args).Scan(&day); err != nil {
+				return dropped, fmt.Errorf("drop days of %s before %s: %w", table, before.Format(time.DateOnly), err)
+			}
+			if day == nil {
+				break
+			}
+			dropped++
+		}
+		var renewed bool
+		if err := s.pool.QueryRow(ctx, dropRest, args).Scan(&renewed); err != nil {
+			return dropped, fmt.Errorf("drop the rest of %s before %s: %w", table, before.Format(time.DateOnly), err)
+		}
+		if renewed {
+			dropped++
+		}
+	}
+	return dropped, nil
+}
+
+const (
+	dropDay  = `SELECT webhook_drop_day(@table, @before::date)`
+	dropRest = `SELECT webhook_drop_rest(@table, @before::date)`
+)
+
+// Erasure is a call whose person is erased.
+type Erasure struct {
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	CallID      uuid.UUID
+	// EventIDs are all events that the call may have had.
+	EventIDs []uuid.UUID
+}
+
+const deliveriesOfCall = `
+SELECT id FROM webhook_delivery WHERE workspace_id = @workspace_id AND call_id = @call_id`
+
+// In the order in which results lock, and before history as they do.
+const lockQueueOf = `
+SELECT delivery_id FROM webhook_queue WHERE delivery_id = ANY (@ids::uuid[]) ORDER BY delivery_id FOR UPDATE`
+
+const markErased = `
+UPDATE webhook_delivery SET erased_at = coalesce(erased_at, now()) WHERE workspace_id = @workspace_id AND call_id = @call_id`
+
+const eraseExcerpts = `SELECT webhook_erase_excerpts(@ids::uuid[])`
+
+// A statement behind the marks: a replay that they had to wait for is seen, and none begins after them.
+const bodiesOf = `
+SELECT e.id, e.created_at, e.body, EXISTS (
+           SELECT FROM webhook_queue q WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.event_id = e.id AND q.created_at = e.created_at) AS open
+FROM webhook_event e
+WHERE e.id = ANY (@events::uuid[]) AND e.workspace_id = @workspace_id AND e.body <> ''`
+
+const eraseBody = `SELECT webhook_erase_body(@id::uuid, @created_at::timestamptz, @stripped::bytea)`
+
+type bodyRow struct {
+	ID        uuid.UUID
+	CreatedAt time.Time
+	Body      []byte
+	Open      bool
+}
+
+// EraseCall forgets what is kept of a call's events: bodies, and what endpoints answered. A body that a delivery still waits for is stripped of the person and sent so; its
+// other deliveries are as they were, and none is replayed. What is being sent at this moment has left already. Again: nothing more.
+func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
+	args := pgx.NamedArgs{"workspace_id": e.WorkspaceID, "call_id": e.CallID, "events": e.EventIDs}
+	found, err := many[idRow](ctx, tx, deliveriesOfCall, args)
+	if err != nil {
+		return fmt.Errorf("find deliveries of call %s: %w", e.CallID, err)
+	}
+	ids := make([]uuid.UUID, len(found))
+	for i, row := range found {
+		ids[i] = row.ID
+	}
+	args["ids"] = ids
+	for _, deed := range []string{lockQueueOf, markErased, eraseExcerpts} {
+		if _, err := tx.Exec(ctx, deed, args); err != nil {
+			return fmt.Errorf("erase deliveries of call %s: %w", e.CallID, err)
+		}
+	}
+	bodies, err := many[bodyRow](ctx, tx, bodiesOf, args)
+	if err != nil {
+		return fmt.Errorf("read bodies of call %s: %w", e.CallID, err)
+	}
+	for _, row := range bodies {
+		stripped := []byte{}
+		if row.Open {
+			stripped = delivery.Strip(row.Body)
+		}
+		if _, err := tx.Exec(ctx, eraseBody, pgx.NamedArgs{"id": row.ID, "created_at": row.CreatedAt, "stripped": stripped}); err != nil {
+			return fmt.Errorf("erase body of event %s: %w", row.ID, err)
+		}
+	}
+	return outbox.Put(ctx, tx, outbox.Event{
+		Topic: kafka.ErasureReports, Key: e.ID.String(), WorkspaceID: e.WorkspaceID,
+		Message: &eventv1.ErasureReport{
+			ErasureId: e.ID.String(), WorkspaceId: e.WorkspaceID.String(), OccurredAt: timestamppb.Now(), Service: "webhook-dispatcher",
+			Event: &eventv1.ErasureReport_StepDone{StepDone: &eventv1.StepDone{Ref: e.CallID.String()}},
+		},
+	})
+}
+
+const emptyBodies = `SELECT webhook_empty_bodies($1)`
+
+// EmptyBodies forgets up to limit erased bodies that nobody waits for any more, and says how many.
+func (s *Store) EmptyBodies(ctx context.Context, limit int) (emptied int, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, byIndex); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, emptyBodies, limit).Scan(&emptied)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("empty erased bodies: %w", err)
+	}
+	return emptied, nil
+}
