@@ -1,0 +1,206 @@
+// Package journal owns the statements about calls over SIP trunks: what the process that holds a call knows of it, and the news that it tells. Each change and its news are
+// one statement, so that neither stands without the other, and news are numbered in the order in which they are committed.
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// ErrNone says that the journal does not know the call.
+var ErrNone = errors.New("the journal does not know this call")
+
+// Journal is one process's hand on it.
+type Journal struct {
+	pool  *pgxpool.Pool
+	owner uuid.UUID
+	lease time.Duration
+}
+
+// New writes as the given owner: every start of a process is another. An owner that gave no sign of life for the lease is gone.
+func New(pool *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Journal {
+	return &Journal{pool: pool, owner: owner, lease: lease}
+}
+
+// Call is one as it lies in the journal.
+type Call struct {
+	CallID     uuid.UUID  `db:"call_id"`
+	TrunkID    uuid.UUID  `db:"trunk_id"`
+	Inbound    bool       `db:"inbound"`
+	From       string     `db:"from_number"`
+	To         string     `db:"to_number"`
+	Owner      uuid.UUID  `db:"owner"`
+	Teardown   []byte     `db:"teardown"`
+	DialedAt   *time.Time `db:"dialed_at"`
+	RingingAt  *time.Time `db:"ringing_at"`
+	AnsweredAt *time.Time `db:"answered_at"`
+	EndedAt    *time.Time `db:"ended_at"`
+	Cause      call.Cause `db:"cause"`
+	ByUs       bool       `db:"by_us"`
+	HangupAt   *time.Time `db:"hangup_at"`
+	PickupAt   *time.Time `db:"pickup_at"`
+}
+
+// Knowledge is what the journal can say about the call.
+func (c Call) Knowledge() carrier.Knowledge {
+	return carrier.Knowledge{DialedAt: c.DialedAt, RingingAt: c.RingingAt, AnsweredAt: c.AnsweredAt, EndedAt: c.EndedAt, Cause: c.Cause, ByUs: c.ByUs}
+}
+
+const begin = `
+WITH begun AS (
+	INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at, ringing_at)
+	VALUES (@call_id, @trunk_id, @inbound, @from_number, @to_number, @owner, @teardown, @dialed_at, @ringing_at)
+	ON CONFLICT (call_id) DO NOTHING RETURNING call_id
+), place AS (
+	UPDATE sip_feed SET seq = seq + 1 WHERE @kind <> '' AND EXISTS (SELECT 1 FROM begun) RETURNING seq
+), told AS (
+	INSERT INTO sip_news (seq, at, kind, call_id) SELECT seq, @at, @kind, @call_id FROM place
+)
+SELECT EXISTS (SELECT 1 FROM begun)`
+
+// ErrBegun says that the call is in the journal already.
+var ErrBegun = errors.New("the journal has this call already")
+
+// Dial writes a call down before it leaves for the trunk. Nothing is told of it yet. ErrBegun when it was written before, by whomever.
+func (j *Journal) Dial(ctx context.Context, c Call) error {
+	return j.begin(ctx, c, "", time.Time{})
+}
+
+// Arrive writes down that somebody calls us, which rings, and tells it.
+func (j *Journal) Arrive(ctx context.Context, c Call) error {
+	return j.begin(ctx, c, carrier.Ringing, *c.RingingAt)
+}
+
+func (j *Journal) begin(ctx context.Context, c Call, kind carrier.Kind, at time.Time) error {
+	var begun bool
+	err := j.pool.QueryRow(ctx, begin, pg.Args{
+		"call_id": c.CallID, "trunk_id": c.TrunkID, "inbound": c.Inbound, "from_number": c.From, "to_number": c.To, "owner": j.owner, "teardown": c.Teardown,
+		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "kind": string(kind), "at": at,
+	}).Scan(&begun)
+	switch {
+	case err != nil:
+		return fmt.Errorf("write call %s down: %w", c.CallID, err)
+	case !begun:
+		return ErrBegun
+	}
+	return nil
+}
+
+const forget = `DELETE FROM sip_calls WHERE call_id = @call_id AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = sip_calls.call_id)`
+
+// Forget takes back a call that was refused before anything was told of it.
+func (j *Journal) Forget(ctx context.Context, callID uuid.UUID) error {
+	if _, err := j.pool.Exec(ctx, forget, pg.Args{"call_id": callID}); err != nil {
+		return fmt.Errorf("forget call %s: %w", callID, err)
+	}
+	return nil
+}
+
+const keep = `UPDATE sip_calls SET teardown = @teardown WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
+
+// Keep notes what would end the call now.
+func (j *Journal) Keep(ctx context.Context, callID uuid.UUID, teardown []byte) error {
+	if _, err := j.pool.Exec(ctx, keep, pg.Args{"call_id": callID, "owner": j.owner, "teardown": teardown}); err != nil {
+		return fmt.Errorf("keep what ends call %s: %w", callID, err)
+	}
+	return nil
+}
+
+// told are the columns and news of a change; the guard says in which state a call takes it. A call that was never told of is told from its dial on.
+const (
+	changed = `
+	WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
+	tell = `
+	RETURNING call_id
+), place AS (
+	UPDATE sip_feed SET seq = seq + 1 WHERE EXISTS (SELECT 1 FROM changed) RETURNING seq
+)
+INSERT INTO sip_news (seq, at, kind, call_id, text) SELECT seq, @at, @kind, @call_id, @text FROM place`
+)
+
+const (
+	take = `
+WITH changed AS (
+	UPDATE sip_calls SET teardown = coalesce(@teardown, teardown)` + changed + ` AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = @call_id)` + tell
+	ring = `
+WITH changed AS (
+	UPDATE sip_calls SET ringing_at = @at, teardown = coalesce(@teardown, teardown)` + changed + ` AND ringing_at IS NULL AND answered_at IS NULL` + tell
+	answer = `
+WITH changed AS (
+	UPDATE sip_calls SET answered_at = @at, teardown = coalesce(@teardown, teardown)` + changed + ` AND answered_at IS NULL` + tell
+	say = `
+WITH changed AS (
+	UPDATE sip_calls SET teardown = coalesce(@teardown, teardown)` + changed + ` AND answered_at IS NOT NULL` + tell
+	end = `
+WITH changed AS (
+	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, teardown = NULL` + changed + tell
+)
+
+// Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up; teardown is what ends it from then on, nil leaves it. Each counts once, and not
+// out of order, nor after the end, nor when the call is another owner's by now: told is false then.
+func (j *Journal) Take(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
+	return j.tell(ctx, take, carrier.Taken, callID, at, pg.Args{"teardown": teardown, "text": ""})
+}
+
+// Ring is told once, and not after an answer.
+func (j *Journal) Ring(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
+	return j.tell(ctx, ring, carrier.Ringing, callID, at, pg.Args{"teardown": teardown, "text": ""})
+}
+
+// Answer is told once.
+func (j *Journal) Answer(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
+	return j.tell(ctx, answer, carrier.Answered, callID, at, pg.Args{"teardown": teardown, "text": ""})
+}
+
+// Say tells what the person said.
+func (j *Journal) Say(ctx context.Context, callID uuid.UUID, at time.Time, text string) (told bool, err error) {
+	return j.tell(ctx, say, carrier.Said, callID, at, pg.Args{"teardown": []byte(nil), "text": text})
+}
+
+// End tells the end, once.
+func (j *Journal) End(ctx context.Context, callID uuid.UUID, at time.Time, cause call.Cause, byUs bool) (told bool, err error) {
+	return j.tell(ctx, end, carrier.Ended, callID, at, pg.Args{"cause": string(cause), "by_us": byUs, "text": ""})
+}
+
+func (j *Journal) tell(ctx context.Context, sql string, kind carrier.Kind, callID uuid.UUID, at time.Time, args pg.Args) (bool, error) {
+	args["call_id"], args["owner"], args["at"], args["kind"] = callID, j.owner, at, string(kind)
+	done, err := j.pool.Exec(ctx, sql, args)
+	if err != nil {
+		return false, fmt.Errorf("tell %s of call %s: %w", kind, callID, err)
+	}
+	return done.RowsAffected() == 1, nil
+}
+
+const columns = `call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at, ringing_at, answered_at, ended_at, cause, by_us, hangup_at, pickup_at`
+
+const find = `SELECT ` + columns + ` FROM sip_calls WHERE call_id = @call_id`
+
+// Find is one call; ErrNone when there is none.
+func (j *Journal) Find(ctx context.Context, callID uuid.UUID) (Call, error) {
+	return j.one(ctx, find, callID)
+}
+
+func (j *Journal) one(ctx context.Context, sql string, callID uuid.UUID) (Call, error) {
+	rows, err := j.pool.Query(ctx, sql, pg.Args{"call_id": callID, "owner": j.owner, "lease": j.lease})
+	if err != nil {
+		return Call{}, fmt.Errorf("read call %s: %w", callID, err)
+	}
+	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Call])
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Call{}, ErrNone
+	case err != nil:
+		return Call{}, fmt.Errorf("read call %s: %w", callID, err)
+	}
+	return found, nil
+}

@@ -1,0 +1,274 @@
+package journal_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+const lease = 5 * time.Second
+
+func newPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+}
+
+func instant() *time.Time {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	return &now
+}
+
+// dial writes an outbound call down.
+func dial(t *testing.T, j *journal.Journal) uuid.UUID {
+	t.Helper()
+	c := journal.Call{CallID: uuid.Must(uuid.NewV7()), TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101", DialedAt: instant()}
+	if err := j.Dial(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	return c.CallID
+}
+
+func told(t *testing.T, j *journal.Journal, callID uuid.UUID) (kinds []carrier.Kind) {
+	t.Helper()
+	batch, err := j.News(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range batch.News {
+		if one.CallID == callID {
+			kinds = append(kinds, one.Kind)
+		}
+	}
+	return kinds
+}
+
+// wants checks what a change said.
+func wants(t *testing.T, deed string, want bool) func(bool, error) {
+	return func(got bool, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Errorf("%s was told: %v, %v, want %v", deed, got, err, want)
+		}
+	}
+}
+
+func TestTell_EachOnceInOrderAndNothingAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	j := journal.New(pool, uuid.New(), lease)
+	id, at := dial(t, j), *instant()
+	wants(t, "a word before the answer", false)(j.Say(t.Context(), id, at, "too early"))
+	wants(t, "taken", true)(j.Take(t.Context(), id, at, []byte("invite")))
+	wants(t, "taken again", false)(j.Take(t.Context(), id, at, nil))
+	wants(t, "ringing", true)(j.Ring(t.Context(), id, at, nil))
+	wants(t, "ringing again", false)(j.Ring(t.Context(), id, at, nil))
+	wants(t, "answered", true)(j.Answer(t.Context(), id, at, []byte("dialog")))
+	wants(t, "answered again", false)(j.Answer(t.Context(), id, at, nil))
+	wants(t, "ringing after the answer", false)(j.Ring(t.Context(), id, at, nil))
+	wants(t, "a word", true)(j.Say(t.Context(), id, at, "hello"))
+	wants(t, "another's end", false)(journal.New(pool, uuid.New(), lease).End(t.Context(), id, at, call.NormalClearing, false))
+	if known, err := j.Find(t.Context(), id); err != nil || string(known.Teardown) != "dialog" {
+		t.Errorf("call = %+v, %v", known, err)
+	}
+	wants(t, "ended", true)(j.End(t.Context(), id, at, call.NormalClearing, true))
+	wants(t, "ended again", false)(j.End(t.Context(), id, at, call.UserBusy, false))
+	wants(t, "a word after the end", false)(j.Say(t.Context(), id, at, "too late"))
+	if got := told(t, j, id); !slices.Equal(got, []carrier.Kind{carrier.Taken, carrier.Ringing, carrier.Answered, carrier.Said, carrier.Ended}) {
+		t.Errorf("news = %v", got)
+	}
+	known, err := j.Find(t.Context(), id)
+	if err != nil || known.EndedAt == nil || known.Cause != call.NormalClearing || !known.ByUs || known.Teardown != nil {
+		t.Errorf("call = %+v, %v", known, err)
+	}
+}
+
+func TestDial_OnceForACallAndForgottenOnlyUntold(t *testing.T) {
+	t.Parallel()
+	j := journal.New(newPool(t), uuid.New(), lease)
+	refused, taken := dial(t, j), dial(t, j)
+	if err := j.Dial(t.Context(), journal.Call{CallID: refused, DialedAt: instant()}); !errors.Is(err, journal.ErrBegun) {
+		t.Errorf("dialled again: %v, want ErrBegun", err)
+	}
+	wants(t, "taken", true)(j.Take(t.Context(), taken, *instant(), nil))
+	for _, id := range []uuid.UUID{refused, taken} {
+		if err := j.Forget(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := j.Find(t.Context(), refused); !errors.Is(err, journal.ErrNone) {
+		t.Errorf("a refused call: %v, want ErrNone", err)
+	}
+	if _, err := j.Find(t.Context(), taken); err != nil {
+		t.Errorf("a call that was told of: %v", err)
+	}
+}
+
+// TestNews_AReaderMissesNone: places are given in the order of commits, so whoever reads on behind the last one has read all before it.
+func TestNews_AReaderMissesNone(t *testing.T) {
+	t.Parallel()
+	const writers, calls = 8, 20
+	pool := newPool(t)
+	var all sync.WaitGroup
+	for range writers {
+		j := journal.New(pool, uuid.New(), lease)
+		all.Go(func() {
+			for range calls {
+				id := dial(t, j)
+				wants(t, "taken", true)(j.Take(t.Context(), id, *instant(), nil))
+				wants(t, "answered", true)(j.Answer(t.Context(), id, *instant(), nil))
+				wants(t, "ended", true)(j.End(t.Context(), id, *instant(), call.NormalClearing, false))
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	j, place, read, feed := journal.New(pool, uuid.New(), lease), int64(0), 0, ""
+	for over := false; ; {
+		batch, err := j.News(t.Context(), place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range batch.News {
+			if one.Seq != place+1 {
+				t.Fatalf("after place %d comes %d", place, one.Seq)
+			}
+			place, read = one.Seq, read+1
+		}
+		if feed == "" {
+			feed = batch.Feed
+		}
+		if feed != batch.Feed || feed == "" {
+			t.Fatalf("the feed is %q, was %q", batch.Feed, feed)
+		}
+		if over && len(batch.News) == 0 {
+			break
+		}
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+	}
+	if read != writers*calls*3 {
+		t.Errorf("%d news read, want %d", read, writers*calls*3)
+	}
+}
+
+func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	owner, other := journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease)
+	id := dial(t, owner)
+	wants(t, "taken", true)(owner.Take(t.Context(), id, *instant(), nil))
+	asked := func(j *journal.Journal) int {
+		t.Helper()
+		calls, err := j.Beat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(calls)
+	}
+	if n := asked(owner); n != 0 {
+		t.Errorf("%d calls to end, and nobody asked", n)
+	}
+	if known, err := other.AskHangup(t.Context(), id); err != nil || known.HangupAt == nil || known.EndedAt != nil {
+		t.Errorf("asked: %+v, %v", known, err)
+	}
+	if mine, theirs := asked(owner), asked(other); mine != 1 || theirs != 0 {
+		t.Errorf("the owner has %d to end, the other %d", mine, theirs)
+	}
+	wants(t, "ended", true)(owner.End(t.Context(), id, *instant(), call.NormalClearing, true))
+	if n := asked(owner); n != 0 {
+		t.Errorf("%d calls to end after the end", n)
+	}
+	if _, err := other.AskPickup(t.Context(), uuid.New()); !errors.Is(err, journal.ErrNone) {
+		t.Errorf("a call that nobody knows: %v", err)
+	}
+}
+
+func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	dead, alive, silent := journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease)
+	orphan := dial(t, dead)
+	for _, j := range []*journal.Journal{dead, alive} {
+		if _, err := j.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = dial(t, alive)
+	adopted := func(j *journal.Journal) []journal.Call {
+		t.Helper()
+		calls, err := j.Adopt(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return calls
+	}
+	if got := adopted(alive); len(got) != 0 {
+		t.Errorf("adopted %v, and everybody lives", got)
+	}
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() - interval '6 seconds'"); err != nil {
+		t.Fatal(err)
+	}
+	if got := adopted(alive); len(got) != 0 {
+		t.Errorf("adopted %v by one who was silent as long", got)
+	}
+	if got := adopted(silent); len(got) != 0 {
+		t.Errorf("adopted %v by one who never gave a sign of life", got)
+	}
+	if _, err := alive.Beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := adopted(alive); len(got) != 1 || got[0].CallID != orphan {
+		t.Errorf("adopted %v, want the orphan", got)
+	}
+	wants(t, "the dead one's news", false)(dead.End(t.Context(), orphan, *instant(), call.NormalClearing, false))
+	wants(t, "the end", true)(alive.End(t.Context(), orphan, *instant(), call.Unspecified, true))
+}
+
+func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	j := journal.New(pool, uuid.New(), lease)
+	read, unread, live := dial(t, j), dial(t, j), dial(t, j)
+	for _, id := range []uuid.UUID{read, unread} {
+		wants(t, "ended", true)(j.End(t.Context(), id, instant().Add(-time.Hour), call.NormalClearing, false))
+	}
+	prune := func() {
+		t.Helper()
+		if _, err := j.Prune(t.Context(), "sip", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune()
+	if got := append(told(t, j, read), told(t, j, unread)...); len(got) != 2 {
+		t.Errorf("news that nobody has read: %v", got)
+	}
+	if _, err := pool.Exec(t.Context(), "INSERT INTO feeds (trunk, cursor) VALUES ('sip', 1)"); err != nil {
+		t.Fatal(err)
+	}
+	prune()
+	if mine, theirs := told(t, j, read), told(t, j, unread); len(mine) != 0 || len(theirs) != 1 {
+		t.Errorf("news that were read: %v; that were not: %v", mine, theirs)
+	}
+	for id, want := range map[uuid.UUID]error{read: journal.ErrNone, unread: nil, live: nil} {
+		if _, err := j.Find(t.Context(), id); !errors.Is(err, want) {
+			t.Errorf("find: %v, want %v", err, want)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// page is how many news are read at once.
+const page = 500
+
+const news = `
+SELECT f.feed, f.seq AS newest, n.seq, n.at, n.kind, n.call_id, n.text, c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us
+FROM sip_feed f
+LEFT JOIN LATERAL (SELECT seq, at, kind, call_id, text FROM sip_news WHERE seq > @after ORDER BY seq LIMIT @rows) n ON true
+LEFT JOIN sip_calls c ON c.call_id = n.call_id
+ORDER BY n.seq`
+
+type line struct {
+	Feed     uuid.UUID  `db:"feed"`
+	Newest   int64      `db:"newest"`
+	Seq      *int64     `db:"seq"`
+	At       *time.Time `db:"at"`
+	Kind     *string    `db:"kind"`
+	CallID   *uuid.UUID `db:"call_id"`
+	Text     *string    `db:"text"`
+	Inbound  *bool      `db:"inbound"`
+	From     *string    `db:"from_number"`
+	To       *string    `db:"to_number"`
+	DialedAt *time.Time `db:"dialed_at"`
+	Cause    *string    `db:"cause"`
+	ByUs     *bool      `db:"by_us"`
+}
+
+// News are those after a place, at most 500.
+func (j *Journal) News(ctx context.Context, after int64) (carrier.Batch, error) {
+	rows, err := j.pool.Query(ctx, news, pg.Args{"after": after, "rows": page})
+	if err != nil {
+		return carrier.Batch{}, fmt.Errorf("read news after %d: %w", after, err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[line])
+	if err != nil {
+		return carrier.Batch{}, fmt.Errorf("read news after %d: %w", after, err)
+	}
+	var batch carrier.Batch
+	for _, l := range lines {
+		batch.Feed = l.Feed.String()
+		if l.Seq == nil || l.From == nil { // none; or of a call that was pruned since
+			continue
+		}
+		one := carrier.News{
+			Seq: *l.Seq, At: *l.At, Kind: carrier.Kind(*l.Kind), CallID: *l.CallID, From: *l.From, To: *l.To, Inbound: *l.Inbound, Text: *l.Text, DialedAt: l.DialedAt,
+		}
+		if one.Kind == carrier.Ended {
+			one.Cause, one.ByUs = call.Cause(*l.Cause), *l.ByUs
+		}
+		batch.News = append(batch.News, one)
+	}
+	return batch, nil
+}
+
+const (
+	askHangup = `
+UPDATE sip_calls SET hangup_at = coalesce(hangup_at, now()) WHERE call_id = @call_id RETURNING ` + columns
+	askPickup = `
+UPDATE sip_calls SET pickup_at = coalesce(pickup_at, now()) WHERE call_id = @call_id RETURNING ` + columns
+)
+
+// AskHangup asks the owner to end the call, AskPickup to answer it; what is answered is what is known now. ErrNone when there is no such call.
+func (j *Journal) AskHangup(ctx context.Context, callID uuid.UUID) (Call, error) {
+	return j.one(ctx, askHangup, callID)
+}
+
+// AskPickup is AskHangup's sister.
+func (j *Journal) AskPickup(ctx context.Context, callID uuid.UUID) (Call, error) {
+	return j.one(ctx, askPickup, callID)
+}
+
+const beat = `
+WITH alive AS (
+	INSERT INTO sip_owners (owner) VALUES (@owner) ON CONFLICT (owner) DO UPDATE SET seen_at = now()
+)
+SELECT ` + columns + ` FROM sip_calls
+WHERE owner = @owner AND ended_at IS NULL AND (hangup_at IS NOT NULL OR pickup_at IS NOT NULL AND answered_at IS NULL)`
+
+// Beat is the owner's sign of life, and answers which of its calls are to be ended or answered.
+func (j *Journal) Beat(ctx context.Context) ([]Call, error) {
+	return j.many(ctx, beat, pg.Args{"owner": j.owner})
+}
+
+// Only a process that has itself been seen lately judges others: after an outage of the database everybody looks dead.
+const adopt = `
+UPDATE sip_calls SET owner = @owner WHERE call_id = ANY (ARRAY(
+	SELECT c.call_id FROM sip_calls c
+	WHERE c.ended_at IS NULL AND c.owner <> @owner
+		AND NOT EXISTS (SELECT 1 FROM sip_owners o WHERE o.owner = c.owner AND o.seen_at > now() - @lease::interval)
+		AND EXISTS (SELECT 1 FROM sip_owners o WHERE o.owner = @owner AND o.seen_at > now() - @lease::interval / 2)
+	LIMIT 100 FOR UPDATE OF c SKIP LOCKED))
+RETURNING ` + columns
+
+// Adopt makes the live calls of owners that are gone ours to end, and answers them.
+func (j *Journal) Adopt(ctx context.Context) ([]Call, error) {
+	return j.many(ctx, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
+}
+
+func (j *Journal) many(ctx context.Context, sql string, args pg.Args) ([]Call, error) {
+	rows, err := j.pool.Query(ctx, sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Call])
+	if err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	return found, nil
+}
+
+const (
+	pruneNews = `
+DELETE FROM sip_news WHERE seq = ANY (ARRAY(
+	SELECT n.seq FROM sip_news n
+	WHERE n.at < now() - @older::interval AND n.seq <= (SELECT min(cursor) FROM feeds WHERE trunk = @trunk)
+	ORDER BY n.seq LIMIT 1000))`
+	pruneCalls = `
+DELETE FROM sip_calls WHERE call_id = ANY (ARRAY(
+	SELECT c.call_id FROM sip_calls c
+	WHERE c.ended_at < now() - @older::interval AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = c.call_id)
+	LIMIT 1000))`
+	pruneOwners = `DELETE FROM sip_owners o WHERE o.seen_at < now() - interval '1 day' AND NOT EXISTS (SELECT 1 FROM sip_calls c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
+)
+
+// Prune forgets, a thousand at a time, what was told and read of calls that long ago, and answers how many rows went.
+func (j *Journal) Prune(ctx context.Context, trunk string, older time.Duration) (gone int64, err error) {
+	for _, sql := range []string{pruneNews, pruneCalls, pruneOwners} {
+		done, err := j.pool.Exec(ctx, sql, pg.Args{"trunk": trunk, "older": older})
+		if err != nil {
+			return gone, fmt.Errorf("prune the journal: %w", err)
+		}
+		gone += done.RowsAffected()
+	}
+	return gone, nil
+}
