@@ -14,7 +14,6 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/carrier"
 )
 
 // ErrNone says that the journal does not know the call.
@@ -51,10 +50,17 @@ type Call struct {
 	PickupAt   *time.Time `db:"pickup_at"`
 }
 
-// Knowledge is what the journal can say about the call.
-func (c Call) Knowledge() carrier.Knowledge {
-	return carrier.Knowledge{DialedAt: c.DialedAt, RingingAt: c.RingingAt, AnsweredAt: c.AnsweredAt, EndedAt: c.EndedAt, Cause: c.Cause, ByUs: c.ByUs}
-}
+// Kind of news, by the words of package 
+type Kind string
+
+// Kinds.
+const (
+	Taken    Kind = "originate"
+	Ringing  Kind = "ringing"
+	Answered Kind = "answer"
+	Said     Kind = "said"
+	Ended    Kind = "hangup"
+)
 
 const begin = `
 WITH begun AS (
@@ -78,10 +84,10 @@ func (j *Journal) Dial(ctx context.Context, c Call) error {
 
 // Arrive writes down that somebody calls us, which rings, and tells it.
 func (j *Journal) Arrive(ctx context.Context, c Call) error {
-	return j.begin(ctx, c, carrier.Ringing, *c.RingingAt)
+	return j.begin(ctx, c, Ringing, *c.RingingAt)
 }
 
-func (j *Journal) begin(ctx context.Context, c Call, kind carrier.Kind, at time.Time) error {
+func (j *Journal) begin(ctx context.Context, c Call, kind Kind, at time.Time) error {
 	var begun bool
 	err := j.pool.QueryRow(ctx, begin, pg.Args{
 		"call_id": c.CallID, "trunk_id": c.TrunkID, "inbound": c.Inbound, "from_number": c.From, "to_number": c.To, "owner": j.owner, "teardown": c.Teardown,
@@ -149,30 +155,30 @@ WITH changed AS (
 // Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up; teardown is what ends it from then on, nil leaves it. Each counts once, and not
 // out of order, nor after the end, nor when the call is another owner's by now: told is false then.
 func (j *Journal) Take(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
-	return j.tell(ctx, take, carrier.Taken, callID, at, pg.Args{"teardown": teardown, "text": ""})
+	return j.tell(ctx, take, Taken, callID, at, pg.Args{"teardown": teardown, "text": ""})
 }
 
 // Ring is told once, and not after an answer.
 func (j *Journal) Ring(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
-	return j.tell(ctx, ring, carrier.Ringing, callID, at, pg.Args{"teardown": teardown, "text": ""})
+	return j.tell(ctx, ring, Ringing, callID, at, pg.Args{"teardown": teardown, "text": ""})
 }
 
 // Answer is told once.
 func (j *Journal) Answer(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
-	return j.tell(ctx, answer, carrier.Answered, callID, at, pg.Args{"teardown": teardown, "text": ""})
+	return j.tell(ctx, answer, Answered, callID, at, pg.Args{"teardown": teardown, "text": ""})
 }
 
 // Say tells what the person said.
 func (j *Journal) Say(ctx context.Context, callID uuid.UUID, at time.Time, text string) (told bool, err error) {
-	return j.tell(ctx, say, carrier.Said, callID, at, pg.Args{"teardown": []byte(nil), "text": text})
+	return j.tell(ctx, say, Said, callID, at, pg.Args{"teardown": []byte(nil), "text": text})
 }
 
 // End tells the end, once.
 func (j *Journal) End(ctx context.Context, callID uuid.UUID, at time.Time, cause call.Cause, byUs bool) (told bool, err error) {
-	return j.tell(ctx, end, carrier.Ended, callID, at, pg.Args{"cause": string(cause), "by_us": byUs, "text": ""})
+	return j.tell(ctx, end, Ended, callID, at, pg.Args{"cause": string(cause), "by_us": byUs, "text": ""})
 }
 
-func (j *Journal) tell(ctx context.Context, sql string, kind carrier.Kind, callID uuid.UUID, at time.Time, args pg.Args) (bool, error) {
+func (j *Journal) tell(ctx context.Context, sql string, kind Kind, callID uuid.UUID, at time.Time, args pg.Args) (bool, error) {
 	args["call_id"], args["owner"], args["at"], args["kind"] = callID, j.owner, at, string(kind)
 	done, err := j.pool.Exec(ctx, sql, args)
 	if err != nil {

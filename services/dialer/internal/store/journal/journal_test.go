@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -42,14 +41,14 @@ func dial(t *testing.T, j *journal.Journal) uuid.UUID {
 	return c.CallID
 }
 
-func told(t *testing.T, j *journal.Journal, callID uuid.UUID) (kinds []carrier.Kind) {
+func told(t *testing.T, j *journal.Journal, callID uuid.UUID) (kinds []journal.Kind) {
 	t.Helper()
-	batch, err := j.News(t.Context(), 0)
+	_, all, err := j.News(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range batch.News {
-		if one.CallID == callID {
+	for _, one := range all {
+		if one.Call.CallID == callID {
 			kinds = append(kinds, one.Kind)
 		}
 	}
@@ -87,7 +86,7 @@ func TestTell_EachOnceInOrderAndNothingAfterTheEnd(t *testing.T) {
 	wants(t, "ended", true)(j.End(t.Context(), id, at, call.NormalClearing, true))
 	wants(t, "ended again", false)(j.End(t.Context(), id, at, call.UserBusy, false))
 	wants(t, "a word after the end", false)(j.Say(t.Context(), id, at, "too late"))
-	if got := told(t, j, id); !slices.Equal(got, []carrier.Kind{carrier.Taken, carrier.Ringing, carrier.Answered, carrier.Said, carrier.Ended}) {
+	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.Said, journal.Ended}) {
 		t.Errorf("news = %v", got)
 	}
 	known, err := j.Find(t.Context(), id)
@@ -138,23 +137,23 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 	go func() { all.Wait(); close(done) }()
 	j, place, read, feed := journal.New(pool, uuid.New(), lease), int64(0), 0, ""
 	for over := false; ; {
-		batch, err := j.News(t.Context(), place)
+		named, batch, err := j.News(t.Context(), place)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, one := range batch.News {
+		for _, one := range batch {
 			if one.Seq != place+1 {
 				t.Fatalf("after place %d comes %d", place, one.Seq)
 			}
 			place, read = one.Seq, read+1
 		}
 		if feed == "" {
-			feed = batch.Feed
+			feed = named
 		}
-		if feed != batch.Feed || feed == "" {
-			t.Fatalf("the feed is %q, was %q", batch.Feed, feed)
+		if feed != named || feed == "" {
+			t.Fatalf("the feed is %q, was %q", named, feed)
 		}
-		if over && len(batch.News) == 0 {
+		if over && len(batch) == 0 {
 			break
 		}
 		select {

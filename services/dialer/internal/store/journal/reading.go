@@ -10,14 +10,13 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/carrier"
 )
 
 // page is how many news are read at once.
 const page = 500
 
 const news = `
-SELECT f.feed, f.seq AS newest, n.seq, n.at, n.kind, n.call_id, n.text, c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us
+SELECT f.feed, n.seq, n.at, n.kind, n.call_id, n.text, c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us
 FROM sip_feed f
 LEFT JOIN LATERAL (SELECT seq, at, kind, call_id, text FROM sip_news WHERE seq > @after ORDER BY seq LIMIT @rows) n ON true
 LEFT JOIN sip_calls c ON c.call_id = n.call_id
@@ -25,7 +24,6 @@ ORDER BY n.seq`
 
 type line struct {
 	Feed     uuid.UUID  `db:"feed"`
-	Newest   int64      `db:"newest"`
 	Seq      *int64     `db:"seq"`
 	At       *time.Time `db:"at"`
 	Kind     *string    `db:"kind"`
@@ -39,31 +37,35 @@ type line struct {
 	ByUs     *bool      `db:"by_us"`
 }
 
-// News are those after a place, at most 500.
-func (j *Journal) News(ctx context.Context, after int64) (carrier.Batch, error) {
+// News is one thing that happened to a call, as it was by then; the call itself is as it is now.
+type News struct {
+	Seq  int64
+	At   time.Time
+	Kind Kind
+	Text string
+	Call Call
+}
+
+// News are those after a place, at most 500, and the feed's name.
+func (j *Journal) News(ctx context.Context, after int64) (feed string, told []News, err error) {
 	rows, err := j.pool.Query(ctx, news, pg.Args{"after": after, "rows": page})
 	if err != nil {
-		return carrier.Batch{}, fmt.Errorf("read news after %d: %w", after, err)
+		return "", nil, fmt.Errorf("read news after %d: %w", after, err)
 	}
 	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[line])
 	if err != nil {
-		return carrier.Batch{}, fmt.Errorf("read news after %d: %w", after, err)
+		return "", nil, fmt.Errorf("read news after %d: %w", after, err)
 	}
-	var batch carrier.Batch
 	for _, l := range lines {
-		batch.Feed = l.Feed.String()
-		if l.Seq == nil || l.From == nil { // none; or of a call that was pruned since
+		feed = l.Feed.String()
+		if l.Seq == nil {
 			continue
 		}
-		one := carrier.News{
-			Seq: *l.Seq, At: *l.At, Kind: carrier.Kind(*l.Kind), CallID: *l.CallID, From: *l.From, To: *l.To, Inbound: *l.Inbound, Text: *l.Text, DialedAt: l.DialedAt,
-		}
-		if one.Kind == carrier.Ended {
-			one.Cause, one.ByUs = call.Cause(*l.Cause), *l.ByUs
-		}
-		batch.News = append(batch.News, one)
+		told = append(told, News{Seq: *l.Seq, At: *l.At, Kind: Kind(*l.Kind), Text: *l.Text, Call: Call{
+			CallID: *l.CallID, Inbound: *l.Inbound, From: *l.From, To: *l.To, DialedAt: l.DialedAt, Cause: call.Cause(*l.Cause), ByUs: *l.ByUs,
+		}})
 	}
-	return batch, nil
+	return feed, told, nil
 }
 
 const (
