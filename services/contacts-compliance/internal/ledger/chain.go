@@ -81,6 +81,9 @@ func (c *Chain) Next(row Row) {
 	}
 }
 
+// Reached is the last row that follows the one before it, all the way from the start, and what broke the chain behind it, nil: nothing did.
+func (c *Chain) Reached() (Link, *Break) { return c.at, c.broken }
+
 // End says what broke the chain, nil when nothing did. head is the workspace's head as the database keeps it, nil when it keeps none.
 func (c *Chain) End(head *Mark) *Break {
 	switch {

@@ -4,6 +4,7 @@ package pruning
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -62,25 +63,23 @@ func (p *Pruner) Prune(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.TurnMonths(ctx, now); err != nil {
-		return err
-	}
+	turned := p.TurnMonths(ctx, now) // a month that cannot go is no reason to leave the rest
 	begun, err := p.store.BeginChains(ctx)
 	if err != nil {
-		return err
+		return errors.Join(turned, err)
 	}
 	if begun > 0 {
 		slog.InfoContext(ctx, "chains of older consent records begun", "workspaces", begun)
 	}
 	gone, err := p.store.PrunePreChecks(ctx, keep)
 	if err != nil {
-		return err
+		return errors.Join(turned, err)
 	}
 	left, err := p.store.PruneImports(ctx, idle)
 	if gone+left > 0 {
 		slog.InfoContext(ctx, "pruned", "old pre-checks", gone, "imports that were never started", left)
 	}
-	return err
+	return errors.Join(turned, err)
 }
 
 // TurnMonths makes the month of now and those ahead, and drops those that ended longer ago than they are kept.
@@ -90,18 +89,16 @@ func (p *Pruner) TurnMonths(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	records, err := p.archive.DropMonths(ctx, archive.Records, now.Add(-max(p.cfg.Records, leastKept)))
-	if err != nil {
-		return err
+	old := now
+	if here := time.Now(); here.Before(old) {
+		old = here // who can set the database's clock must not make us drop what is young
 	}
-	decisions, err := p.archive.DropMonths(ctx, archive.Decisions, now.Add(-max(p.cfg.Decisions, leastKept)))
-	if err != nil {
-		return err
-	}
+	records, errRecords := p.archive.DropMonths(ctx, archive.Records, old.Add(-max(p.cfg.Records, leastKept)))
+	decisions, errDecisions := p.archive.DropMonths(ctx, archive.Decisions, old.Add(-max(p.cfg.Decisions, leastKept)))
 	if added+records+decisions > 0 {
 		slog.InfoContext(ctx, "months turned", "added", added, "records dropped", records, "decisions dropped", decisions)
 	}
-	return nil
+	return errors.Join(errRecords, errDecisions)
 }
 
 // leastKept is five years, a leap day more than they can have: the database drops nothing younger (contract.md §10).

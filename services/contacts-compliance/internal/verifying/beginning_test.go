@@ -2,6 +2,7 @@ package verifying_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/pruning"
+	"ringfence.dev/services/contacts-compliance/internal/store/archive"
 )
 
 // Records that were written before there were chains go into them behind a row that says so, however it comes to that.
@@ -114,4 +116,43 @@ func TestTurnMonths_ADroppedMonthIsNoBreak(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.broken("its start behind row 2")
+}
+
+// Who rules the database makes a month of seven years ago with a copy of the newest row in it, or says by months_oldest that this month is old: the
+// pruner signs no start there, and what is then deleted is missed.
+func TestTurnMonths_NoStartIsSignedThatIsNoEnd(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string][]string{
+		"a month made up": {
+			`SELECT months_add('consent_records', (now() - interval '84 months')::date)`,
+			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
+				before, after, occurred_at, key_id, mac FROM consent_records WHERE workspace_id = $1 AND seq = 4`,
+		},
+		"a month made up with all of them": {
+			`SELECT months_add('consent_records', (now() - interval '84 months')::date)`,
+			`INSERT INTO consent_records SELECT workspace_id, seq, recorded_at - interval '84 months', id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
+				before, after, occurred_at, key_id, mac FROM consent_records WHERE workspace_id = $1`,
+		},
+		"a function that lies": {
+			`CREATE OR REPLACE FUNCTION months_oldest(parent text, before date) RETURNS date LANGUAGE sql STABLE AS $f$ SELECT date_trunc('month', now() AT TIME ZONE 'UTC')::date WHERE EXISTS (SELECT 1 FROM consent_records) $f$`,
+			`CREATE OR REPLACE FUNCTION months_drop(parent text, month date) RETURNS boolean LANGUAGE sql SECURITY DEFINER AS $f$ SELECT true $f$`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.write()
+			r.whole()
+			r.do(harm...)
+			now, err := r.archive.Clock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := pruning.New(r.store, r.archive, pruning.Config{}).TurnMonths(t.Context(), now.AddDate(40, 0, 0)); !errors.Is(err, archive.ErrKept) {
+				t.Errorf("turning the months: %v, want that the month is kept", err)
+			}
+			r.do(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq <= 4`)
+			r.broken("row 1: is missing")
+		})
+	}
 }

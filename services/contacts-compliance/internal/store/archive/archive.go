@@ -33,13 +33,13 @@ type Head struct {
 }
 
 const movedHeads = `
-SELECT workspace_id, seq, mac, moved_at FROM consent_heads
-WHERE seq > 0 AND moved_at > @since
+SELECT workspace_id, seq, mac, CASE WHEN isfinite(moved_at) THEN moved_at ELSE now() END AS moved_at FROM consent_heads
+WHERE seq > 0 AND (@everything OR moved_at > @since OR NOT isfinite(moved_at))
 ORDER BY workspace_id`
 
-// MovedHeads calls each for every chain that grew after the instant, on the database's clock.
+// MovedHeads calls each for every chain that grew after the instant, on the database's clock; a zero one: for every chain.
 func (a *Archive) MovedHeads(ctx context.Context, since time.Time, each func(Head) error) error {
-	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": since})
+	rows, err := a.pool.Query(ctx, movedHeads, pgx.NamedArgs{"since": since, "everything": since.IsZero()})
 	if err != nil {
 		return fmt.Errorf("read heads: %w", err)
 	}
@@ -69,12 +69,14 @@ func (p place) mark() *ledger.Mark {
 	return &ledger.Mark{Link: ledger.Link{Seq: p.Seq, MAC: p.MAC}, KeyID: p.KeyID, Sum: p.Sum}
 }
 
+const rowColumns = `workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
+       before, after, occurred_at, key_id, mac`
+
 const (
 	everyHead  = `SELECT workspace_id, seq, mac, key_id, sum FROM consent_heads`
 	everyStart = `SELECT workspace_id, seq, mac, key_id, sum FROM consent_starts`
 	everyRow   = `
-SELECT workspace_id, seq, recorded_at, id, phone_e164, contact_id, kind, source, actor, reason, evidence, call_id,
-       before, after, occurred_at, key_id, mac
+SELECT ` + rowColumns + `
 FROM consent_records
 ORDER BY workspace_id, seq`
 	everyUnchained = `
@@ -95,13 +97,14 @@ const mostBreaks = 1000
 
 // Verify walks over every chain, all of it as the database was at one instant, and holds each against its head and what the log of heads
 // knows, and the list of every import against its record. It keeps one head of each workspace and the record of each import in memory.
-func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]ledger.Link) (found Found, err error) {
+// Every row written before told must be known there; a zero one: there is no log.
+func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]ledger.Link, told time.Time) (found Found, err error) {
 	still := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, a.pool, still, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 			return fmt.Errorf("take time: %w", err)
 		}
-		w := walk{keys: a.keys, known: known, found: &found}
+		w := walk{keys: a.keys, known: known, told: told, found: &found}
 		if w.heads, err = marks(ctx, tx, everyHead); err != nil {
 			return err
 		}
@@ -140,8 +143,11 @@ func marks(ctx context.Context, tx pgx.Tx, sql string) (map[uuid.UUID]*ledger.Ma
 type walk struct {
 	keys          *ledger.Keys
 	known         map[uuid.UUID]ledger.Link
+	told          time.Time
 	heads, starts map[uuid.UUID]*ledger.Mark
 	found         *Found
+	// last is the chain's last row that the log of heads must know; its Seq is 0 where there is none.
+	last ledger.Row
 	// imports are the records that speak of a list.
 	imports []ledger.Row
 }
@@ -159,7 +165,11 @@ func (w *walk) end(workspace uuid.UUID, chain *ledger.Chain) {
 	w.found.Chains++
 	if broken := chain.End(w.heads[workspace]); broken != nil {
 		w.broke(*broken)
+	} else if at := w.known[workspace].Seq; w.last.Seq > at {
+		w.broke(ledger.Break{WorkspaceID: workspace, Seq: w.last.Seq, ID: w.last.ID, Why: fmt.Sprintf(
+			"was written at %s, and the head log knows %d rows: is the service running, and is this its log?", w.last.RecordedAt.UTC().Format(time.RFC3339), at)})
 	}
+	w.last = ledger.Row{}
 	delete(w.heads, workspace)
 	delete(w.starts, workspace)
 	delete(w.known, workspace)
@@ -188,6 +198,9 @@ func (w *walk) rows(ctx context.Context, tx pgx.Tx) error {
 		}
 		w.found.Rows++
 		chain.Next(row)
+		if row.RecordedAt.Before(w.told) {
+			w.last = row
+		}
 		if row.Source == ledger.FromImport && row.Number == nil {
 			w.imports = append(w.imports, row)
 		}

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,8 +54,12 @@ const (
 	dropMonth   = `SELECT months_drop(@table, @month::date)`
 )
 
+// ErrKept says that a month of consent records is not dropped, for the start that would be signed is not the end of a chain.
+var ErrKept = errors.New("the month is kept")
+
 // DropMonths drops every month of the table that ended before the given day (UTC). Of consent records, the last row of each chain in it
-// stays behind as the chain's start, in the same transaction. The database refuses to drop what is younger than five years.
+// stays behind as the chain's start, in the same transaction. The database refuses to drop what is younger than five years. Nothing that the
+// database says is believed: a start is signed only where every row up to it is as it was written, and was written before that day.
 func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time) (dropped int, err error) {
 	for {
 		var month *time.Time
@@ -63,6 +68,9 @@ func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time
 		}
 		if month == nil {
 			return dropped, nil
+		}
+		if end := month.AddDate(0, 1, 0); end.After(before) {
+			return dropped, fmt.Errorf("drop %s of %s: %w: it ends behind %s", month.Format("2006-01"), table, ErrKept, before.Format(time.DateOnly))
 		}
 		var gone bool
 		err := pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
@@ -82,11 +90,11 @@ func (a *Archive) DropMonths(ctx context.Context, table string, before time.Time
 	}
 }
 
-const lastBefore = `
-SELECT DISTINCT ON (workspace_id) workspace_id, seq, mac
+const rowsBefore = `
+SELECT ` + rowColumns + `
 FROM consent_records
 WHERE recorded_at < @until
-ORDER BY workspace_id, seq DESC`
+ORDER BY workspace_id, seq`
 
 const setStart = `
 INSERT INTO consent_starts AS s (workspace_id, seq, mac, key_id, sum)
@@ -95,25 +103,54 @@ ON CONFLICT (workspace_id) DO UPDATE
     SET seq = excluded.seq, mac = excluded.mac, key_id = excluded.key_id, sum = excluded.sum, dropped_at = now()
     WHERE s.seq < excluded.seq`
 
-// moveStarts signs the last row before the instant of each chain as its new start.
+// moveStarts signs the last row before the instant of each chain as its new start. Whoever rules the database could else have any row signed as a
+// start, by a month of their own making, and take away what lies before it.
 func (a *Archive) moveStarts(ctx context.Context, tx pgx.Tx, until time.Time) error {
-	rows, err := tx.Query(ctx, lastBefore, pgx.NamedArgs{"until": until})
+	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '5min'`); err != nil {
+		return fmt.Errorf("take time: %w", err)
+	}
+	starts, err := marks(ctx, tx, everyStart)
 	if err != nil {
-		return fmt.Errorf("read the ends of a month: %w", err)
+		return err
 	}
-	type end struct {
-		WorkspaceID uuid.UUID `db:"workspace_id"`
-		Seq         int64     `db:"seq"`
-		MAC         []byte    `db:"mac"`
-	}
-	ends, err := pgx.CollectRows(rows, pgx.RowToStructByName[end])
+	rows, err := tx.Query(ctx, rowsBefore, pgx.NamedArgs{"until": until})
 	if err != nil {
-		return fmt.Errorf("read the ends of a month: %w", err)
+		return fmt.Errorf("read the rows of a month: %w", err)
 	}
+	defer rows.Close()
 	batch := &pgx.Batch{}
-	for _, e := range ends {
-		mark := a.keys.Start(e.WorkspaceID, ledger.Link{Seq: e.Seq, MAC: e.MAC})
-		batch.Queue(setStart, pg.Args{"workspace_id": e.WorkspaceID, "seq": mark.Seq, "mac": mark.MAC, "key_id": mark.KeyID, "sum": mark.Sum})
+	var workspace uuid.UUID
+	var chain *ledger.Chain
+	move := func() error {
+		if chain == nil {
+			return nil
+		}
+		end, broken := chain.Reached()
+		if broken != nil {
+			return fmt.Errorf("%w: %s", ErrKept, broken)
+		}
+		mark := a.keys.Start(workspace, end)
+		batch.Queue(setStart, pg.Args{"workspace_id": workspace, "seq": mark.Seq, "mac": mark.MAC, "key_id": mark.KeyID, "sum": mark.Sum})
+		return nil
+	}
+	for rows.Next() {
+		row, err := pgx.RowToStructByName[ledger.Row](rows)
+		if err != nil {
+			return fmt.Errorf("read a row of a month: %w", err)
+		}
+		if chain == nil || row.WorkspaceID != workspace {
+			if err := move(); err != nil {
+				return err
+			}
+			workspace, chain = row.WorkspaceID, ledger.NewChain(row.WorkspaceID, a.keys, starts[row.WorkspaceID], ledger.Link{})
+		}
+		if !row.RecordedAt.Before(until) {
+			return fmt.Errorf("%w: the database answered with a younger row", ErrKept)
+		}
+		chain.Next(row)
+	}
+	if err := errors.Join(rows.Err(), move()); err != nil {
+		return err
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("move the starts of chains: %w", err)
