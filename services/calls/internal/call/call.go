@@ -103,6 +103,8 @@ type Call struct {
 	// EndLearnedAt is when we heard that the call completed; CompletesAt, when its event goes out with what there is.
 	EndLearnedAt *time.Time `db:"end_learned_at"`
 	CompletesAt  *time.Time `db:"completes_at"`
+	// ErasedAt is when the person was erased: of what was said nothing is kept or told any more.
+	ErasedAt *time.Time `db:"erased_at"`
 	// Traceparent carries the trace over the wait for charge and analysis.
 	Traceparent string `db:"traceparent"`
 }

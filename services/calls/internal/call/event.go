@@ -30,9 +30,35 @@ func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent,
 	return &eventv1.CallEvent{
 		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
 		Event: &eventv1.CallEvent_Public{Public: &eventv1.PublicEvent{
-			EventId: id.String(), Type: string(event), Sequence: c.Sequence, Body: body,
+			EventId: id.String(), Type: string(event), Sequence: c.Sequence, Body: body, Erased: c.ErasedAt != nil,
 		}},
 	}, nil
+}
+
+// eventTypes are those that a call may tell of.
+func eventTypes() []openapi.EventType {
+	return []openapi.EventType{
+		openapi.EventTypeCallRinging, openapi.EventTypeCallAnswered, openapi.EventTypeCallCompleted, openapi.EventTypeCallFailed,
+		openapi.EventTypeCallNoAnswer, openapi.EventTypeCallBusy,
+	}
+}
+
+// Forgotten says that the person of the call was erased.
+func (c *Call) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallEvent {
+	gone := &eventv1.BodiesErased{ErasureId: erasure.String()}
+	for _, event := range eventTypes() {
+		gone.EventIds = append(gone.EventIds, EventID(c.ID, event).String())
+	}
+	return &eventv1.CallEvent{
+		CallId: c.ID.String(), WorkspaceId: c.WorkspaceID.String(), OccurredAt: timestamppb.New(at), Event: &eventv1.CallEvent_Erased{Erased: gone},
+	}
+}
+
+// Forgotten says that the person of the request was erased.
+func (r *Request) Forgotten(erasure uuid.UUID, at time.Time) *eventv1.CallRequestEvent {
+	ev := r.fact(at)
+	ev.Event = &eventv1.CallRequestEvent_Erased{Erased: &eventv1.RequestErased{ErasureId: erasure.String()}}
+	return ev
 }
 
 func (r *Request) fact(at time.Time) *eventv1.CallRequestEvent {

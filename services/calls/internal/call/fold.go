@@ -26,14 +26,25 @@ func (c *Call) Take(news Call) bool {
 	return true
 }
 
-// Analyse adds the analysis, once; late says that call.completed has gone out without it.
+// Analyse adds the analysis, once, of an erased person the outcome alone; late says that call.completed has gone out without it.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
 	}
 	c.Analysed, c.Outcome = true, text(a.Outcome)
-	c.Summary, c.Transcript = a.Summary, a.Transcript
+	if c.ErasedAt == nil {
+		c.Summary, c.Transcript = a.Summary, a.Transcript
+	}
 	return true, c.Closed
+}
+
+// Erase forgets what was said, once and for good.
+func (c *Call) Erase(at time.Time) (changed bool) {
+	if c.ErasedAt != nil {
+		return false
+	}
+	c.ErasedAt, c.Summary, c.Transcript = &at, nil, nil
+	return true
 }
 
 // Settle records what billing-wallet made of the hold, once: the amount captured, or nil when it was

@@ -57,6 +57,9 @@ type Request struct {
 	// ChargeSettled and Credits are billing-wallet's news, kept here because they may overtake the call.
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`
+	// Erasures is how often the number had been erased when this was allowed; ErasedAt, when the person was erased after it.
+	Erasures int64      `db:"erasures"`
+	ErasedAt *time.Time `db:"erased_at"`
 	// Traceparent is the trace of the POST, for what is published long after it.
 	Traceparent string `db:"traceparent"`
 }

@@ -1,4 +1,4 @@
-// Package consumer listens: it turns the facts of the gateway, the dialer and billing-wallet into what internal/call
+// Package consumer listens: it turns the facts of the gateway, the dialer, billing-wallet and contacts-compliance into what internal/call
 // makes of them, in the transaction that libs/inbox opened. It decides nothing itself.
 package consumer
 
@@ -36,5 +36,6 @@ func (c *Consumer) Handlers() inbox.Handlers {
 		kafka.DialEvents.Name:   inbox.Together(c.onDialEvents),
 		kafka.WalletEvents.Name: inbox.Together(c.onWalletEvents),
 		kafka.Workspaces.Name:   c.onWorkspace,
+		kafka.Contacts.Name:     c.onContact,
 	}
 }

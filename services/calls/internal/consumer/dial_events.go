@@ -23,6 +23,8 @@ type report struct {
 	requestID *uuid.UUID
 	news      *call.Call
 	analysis  *call.Analysis
+	// erasure is that of the person who called us; nil: none.
+	erasure *uuid.UUID
 }
 
 // onDialEvents folds reports of the dialer into their requests and calls. Those of one call come in their order; what several of them change is
@@ -88,6 +90,13 @@ func read(rec kafka.Record) (r report, err error) {
 			return r, kafka.Parkf("read analysis of call %s: %w", news.ID, err)
 		}
 		r.analysis = &analysis
+	}
+	if erased := r.event.GetErased(); erased != nil {
+		id, err := uuid.Parse(erased.GetErasureId())
+		if err != nil {
+			return r, kafka.Parkf("read erasure of call %s: %w", news.ID, err)
+		}
+		r.erasure = &id
 	}
 	return r, nil
 }
@@ -169,10 +178,18 @@ func (c *Consumer) foldCall(ctx context.Context, f *store.Fold, r report) error 
 			c.late.WithLabelValues("analysis").Inc()
 		}
 	}
-	if !changed {
+	if r.erasure != nil {
+		changed = known.Erase(f.Now) || changed
+	}
+	if changed {
+		if err := c.keep(ctx, f, known, before); err != nil {
+			return err
+		}
+	}
+	if r.erasure == nil {
 		return nil
 	}
-	return c.keep(ctx, f, known, before)
+	return f.Forget(ctx, known, *r.erasure)
 }
 
 // begin makes a call of the dialer's first news, with what its request knows: the reference, and a charge that was faster.
@@ -188,7 +205,7 @@ func begin(f *store.Fold, news call.Call) (*call.Call, error) {
 		return nil, kafka.Parkf("call request %s belongs to another workspace", req.ID)
 	}
 	news.ExternalRef = req.ExternalRef
-	news.ChargeSettled, news.Credits = req.ChargeSettled, req.Credits
+	news.ChargeSettled, news.Credits, news.ErasedAt = req.ChargeSettled, req.Credits, req.ErasedAt
 	return &news, nil
 }
 

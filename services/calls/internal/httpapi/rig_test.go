@@ -286,6 +286,8 @@ func (r *rig) told(id uuid.UUID) (told []string) {
 			told = append(told, "canceled")
 		case *eventv1.CallRequestEvent_Abandoned:
 			told = append(told, "abandoned")
+		case *eventv1.CallRequestEvent_Erased:
+			told = append(told, "erased")
 		}
 	}
 	return told

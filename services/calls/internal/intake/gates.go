@@ -66,6 +66,7 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 	if req.Variables = allowed.GetVariablesJson(); len(req.Variables) == 0 {
 		req.Variables = []byte("{}")
 	}
+	req.Erasures = allowed.GetErasures()
 	crash.Point("calls: after pre-check")
 	return nil
 }

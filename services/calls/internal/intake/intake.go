@@ -142,10 +142,17 @@ func (in *Intake) write(ctx context.Context, req call.Request, claim *store.Clai
 }
 
 // placedBefore tells why an id could not become a request: who took the claim over was faster, or billing-wallet's question has
-// settled the id as one that never will.
+// settled the id as one that never will, or the person was erased.
 func (in *Intake) placedBefore(ctx context.Context, req call.Request) (call.Request, bool, error) {
 	original, err := in.store.Request(ctx, req.WorkspaceID, req.ID)
 	if errors.Is(err, store.ErrNotFound) {
+		erased, err := in.store.ErasedSince(ctx, req)
+		if err == nil && erased {
+			err = apierr.Unprocessable("consent_withdrawn", "The person's data was erased while this was being placed, and their consent with it.")
+		}
+		if err != nil {
+			return call.Request{}, false, err
+		}
 		return call.Request{}, false, apierr.Unavailable("POST /v1/calls")
 	}
 	return original, err == nil, err

@@ -17,7 +17,7 @@ import (
 const callColumns = `id, workspace_id, call_request_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status,
     hangup_cause, disposition, queued_at, dialed_at, ringing_at, answered_at, ended_at, ring_seconds, talk_seconds, total_seconds,
     billable_seconds, version, analysed, outcome, summary, charge_settled, credits_micro, sequence, closed, end_learned_at,
-    completes_at, traceparent`
+    completes_at, traceparent, erased_at`
 
 const callByID = `SELECT ` + callColumns + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
 
@@ -135,7 +135,7 @@ INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
     @hangup_cause, @disposition, @queued_at, @dialed_at, @ringing_at, @answered_at, @ended_at, @ring_seconds, @talk_seconds,
     @total_seconds, @billable_seconds, @version, @analysed, @outcome, @summary, @charge_settled, @credits_micro, @sequence,
-    @closed, @end_learned_at, @completes_at, @traceparent, @transcript)
+    @closed, @end_learned_at, @completes_at, @traceparent, @erased_at, @transcript)
 ON CONFLICT (id) DO UPDATE SET
     from_number = EXCLUDED.from_number, to_e164 = EXCLUDED.to_e164, agent_id = EXCLUDED.agent_id, contact_id = EXCLUDED.contact_id,
     status = EXCLUDED.status, hangup_cause = EXCLUDED.hangup_cause, disposition = EXCLUDED.disposition,
@@ -145,7 +145,8 @@ ON CONFLICT (id) DO UPDATE SET
     version = EXCLUDED.version, analysed = EXCLUDED.analysed, outcome = EXCLUDED.outcome, summary = EXCLUDED.summary,
     charge_settled = EXCLUDED.charge_settled, credits_micro = EXCLUDED.credits_micro, sequence = EXCLUDED.sequence,
     closed = CASE WHEN NOT c.closed OR EXCLUDED.closed THEN EXCLUDED.closed END, end_learned_at = EXCLUDED.end_learned_at, completes_at = EXCLUDED.completes_at,
-    traceparent = EXCLUDED.traceparent, transcript = COALESCE(EXCLUDED.transcript, c.transcript)`
+    traceparent = EXCLUDED.traceparent, erased_at = EXCLUDED.erased_at,
+    transcript = CASE WHEN EXCLUDED.erased_at IS NULL THEN COALESCE(EXCLUDED.transcript, c.transcript) END`
 
 const claimCompleting = `
 SELECT ` + callColumns + ` FROM calls
@@ -196,6 +197,6 @@ func callArgs(c *call.Call) pgx.NamedArgs {
 		"billable_seconds": c.BillableSeconds, "version": c.Version, "analysed": c.Analysed, "outcome": c.Outcome,
 		"summary": c.Summary, "transcript": c.Transcript, "charge_settled": c.ChargeSettled, "credits_micro": c.Credits,
 		"sequence": c.Sequence, "closed": c.Closed, "end_learned_at": c.EndLearnedAt, "completes_at": c.CompletesAt,
-		"traceparent": c.Traceparent,
+		"traceparent": c.Traceparent, "erased_at": c.ErasedAt,
 	}
 }

@@ -17,20 +17,22 @@ import (
 )
 
 // ErrNotPlaced says that this request id may no longer become a request: it is tombstoned, it is a request already, or its
-// claim was lost. Nothing was written.
+// claim was lost, or the person was erased since it was allowed. Nothing was written.
 var ErrNotPlaced = errors.New("not placed")
 
 const insertRequest = `
 INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, external_ref,
-    scheduled_for, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent)
+    scheduled_for, schedule_if_outside_hours, max_call_seconds, queued_at, traceparent, erasures)
 SELECT @id, @workspace_id, @status, @to_e164, @agent_id, @contact_id, @variables::json, @external_ref,
-    @scheduled_for, @schedule_if_outside_hours, @max_call_seconds, @queued_at, @traceparent
-WHERE NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id)
+    @scheduled_for, @schedule_if_outside_hours, @max_call_seconds, @queued_at, @traceparent, @erasures
+WHERE ` + mayBecome + `
 ON CONFLICT (id) DO NOTHING
 RETURNING ` + requestColumns
 
-// mayBecome guards the order of a request without a key: the lock is held, so it decides as insertRequest did.
-const mayBecome = `NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id)`
+// mayBecome says that the id may become this request: it is not buried, and the person was not erased since the request was allowed. It also guards the order
+// of a request without a key: the locks are held, so it decides as insertRequest did.
+const mayBecome = `NOT EXISTS (SELECT FROM tombstones WHERE request_id = @id) AND NOT EXISTS (
+    SELECT FROM erasures e WHERE e.workspace_id = @workspace_id AND e.phone_e164 = @to_e164 AND e.erasures > @erasures)`
 
 // Place writes the request, finishes its claim (nil: it has no key) and orders the call, in one transaction under the
 // lock that Unconfirmed takes too.
@@ -54,7 +56,7 @@ func (s *Store) Place(ctx context.Context, req call.Request, claim *Claim, at ti
 func (s *Store) placeAtOnce(ctx context.Context, req call.Request, at time.Time) (placed call.Request, err error) {
 	batch := &pgx.Batch{}
 	queueRequest(batch, req, &placed)
-	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args{"id": req.ID}, requestEvent(&req, req.Requested(at))); err != nil {
+	if err := outbox.QueueIf(ctx, batch, mayBecome, pg.Args(insertArgs(req)), requestEvent(&req, req.Requested(at))); err != nil {
 		return placed, err
 	}
 	return placed, s.pool.SendBatch(ctx, batch).Close()
@@ -79,9 +81,12 @@ func (s *Store) placeClaimed(ctx context.Context, req call.Request, claim Claim,
 	return placed, err
 }
 
-// queueRequest adds lock and insert; no row is pgx.ErrNoRows.
+// lockPlacing lets the erasure of a person wait for what is being placed, or be waited for; those who place do not wait for each other.
+const lockPlacing = `SELECT pg_advisory_xact_lock(hashtextextended(@request_id::text, 0)), pg_advisory_xact_lock_shared(hashtextextended(@person::text, 0))`
+
+// queueRequest adds locks and insert; no row is pgx.ErrNoRows.
 func queueRequest(batch *pgx.Batch, req call.Request, placed *call.Request) {
-	batch.Queue(lockRequestID, pg.Args(lockArgs(req.ID)))
+	batch.Queue(lockPlacing, pg.Args{"request_id": req.ID.String(), "person": personKey(req.WorkspaceID, req.To)})
 	batch.Queue(insertRequest, pg.Args(insertArgs(req))).Query(func(rows pgx.Rows) (err error) {
 		*placed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[call.Request])
 		return err
@@ -119,4 +124,55 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 		Topic: kafka.CallRequests, Key: requestID.String(), WorkspaceID: workspaceID,
 		Message: call.Abandoned(requestID, workspaceID, at),
 	})
+}
+
+// Workspace is what calls keeps of a tenant.
+type Workspace struct {
+	ID           uuid.UUID `db:"id"`
+	Version      int64     `db:"version"`
+	Currency     string    `db:"currency"`
+	Destinations []string  `db:"destinations"`
+}
+
+const keepWorkspace = `
+INSERT INTO workspaces AS w (id, version, currency, destinations)
+VALUES (@id, @version, @currency, @destinations)
+ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.currency, destinations = EXCLUDED.destinations
+WHERE w.version < EXCLUDED.version`
+
+// KeepWorkspace keeps the newest version of a workspace; an older one changes nothing.
+func (s *Store) KeepWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) error {
+	if w.Destinations == nil {
+		w.Destinations = []string{}
+	}
+	_, err := tx.Exec(ctx, keepWorkspace, pgx.NamedArgs{
+		"id": w.ID, "version": w.Version, "currency": w.Currency, "destinations": w.Destinations,
+	})
+	if err != nil {
+		return fmt.Errorf("keep workspace %s: %w", w.ID, err)
+	}
+	return nil
+}
+
+// Admission is what calls knows by itself about an order.
+type Admission struct {
+	// Destinations are the only prefixes the workspace calls; empty means no restriction, also while its fact has not arrived (the
+	// dialer looks again before it dials).
+	Destinations []string `db:"destinations"`
+	// MaxCallSeconds is the agent's longest call; nil: the workspace has no such agent.
+	MaxCallSeconds *int32 `db:"max_call_seconds"`
+}
+
+// Once a POST, so one round trip.
+const admission = `
+SELECT coalesce((SELECT destinations FROM workspaces WHERE id = @workspace_id), '{}') AS destinations,
+    (SELECT max_call_seconds FROM agents WHERE workspace_id = @workspace_id AND id = @agent_id AND deleted_at IS NULL) AS max_call_seconds`
+
+// Admission reads what an order of the workspace with the agent may be.
+func (s *Store) Admission(ctx context.Context, workspaceID, agentID uuid.UUID) (Admission, error) {
+	found, err := one[Admission](ctx, s.pool, admission, pgx.NamedArgs{"workspace_id": workspaceID, "agent_id": agentID})
+	if err != nil {
+		return Admission{}, fmt.Errorf("read what workspace %s may order: %w", workspaceID, err)
+	}
+	return found, nil
 }

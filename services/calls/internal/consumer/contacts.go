@@ -1,0 +1,38 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// onContact forgets an erased person.
+func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+	var fact eventv1.ContactEvent
+	if err := rec.Decode(&fact); err != nil {
+		return err
+	}
+	told := fact.GetErased()
+	if told == nil {
+		return kafka.Parkf("contact event %T is newer than this build", fact.GetEvent())
+	}
+	e := store.Erasure{Number: told.GetPhoneE164(), Erasures: told.GetErasures()}
+	for _, id := range []struct {
+		name, text string
+		into       *uuid.UUID
+	}{{"erasure_id", told.GetErasureId(), &e.ID}, {"workspace_id", fact.GetWorkspaceId(), &e.WorkspaceID}, {"contact_id", told.GetContactId(), &e.ContactID}} {
+		var err error
+		if *id.into, err = uuid.Parse(id.text); err != nil {
+			return kafka.Parkf("read %s: %w", id.name, err)
+		}
+	}
+	if e.Number == "" || e.Erasures < 1 {
+		return kafka.Parkf("erasure %s has no number, or is the %dth", e.ID, e.Erasures)
+	}
+	return c.store.Erase(ctx, tx, e)
+}

@@ -1,0 +1,274 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+)
+
+const (
+	secret = "Xylophone"
+	person = "+14155550100"
+)
+
+// erase orders the erasure of the person, as contacts-compliance tells it.
+func (r *rig) erase(erasure uuid.UUID, erasures int64) {
+	r.t.Helper()
+	r.mustDeliver(kafka.Contacts, "person", &eventv1.ContactEvent{WorkspaceId: r.workspace.String(), Event: &eventv1.ContactEvent_Erased{Erased: &eventv1.Erased{
+		ErasureId: erasure.String(), PhoneE164: person, ContactId: contactOf(person), Erasures: erasures,
+	}}})
+}
+
+func contactOf(number string) string { return uuid.NewSHA1(uuid.Nil, []byte(number)).String() }
+
+// kept counts the rows that hold the secret.
+func (r *rig) kept() int {
+	r.t.Helper()
+	return r.count(`SELECT (SELECT count(*) FROM call_requests WHERE variables::text LIKE '%Xylophone%')
+		+ (SELECT count(*) FROM calls WHERE summary::text LIKE '%Xylophone%' OR transcript::text LIKE '%Xylophone%')`)
+}
+
+// asked places a call with something to forget.
+func (r *rig) asked(more ...any) *account {
+	r.t.Helper()
+	a := r.account(r.place(append(more, "variables", map[string]any{"name": secret})...))
+	a.call.ContactId = contactOf(person)
+	return a
+}
+
+// spoke is an analysis that tells of the person.
+func (a *account) spoke() *eventv1.DialEvent {
+	ev := a.analysed()
+	ev.GetAnalysed().SummaryJson, ev.GetAnalysed().TranscriptJson = []byte(`{"customer_name":"Xylophone"}`), []byte(`{"turns":["Xylophone"]}`)
+	return ev
+}
+
+// steps are what was reported: "ref", or "" for the erasure itself, and then what follows from it.
+func (r *rig) steps() (steps []string) {
+	r.t.Helper()
+	for _, f := range facts[eventv1.ErasureReport](r, kafka.ErasureReports) {
+		step := f.GetService() + " " + f.GetStepDone().GetRef() + ":"
+		for _, next := range f.GetStepDone().GetNext() {
+			step += " " + next.GetService() + " " + next.GetRef()
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// TestErasure_BeforeTheEndAndAfterIt has a call that is over, one whose analysis comes later, one that waits for its charge, one that is queued, and somebody else's.
+func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
+	t.Parallel()
+	r, erasure := newRig(t), newID(t)
+	over, live, waiting, queued := r.asked(), r.asked(), r.asked(), r.asked()
+	other := r.account(r.place("to", "+14155550199", "variables", map[string]any{"name": secret}))
+	other.call.ToE164, other.call.ContactId = "+14155550199", contactOf("+14155550199")
+	for _, a := range []*account{over, other} {
+		a.tell(a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke(), a.captured(1000))
+	}
+	live.tell(live.dialing(), live.answered())
+	waiting.tell(waiting.dialing(), waiting.ended("completed", "normal_clearing"), waiting.spoke())
+	if n := r.kept(); n != 8 {
+		t.Fatalf("%d rows hold the secret before, want 5 requests and 3 calls", n)
+	}
+	r.erase(erasure, 1)
+	live.tell(live.ended("completed", "normal_clearing"), live.spoke(), live.captured(1000))
+	waiting.tell(waiting.captured(1000))
+	if n := r.kept(); n != 2 {
+		t.Errorf("%d rows hold the secret, want the other person's request and call", n)
+	}
+	for _, a := range []*account{over, live, waiting, queued} {
+		if told := r.told(a.request); !slices.Equal(told, []string{"requested", "erased"}) {
+			t.Errorf("call-requests.v1 was told %v, want the erasure behind the order", told)
+		}
+	}
+	if told := r.told(other.request); !slices.Equal(told, []string{"requested"}) {
+		t.Errorf("of the other person's request %v was told", told)
+	}
+	got := r.want(http.StatusOK, "GET", "/v1/calls/"+live.id(), nil)
+	if got["summary"] != nil || got["outcome"] != "interested" || got["status"] != "completed" {
+		t.Errorf("a call that ended after the erasure is %v", got)
+	}
+	r.toldOnward(erasure, over, live, waiting, queued)
+
+	r.erase(erasure, 1) // ordered again: told again, the same
+	if n := r.kept(); n != 2 {
+		t.Errorf("%d rows hold the secret after the second time", n)
+	}
+	if steps := r.steps(); len(steps) != 2 || !sameSteps(steps[0], steps[1], waiting.id()) {
+		t.Errorf("reported %q", steps)
+	}
+}
+
+// toldOnward checks call-events.v1 and the report: the ended call's bodies go, and so do those of the one that was answered; what comes later says so itself.
+func (r *rig) toldOnward(erasure uuid.UUID, over, live, waiting, queued *account) {
+	r.t.Helper()
+	told := map[string][]string{}
+	for _, f := range facts[eventv1.CallEvent](r, kafka.CallEvents) {
+		word := "erased"
+		if public := f.GetPublic(); public != nil {
+			word = public.GetType()
+			if public.GetErased() {
+				word += " of an erased person"
+			}
+			if strings.Contains(string(public.GetBody()), secret) {
+				word += " with the secret"
+			}
+		} else if len(f.GetErased().GetEventIds()) != 6 {
+			r.t.Errorf("the erasure names %v", f.GetErased().GetEventIds())
+		}
+		told[f.GetCallId()] = append(told[f.GetCallId()], word)
+	}
+	for a, want := range map[*account]string{
+		over: "call.answered, call.completed with the secret, erased", live: "call.answered, erased, call.completed of an erased person",
+		waiting: "call.completed of an erased person",
+	} {
+		if got := strings.Join(told[a.id()], ", "); got != want {
+			r.t.Errorf("call-events.v1 was told %q, want %q", got, want)
+		}
+	}
+	want := []string{"calls", ":"}
+	for _, a := range []*account{over, live, waiting, queued} {
+		want = append(want, "dialer "+a.request.String())
+	}
+	steps := r.steps()
+	if len(steps) != 1 {
+		r.t.Fatalf("reported %q", steps)
+	}
+	for _, part := range append(want, "webhook-dispatcher "+over.id(), "webhook-dispatcher "+live.id()) {
+		if !strings.Contains(steps[0], part) {
+			r.t.Errorf("reported %q, want %q in it", steps[0], part)
+		}
+	}
+	if len(strings.Fields(steps[0])) != 2+2*6 {
+		r.t.Errorf("reported %q", steps[0])
+	}
+}
+
+// sameSteps says whether two reports name the same steps, but for a call that told its first event in between.
+func sameSteps(first, second, between string) bool {
+	a, b := strings.Fields(first), strings.Fields(strings.ReplaceAll(second, " webhook-dispatcher "+between, ""))
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}
+
+// TestErasure_WhatIsPlacedSinceIsKept: a request that was allowed after the erasure is a new relation, however late the erasure is heard of.
+func TestErasure_WhatIsPlacedSinceIsKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	before := r.asked()
+	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
+	since := r.asked()
+	r.erase(newID(t), 1)
+	if n := r.kept(); n != 1 || !slices.Equal(r.told(since.request), []string{"requested"}) {
+		t.Errorf("%d rows hold the secret, the newer request was told %v", n, r.told(since.request))
+	}
+	since.tell(since.dialing(), since.ended("completed", "normal_clearing"), since.spoke())
+	before.tell(before.dialing(), before.ended("completed", "normal_clearing"), before.spoke())
+	if n := r.kept(); n != 2 {
+		t.Errorf("%d rows hold the secret, want request and call since", n)
+	}
+	r.erase(newID(t), 2)
+	if n := r.kept(); n != 0 {
+		t.Errorf("%d rows hold the secret after the second erasure", n)
+	}
+}
+
+func allowAfter(erasures int64) func(*questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+	return func(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+		answer, err := allow(q)
+		answer.GetAllowed().Erasures = erasures
+		return answer, err
+	}
+}
+
+// TestErasure_RacingThePlacing: a request that was allowed before the erasure is either erased or never placed.
+func TestErasure_RacingThePlacing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.peers.set(func(p *peers) {
+		p.preCheck = func(q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
+			answer, err := allow(q)
+			r.erase(newID(t), 1) // between the pre-check and the commit
+			return answer, err
+		}
+	})
+	for _, key := range []string{"", "order-1"} {
+		a := r.do("POST", "/v1/calls", r.order("variables", map[string]any{"name": secret}, "idempotency_key", orNil(key)))
+		if a.status != http.StatusUnprocessableEntity || a.code() != "consent_withdrawn" {
+			t.Errorf("with key %q: %d %v, want 422 consent_withdrawn", key, a.status, a.body)
+		}
+	}
+	if n := r.count("SELECT count(*) FROM call_requests") + r.count("SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'"); n != 0 {
+		t.Errorf("%d requests and orders were written", n)
+	}
+	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
+	r.place("idempotency_key", "order-1") // the key is free again
+
+	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { r.do("POST", "/v1/calls", r.order("variables", map[string]any{"name": secret})) })
+	}
+	r.erase(newID(t), 2)
+	all.Wait()
+	if n := r.kept(); n != 0 {
+		t.Errorf("%d requests of an erased person were placed", n)
+	}
+}
+
+func orNil(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// TestErasure_OfWhoCallsUs follows the dialer's word where the call was not known when the erasure was ordered, and the order where it was.
+func TestErasure_OfWhoCallsUs(t *testing.T) {
+	t.Parallel()
+	r, erasure := newRig(t), newID(t)
+	known, late, since := r.account(uuid.Nil), r.account(uuid.Nil), r.account(uuid.Nil)
+	for _, a := range []*account{known, late, since} {
+		a.call.From = person
+	}
+	known.tell(known.ringing(), known.answered(), known.ended("completed", "normal_clearing"), known.spoke())
+	r.erase(erasure, 1)
+	forgotten := func(a *account) *eventv1.DialEvent {
+		return a.event(func(*eventv1.Call) {}, func(ev *eventv1.DialEvent) {
+			ev.Event = &eventv1.DialEvent_Erased{Erased: &eventv1.CallErased{ErasureId: erasure.String()}}
+		})
+	}
+	for _, a := range []*account{known, late} { // what the dialer told before it heard of it, and then
+		if a == late {
+			a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke())
+		}
+		a.tell(forgotten(a))
+	}
+	since.tell(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.spoke())
+	if n := r.kept(); n != 1 || r.count("SELECT count(*) FROM calls WHERE id = $1 AND erased_at IS NULL", since.id()) != 1 {
+		t.Errorf("%d calls hold the secret, want the one that came since", n)
+	}
+	r.erase(erasure, 1)
+	if n := r.kept(); n != 1 {
+		t.Errorf("the same order again left %d calls with the secret, want the one that came since", n)
+	}
+	steps := strings.Join(r.steps(), "\n")
+	for _, want := range []string{
+		"calls : webhook-dispatcher " + known.id(), "calls " + known.id() + ": webhook-dispatcher " + known.id(),
+		"calls " + late.id() + ": webhook-dispatcher " + late.id(),
+	} {
+		if !strings.Contains(steps, want) {
+			t.Errorf("reported\n%s\nwant %q", steps, want)
+		}
+	}
+}
