@@ -1,0 +1,116 @@
+package media
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/media/crypt"
+	"ringfence.dev/services/dialer/internal/media/g711"
+	"ringfence.dev/services/dialer/internal/media/jitter"
+	"ringfence.dev/services/dialer/internal/sdp"
+)
+
+// take looks at one datagram. The slice is used up.
+func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
+	in := &s.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed || in.direction == "" {
+		return
+	}
+	if !in.latch.Knows(from) {
+		in.stats.Strangers++
+		return
+	}
+	offset, err := in.header.Unmarshal(packet)
+	if err != nil || in.header.Version != 2 {
+		in.stats.Malformed++
+		return
+	}
+	if cap(in.header.Extensions) > 16 {
+		in.header.Extensions = nil // what one packet needed is not kept
+	}
+	if in.open != nil {
+		switch packet, err = in.open.Open(packet, in.header.SSRC); {
+		case errors.Is(err, crypt.ErrForged):
+			in.stats.Forged++
+			return
+		case err != nil:
+			in.stats.Replayed++
+			return
+		}
+	}
+	payload := packet[min(offset, len(packet)):]
+	if in.header.Padding {
+		if len(payload) == 0 || int(payload[len(payload)-1]) > len(payload) || payload[len(payload)-1] == 0 {
+			in.stats.Malformed++
+			return
+		}
+		payload = payload[:len(payload)-int(payload[len(payload)-1])]
+	}
+	if !in.latch.Admit(from, in.header.SSRC, in.header.SequenceNumber) {
+		in.stats.Strangers++
+		return
+	}
+	s.aim()
+	in.alive, in.told = now, false
+	if !in.heard || in.ssrc != in.header.SSRC {
+		if in.heard {
+			in.stats.Sources++
+		}
+		in.heard, in.ssrc = true, in.header.SSRC
+		in.buffer.NewSource()
+		in.digits.Restart()
+	}
+	if arrival, ok := in.buffer.Count(in.header.SequenceNumber); ok && in.direction.Receives() {
+		s.listen(arrival, payload, now)
+	}
+}
+
+// listen takes the payload of a packet of the far end.
+func (s *Stream) listen(arrival jitter.Arrival, payload []byte, now time.Duration) {
+	in := &s.in
+	switch in.accepts[in.header.PayloadType&0x7F] {
+	case foreign:
+		in.stats.Foreign++
+	case aLaw:
+		g711.FromALaw(payload)
+		in.buffer.Audio(arrival, in.header.Timestamp, payload, now)
+	case muLaw:
+		in.buffer.Audio(arrival, in.header.Timestamp, payload, now)
+	case event:
+		if digit, begins := in.digits.Hear(payload, in.header.Timestamp, in.header.Marker, now); begins {
+			in.stats.Digits++
+			if s.leg.Sink != nil {
+				s.leg.Sink.HearDigit(digit)
+			}
+		}
+	}
+}
+
+// elapse lets time pass for what is heard: gaps become silence, and too long a silence of the wire is told. The pacing loop does not wait for a reader
+// that is at work just now; the next time is 20 ms away.
+func (s *Stream) elapse(now time.Duration) {
+	in := &s.in
+	if !in.mu.TryLock() {
+		return
+	}
+	defer in.mu.Unlock()
+	if in.closed || in.direction == "" {
+		return
+	}
+	in.buffer.Elapse(now)
+	limit := s.streams.settings.FirstPacket
+	if in.heard {
+		limit = s.streams.settings.Silence
+	}
+	if in.told || now-in.alive < limit || in.direction != sdp.Both {
+		return
+	}
+	in.told = true
+	in.stats.Timeouts++
+	if s.leg.TimedOut != nil {
+		go s.leg.TimedOut()
+	}
+}

@@ -1,0 +1,316 @@
+package jitter
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// line is a stream whose packets carry letters: the sample of timestamp t is the letter of its frame.
+type line struct {
+	*Buffer
+	heard string // one sign a frame: its letter, "_" for silence, "?" for a mixed one
+	now   time.Duration
+	base  uint32
+	first uint16
+}
+
+func newLine() *line {
+	l := &line{base: 5000, first: 100}
+	l.Buffer = New(func(frame []byte) {
+		switch {
+		case len(frame) != Frame:
+			l.heard += "!"
+		case bytes.Count(frame, frame[:1]) != Frame:
+			l.heard += "?"
+		case frame[0] == silence:
+			l.heard += "_"
+		default:
+			l.heard += string(frame[0])
+		}
+	})
+	return l
+}
+
+// at goes to a moment in ms, as the pacing loop does: in steps of 20 ms.
+func (l *line) at(ms int) {
+	for to := time.Duration(ms) * time.Millisecond; l.now < to; {
+		l.now = min(l.now-l.now%frameTime+frameTime, to)
+		l.Elapse(l.now)
+	}
+}
+
+// packet sends the samples [from, from+length) of the alphabet under a number.
+func (l *line) packet(number, from, length int) {
+	audio := make([]byte, length)
+	for i := range audio {
+		audio[i] = 'a' + byte((from+i)/Frame%26)
+	}
+	if a, ok := l.Count(l.first + uint16(number)); ok {
+		l.Audio(a, l.base+uint32(from), audio, l.now)
+	}
+}
+
+// frame sends the n-th frame of a stream that pauses nowhere.
+func (l *line) frame(n int) { l.packet(n, n*Frame, Frame) }
+
+func (l *line) want(t *testing.T, heard string) {
+	t.Helper()
+	if l.heard != heard {
+		t.Errorf("heard %q, want %q; %+v", l.heard, heard, l.Stats())
+	}
+}
+
+func TestBuffer_InOrderIsHeardAtOnce(t *testing.T) {
+	l := newLine()
+	for n := range 10 {
+		l.at(n * 20)
+		l.frame(n)
+		l.want(t, "abcdefghij"[:n+1])
+	}
+	if s := l.Stats(); s.Received != 10 || s.Lost+s.Late+s.Duplicates+s.Filled+s.Restarts != 0 || s.Jitter != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBuffer_Reorders(t *testing.T) {
+	l := newLine()
+	for i, n := range []int{0, 2, 1, 3, 5, 6, 4, 7} {
+		l.at(i * 20)
+		l.frame(n)
+	}
+	l.want(t, "abcdefgh")
+	if s := l.Stats(); s.Lost+s.Late+s.Filled != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBuffer_ALossIsSilenceOnceWaitedFor(t *testing.T) {
+	l := newLine()
+	l.frame(0)
+	l.at(40)
+	l.frame(2)
+	l.at(70)
+	l.want(t, "a") // 20 ms of its own and 60 ms of patience
+	l.at(80)
+	l.want(t, "a_c")
+	l.frame(3)
+	l.want(t, "a_cd")
+	l.frame(1)
+	l.want(t, "a_cd")
+	if s := l.Stats(); s.Lost != 0 || s.Late != 1 || s.Filled != 1 {
+		t.Errorf("%+v, want one late and none lost: it came", s)
+	}
+}
+
+func TestBuffer_Duplicates(t *testing.T) {
+	l := newLine()
+	for n := range 5 {
+		l.at(n * 20)
+		l.frame(n)
+		l.frame(n)
+		l.frame(max(n-1, 0))
+	}
+	l.want(t, "abcde")
+	if s := l.Stats(); s.Received != 5 || s.Duplicates != 10 || s.Lost+s.Late != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBuffer_WrapsAround(t *testing.T) {
+	l := newLine()
+	l.first, l.base = 65533, ^uint32(0)-399
+	for i, n := range []int{0, 1, 3, 2, 4, 5, 7, 8} {
+		l.at(i * 20)
+		l.frame(n)
+	}
+	l.at(180)
+	l.want(t, "abcdef_hi")
+	if s := l.Stats(); s.Lost != 1 || s.Received != 8 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBuffer_FramesAnewWhatHasAnotherLength(t *testing.T) {
+	for _, length := range []int{80, 160, 240, 320, 480, 800} {
+		l := newLine()
+		for n := 0; n*length < 24*Frame; n++ {
+			l.at(n * length / 8)
+			l.packet(n, n*length, length)
+		}
+		if !strings.HasPrefix(l.heard, "abcdefghijklmnopqrstuvwx") {
+			t.Errorf("%d ms: heard %q", length/8, l.heard)
+		}
+		if s := l.Stats(); length <= 480 && s.Filled != 0 {
+			t.Errorf("%d ms: %+v", length/8, s)
+		}
+	}
+}
+
+func TestBuffer_APauseIsHeardAsItPasses(t *testing.T) {
+	l := newLine()
+	l.frame(0)
+	l.at(500) // frames 1 to 24 were not sent
+	if n := strings.Count(l.heard, "_"); n < 22 || n > 24 {
+		t.Errorf("%d frames of silence in 480 ms", n)
+	}
+	l.packet(1, 25*Frame, Frame)
+	l.want(t, "a"+strings.Repeat("_", 24)+"z") // at once, and no more and no less than the far end's clock says
+	l.at(520)
+	l.packet(2, 26*Frame, Frame)
+	l.want(t, "a"+strings.Repeat("_", 24)+"za")
+	if s := l.Stats(); s.Late+s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBuffer_NeverEndsByItself(t *testing.T) {
+	l := newLine()
+	l.frame(0)
+	l.at(10_000)
+	if n := len(l.heard); n < 495 || n > 500 {
+		t.Errorf("%d frames in 10 s, want 50 a second", n)
+	}
+	if l.Elapse(time.Hour); len(l.heard) > 500+mostFill {
+		t.Errorf("%d frames at once after an hour in which nobody looked", len(l.heard)-500)
+	}
+}
+
+func TestBuffer_PatienceGrowsWithLatenessAndShrinksWithCalm(t *testing.T) {
+	l := newLine()
+	n := 0
+	for ; n < 5; n++ {
+		l.at(n * 20)
+		l.frame(n)
+	}
+	l.at(80 + 140) // a stall of 140 ms, then all at once
+	for ; n < 12; n++ {
+		l.frame(n)
+	}
+	if s := l.Stats(); s.Late == 0 || l.patience <= leastPatience || l.patience > mostPatience {
+		t.Fatalf("patience %v after %+v", l.patience, s)
+	}
+	before := l.Stats()
+	l.at(220 + 120)
+	for ; n < 18; n++ {
+		l.frame(n)
+	}
+	if s := l.Stats(); s.Late != before.Late || s.Filled != before.Filled {
+		t.Errorf("a second stall, of 120 ms: %+v, before %+v: it should be borne by now", s, before)
+	}
+	for ; n < 1800; n++ {
+		l.at(n * 20)
+		l.frame(n)
+	}
+	if l.patience != leastPatience {
+		t.Errorf("patience %v after 30 calm seconds", l.patience)
+	}
+}
+
+func TestBuffer_AWayThatBecomesLongerIsFollowed(t *testing.T) {
+	l := newLine()
+	for n := range 200 {
+		l.at(n*20 + n/100*400)
+		l.frame(n)
+	}
+	if !strings.HasSuffix(l.heard, "abcdefghijklmnopqr") || l.Stats().Late > 6 {
+		t.Errorf("%+v, ends %q", l.Stats(), l.heard[len(l.heard)-20:])
+	}
+}
+
+func TestBuffer_AnotherClockAndAnotherCount(t *testing.T) {
+	l := newLine()
+	l.frame(0)
+	l.at(20)
+	l.base += 1_000_000 // no marker, the numbers go on
+	l.frame(1)
+	l.want(t, "ab")
+	l.at(40)
+	l.first += 20_000
+	l.frame(2) // could be anything
+	l.want(t, "ab")
+	l.at(60)
+	l.frame(3)
+	l.want(t, "abd")
+	l.NewSource()
+	l.first, l.base = 7, 9
+	l.frame(0)
+	l.want(t, "abda")
+	if s := l.Stats(); s.Restarts != 3 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBuffer_Jitter(t *testing.T) {
+	l := newLine()
+	for n := range 500 {
+		l.now = time.Duration(n*20+n%2*10) * time.Millisecond
+		l.frame(n)
+	}
+	if j := l.Stats().Jitter; j < 9*time.Millisecond || j > 10*time.Millisecond {
+		t.Errorf("jitter %v of arrivals that are 10 ms off each time", j)
+	}
+}
+
+func TestBuffer_AllocatesNothing(t *testing.T) {
+	var frames int
+	b := New(func([]byte) { frames++ })
+	audio, n := make([]byte, Frame), 0
+	allocated := testing.AllocsPerRun(1000, func() {
+		now := time.Duration(n) * frameTime
+		if a, ok := b.Count(uint16(n)); ok && n%7 != 3 {
+			b.Audio(a, uint32(n*Frame), audio, now)
+		}
+		b.Elapse(now)
+		n++
+	})
+	if allocated != 0 || frames < 900 {
+		t.Errorf("%v allocations a packet, %d frames", allocated, frames)
+	}
+}
+
+// FuzzBuffer feeds packets of any number, timestamp, length and time: 8 bytes each.
+func FuzzBuffer(f *testing.F) {
+	seed := rand.New(rand.NewPCG(1, 2))
+	orderly, disorderly := []byte{}, []byte{}
+	for n := range 40 {
+		orderly = append(orderly, 0, byte(n), 0, 0, byte(n), 160, 20, 0)
+		disorderly = append(disorderly, byte(seed.Uint32()), byte(seed.Uint32()), byte(seed.Uint32()), byte(seed.Uint32()), byte(seed.Uint32()), 160, 20, 0)
+	}
+	f.Add(orderly)
+	f.Add(disorderly)
+	f.Fuzz(func(t *testing.T, script []byte) {
+		heard, packets := 0, 0
+		b := New(func(frame []byte) {
+			if heard++; len(frame) != Frame {
+				t.Fatalf("a frame of %d", len(frame))
+			}
+		})
+		audio := make([]byte, 2040)
+		var now time.Duration
+		for ; len(script) >= 8; script = script[8:] {
+			now += time.Duration(script[6]) * time.Millisecond
+			if script[7]&1 != 0 {
+				b.Elapse(now)
+			}
+			if a, ok := b.Count(binary.BigEndian.Uint16(script)); ok {
+				stamp := binary.BigEndian.Uint16(script[2:])
+				b.Audio(a, uint32(stamp)<<(script[7]>>4)+uint32(script[4])*Frame, audio[:int(script[5])<<(script[7]>>1&3)], now)
+				packets++
+			}
+			if b.top < b.head || b.top-b.head > frames*Frame || b.patience > mostPatience {
+				t.Fatal(fmt.Sprintf("head %d, top %d, patience %v", b.head, b.top, b.patience))
+			}
+		}
+		if most := int(now/frameTime) + packets*frames; heard > most {
+			t.Errorf("%d frames of %d packets in %v", heard, packets, now)
+		}
+		if s := b.Stats(); s.Lost > uint64(packets+1)*farthest {
+			t.Errorf("%+v of %d packets", s, packets)
+		}
+	})
+}

@@ -1,0 +1,194 @@
+// Package media is the audio of phone calls on the wire: RTP streams, each on a port of its own, all paced by one loop. Inside the house audio is
+// µ-law at 8 kHz in frames of 20 ms, 160 bytes; A-law, SRTP, telephone-events, loss, disorder and strangers end here. It knows neither calls nor
+// SIP: who owns a stream hears frames and digits from it and is asked for frames. What both sides agreed on comes from package sdp.
+package media
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/services/dialer/internal/media/g711"
+	"ringfence.dev/services/dialer/internal/media/jitter"
+	"ringfence.dev/services/dialer/internal/media/latch"
+	"ringfence.dev/services/dialer/internal/media/port"
+)
+
+// Frame is 20 ms of µ-law, in bytes.
+const Frame = jitter.Frame
+
+// Source is asked for what is to be said, in the pacing loop, each 20 ms that we may send: it must not block. dst has Frame bytes to fill with
+// µ-law; false: there is nothing to say.
+type Source interface {
+	NextFrame(dst []byte) bool
+}
+
+// Sink hears the far end: from its first packet on 50 frames a second until Close, silence where nothing came, and each digit once. A frame is good for the
+// call alone. It is called by the goroutine that reads, or by the pacing loop: it must not block, and must not call back into its stream.
+type Sink interface {
+	HearFrame(frame []byte)
+	HearDigit(digit byte)
+}
+
+// Settings are those of all streams.
+type Settings struct {
+	// Bind is the address of our side of every stream. What is told to far ends is another thing (sdp.Local).
+	Bind netip.Addr
+	// PortLow and PortHigh are the range of ports, of which the even ones are used. PortLow 0: any.
+	PortLow, PortHigh uint16
+	// Rest is how long a port stays bound after its stream; 0: port.Rest.
+	Rest time.Duration
+	// FirstPacket and Silence are how long nothing may come, before the first packet and after any; 0: 30 s and 15 s.
+	FirstPacket, Silence time.Duration
+}
+
+// Leg is one stream's owner.
+type Leg struct {
+	// Source and Sink may be nil: silence is sent, nobody hears.
+	Source Source
+	Sink   Sink
+	// TimedOut is told, in a goroutine of its own, once for each time that nothing came for too long. Not while either side holds.
+	TimedOut func()
+	// Reach is the trunk's: who may be latched to.
+	Reach latch.Reach
+}
+
+// Streams are all streams of this process.
+type Streams struct {
+	settings Settings
+	ports    *port.Pool
+	now      func() time.Duration // since New, monotonic
+
+	mu     sync.Mutex // guards the three below
+	all    map[*Stream]bool
+	opened int
+	closed Stats // of streams that are no more
+
+	pacer   pacer // the pacing loop's own
+	slots   [slots]slot
+	skipped atomic.Uint64
+	late    lateness
+}
+
+// slot is the streams that are sent in the same 5 ms.
+type slot struct {
+	mu      sync.Mutex
+	streams []*Stream
+}
+
+// New makes the port pool. Run paces; without it nothing is sent. metrics may be nil.
+func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
+	if settings.Rest == 0 {
+		settings.Rest = port.Rest
+	}
+	if settings.FirstPacket == 0 {
+		settings.FirstPacket = 30 * time.Second
+	}
+	if settings.Silence == 0 {
+		settings.Silence = 15 * time.Second
+	}
+	ports, err := port.New(settings.Bind, settings.PortLow, settings.PortHigh, settings.Rest)
+	if err != nil {
+		return nil, fmt.Errorf("open the RTP ports: %w", err)
+	}
+	begun := time.Now()
+	s := &Streams{settings: settings, ports: ports, now: func() time.Duration { return time.Since(begun) }, all: map[*Stream]bool{}}
+	if metrics != nil {
+		if err := metrics.Register(collector{s}); err != nil {
+			return nil, fmt.Errorf("register the metrics of RTP: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Open binds a port for a stream. Nothing is sent, and what comes is not heard, until Connect.
+func (s *Streams) Open(leg Leg) (*Stream, error) {
+	conn, err := s.ports.Take()
+	if err != nil {
+		return nil, err
+	}
+	stream := newStream(s, leg)
+	stream.conn = conn
+	stream.send = func(packet []byte, to netip.AddrPort) error {
+		_, err := conn.WriteToUDPAddrPort(packet, to)
+		return err
+	}
+	s.add(stream)
+	go stream.read()
+	return stream, nil
+}
+
+func (s *Streams) add(stream *Stream) {
+	s.mu.Lock()
+	s.all[stream] = true
+	stream.slot = s.opened % slots
+	s.opened++
+	s.mu.Unlock()
+	to := &s.slots[stream.slot]
+	to.mu.Lock()
+	to.streams = append(to.streams, stream)
+	to.mu.Unlock()
+}
+
+// remove returns when the pacing loop is not in the stream and will not be again.
+func (s *Streams) remove(stream *Stream) {
+	from := &s.slots[stream.slot]
+	from.mu.Lock()
+	from.streams = slices.DeleteFunc(from.streams, func(other *Stream) bool { return other == stream })
+	from.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[stream] {
+		delete(s.all, stream)
+		stats := stream.Stats()
+		stats.Jitter = 0 // a gauge of what is open
+		s.closed.add(stats)
+	}
+}
+
+// Run sends each stream a frame each 20 ms until ctx ends. Streams that are open then stay open, and silent.
+func (s *Streams) Run(ctx context.Context) error {
+	defer s.ports.Close()
+	s.pacer.turn = int64(s.now() / slotTime)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		timer.Reset(s.pace(s.now()))
+	}
+}
+
+// ErrClosed: the stream was closed.
+var ErrClosed = errors.New("stream is closed")
+
+// silent fills a frame with silence.
+func silent(frame []byte) {
+	for i := range frame {
+		frame[i] = g711.Silence
+	}
+}
+
+func (s *Stream) read() {
+	buffer := make([]byte, 2048)
+	for {
+		n, from, err := s.conn.ReadFromUDPAddrPort(buffer)
+		switch {
+		case err == nil:
+			s.take(buffer[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), s.streams.now())
+		case errors.Is(err, net.ErrClosed) || s.isClosed():
+			return
+		}
+	}
+}

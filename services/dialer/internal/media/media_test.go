@@ -1,0 +1,348 @@
+package media
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"ringfence.dev/services/dialer/internal/media/g711"
+	"ringfence.dev/services/dialer/internal/media/latch"
+	"ringfence.dev/services/dialer/internal/sdp"
+)
+
+var (
+	far      = netip.MustParseAddrPort("203.0.113.9:40000")
+	stranger = netip.MustParseAddrPort("192.0.2.66:40000")
+)
+
+// voice says frames of one letter after another and keeps what it hears.
+type voice struct {
+	mu       sync.Mutex
+	script   string
+	heard    []byte // the first byte of each frame
+	digits   string
+	timeouts chan struct{}
+}
+
+func (v *voice) NextFrame(dst []byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.script == "" {
+		return false
+	}
+	for i := range dst {
+		dst[i] = v.script[0]
+	}
+	v.script = v.script[1:]
+	return true
+}
+
+func (v *voice) HearFrame(frame []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.heard = append(v.heard, frame[0])
+}
+
+func (v *voice) HearDigit(digit byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.digits += string(digit)
+}
+
+// desk is a stream without a socket under a clock that the test turns.
+type desk struct {
+	*Stream
+	voice
+	streams *Streams
+	time    time.Duration
+	sent    []rtp.Packet
+	to      []netip.AddrPort
+	raw     [][]byte
+	at      []time.Duration
+	number  uint16
+}
+
+func newDesk(t testing.TB, reach latch.Reach) *desk {
+	t.Helper()
+	d := &desk{number: 65530, voice: voice{timeouts: make(chan struct{}, 10)}}
+	d.streams = &Streams{all: map[*Stream]bool{}, settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second}}
+	d.streams.now = func() time.Duration { return d.time }
+	d.streams.pacer.turn = 1 // run(20 ms) is one turn of each slot
+	d.Stream = newStream(d.streams, Leg{Source: &d.voice, Sink: &d.voice, Reach: reach, TimedOut: func() { d.timeouts <- struct{}{} }})
+	d.send = func(packet []byte, to netip.AddrPort) error {
+		d.raw, d.to, d.at = append(d.raw, bytes.Clone(packet)), append(d.to, to), append(d.at, d.time)
+		var p rtp.Packet
+		if err := p.Unmarshal(bytes.Clone(packet)); err != nil {
+			t.Error(err)
+		}
+		d.sent = append(d.sent, p)
+		return nil
+	}
+	d.streams.add(d.Stream)
+	return d
+}
+
+func agreed(change ...func(*sdp.Agreed)) sdp.Agreed {
+	a := sdp.Agreed{Remote: far, Codecs: []sdp.Codec{sdp.PCMU}, EventOut: 96, EventIn: 101, Direction: sdp.Both}
+	for _, c := range change {
+		c(&a)
+	}
+	return a
+}
+
+func (d *desk) connect(t testing.TB, change ...func(*sdp.Agreed)) {
+	t.Helper()
+	if err := d.Connect(agreed(change...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run lets the pacing loop go on punctually.
+func (d *desk) run(forward time.Duration) {
+	for end := d.time + forward; d.time < end; {
+		d.time += slotTime
+		d.streams.pace(d.time)
+	}
+}
+
+// packet is one of the far end's.
+func (d *desk) packet(number uint16, change ...func(*rtp.Packet)) []byte {
+	p := rtp.Packet{
+		Header:  rtp.Header{Version: 2, SSRC: 77, SequenceNumber: number, Timestamp: uint32(number-65530) * Frame},
+		Payload: bytes.Repeat([]byte{'a' + byte(number-65530)%26}, Frame),
+	}
+	for _, c := range change {
+		c(&p)
+	}
+	raw, err := p.Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return append(make([]byte, 0, 1500), raw...)
+}
+
+// speak lets n packets come, one each 20 ms.
+func (d *desk) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
+	for range n {
+		d.take(d.packet(d.number, change...), from, d.time)
+		d.number++
+		d.run(frameTime)
+	}
+}
+
+func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.run(100 * time.Millisecond)
+	if len(d.sent) != 0 {
+		t.Fatal("sends before it is connected")
+	}
+	d.connect(t)
+	d.script = "abc"
+	d.run(time.Second)
+	if len(d.sent) != 50 {
+		t.Fatalf("%d packets a second", len(d.sent))
+	}
+	first := d.sent[0]
+	for i, p := range d.sent {
+		want := byte(g711.Silence)
+		if i < 3 {
+			want = "abc"[i]
+		}
+		if p.SSRC != first.SSRC || p.SequenceNumber != first.SequenceNumber+uint16(i) || p.Timestamp != first.Timestamp+uint32(i)*Frame ||
+			p.PayloadType != 0 || p.Marker != (i == 0) || len(p.Payload) != Frame || p.Payload[0] != want || d.to[i] != far {
+			t.Errorf("packet %d to %v: %v %q", i, d.to[i], p.Header, p.Payload[:1])
+		}
+		if i > 0 && d.at[i]-d.at[i-1] != frameTime {
+			t.Errorf("packet %d comes %v after the one before", i, d.at[i]-d.at[i-1])
+		}
+	}
+	other := newDesk(t, latch.Signalled)
+	if other.out.header.SSRC == first.SSRC || other.out.base == d.out.base {
+		t.Error("two streams have the same random numbers")
+	}
+}
+
+func TestStream_ALaw(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t, func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA, sdp.PCMU} })
+	d.script = "a"
+	d.run(2 * frameTime)
+	want := []byte{'a', g711.Silence}
+	g711.ToALaw(want)
+	if len(d.sent) != 2 || d.sent[0].PayloadType != 8 || d.sent[0].Payload[7] != want[0] || d.sent[1].Payload[7] != want[1] {
+		t.Errorf("%v", d.sent)
+	}
+	alaw := []byte{'a'}
+	g711.ToALaw(alaw)
+	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 8; p.Payload = bytes.Repeat(alaw, Frame) })
+	d.speak(far, 1)
+	heard := []byte{alaw[0]}
+	g711.FromALaw(heard)
+	if want := string(heard) + "b"; string(d.heard) != want {
+		t.Errorf("heard %q, want %q: both laws may come", d.heard, want)
+	}
+}
+
+func TestStream_HearsFramesAndIgnoresWhatIsNotOurs(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.take(d.packet(d.number), far, 0)
+	d.connect(t)
+	d.speak(far, 3)
+	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // comfort noise
+	d.speak(far, 2)
+	d.take([]byte{0x80, 0}, far, d.time)
+	d.take(d.packet(9, func(p *rtp.Packet) { p.Version = 1 }), far, d.time)
+	d.take([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time) // padding longer than the packet
+	if want := "abc\xffef"; string(d.heard) != want {
+		t.Errorf("heard %q, want %q", d.heard, want)
+	}
+	if s := d.Stats(); s.Foreign != 1 || s.Malformed != 3 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestStream_AStrangerIsNotHeardAndMovesNothing(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t)
+	d.speak(stranger, 100)
+	d.number = 65530
+	d.speak(far, 3)
+	for n := range uint16(100) {
+		d.take(d.packet(d.number+n, func(p *rtp.Packet) { p.Payload[0] = 'X' }), stranger, d.time)
+		d.take(d.packet(d.number+n, func(p *rtp.Packet) { p.PayloadType = 101; p.Payload = []byte{5, 0x8A, 1, 64} }), stranger, d.time)
+	}
+	d.speak(far, 3)
+	if string(d.heard) != "abcdef" || d.digits != "" {
+		t.Errorf("heard %q and digits %q", d.heard, d.digits)
+	}
+	for i, to := range d.to {
+		if to != far {
+			t.Fatalf("packet %d goes to %v", i, to)
+		}
+	}
+	if s := d.Stats(); s.Strangers != 300 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestStream_LatchesOnceWhereTheTrunkSaysSo(t *testing.T) {
+	d := newDesk(t, latch.Once)
+	d.connect(t)
+	d.speak(stranger, 10)
+	if string(d.heard) != "efghij" || d.to[len(d.to)-1] != stranger {
+		t.Errorf("heard %q, the last goes to %v", d.heard, d.to[len(d.to)-1])
+	}
+	moved := netip.MustParseAddrPort("203.0.113.10:5000")
+	d.connect(t, func(a *sdp.Agreed) { a.Remote = moved })
+	d.run(frameTime)
+	if d.to[len(d.to)-1] != moved {
+		t.Error("a re-INVITE's address does not count")
+	}
+}
+
+func TestStream_AnotherSourceTakesOver(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t)
+	d.speak(far, 3)
+	d.number = 20
+	d.speak(far, 3, func(p *rtp.Packet) { p.SSRC = 78; p.Timestamp += 12345; p.Payload[0] = 'z' })
+	if string(d.heard) != "abczzz" {
+		t.Errorf("heard %q", d.heard)
+	}
+	if s := d.Stats(); s.Sources != 1 || s.Lost != 0 || s.Received != 6 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestStream_HoldAndResume(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t)
+	d.script = "ab"
+	d.run(frameTime)
+	d.connect(t, func(a *sdp.Agreed) { a.Remote, a.Direction = netip.AddrPort{}, sdp.RecvOnly })
+	d.run(time.Second)
+	if len(d.sent) != 1 {
+		t.Fatalf("%d packets are sent into a hold", len(d.sent)-1)
+	}
+	d.connect(t)
+	d.run(frameTime)
+	if p := d.sent[1]; len(d.sent) != 2 || !p.Marker || p.SequenceNumber != d.sent[0].SequenceNumber+1 || p.Timestamp-d.sent[0].Timestamp != 51*Frame || p.Payload[0] != 'b' {
+		t.Errorf("after a hold of 1 s: %v", d.sent[1:])
+	}
+	d.connect(t, func(a *sdp.Agreed) { a.Direction = sdp.SendOnly })
+	d.speak(far, 3)
+	if n := len(d.heard); n != 0 {
+		t.Errorf("%d frames are heard of a far end that we hold", n)
+	}
+	d.connect(t)
+	d.speak(far, 2)
+	if s := d.Stats(); s.Lost != 0 || string(d.heard) != "de" {
+		t.Errorf("heard %q after our hold, %+v", d.heard, s)
+	}
+}
+
+func TestStream_SendsDigits(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t, func(a *sdp.Agreed) { a.EventOut = 0 })
+	if d.SendDigits("1") == nil {
+		t.Error("digits for a far end that takes none")
+	}
+	d.connect(t)
+	if d.SendDigits("1x") == nil || d.SendDigits("#") != nil {
+		t.Error("takes what is no digit, or refuses one")
+	}
+	d.script = "abcdefgh"
+	d.run(20 * frameTime)
+	var ends int
+	for i, p := range d.sent {
+		event := i < 7
+		if event != (p.PayloadType == 96) || p.SequenceNumber != d.sent[0].SequenceNumber+uint16(i) || event && p.Timestamp != d.sent[0].Timestamp {
+			t.Errorf("packet %d: %v", i, p.Header)
+		}
+		if event && p.Payload[1]&0x80 != 0 {
+			ends++
+			if duration := binary.BigEndian.Uint16(p.Payload[2:]); duration != 800 || p.Payload[0] != 11 {
+				t.Errorf("ends with %v", p.Payload)
+			}
+		}
+		if !event && p.Timestamp != d.sent[0].Timestamp+uint32(i)*Frame {
+			t.Errorf("audio behind the digit is %d of its time", p.Timestamp-d.sent[0].Timestamp)
+		}
+	}
+	if ends != 3 || d.sent[12].Payload[0] != 'a' {
+		t.Errorf("%d ends; the first frame behind the pause is %q: what the agent says waits", ends, d.sent[12].Payload[:1])
+	}
+	if d.Stats().Events != 7 {
+		t.Errorf("%+v", d.Stats())
+	}
+}
+
+func TestStream_HearsDigits(t *testing.T) {
+	for _, payloadType := range []uint8{101, 96} { // ours, and that of a far end which uses its own
+		d := newDesk(t, latch.Signalled)
+		d.connect(t)
+		d.speak(far, 2)
+		began := uint32(d.number-65530) * Frame
+		for i := range 7 {
+			d.speak(far, 1, func(p *rtp.Packet) {
+				p.PayloadType, p.Timestamp, p.Marker = payloadType, began, i == 0
+				p.Payload = []byte{7, 10, 0, byte(i + 1)}
+				if i > 3 {
+					p.Payload[1] |= 0x80
+				}
+			})
+		}
+		d.speak(far, 2)
+		if d.digits != "7" {
+			t.Errorf("heard digits %q", d.digits)
+		}
+		if want := "ab\xff\xff\xff\xff\xff\xff\xffjk"; string(d.heard) != want {
+			t.Errorf("heard %q, want %q: silence under the digit", d.heard, want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package media
+
+import (
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/media/latch"
+	"ringfence.dev/services/dialer/internal/sdp"
+)
+
+func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
+	first := newDesk(t, latch.Signalled)
+	desks := []*desk{first}
+	for range 7 {
+		d := newDesk(t, latch.Signalled)
+		d.streams.remove(d.Stream)
+		d.streams = first.streams
+		d.Stream.streams = first.streams
+		first.streams.add(d.Stream)
+		desks = append(desks, d)
+	}
+	moments := map[time.Duration]int{}
+	for _, d := range desks {
+		d.connect(t)
+	}
+	first.run(frameTime)
+	for _, d := range desks {
+		if len(d.sent) != 1 {
+			t.Fatalf("%d packets of a stream in 20 ms", len(d.sent))
+		}
+	}
+	for turn := range slots {
+		first.time = first.streams.pacer.due()
+		before := 0
+		for _, d := range desks {
+			before -= len(d.sent)
+		}
+		first.streams.pace(first.time)
+		for _, d := range desks {
+			before += len(d.sent)
+		}
+		moments[time.Duration(turn)*slotTime] = before
+	}
+	for at, n := range moments {
+		if n != 2 {
+			t.Errorf("%d of 8 streams at %v, want 2", n, at)
+		}
+	}
+}
+
+func TestPacing_AfterAStall(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		stall   time.Duration
+		most    int    // packets at once
+		skipped uint64 // frames left out
+	}{
+		{"a short one is made up for", 40 * time.Millisecond, 3, 0},
+		{"of a long one, two frames are", 200 * time.Millisecond, 3, 8},
+		{"a minute's leaves no flood", time.Minute, 3, 2998},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := newDesk(t, latch.Signalled)
+			d.connect(t)
+			d.script = "abcdefghijklmnopqrstuvwxyz"
+			d.run(100 * time.Millisecond)
+			before := len(d.sent)
+			d.time += row.stall
+			d.run(frameTime)
+			if n := len(d.sent) - before; n > row.most || n < 1 {
+				t.Errorf("%d packets at once", n)
+			}
+			if n := d.streams.skipped.Load(); n != row.skipped {
+				t.Errorf("%d frames left out, want %d", n, row.skipped)
+			}
+			d.run(100 * time.Millisecond)
+			markers := 0
+			for i, p := range d.sent[1:] {
+				if p.Payload[0] != d.sent[i].Payload[0]+1 {
+					t.Errorf("what was to be said has a gap behind %q", d.sent[i].Payload[:1])
+				}
+				gap := p.Timestamp - d.sent[i].Timestamp
+				if p.Marker {
+					markers++
+				}
+				if p.Marker != (gap != Frame) || gap%Frame != 0 {
+					t.Errorf("packet %d: %d behind the one before, marker %v", i+1, gap, p.Marker)
+				}
+			}
+			if (markers > 0) != (row.skipped > 0) {
+				t.Errorf("%d markers", markers)
+			}
+			// The clock rules: the timestamp says when the frame was due.
+			if last := d.sent[len(d.sent)-1]; last.Timestamp-d.out.base > uint32(d.time/frameTime)*Frame {
+				t.Errorf("timestamp %d is ahead of the clock", last.Timestamp-d.out.base)
+			}
+		})
+	}
+}
+
+func TestStream_TimesOut(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	told := func() (n int) {
+		t.Helper()
+		for want := int(d.Stats().Timeouts); n < want; n++ {
+			<-d.timeouts // in a goroutine of its own
+		}
+		return n
+	}
+	d.run(time.Minute)
+	d.connect(t)
+	d.run(30*time.Second - frameTime)
+	if d.Stats().Timeouts != 0 {
+		t.Fatal("timed out before 30 s")
+	}
+	d.run(time.Minute)
+	if told() != 1 {
+		t.Fatalf("%d timeouts before the first packet, want 1", d.Stats().Timeouts)
+	}
+	d.speak(far, 2)
+	d.run(15*time.Second - 2*frameTime)
+	if d.Stats().Timeouts != 1 {
+		t.Fatal("timed out before 15 s")
+	}
+	d.connect(t, func(a *sdp.Agreed) { a.Direction = sdp.RecvOnly })
+	d.run(time.Minute)
+	d.connect(t, func(a *sdp.Agreed) { a.Direction = sdp.SendOnly })
+	d.run(time.Minute)
+	if d.Stats().Timeouts != 1 {
+		t.Fatal("timed out on hold")
+	}
+	d.connect(t)
+	d.run(15*time.Second - frameTime)
+	if d.Stats().Timeouts != 1 {
+		t.Fatal("the time of a hold counts")
+	}
+	d.run(2 * frameTime)
+	if d.Stats().Timeouts != 2 {
+		t.Fatalf("%d timeouts, want 2", d.Stats().Timeouts)
+	}
+	<-d.timeouts
+}
+
+func TestStream_StrangersDoNotKeepItAlive(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t)
+	d.speak(far, 1)
+	d.speak(stranger, 800)
+	if d.Stats().Timeouts != 1 {
+		t.Errorf("%d timeouts in 16 s of strangers", d.Stats().Timeouts)
+	}
+	<-d.timeouts
+}

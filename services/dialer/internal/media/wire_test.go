@@ -1,0 +1,263 @@
+package media
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"ringfence.dev/services/dialer/internal/media/crypt"
+	"ringfence.dev/services/dialer/internal/media/latch"
+	"ringfence.dev/services/dialer/internal/media/port"
+	"ringfence.dev/services/dialer/internal/sdp"
+)
+
+func keyed(out, in byte) func(*sdp.Agreed) {
+	return func(a *sdp.Agreed) { a.Out, a.In = &sdp.Key{out}, &sdp.Key{in} }
+}
+
+func TestStream_SRTP(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t, keyed(1, 2))
+	theirs, err := crypt.NewOut(sdp.Key{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := crypt.NewIn(sdp.Key{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := func(number uint16) []byte {
+		packet, err := theirs.Seal(d.packet(number))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packet
+	}
+	for n := range uint16(10) { // over the wrap of the number
+		packet := sealed(65530 + n)
+		again, forged := bytes.Clone(packet), bytes.Clone(packet)
+		forged[50] ^= 1
+		d.take(forged, far, d.time)
+		d.take(packet, far, d.time)
+		d.take(again, far, d.time)
+		d.take(d.packet(900+n), far, d.time) // plain
+		d.run(frameTime)
+	}
+	if string(d.heard) != "abcdefghij" {
+		t.Errorf("heard %q", d.heard)
+	}
+	if s := d.Stats(); s.Forged != 20 || s.Replayed != 10 || s.Duplicates != 0 {
+		t.Errorf("%+v", s)
+	}
+	d.script = "k"
+	d.run(frameTime)
+	d.connect(t, keyed(1, 2)) // a refresh: the counters of the keys go on
+	d.script = "l"
+	d.run(frameTime)
+	heard := ""
+	for _, raw := range d.raw {
+		packet, err := ours.Open(raw, d.out.header.SSRC)
+		if err != nil {
+			t.Fatalf("the far end cannot open ours: %v", err)
+		}
+		heard += strings.Trim(string(packet[12:13]), "\xff")
+	}
+	if heard != "kl" {
+		t.Errorf("the far end hears %q", heard)
+	}
+	d.take(sealed(4), far, d.time)
+	d.connect(t, keyed(3, 4))
+	d.take(sealed(5), far, d.time)
+	if string(d.heard) != "abcdefghij\xffk" && string(d.heard) != "abcdefghijk" || d.Stats().Forged != 21 {
+		t.Errorf("after another key heard %q, %+v", d.heard, d.Stats())
+	}
+}
+
+func TestStream_AStrangerWithoutTheKeyIsNotLatchedTo(t *testing.T) {
+	d := newDesk(t, latch.Once)
+	d.connect(t, keyed(1, 2))
+	d.speak(stranger, 50)
+	if s := d.Stats(); len(d.heard) != 0 || s.Forged != 50 || d.to[len(d.to)-1] != far {
+		t.Errorf("heard %q, %+v", d.heard, s)
+	}
+}
+
+func TestStream_AllocatesNothing(t *testing.T) {
+	for name, change := range map[string]func(*sdp.Agreed){
+		"µ-law": func(*sdp.Agreed) {},
+		"A-law": func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA} },
+	} {
+		d := newDesk(t, latch.Signalled)
+		d.connect(t, change)
+		sent, heard := 0, 0
+		d.send = func([]byte, netip.AddrPort) error { sent++; return nil }
+		d.Stream.leg.Source, d.Stream.leg.Sink = constant{}, counting{&heard}
+		packet := d.packet(0, func(p *rtp.Packet) { p.PayloadType = uint8(d.out.codec) })
+		number := uint16(0)
+		allocated := testing.AllocsPerRun(1000, func() {
+			number++
+			packet[2], packet[3], packet[5], packet[6], packet[7] = byte(number>>8), byte(number), byte(int(number)*Frame>>16), byte(int(number)*Frame>>8), byte(int(number)*Frame)
+			d.take(packet, far, d.time)
+			d.run(frameTime)
+		})
+		if allocated != 0 || sent < 1000 || heard < 1000 {
+			t.Errorf("%s: %v allocations a frame both ways; %d sent, %d heard", name, allocated, sent, heard)
+		}
+	}
+}
+
+type constant struct{}
+
+func (constant) NextFrame([]byte) bool { return true }
+
+type counting struct{ n *int }
+
+func (c counting) HearFrame([]byte) { *c.n++ }
+func (c counting) HearDigit(byte)   {}
+
+// open is streams on loopback with the loop running.
+func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
+	t.Helper()
+	settings.Bind = netip.MustParseAddr("127.0.0.1")
+	registry := prometheus.NewPedanticRegistry()
+	streams, err := New(settings, registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- streams.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return streams, registry
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+func TestStreams_TwoTalkOverLoopback(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		streams, registry := open(t, Settings{})
+		var ends [2]*Stream
+		var voices [2]voice
+		for i := range ends {
+			var err error
+			if ends[i], err = streams.Open(Leg{Source: &voices[i], Sink: &voices[i]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, end := range ends {
+			to := agreed(func(a *sdp.Agreed) { a.Remote = netip.AddrPortFrom(streams.settings.Bind, ends[1-i].Port()) })
+			if secure {
+				keyed(byte(1+i), byte(2-i))(&to)
+			}
+			if err := end.Connect(to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := ends[0].SendDigits("42"); err != nil {
+			t.Fatal(err)
+		}
+		voices[1].mu.Lock()
+		voices[1].script = "hello"
+		voices[1].mu.Unlock()
+		until(t, "both heard", func() bool {
+			voices[0].mu.Lock()
+			voices[1].mu.Lock()
+			defer voices[0].mu.Unlock()
+			defer voices[1].mu.Unlock()
+			return strings.Contains(string(voices[0].heard), "hello") && voices[1].digits == "42"
+		})
+		before := ends[0].Close()
+		after := ends[1].Close()
+		if before.Sent < 10 || after.Received < 10 || before.Forged+before.Malformed+before.Strangers+before.Unsent != 0 {
+			t.Errorf("%+v\n%+v", before, after)
+		}
+		if again := ends[0].Close(); again.Sent != before.Sent {
+			t.Errorf("sent %d after it was closed with %d", again.Sent, before.Sent)
+		}
+		if err := ends[0].Connect(agreed()); !errors.Is(err, ErrClosed) {
+			t.Errorf("a closed stream is connected: %v", err)
+		}
+		want := fmt.Sprintf("# HELP ringfence_dialer_rtp_packets_total RTP packets, by direction.\n# TYPE ringfence_dialer_rtp_packets_total counter\n"+
+			"ringfence_dialer_rtp_packets_total{direction=\"received\"} %d\nringfence_dialer_rtp_packets_total{direction=\"sent\"} %d\n",
+			ends[0].Stats().Received+after.Received, before.Sent+after.Sent)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ringfence_dialer_rtp_packets_total"); err != nil {
+			t.Error(err)
+		}
+		if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+			t.Errorf("%v %v", problems, err)
+		}
+	}
+}
+
+func TestStreams_ClosedPortsRest(t *testing.T) {
+	streams, _ := open(t, Settings{PortLow: 42000, PortHigh: 42999, Rest: time.Hour})
+	stream, err := streams.Open(Leg{})
+	if errors.Is(err, port.ErrNone) {
+		t.Skip("every port from 42000 to 42999 is somebody else's")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Close()
+	if again, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(stream.Port())}); err == nil {
+		t.Error("the port of a closed stream is free at once")
+		_ = again.Close()
+	}
+}
+
+func FuzzTake(f *testing.F) {
+	d := newDesk(f, latch.Signalled)
+	for _, packet := range [][]byte{
+		d.packet(1), d.packet(2, func(p *rtp.Packet) { p.PayloadType, p.Payload = 101, []byte{5, 0x8A, 1, 64} }),
+		append([]byte{0x9F, 0, 0, 1}, bytes.Repeat([]byte{0xBE, 0xDE, 0, 9}, 40)...),
+	} {
+		f.Add(packet, packet)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		for _, secure := range []bool{false, true} {
+			d := newDesk(t, latch.Signalled)
+			to := agreed()
+			if secure {
+				keyed(1, 2)(&to)
+			}
+			if err := d.Connect(to); err != nil {
+				t.Fatal(err)
+			}
+			for _, packet := range [][]byte{first, second, first} {
+				d.take(bytes.Clone(packet), far, d.time)
+				d.take(bytes.Clone(packet), stranger, d.time)
+				d.run(frameTime)
+			}
+			if s := d.Stats(); s.Strangers != 3 || len(d.heard) > 3*40 || len(d.digits) > 2 {
+				t.Errorf("%+v, %d frames, %q", s, len(d.heard), d.digits)
+			}
+			if cap(d.in.header.Extensions) > 16 {
+				t.Errorf("room for %d extensions is kept", cap(d.in.header.Extensions))
+			}
+		}
+	})
+}
