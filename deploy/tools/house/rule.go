@@ -47,7 +47,7 @@ func room(where string) (service, kind, name string) {
 	name = parts[3]
 	if below := strings.Join(parts[3:], "/"); slices.Contains(acting, below) {
 		return service, "acting", below
-	} else if len(parts) > 4 && strings.HasSuffix(below, "test") {
+	} else if slices.ContainsFunc(parts[4:], func(part string) bool { return strings.HasSuffix(part, "test") }) {
 		return service, "test", below
 	}
 	switch {
@@ -62,7 +62,7 @@ func room(where string) (service, kind, name string) {
 }
 
 // acting rooms whose name does not end in -ing: the architecture calls them so. One below a noun stands with its whole path: it may use the noun, never the other way round.
-var acting = []string{"intake", "carrier", "bridge", "signal", "media", "agent/realtime", "agent/mediaws"}
+var acting = []string{"intake", "carrier", "bridge", "signal", "media", "agent/socket", "agent/realtime", "agent/mediaws"}
 
 // rooms: a noun knows, a store keeps, an -ing acts, httpapi and consumer only listen. Each kind lists what it may use of its own service.
 func rooms(s source, say func(int, string, ...any)) {

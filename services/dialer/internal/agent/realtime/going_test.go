@@ -1,0 +1,257 @@
+package realtime_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/realtime"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+)
+
+func TestTool_ItsResultIsAnswered(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{Reply: func(heard, asked string, _ int) realtimetest.Reply {
+		switch {
+		case strings.Contains(heard, "never"):
+			return realtimetest.Reply{Tool: agent.ToolOptOut, Args: `{"quote":"never again"}`}
+		case strings.Contains(heard, "noted"):
+			return realtimetest.Reply{Text: "It is noted. Goodbye.", Tool: agent.ToolEndCall}
+		}
+		return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day.")}
+	}})
+	l.server.Speak("Call me never again.")
+	call := l.wait(agent.ToolCall, 1)
+	if call.Tool != agent.ToolOptOut || string(call.Args) != `{"quote":"never again"}` {
+		t.Errorf("called %s %s", call.Tool, call.Args)
+	}
+	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
+	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`)) // once
+	end := l.wait(agent.ToolCall, 2)
+	l.wait(agent.TurnDone, 4)
+	l.ToolResult(end.ID, json.RawMessage(`{}`))
+	got(t, l.server, "conversation.item.create", 2)
+	if n := len(l.server.Received("response.create")); n != 3 {
+		t.Errorf("%d responses were asked for, want 3: after end_call nothing more is said", n)
+	}
+	heard := l.all(agent.Said)
+	if !strings.Contains(string(mustJSON(t, heard)), "Call me never again.") {
+		t.Errorf("the person's words are missing in %v", heard)
+	}
+	if n := len(l.all(agent.ToolCall)); n != 2 {
+		t.Errorf("%d tool calls, want each once", n)
+	}
+	l.clean()
+}
+
+func mustJSON(t *testing.T, value any) []byte {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// What is asked for while the model answers the person is asked for again when that is over.
+func TestSay_WaitsForTheModel(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{Pace: 5 * time.Millisecond, Chunk: 800})
+	l.server.Speak("Tell me all about tea.")
+	l.Say("Goodbye now.")
+	l.wait(agent.TurnDone, 4)
+	said := l.all(agent.Said)
+	if last := said[len(said)-1]; last.Text != "Goodbye now." {
+		t.Errorf("said %v, want the farewell last", said)
+	}
+}
+
+func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{})
+	l.server.Speak("My name is Ada.")
+	l.wait(agent.TurnDone, 3)
+	l.server.Cut()
+	got(t, l.server, "conversation.item.create", 4)
+	var told []string
+	for _, one := range l.server.Received("conversation.item.create") {
+		told = append(told, string(one))
+	}
+	for _, must := range []string{`"assistant","content":[{"type":"output_text","text":"Hello, you are`, `"user","content":[{"type":"input_text","text":"My name is Ada."`} {
+		if !strings.Contains(strings.Join(told, "\n"), must) {
+			t.Errorf("the new session is not told %s but %v", must, told)
+		}
+	}
+	if update := got(t, l.server, "session.update", 3); dig(update, "session", "audio", "input", "turn_detection", "create_response") != true {
+		t.Error("the new session answers nobody")
+	}
+	before := l.server.Frames()
+	for l.server.Frames() == before {
+		l.HearAudio(bytes.Repeat([]byte{0xff}, 160))
+		time.Sleep(time.Millisecond)
+	}
+	for len(l.server.Received("conversation.item.create")) < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	l.server.Speak("Are you there?")
+	l.wait(agent.TurnDone, 4)
+	if n := len(l.server.Received("response.create")); n != 2 {
+		t.Errorf("%d responses were asked for: the disclosure and the greeting are said once", n)
+	}
+	l.clean()
+	l.server.Cut()
+	<-l.ended
+	if failed := l.wait(agent.Failed, 1); failed.Err == nil || l.server.Connections() != 2 {
+		t.Errorf("lost twice: %v after %d connections", failed, l.server.Connections())
+	}
+}
+
+func TestReconnect_SaysTheDisclosureWhole(t *testing.T) {
+	t.Parallel()
+	l := open(t, serve(t, realtimetest.Options{Pace: 3 * time.Millisecond, Chunk: 160}), agent.Settings{})
+	l.Begin()
+	first := l.wait(agent.Audio, 2)
+	l.server.Cut()
+	l.wait(agent.TurnDone, 3)
+	again := l.all(agent.Said)[0]
+	if !strings.Contains(again.Text, "AI assistant") || again.Item == "" || !first.Keep {
+		t.Errorf("after the loss it said %v", l.all(agent.Said))
+	}
+	if len(l.all(agent.ItemDone)) != 3 { // the broken one, the disclosure, the greeting
+		t.Errorf("%d items done", len(l.all(agent.ItemDone)))
+	}
+}
+
+func TestFails(t *testing.T) {
+	t.Parallel()
+	t.Run("when the model cannot be had again", func(t *testing.T) {
+		t.Parallel()
+		l := speaking(t, realtimetest.Options{})
+		l.server.Refuse(1)
+		l.server.Cut()
+		l.wait(agent.Failed, 1)
+	})
+	t.Run("when the model fails to answer twice", func(t *testing.T) {
+		t.Parallel()
+		l := open(t, serve(t, realtimetest.Options{Reply: func(string, string, int) realtimetest.Reply { return realtimetest.Reply{Status: "failed"} }}), agent.Settings{})
+		l.Begin()
+		l.wait(agent.Failed, 1)
+	})
+	t.Run("when the model calls tools without end", func(t *testing.T) {
+		t.Parallel()
+		l := speaking(t, realtimetest.Options{})
+		for i := range 101 {
+			l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"c` + strconv.Itoa(i) + `","name":"opt_out","arguments":"{}"}`))
+		}
+		l.wait(agent.Failed, 1)
+		if n := len(l.all(agent.ToolCall)); n != 100 {
+			t.Errorf("%d tool calls", n)
+		}
+	})
+	t.Run("when what comes is no JSON", func(t *testing.T) {
+		t.Parallel()
+		l := speaking(t, realtimetest.Options{})
+		l.server.Inject([]byte(`{"type":`))
+		l.wait(agent.Failed, 1)
+	})
+	t.Run("when messages are huge, twice", func(t *testing.T) {
+		t.Parallel()
+		l := speaking(t, realtimetest.Options{})
+		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
+		for l.server.Connections() < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		got(t, l.server, "conversation.item.create", 2)
+		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
+		l.wait(agent.Failed, 1)
+	})
+}
+
+func TestUnknownEventsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{})
+	for _, odd := range []string{`{}`, `{"type":"from.the.future","delta":{"a":1}}`, `{"type":"response.output_audio.done","item_id":"never"}`,
+		`{"type":"error","error":{"code":"odd","event_id":"nobody's"}}`, `{"type":"response.output_audio_transcript.done","transcript":""}`,
+		`{"type":"response.function_call_arguments.done","name":"x","arguments":"no"}`} {
+		l.server.Inject([]byte(odd))
+	}
+	l.server.Speak("Still there?")
+	l.wait(agent.TurnDone, 3)
+	if n := len(l.all(agent.Failed)) + len(l.all(agent.ToolCall)); n != 0 {
+		t.Errorf("%d faults or tools of events that mean nothing", n)
+	}
+}
+
+func TestClose_EndsTheSession(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{})
+	l.Close()
+	l.Close()
+	l.wait(agent.Closed, 1)
+	<-l.ended
+	l.Begin()
+	l.Say("too late")
+	l.HearAudio(make([]byte, 160))
+	l.Interrupted("x", 1)
+	if n := len(l.server.Received("response.create")); n != 2 {
+		t.Errorf("%d responses, want none after the end", n)
+	}
+}
+
+// stuck is a server that confirms the session and then reads nothing any more.
+func stuck(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		ws.SetReadLimit(1 << 20)
+		_, _, _ = ws.Read(r.Context())
+		_ = ws.Write(r.Context(), websocket.MessageText, []byte(`{"type":"session.updated"}`))
+		<-t.Context().Done()
+		_ = ws.CloseNow()
+	}))
+	server.Config.ConnState = func(conn net.Conn, _ http.ConnState) {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetReadBuffer(4096)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	return "ws" + strings.TrimPrefix(server.URL, "http") + "/v1/realtime"
+}
+
+func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
+	t.Parallel()
+	s, err := realtime.New(realtime.Config{URL: stuck(t), Key: "k"}, guard.New(nil), nil).Open(t.Context(), agent.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Begin()
+	frame, begun := bytes.Repeat([]byte{0x55}, 160), time.Now()
+	for range 100_000 { // 27 MB on the wire: more than any buffer of the system's
+		s.HearAudio(frame)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("100 000 frames took %s", took)
+	}
+	s.Close()
+	var last agent.Event
+	for e := range s.Events() {
+		last = e
+	}
+	if last.Kind != agent.Closed || last.Dropped < 10_000 {
+		t.Errorf("it ended with %s, %d frames dropped", last.Kind, last.Dropped)
+	}
+}

@@ -1,0 +1,93 @@
+// Package realtime owns the conversation with a model that speaks the OpenAI Realtime protocol (GA events): how it is opened, what the model is told, what its
+// events mean, and what it is told of what the person really heard. The line is the bridge's.
+package realtime
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/socket"
+)
+
+// Config is the realtime part of the environment: the operator's own model, for agents that name no other.
+type Config struct {
+	URL string `env:"REALTIME_URL" envDefault:"wss://api.openai.com/v1/realtime" help:"WebSocket of a Realtime API, for agents without a base_url"`
+	Key string `env:"REALTIME_KEY" help:"its key; without one agents need a base_url and key of their own"`
+	// AuthHeader carries the key: Authorization as a bearer's, any other (api-key) as it is.
+	AuthHeader         string `env:"REALTIME_AUTH_HEADER" envDefault:"Authorization" help:"header that carries the key; Authorization: as a bearer token"`
+	Model              string `env:"REALTIME_MODEL" envDefault:"gpt-realtime" help:"model, for agents that name no other"`
+	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-4o-mini-transcribe" help:"model that writes down what the person says"`
+}
+
+// ErrUnconfigured says that nobody gave a key.
+var ErrUnconfigured = errors.New("no key for the agent's model")
+
+// Opener opens sessions.
+type Opener struct {
+	cfg    Config
+	client *http.Client
+	guard  *guard.Guard
+}
+
+// New makes an opener whose connections go through the guard, but for the operator's own. roots nil are the system's.
+func New(cfg Config, g *guard.Guard, roots *x509.CertPool) *Opener {
+	if cfg.AuthHeader == "" {
+		cfg.AuthHeader = "Authorization"
+	}
+	return &Opener{cfg: cfg, guard: g, client: socket.NewClient(g.Dialing(5*time.Second, cfg.URL), roots)}
+}
+
+// Open connects, tells the model what it is to be, and returns when it has confirmed that. Nothing is said, and nothing heard, before Begin.
+func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
+	address, header, err := o.address(spec)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(spec, o.cfg.TranscriptionModel, func(ctx context.Context) (*socket.Socket, error) {
+		return socket.Dial(ctx, o.client, address, header, appendAudio)
+	})
+	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	go s.run(context.WithoutCancel(ctx))
+	return s, nil
+}
+
+// address is where the model is, and the header with the key. The operator's key goes to the operator's host alone.
+func (o *Opener) address(spec agent.Spec) (string, http.Header, error) {
+	base, key := o.cfg.URL, o.cfg.Key
+	if spec.Settings.BaseURL != "" {
+		checked, err := guard.CheckURL(spec.Settings.BaseURL, "wss", o.guard.Reachable)
+		if err != nil {
+			return "", nil, fmt.Errorf("the agent's base_url %w", err)
+		}
+		base, key = checked, spec.Key
+	}
+	if key == "" {
+		return "", nil, ErrUnconfigured
+	}
+	parsed, err := url.Parse(base)
+	if err != nil {
+		return "", nil, fmt.Errorf("read the agent's base_url: %w", err)
+	}
+	query := parsed.Query()
+	model := o.cfg.Model
+	if spec.Settings.Model != "" {
+		model = spec.Settings.Model
+	}
+	query.Set("model", model)
+	parsed.RawQuery = query.Encode()
+	value := key
+	if strings.EqualFold(o.cfg.AuthHeader, "Authorization") {
+		value = "Bearer " + key
+	}
+	return parsed.String(), http.Header{http.CanonicalHeaderKey(o.cfg.AuthHeader): {value}}, nil
+}

@@ -1,0 +1,332 @@
+package realtime_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/realtime"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+)
+
+// line is a session and what it did so far.
+type line struct {
+	agent.Session
+	t      *testing.T
+	server *realtimetest.Server
+	mu     sync.Mutex
+	events []agent.Event
+	more   chan struct{}
+	ended  chan struct{}
+}
+
+func serve(t *testing.T, opts realtimetest.Options) *realtimetest.Server {
+	t.Helper()
+	server := realtimetest.New(opts)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func opener(server *realtimetest.Server) *realtime.Opener {
+	return realtime.New(realtime.Config{URL: server.URL, Key: "operator", Model: "gpt-realtime", TranscriptionModel: "gpt-4o-mini-transcribe"}, guard.New(nil), nil)
+}
+
+func open(t *testing.T, server *realtimetest.Server, settings agent.Settings) *line {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	s, err := opener(server).Open(ctx, agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)})
+	cancel() // the session outlives it
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	l := &line{Session: s, t: t, server: server, more: make(chan struct{}, 1), ended: make(chan struct{})}
+	go func() {
+		defer close(l.ended)
+		for e := range s.Events() {
+			l.mu.Lock()
+			l.events = append(l.events, e)
+			l.mu.Unlock()
+			select {
+			case l.more <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(func() { s.Close(); <-l.ended })
+	return l
+}
+
+// all are the events of a kind so far.
+func (l *line) all(kind agent.Kind) (found []agent.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if e.Kind == kind {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// wait until there are n events of a kind; the last of them.
+func (l *line) wait(kind agent.Kind, n int) agent.Event {
+	l.t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		if found := l.all(kind); len(found) >= n {
+			return found[n-1]
+		}
+		select {
+		case <-l.more:
+		case <-time.After(5 * time.Millisecond):
+		case <-deadline:
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			var kinds []agent.Kind
+			for _, e := range l.events {
+				kinds = append(kinds, e.Kind)
+			}
+			l.t.Fatalf("%d events of kind %s did not come; there were %v", n, kind, kinds)
+		}
+	}
+}
+
+// got waits until the server has received n events of a type; the last of them.
+func got(t *testing.T, server *realtimetest.Server, kind string, n int) map[string]any {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if found := server.Received(kind); len(found) >= n {
+			var event map[string]any
+			if err := json.Unmarshal(found[n-1], &event); err != nil {
+				t.Fatal(err)
+			}
+			return event
+		}
+	}
+	t.Fatalf("%d events %s did not come", n, kind)
+	return nil
+}
+
+// clean fails when the server refused anything.
+func (l *line) clean() {
+	l.t.Helper()
+	if faults := l.server.Sent("error"); len(faults) > 0 {
+		l.t.Errorf("the server refused: %s", faults)
+	}
+}
+
+func dig(from any, path ...string) any {
+	for _, name := range path {
+		object, _ := from.(map[string]any)
+		from = object[name]
+	}
+	return from
+}
+
+func TestOpen_TellsTheModelWhatItIsToBe(t *testing.T) {
+	t.Parallel()
+	server := serve(t, realtimetest.Options{Key: "operator"})
+	settings := agent.Settings{Instructions: "Sell tea to {{name}}.", Voice: "marin", Language: "de-CH", Transfers: map[string]string{"desk": "+41440000000"}}
+	l := open(t, server, settings)
+	update := got(t, server, "session.update", 1)
+	for want, path := range map[string][]string{
+		"audio/pcmu ": {"audio", "input", "format", "type"}, "audio/pcmu": {"audio", "output", "format", "type"}, "marin": {"audio", "output", "voice"},
+		"realtime": {"type"}, "gpt-4o-mini-transcribe": {"audio", "input", "transcription", "model"}, "de": {"audio", "input", "transcription", "language"},
+	} {
+		if value := dig(update, append([]string{"session"}, path...)...); value != strings.TrimSpace(want) {
+			t.Errorf("%v = %v, want %s", path, value, want)
+		}
+	}
+	var names []string
+	list, _ := dig(update, "session", "tools").([]any)
+	for _, one := range list {
+		name, _ := dig(one, "name").(string)
+		names = append(names, name)
+	}
+	if got := strings.Join(names, " "); got != "end_call opt_out schedule_callback voicemail_detected press_digits transfer" {
+		t.Errorf("tools %s", got)
+	}
+	l.HearAudio(bytes.Repeat([]byte{0xff}, 160))
+	l.Begin()
+	l.wait(agent.TurnDone, 1)
+	if server.Frames() != 0 {
+		t.Error("the agent heard something before the call began")
+	}
+	l.clean()
+}
+
+func TestOpen_Fails(t *testing.T) {
+	t.Parallel()
+	t.Run("when the key is wrong", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t, realtimetest.Options{Key: "another"})
+		if _, err := opener(server).Open(t.Context(), agent.Spec{}); err == nil || strings.Contains(err.Error(), "operator") {
+			t.Errorf("Open = %v, want a fault without the key", err)
+		}
+	})
+	t.Run("when the model never confirms", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t, realtimetest.Options{})
+		server.Mute()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := opener(server).Open(ctx, agent.Spec{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Open = %v, want the deadline", err)
+		}
+	})
+	t.Run("when nobody gave a key", func(t *testing.T) {
+		t.Parallel()
+		o := realtime.New(realtime.Config{URL: "ws://127.0.0.1:1"}, guard.New(nil), nil)
+		if _, err := o.Open(t.Context(), agent.Spec{}); !errors.Is(err, realtime.ErrUnconfigured) {
+			t.Errorf("Open = %v, want %v", err, realtime.ErrUnconfigured)
+		}
+	})
+	t.Run("when the model refuses its settings", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t, realtimetest.Options{})
+		server.Mute()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		go func() {
+			for server.Connections() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			server.Inject([]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
+		}()
+		if _, err := opener(server).Open(ctx, agent.Spec{}); err == nil || !strings.Contains(err.Error(), "model_not_found") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("Open = %v, want the code", err)
+		}
+	})
+}
+
+// An agent's own base_url is the customer's: guarded, over TLS alone, and with the customer's key.
+func TestOpen_ABaseURLOfAnAgentsOwn(t *testing.T) {
+	t.Parallel()
+	server := serve(t, realtimetest.Options{})
+	for _, base := range []string{server.URL, "wss://127.0.0.1:1/v1", "wss://10.0.0.1/v1", "wss://169.254.169.254", "https://models.example/v1", "wss://u:p@models.example"} {
+		if _, err := opener(server).Open(t.Context(), agent.Spec{Key: "own", Settings: agent.Settings{BaseURL: base}}); err == nil || !strings.Contains(err.Error(), "base_url") {
+			t.Errorf("Open(%s) = %v, want a refusal", base, err)
+		}
+	}
+	if _, err := opener(server).Open(t.Context(), agent.Spec{Settings: agent.Settings{BaseURL: "wss://models.example/v1"}}); !errors.Is(err, realtime.ErrUnconfigured) {
+		t.Errorf("Open = %v: the operator's key must not go to a customer's host", err)
+	}
+	if server.Connections() != 0 {
+		t.Error("somebody was connected to")
+	}
+}
+
+func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
+	t.Parallel()
+	server := serve(t, realtimetest.Options{})
+	l := open(t, server, agent.Settings{Language: "de", Greeting: "Hier ist {{who}}."})
+	l.Begin()
+	l.Begin()
+	l.wait(agent.TurnDone, 2)
+	said := l.all(agent.Said)
+	if len(said) != 2 || said[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten." || said[1].Text != "Hier ist ." || said[0].Role != agent.RoleAgent {
+		t.Errorf("said %v, want the disclosure and then the greeting", said)
+	}
+	for _, e := range l.all(agent.Audio) {
+		if e.Keep != (e.Item == said[0].Item) {
+			t.Errorf("audio of %s: keep %v", e.Item, e.Keep)
+		}
+	}
+	first, answers := got(t, server, "session.update", 1), got(t, server, "session.update", 2)
+	for _, setting := range []string{"create_response", "interrupt_response"} {
+		path := []string{"session", "audio", "input", "turn_detection", setting}
+		if dig(first, path...) != false || dig(answers, path...) != true {
+			t.Errorf("%s is %v during the disclosure and %v after it", setting, dig(first, path...), dig(answers, path...))
+		}
+	}
+	l.clean()
+}
+
+func TestBegin_WithoutADisclosure(t *testing.T) {
+	t.Parallel()
+	server := serve(t, realtimetest.Options{})
+	l := open(t, server, agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}})
+	l.Begin()
+	if said := l.wait(agent.Said, 1); said.Text != "Good day." {
+		t.Errorf("said %q first", said.Text)
+	}
+	for _, e := range l.all(agent.Audio) {
+		if e.Keep {
+			t.Error("a greeting is kept")
+		}
+	}
+	l.clean()
+}
+
+func TestBegin_ADisclosureThatWasNotMadeIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	server := serve(t, realtimetest.Options{Reply: func(_, asked string, n int) realtimetest.Reply {
+		if n == 1 {
+			return realtimetest.Reply{Status: "failed"}
+		}
+		return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day.")}
+	}})
+	l := open(t, server, agent.Settings{})
+	l.Begin()
+	if said := l.wait(agent.Said, 2); !strings.Contains(l.all(agent.Said)[0].Text, "AI assistant") || said.Text != "Good day." {
+		t.Errorf("said %v", l.all(agent.Said))
+	}
+	l.clean()
+}
+
+// speaking is a line whose disclosure and greeting are over.
+func speaking(t *testing.T, opts realtimetest.Options) *line {
+	t.Helper()
+	l := open(t, serve(t, opts), agent.Settings{})
+	l.Begin()
+	l.wait(agent.TurnDone, 2)
+	return l
+}
+
+func TestInterrupted_TruncatesAtWhatWasHeardAndNeverBeyond(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{})
+	greeting := l.all(agent.Said)[1].Item
+	length := 0
+	for _, e := range l.all(agent.Audio) {
+		if e.Item == greeting {
+			length += len(e.Audio)
+		}
+	}
+	l.server.Speak("Stop.")
+	l.wait(agent.SpeechStarted, 1)
+	l.Interrupted(greeting, 345*time.Millisecond)
+	l.Interrupted(greeting, 300*time.Millisecond) // once
+	if e := got(t, l.server, "conversation.item.truncate", 1); e["item_id"] != greeting || e["audio_end_ms"] != 345.0 || e["content_index"] != 0.0 {
+		t.Errorf("truncated %v", e)
+	}
+	answer := l.wait(agent.Said, 4) // the person's words are one
+	if answer.Role == agent.RolePerson {
+		answer = l.all(agent.Said)[2]
+	}
+	l.wait(agent.TurnDone, 3)
+	l.Interrupted(answer.Item, time.Hour)
+	if e := got(t, l.server, "conversation.item.truncate", 2); e["audio_end_ms"].(float64) > 60*float64(len(answer.Text)) {
+		t.Errorf("truncated %v, beyond the audio", e)
+	}
+	l.Interrupted("another", time.Second)
+	l.Say("Bye.")
+	last := l.wait(agent.Said, 5)
+	l.wait(agent.TurnDone, 4)
+	l.Played(last.Item)
+	l.Interrupted(last.Item, time.Millisecond) // it finished
+	l.ToolResult("unknown", nil)
+	l.HearDigit('5')
+	got(t, l.server, "response.create", 4) // disclosure, greeting, farewell, key
+	if n := len(l.server.Received("conversation.item.truncate")); n != 2 {
+		t.Errorf("%d truncations, want 2", n)
+	}
+	l.clean()
+}

@@ -1,0 +1,83 @@
+// Command fakerealtime serves the Realtime protocol's fake as a process of its own, for tests and measurements of the real binaries. What the person says, as its
+// voice detection finds it, and what it answers stand in a script; GET /received?type=… and /sent?type=… list the events as JSON.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+)
+
+// line of a script: the nth time that somebody speaks, Heard is what was said, and the rest what is answered.
+type line struct {
+	Heard  string `json:"heard"`
+	Text   string `json:"text"`
+	Millis int    `json:"millis"`
+	Tool   string `json:"tool"`
+	Args   string `json:"args"`
+}
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:0", "address to listen on; the first line of the output tells it")
+	echo := flag.Bool("echo", false, "send back what is heard, frame by frame")
+	pace := flag.Duration("pace", 0, "pause between two pieces of audio")
+	script := flag.String("script", "", "JSON file: a list of {heard, text, millis, tool, args}")
+	flag.Parse()
+	var lines []line
+	if *script != "" {
+		text, err := os.ReadFile(*script)
+		if err == nil {
+			err = json.Unmarshal(text, &lines)
+		}
+		if err != nil {
+			log.Fatalf("read the script: %v", err)
+		}
+	}
+	server := realtimetest.Unstarted(realtimetest.Options{Echo: *echo, Pace: *pace, Hears: hears(lines), Reply: reply(lines)})
+	mux := http.NewServeMux()
+	mux.Handle("/v1/realtime", server)
+	mux.HandleFunc("GET /received", func(w http.ResponseWriter, r *http.Request) { list(w, server.Received(r.URL.Query().Get("type"))) })
+	mux.HandleFunc("GET /sent", func(w http.ResponseWriter, r *http.Request) { list(w, server.Sent(r.URL.Query().Get("type"))) })
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("ws://%s/v1/realtime\n", listener.Addr())
+	log.Fatal(http.Serve(listener, mux)) //nolint:gosec // a test's
+}
+
+func list(w http.ResponseWriter, events []json.RawMessage) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(append([]json.RawMessage{}, events...))
+}
+
+func hears(lines []line) func(int) string {
+	return func(n int) string {
+		if n > 0 && n <= len(lines) {
+			return lines[n-1].Heard
+		}
+		return "…"
+	}
+}
+
+// reply answers what was heard with the line that hears it; what is to be said exactly is; a tool's result ends in goodbye.
+func reply(lines []line) func(heard, asked string, n int) realtimetest.Reply {
+	return func(heard, asked string, _ int) realtimetest.Reply {
+		for _, l := range lines {
+			if heard != "" && heard == l.Heard {
+				return realtimetest.Reply{Text: l.Text, Length: time.Duration(l.Millis) * time.Millisecond, Tool: l.Tool, Args: l.Args}
+			}
+		}
+		if asked == "" && heard != "" {
+			return realtimetest.Reply{Text: "That is noted. Goodbye.", Tool: "end_call"}
+		}
+		return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day, how may I help?")}
+	}
+}

@@ -1,0 +1,286 @@
+package realtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/socket"
+)
+
+const (
+	// reconnectWait bounds the one attempt to get the model back in the middle of a call.
+	reconnectWait = 5 * time.Second
+	// renewAfter is before the 60 minutes after which the model ends a session by itself; a new one is opened then.
+	renewAfter = 58 * time.Minute
+	// mostTools bounds what a model may ask for in one call, and failures how often in a row it may fail to answer.
+	mostTools, failures = 100, 2
+	// mostWords bounds the arguments of a tool and one transcript, in bytes; mostHistory what a new session is told of the old one.
+	mostWords, mostHistory = 32 << 10, 16 << 10
+	// mostItems is how many items are remembered.
+	mostItems = 256
+)
+
+var (
+	errRenew    = errors.New("the session is renewed")
+	errSilent   = errors.New("the model failed to answer")
+	errTools    = errors.New("the model asks for tools without end")
+	errRefused  = errors.New("the model refused the session")
+	errMessages = errors.New("the model does not speak the protocol")
+)
+
+// response is one that we ask for. first: the disclosure. moot: it is not worth saying once the model answers something else.
+type response struct {
+	settings    *responseSettings
+	first, moot bool
+}
+
+// item is one thing that the model says, by what has come of it.
+type item struct {
+	bytes     int
+	done, cut bool
+}
+
+type session struct {
+	spec          agent.Spec
+	transcription string
+	dial          func(context.Context) (*socket.Socket, error)
+	events        chan agent.Event
+	over          chan struct{} // closed by Close
+
+	mu     sync.Mutex
+	sock   *socket.Socket
+	ended  bool
+	begun  bool
+	opened bool // the disclosure was said, or there is none: what the person says is answered
+	// active: a response is being made. asked is ours that was not confirmed yet, by its event's id; waiting are those to ask for next.
+	active  bool
+	asked   *response
+	askedID string
+	waiting []response
+	// first is the disclosure's response, once it is made.
+	first   string
+	making  bool // the response that is made is the disclosure
+	items   map[string]*item
+	calls   map[string]string // tool calls that wait for their result, by name
+	names   map[string]string // names of calls that are still being written, by item
+	called  map[string]bool
+	failed  int
+	counted int
+	history []agent.Turn
+	words   int
+	lost    bool // the one reconnect is used up
+	renewed *time.Timer
+	renew   bool
+	dropped int64
+}
+
+func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*socket.Socket, error)) *session {
+	text, _ := spec.Settings.DisclosureText()
+	return &session{
+		opened: text == "",
+		spec:   spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), over: make(chan struct{}),
+		items: map[string]*item{}, calls: map[string]string{}, names: map[string]string{}, called: map[string]bool{},
+	}
+}
+
+// settings are the session's, as they are sent at its beginning.
+func (s *session) settings() *sessionSettings {
+	out := &sessionSettings{
+		Type: "realtime", OutputModalities: []string{modality}, Instructions: instructions(s.spec), Tools: tools(s.spec.Settings), ToolChoice: "auto",
+		Audio: audioSettings{Input: s.input(), Output: &audioOutput{Format: format{mulaw}, Voice: s.spec.Settings.Voice}},
+	}
+	return out
+}
+
+func (s *session) input() audioInput {
+	in := audioInput{Format: format{mulaw}, TurnDetection: turnDetection{Type: "server_vad", CreateResponse: s.opened, InterruptResponse: s.opened}}
+	if s.transcription != "" {
+		primary, _, _ := strings.Cut(s.spec.Settings.Language, "-")
+		in.Transcription = &transcription{Model: s.transcription, Language: strings.ToLower(primary)}
+	}
+	return in
+}
+
+// connect opens a socket and returns when the model has confirmed its settings.
+func (s *session) connect(ctx context.Context) error {
+	sock, err := s.dial(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, sock.Cut)
+	defer stop()
+	s.mu.Lock()
+	send(sock, clientEvent{Type: "session.update", EventID: "settings", Session: s.settings()})
+	s.mu.Unlock()
+	for {
+		message, err := sock.Next()
+		if err != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		e, err := decode(message)
+		switch {
+		case err != nil:
+			sock.Cut()
+			return err
+		case e.Type == "error":
+			sock.Cut()
+			return fmt.Errorf("%w: %s", errRefused, code(e))
+		case e.Type != "session.updated":
+			continue
+		}
+		break
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		sock.Close()
+		return context.Canceled
+	}
+	s.sock = sock
+	s.renewed = time.AfterFunc(renewAfter, func() {
+		s.mu.Lock()
+		s.renew = true
+		s.mu.Unlock()
+		sock.Cut()
+	})
+	return nil
+}
+
+// code is the fault's name; what else a model says is kept out of logs.
+func code(e serverEvent) string {
+	if e.Error.Code != "" {
+		return strconv.Quote(e.Error.Code)
+	}
+	return strconv.Quote(e.Error.Type)
+}
+
+// run reads until the call or the model is over.
+func (s *session) run(ctx context.Context) {
+	defer close(s.events)
+	for {
+		err := s.read()
+		s.mu.Lock()
+		s.renewed.Stop()
+		s.sock.Cut()
+		s.dropped += s.sock.Dropped()
+		ended, once := s.ended, s.renew || !s.lost
+		if !s.renew {
+			s.lost = true
+		}
+		fatal := errors.Is(err, errSilent) || errors.Is(err, errTools) || errors.Is(err, errMessages)
+		s.mu.Unlock()
+		if !ended && once && !fatal {
+			err = s.reconnect(ctx)
+		}
+		if err == nil {
+			continue
+		}
+		s.mu.Lock()
+		last := agent.Event{Kind: agent.Closed, Dropped: s.dropped}
+		if !s.ended {
+			last = agent.Event{Kind: agent.Failed, Err: fmt.Errorf("%w: %w", agent.ErrBroken, err), Dropped: s.dropped}
+		}
+		s.mu.Unlock()
+		s.emit(last)
+		return
+	}
+}
+
+// read takes events until the socket is gone or a rule is broken.
+func (s *session) read() error {
+	s.mu.Lock()
+	sock := s.sock
+	s.mu.Unlock()
+	for {
+		message, err := sock.Next()
+		if err != nil {
+			return err
+		}
+		e, err := decode(message)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errMessages, err)
+		}
+		if err := s.take(e); err != nil {
+			return err
+		}
+	}
+}
+
+// reconnect opens a new session in the middle of the call and tells it what was said. What the old one was saying is over.
+func (s *session) reconnect(ctx context.Context) error {
+	s.mu.Lock()
+	speaking := s.active || len(s.waiting) > 0
+	if s.making { // the disclosure was cut off: it is said again, whole
+		s.waiting = append([]response{s.disclosure()}, s.waiting...)
+	} else if s.active && s.opened {
+		s.waiting = append([]response{{}}, s.waiting...)
+	}
+	s.active, s.asked, s.making, s.first, s.renew = false, nil, false, "", false
+	var open []string
+	for id, it := range s.items {
+		if !it.done {
+			open = append(open, id)
+		}
+	}
+	s.items, s.calls, s.names = map[string]*item{}, map[string]string{}, map[string]string{}
+	s.mu.Unlock()
+	for _, id := range open {
+		s.emit(agent.Event{Kind: agent.ItemDone, Item: id})
+	}
+	if speaking {
+		s.emit(agent.Event{Kind: agent.TurnDone})
+	}
+	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-s.over:
+			cancel()
+		case <-stop:
+		}
+	}()
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, turn := range s.history {
+		said := conversationItem{Type: "message", Role: "user", Content: []content{{Type: "input_text", Text: turn.Text}}}
+		if turn.Role == agent.RoleAgent {
+			said.Role, said.Content[0].Type = "assistant", "output_text"
+		}
+		send(s.sock, clientEvent{Type: "conversation.item.create", Item: &said})
+	}
+	if s.begun {
+		s.sock.Flow()
+	}
+	s.ask()
+	return nil
+}
+
+// emit hands an event on; after Close nobody need listen.
+func (s *session) emit(e agent.Event) {
+	select {
+	case s.events <- e:
+	case <-s.over:
+		select { // whoever still listens hears the end
+		case s.events <- e:
+		default:
+		}
+	}
+}
+
+func send(sock *socket.Socket, e clientEvent) {
+	if message, err := json.Marshal(e); err == nil && sock != nil { // strings and numbers: it cannot fail
+		sock.Send(message)
+	}
+}

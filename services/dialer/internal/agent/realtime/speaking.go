@@ -1,0 +1,155 @@
+package realtime
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// disclosure is the first response of every call: it is played to its end, and until it is made nothing that the person says is answered.
+func (s *session) disclosure() response {
+	text, inLanguage := s.spec.Settings.DisclosureText()
+	settings := sayExactly(text, inLanguage, s.spec.Settings)
+	return response{settings: &settings, first: true}
+}
+
+// Begin: the disclosure, then the greeting, or what the instructions begin with.
+func (s *session) Begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun || s.ended || s.sock == nil {
+		return
+	}
+	s.begun = true
+	s.sock.Flow()
+	if text, _ := s.spec.Settings.DisclosureText(); text != "" {
+		s.waiting = append(s.waiting, s.disclosure())
+	}
+	greeting := response{moot: true}
+	if text := fill(s.spec.Settings.Greeting, facts(s.spec.Variables), "", ""); text != "" {
+		settings := sayExactly(text, true, s.spec.Settings)
+		greeting.settings = &settings
+	}
+	s.waiting = append(s.waiting, greeting)
+	s.ask()
+}
+
+// answer has the model answer what the person says, and stop when interrupted, from now on.
+func (s *session) answer() {
+	if s.opened {
+		return
+	}
+	s.opened = true
+	send(s.sock, clientEvent{Type: "session.update", EventID: "answer", Session: &sessionSettings{Type: "realtime", Audio: audioSettings{Input: s.input()}}})
+}
+
+// ask asks for the next response, once the one before is made: the model makes one at a time.
+func (s *session) ask() {
+	if s.active || s.ended || !s.begun || len(s.waiting) == 0 {
+		return
+	}
+	next := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	s.counted++
+	s.active, s.asked, s.askedID = true, &next, "ask-"+strconv.Itoa(s.counted)
+	s.making = next.first
+	send(s.sock, clientEvent{Type: "response.create", EventID: s.askedID, Response: next.settings})
+}
+
+func (s *session) Say(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !s.begun {
+		return
+	}
+	settings := sayExactly(text, true, s.spec.Settings)
+	if !s.opened { // never before the disclosure
+		s.waiting = append(s.waiting, response{settings: &settings})
+	} else {
+		s.waiting = []response{{settings: &settings}}
+	}
+	s.ask()
+}
+
+func (s *session) HearAudio(frame []byte) {
+	s.mu.Lock()
+	sock := s.sock
+	s.mu.Unlock()
+	if sock != nil {
+		sock.Hear(frame)
+	}
+}
+
+// HearDigit tells the model in words: the protocol has no keys.
+func (s *session) HearDigit(digit byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !s.begun || digit < '#' || digit > 'D' {
+		return
+	}
+	pressed := conversationItem{Type: "message", Role: "user", Content: []content{{Type: "input_text", Text: "[The person pressed the key " + string(rune(digit)) + "]"}}}
+	send(s.sock, clientEvent{Type: "conversation.item.create", Item: &pressed})
+	if len(s.waiting) == 0 {
+		s.waiting = append(s.waiting, response{})
+	}
+	s.ask()
+}
+
+func (s *session) Events() <-chan agent.Event { return s.events }
+
+// Interrupted tells the model how much of an item the person heard. An item that is not the session's, or was told of before, is passed over; more than has come of it
+// would be an error.
+func (s *session) Interrupted(id string, played time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	it := s.items[id]
+	if it == nil || it.cut || s.ended {
+		return
+	}
+	it.cut = true
+	heard := min(played, agent.Duration(it.bytes))
+	send(s.sock, clientEvent{Type: "conversation.item.truncate", truncation: &truncation{ItemID: id, AudioEndMS: heard.Milliseconds()}})
+}
+
+// Played forgets the item: it can be truncated no more.
+func (s *session) Played(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if it := s.items[id]; it != nil && it.done {
+		delete(s.items, id)
+	}
+}
+
+// ToolResult hands a result on, and has the model go on with it, but for end_call: everything was said.
+func (s *session) ToolResult(id string, result json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, waits := s.calls[id]
+	if !waits || s.ended {
+		return
+	}
+	delete(s.calls, id)
+	send(s.sock, clientEvent{Type: "conversation.item.create", Item: &conversationItem{Type: "function_call_output", CallID: id, Output: string(result)}})
+	if name == agent.ToolEndCall {
+		return
+	}
+	s.waiting = append(s.waiting, response{})
+	if len(s.calls) == 0 {
+		s.ask()
+	}
+}
+
+func (s *session) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	close(s.over)
+	if s.sock != nil {
+		s.sock.Close()
+	}
+}

@@ -1,0 +1,163 @@
+package realtime
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+)
+
+// The events of the Realtime protocol (GA) that are used here; what an event has besides is left alone.
+
+// Formats, and the modality, of a telephone.
+const (
+	mulaw    = "audio/pcmu"
+	modality = "audio"
+)
+
+type format struct {
+	Type string `json:"type"`
+}
+
+type transcription struct {
+	Model    string `json:"model"`
+	Language string `json:"language,omitempty"`
+}
+
+// turnDetection: while the disclosure is made, speech is heard and neither answered nor an interruption.
+type turnDetection struct {
+	Type              string `json:"type"`
+	CreateResponse    bool   `json:"create_response"`
+	InterruptResponse bool   `json:"interrupt_response"`
+}
+
+type audioInput struct {
+	Format        format         `json:"format"`
+	Transcription *transcription `json:"transcription,omitempty"`
+	TurnDetection turnDetection  `json:"turn_detection"`
+}
+
+type audioOutput struct {
+	Format format `json:"format"`
+	Voice  string `json:"voice,omitempty"`
+}
+
+type audioSettings struct {
+	Input  audioInput   `json:"input"`
+	Output *audioOutput `json:"output,omitempty"`
+}
+
+type tool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+type sessionSettings struct {
+	Type             string        `json:"type"`
+	OutputModalities []string      `json:"output_modalities,omitempty"`
+	Instructions     string        `json:"instructions,omitempty"`
+	Audio            audioSettings `json:"audio"`
+	Tools            []tool        `json:"tools,omitempty"`
+	ToolChoice       string        `json:"tool_choice,omitempty"`
+}
+
+type responseSettings struct {
+	Instructions string `json:"instructions,omitempty"`
+	ToolChoice   string `json:"tool_choice,omitempty"`
+}
+
+type content struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+type conversationItem struct {
+	Type    string    `json:"type"`
+	Role    string    `json:"role,omitempty"`
+	Content []content `json:"content,omitempty"`
+	CallID  string    `json:"call_id,omitempty"`
+	Output  string    `json:"output,omitempty"`
+}
+
+// clientEvent is what we send, but for audio.
+type clientEvent struct {
+	Type     string            `json:"type"`
+	EventID  string            `json:"event_id,omitempty"`
+	Session  *sessionSettings  `json:"session,omitempty"`
+	Response *responseSettings `json:"response,omitempty"`
+	Item     *conversationItem `json:"item,omitempty"`
+	*truncation
+}
+
+type truncation struct {
+	ItemID       string `json:"item_id"`
+	ContentIndex int    `json:"content_index"`
+	AudioEndMS   int64  `json:"audio_end_ms"`
+}
+
+// serverEvent is what comes.
+type serverEvent struct {
+	Type       string          `json:"type"`
+	ItemID     string          `json:"item_id"`
+	ResponseID string          `json:"response_id"`
+	Delta      json.RawMessage `json:"delta"`
+	Transcript string          `json:"transcript"`
+	CallID     string          `json:"call_id"`
+	Name       string          `json:"name"`
+	Arguments  string          `json:"arguments"`
+	Response   struct {
+		ID     string `json:"id"`
+		Status string `json:"status"`
+	} `json:"response"`
+	Item struct {
+		ID        string `json:"id"`
+		Type      string `json:"type"`
+		Name      string `json:"name"`
+		CallID    string `json:"call_id"`
+		Arguments string `json:"arguments"`
+	} `json:"item"`
+	Error struct {
+		Type    string `json:"type"`
+		Code    string `json:"code"`
+		EventID string `json:"event_id"`
+	} `json:"error"`
+}
+
+// decode reads one event. One that is no event is an error; one that nobody knows is not.
+func decode(message []byte) (serverEvent, error) {
+	var e serverEvent
+	if err := json.Unmarshal(message, &e); err != nil {
+		return serverEvent{}, fmt.Errorf("read the agent's event: %w", err)
+	}
+	return e, nil
+}
+
+// audio is the sound of a delta.
+func (e serverEvent) audio() ([]byte, error) {
+	if len(e.Delta) < 2 || e.Delta[0] != '"' {
+		return nil, fmt.Errorf("read the agent's audio: it is no string")
+	}
+	text := e.Delta[1 : len(e.Delta)-1]
+	if bytes.IndexByte(text, '\\') >= 0 { // a slash may be written as \/
+		var plain string
+		if err := json.Unmarshal(e.Delta, &plain); err != nil {
+			return nil, fmt.Errorf("read the agent's audio: %w", err)
+		}
+		text = []byte(plain)
+	}
+	audio := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Decode(audio, text)
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's audio: %w", err)
+	}
+	return audio[:n], nil
+}
+
+// appendAudio writes the event that lets the agent hear a frame.
+func appendAudio(dst, frame []byte) []byte {
+	dst = append(dst, `{"type":"input_audio_buffer.append","audio":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, frame)
+	return append(dst, `"}`...)
+}
