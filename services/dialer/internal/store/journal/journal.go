@@ -50,7 +50,7 @@ type Call struct {
 	PickupAt   *time.Time `db:"pickup_at"`
 }
 
-// Kind of news, by the words of package 
+// Kind of news, by the words of package
 type Kind string
 
 // Kinds.
