@@ -28,13 +28,14 @@ type Network struct {
 	Talks, Busy, Rings, Slow, Stays string
 	// Refuses is refused before anything rings.
 	Refuses string
-	// Silent rings, but the carrier does not answer the originate before patience has run out. SilentUndialed does not even ring.
+	// Silent rings, but the carrier does not answer the originate before patience has run out. SilentUndialed does not even ring; a carrier that writes a call down before it asks knows
+	// every one, and has none.
 	Silent, SilentUndialed string
 	// Another is the same trunk in another process of ours.
 	Another func() carrier.Carrier
 	// Dials counts how often the far end rang, or was busy, for a call: from its own records, not from the carrier's news.
 	Dials func(callID uuid.UUID) int
-	// Call has somebody call us.
+	// Call has somebody call us; nil: nobody can.
 	Call func(from, to string) uuid.UUID
 	// Stop takes the carrier away, Start brings it back; forgetful: without its memory.
 	Stop  func()

@@ -246,6 +246,9 @@ func itRings(t T, n *Network, o carrier.Originate) {
 }
 
 func neverArrived(t T, n *Network) {
+	if n.SilentUndialed == "" {
+		return
+	}
 	o := order(n.SilentUndialed)
 	ctx, cancel := context.WithTimeout(t.Context(), givesUp)
 	defer cancel()

@@ -62,6 +62,9 @@ const (
 	Ended    Kind = "hangup"
 )
 
+// Owns says whether the call is this process's.
+func (j *Journal) Owns(c Call) bool { return c.Owner == j.owner }
+
 const begin = `
 WITH begun AS (
 	INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at, ringing_at)
