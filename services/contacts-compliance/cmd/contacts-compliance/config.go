@@ -2,6 +2,7 @@ package main
 
 import (
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -9,10 +10,11 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/witnessing"
 )
 
-// Config is the environment of contacts-compliance. It reads and writes no topic, so it knows no broker.
+// Config is the environment of contacts-compliance.
 type Config struct {
 	HTTP      httpserver.Config
 	Postgres  pg.Config
+	Kafka     kafka.Config
 	Trust     trust.Config
 	Telemetry telemetry.Config
 	Keeping   pruning.Config

@@ -8,10 +8,15 @@ import (
 	"time"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/contacts-compliance/internal/consumer"
+	"ringfence.dev/services/contacts-compliance/internal/erasing"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
 	"ringfence.dev/services/contacts-compliance/internal/importing"
@@ -32,16 +37,18 @@ const (
 )
 
 func main() {
-	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Further: []service.Command[Config]{{
+	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay, Further: []service.Command[Config]{{
 		Name: "verify", Help: "walks over every chain of consent records and names the first row of each that is not as it was written",
 		Run: verify,
 	}}})
 }
 
-func tables() pg.Migrations { return pg.Migrations{Name: schema, FS: migrations.FS} }
+func tracks() []pg.Migrations {
+	return []pg.Migrations{outbox.Migrations, inbox.Migrations, {Name: schema, FS: migrations.FS}}
+}
 
 func migrate(ctx context.Context, cfg Config) error {
-	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tables())
+	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tracks()...)
 }
 
 func verify(ctx context.Context, cfg Config) error {
@@ -50,7 +57,7 @@ func verify(ctx context.Context, cfg Config) error {
 		return err
 	}
 	cfg.Postgres.MigrateURL = "" // it only reads
-	pool, err := pg.Open(ctx, cfg.Postgres, schema, tables())
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
 	if err != nil {
 		return err
 	}
@@ -75,7 +82,7 @@ func serve(ctx context.Context, cfg Config) error {
 	for _, p := range packs.Ending(window.DateOf(time.Now().AddDate(0, 0, 180))) {
 		slog.WarnContext(ctx, "a policy pack comes to its end: after that day it refuses every call", "pack", p.Name, "covers_until", p.CoversUntil.String())
 	}
-	pool, err := pg.Open(ctx, cfg.Postgres, schema, tables())
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
 	if err != nil {
 		return err
 	}
@@ -89,17 +96,51 @@ func serve(ctx context.Context, cfg Config) error {
 	if len(cfg.ConsentKeys) == 0 {
 		slog.WarnContext(ctx, "the consent records are signed under a key made from SIGNING_KEY: set CONSENT_KEYS, or they cannot be verified once that one is rotated")
 	}
-	st, records := store.New(pool, chains), archive.New(pool, chains)
-	importer := importing.New(st)
-	listener, err := httpapi.New(st, gating.New(st, packs), importer, keys, tel)
+	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
 	if err != nil {
 		return err
 	}
+	defer bus.Close()
+	st, records := store.New(pool, chains), archive.New(pool, chains)
+	importer, relay := importing.New(st), outbox.NewRelay(pool, bus, tel.Metrics)
+	listener, err := httpapi.New(st, gating.New(st, packs), importer, relay.Wake, keys, tel)
+	if err != nil {
+		return err
+	}
+	reports := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics)
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
+		service.Part{Name: "outbox relay", Run: relay.Run},
+		service.Part{Name: "consumer", Run: reports.Run},
+		service.Part{Name: "erasing", Run: erasing.New(st, relay.Wake).Run},
 		service.Part{Name: "pruning", Run: pruning.New(st, records, cfg.Keeping).Run},
 		service.Part{Name: "importing", Run: importer.Run},
 		service.Part{Name: "witnessing", Run: witnessing.New(records, chains, cfg.Witness).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: listener, ReusePort: cfg.HTTP.ReusePort}).Run},
 	)
+}
+
+// replay puts the parked records of one topic back.
+func replay(ctx context.Context, cfg Config, topic string) error {
+	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tel.Close(ctx) }() // spans are lost at worst
+	chains, err := ledger.NewKeys(cfg.ConsentKeys, cfg.Trust.SigningKey)
+	if err != nil {
+		return err
+	}
+	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	handlers := consumer.New(store.New(pool, chains)).Handlers()
+	applied, parked, err := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).Replay(ctx, topic)
+	if err != nil {
+		return err
+	}
+	slog.InfoContext(ctx, "parked records put back", "topic", topic, "applied", applied, "still_parked", parked)
+	return nil
 }

@@ -47,6 +47,8 @@ type Contact struct {
 	DND         DND          `db:"dnd_status"`
 	Consent     Consent      `db:"consent_status"`
 	UpdatedAt   time.Time    `db:"updated_at"`
+	// Erasures is how often the person was erased.
+	Erasures int64 `db:"erasures"`
 }
 
 // CreatedAt is the instant inside the id.

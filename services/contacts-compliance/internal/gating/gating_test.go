@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
@@ -47,7 +49,7 @@ type house struct {
 // open is a workspace that may call around the clock.
 func open(t *testing.T) house {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
 	st := store.New(pool, chains(t))
 	packs, err := pack.Embedded()
 	if err != nil {

@@ -32,6 +32,8 @@ type Allowed struct {
 	Variables contact.Document
 	// ScheduledFor is as asked, or the next opening for a request that may wait.
 	ScheduledFor time.Time
+	// Erasures is how often the person had been erased when this was allowed.
+	Erasures int64
 }
 
 // PreCheck runs the reference checks and every gate; when all pass, the contact is found or created and the variables are
@@ -48,7 +50,9 @@ func (g *Gating) PreCheck(ctx context.Context, ask Asked) (Allowed, error) {
 			return Allowed{}, err
 		}
 		if known.PlacedContact != nil {
-			return Allowed{ContactID: *known.PlacedContact, Variables: known.PlacedVariables, ScheduledFor: *known.PlacedFor}, nil
+			return Allowed{
+				ContactID: *known.PlacedContact, Variables: known.PlacedVariables, ScheduledFor: *known.PlacedFor, Erasures: known.PlacedErasures,
+			}, nil
 		}
 		allowed, err := g.judgeOnce(ctx, ask, patch, known)
 		if !errors.Is(err, store.ErrMoved) {
@@ -95,11 +99,11 @@ func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Documen
 	if len(patch) > 0 {
 		merge = store.MergeVariables
 	}
-	contactID, err := g.store.Place(ctx, d, known.Revision, merged, merge)
+	contactID, err := g.store.Place(ctx, d, known, merged, merge)
 	if err != nil {
 		return Allowed{}, err
 	}
-	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Verdict.At}, nil
+	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Verdict.At, Erasures: known.Erasures}, nil
 }
 
 // reference checks the contact that the request names.

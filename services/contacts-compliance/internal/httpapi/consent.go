@@ -95,38 +95,6 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
-// erasedView says what became of a person's data here; what other services hold goes with its own retention.
-type erasedView struct {
-	PhoneE164     string   `json:"phone_e164"`
-	Erased        []string `json:"erased"`
-	DNDStatus     string   `json:"dnd_status"`
-	ConsentStatus string   `json:"consent_status"`
-}
-
-// eraseContact answers DELETE /admin/v1/workspaces/{id}/contacts/{phone}: the contact's data goes, its opt-out and records stay, and its
-// consent is withdrawn, so that what is queued for the number ends blocked.
-func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	number, err := pathNumber(r)
-	if err != nil {
-		return err
-	}
-	reason := "The person's data was erased."
-	c, err := a.store.Erase(r.Context(), contact.Change{
-		WorkspaceID: caller.WorkspaceID, Number: number, Source: "erasure", Actor: "operator:" + caller.Operator, Reason: &reason,
-	})
-	if err != nil {
-		return found(err, "number")
-	}
-	return httpserver.WriteJSON(w, http.StatusOK, erasedView{
-		PhoneE164: string(c.Number), Erased: []string{"name", "email", "external_id", "variables", "metadata"},
-		DNDStatus: string(c.DND), ConsentStatus: string(c.Consent),
-	})
-}
-
 func consentChange(body fields) (change contact.Change, err error) {
 	status, err := body.required("status", maxText)
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/trust"
-	"ringfence.dev/proto/questionv1"
 )
 
 func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
@@ -106,45 +104,6 @@ func TestOptOuts_Refusals(t *testing.T) {
 			r.want(t, r.customer(t, tt.method, tt.path, tt.body), tt.status, tt.code)
 		})
 	}
-}
-
-// What is known of a person goes; that they opted out, and every record, stays. What is queued for the number ends at its gate.
-func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
-	t.Parallel()
-	r := start(t)
-	r.aroundTheClock(t)
-	const path = "/admin/v1/workspaces/%s/contacts/+15005550001"
-	r.want(t, r.operator(t, http.MethodDelete, path, ""), http.StatusNotFound, "not_found")
-	r.want(t, r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann Secret","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`), http.StatusCreated, "")
-	request := uuid.Must(uuid.NewV7()).String()
-	if _, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
-		CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // again, it changes nothing but the records
-		got := r.operator(t, http.MethodDelete, path, "")
-		if got.status != http.StatusOK || got.body["consent_status"] != "withdrawn" || got.body["dnd_status"] != "unknown" {
-			t.Fatalf("erased: %d %s", got.status, got.raw)
-		}
-	}
-	var left int
-	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM contacts c WHERE c::text LIKE '%Secret%' OR c::text ILIKE '%ann%' OR c::text LIKE '%Berlin%') +
-		(SELECT count(*) FROM prechecks p WHERE p::text LIKE '%Secret%')`).Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d rows still know the person, %v", left, err)
-	}
-	answer, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
-	if err != nil || answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
-		t.Errorf("the gate of what was queued: %v %v, want consent_withdrawn", answer, err)
-	}
-	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
-	if got := r.operator(t, http.MethodDelete, path, ""); got.body["dnd_status"] != "dnd" {
-		t.Errorf("erased after an opt-out: %s, want the opt-out to stay", got.raw)
-	}
-	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550001", "")
-	if data, _ := records.body["data"].([]any); len(data) != 4 || !strings.Contains(records.raw, `"source":"erasure","actor":"operator:ann"`) {
-		t.Errorf("records: %s, want three erasures and the opt-out", records.raw)
-	}
-	r.want(t, r.operator(t, http.MethodDelete, "/admin/v1/workspaces/%s/contacts/x", ""), http.StatusUnprocessableEntity, "invalid_phone")
 }
 
 func TestConsent_Refusals(t *testing.T) {

@@ -3,8 +3,11 @@
 package httpapi
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/otelconnect"
@@ -27,12 +30,13 @@ type API struct {
 	store     *store.Store
 	gating    *gating.Gating
 	importing *importing.Importer
+	wake      func()
 }
 
 // New is the service's whole listener. Who may ask what is fixed here: customers and operators through the gateway, calls
-// for the pre-check, the dialer for the gate.
-func New(st *store.Store, g *gating.Gating, im *importing.Importer, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
-	api := &API{store: st, gating: g, importing: im}
+// for the pre-check, the dialer for the gate. wake tells the outbox relay of a commit.
+func New(st *store.Store, g *gating.Gating, im *importing.Importer, wake func(), keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+	api := &API{store: st, gating: g, importing: im, wake: wake}
 	spans, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, err
@@ -62,6 +66,8 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.readConsent))
 	r.Put("/admin/v1/workspaces/{workspace}/contacts/{phone}/consent", httpserver.Handle(a.setConsent))
 	r.Get("/admin/v1/workspaces/{workspace}/contacts/{phone}/preview", httpserver.Handle(a.preview))
+	r.Get("/admin/v1/workspaces/{workspace}/erasures", httpserver.Handle(a.listErasures))
+	r.Get("/admin/v1/workspaces/{workspace}/erasures/{erasure}", httpserver.Handle(a.readErasure))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records", httpserver.Handle(a.listRecords))
 	r.Get("/admin/v1/workspaces/{workspace}/consent-records/{record}", httpserver.Handle(a.readRecord))
 	r.Get("/admin/v1/workspaces/{workspace}/opt-out-imports", httpserver.Handle(a.listImports))
@@ -106,4 +112,51 @@ func found(err error, thing string) error {
 		return apierr.NotFound(thing)
 	}
 	return err
+}
+
+// maxText bounds strings whose own rule is stricter, such as a number.
+const maxText = httpserver.MaxBody
+
+// fields is a request body by its top-level names, so that absent, null and wrong can be told apart.
+type fields map[string]json.RawMessage
+
+func decode(r *http.Request) (fields, error) {
+	var body fields
+	err := httpserver.DecodeJSON(r, &body)
+	return body, err
+}
+
+// has says whether the field stands in the body with a value other than null.
+func (f fields) has(name string) bool {
+	raw, ok := f[name]
+	return ok && !isNull(raw)
+}
+
+func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw), []byte("null")) }
+
+// text reads an optional string of at most most characters; nil when absent or null.
+func (f fields) text(name string, most int) (*string, error) {
+	if !f.has(name) {
+		return nil, nil //nolint:nilnil // absent
+	}
+	var text string
+	if err := json.Unmarshal(f[name], &text); err != nil {
+		return nil, apierr.Validation(name, "must be a string.")
+	}
+	if utf8.RuneCountInString(text) > most {
+		return nil, apierr.Validation(name, "may be at most %d characters long.", most)
+	}
+	return &text, nil
+}
+
+// required reads a string that must be there.
+func (f fields) required(name string, most int) (string, error) {
+	text, err := f.text(name, most)
+	if err != nil {
+		return "", err
+	}
+	if text == nil {
+		return "", apierr.Validation(name, "is required.")
+	}
+	return *text, nil
 }

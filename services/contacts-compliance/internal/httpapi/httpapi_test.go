@@ -15,6 +15,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/trust"
@@ -62,7 +64,7 @@ func peer(t testing.TB, name string, trusted ...string) *trust.Keys {
 
 func start(t testing.TB) *rig {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
 	r := &rig{pool: pool, peers: map[string]*trust.Keys{}, workspace: uuid.Must(uuid.NewV7())}
 	trusted := []string{}
 	for _, name := range []string{"gateway", "calls", "dialer"} {
@@ -75,7 +77,7 @@ func start(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := httpapi.New(st, gating.New(st, packs), r.importing, peer(t, service, trusted...), nil)
+	handler, err := httpapi.New(st, gating.New(st, packs), r.importing, func() {}, peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,7 @@ func (a *API) PreCheck(ctx context.Context, r *connect.Request[questionv1.PreChe
 	}
 	return connect.NewResponse(&questionv1.PreCheckResponse{Result: &questionv1.PreCheckResponse_Allowed{Allowed: &questionv1.Allowed{
 		ContactId: allowed.ContactID.String(), VariablesJson: allowed.Variables.Encode(), ScheduledFor: timestamppb.New(allowed.ScheduledFor),
+		Erasures: allowed.Erasures,
 	}}}), nil
 }
 

@@ -15,7 +15,7 @@ func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := httpapi.New(nil, nil, nil, &trust.Keys{}, nil)
+	router, err := httpapi.New(nil, nil, nil, nil, &trust.Keys{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

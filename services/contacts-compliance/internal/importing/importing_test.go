@@ -15,6 +15,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
@@ -46,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := pgtest.New(t, schema, pg.Migrations{Name: schema, FS: migrations.FS})
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
 	st := store.New(pool, keys)
 	return &rig{T: t, pool: pool, keys: keys, store: st, importing: importing.New(st), workspace: uuid.Must(uuid.NewV7())}
 }

@@ -75,6 +75,9 @@ func (p *Pruner) Prune(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(turned, err)
 	}
+	if err := p.store.ForgetErased(ctx); err != nil {
+		return err
+	}
 	left, err := p.store.PruneImports(ctx, idle)
 	if gone+left > 0 {
 		slog.InfoContext(ctx, "pruned", "old pre-checks", gone, "imports that were never started", left)

@@ -42,28 +42,8 @@ func (s *Store) Record(ctx context.Context, ch contact.Change, unknown Unknown) 
 	return s.record(ctx, ch, unknown, nil)
 }
 
-const eraseContact = `
-UPDATE contacts
-SET name = NULL, name_folded = NULL, email = NULL, external_id = NULL, variables = '{}', variables_revision = variables_revision + 1,
-    metadata = '{}', time_zone = NULL
-WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
-
-const erasePreChecks = `
-UPDATE prechecks SET variables = '{}' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
-
-// Erase forgets what is known of a person but the number, its states and its records, and withdraws the consent in the same commit: whatever is
-// queued for the number ends at its gate. Who erases, and why, stands in the record. ErrNotFound when the number was never seen.
-func (s *Store) Erase(ctx context.Context, ch contact.Change) (contact.Contact, error) {
-	ch.Kind = contact.ConsentWithdrawn
-	return s.record(ctx, ch, RefuseUnknown, func(batch *pgx.Batch) {
-		args := pg.Args{"workspace_id": ch.WorkspaceID, "phone_e164": ch.Number}
-		batch.Queue(eraseContact, args)
-		batch.Queue(erasePreChecks, args)
-	})
-}
-
-// record is Record; also queues what is to be done in the same commit.
-func (s *Store) record(ctx context.Context, ch contact.Change, unknown Unknown, also func(*pgx.Batch)) (changed contact.Contact, err error) {
+// record is Record; also queues what is to be done in the same commit, of the contact as it is then.
+func (s *Store) record(ctx context.Context, ch contact.Change, unknown Unknown, also func(*pgx.Batch, contact.Contact) error) (changed contact.Contact, err error) {
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		asked, err := askNumber(ctx, tx, ch, unknown)
 		if err != nil {
@@ -88,7 +68,9 @@ func (s *Store) record(ctx context.Context, ch contact.Change, unknown Unknown, 
 		}
 		c.close(batch)
 		if also != nil {
-			also(batch)
+			if err := also(batch, changed); err != nil {
+				return err
+			}
 		}
 		tx.LaterAll(batch) // goes with COMMIT
 		return nil

@@ -43,6 +43,8 @@ type Known struct {
 	// Variables and their revision; the revision is -1 when there is no contact yet.
 	Variables contact.Document `db:"variables"`
 	Revision  int64            `db:"variables_revision"`
+	// Erasures is how often the person was erased.
+	Erasures int64 `db:"erasures"`
 	// NamedNumber is the number of the contact that the request names; nil: no such contact.
 	NamedNumber   *phone.Number   `db:"named_phone_e164"`
 	PolicyVersion int             `db:"policy_version"`
@@ -51,6 +53,7 @@ type Known struct {
 	PlacedContact   *uuid.UUID       `db:"placed_contact_id"`
 	PlacedVariables contact.Document `db:"placed_variables"`
 	PlacedFor       *time.Time       `db:"placed_for"`
+	PlacedErasures  int64            `db:"placed_erasures"`
 
 	Policy policy.Policy `db:"-"`
 }
@@ -65,12 +68,14 @@ SELECT now() AS now,
        c.time_zone,
        c.variables,
        coalesce(c.variables_revision, -1) AS variables_revision,
+       coalesce(c.erasures, 0) AS erasures,
        named.phone_e164 AS named_phone_e164,
        coalesce(p.version, 0) AS policy_version,
        p.policy,
        r.contact_id AS placed_contact_id,
        r.variables AS placed_variables,
-       r.scheduled_for AS placed_for
+       r.scheduled_for AS placed_for,
+       coalesce(r.erasures, 0) AS placed_erasures
 FROM (VALUES (1)) AS always (row)
 LEFT JOIN contacts c ON c.workspace_id = @workspace_id AND c.phone_e164 = @phone_e164
 LEFT JOIN contacts named ON named.workspace_id = @workspace_id AND named.id = @named_id::uuid
@@ -146,17 +151,18 @@ WITH found AS (
     RETURNING id
 )`
 
-// takeContact leaves a contact that is there alone: most calls bring no variables, and its row stays free for others.
+// takeContact leaves a contact that is there alone: most calls bring no variables, and its row stays free for others. An erasure that commits in the
+// same instant may not be seen: what is then kept of the variables goes when the erasure is done, or with ForgetErased.
 const takeContact = `
 WITH found AS (
-    SELECT id FROM contacts WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
+    SELECT id FROM contacts WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND erasures = @erasures
 )`
 
 // place keeps the answer for a repeat, and the decision with it; of two at once with one id the first wins and
 // the other yields no row.
 const place = `, placed AS (
-    INSERT INTO prechecks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for)
-    SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json, @call_at::timestamptz FROM found
+    INSERT INTO prechecks (workspace_id, call_request_id, phone_e164, contact_id, variables, scheduled_for, erasures)
+    SELECT @workspace_id::uuid, @call_request_id::uuid, @phone_e164::text, found.id, @variables::json, @call_at::timestamptz, @erasures::bigint FROM found
     ON CONFLICT (workspace_id, call_request_id, phone_e164) DO NOTHING
     RETURNING contact_id
 )
@@ -169,7 +175,7 @@ RETURNING contact_id`
 // Place commits an allowed pre-check in one statement: the contact found or created, the variables merged, the
 // answer and the decision kept. ErrMoved says that what the decision rested on has changed since it was read, and
 // that nothing was written: read and judge again.
-func (s *Store) Place(ctx context.Context, d Decision, revision int64, merged contact.Document, merge Merge) (uuid.UUID, error) {
+func (s *Store) Place(ctx context.Context, d Decision, known Known, merged contact.Document, merge Merge) (uuid.UUID, error) {
 	args, err := d.args()
 	if err != nil {
 		return uuid.Nil, err
@@ -178,7 +184,7 @@ func (s *Store) Place(ctx context.Context, d Decision, revision int64, merged co
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("make contact id: %w", err)
 	}
-	args["new_contact_id"], args["variables"], args["revision"] = id, merged.Encode(), revision
+	args["new_contact_id"], args["variables"], args["revision"], args["erasures"] = id, merged.Encode(), known.Revision, known.Erasures
 	sql := takeContact + place
 	if merge == MergeVariables || d.ContactID == nil {
 		sql = mergeContact + place

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
@@ -36,7 +38,7 @@ func chains(t testing.TB) *ledger.Keys {
 
 func open(t *testing.T) (*store.Store, *pgxpool.Pool) {
 	t.Helper()
-	pool := pgtest.New(t, "contacts_compliance", pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
+	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "contacts_compliance", FS: migrations.FS})
 	return store.New(pool, chains(t)), pool
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
@@ -53,7 +55,7 @@ func keys(t *testing.T, secret string) *ledger.Keys {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	pool := pgtest.New(t, schema, pg.Migrations{Name: schema, FS: migrations.FS})
+	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
 	r := &rig{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema), log: filepath.Join(t.TempDir(), "heads.log")}
 	r.store, r.archive = store.New(pool, r.keys), archive.New(pool, r.keys)
 	r.witness = witnessing.New(r.archive, r.keys, witnessing.Config{Path: r.log})

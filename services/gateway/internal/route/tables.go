@@ -57,6 +57,8 @@ func Admin() Table {
 		{Template: base + "contacts/{phone_e164}", Owner: Contacts},
 		{Template: base + "contacts/{phone_e164}/consent", Owner: Contacts},
 		{Template: base + "contacts/{phone_e164}/*", Owner: Contacts},
+		{Template: base + "erasures", Owner: Contacts},
+		{Template: base + "erasures/*", Owner: Contacts},
 		{Template: base + "consent-records", Owner: Contacts},
 		{Template: base + "consent-records/*", Owner: Contacts},
 		{Template: base + "opt-out-imports", Owner: Contacts},

@@ -1,0 +1,265 @@
+package httpapi_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/services/contacts-compliance/internal/consumer"
+	"ringfence.dev/services/contacts-compliance/internal/erasing"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// What is known of a person goes; that they opted out, and every record, stays. What is queued for the number ends at its gate.
+func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.aroundTheClock(t)
+	const path = "/admin/v1/workspaces/%s/contacts/+15005550001"
+	r.want(t, r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"Ann Secret","metadata":{"k":"Secret","time_zone":"Europe/Berlin"}}`), http.StatusCreated, "")
+	request := uuid.Must(uuid.NewV7()).String()
+	if _, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+		CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)})); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // again, it changes nothing but the records
+		got := r.operator(t, http.MethodDelete, path, "")
+		if got.status != http.StatusOK || got.body["consent_status"] != "withdrawn" || got.body["dnd_status"] != "unknown" {
+			t.Fatalf("erased: %d %s", got.status, got.raw)
+		}
+	}
+	var left int
+	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM contacts c WHERE c::text LIKE '%Secret%' OR c::text ILIKE '%ann%' OR c::text LIKE '%Berlin%') +
+		(SELECT count(*) FROM prechecks p WHERE p::text LIKE '%Secret%')`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d rows still know the person, %v", left, err)
+	}
+	answer, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
+	if err != nil || answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
+		t.Errorf("the gate of what was queued: %v %v, want consent_withdrawn", answer, err)
+	}
+	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
+	if got := r.operator(t, http.MethodDelete, path, ""); got.body["dnd_status"] != "dnd" {
+		t.Errorf("erased after an opt-out: %s, want the opt-out to stay", got.raw)
+	}
+	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550001", "")
+	if data, _ := records.body["data"].([]any); len(data) != 4 || !strings.Contains(records.raw, `"source":"erasure","actor":"operator:ann"`) {
+		t.Errorf("records: %s, want three erasures and the opt-out", records.raw)
+	}
+	r.want(t, r.operator(t, http.MethodDelete, "/admin/v1/workspaces/%s/contacts/x", ""), http.StatusUnprocessableEntity, "invalid_phone")
+}
+
+const erasedPath = "/admin/v1/workspaces/%s/contacts/+15005550001"
+
+// orders are the erasures told on contacts.v1.
+func (r *rig) orders(t *testing.T) (orders []*eventv1.Erased) {
+	t.Helper()
+	rows, err := r.pool.Query(t.Context(), "SELECT payload, convert_from(key, 'UTF8') FROM outbox WHERE topic = 'contacts.v1' ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var payload []byte
+	var key string
+	_, err = pgx.ForEachRow(rows, []any{&payload, &key}, func() error {
+		var event eventv1.ContactEvent
+		if err := proto.Unmarshal(payload, &event); err != nil {
+			return err
+		}
+		if strings.Contains(key, "5550001") || len(key) != 64 {
+			t.Errorf("the key %q tells the number", key)
+		}
+		orders = append(orders, event.GetErased())
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return orders
+}
+
+// report hands a step to its handler, past the inbox; next is "service ref".
+func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next ...string) {
+	t.Helper()
+	step := &eventv1.StepDone{Ref: ref, More: more}
+	for _, n := range next {
+		name, of, _ := strings.Cut(n, " ")
+		step.Next = append(step.Next, &eventv1.ErasureStep{Service: name, Ref: of})
+	}
+	fact := &eventv1.ErasureReport{
+		ErasureId: erasure, WorkspaceId: r.workspace.String(), Service: service, Event: &eventv1.ErasureReport_StepDone{StepDone: step},
+	}
+	value, err := proto.Marshal(fact)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := consumer.New(store.New(r.pool, chains(t))).Handlers()[kafka.ErasureReports.Name]
+	err = pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+		return handle(t.Context(), tx, kafka.Record{Topic: kafka.ErasureReports.Name, Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value})
+	})
+	if err != nil && !kafka.IsSkip(err) {
+		t.Fatal(err)
+	}
+}
+
+// progress is what the register says of the newest entry: "done" or "open", and each service's steps and open ones.
+func (r *rig) progress(t *testing.T) string {
+	t.Helper()
+	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")
+	data, _ := got.body["data"].([]any)
+	if got.status != http.StatusOK || len(data) == 0 {
+		t.Fatalf("the register: %d %s", got.status, got.raw)
+	}
+	entry, _ := data[0].(map[string]any)
+	said := "open"
+	if entry["done_at"] != nil {
+		said = "done"
+	}
+	services, _ := entry["services"].([]any)
+	for _, one := range services {
+		part, _ := one.(map[string]any)
+		said += fmt.Sprintf("; %v %v-%v", part["service"], part["steps"], part["open"])
+		if open := part["open"] != 0.0; open == (part["done_at"] != nil) {
+			t.Errorf("%v has open steps and is done, or neither: %s", part["service"], got.raw)
+		}
+	}
+	return said
+}
+
+// TestErasure_IsDoneWhenEveryStepIs lets the reports come twice and in an odd order.
+func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	got := r.operator(t, http.MethodDelete, erasedPath, "") // who called us need not be a contact
+	r.want(t, got, http.StatusOK, "")
+	entry, _ := got.body["erasure"].(map[string]any)
+	orders := r.orders(t)
+	if len(orders) != 1 || orders[0].GetErasureId() != entry["id"] || orders[0].GetPhoneE164() != "+15005550001" || orders[0].GetErasures() != 1 {
+		t.Fatalf("told %v, the answer was %s", orders, got.raw)
+	}
+	id := orders[0].GetErasureId()
+	const webhook, dialer = "webhook-dispatcher", "dialer"
+	for _, step := range []struct {
+		service, ref string
+		more         bool
+		next         []string
+		want         string
+	}{
+		{"", "", false, nil, "open; calls 1-1; contacts-compliance 1-0; dialer 1-1"},
+		{webhook, "call-1", false, nil, "open; calls 1-1; contacts-compliance 1-0; dialer 1-1; webhook-dispatcher 1-0"}, // before anybody told of it
+		{"calls", "", true, []string{dialer + " request-1"}, "open; calls 1-1; contacts-compliance 1-0; dialer 2-2; webhook-dispatcher 1-0"},
+		{dialer, "", false, []string{"calls call-2"}, "open; calls 2-2; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
+		{"calls", "", false, []string{webhook + " call-1", webhook + " call-1"}, "open; calls 2-1; contacts-compliance 1-0; dialer 2-1; webhook-dispatcher 1-0"},
+		{dialer, "request-1", false, nil, "open; calls 2-1; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 1-0"},
+		{"calls", "call-2", false, []string{webhook + " call-2"}, "open; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-1"},
+		{webhook, "call-2", false, nil, "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"},
+		{webhook, "call-3", false, []string{"calls call-9"}, "done; calls 2-0; contacts-compliance 1-0; dialer 2-0; webhook-dispatcher 2-0"}, // late
+	} {
+		for range 2 {
+			if step.service != "" {
+				r.report(t, id, step.service, step.ref, step.more, step.next...)
+			}
+			if got := r.progress(t); got != step.want {
+				t.Errorf("after %s %s: %s, want %s", step.service, step.ref, got, step.want)
+			}
+		}
+	}
+	r.report(t, uuid.NewString(), "calls", "", false) // nobody's
+	var left int
+	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM erasure_steps) + (SELECT count(*) FROM erasures e
+		WHERE e.contact_id IS NOT NULL OR e::text LIKE '%5550001%' OR e::text LIKE '%call-%')`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d rows of the register lead to the person, %v", left, err)
+	}
+	member := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+id, "")
+	subject, _ := member.body["subject"].(string)
+	if sum, err := hex.DecodeString(subject); member.status != http.StatusOK || err != nil || len(sum) != 32 || member.body["actor"] != "operator:ann" {
+		t.Errorf("the entry: %d %s", member.status, member.raw)
+	}
+	r.want(t, r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+uuid.NewString(), ""), http.StatusNotFound, "not_found")
+	if none := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550002", ""); !strings.Contains(none.raw, `"data":[]`) {
+		t.Errorf("of another number: %s", none.raw)
+	}
+}
+
+// TestErasure_IsToldAgainUntilItIsDone also counts: the second erasure of a number is another.
+func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	for range 2 {
+		r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
+	}
+	woken := 0
+	worker := erasing.New(store.New(r.pool, chains(t)), func() { woken++ })
+	for range 2 {
+		if err := worker.Once(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := r.orders(t)
+	if len(first) != 2 || first[0].GetErasures() != 1 || first[1].GetErasures() != 2 || woken != 0 {
+		t.Fatalf("told %v, woken %d", first, woken)
+	}
+	r.report(t, first[0].GetErasureId(), "calls", "", false)
+	r.report(t, first[0].GetErasureId(), "dialer", "", false)
+	if err := worker.Once(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	again := r.orders(t)
+	if len(again) != 3 || !proto.Equal(again[1], again[2]) || woken != 1 {
+		t.Errorf("told %v, want the open one again, as it was", again)
+	}
+}
+
+// TestErasure_APreCheckOfBeforeSaysSo: what was allowed before carries the count of then, also when it is asked again, and keeps nothing of the person.
+func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.aroundTheClock(t)
+	ask := func(request string) *questionv1.Allowed {
+		t.Helper()
+		answer, err := r.preCheck("calls").PreCheck(t.Context(), connect.NewRequest(&questionv1.PreCheckRequest{
+			CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001", VariablesJson: []byte(`{"v":"Secret"}`)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Msg.GetAllowed()
+	}
+	before, since := uuid.NewString(), uuid.NewString()
+	if got := ask(before); got.GetErasures() != 0 {
+		t.Errorf("before: %v", got)
+	}
+	r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
+	if got := ask(before); got == nil || got.GetErasures() != 0 || strings.Contains(string(got.GetVariablesJson()), "Secret") {
+		t.Errorf("asked again: %v, want the count of then and no variables", got)
+	}
+	if got := ask(since); got != nil {
+		t.Errorf("allowed without consent: %v", got)
+	}
+	r.want(t, r.operator(t, http.MethodPut, erasedPath+"/consent", `{"status":"consented","source":"web form"}`), http.StatusOK, "")
+	if got := ask(since); got.GetErasures() != 1 || !strings.Contains(string(got.GetVariablesJson()), "Secret") {
+		t.Errorf("since: %v, want a new relation", got)
+	}
+	// A pre-check that was under way when the erasure committed.
+	if _, err := r.pool.Exec(t.Context(), `UPDATE prechecks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.New(r.pool, chains(t)).ForgetErased(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	rows, _ := r.pool.Query(t.Context(), `SELECT call_request_id::text FROM prechecks WHERE variables::text LIKE '%Secret%'`)
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(left) != 1 || left[0] != since {
+		t.Errorf("%v hold the person's variables, %v, want the new relation's alone", left, err)
+	}
+}

@@ -1,0 +1,124 @@
+package httpapi
+
+import (
+	"encoding/hex"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// erasureView is an entry of the register. It names nobody: who knows the number finds it by ?phone=.
+type erasureView struct {
+	ID          uuid.UUID         `json:"id"`
+	Subject     string            `json:"subject"`
+	KeyID       string            `json:"key_id"`
+	Actor       string            `json:"actor"`
+	RequestedAt time.Time         `json:"requested_at"`
+	DoneAt      *time.Time        `json:"done_at"`
+	Services    []erasureProgress `json:"services"`
+}
+
+// erasureProgress is a service's part: how many steps are known, how many of them are open, and when the last was done.
+type erasureProgress struct {
+	Service string     `json:"service"`
+	Steps   int64      `json:"steps"`
+	Open    int64      `json:"open"`
+	DoneAt  *time.Time `json:"done_at"`
+}
+
+func viewErasure(e store.Erasure) erasureView {
+	view := erasureView{
+		ID: e.ID, Subject: hex.EncodeToString(e.Subject), KeyID: e.KeyID, Actor: e.Actor, RequestedAt: stamp(e.RequestedAt), Services: []erasureProgress{},
+	}
+	if e.DoneAt != nil {
+		at := stamp(*e.DoneAt)
+		view.DoneAt = &at
+	}
+	for _, part := range e.Services {
+		progress := erasureProgress{Service: part.Service, Steps: part.Steps, Open: part.Open}
+		if part.DoneAt != nil {
+			at := stamp(*part.DoneAt)
+			progress.DoneAt = &at
+		}
+		view.Services = append(view.Services, progress)
+	}
+	return view
+}
+
+// erasedView says what is gone here, and whom the others were told of.
+type erasedView struct {
+	PhoneE164     string      `json:"phone_e164"`
+	Erased        []string    `json:"erased"`
+	DNDStatus     string      `json:"dnd_status"`
+	ConsentStatus string      `json:"consent_status"`
+	Erasure       erasureView `json:"erasure"`
+}
+
+// eraseContact answers DELETE /admin/v1/workspaces/{id}/contacts/{phone}: when it answers, the contact's data is gone, its opt-out and records stay, its consent is withdrawn,
+// and that the others erase theirs is on record and will not be forgotten; the entry of the register says when they have.
+func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	number, err := pathNumber(r)
+	if err != nil {
+		return err
+	}
+	reason := "The person's data was erased."
+	c, entry, err := a.store.Erase(r.Context(), contact.Change{
+		WorkspaceID: caller.WorkspaceID, Number: number, Source: "erasure", Actor: "operator:" + caller.Operator, Reason: &reason,
+	})
+	if err != nil {
+		return err
+	}
+	a.wake()
+	return httpserver.WriteJSON(w, http.StatusOK, erasedView{
+		PhoneE164: string(c.Number), Erased: []string{"name", "email", "external_id", "variables", "metadata"},
+		DNDStatus: string(c.DND), ConsentStatus: string(c.Consent), Erasure: viewErasure(entry),
+	})
+}
+
+// listErasures answers GET /admin/v1/workspaces/{id}/erasures?phone=.
+func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	asked, err := page.Parse(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	number, err := queryNumber(r)
+	if err != nil {
+		return err
+	}
+	entries, err := a.store.Erasures(r.Context(), caller.WorkspaceID, number, asked)
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, entries, viewErasure))
+}
+
+// readErasure answers GET /admin/v1/workspaces/{id}/erasures/{erasure}.
+func (a *API) readErasure(w http.ResponseWriter, r *http.Request) error {
+	caller, err := operated(r)
+	if err != nil {
+		return err
+	}
+	id, err := httpserver.PathID(r, "erasure", "erasure")
+	if err != nil {
+		return err
+	}
+	entry, err := a.store.ErasureByID(r.Context(), caller.WorkspaceID, id)
+	if err != nil {
+		return found(err, "erasure")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewErasure(entry))
+}

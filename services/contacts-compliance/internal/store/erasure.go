@@ -1,0 +1,318 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+)
+
+// Erasure is an entry of the register: that somebody was erased, and how far it is. It does not say who.
+type Erasure struct {
+	ID          uuid.UUID         `db:"id"`
+	Subject     []byte            `db:"subject"`
+	KeyID       string            `db:"key_id"`
+	Actor       string            `db:"actor"`
+	RequestedAt time.Time         `db:"requested_at"`
+	DoneAt      *time.Time        `db:"done_at"`
+	Services    []ErasureProgress `db:"-"`
+}
+
+// ErasureProgress is one service's part of an erasure, as far as it is known; Open counts the steps that are not done.
+type ErasureProgress struct {
+	ErasureID uuid.UUID  `db:"erasure_id"`
+	Service   string     `db:"service"`
+	Steps     int64      `db:"steps"`
+	Open      int64      `db:"open"`
+	DoneAt    *time.Time `db:"done_at"`
+}
+
+const eraseContact = `
+UPDATE contacts
+SET name = NULL, name_folded = NULL, email = NULL, external_id = NULL, variables = '{}', variables_revision = variables_revision + 1,
+    metadata = '{}', time_zone = NULL, erasures = @erasures
+WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164`
+
+// By way of the decisions that were stored with them: they are found by number.
+const erasePreChecks = `
+UPDATE prechecks p SET variables = '{}'
+FROM contacts c
+JOIN decisions d ON d.workspace_id = c.workspace_id AND d.phone_e164 = c.phone_e164 AND d.judged_at > now() - interval '32 days'
+WHERE p.workspace_id = c.workspace_id AND p.call_request_id = d.call_request_id AND p.phone_e164 = c.phone_e164
+  AND p.erasures < c.erasures AND c.erasures > 0`
+
+const ofContact = ` AND c.id = @contact_id`
+
+const insertErasure = `
+INSERT INTO erasures (id, workspace_id, key_id, subject, actor, contact_id, erasures, requested_at, told_at)
+VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @requested_at, now())`
+
+// The two that read contacts.v1 begin; what follows elsewhere they tell.
+const firstSteps = `
+INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
+VALUES (@id, 'contacts-compliance', '', now()), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`
+
+// Erase forgets what is known of a person but the number, its states and its records, withdraws the consent, enters it into the register and tells all who keep
+// something of them, in one commit. A number never seen is erased too: who called us need not be a contact. Each time is an act of its own.
+func (s *Store) Erase(ctx context.Context, ch contact.Change) (erased contact.Contact, entry Erasure, err error) {
+	ch.Kind = contact.ConsentWithdrawn
+	id, err := uuid.NewV7()
+	if err != nil {
+		return erased, entry, fmt.Errorf("make erasure id: %w", err)
+	}
+	erased, err = s.record(ctx, ch, CreateUnknown, func(batch *pgx.Batch, c contact.Contact) error {
+		subject := s.keys.Subject(ch.WorkspaceID, string(ch.Number))
+		entry = Erasure{ID: id, Subject: subject.Sum, KeyID: subject.KeyID, Actor: ch.Actor, RequestedAt: c.UpdatedAt}
+		args := pg.Args{
+			"id": id, "workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "contact_id": c.ID, "erasures": c.Erasures + 1,
+			"key_id": subject.KeyID, "subject": subject.Sum, "actor": ch.Actor, "requested_at": c.UpdatedAt,
+		}
+		batch.Queue(eraseContact, args)
+		batch.Queue(erasePreChecks+ofContact, args)
+		batch.Queue(insertErasure, args)
+		batch.Queue(firstSteps, args)
+		return outbox.Queue(ctx, batch, erasedFact(openErasure{
+			ID: id, WorkspaceID: ch.WorkspaceID, ContactID: c.ID, Erasures: c.Erasures + 1, Number: ch.Number, Subject: subject.Sum,
+		}, c.UpdatedAt))
+	})
+	if err != nil {
+		return erased, entry, err
+	}
+	entry.Services, err = s.progress(ctx, []uuid.UUID{id})
+	return erased, entry, err
+}
+
+// openErasure is what others are told.
+type openErasure struct {
+	ID          uuid.UUID    `db:"id"`
+	WorkspaceID uuid.UUID    `db:"workspace_id"`
+	ContactID   uuid.UUID    `db:"contact_id"`
+	Erasures    int64        `db:"erasures"`
+	Number      phone.Number `db:"phone_e164"`
+	Subject     []byte       `db:"subject"`
+}
+
+func erasedFact(e openErasure, at time.Time) outbox.Event {
+	return outbox.Event{
+		Topic: kafka.Contacts, Key: hex.EncodeToString(e.Subject), WorkspaceID: e.WorkspaceID,
+		Message: &eventv1.ContactEvent{
+			WorkspaceId: e.WorkspaceID.String(), OccurredAt: timestamppb.New(at),
+			Event: &eventv1.ContactEvent_Erased{Erased: &eventv1.Erased{
+				ErasureId: e.ID.String(), PhoneE164: string(e.Number), ContactId: e.ContactID.String(), Erasures: e.Erasures,
+			}},
+		},
+	}
+}
+
+// Step is one service's report.
+type Step struct {
+	ErasureID   uuid.UUID
+	WorkspaceID uuid.UUID
+	Service     string
+	Ref         string
+	// Done: this step is done; otherwise more of what follows is told later.
+	Done bool
+	// Services and Refs are the steps that follow, side by side.
+	Services, Refs []string
+}
+
+const lockErasure = `SELECT done_at IS NOT NULL FROM erasures WHERE id = @id AND workspace_id = @workspace_id FOR UPDATE`
+
+const closeStep = `
+INSERT INTO erasure_steps AS s (erasure_id, service, ref, done_at) VALUES (@id, @service, @ref, now())
+ON CONFLICT (erasure_id, service, ref) DO UPDATE SET done_at = coalesce(s.done_at, now())`
+
+const openSteps = `
+INSERT INTO erasure_steps (erasure_id, service, ref)
+SELECT DISTINCT @id::uuid, n.service, n.ref FROM unnest(@services::text[], @refs::text[]) AS n (service, ref)
+ON CONFLICT DO NOTHING`
+
+const stepsLeft = `SELECT EXISTS (SELECT FROM erasure_steps WHERE erasure_id = @id AND done_at IS NULL)`
+
+const keepServices = `
+INSERT INTO erasure_services (erasure_id, service, steps, done_at)
+SELECT @id, v.service, count(s.ref), coalesce(max(s.done_at), now())
+FROM (VALUES ('contacts-compliance'), ('calls'), ('dialer'), ('webhook-dispatcher')) AS v (service)
+LEFT JOIN erasure_steps s ON s.erasure_id = @id AND s.service = v.service
+GROUP BY v.service`
+
+const forgetSteps = `DELETE FROM erasure_steps WHERE erasure_id = @id`
+
+const forgetLate = erasePreChecks + ` AND c.id = (SELECT e.contact_id FROM erasures e WHERE e.id = @id)`
+
+const finishErasure = `UPDATE erasures SET done_at = now(), contact_id = NULL WHERE id = @id`
+
+// ErrNoErasure says that the register has no such erasure; ErrErased that it is carried out.
+var (
+	ErrNoErasure = errors.New("no such erasure")
+	ErrErased    = errors.New("the erasure is carried out")
+)
+
+// TakeStep notes what a service reports. With the last step the erasure is carried out: the register keeps how much each service had and when it was done, and
+// nothing that leads to the person. Reports may come twice and in any order: a step may be done before anybody told of it.
+func (s *Store) TakeStep(ctx context.Context, tx pgx.Tx, step Step) (finished bool, err error) {
+	args := pgx.NamedArgs{
+		"id": step.ErasureID, "workspace_id": step.WorkspaceID, "service": step.Service, "ref": step.Ref, "services": step.Services, "refs": step.Refs,
+	}
+	var done, left bool
+	err = tx.QueryRow(ctx, lockErasure, args).Scan(&done)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, ErrNoErasure
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock erasure %s: %w", step.ErasureID, err)
+	}
+	if done {
+		return false, ErrErased
+	}
+	deeds := []string{openSteps}
+	if step.Done {
+		deeds = append(deeds, closeStep)
+	}
+	for _, deed := range deeds {
+		if _, err := tx.Exec(ctx, deed, args); err != nil {
+			return false, fmt.Errorf("note a step of erasure %s: %w", step.ErasureID, err)
+		}
+	}
+	if err := tx.QueryRow(ctx, stepsLeft, args).Scan(&left); err != nil || left {
+		return false, err
+	}
+	for _, deed := range []string{keepServices, forgetSteps, forgetLate, finishErasure} {
+		if _, err := tx.Exec(ctx, deed, args); err != nil {
+			return false, fmt.Errorf("finish erasure %s: %w", step.ErasureID, err)
+		}
+	}
+	return true, nil
+}
+
+const claimUntold = `
+UPDATE erasures e SET told_at = now()
+FROM contacts c
+WHERE e.id = ANY (ARRAY(
+    SELECT o.id FROM erasures o WHERE o.done_at IS NULL AND o.told_at < now() - make_interval(secs => @seconds)
+    ORDER BY o.told_at LIMIT 100 FOR UPDATE SKIP LOCKED))
+  AND c.id = e.contact_id
+RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subject`
+
+// TellAgain tells of every erasure that is not carried out and was last told of longer than after ago, and says how many.
+func (s *Store) TellAgain(ctx context.Context, after time.Duration) (told int, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		open, err := many[openErasure](ctx, tx, claimUntold, pgx.NamedArgs{"seconds": after.Seconds()})
+		if err != nil {
+			return err
+		}
+		facts := make([]outbox.Event, len(open))
+		for i, e := range open {
+			facts[i] = erasedFact(e, time.Now())
+		}
+		told = len(open)
+		return outbox.Put(ctx, tx, facts...)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("tell of erasures again: %w", err)
+	}
+	return told, nil
+}
+
+const forgetErased = erasePreChecks + ` AND p.variables::text <> '{}' AND c.updated_at > now() - interval '2 days'`
+
+// ForgetErased forgets what a pre-check that was under way kept of somebody who was erased in the same instant.
+func (s *Store) ForgetErased(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, forgetErased); err != nil {
+		return fmt.Errorf("forget pre-checks of erased people: %w", err)
+	}
+	return nil
+}
+
+const erasureColumns = `id, subject, key_id, actor, requested_at, done_at`
+
+const listErasures = `
+SELECT ` + erasureColumns + ` FROM erasures
+WHERE workspace_id = @workspace_id AND (@after::uuid IS NULL OR id < @after) AND (@subjects::bytea[] IS NULL OR subject = ANY (@subjects))
+ORDER BY id DESC
+LIMIT @rows`
+
+const erasureCursor = `
+SELECT EXISTS (SELECT 1 FROM erasures WHERE workspace_id = @workspace_id AND id = @after)`
+
+// Erasures reads one page of the register, newest first: of a number, which it knows under the present keys only; an empty one means all.
+func (s *Store) Erasures(ctx context.Context, workspace uuid.UUID, number phone.Number, p page.Request) ([]Erasure, error) {
+	args := pgx.NamedArgs{"workspace_id": workspace, "after": orNull(p.After), "subjects": nil, "rows": p.Rows()}
+	if number != "" {
+		args["subjects"] = s.keys.Subjects(workspace, string(number))
+	}
+	if err := s.knowCursor(ctx, erasureCursor, p, args); err != nil {
+		return nil, err
+	}
+	found, err := manyPlanned[Erasure](ctx, s.pool, listErasures, args)
+	if err != nil {
+		return nil, fmt.Errorf("list erasures: %w", err)
+	}
+	return s.withProgress(ctx, found)
+}
+
+const erasureByID = `
+SELECT ` + erasureColumns + ` FROM erasures WHERE workspace_id = @workspace_id AND id = @id`
+
+// ErasureByID reads one entry of the register, or ErrNotFound.
+func (s *Store) ErasureByID(ctx context.Context, workspace, id uuid.UUID) (Erasure, error) {
+	found, err := many[Erasure](ctx, s.pool, erasureByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	if err != nil {
+		return Erasure{}, fmt.Errorf("read erasure %s: %w", id, err)
+	}
+	if len(found) == 0 {
+		return Erasure{}, ErrNotFound
+	}
+	found, err = s.withProgress(ctx, found)
+	if err != nil {
+		return Erasure{}, err
+	}
+	return found[0], nil
+}
+
+func (s *Store) withProgress(ctx context.Context, entries []Erasure) ([]Erasure, error) {
+	ids := make([]uuid.UUID, len(entries))
+	for i, e := range entries {
+		ids[i] = e.ID
+	}
+	all, err := s.progress(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		for _, part := range all {
+			if part.ErasureID == entries[i].ID {
+				entries[i].Services = append(entries[i].Services, part)
+			}
+		}
+	}
+	return entries, nil
+}
+
+const progressOf = `
+SELECT erasure_id, service, steps, 0::bigint AS open, done_at FROM erasure_services WHERE erasure_id = ANY (@ids::uuid[])
+UNION ALL
+SELECT erasure_id, service, count(*), count(*) FILTER (WHERE done_at IS NULL), CASE WHEN bool_and(done_at IS NOT NULL) THEN max(done_at) END
+FROM erasure_steps WHERE erasure_id = ANY (@ids::uuid[]) GROUP BY erasure_id, service
+ORDER BY service`
+
+func (s *Store) progress(ctx context.Context, ids []uuid.UUID) ([]ErasureProgress, error) {
+	all, err := many[ErasureProgress](ctx, s.pool, progressOf, pgx.NamedArgs{"ids": ids})
+	if err != nil {
+		return nil, fmt.Errorf("read progress of erasures: %w", err)
+	}
+	return all, nil
+}
