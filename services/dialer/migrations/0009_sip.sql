@@ -16,6 +16,9 @@ CREATE TABLE sip_calls (
     ended_at    timestamptz,
     cause       text NOT NULL DEFAULT '',
     by_us       boolean NOT NULL DEFAULT false,
+    -- What the agent made of the conversation, with the end.
+    outcome     text NOT NULL DEFAULT '',
+    reached     text NOT NULL DEFAULT '',
     -- Somebody wants it ended, or answered; the owner looks.
     hangup_at   timestamptz,
     pickup_at   timestamptz
@@ -41,5 +44,7 @@ CREATE TABLE sip_news (
     at      timestamptz NOT NULL,
     kind    text NOT NULL,
     call_id uuid NOT NULL,
+    role    text NOT NULL DEFAULT '',
     text    text NOT NULL DEFAULT ''
 );
+CREATE INDEX sip_news_of_call ON sip_news (call_id);

@@ -42,7 +42,7 @@ func TestNew_RefusesNamingTheField(t *testing.T) {
 		{"an agent of one's own without a place", `{"name":"a","kind":"media_ws"}`, "media_url"},
 		{"an agent reached in the open", `{"name":"a","kind":"media_ws","media_url":"ws://a.example/x"}`, "media_url"},
 		{"an agent behind a password in the URL", `{"name":"a","media_url":"wss://u:p@a.example/x"}`, "media_url"},
-		{"a model reached in the open", `{"name":"a","base_url":"http://a.example"}`, "base_url"},
+		{"a model reached in the open", `{"name":"a","base_url":"https://a.example"}`, "base_url"},
 		{"a policy that nobody knows", `{"name":"a","on_voicemail":"sing"}`, "on_voicemail"},
 		{"a message without words", `{"name":"a","on_voicemail":"leave_message"}`, "voicemail_message"},
 		{"a language that is none", `{"name":"a","language":"English please"}`, "language"},

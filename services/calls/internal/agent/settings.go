@@ -97,7 +97,7 @@ func (k known) judgeKind() error {
 	case k.SilenceSeconds != nil && (*k.SilenceSeconds < 5 || *k.SilenceSeconds > 300):
 		return apierr.Validation("silence_seconds", "must be a whole number from 5 to 300.")
 	}
-	for _, at := range []struct{ field, text, scheme string }{{"base_url", k.BaseURL, "https"}, {"media_url", k.MediaURL, "wss"}} {
+	for _, at := range []struct{ field, text, scheme string }{{"base_url", k.BaseURL, "wss"}, {"media_url", k.MediaURL, "wss"}} {
 		if at.text == "" {
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/recovering"
@@ -189,7 +190,7 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err e
 		if c == nil {
 			continue
 		}
-		if n.Kind != carrier.Said && !n.Inbound && c.Live() {
+		if n.Kind != carrier.Said && n.Kind != carrier.OptedOut && !n.Inbound && c.Live() {
 			c.Initiate(dialedAt(n)) // whoever asked the carrier may have died before he could write it down
 		}
 		switch n.Kind {
@@ -197,7 +198,15 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err e
 			c.Ring(n.At)
 		case carrier.Answered:
 			c.Answer(n.At)
+		case carrier.OptedOut:
+			if _, reachable := phone.Parse(string(person(c))); reachable {
+				told.OptOuts = append(told.OptOuts, optOut(c, n))
+			}
 		case carrier.Said:
+			if n.Role != "" {
+				c.Note(n.Role, n.Text, n.At)
+				continue
+			}
 			was := c.Ending
 			if _, reachable := phone.Parse(string(person(c))); c.Hear(n.Text, n.At) && reachable {
 				told.OptOuts = append(told.OptOuts, optOut(c, n))
@@ -207,7 +216,7 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err e
 			}
 		case carrier.Ended:
 			f.lostAnswer(c, n)
-			if c.End(call.End{At: n.At, Cause: n.Cause, ByUs: n.ByUs, Zone: zone(c)}) {
+			if c.End(call.End{At: n.At, Cause: n.Cause, ByUs: n.ByUs, Zone: zone(c), Judged: judged(n)}) {
 				f.ends++
 			}
 		}
@@ -232,6 +241,14 @@ func (f *folding) lostAnswer(c *call.Call, n carrier.News) {
 	}
 	known.EndedAt = nil // the news tell that
 	known.Replay(c, time.UTC)
+}
+
+// judged is what the agent made of a call that it talked in by itself.
+func judged(n carrier.News) *agent.Judgement {
+	if n.Reached == "" {
+		return nil
+	}
+	return &agent.Judgement{Outcome: n.Outcome, Reached: n.Reached}
 }
 
 func dialedAt(n carrier.News) time.Time {

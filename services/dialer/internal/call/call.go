@@ -172,6 +172,13 @@ func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	return optOut
 }
 
+// Note takes what was said in a conversation that an agent holds by itself.
+func (c *Call) Note(role, text string, at time.Time) {
+	if c.Status == InProgress {
+		c.Turns = append(c.Turns, agent.Turn{Role: role, Text: text, At: at})
+	}
+}
+
 // End is how a call ended.
 type End struct {
 	At    time.Time
@@ -180,6 +187,8 @@ type End struct {
 	ByUs bool
 	// Zone is the person's, for what the agent makes of the conversation.
 	Zone *time.Location
+	// Judged is what an agent made of it that talked by itself; nil: it is the scripted agent's to judge what was said.
+	Judged *agent.Judgement
 }
 
 // End ends the call, once and for good, and has the agent judge a completed one. False: it had ended.
@@ -196,7 +205,12 @@ func (c *Call) End(e End) bool {
 		c.forget()
 		return true
 	}
-	judged := scripted.Resume(c.Turns).Judge(at, e.Zone)
+	var judged agent.Judgement
+	if e.Judged != nil {
+		judged = *e.Judged
+	} else {
+		judged = scripted.Resume(c.Turns).Judge(at, e.Zone)
+	}
 	c.Disposition = judged.Reached
 	c.tell(ended, at)
 	if c.Erased {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 )
 
@@ -192,5 +193,29 @@ func TestFact_TwoCallsOfARequestAreToldApart(t *testing.T) {
 	one, other := first.Facts()[0], second.Facts()[0]
 	if one.ID == other.ID || one.Key != other.Key {
 		t.Errorf("facts %s and %s with keys %s and %s, want two ids and one key", one.ID, other.ID, one.Key, other.Key)
+	}
+}
+
+// An agent that talks by itself has said and judged it all: the scripted one has no word in it.
+func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
+	t.Parallel()
+	c := outbound()
+	c.Initiate(at(0))
+	c.Answer(at(1))
+	c.Note(agent.RoleAgent, "Good day.", at(2))
+	c.Note(agent.RolePerson, "Please take me off your list.", at(3))
+	if len(c.Turns) != 2 || c.Ending != call.EndingNone {
+		t.Errorf("turns = %v, ending %q", c.Turns, c.Ending)
+	}
+	c.End(call.End{At: at(4), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeTransferred, Reached: agent.ReachedHuman}})
+	facts := c.Facts()
+	analysed := facts[len(facts)-1].Event.GetAnalysed()
+	if c.Disposition != agent.ReachedHuman || analysed.GetOutcome() != agent.OutcomeTransferred || len(analysed.GetSummaryJson()) != 0 ||
+		!strings.Contains(string(analysed.GetTranscriptJson()), "take me off") {
+		t.Errorf("disposition %q, analysed %v", c.Disposition, analysed)
+	}
+	c.Note(agent.RoleAgent, "too late", at(5))
+	if len(c.Turns) != 2 {
+		t.Errorf("turns after the end = %v", c.Turns)
 	}
 }

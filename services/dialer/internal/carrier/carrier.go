@@ -81,6 +81,7 @@ const (
 	Ringing  Kind = "ringing"
 	Answered Kind = "answer"
 	Said     Kind = "said"
+	OptedOut Kind = "opt_out"
 	Ended    Kind = "hangup"
 )
 
@@ -95,8 +96,11 @@ type News struct {
 	From, To string
 	// Inbound marks a call that rings us.
 	Inbound bool
-	Text    string
-	Cause   call.Cause
+	// Role says who said Text. Empty: the person, to whom nobody has answered yet. OptedOut quotes a person who asked not to be called again.
+	Role, Text string
+	Cause      call.Cause
+	// Outcome and Reached are what an agent that talked by itself made of the call, with its end. Reached empty: no such agent did.
+	Outcome, Reached string
 	// ByUs says that we hung up.
 	ByUs bool
 	// DialedAt is the originate's; inbound calls have none.

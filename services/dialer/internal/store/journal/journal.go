@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 )
 
@@ -46,6 +47,8 @@ type Call struct {
 	EndedAt    *time.Time `db:"ended_at"`
 	Cause      call.Cause `db:"cause"`
 	ByUs       bool       `db:"by_us"`
+	Outcome    string     `db:"outcome"`
+	Reached    string     `db:"reached"`
 	HangupAt   *time.Time `db:"hangup_at"`
 	PickupAt   *time.Time `db:"pickup_at"`
 }
@@ -59,6 +62,7 @@ const (
 	Ringing  Kind = "ringing"
 	Answered Kind = "answer"
 	Said     Kind = "said"
+	OptedOut Kind = "opt_out"
 	Ended    Kind = "hangup"
 )
 
@@ -147,12 +151,12 @@ WITH changed AS (
 	answer = `
 WITH changed AS (
 	UPDATE sip_calls SET answered_at = @at, teardown = coalesce(@teardown, teardown)` + changed + ` AND answered_at IS NULL` + tell
-	say = `
+	optOut = `
 WITH changed AS (
 	UPDATE sip_calls SET teardown = coalesce(@teardown, teardown)` + changed + ` AND answered_at IS NOT NULL` + tell
 	end = `
 WITH changed AS (
-	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, teardown = NULL` + changed + tell
+	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached, teardown = NULL` + changed + tell
 )
 
 // Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up; teardown is what ends it from then on, nil leaves it. Each counts once, and not
@@ -171,14 +175,51 @@ func (j *Journal) Answer(ctx context.Context, callID uuid.UUID, at time.Time, te
 	return j.tell(ctx, answer, Answered, callID, at, pg.Args{"teardown": teardown, "text": ""})
 }
 
-// Say tells what the person said.
-func (j *Journal) Say(ctx context.Context, callID uuid.UUID, at time.Time, text string) (told bool, err error) {
-	return j.tell(ctx, say, Said, callID, at, pg.Args{"teardown": []byte(nil), "text": text})
+// OptOut tells that the person asked not to be called again, in these words. It may be told again.
+func (j *Journal) OptOut(ctx context.Context, callID uuid.UUID, at time.Time, quote string) (told bool, err error) {
+	return j.tell(ctx, optOut, OptedOut, callID, at, pg.Args{"teardown": []byte(nil), "text": quote})
+}
+
+const say = `
+WITH live AS (
+	SELECT call_id FROM sip_calls
+	WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL AND answered_at IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM sip_news WHERE call_id = @call_id AND kind = 'said')
+), place AS (
+	UPDATE sip_feed SET seq = seq + @turns WHERE EXISTS (SELECT 1 FROM live) RETURNING seq - @turns AS before
+)
+INSERT INTO sip_news (seq, at, kind, call_id, role, text)
+SELECT p.before + t.n, t.at, 'said', @call_id, t.role, t.text
+FROM place p, unnest(@ats::timestamptz[], @roles::text[], @texts::text[]) WITH ORDINALITY AS t (at, role, text, n)`
+
+// Say tells all that was said in a call, once, before its end.
+func (j *Journal) Say(ctx context.Context, callID uuid.UUID, turns []agent.Turn) error {
+	if len(turns) == 0 {
+		return nil
+	}
+	var ats []time.Time
+	var roles, texts []string
+	for _, turn := range turns {
+		ats, roles, texts = append(ats, turn.At), append(roles, turn.Role), append(texts, turn.Text)
+	}
+	_, err := j.pool.Exec(ctx, say, pg.Args{"call_id": callID, "owner": j.owner, "turns": int64(len(turns)), "ats": ats, "roles": roles, "texts": texts})
+	if err != nil {
+		return fmt.Errorf("tell what was said in call %s: %w", callID, err)
+	}
+	return nil
+}
+
+// End is how a call ended, and what the agent made of it.
+type End struct {
+	At               time.Time
+	Cause            call.Cause
+	ByUs             bool
+	Outcome, Reached string
 }
 
 // End tells the end, once.
-func (j *Journal) End(ctx context.Context, callID uuid.UUID, at time.Time, cause call.Cause, byUs bool) (told bool, err error) {
-	return j.tell(ctx, end, Ended, callID, at, pg.Args{"cause": string(cause), "by_us": byUs, "text": ""})
+func (j *Journal) End(ctx context.Context, callID uuid.UUID, e End) (told bool, err error) {
+	return j.tell(ctx, end, Ended, callID, e.At, pg.Args{"cause": string(e.Cause), "by_us": e.ByUs, "outcome": e.Outcome, "reached": e.Reached, "text": ""})
 }
 
 func (j *Journal) tell(ctx context.Context, sql string, kind Kind, callID uuid.UUID, at time.Time, args pg.Args) (bool, error) {
@@ -190,7 +231,8 @@ func (j *Journal) tell(ctx context.Context, sql string, kind Kind, callID uuid.U
 	return done.RowsAffected() == 1, nil
 }
 
-const columns = `call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at, ringing_at, answered_at, ended_at, cause, by_us, hangup_at, pickup_at`
+const columns = `call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at, ringing_at, answered_at, ended_at, cause, by_us, outcome, reached,
+	hangup_at, pickup_at`
 
 const find = `SELECT ` + columns + ` FROM sip_calls WHERE call_id = @call_id`
 

@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/migrations"
@@ -70,7 +71,7 @@ func TestTell_EachOnceInOrderAndNothingAfterTheEnd(t *testing.T) {
 	pool := newPool(t)
 	j := journal.New(pool, uuid.New(), lease)
 	id, at := dial(t, j), *instant()
-	wants(t, "a word before the answer", false)(j.Say(t.Context(), id, at, "too early"))
+	wants(t, "an opt-out before the answer", false)(j.OptOut(t.Context(), id, at, "too early"))
 	wants(t, "taken", true)(j.Take(t.Context(), id, at, []byte("invite")))
 	wants(t, "taken again", false)(j.Take(t.Context(), id, at, nil))
 	wants(t, "ringing", true)(j.Ring(t.Context(), id, at, nil))
@@ -78,15 +79,20 @@ func TestTell_EachOnceInOrderAndNothingAfterTheEnd(t *testing.T) {
 	wants(t, "answered", true)(j.Answer(t.Context(), id, at, []byte("dialog")))
 	wants(t, "answered again", false)(j.Answer(t.Context(), id, at, nil))
 	wants(t, "ringing after the answer", false)(j.Ring(t.Context(), id, at, nil))
-	wants(t, "a word", true)(j.Say(t.Context(), id, at, "hello"))
-	wants(t, "another's end", false)(journal.New(pool, uuid.New(), lease).End(t.Context(), id, at, call.NormalClearing, false))
+	wants(t, "an opt-out", true)(j.OptOut(t.Context(), id, at, "never again"))
+	for range 2 {
+		if err := j.Say(t.Context(), id, []agent.Turn{{Role: agent.RoleAgent, Text: "hello", At: at}, {Role: agent.RolePerson, Text: "never again", At: at}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants(t, "another's end", false)(journal.New(pool, uuid.New(), lease).End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: false}))
 	if known, err := j.Find(t.Context(), id); err != nil || string(known.Teardown) != "dialog" {
 		t.Errorf("call = %+v, %v", known, err)
 	}
-	wants(t, "ended", true)(j.End(t.Context(), id, at, call.NormalClearing, true))
-	wants(t, "ended again", false)(j.End(t.Context(), id, at, call.UserBusy, false))
-	wants(t, "a word after the end", false)(j.Say(t.Context(), id, at, "too late"))
-	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.Said, journal.Ended}) {
+	wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: true}))
+	wants(t, "ended again", false)(j.End(t.Context(), id, journal.End{At: at, Cause: call.UserBusy, ByUs: false}))
+	wants(t, "an opt-out after the end", false)(j.OptOut(t.Context(), id, at, "too late"))
+	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.OptedOut, journal.Said, journal.Said, journal.Ended}) {
 		t.Errorf("news = %v", got)
 	}
 	known, err := j.Find(t.Context(), id)
@@ -129,7 +135,7 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 				id := dial(t, j)
 				wants(t, "taken", true)(j.Take(t.Context(), id, *instant(), nil))
 				wants(t, "answered", true)(j.Answer(t.Context(), id, *instant(), nil))
-				wants(t, "ended", true)(j.End(t.Context(), id, *instant(), call.NormalClearing, false))
+				wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: false}))
 			}
 		})
 	}
@@ -190,7 +196,7 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	if mine, theirs := asked(owner), asked(other); mine != 1 || theirs != 0 {
 		t.Errorf("the owner has %d to end, the other %d", mine, theirs)
 	}
-	wants(t, "ended", true)(owner.End(t.Context(), id, *instant(), call.NormalClearing, true))
+	wants(t, "ended", true)(owner.End(t.Context(), id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: true}))
 	if n := asked(owner); n != 0 {
 		t.Errorf("%d calls to end after the end", n)
 	}
@@ -236,8 +242,8 @@ func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
 	if got := adopted(alive); len(got) != 1 || got[0].CallID != orphan {
 		t.Errorf("adopted %v, want the orphan", got)
 	}
-	wants(t, "the dead one's news", false)(dead.End(t.Context(), orphan, *instant(), call.NormalClearing, false))
-	wants(t, "the end", true)(alive.End(t.Context(), orphan, *instant(), call.Unspecified, true))
+	wants(t, "the dead one's news", false)(dead.End(t.Context(), orphan, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: false}))
+	wants(t, "the end", true)(alive.End(t.Context(), orphan, journal.End{At: *instant(), Cause: call.Unspecified, ByUs: true}))
 }
 
 func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
@@ -246,7 +252,7 @@ func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
 	j := journal.New(pool, uuid.New(), lease)
 	read, unread, live := dial(t, j), dial(t, j), dial(t, j)
 	for _, id := range []uuid.UUID{read, unread} {
-		wants(t, "ended", true)(j.End(t.Context(), id, instant().Add(-time.Hour), call.NormalClearing, false))
+		wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: instant().Add(-time.Hour), Cause: call.NormalClearing, ByUs: false}))
 	}
 	prune := func() {
 		t.Helper()

@@ -16,9 +16,9 @@ import (
 const page = 500
 
 const news = `
-SELECT f.feed, n.seq, n.at, n.kind, n.call_id, n.text, c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us
+SELECT f.feed, n.seq, n.at, n.kind, n.call_id, n.role, n.text, c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us, c.outcome, c.reached
 FROM sip_feed f
-LEFT JOIN LATERAL (SELECT seq, at, kind, call_id, text FROM sip_news WHERE seq > @after ORDER BY seq LIMIT @rows) n ON true
+LEFT JOIN LATERAL (SELECT seq, at, kind, call_id, role, text FROM sip_news WHERE seq > @after ORDER BY seq LIMIT @rows) n ON true
 LEFT JOIN sip_calls c ON c.call_id = n.call_id
 ORDER BY n.seq`
 
@@ -28,6 +28,7 @@ type line struct {
 	At       *time.Time `db:"at"`
 	Kind     *string    `db:"kind"`
 	CallID   *uuid.UUID `db:"call_id"`
+	Role     *string    `db:"role"`
 	Text     *string    `db:"text"`
 	Inbound  *bool      `db:"inbound"`
 	From     *string    `db:"from_number"`
@@ -35,6 +36,8 @@ type line struct {
 	DialedAt *time.Time `db:"dialed_at"`
 	Cause    *string    `db:"cause"`
 	ByUs     *bool      `db:"by_us"`
+	Outcome  *string    `db:"outcome"`
+	Reached  *string    `db:"reached"`
 }
 
 // News is one thing that happened to a call, as it was by then; the call itself is as it is now.
@@ -42,8 +45,9 @@ type News struct {
 	Seq  int64
 	At   time.Time
 	Kind Kind
-	Text string
-	Call Call
+	// Role and Text are of what was said.
+	Role, Text string
+	Call       Call
 }
 
 // News are those after a place, at most 500, and the feed's name.
@@ -61,8 +65,9 @@ func (j *Journal) News(ctx context.Context, after int64) (feed string, told []Ne
 		if l.Seq == nil {
 			continue
 		}
-		told = append(told, News{Seq: *l.Seq, At: *l.At, Kind: Kind(*l.Kind), Text: *l.Text, Call: Call{
+		told = append(told, News{Seq: *l.Seq, At: *l.At, Kind: Kind(*l.Kind), Role: *l.Role, Text: *l.Text, Call: Call{
 			CallID: *l.CallID, Inbound: *l.Inbound, From: *l.From, To: *l.To, DialedAt: l.DialedAt, Cause: call.Cause(*l.Cause), ByUs: *l.ByUs,
+			Outcome: *l.Outcome, Reached: *l.Reached,
 		}})
 	}
 	return feed, told, nil
