@@ -24,6 +24,8 @@ const (
 	OriginatorCancel       Cause = "originator_cancel"
 	ProviderAuthFailed     Cause = "provider_auth_failed"
 	SpamBlocked            Cause = "spam_blocked"
+	DestinationOutOfOrder  Cause = "destination_out_of_order"
+	MediaTimeout           Cause = "media_timeout"
 	MaxDuration            Cause = "max_duration"
 	SilenceTimeout         Cause = "silence_timeout"
 	AgentError             Cause = "agent_error"

@@ -1,0 +1,298 @@
+package signal
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/reason"
+	"ringfence.dev/services/dialer/internal/signal/session"
+)
+
+// Dialog is one leg: an INVITE under way, then a dialog, then what lingers of it.
+type Dialog struct {
+	agent *Agent
+	line  *line.Line
+	trunk Trunk
+	order Invite
+	seen  Observer
+	log   *slog.Logger
+	tag   string // ours
+
+	// hang is closed when somebody wants the end, done when the end was told.
+	hang, done chan struct{}
+	hangOnce   sync.Once
+	// hungUp takes the far end's BYE, kick says that the session timer changed.
+	hungUp chan call.Cause
+	// up is closed when there is a dialog. responses are those to the INVITE, while it is under way.
+	up        chan struct{}
+	responses responses
+	kick      chan struct{}
+	telling   sync.Mutex
+
+	mu     sync.Mutex
+	leg    leg
+	invite *sip.Request // the last INVITE that set up the leg; nil: it was theirs
+	wish   call.Cause
+	over   bool
+	// orphan: nobody here waits for it, only its end is wanted.
+	orphan, told bool
+	// established: there is a dialog, with answeredBy. losers are other tags that answered.
+	established bool
+	answeredBy  string
+	losers      map[string]*leg
+	canceled    bool
+	finished    chan struct{} // closed when an orphan is at its end
+	// theirs is the highest CSeq of the far end, busy says that an INVITE of ours is under way, theirsOpen is there while one of theirs is.
+	theirs     uint32
+	busy       bool
+	theirsOpen chan struct{}
+	body       []byte // what we described ourselves with last
+	hears      bool   // the far end takes UPDATE
+	timer      session.Timer
+	acked      map[uint32]chan []byte  // by CSeq of their INVITEs
+	reinvites  map[uint32]*sip.Request // ours that were answered, by CSeq
+	takenOnce  sync.Once
+}
+
+func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer) *Dialog {
+	return &Dialog{
+		agent: a, line: by, trunk: t, seen: seen, log: a.cfg.Log, tag: line.Token(), hang: make(chan struct{}), done: make(chan struct{}),
+		hungUp: make(chan call.Cause, 1), up: make(chan struct{}), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{}, reinvites: map[uint32]*sip.Request{},
+		finished: make(chan struct{}),
+	}
+}
+
+// run sees a leg to its end.
+func (d *Dialog) run(tx *sip.ClientTx) {
+	if d.setUp(tx) {
+		d.live()
+	}
+	d.past()
+	d.linger()
+}
+
+// live is a dialog from answer to end.
+func (d *Dialog) live() {
+	for {
+		wait, mine := d.timer.Next(time.Now())
+		timer := time.NewTimer(wait)
+		select {
+		case <-d.hang:
+			d.endBye(d.wished())
+			return
+		case cause := <-d.hungUp:
+			d.end(End{At: time.Now(), Cause: cause, Status: sip.StatusOK})
+			return
+		case <-d.kick:
+		case <-timer.C:
+			switch {
+			case wait == session.Never:
+			case mine:
+				d.timer.Begin()
+				d.agent.spawn(d.refresh)
+			default: // RFC 4028 10
+				d.log.Info("the far end did not refresh the session", "call_id", d.leg.callID)
+				timer.Stop()
+				d.want(call.RecoveryOnTimerExpire)
+				d.endBye(d.wished())
+				return
+			}
+		case <-d.agent.stop:
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// linger deals with late word of the leg for a while, then forgets it.
+func (d *Dialog) linger() {
+	d.agent.spawn(func() {
+		timer := time.NewTimer(d.agent.cfg.Linger)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-d.agent.stop:
+		}
+		d.agent.forget(d)
+	})
+}
+
+// CallID is the leg's.
+func (d *Dialog) CallID() string { return string(d.leg.callID) }
+
+// Done is closed when the leg's end was told.
+func (d *Dialog) Done() <-chan struct{} { return d.done }
+
+// State is what another process at the same address ends the leg from.
+func (d *Dialog) State() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.established {
+		return d.leg.state(nil)
+	}
+	return d.leg.state(d.invite)
+}
+
+// Hangup ends the leg, whatever it is at: it cancels, refuses or hangs up. It returns when the end was told, or ctx ends; the leg ends all the same. The first cause
+// counts; before an answer, normal_clearing is told as originator_cancel.
+func (d *Dialog) Hangup(ctx context.Context, cause call.Cause) error {
+	d.want(cause)
+	select {
+	case <-d.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *Dialog) want(cause call.Cause) {
+	d.hangOnce.Do(func() {
+		d.mu.Lock()
+		d.wish = cause
+		d.mu.Unlock()
+		close(d.hang)
+	})
+}
+
+func (d *Dialog) wished() call.Cause {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wish == call.NormalClearing && !d.established {
+		return call.OriginatorCancel
+	}
+	return d.wish
+}
+
+// keep hands the state over: with the INVITE that is about to leave, or as a dialog when there is none.
+func (d *Dialog) keep(invite *sip.Request) error {
+	if d.seen.Keep == nil {
+		return nil
+	}
+	d.mu.Lock()
+	state := d.leg.state(invite)
+	d.mu.Unlock()
+	return d.seen.Keep(state)
+}
+
+// tell tells the observer one thing, unless the end was told.
+func (d *Dialog) tell(what func(Observer)) {
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	if !d.told {
+		what(d.seen)
+	}
+}
+
+func (d *Dialog) taken(now time.Time) {
+	d.takenOnce.Do(func() {
+		d.tell(func(seen Observer) {
+			if seen.Taken != nil {
+				seen.Taken(now)
+			}
+		})
+	})
+}
+
+// end tells the end, once.
+func (d *Dialog) end(e End) {
+	d.mu.Lock()
+	if d.over {
+		d.mu.Unlock()
+		return
+	}
+	d.over = true
+	d.mu.Unlock()
+	d.telling.Lock()
+	d.told = true
+	if d.seen.Ended != nil {
+		d.seen.Ended(e)
+	}
+	d.telling.Unlock()
+	close(d.done)
+	d.agent.ended()
+}
+
+// endBye hangs up and tells the end, when the far end has answered or confirmation has passed; the BYE is repeated for longer than that.
+func (d *Dialog) endBye(cause call.Cause) {
+	at := time.Now()
+	answered := make(chan struct{})
+	d.agent.spawn(func() {
+		defer close(answered)
+		d.mu.Lock()
+		us := d.leg
+		d.mu.Unlock()
+		if err := d.bye(us, cause); err != nil {
+			d.log.Info("BYE was not answered", "call_id", us.callID, "error", err)
+		}
+	})
+	timer := time.NewTimer(confirmation)
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case <-timer.C:
+	case <-d.hungUp: // both at once
+	case <-d.agent.stop:
+	}
+	d.end(End{At: at, Cause: cause, ByUs: true, Status: sip.StatusOK})
+}
+
+// next is the CSeq of our next request in the dialog.
+func (d *Dialog) next() uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leg.cseq++
+	return d.leg.cseq
+}
+
+// bye sends a BYE and sees that it is answered. That there is no such dialog (481) is an answer, too.
+func (d *Dialog) bye(us leg, cause call.Cause) error {
+	us.cseq = d.next()
+	req := us.bye(cause)
+	d.agent.sign(req)
+	ctx, done := d.agent.untilStop()
+	defer done()
+	_, err := d.line.Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
+	return err
+}
+
+// untilStop is for what outlives a caller, and no longer than the agent.
+func (a *Agent) untilStop() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second) // longer than any transaction
+	quit := context.AfterFunc(a.life, cancel)
+	return ctx, func() { quit(); cancel() }
+}
+
+// acknowledge sends the ACK of the 200 that set up the leg.
+func (d *Dialog) acknowledge() {
+	d.mu.Lock()
+	us, invite := d.leg, d.invite
+	d.mu.Unlock()
+	d.ack(us, invite, invite.CSeq().SeqNo)
+}
+
+func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
+	ack := us.ack(invite, seq)
+	err := d.line.Prepare(ack, us.way())
+	if err == nil {
+		err = d.line.Send(ack)
+	}
+	if err != nil { // the far end repeats its 200, and we our ACK
+		d.log.Warn("ACK was not sent", "call_id", us.callID, "error", err)
+	}
+}
+
+// bye's cause when the far end hangs up.
+func byeCause(req *sip.Request) call.Cause { return reason.Bye(values(req, "Reason")) }
+
+func tagOf(to *sip.ToHeader) string {
+	if to == nil {
+		return ""
+	}
+	return to.Params.GetOr("tag", "")
+}

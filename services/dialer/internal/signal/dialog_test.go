@@ -1,0 +1,278 @@
+package signal_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestCancel_InEveryPhase: before anything was heard, after 100, while it rings.
+func TestCancel_InEveryPhase(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		go100 := make(chan struct{})
+		r.exchange.On("01", func(c *signaltest.Call) { <-go100; c.Respond(100, ""); c.Canceled() })
+		r.exchange.On("02", func(c *signaltest.Call) { c.Respond(100, ""); c.Canceled() })
+		r.exchange.On("03", func(c *signaltest.Call) { c.Respond(180, ""); c.Canceled() })
+		early := r.dial("01", func(o *signal.Invite, _ *leg) { o.FirstResponse = signaltest.Patience })
+		gone := make(chan struct{})
+		go func() { defer close(gone); early.hangUp(call.NormalClearing) }()
+		r.exchange.Wait(early.id)
+		if n := r.heard(early, sip.CANCEL); n != 0 {
+			t.Errorf("%d CANCELs before anything was heard", n)
+		}
+		close(go100)
+		<-gone
+		early.ends(call.OriginatorCancel, true)
+		if n := r.heard(early, sip.CANCEL); n > 1 {
+			t.Errorf("%d CANCELs", n)
+		}
+		tried := r.dial("02")
+		tried.until("taken", 1)
+		tried.hangUp(call.NormalClearing)
+		tried.ends(call.OriginatorCancel, true, "taken")
+		rings := r.dial("03")
+		rings.until("rang", 1)
+		rings.hangUp(call.AgentError)
+		if end := rings.ends(call.AgentError, true, "taken", "rang"); end.Status != 487 {
+			t.Errorf("end = %+v", end)
+		}
+	})
+}
+
+func TestRingTimer(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		r.exchange.On("01", func(c *signaltest.Call) { c.Respond(183, answer); c.Respond(180, ""); c.Canceled() })
+		l := r.dial("01", func(o *signal.Invite, _ *leg) { o.Ring = 150 * time.Millisecond })
+		l.ends(call.NoAnswer, true, "taken", "rang")
+	})
+}
+
+// TestCancel_CrossesTheAnswer: the 200 is acknowledged and hung up, and nobody is told of an answer.
+func TestCancel_CrossesTheAnswer(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		done := make(chan struct{})
+		r.exchange.On("01", func(c *signaltest.Call) {
+			defer close(done)
+			c.Crossing(answer)
+			c.Next(sip.ACK)
+			c.Hangup()
+		})
+		l := r.dial("01")
+		l.until("rang", 1)
+		l.hangUp(call.NormalClearing)
+		l.ends(call.OriginatorCancel, true, "taken", "rang")
+		<-done
+		if acks, byes := r.heard(l, sip.ACK), r.heard(l, sip.BYE); acks != 1 || byes != 1 {
+			t.Errorf("%d ACKs, %d BYEs", acks, byes)
+		}
+	})
+}
+
+// TestLate_RingingAndAnswer: what comes after we gave up is cancelled, or acknowledged and hung up.
+func TestLate_RingingAndAnswer(t *testing.T) {
+	r := newRig(t, line.UDP)
+	over, canceled := make(chan struct{}), make(chan struct{})
+	r.exchange.On("01", func(c *signaltest.Call) { <-over; c.Answer(answer); c.Hangup() })
+	r.exchange.On("02", func(c *signaltest.Call) { <-over; c.Respond(180, ""); c.Canceled(); close(canceled) })
+	quick := func(o *signal.Invite, _ *leg) { o.FirstResponse = 50 * time.Millisecond }
+	answered, rings := r.dial("01", quick), r.dial("02", quick)
+	answered.ends(call.RecoveryOnTimerExpire, true)
+	rings.ends(call.RecoveryOnTimerExpire, true)
+	close(over)
+	eventually(t, "a BYE", func() bool { return r.heard(answered, sip.BYE) == 1 })
+	<-canceled
+	answered.mu.Lock()
+	defer answered.mu.Unlock()
+	if count(answered.told, "answered") != 0 {
+		t.Errorf("told %v", answered.told)
+	}
+}
+
+// TestFork_LosersAreHungUp, and a 200 that is repeated is acknowledged again, in a new branch.
+func TestFork_LosersAreHungUp(t *testing.T) {
+	r := newRig(t, line.UDP)
+	branches := make(chan string, 8)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		won, lost := c.Response(200, answer), c.Response(200, answer)
+		lost.To().Params.Add("tag", "the-loser")
+		c.Send(won)
+		branches <- c.Next(sip.ACK).Via().Params.GetOr("branch", "")
+		c.Send(won)
+		branches <- c.Next(sip.ACK).Via().Params.GetOr("branch", "")
+		c.Send(lost)
+		ack := c.Next(sip.ACK)
+		bye := c.Hangup()
+		for _, req := range []signaltest.Asked{ack, bye} {
+			if tag := req.To().Params.GetOr("tag", ""); tag != "the-loser" {
+				t.Errorf("%s goes to %q", req.Method, tag)
+			}
+		}
+		c.Send(lost)
+		c.Next(sip.ACK)
+		close(branches)
+		c.Request(sip.BYE, "")
+	})
+	l := r.dial("01")
+	first, second := <-branches, <-branches
+	if first == second || first == "" {
+		t.Errorf("ACKs in branches %q and %q", first, second)
+	}
+	l.ends(call.NormalClearing, false, "taken", "rang", "answered")
+	if n := r.heard(l, sip.BYE); n != 1 {
+		t.Errorf("%d BYEs", n)
+	}
+}
+
+func TestReoffer_HoldAndResume(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		hold := strings.ReplaceAll(answer, "RTP/AVP 0\r\n", "RTP/AVP 0\r\na=sendonly\r\n")
+		r.exchange.On("01", func(c *signaltest.Call) {
+			c.Answer(answer)
+			res := c.Request(sip.INVITE, hold)
+			if res.StatusCode != 200 || !strings.Contains(string(res.Body()), "recvonly") || res.Contact() == nil {
+				t.Errorf("hold: %s", res)
+			}
+			c.Ack("")
+			if res := c.Request(sip.INVITE, answer); res.StatusCode != 200 || string(res.Body()) != offer {
+				t.Errorf("resume: %s", res)
+			}
+			c.Ack("")
+			if res := c.Request(sip.INVITE, ""); res.StatusCode != 200 || len(res.Body()) == 0 {
+				t.Errorf("an INVITE without an offer: %s", res)
+			}
+			c.Ack(answer)
+			if res := c.Request(sip.UPDATE, hold); res.StatusCode != 200 || len(res.Body()) == 0 {
+				t.Errorf("UPDATE: %s", res)
+			}
+			if res := c.Request(sip.INVITE, "refused"); res.StatusCode != 488 {
+				t.Errorf("an offer that is refused: %s", res)
+			}
+			c.Request(sip.BYE, "", "Reason: Q.850;cause=38")
+		})
+		l := r.dial("01", func(_ *signal.Invite, l *leg) {
+			l.offered = func(body []byte) ([]byte, error) {
+				switch {
+				case string(body) == "refused":
+					return nil, errors.New("no")
+				case strings.Contains(string(body), "sendonly"):
+					return []byte(strings.ReplaceAll(offer, "RTP/AVP 0\r\n", "RTP/AVP 0\r\na=recvonly\r\n")), nil
+				}
+				return []byte(offer), nil
+			}
+		})
+		l.ends(call.NetworkOutOfOrder, false)
+		if count(l.told, "offered") != 5 || count(l.told, "agreed") != 1 {
+			t.Errorf("told %v", l.told)
+		}
+	})
+}
+
+func TestWithin_OtherRequests(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Answer(answer)
+		for _, one := range []struct {
+			method sip.RequestMethod
+			header string
+			want   int
+		}{
+			{sip.OPTIONS, "A: b", 200}, {sip.INFO, "A: b", 200}, {sip.UPDATE, "A: b", 200}, {sip.REFER, "Refer-To: <sip:x@127.0.0.1>", 603}, {sip.PRACK, "RAck: 1 1 INVITE", 405},
+			{sip.NOTIFY, "Event: refer", 405}, {sip.UPDATE, "Require: 100rel, timer, x-y", 420}, {sip.UPDATE, "Session-Expires: 0", 200}, {"X-NOBODY", "A: b", 405},
+		} {
+			res := c.Request(one.method, "", one.header)
+			if res.StatusCode != one.want {
+				t.Errorf("%s %s: %d, want %d", one.method, one.header, res.StatusCode, one.want)
+			}
+			if one.want == 420 && res.GetHeader("Unsupported").Value() != "100rel, x-y" {
+				t.Errorf("unsupported: %s", res)
+			}
+		}
+		c.Request(sip.BYE, "")
+	})
+	r.dial("01").ends(call.NormalClearing, false)
+}
+
+// TestRecordRoute: requests within the dialog go through the route set, in its order (RFC 3261 12.1.2), to the contact.
+func TestRecordRoute(t *testing.T) {
+	r := newRig(t, line.UDP)
+	hop := signaltest.New(t, line.Config{UDP: loopback})
+	passed := make(chan *sip.Request, 4)
+	hop.Outside(func(*sip.Request, *sip.ServerTx) bool { return false })
+	hop.Within(func(req *sip.Request, tx *sip.ServerTx) {
+		if passed <- req; req.IsAck() {
+			tx.Terminate()
+			return
+		}
+		_ = tx.Respond(sip.NewResponseFromRequest(req, 200, "OK", nil))
+	})
+	first := sip.Uri{Scheme: "sip", Host: "127.0.0.1", Port: hop.Port(line.UDP)}
+	first.UriParams.Add("lr", "")
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Respond(200, answer, "Record-Route: <sip:far.test;lr>", "Record-Route: <"+first.String()+">")
+	})
+	l := r.dial("01")
+	l.until("answered", 1)
+	l.hangUp(call.NormalClearing)
+	for range 2 { // ACK and BYE, in any order
+		req := <-passed
+		routes := req.GetHeaders("Route")
+		if len(routes) != 2 || !strings.Contains(routes[0].Value(), first.String()) || !strings.Contains(routes[1].Value(), "far.test") || req.Recipient.User != "callee" {
+			t.Errorf("not through the route set: %s", req)
+		}
+	}
+}
+
+func TestDrain(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) { c.Answer(answer); c.Hangup() })
+	l := r.dial("01")
+	l.until("answered", 1)
+	drained := make(chan error, 1)
+	go func() { drained <- r.agent.Drain(t.Context()) }()
+	other := newAgent(t)
+	ours := signal.Trunk{Name: "us", Host: "127.0.0.1", Port: r.agent.Port(line.UDP), Transport: line.UDP}
+	eventually(t, "OPTIONS are answered with 503", func() bool { return other.Probe(t.Context(), ours) != nil })
+	if _, err := r.agent.Invite(t.Context(), r.trunk, signal.Invite{CallID: "x", To: "1"}, signal.Observer{}); !errors.Is(err, signal.ErrDraining) {
+		t.Errorf("invite while draining: %v", err)
+	}
+	ctx, done := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer done()
+	if err := r.agent.Drain(ctx); err == nil {
+		t.Error("drained while a leg lives")
+	}
+	l.hangUp(call.NormalClearing)
+	if err := <-drained; err != nil || r.agent.Live() != 0 {
+		t.Errorf("drained: %v, %d live", err, r.agent.Live())
+	}
+}
+
+func TestProbeAndRegister(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.Challenge(401, "account", "secret")
+	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
+		t.Errorf("probe: %v", err) // a challenge is a sign of life
+	}
+	r.trunk.Username, r.trunk.Password = "account", "secret"
+	granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour)
+	if err != nil || granted != time.Hour {
+		t.Errorf("register: %s, %v", granted, err)
+	}
+	r.trunk.Password = "wrong"
+	if _, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err == nil {
+		t.Error("registered with a wrong password")
+	}
+}

@@ -1,0 +1,391 @@
+package signal
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/session"
+)
+
+// asked takes a request of a peer.
+func (a *Agent) asked(req *sip.Request, tx *sip.ServerTx) {
+	id, from, to, cseq := req.CallID(), req.From(), req.To(), req.CSeq()
+	if id == nil || from == nil || to == nil || cseq == nil || cseq.MethodName != req.Method {
+		tx.Terminate() // no peer of ours
+		return
+	}
+	tag := tagOf(to)
+	if tag == "" {
+		a.askedOutside(req, tx)
+		return
+	}
+	d := a.find(id, tag)
+	if d == nil {
+		a.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+		return
+	}
+	d.asked(req, tx, from.Params.GetOr("tag", ""))
+}
+
+// askedOutside takes what belongs to no dialog.
+func (a *Agent) askedOutside(req *sip.Request, tx *sip.ServerTx) {
+	switch req.Method {
+	case sip.INVITE:
+		a.arrived(req, tx)
+	case sip.OPTIONS:
+		if a.isDraining() {
+			a.busyNow(req, tx)
+			return
+		}
+		a.respond(req, tx, a.plain(req, sip.StatusOK, "OK"))
+	case sip.CANCEL, sip.BYE, sip.UPDATE, sip.INFO:
+		a.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+	default:
+		a.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
+	}
+}
+
+func (a *Agent) isDraining() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.draining
+}
+
+// retryAfter is how long a peer is to leave us alone when we take nothing more, in seconds.
+const retryAfter = "30"
+
+func (a *Agent) busyNow(req *sip.Request, tx *sip.ServerTx) {
+	res := a.plain(req, sip.StatusServiceUnavailable, "Service Unavailable")
+	res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
+	a.respond(req, tx, res)
+}
+
+// plain is a response that says what we can.
+func (a *Agent) plain(req *sip.Request, code int, text string) *sip.Response {
+	res := sip.NewResponseFromRequest(req, code, text, nil)
+	res.AppendHeader(sip.NewHeader("Allow", allowed))
+	res.AppendHeader(sip.NewHeader("Supported", "timer"))
+	if a.cfg.UserAgent != "" {
+		res.AppendHeader(sip.NewHeader("Server", a.cfg.UserAgent))
+	}
+	return res
+}
+
+func (a *Agent) refuse(req *sip.Request, tx *sip.ServerTx, code int, text string) {
+	a.respond(req, tx, a.plain(req, code, text))
+}
+
+// respond answers a request; an ACK is never answered.
+func (a *Agent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
+	if req.IsAck() {
+		tx.Terminate()
+		return
+	}
+	if err := tx.Respond(res); err != nil {
+		a.cfg.Log.Info("a response was not sent", "method", string(req.Method), "status", res.StatusCode, "error", err)
+	}
+}
+
+// asked takes a request of the far end of this leg.
+func (d *Dialog) asked(req *sip.Request, tx *sip.ServerTx, theirTag string) {
+	if !req.IsAck() { // it may overtake the answer
+		await(d.up, d.done)
+	}
+	d.mu.Lock()
+	_, loser := d.losers[theirTag]
+	known, over := d.established && theirTag == d.leg.remote.Params.GetOr("tag", ""), d.over
+	stale := known && (req.Method == sip.INVITE || req.Method == sip.UPDATE) && req.CSeq().SeqNo <= d.theirs
+	if known && !stale && !req.IsAck() && !req.IsCancel() {
+		d.theirs = max(d.theirs, req.CSeq().SeqNo)
+	}
+	d.mu.Unlock()
+	switch {
+	case req.IsAck():
+		if known {
+			d.acknowledged(req)
+		}
+		tx.Terminate()
+	case req.Method == sip.BYE && (known || loser):
+		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		if known {
+			select {
+			case d.hungUp <- byeCause(req):
+			default:
+			}
+		}
+	case !known && !over && !d.isEstablished(): // before the answer
+		d.askedEarly(req, tx)
+	case !known || over:
+		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+	case stale: // RFC 3261 12.2.2
+		d.agent.refuse(req, tx, sip.StatusInternalServerError, "CSeq Out Of Order")
+	default:
+		d.askedWithin(req, tx)
+	}
+}
+
+// overtaking is how long a request that belongs to a dialog waits for the answer that makes it one: requests are not handed over in the order in which they came.
+const overtaking = 500 * time.Millisecond
+
+// await waits for either, but not for long.
+func await(one, other <-chan struct{}) {
+	timer := time.NewTimer(overtaking)
+	defer timer.Stop()
+	select {
+	case <-one:
+	case <-other:
+	case <-timer.C:
+	}
+}
+
+func (d *Dialog) isEstablished() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.established
+}
+
+func (d *Dialog) askedEarly(req *sip.Request, tx *sip.ServerTx) {
+	switch {
+	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
+		d.agent.respond(req, tx, d.describeUs(req, d.agent.plain(req, sip.StatusOK, "OK")))
+	case req.Method == sip.UPDATE: // our offer is still open (RFC 3311 5.2)
+		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
+	default:
+		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Call/Transaction Does Not Exist")
+	}
+}
+
+func (d *Dialog) askedWithin(req *sip.Request, tx *sip.ServerTx) {
+	switch req.Method {
+	case sip.INVITE, sip.UPDATE:
+		if unknown := extensions(req); unknown != "" {
+			res := d.agent.plain(req, sip.StatusBadExtension, "Bad Extension")
+			res.AppendHeader(sip.NewHeader("Unsupported", unknown))
+			d.agent.respond(req, tx, res)
+			return
+		}
+		d.renegotiate(req, tx)
+	case sip.OPTIONS, sip.INFO:
+		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+	case sip.REFER: // we move no calls on another's word: toll fraud
+		d.agent.refuse(req, tx, sip.StatusGlobalDecline, "Decline")
+	default:
+		d.agent.refuse(req, tx, sip.StatusMethodNotAllowed, "Method Not Allowed")
+	}
+}
+
+// extensions are those that a request requires and that we do not have.
+func extensions(req *sip.Request) string {
+	var unknown []string
+	for _, value := range values(req, "Require") {
+		for _, tag := range strings.Split(value, ",") {
+			if tag = strings.TrimSpace(tag); tag != "" && !strings.EqualFold(tag, "timer") {
+				unknown = append(unknown, tag)
+			}
+		}
+	}
+	return strings.Join(unknown, ", ")
+}
+
+// renegotiate takes an INVITE or UPDATE within the dialog: hold, resume, a new address, or a mere refresh.
+func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
+	expires, tooSmall := d.wantsTimer(req)
+	switch {
+	case tooSmall:
+		res := d.agent.plain(req, sessionTooSmall, "Session Interval Too Small")
+		res.AppendHeader(sip.NewHeader("Min-SE", session.Expires{After: d.agent.cfg.MinSession}.String()))
+		d.agent.respond(req, tx, res)
+		return
+	case !d.open(req):
+		code, text := sip.StatusRequestPending, "Request Pending" // ours is under way (RFC 3261 14.2)
+		d.agent.refuse(req, tx, code, text)
+		return
+	}
+	isInvite := req.Method == sip.INVITE
+	offer := req.Body()
+	var answer []byte
+	var err error
+	if isInvite || len(offer) > 0 {
+		answer, err = d.offered(offer)
+	}
+	if err != nil {
+		d.shut(req)
+		d.log.Info("an offer within the call was refused", "call_id", d.leg.callID, "error", err)
+		d.agent.refuse(req, tx, sip.StatusNotAcceptableHere, "Not Acceptable Here")
+		return
+	}
+	res := d.describeUs(req, d.agent.plain(req, sip.StatusOK, "OK"))
+	if expires.After > 0 {
+		res.AppendHeader(sip.NewHeader("Session-Expires", expires.String()))
+		if expires.Refresher == session.UAC { // RFC 4028 9
+			res.AppendHeader(sip.NewHeader("Require", "timer"))
+		}
+	}
+	if len(answer) > 0 {
+		res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
+		res.SetBody(answer)
+	}
+	d.mu.Lock()
+	d.leg.retarget(req.Contact())
+	if len(answer) > 0 {
+		d.body = answer
+	}
+	d.mu.Unlock()
+	d.timer.Set(expires, expires.Refresher == session.UAS, time.Now())
+	_ = d.keep(nil)
+	select {
+	case d.kick <- struct{}{}:
+	default:
+	}
+	if !isInvite {
+		d.shut(req)
+		d.agent.respond(req, tx, res)
+		return
+	}
+	acked := d.expectAck(req.CSeq().SeqNo)
+	d.agent.respond(req, tx, res)
+	d.agent.spawn(func() {
+		defer d.shut(req)
+		d.insist(tx, res, acked, len(offer) == 0)
+	})
+}
+
+// describeUs adds where we are.
+func (d *Dialog) describeUs(_ *sip.Request, res *sip.Response) *sip.Response {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	res.AppendHeader(&sip.ContactHeader{Address: *d.leg.contact.Clone()})
+	return res
+}
+
+func (d *Dialog) contentType() string {
+	if d.order.ContentType == "" {
+		return "application/sdp"
+	}
+	return d.order.ContentType
+}
+
+// wantsTimer is the session timer that a request asks for, as we answer it.
+func (d *Dialog) wantsTimer(req *sip.Request) (answer session.Expires, tooSmall bool) {
+	e, _ := session.Parse(sessionExpires(req))
+	return e.Accept(d.agent.cfg.MinSession)
+}
+
+// open takes the dialog for an INVITE or UPDATE of theirs; false while another is under way. It may have overtaken the ACK of the one before.
+func (d *Dialog) open(req *sip.Request) bool {
+	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
+		return true // no offer: nothing can cross
+	}
+	d.mu.Lock()
+	before := d.theirsOpen
+	d.mu.Unlock()
+	if before != nil {
+		await(before, d.done)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.busy || d.theirsOpen != nil {
+		return false
+	}
+	d.theirsOpen = make(chan struct{})
+	return true
+}
+
+func (d *Dialog) shut(req *sip.Request) {
+	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.theirsOpen)
+	d.theirsOpen = nil
+}
+
+// errNobody says that nobody here answers offers.
+var errNobody = errors.New("nobody answers offers of this leg")
+
+func (d *Dialog) offered(offer []byte) (answer []byte, err error) {
+	err = errNobody
+	if len(offer) == 0 {
+		offer = nil
+	}
+	d.tell(func(seen Observer) {
+		if seen.Offered != nil {
+			answer, err = seen.Offered(offer)
+		}
+	})
+	return answer, err
+}
+
+// expectAck has the ACK of an INVITE of theirs delivered.
+func (d *Dialog) expectAck(seq uint32) <-chan []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	acked := make(chan []byte, 1)
+	d.acked[seq] = acked
+	return acked
+}
+
+func (d *Dialog) acknowledged(req *sip.Request) {
+	d.mu.Lock()
+	acked := d.acked[req.CSeq().SeqNo]
+	delete(d.acked, req.CSeq().SeqNo)
+	d.mu.Unlock()
+	if acked != nil {
+		acked <- req.Body()
+	}
+}
+
+// Times of a 200 to an INVITE, which its user repeats until the ACK (RFC 3261 13.3.1.4): T1, doubled up to T2, for 64*T1.
+const (
+	t1        = 500 * time.Millisecond
+	t2        = 4 * time.Second
+	allOfThem = 64 * t1
+)
+
+// insist repeats a 200 until it is acknowledged; a far end that never does has lost the call.
+func (d *Dialog) insist(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte, answerComes bool) {
+	giveUp := time.NewTimer(allOfThem)
+	defer giveUp.Stop()
+	for pause := t1; ; pause = min(2*pause, t2) {
+		again := time.NewTimer(pause)
+		select {
+		case body := <-acked:
+			again.Stop()
+			if answerComes {
+				d.agreed(body)
+			}
+			return
+		case ack := <-tx.Acks(): // in the INVITE's own branch, as old peers do
+			again.Stop()
+			if answerComes {
+				d.agreed(ack.Body())
+			}
+			return
+		case <-again.C:
+			_ = tx.Respond(res)
+		case <-giveUp.C:
+			again.Stop()
+			d.want(call.RecoveryOnTimerExpire)
+			return
+		case <-d.done:
+			again.Stop()
+			return
+		case <-d.agent.stop:
+			again.Stop()
+			return
+		}
+	}
+}
+
+func (d *Dialog) agreed(answer []byte) {
+	d.tell(func(seen Observer) {
+		if seen.Agreed != nil {
+			seen.Agreed(answer)
+		}
+	})
+}

@@ -1,0 +1,390 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/reason"
+)
+
+// Invite is one call to set up. Zero times are the usual ones.
+type Invite struct {
+	// CallID is the leg's Call-ID; it is used once.
+	CallID string
+	// From and To are numbers, as the trunk writes them; an empty From is withheld.
+	From, To string
+	// Body is our offer, of ContentType; empty: application/sdp.
+	Body        []byte
+	ContentType string
+	// FirstResponse is how long the trunk may say nothing at all: 5 s. FirstRing is how long it may say nothing of the phone: 20 s. Ring is how long the
+	// phone may ring, from its first: 60 s.
+	FirstResponse, FirstRing, Ring time.Duration
+}
+
+// confirmation is how long a CANCEL or BYE may go unanswered before the end is told without it.
+const confirmation = 5 * time.Second
+
+func (i *Invite) complete() error {
+	for _, text := range []string{i.CallID, i.From, i.To, i.ContentType} {
+		if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`<>;,"@?`, r) }) {
+			return fmt.Errorf("%q cannot stand in a SIP header", text)
+		}
+	}
+	if i.CallID == "" || i.To == "" {
+		return errors.New("a call needs a Call-ID and a number")
+	}
+	if i.ContentType == "" {
+		i.ContentType = "application/sdp"
+	}
+	for value, usual := range map[*time.Duration]time.Duration{&i.FirstResponse: 5 * time.Second, &i.FirstRing: 20 * time.Second, &i.Ring: time.Minute} {
+		if *value <= 0 {
+			*value = usual
+		}
+	}
+	return nil
+}
+
+// Invite sends an INVITE and returns; what becomes of it is told to the observer. An error is definite: nothing was sent, and nothing is told. ctx bounds the
+// connecting.
+func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
+	if err := errors.Join(t.Check(), order.complete()); err != nil {
+		return nil, &line.Unsent{Err: fmt.Errorf("invite: %w", err)}
+	}
+	by, err := a.lineOf(t)
+	if err != nil {
+		return nil, &line.Unsent{Err: err}
+	}
+	d := newDialog(a, by, t, seen)
+	d.order = order
+	to, routes := t.way()
+	d.leg = leg{
+		callID: sip.CallIDHeader(order.CallID), remote: sip.FromHeader{Address: t.uri(order.To)}, target: t.uri(order.To), routes: routes,
+		hop: to.Hop, transport: to.Transport, largeTCP: to.LargeOverTCP, cseq: 1, contact: by.Contact(t.Username, to.Transport),
+	}
+	d.leg.remote.Address.UriParams = nil
+	d.leg.local = d.from()
+	d.leg.local.Params.Add("tag", d.tag)
+	d.body = order.Body
+	if t.SessionTimer > 0 {
+		d.timer.Want(max(t.SessionTimer, a.cfg.MinSession))
+	}
+	d.invite = d.firstInvite()
+	if err := a.enter(d); err != nil {
+		return nil, &line.Unsent{Err: err}
+	}
+	tx, err := d.send(ctx, d.invite, to)
+	if err != nil {
+		a.ended()
+		a.forget(d)
+		var unsent *line.Unsent
+		if !errors.As(err, &unsent) { // a write that failed: no peer can have read a whole message
+			err = &line.Unsent{Err: err}
+		}
+		return nil, err
+	}
+	a.spawn(func() { d.run(tx) })
+	return d, nil
+}
+
+// from is who calls, as the trunk wants it told.
+func (d *Dialog) from() sip.FromHeader {
+	user := d.order.From
+	if d.trunk.CallerID == Asserted && d.trunk.Username != "" {
+		user = d.trunk.Username
+	}
+	if user == "" { // RFC 3323 4.1
+		return sip.FromHeader{DisplayName: "Anonymous", Address: sip.Uri{Scheme: "sip", User: "anonymous", Host: "anonymous.invalid"}}
+	}
+	return sip.FromHeader{Address: d.trunk.identity(user)}
+}
+
+func (d *Dialog) firstInvite() *sip.Request {
+	req := d.leg.request(sip.INVITE)
+	if d.trunk.CallerID == Asserted && d.order.From != "" {
+		asserted := d.trunk.identity(d.order.From)
+		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", "<"+asserted.String()+">"))
+	}
+	d.describe(req, d.order.Body)
+	return req
+}
+
+// describe adds to an INVITE what each has.
+func (d *Dialog) describe(req *sip.Request, body []byte) {
+	req.AppendHeader(sip.NewHeader("Allow", allowed))
+	req.AppendHeader(sip.NewHeader("Supported", "timer"))
+	d.agent.sign(req)
+	d.ask(req)
+	if len(body) > 0 {
+		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
+		req.SetBody(body)
+	}
+}
+
+// send keeps what ends the leg and sends the INVITE. A datagram that is too large goes by TCP, and by UDP after all when nobody takes it there (RFC 3261 18.1.1).
+func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (*sip.ClientTx, error) {
+	for {
+		if err := d.line.Prepare(invite, to); err != nil {
+			return nil, err
+		}
+		if err := d.keep(invite); err != nil {
+			return nil, &line.Unsent{Err: fmt.Errorf("keep the state of call %s: %w", d.order.CallID, err)}
+		}
+		tx, err := d.line.Begin(ctx, invite)
+		if err != nil && line.Refused(err) && to.LargeOverTCP && invite.Transport() != to.Transport {
+			to.LargeOverTCP = false
+			invite.RemoveHeader("Via")
+			continue
+		}
+		return tx, err
+	}
+}
+
+// attempt is an INVITE under way.
+type attempt struct {
+	*Dialog
+	tx    *sip.ClientTx
+	asked line.Asked
+	// heard: a response came. gaveUp is why we do not want it any more, canceled says that we said so.
+	heard, rang, canceled bool
+	gaveUp                call.Cause
+	early                 []byte
+	first, ring, confirm  *time.Timer
+	begun                 time.Time
+}
+
+// setUp sees an INVITE to its end; true: it was answered and is wanted.
+func (d *Dialog) setUp(tx *sip.ClientTx) bool {
+	at := &attempt{
+		Dialog: d, tx: tx, begun: time.Now(), first: time.NewTimer(d.order.FirstResponse), ring: time.NewTimer(d.order.FirstRing),
+		confirm: time.NewTimer(time.Hour),
+	}
+	at.confirm.Stop()
+	at.drain()
+	defer func() { at.first.Stop(); at.ring.Stop(); at.confirm.Stop() }()
+	hang := d.hang
+	for {
+		select {
+		case <-d.responses.came:
+			if answered, over := at.takeAll(); over {
+				return answered
+			}
+		case <-at.tx.Done():
+			if answered, over := at.takeAll(); over { // it ended because of what it was told
+				return answered
+			}
+			at.lost(at.tx.Err())
+			return false
+		case <-at.first.C:
+			if !at.heard { // it may still come to ring: what comes late is ended as a stray
+				return at.leave(call.RecoveryOnTimerExpire)
+			}
+		case <-at.ring.C:
+			cause := call.NoAnswer
+			if !at.rang {
+				cause = call.RecoveryOnTimerExpire
+			}
+			at.abandon(cause)
+		case <-hang:
+			hang = nil
+			at.abandon(d.wished())
+		case <-at.confirm.C:
+			return at.leave(call.RecoveryOnTimerExpire)
+		case <-d.agent.stop:
+			return false
+		}
+	}
+}
+
+// abandon says that we do not want the call any more: CANCEL, but only once something was heard (RFC 3261 9.1).
+func (at *attempt) abandon(cause call.Cause) {
+	if at.gaveUp == "" {
+		at.gaveUp = cause
+		at.ring.Stop()
+	}
+	if at.heard && !at.canceled {
+		at.canceled = true
+		at.sendCancel(at.gaveUp)
+		at.confirm.Reset(confirmation)
+	}
+}
+
+// leave ends the leg without the far end's word. What it still says comes as a stray.
+func (at *attempt) leave(cause call.Cause) bool {
+	if at.gaveUp != "" {
+		cause = at.gaveUp
+	}
+	at.abandoned(at.canceled)
+	at.tx.Terminate()
+	at.end(End{At: time.Now(), Cause: cause, ByUs: true})
+	return false
+}
+
+// lost ends a leg whose transaction failed.
+func (at *attempt) lost(err error) {
+	cause := call.NetworkOutOfOrder
+	if errors.Is(err, line.ErrTimeout) {
+		cause = call.RecoveryOnTimerExpire
+	}
+	at.log.Debug("INVITE failed", "error", err)
+	at.leave(cause)
+}
+
+// drain has the transaction give its responses away: they are taken in the order in which they came, from d.responses.
+func (at *attempt) drain() {
+	tx := at.tx
+	at.agent.spawn(func() {
+		for {
+			select {
+			case <-tx.Responses():
+			case <-tx.Done():
+				return
+			}
+		}
+	})
+}
+
+// takeAll deals with the responses that came to the newest INVITE.
+func (at *attempt) takeAll() (answered, over bool) {
+	for {
+		res := at.responses.pop()
+		if res == nil {
+			return false, false
+		}
+		if res.CSeq().SeqNo != at.invite.CSeq().SeqNo {
+			continue
+		}
+		if answered, over = at.take(res); over {
+			return answered, true
+		}
+	}
+}
+
+// take deals with a response. over: the INVITE is at its end.
+func (at *attempt) take(res *sip.Response) (answered, over bool) {
+	now := time.Now()
+	if !at.heard {
+		at.heard = true
+		at.first.Stop()
+	}
+	switch {
+	case res.StatusCode < 200:
+		at.progress(res, now)
+		return false, false
+	case res.StatusCode < 300:
+		return at.accept(res, now), true
+	}
+	if at.gaveUp == "" && at.again(res) {
+		return false, false
+	}
+	end := End{At: now, Status: res.StatusCode}
+	switch {
+	case at.gaveUp != "":
+		end.Cause, end.ByUs = at.gaveUp, true
+	default:
+		end.Cause = reason.Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}.Cause()
+		end.Elsewhere = res.StatusCode == sip.StatusServiceUnavailable && !at.rang
+	}
+	at.end(end)
+	return false, true
+}
+
+func (at *attempt) progress(res *sip.Response, now time.Time) {
+	if at.gaveUp != "" {
+		at.abandon(at.gaveUp)
+		return
+	}
+	at.taken(now)
+	if len(res.Body()) > 0 {
+		at.early = res.Body()
+	}
+	if res.StatusCode >= 180 && !at.rang {
+		at.rang = true
+		at.ring.Reset(at.order.Ring)
+		at.tell(func(seen Observer) {
+			if seen.Rang != nil {
+				seen.Rang(now, res.Body())
+			}
+		})
+	}
+}
+
+// again sends the INVITE once more when it was refused for want of credentials, or for too short a session timer.
+func (at *attempt) again(res *sip.Response) bool {
+	next := line.Again(at.invite)
+	switch {
+	case at.asked.Answer(next, res, at.trunk.credentials()):
+	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(values(res, "Min-SE"), ",")):
+		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
+		}
+		at.ask(next)
+	default:
+		return false
+	}
+	at.mu.Lock()
+	at.leg.cseq++
+	next.CSeq().SeqNo = at.leg.cseq
+	at.mu.Unlock()
+	to, _ := at.trunk.way()
+	ctx, done := context.WithTimeout(context.Background(), at.order.FirstResponse)
+	defer done()
+	tx, err := at.send(ctx, next, to)
+	if err != nil {
+		at.log.Warn("INVITE with credentials was not sent", "error", err)
+		return false
+	}
+	at.mu.Lock()
+	at.invite = next
+	at.mu.Unlock()
+	at.tx = tx
+	at.drain()
+	at.heard = false
+	at.first.Reset(at.order.FirstResponse)
+	return true
+}
+
+// accept deals with a 200: it is acknowledged whatever we want, and hung up if we do not want it any more.
+func (at *attempt) accept(res *sip.Response, now time.Time) bool {
+	at.mu.Lock()
+	at.leg = at.leg.answered(res)
+	at.leg.transport, at.leg.hop = at.invite.Transport(), at.invite.Destination()
+	at.answeredBy = tagOf(res.To())
+	at.established = true
+	at.mu.Unlock()
+	if at.gaveUp == "" {
+		_ = at.keep(nil)
+	}
+	at.acknowledge()
+	at.past()
+	if at.gaveUp != "" {
+		close(at.up)
+		at.endBye(at.gaveUp)
+		return false
+	}
+	at.timer.Agree(sessionExpires(res), now)
+	at.hears = allows(res)
+	body := res.Body()
+	if len(body) == 0 { // the answer may have come with a provisional response
+		body = at.early
+	}
+	at.taken(now)
+	var err error
+	at.tell(func(seen Observer) {
+		if seen.Answered != nil {
+			err = seen.Answered(now, body)
+		}
+	})
+	close(at.up)
+	if err != nil {
+		at.log.Info("nothing can be made of the far end's answer", "error", err)
+		at.endBye(call.IncompatibleDest)
+		return false
+	}
+	return true
+}

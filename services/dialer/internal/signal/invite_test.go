@@ -1,0 +1,275 @@
+package signal_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+var transports = []string{line.UDP, line.TCP}
+
+// over runs a test over each transport.
+func over(t *testing.T, test func(*testing.T, string)) {
+	t.Parallel()
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) { test(t, transport) })
+	}
+}
+
+func TestInvite_RingsIsAnsweredAndEnds(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		r.exchange.On("01", func(c *signaltest.Call) {
+			c.Respond(100, "")
+			c.Respond(180, "")
+			c.Answer(answer)
+			c.Request(sip.BYE, "", "Reason: Q.850;cause=16")
+		})
+		l := r.dial("01")
+		l.ends(call.NormalClearing, false, "taken", "rang", "answered")
+		if l.answer != answer {
+			t.Errorf("answer = %q", l.answer)
+		}
+	})
+}
+
+func TestHangup_AfterTheAnswer(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		r.exchange.On("01", func(c *signaltest.Call) {
+			c.Respond(180, "")
+			c.Answer(answer)
+			if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=16") || bye.CSeq().SeqNo != 2 {
+				t.Errorf("BYE = %s", bye)
+			}
+		})
+		l := r.dial("01")
+		l.until("answered", 1)
+		l.hangUp(call.MaxDuration)
+		l.ends(call.MaxDuration, true, "taken", "rang", "answered")
+		if n := r.heard(l, sip.BYE); n != 1 {
+			t.Errorf("%d BYEs", n)
+		}
+	})
+}
+
+// TestInvite_ManyProvisionalResponses: no number of them is too many, and ringing is told once.
+func TestInvite_ManyProvisionalResponses(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		for range 40 {
+			c.Respond(183, answer)
+		}
+		c.Answer("")
+		c.Hangup()
+	})
+	l := r.dial("01")
+	l.until("answered", 1)
+	if l.answer != answer {
+		t.Errorf("the answer of the early media is %q", l.answer)
+	}
+	l.hangUp(call.NormalClearing)
+	l.ends(call.NormalClearing, true, "taken", "rang", "answered")
+}
+
+func TestInvite_EarlyMediaIsNoAnswer(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) { c.Respond(183, answer); c.Respond(480, "") })
+	r.dial("01").ends(call.NoAnswer, false, "taken", "rang")
+}
+
+// TestInvite_FinalCodes is the table of contract.md §2 on the wire; package reason has all of its rows.
+func TestInvite_FinalCodes(t *testing.T) {
+	r := newRig(t, line.UDP)
+	for suffix, want := range map[string]call.Cause{
+		"300": call.NoRouteDestination, "302": call.NoRouteDestination, "403": call.CallRejected, "404": call.UnallocatedNumber, "408": call.NoUserResponse,
+		"410": call.NumberChanged, "415": call.IncompatibleDest, "480": call.SubscriberAbsent, "484": call.InvalidNumberFormat, "486": call.UserBusy,
+		"488": call.IncompatibleDest, "500": call.NormalTemporaryFailure, "501": call.FacilityRejected, "502": call.NetworkOutOfOrder, "503": call.NormalTemporaryFailure,
+		"504": call.RecoveryOnTimerExpire, "600": call.UserBusy, "603": call.CallRejected, "604": call.UnallocatedNumber, "606": call.IncompatibleDest,
+		"607": call.SpamBlocked, "608": call.SpamBlocked, "401": call.ProviderAuthFailed, "407": call.ProviderAuthFailed,
+	} {
+		t.Run(suffix, func(t *testing.T) {
+			var code int
+			_, _ = fmt.Sscan(suffix, &code)
+			r.exchange.On(suffix, func(c *signaltest.Call) { c.Respond(code, "", "Contact: <sip:elsewhere@127.0.0.1>") })
+			l := r.dial(suffix)
+			end := l.ends(want, false)
+			if end.Status != code || end.Elsewhere != (code == 503) || r.heard(l, sip.INVITE) != 1 {
+				t.Errorf("end = %+v after %d INVITEs", end, r.heard(l, sip.INVITE))
+			}
+		})
+	}
+}
+
+func TestInvite_HeadersOfAFinalResponse(t *testing.T) {
+	r := newRig(t, line.TCP)
+	for suffix, script := range map[string]struct {
+		play func(*signaltest.Call)
+		want call.Cause
+		told string
+	}{
+		"11": {func(c *signaltest.Call) { c.Respond(503, "", "Retry-After: 5") }, call.SwitchCongestion, ""},
+		"12": {func(c *signaltest.Call) { c.Respond(480, "", `Reason: SIP;cause=480, Q.850;cause=1;text="a, b"`) }, call.UnallocatedNumber, ""},
+		"13": {func(c *signaltest.Call) { c.Respond(180, ""); c.Respond(480, "") }, call.NoAnswer, "rang"},
+		"14": {func(c *signaltest.Call) { c.Respond(180, ""); c.Respond(503, "") }, call.NormalTemporaryFailure, "rang"},
+	} {
+		r.exchange.On(suffix, script.play)
+		if end := r.dial(suffix).ends(script.want, false); script.told != "" && end.Elsewhere {
+			t.Errorf("%s: it rang and may be tried elsewhere", suffix)
+		}
+	}
+}
+
+func TestInvite_Credentials(t *testing.T) {
+	for _, challenge := range []int{401, 407} {
+		t.Run(fmt.Sprint(challenge), func(t *testing.T) {
+			r := newRig(t, line.UDP)
+			r.exchange.Challenge(challenge, "account", "secret")
+			r.trunk.Username, r.trunk.Password = "account", "secret"
+			r.exchange.On("01", func(c *signaltest.Call) {
+				c.Respond(180, "")
+				ack := func() signaltest.Asked { c.Respond(200, answer); return c.Next(sip.ACK) }()
+				if ack.GetHeader("Authorization") == nil && ack.GetHeader("Proxy-Authorization") == nil {
+					t.Errorf("the ACK has no credentials: %s", ack)
+				}
+				bye := c.Next(sip.BYE)
+				name, said := "Proxy-Authenticate", "Proxy-Authorization"
+				bye.Reply(407, name+`: Digest realm="other", nonce="n2", algorithm=MD5, qop="auth"`)
+				again := c.Next(sip.BYE)
+				if again.GetHeader(said) == nil || again.CSeq().SeqNo <= bye.CSeq().SeqNo {
+					t.Errorf("the BYE was not sent with credentials: %s", again)
+				}
+				again.Reply(200)
+			})
+			l := r.dial("01")
+			l.until("answered", 1)
+			l.hangUp(call.NormalClearing)
+			l.ends(call.NormalClearing, true, "taken", "rang", "answered")
+			if invites, byes := r.heard(l, sip.INVITE), r.heard(l, sip.BYE); invites != 2 || byes != 2 {
+				t.Errorf("%d INVITEs, %d BYEs", invites, byes)
+			}
+			r.trunk.Password = "wrong"
+			wrong := r.dial("01")
+			if end := wrong.ends(call.ProviderAuthFailed, false); end.Status != challenge || r.heard(wrong, sip.INVITE) != 2 {
+				t.Errorf("with a wrong password: %+v after %d INVITEs", end, r.heard(wrong, sip.INVITE))
+			}
+		})
+	}
+}
+
+func TestInvite_AnswerOfNoUse(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Answer(answer)
+		if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=88") {
+			t.Errorf("BYE = %s", bye)
+		}
+	})
+	l := r.dial("01", func(_ *signal.Invite, l *leg) { l.refuse = errors.New("no codec in common") })
+	l.ends(call.IncompatibleDest, true, "taken", "answered")
+}
+
+// TestInvite_Unsent: what cannot leave is said at once, and nothing is told.
+func TestInvite_Unsent(t *testing.T) {
+	r := newRig(t, line.TCP)
+	for name, spoil := range map[string]func(*signal.Trunk, *signal.Invite){
+		"nobody listens":       func(tr *signal.Trunk, _ *signal.Invite) { tr.Port = 1 },
+		"no such name":         func(tr *signal.Trunk, _ *signal.Invite) { tr.Host = "no-such-host.invalid" },
+		"a number with a line": func(_ *signal.Trunk, i *signal.Invite) { i.To = "+1\r\nVia: x" },
+		"no number":            func(_ *signal.Trunk, i *signal.Invite) { i.To = "" },
+		"an unknown transport": func(tr *signal.Trunk, _ *signal.Invite) { tr.Transport = "SCTP" },
+		"TLS without a listener": func(tr *signal.Trunk, _ *signal.Invite) {
+			tr.Transport = line.TLS
+		},
+	} {
+		trunk, order := r.trunk, signal.Invite{CallID: "unsent-" + strings.ReplaceAll(name, " ", "-"), From: "+1", To: "+2", Body: []byte(offer)}
+		spoil(&trunk, &order)
+		_, err := r.agent.Invite(t.Context(), trunk, order, signal.Observer{Ended: func(e signal.End) { t.Errorf("%s: told an end: %+v", name, e) }})
+		if !line.Refused(err) {
+			t.Errorf("%s: %v, want a definite error", name, err)
+		}
+	}
+	if r.agent.Live() != 0 {
+		t.Errorf("%d legs live", r.agent.Live())
+	}
+	_, err := r.agent.Invite(t.Context(), r.trunk, signal.Invite{CallID: "unkept", To: "+2"}, signal.Observer{Keep: func([]byte) error { return errors.New("no store") }})
+	if !line.Refused(err) || r.exchange.Heard(sip.INVITE, "unkept") != 0 {
+		t.Errorf("a state that was not kept: %v", err)
+	}
+}
+
+// TestInvite_Large: what is too large for a datagram goes by TCP where the trunk allows, by a large datagram where not, or where nobody takes TCP.
+func TestInvite_Large(t *testing.T) {
+	r := newRig(t, line.UDP)
+	by := make(chan string, 1)
+	r.exchange.On("01", func(c *signaltest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
+	large := func(order *signal.Invite, _ *leg) {
+		order.Body = []byte(offer + strings.Repeat("a=x-padding:0123456789012345678901234567890\r\n", 60))
+	}
+	only := signaltest.New(t, line.Config{UDP: loopback})
+	only.On("01", func(c *signaltest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
+	both, err := samePorts(t)
+	if err != nil {
+		t.Skip(err)
+	}
+	both.On("01", func(c *signaltest.Call) { by <- c.Invite.Transport(); c.Respond(486, "") })
+	for _, one := range []struct {
+		name    string
+		x       *signaltest.Exchange
+		allowed bool
+		want    string
+	}{{"not allowed", both, false, line.UDP}, {"allowed", both, true, line.TCP}, {"allowed and refused", only, true, line.UDP}} {
+		r.trunk.Port, r.trunk.LargeOverTCP = one.x.Port(line.UDP), one.allowed
+		r.dial("01", large).ends(call.UserBusy, false)
+		if got := <-by; got != one.want {
+			t.Errorf("%s: it went by %s, want %s", one.name, got, one.want)
+		}
+	}
+}
+
+// TestInvite_CallerID is how a trunk is told who calls.
+func TestInvite_CallerID(t *testing.T) {
+	r := newRig(t, line.UDP)
+	got := make(chan *sip.Request, 1)
+	r.exchange.On("01", func(c *signaltest.Call) { got <- c.Invite; c.Respond(486, "") })
+	r.trunk.Domain = "ours.test"
+	r.dial("01").ends(call.UserBusy, false)
+	if req := <-got; req.From().Address.String() != "sip:+15005550006@ours.test" || req.GetHeader("P-Asserted-Identity") != nil || req.GetHeader("Require") != nil {
+		t.Errorf("in From: %s", req)
+	}
+	r.trunk.CallerID, r.trunk.Username = signal.Asserted, "account"
+	r.dial("01").ends(call.UserBusy, false)
+	if req := <-got; req.From().Address.User != "account" || req.GetHeader("P-Asserted-Identity").Value() != "<sip:+15005550006@ours.test>" {
+		t.Errorf("asserted: %s", req)
+	}
+	r.trunk.CallerID = signal.InFrom
+	r.dial("01", func(order *signal.Invite, _ *leg) { order.From = "" }).ends(call.UserBusy, false)
+	if req := <-got; req.From().Address.Host != "anonymous.invalid" {
+		t.Errorf("withheld: %s", req)
+	}
+}
+
+func TestInvite_SilentTrunk(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {})
+	r.exchange.On("02", func(c *signaltest.Call) { c.Respond(100, ""); c.Canceled() })
+	// The exchange's transaction says 100 by itself after 200 ms.
+	quick := func(order *signal.Invite, _ *leg) {
+		order.FirstResponse, order.FirstRing = 100*time.Millisecond, 300*time.Millisecond
+	}
+	begun := time.Now()
+	r.dial("01", quick).ends(call.RecoveryOnTimerExpire, true)
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("a silent trunk costs %s", took)
+	}
+	r.dial("02", quick).ends(call.RecoveryOnTimerExpire, true, "taken")
+}

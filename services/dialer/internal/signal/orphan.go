@@ -1,0 +1,276 @@
+package signal
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/teardown"
+)
+
+// sendCancel cancels the INVITE, in a transaction of its own; what it is answered with does not matter, but for a word that there is nothing to cancel.
+func (d *Dialog) sendCancel(cause call.Cause) {
+	d.mu.Lock()
+	invite := d.invite
+	d.mu.Unlock()
+	req := cancel(invite, cause)
+	req.SetTransport(invite.Transport())
+	req.Laddr = invite.Laddr
+	req.SetDestination(invite.Destination())
+	d.agent.spawn(func() {
+		ctx, done := d.agent.untilStop()
+		defer done()
+		res, err := d.line.Once(ctx, req)
+		switch {
+		case err != nil:
+			d.log.Info("CANCEL was not answered", "call_id", d.leg.callID, "error", err)
+		case res.StatusCode == sip.StatusCallTransactionDoesNotExists:
+			d.finish()
+		}
+	})
+}
+
+// abandoned leaves an INVITE to whatever the far end still says of it.
+func (d *Dialog) abandoned(canceled bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.orphan, d.canceled = true, canceled
+}
+
+// finish says that there is nothing left of an orphan, as far as we know.
+func (d *Dialog) finish() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.finished:
+	default:
+		close(d.finished)
+	}
+}
+
+// responded sees each response to an INVITE, in the order in which they came: of legs that are being set up, that were given up, that were forked, or that a
+// process before us began.
+func (a *Agent) responded(res *sip.Response) {
+	id, from, cseq := res.CallID(), res.From(), res.CSeq()
+	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
+		return
+	}
+	if d := a.find(id, from.Params.GetOr("tag", "")); d != nil && !d.responses.push(res) {
+		a.spawn(func() { d.late(res) })
+	}
+}
+
+// responses are those to an INVITE that wait to be taken, in order.
+type responses struct {
+	mu     sync.Mutex
+	all    []*sip.Response
+	closed bool
+	came   chan struct{}
+}
+
+// mostResponses bounds how many wait; beyond it, provisional ones are lost.
+const mostResponses = 64
+
+// push adds one; false: the INVITE is not under way any more.
+func (r *responses) push(res *sip.Response) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	if len(r.all) < mostResponses || !res.IsProvisional() && len(r.all) < 2*mostResponses {
+		r.all = append(r.all, res)
+	}
+	select {
+	case r.came <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (r *responses) pop() *sip.Response {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) == 0 {
+		return nil
+	}
+	first := r.all[0]
+	r.all = r.all[1:]
+	return first
+}
+
+// close has what comes from now on taken as late, and answers what was left.
+func (r *responses) close() (left []*sip.Response) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left, r.closed, r.all = r.all, true, nil
+	return left
+}
+
+// past says that the leg is past its INVITE.
+func (d *Dialog) past() {
+	for _, res := range d.responses.close() {
+		d.late(res)
+	}
+}
+
+func seqOf(res *sip.Response) uint32 {
+	if cseq := res.CSeq(); cseq != nil {
+		return cseq.SeqNo
+	}
+	return 0
+}
+
+// late takes a response to our INVITE that comes when the leg is past it.
+func (d *Dialog) late(res *sip.Response) {
+	d.mu.Lock()
+	invite, orphan, canceled := d.invite, d.orphan, d.canceled
+	if again := d.reinvites[seqOf(res)]; again != nil && res.IsSuccess() { // the 200 of an INVITE within the dialog, repeated
+		us := d.leg
+		d.mu.Unlock()
+		d.ack(us, again, seqOf(res))
+		return
+	}
+	ours := invite != nil && seqOf(res) == invite.CSeq().SeqNo
+	if ours && orphan && res.IsProvisional() {
+		d.canceled = true
+	}
+	d.mu.Unlock()
+	switch {
+	case !ours:
+	case res.IsProvisional():
+		if orphan && !canceled {
+			d.sendCancel(call.OriginatorCancel)
+		}
+	case res.IsSuccess():
+		d.lateAnswer(res)
+	case orphan:
+		ack := refusedAck(invite, res)
+		ack.SetTransport(invite.Transport())
+		ack.Laddr = invite.Laddr
+		ack.SetDestination(invite.Destination())
+		if err := d.line.Send(ack); err != nil {
+			d.log.Info("ACK was not sent", "call_id", d.leg.callID, "error", err)
+		}
+		d.finish()
+	}
+}
+
+// lateAnswer takes a 200 that is repeated, comes from another branch of a fork, or too late: each is acknowledged in a new branch, and those that are not the
+// leg's are hung up, once.
+func (d *Dialog) lateAnswer(res *sip.Response) {
+	tag := tagOf(res.To())
+	d.mu.Lock()
+	invite, seq := d.invite, d.invite.CSeq().SeqNo
+	if d.established && tag == d.answeredBy {
+		us := d.leg
+		d.mu.Unlock()
+		d.ack(us, invite, seq)
+		return
+	}
+	loser, known := d.losers[tag]
+	if !known {
+		if len(d.losers) >= mostLosers {
+			d.mu.Unlock()
+			return
+		}
+		us := d.leg.answered(res)
+		us.transport, us.hop = invite.Transport(), invite.Destination()
+		loser, d.losers[tag] = &us, &us
+	}
+	us, orphan := *loser, d.orphan
+	d.mu.Unlock()
+	d.ack(us, invite, seq)
+	if known {
+		return
+	}
+	d.agent.spawn(func() {
+		if err := d.bye(us, call.OriginatorCancel); err != nil {
+			d.log.Info("BYE was not answered", "call_id", us.callID, "error", err)
+			return
+		}
+		if orphan {
+			d.finish()
+		}
+	})
+}
+
+// mostLosers bounds what a far end can make us hang up for one INVITE.
+const mostLosers = 16
+
+// afterCrash is what our requests' CSeq is raised by when another process wrote the state: it may have sent some after (gaps are legal, RFC 3261 12.2.1.1).
+const afterCrash = 100
+
+// quiet is how long a 200 may be late that belongs to an INVITE of which the far end says that there is nothing to cancel.
+const quiet = 2 * time.Second
+
+// Reap ends a leg of which only the state is left, written by a process that was at this address: BYE when it was answered, CANCEL while it rings, and BYE if it
+// is answered in the same moment. It returns when the far end has said that there is nothing left, or ctx ends. Asked again, it does no harm.
+func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
+	s, err := teardown.Parse(state)
+	if err != nil {
+		return err
+	}
+	us, invite, err := restored(s)
+	if err != nil {
+		return err
+	}
+	by, err := a.lineOf(t)
+	if err != nil {
+		return err
+	}
+	d := newDialog(a, by, t, Observer{})
+	d.leg, d.invite, d.orphan, d.over, d.told = us, invite, true, true, true
+	d.past()
+	d.tag = us.local.Params.GetOr("tag", "")
+	if known := a.find(&us.callID, d.tag); known != nil && !known.orphan {
+		return fmt.Errorf("reap call %s: it lives in this process", us.callID)
+	}
+	if err := a.enter(d); err != nil {
+		return err
+	}
+	d.linger()
+	if invite == nil {
+		close(d.up)
+		d.established, d.answeredBy = true, us.remote.Params.GetOr("tag", "")
+		d.leg.cseq += afterCrash
+		return d.reapDialog(ctx)
+	}
+	d.canceled = true
+	if err := d.line.Restore(invite, s.Hop, s.Transport); err != nil {
+		return err
+	}
+	d.sendCancel(call.OriginatorCancel)
+	select {
+	case <-d.finished:
+	case <-ctx.Done():
+		return fmt.Errorf("reap call %s: %w", us.callID, ctx.Err())
+	}
+	return d.quietly(ctx)
+}
+
+// quietly waits a moment for an answer that crossed our CANCEL.
+func (d *Dialog) quietly(ctx context.Context) error {
+	timer := time.NewTimer(quiet)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (d *Dialog) reapDialog(ctx context.Context) error {
+	answered := make(chan error, 1)
+	d.agent.spawn(func() { answered <- d.bye(d.leg, call.NormalTemporaryFailure) })
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("reap call %s: %w", d.leg.callID, ctx.Err())
+	}
+}

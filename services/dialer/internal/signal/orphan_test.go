@@ -1,0 +1,162 @@
+package signal_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestReap: an agent that is gone left a ringing and an answered call; the next one at its address ends both.
+func TestReap(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		r.exchange.On("01", func(c *signaltest.Call) {
+			c.Respond(180, "")
+			if transport == line.UDP {
+				c.Canceled()
+			}
+		})
+		r.exchange.On("02", func(c *signaltest.Call) { c.Respond(180, ""); c.Respond(200, answer); c.Hangup() }) // the ACK may be lost with the connection
+		rings, talks := r.dial("01"), r.dial("02")
+		rings.until("rang", 1)
+		talks.until("answered", 1)
+		rings.mu.Lock()
+		ringing := rings.state
+		rings.mu.Unlock()
+		talks.mu.Lock()
+		talking := talks.state
+		talks.mu.Unlock()
+		if len(ringing) > 900 || len(talking) > 900 {
+			t.Errorf("states of %d and %d bytes", len(ringing), len(talking))
+		}
+		at := fmt.Sprintf("127.0.0.1:%d", r.agent.Port(line.UDP))
+		atTCP := fmt.Sprintf("127.0.0.1:%d", r.agent.Port(line.TCP))
+		r.agent.Close()
+		next := newAgent(t, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, atTCP })
+		ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
+		defer done()
+		states := map[string][]byte{"talking": talking}
+		if transport == line.UDP { // the exchange answers a CANCEL on the connection of the INVITE, which is gone
+			states["ringing"] = ringing
+		}
+		for name, state := range states {
+			if err := next.Reap(ctx, r.trunk, state); err != nil {
+				t.Errorf("reap the %s one: %v", name, err)
+			}
+		}
+		if n := r.heard(talks, sip.BYE); n != 1 {
+			t.Errorf("%d BYEs", n)
+		}
+		if err := next.Reap(ctx, r.trunk, talking); err != nil {
+			t.Errorf("reap again: %v", err)
+		}
+		if err := next.Reap(ctx, r.trunk, []byte(`{"v":1}`)); err == nil {
+			t.Error("reaped nothing")
+		}
+	})
+}
+
+// TestReap_AnsweredMeanwhile: the state says that it rings, and it was answered when the process died: the 200 that is repeated ends it.
+func TestReap_AnsweredMeanwhile(t *testing.T) {
+	r := newRig(t, line.UDP)
+	reaped := make(chan struct{})
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		<-reaped
+		c.Answer(answer)
+		c.Hangup()
+	})
+	l := r.dial("01")
+	l.until("rang", 1)
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	at := fmt.Sprintf("127.0.0.1:%d", r.agent.Port(line.UDP))
+	r.agent.Close()
+	next := newAgent(t, func(cfg *signal.Config) { cfg.UDP = at })
+	ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
+	defer done()
+	go close(reaped)
+	if err := next.Reap(ctx, r.trunk, state); err != nil {
+		t.Errorf("reap: %v", err)
+	}
+	eventually(t, "the answered call is over", func() bool { return r.heard(l, sip.BYE) == 1 || r.heard(l, sip.CANCEL) > 0 })
+}
+
+// TestStrangers: nobody whom we do not admit costs us a word, and garbage from those whom we do is survived.
+func TestStrangers(t *testing.T) {
+	r := newRig(t, line.UDP)
+	closed := newAgent(t, func(cfg *signal.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
+	conn, err := net.ListenPacket("udp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	own := conn.LocalAddr().String()
+	options := "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + own + ";branch=z9hG4bKx\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
+	send := func(a *signal.Agent, text string) {
+		to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: a.Port(line.UDP)}
+		if _, err := conn.WriteTo([]byte(text), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := func(patience time.Duration) string {
+		buf := make([]byte, 4096)
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		n, _, err := conn.ReadFrom(buf)
+		if err != nil {
+			return ""
+		}
+		return string(buf[:n])
+	}
+	send(closed, options)
+	if said := heard(200 * time.Millisecond); said != "" {
+		t.Errorf("a stranger was told %q", said)
+	}
+	for _, garbage := range garbage() {
+		send(r.agent, garbage)
+	}
+	for heard(50*time.Millisecond) != "" { // what was answered is let be
+	}
+	send(r.agent, options)
+	if said := heard(5 * time.Second); len(said) < 11 || said[:11] != "SIP/2.0 200" {
+		t.Errorf("after garbage, OPTIONS are answered %q", said)
+	}
+	// A stranger who knows a call of ours is heard in it.
+	r.exchange.On("01", func(c *signaltest.Call) { c.Answer(answer); c.Request(sip.BYE, "") })
+	r.agent = closed
+	r.dial("01").ends(call.NormalClearing, false)
+}
+
+// garbage is what nobody should send.
+func garbage() []string {
+	via := "Via: SIP/2.0/UDP 127.0.0.1:9;branch=z9hG4bKg\r\n"
+	all := []string{
+		"", "\r\n\r\n", "\x00\x00\x00", "INVITE", "INVITE  SIP/2.0\r\n\r\n", "SIP/2.0 200\r\n\r\n", "SIP/2.0 999999999999 OK\r\n" + via + "\r\n",
+		"INVITE sip:x SIP/2.0\r\n\r\n", "INVITE sip:x SIP/2.0\r\n" + via + "\r\n", "BYE sip:x SIP/2.0\r\n" + via + "CSeq: 1 BYE\r\n\r\n",
+		"BYE sip:x SIP/2.0\r\n" + via + "CSeq: 1 INVITE\r\nTo: <sip:a@b>;tag=1\r\nFrom: <sip:a@b>\r\nCall-ID: z\r\n\r\n",
+		"ACK sip:x SIP/2.0\r\n" + via + "CSeq: 1 ACK\r\nTo: <sip:a@b>;tag=1\r\nFrom: <sip:a@b>\r\nCall-ID: z\r\n\r\n",
+		"CANCEL sip:x SIP/2.0\r\n" + via + "CSeq: 1 CANCEL\r\nTo: <sip:a@b>\r\nFrom: <sip:a@b>;tag=2\r\nCall-ID: z\r\n\r\n",
+		"SIP/2.0 200 OK\r\n" + via + "CSeq: 1 INVITE\r\nTo: <sip:a@b>\r\nFrom: <sip:a@b>;tag=x\r\nCall-ID: z\r\n\r\n",
+		"SIP/2.0 200 OK\r\n" + via + "CSeq: 4294967296 INVITE\r\n\r\n", "OPTIONS sip:[::1 SIP/2.0\r\n" + via + "\r\n", "X" + string(make([]byte, 30000)),
+		"INVITE sip:x SIP/2.0\r\n" + via + "Content-Length: -1\r\n\r\nabc", "INVITE sip:x SIP/2.0\r\nVia: \r\n\r\n", "\xff\xfe\xfd\r\n\r\n",
+	}
+	for i := range 200 { // an ordinary request, cut and bent everywhere
+		whole := []byte("INVITE sip:+1@127.0.0.1 SIP/2.0\r\n" + via + "From: \"A\" <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: cut\r\nCSeq: 1 INVITE\r\nContact: <sip:a@127.0.0.1:9>\r\nRoute: <sip:r;lr>\r\nContent-Length: 3\r\n\r\nabc")
+		at := i * len(whole) / 200
+		bent := append([]byte{}, whole...)
+		bent[at] = byte(i)
+		all = append(all, string(whole[:at]), string(bent))
+	}
+	return all
+}

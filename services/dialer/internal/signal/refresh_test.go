@@ -1,0 +1,123 @@
+package signal_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestSession_WeRefresh: by INVITE with the same description, or by UPDATE where it is allowed.
+func TestSession_WeRefresh(t *testing.T) {
+	for _, method := range []sip.RequestMethod{sip.INVITE, sip.UPDATE} {
+		t.Run(string(method), func(t *testing.T) {
+			r := newRig(t, line.UDP)
+			r.exchange.On("01", func(c *signaltest.Call) {
+				allow := "Allow: INVITE, ACK, BYE"
+				if method == sip.UPDATE {
+					allow = "Allow: INVITE, UPDATE, BYE"
+				}
+				c.Answer(answer, "Session-Expires: 2;refresher=uac", "Require: timer", allow)
+				for range 2 {
+					req := c.Next(method)
+					if req.Says("Session-Expires") != "2;refresher=uac" || (string(req.Body()) == offer) != (method == sip.INVITE) {
+						t.Errorf("refresh: %s", req)
+					}
+					req.Reply(200, "Session-Expires: 2;refresher=uac")
+					if method == sip.INVITE {
+						c.Next(sip.ACK)
+					}
+				}
+				c.Request(sip.BYE, "")
+			})
+			r.dial("01").ends(call.NormalClearing, false, "taken", "answered")
+		})
+	}
+}
+
+// TestSession_PeerRefreshes, until it does not: then we hang up before the session runs out.
+func TestSession_PeerRefreshes(t *testing.T) {
+	r := newRig(t, line.UDP)
+	refreshed := make(chan time.Time, 1)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Answer(answer, "Session-Expires: 1;refresher=uas")
+		res := c.Request(sip.UPDATE, "", "Session-Expires: 1;refresher=uac")
+		if se := res.GetHeader("Session-Expires"); se == nil || se.Value() != "1;refresher=uac" || res.GetHeader("Require") == nil {
+			t.Errorf("refresh: %s", res)
+		}
+		refreshed <- time.Now()
+		if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=102") {
+			t.Errorf("BYE = %s", bye)
+		}
+	})
+	l := r.dial("01")
+	l.ends(call.RecoveryOnTimerExpire, true, "taken", "answered")
+	if took := time.Since(<-refreshed); took < 500*time.Millisecond || took > 3*time.Second {
+		t.Errorf("hung up %s after the last refresh", took)
+	}
+}
+
+// TestSession_LostDialog: a far end that does not know the call any more has lost it.
+func TestSession_LostDialog(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Answer(answer, "Session-Expires: 2;refresher=uac")
+		c.Next(sip.INVITE).Reply(481)
+		c.Hangup()
+	})
+	r.dial("01").ends(call.RecoveryOnTimerExpire, true, "taken", "answered")
+}
+
+// TestSession_Asked: what we ask for, and a 422 that wants more.
+func TestSession_Asked(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.trunk.SessionTimer = 30 * time.Second
+	asked := make(chan string, 2)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		value := signaltest.Asked{Request: c.Invite}.Says("Session-Expires")
+		if asked <- value; value == "30" {
+			c.Respond(422, "", "Min-SE: 120")
+			return
+		}
+		c.Respond(486, "")
+	})
+	l := r.dial("01")
+	l.ends(call.UserBusy, false)
+	if first, second := <-asked, <-asked; first != "30" || second != "120" {
+		t.Errorf("asked for %s, then %s", first, second)
+	}
+}
+
+func TestSession_TooSmall(t *testing.T) {
+	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.MinSession = 90 * time.Second })
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Answer(answer)
+		if res := c.Request(sip.UPDATE, "", "Session-Expires: 10"); res.StatusCode != 422 || res.GetHeader("Min-SE") == nil || res.GetHeader("Min-SE").Value() != "90" {
+			t.Errorf("too small: %s", res)
+		}
+		c.Request(sip.BYE, "")
+	})
+	r.dial("01").ends(call.NormalClearing, false)
+}
+
+// TestReinvite_Glare: an INVITE of theirs while ours is under way is put off.
+func TestReinvite_Glare(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Answer(answer, "Session-Expires: 2;refresher=uac")
+		ours := c.Next(sip.INVITE)
+		if res := c.Request(sip.INVITE, answer); res.StatusCode != 491 {
+			t.Errorf("crossing: %s", res)
+		}
+		ours.Reply(200)
+		c.Next(sip.ACK)
+		c.Request(sip.BYE, "")
+	})
+	r.dial("01").ends(call.NormalClearing, false)
+}

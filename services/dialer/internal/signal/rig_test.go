@@ -1,0 +1,210 @@
+package signal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+const (
+	loopback = "127.0.0.1:0"
+	offer    = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n"
+	answer   = "v=0\r\no=- 2 2 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 50000 RTP/AVP 0\r\n"
+)
+
+// rig is an agent of ours and a trunk that the test plays.
+type rig struct {
+	t        *testing.T
+	agent    *signal.Agent
+	exchange *signaltest.Exchange
+	trunk    signal.Trunk
+}
+
+func newRig(t *testing.T, transport string, change ...func(*signal.Config)) *rig {
+	t.Helper()
+	t.Parallel()
+	x := signaltest.New(t, line.Config{UDP: loopback, TCP: loopback})
+	return &rig{t: t, agent: newAgent(t, change...), exchange: x, trunk: signal.Trunk{
+		Name: "test", Host: "127.0.0.1", Port: x.Port(transport), Transport: transport, CallerID: signal.InFrom,
+	}}
+}
+
+func newAgent(t *testing.T, change ...func(*signal.Config)) *signal.Agent {
+	t.Helper()
+	cfg := signal.Config{UDP: loopback, TCP: loopback, MinSession: time.Second, Admit: func(netip.Addr) bool { return true }}
+	for _, one := range change {
+		one(&cfg)
+	}
+	agent, err := signal.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Close)
+	return agent
+}
+
+// leg is one of ours with what it was told.
+type leg struct {
+	t  *testing.T
+	id string
+	*signal.Dialog
+	mu     sync.Mutex
+	told   []string
+	state  []byte
+	answer string
+	end    signal.End
+	change chan struct{}
+	// offered answers offers; nil: with our offer.
+	offered func([]byte) ([]byte, error)
+	// refuse is what the answer is met with.
+	refuse error
+}
+
+func (l *leg) tell(what string, also func()) {
+	l.mu.Lock()
+	l.told = append(l.told, what)
+	if also != nil {
+		also()
+	}
+	close(l.change)
+	l.change = make(chan struct{})
+	l.mu.Unlock()
+}
+
+func (l *leg) observer() signal.Observer {
+	return signal.Observer{
+		Keep: func(state []byte) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.state = state
+			return nil
+		},
+		Taken: func(time.Time) { l.tell("taken", nil) },
+		Rang:  func(time.Time, []byte) { l.tell("rang", nil) },
+		Answered: func(_ time.Time, body []byte) error {
+			l.tell("answered", func() { l.answer = string(body) })
+			return l.refuse
+		},
+		Offered: func(body []byte) ([]byte, error) {
+			l.tell("offered", nil)
+			if l.offered != nil {
+				return l.offered(body)
+			}
+			return []byte(offer), nil
+		},
+		Agreed: func([]byte) { l.tell("agreed", nil) },
+		Ended:  func(e signal.End) { l.tell("ended", func() { l.end = e }) },
+	}
+}
+
+// dial sets up a leg to a number that ends in a suffix.
+func (r *rig) dial(suffix string, change ...func(*signal.Invite, *leg)) *leg {
+	r.t.Helper()
+	l := &leg{t: r.t, id: uuid.NewString(), change: make(chan struct{})}
+	order := signal.Invite{CallID: l.id, From: "+15005550006", To: "+141555501" + suffix, Body: []byte(offer)}
+	for _, one := range change {
+		one(&order, l)
+	}
+	d, err := r.agent.Invite(r.t.Context(), r.trunk, order, l.observer())
+	if err != nil {
+		r.t.Fatalf("invite: %v", err)
+	}
+	l.Dialog = d
+	return l
+}
+
+// until waits until something was told so many times.
+func (l *leg) until(what string, times int) {
+	l.t.Helper()
+	patience := time.After(signaltest.Patience)
+	for {
+		l.mu.Lock()
+		got, change := count(l.told, what), l.change
+		told := fmt.Sprint(l.told)
+		l.mu.Unlock()
+		if got >= times {
+			return
+		}
+		select {
+		case <-change:
+		case <-patience:
+			l.t.Fatalf("%s was told %d times, want %d: %s", what, got, times, told)
+		}
+	}
+}
+
+func count(all []string, one string) (times int) {
+	for _, other := range all {
+		if other == one {
+			times++
+		}
+	}
+	return times
+}
+
+// ends waits for the end, and holds it to what was to come.
+func (l *leg) ends(cause call.Cause, byUs bool, told ...string) signal.End {
+	l.t.Helper()
+	l.until("ended", 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end.Cause != cause || l.end.ByUs != byUs {
+		l.t.Errorf("ended with %s, by us %v, want %s, %v", l.end.Cause, l.end.ByUs, cause, byUs)
+	}
+	if want := append(told, "ended"); len(told) > 0 && fmt.Sprint(l.told) != fmt.Sprint(want) {
+		l.t.Errorf("told %v, want %v", l.told, want)
+	}
+	return l.end
+}
+
+func (l *leg) hangUp(cause call.Cause) {
+	l.t.Helper()
+	ctx, done := context.WithTimeout(l.t.Context(), signaltest.Patience)
+	defer done()
+	if err := l.Hangup(ctx, cause); err != nil {
+		l.t.Errorf("hang up: %v", err)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for begun := time.Now(); !holds(); time.Sleep(2 * time.Millisecond) { // a poll of the condition
+		if time.Since(begun) > signaltest.Patience {
+			t.Fatalf("not within %s: %s", signaltest.Patience, what)
+		}
+	}
+}
+
+func (r *rig) heard(l *leg, method sip.RequestMethod) int { return r.exchange.Heard(method, l.id) }
+
+// samePorts is an exchange that has the same port for UDP and TCP.
+func samePorts(t *testing.T) (*signaltest.Exchange, error) {
+	t.Helper()
+	for range 20 {
+		free, err := net.Listen("tcp4", loopback)
+		if err != nil {
+			return nil, err
+		}
+		addr := free.Addr().String()
+		_ = free.Close()
+		if conn, err := net.ListenPacket("udp4", addr); err == nil {
+			_ = conn.Close()
+			return signaltest.New(t, line.Config{UDP: addr, TCP: addr}), nil
+		}
+	}
+	return nil, errors.New("no port is free for both UDP and TCP")
+}

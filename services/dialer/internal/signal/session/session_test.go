@@ -1,0 +1,120 @@
+package session_test
+
+import (
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/signal/session"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		value string
+		want  session.Expires
+		ok    bool
+	}{
+		{"1800", session.Expires{After: 1800 * time.Second}, true},
+		{" 90 ; refresher = UAS ", session.Expires{After: 90 * time.Second, Refresher: session.UAS}, true},
+		{"8;a=b;refresher=uac;c", session.Expires{After: 8 * time.Second, Refresher: session.UAC}, true},
+		{"90;refresher=me", session.Expires{After: 90 * time.Second}, true},
+		{"4294967295", session.Expires{After: 24 * time.Hour}, true},
+		{"0", session.Expires{}, false},
+		{"-5", session.Expires{}, false},
+		{"99999999999999999999", session.Expires{}, false},
+		{"", session.Expires{}, false},
+	}
+	for _, tt := range tests {
+		if got, ok := session.Parse(tt.value); got != tt.want || ok != tt.ok {
+			t.Errorf("%q = %+v, %v, want %+v, %v", tt.value, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestExpires_Times(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		after, refresh, lost time.Duration
+	}{
+		{1800 * time.Second, 900 * time.Second, 1768 * time.Second},
+		{90 * time.Second, 45 * time.Second, 60 * time.Second},
+		{8 * time.Second, 4 * time.Second, 8*time.Second - 8*time.Second/3},
+		{time.Second, time.Second, time.Second - time.Second/3},
+	}
+	for _, tt := range tests {
+		e := session.Expires{After: tt.after}
+		if e.Refresh() != tt.refresh || e.Lost() != tt.lost {
+			t.Errorf("%s: refresh after %s, lost after %s, want %s and %s", tt.after, e.Refresh(), e.Lost(), tt.refresh, tt.lost)
+		}
+	}
+}
+
+func TestAccept(t *testing.T) {
+	t.Parallel()
+	const least = 90 * time.Second
+	if _, small := (session.Expires{After: 10 * time.Second}).Accept(least); !small {
+		t.Error("10 s are accepted where 90 s are the least")
+	}
+	if got, small := (session.Expires{}).Accept(least); small || got != (session.Expires{}) {
+		t.Errorf("nothing was asked for: %+v, %v", got, small)
+	}
+	if got, _ := (session.Expires{After: least}).Accept(least); got.String() != "90;refresher=uac" {
+		t.Errorf("answer = %s", got)
+	}
+	if got, _ := (session.Expires{After: 2 * least, Refresher: session.UAS}).Accept(least); got.String() != "180;refresher=uas" {
+		t.Errorf("answer = %s", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"1800;refresher=uac", "90", ";;", "18446744073709551616", "-1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		e, ok := session.Parse(value)
+		if ok != (e.After > 0) || e.After > 24*time.Hour || ok && (e.Refresh() < time.Second || e.Lost() <= 0 || e.Lost() >= e.After) {
+			t.Fatalf("%q = %+v, %v", value, e, ok)
+		}
+		if again, same := session.Parse(e.String()); ok && (!same || again != e) {
+			t.Fatalf("%q reads back as %+v", value, again)
+		}
+	})
+}
+
+func TestTimer(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	var timer session.Timer
+	if wait, _ := timer.Next(now); wait != session.Never || timer.Lengthen("120") {
+		t.Errorf("a timer that nobody wants is due in %s", wait)
+	}
+	timer.Want(90 * time.Second)
+	if timer.Lengthen("60") || !timer.Lengthen("120") || timer.Wanted().After != 120*time.Second {
+		t.Errorf("wanted %+v", timer.Wanted())
+	}
+	timer.Agree("120", now)
+	if wait, mine := timer.Next(now); wait != time.Minute || !mine {
+		t.Errorf("refreshed in %s by us %v", wait, mine)
+	}
+	timer.Begin()
+	if wait, _ := timer.Next(now); wait != session.Never {
+		t.Errorf("due in %s while at it", wait)
+	}
+	if !timer.Failed(3*time.Second, now) {
+		t.Error("no time for another try")
+	}
+	if wait, mine := timer.Next(now); wait != 3*time.Second || !mine {
+		t.Errorf("tried again in %s by us %v", wait, mine)
+	}
+	if timer.Failed(3*time.Second, now.Add(90*time.Second)) {
+		t.Error("a session that is lost is refreshed again")
+	}
+	timer.Agree("120;refresher=uas", now)
+	if wait, mine := timer.Next(now); wait != 88*time.Second || mine {
+		t.Errorf("lost in %s, ours %v", wait, mine)
+	}
+	timer.Agree("", now)
+	if wait, _ := timer.Next(now); wait != session.Never {
+		t.Errorf("a session without a timer is due in %s", wait)
+	}
+}

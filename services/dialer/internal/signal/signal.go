@@ -1,0 +1,386 @@
+// Package signal is our SIP user agent: it sets up, keeps and ends legs, on sipgo's transactions and transports (package line). It knows dialogs, not calls: no SQL,
+// no media, and what an offer or answer says is its user's business. What happens to a leg is told to an Observer, in order, with its time.
+package signal
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/line"
+)
+
+// Config of an agent. An empty address is not listened at; a trunk's transport needs its listener, since far ends ask us too.
+type Config struct {
+	UDP, TCP, TLS string
+	// Advertised is the host in Via and Contact; empty: the one of the first listener.
+	Advertised  string
+	Certificate *tls.Certificate
+	// UserAgent is how we name ourselves; empty: not at all.
+	UserAgent string
+	// Admit says who may begin something with us; nil: nobody. From others only what belongs to a call of ours is heard.
+	Admit func(netip.Addr) bool
+	// Arrive takes calls that come in; nil: they are refused. It must not block.
+	Arrive func(*Arrival)
+	// ArrivalsPerSecond bounds what Arrive is asked; 0: 50. What goes beyond is refused with 503.
+	ArrivalsPerSecond int
+	// MinSession is the shortest session timer that we accept; 0: 90 s (RFC 4028 5).
+	MinSession time.Duration
+	// Linger is how long late word of a leg that has ended is dealt with; 0: 40 s, more than 64*T1.
+	Linger time.Duration
+	Log    *slog.Logger
+}
+
+// Agent is a user agent, at work until Close.
+type Agent struct {
+	cfg  Config
+	line *line.Line
+
+	mu       sync.Mutex
+	own      map[string]*line.Line                   // for trunks with a CA of their own
+	legs     map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
+	live     int                                     // those that have not ended
+	idle     chan struct{}                           // closed when draining and live is 0
+	draining bool
+	closed   bool
+	arrivals pace
+	running  sync.WaitGroup
+	stop     chan struct{}
+	life     context.Context // ends with stop, for what waits for a context
+	die      context.CancelFunc
+}
+
+// New listens.
+func New(cfg Config) (*Agent, error) {
+	if cfg.MinSession == 0 {
+		cfg.MinSession = 90 * time.Second
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = 40 * time.Second
+	}
+	if cfg.ArrivalsPerSecond == 0 {
+		cfg.ArrivalsPerSecond = 50
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	a := &Agent{
+		cfg: cfg, own: map[string]*line.Line{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
+		arrivals: pace{perSecond: float64(cfg.ArrivalsPerSecond)},
+	}
+	a.life, a.die = context.WithCancel(context.Background())
+	ready := make(chan struct{})
+	defer close(ready)
+	opened, err := line.Open(line.Config{
+		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log,
+		Admit: cfg.Admit, Knows: a.knows,
+		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.asked(req, tx) },
+		Response: a.responded,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.line = opened
+	return a, nil
+}
+
+// Port is where a transport listens; 0: nowhere.
+func (a *Agent) Port(transport string) int { return a.line.Port(transport) }
+
+// ErrDraining says that no new calls are set up any more.
+var ErrDraining = errors.New("the agent is draining")
+
+// lineOf is the line that a trunk is reached by: one of its own when it trusts other certificates.
+func (a *Agent) lineOf(t Trunk) (*line.Line, error) {
+	if t.CA == "" || t.Transport != line.TLS {
+		return a.line, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, errors.New("the agent is closed")
+	}
+	if own := a.own[t.CA]; own != nil {
+		return own, nil
+	}
+	roots, err := t.roots()
+	if err != nil {
+		return nil, err
+	}
+	own, err := line.Open(line.Config{
+		Advertised: a.line.Host(), Ports: a.line.Ports(), Roots: roots, Log: a.cfg.Log, Knows: a.knows, Request: a.asked, Response: a.responded,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.own[t.CA] = own
+	return own, nil
+}
+
+// Drain takes no new calls, answers OPTIONS and INVITEs with 503, and returns when the last leg has ended, or ctx.
+func (a *Agent) Drain(ctx context.Context) error {
+	a.mu.Lock()
+	if !a.draining {
+		a.draining = true
+		if a.live == 0 {
+			close(a.idle)
+		}
+	}
+	a.mu.Unlock()
+	select {
+	case <-a.idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Live is how many legs have not ended.
+func (a *Agent) Live() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.live
+}
+
+// Close stops at once. Legs that live go on at the far end: their states end them (Reap).
+func (a *Agent) Close() {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return
+	}
+	a.closed = true
+	close(a.stop)
+	a.die()
+	lines := []*line.Line{a.line}
+	for _, own := range a.own {
+		lines = append(lines, own)
+	}
+	a.mu.Unlock()
+	for _, one := range lines {
+		one.Close()
+	}
+	a.running.Wait()
+}
+
+// enter begins to know a leg; false: the agent takes none any more.
+func (a *Agent) enter(d *Dialog) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return errors.New("the agent is closed")
+	}
+	if a.draining && !d.orphan {
+		return ErrDraining
+	}
+	tags := a.legs[d.leg.callID]
+	if tags == nil {
+		tags = map[string]*Dialog{}
+		a.legs[d.leg.callID] = tags
+	}
+	tags[d.tag] = d
+	if !d.orphan {
+		a.live++
+	}
+	return nil
+}
+
+// spawn runs what Close waits for; when it is closed, nothing.
+func (a *Agent) spawn(work func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.running.Go(work)
+	}
+}
+
+// ended counts a leg that has ended.
+func (a *Agent) ended() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.live--; a.live == 0 && a.draining {
+		close(a.idle)
+	}
+}
+
+// forget stops knowing a leg.
+func (a *Agent) forget(d *Dialog) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if tags := a.legs[d.leg.callID]; tags[d.tag] == d {
+		if delete(tags, d.tag); len(tags) == 0 {
+			delete(a.legs, d.leg.callID)
+		}
+	}
+}
+
+func (a *Agent) find(id *sip.CallIDHeader, tag string) *Dialog {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.legs[*id][tag]
+}
+
+func (a *Agent) knows(callID string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.legs[sip.CallIDHeader(callID)]) > 0
+}
+
+// Probe asks a trunk whether it is there (OPTIONS). Any answer but 503 says yes.
+func (a *Agent) Probe(ctx context.Context, t Trunk) error {
+	req, by, to, err := a.outside(t, sip.OPTIONS, t.uri(""))
+	if err != nil {
+		return err
+	}
+	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
+	if err != nil {
+		return fmt.Errorf("probe trunk %s: %w", t.Name, err)
+	}
+	if res.StatusCode == sip.StatusServiceUnavailable {
+		return fmt.Errorf("probe trunk %s: %d %s", t.Name, res.StatusCode, res.Reason)
+	}
+	return nil
+}
+
+// Register says to a trunk where we are, for as long as expires; 0 takes it back. granted is how long it will know.
+func (a *Agent) Register(ctx context.Context, t Trunk, expires time.Duration) (granted time.Duration, err error) {
+	req, by, to, err := a.outside(t, sip.REGISTER, t.uri(""))
+	if err != nil {
+		return 0, err
+	}
+	contact := sip.ContactHeader{Address: by.Contact(t.Username, to.Transport)}
+	req.AppendHeader(&contact)
+	seconds := sip.ExpiresHeader(expires / time.Second) //nolint:gosec // hours
+	req.AppendHeader(&seconds)
+	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
+	if err != nil {
+		return 0, fmt.Errorf("register at trunk %s: %w", t.Name, err)
+	}
+	if !res.IsSuccess() {
+		return 0, fmt.Errorf("register at trunk %s: %d %s", t.Name, res.StatusCode, res.Reason)
+	}
+	return grantedFor(res, contact, expires), nil
+}
+
+// outside is a request outside of dialogs.
+func (a *Agent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Request, *line.Line, line.Route, error) {
+	if err := t.Check(); err != nil {
+		return nil, nil, line.Route{}, err
+	}
+	by, err := a.lineOf(t)
+	if err != nil {
+		return nil, nil, line.Route{}, err
+	}
+	to, routes := t.way()
+	us := leg{
+		callID: sip.CallIDHeader(line.Token()), local: sip.FromHeader{Address: t.identity(t.Username)}, remote: sip.FromHeader{Address: t.identity(t.Username)},
+		target: uri, routes: routes, cseq: 1, contact: by.Contact("", to.Transport),
+	}
+	us.local.Params.Add("tag", line.Token())
+	req := us.request(method)
+	if method == sip.REGISTER {
+		req.RemoveHeader("Contact")
+	}
+	a.sign(req)
+	return req, by, to, nil
+}
+
+// sign names us.
+func (a *Agent) sign(req *sip.Request) {
+	if a.cfg.UserAgent != "" {
+		req.AppendHeader(sip.NewHeader("User-Agent", a.cfg.UserAgent))
+	}
+}
+
+// End is how a leg ended.
+type End struct {
+	At    time.Time
+	Cause call.Cause
+	// ByUs says that we hung up, gave up, or could not go on.
+	ByUs bool
+	// Status is the final response to the INVITE; 0: there was none.
+	Status int
+	// Elsewhere says that nothing rang and nothing will, by the trunk's own word: another trunk may be tried.
+	Elsewhere bool
+}
+
+// Observer is told what happens to a leg, one thing at a time, in the order of the fields but for the offers, which come between answer and end. What is nil is
+// not told. The leg waits for each of them.
+type Observer struct {
+	// Keep takes the state from which another process ends the leg. Its error, before anything was sent, is Invite's, and nothing is sent. It is asked again whenever the
+	// state changes; an answer is acknowledged only when it has returned.
+	Keep func(state []byte) error
+	// Taken says that the trunk has the call: its first response, but for a refusal.
+	Taken func(at time.Time)
+	// Rang says once that it rings; early is the body of that response, if any: early media are no answer.
+	Rang func(at time.Time, early []byte)
+	// Answered brings the answer to our offer. An error says that nothing can be made of it: the leg is hung up (incompatible_destination).
+	Answered func(at time.Time, answer []byte) error
+	// Offered answers an offer within the call: hold, resume, refresh. A nil offer asks for one of ours, whose answer comes by Agreed. An error refuses it
+	// (488), and the call goes on as it was.
+	Offered func(offer []byte) (answer []byte, err error)
+	Agreed  func(answer []byte)
+	// Ended is told once, last.
+	Ended func(End)
+}
+
+// pace is a bucket that holds one second.
+type pace struct {
+	perSecond, level float64
+	at               time.Time
+}
+
+// take says whether there is room for one more now.
+func (p *pace) take(now time.Time) bool {
+	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
+	if p.at.IsZero() {
+		p.level = p.perSecond
+	}
+	p.at = now
+	if p.level < 1 {
+		return false
+	}
+	p.level--
+	return true
+}
+
+// values are a header's, as they came.
+func values(msg sip.Message, name string) (all []string) {
+	for _, header := range msg.GetHeaders(name) {
+		all = append(all, header.Value())
+	}
+	return all
+}
+
+// grantedFor is how long a registrar keeps our contact: what it says of that contact, else of all, else what we asked for.
+func grantedFor(res *sip.Response, ours sip.ContactHeader, asked time.Duration) time.Duration {
+	seconds := func(text string) (time.Duration, bool) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
+		return time.Duration(n) * time.Second, err == nil //nolint:gosec // 31 bits
+	}
+	for _, header := range res.GetHeaders("Contact") {
+		contact, is := header.(*sip.ContactHeader)
+		if !is || contact.Address.Host != ours.Address.Host || contact.Address.Port != ours.Address.Port {
+			continue
+		}
+		if granted, ok := seconds(contact.Params.GetOr("expires", "")); ok {
+			return granted
+		}
+	}
+	if header := res.GetHeader("Expires"); header != nil {
+		if granted, ok := seconds(header.Value()); ok {
+			return granted
+		}
+	}
+	return asked
+}
