@@ -1,0 +1,231 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/store/journal"
+)
+
+// leg is one call of this process. What happens to it is written to the journal in order, behind the signalling, which waits for nothing but the state that ends the call.
+type leg struct {
+	carrier *Carrier
+	callID  uuid.UUID
+	talk    Talk
+
+	mu      sync.Mutex
+	dialog  *signal.Dialog
+	wished  call.Cause // somebody wanted the end before there was a dialog
+	said    chan error // what the originate waits for; nil once it has been told, or has left
+	taken   bool
+	writing bool
+	waiting []entry
+}
+
+// entry is one thing to be written. It says whether it counted.
+type entry struct {
+	write func(ctx context.Context) (told bool, err error)
+	last  bool
+}
+
+// hangUp ends the leg. It does not wait.
+func (l *leg) hangUp(cause call.Cause) {
+	l.mu.Lock()
+	d := l.dialog
+	if d == nil && l.wished == "" {
+		l.wished = cause
+	}
+	l.mu.Unlock()
+	if d == nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := d.Hangup(ctx, cause); err != nil {
+			l.carrier.warn("a call could not be hung up", l.callID, err)
+		}
+	}()
+}
+
+// join gives the leg its dialog; who wanted it ended meanwhile is heard.
+func (l *leg) join(d *signal.Dialog) {
+	l.mu.Lock()
+	l.dialog = d
+	wished := l.wished
+	l.mu.Unlock()
+	if wished != "" {
+		l.hangUp(wished)
+	}
+}
+
+// answerOriginate tells the originate what came of it. waited is false when it has been told, or has left.
+func (l *leg) answerOriginate(said error) (waited bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said == nil {
+		return false
+	}
+	l.said <- said
+	l.said = nil
+	return true
+}
+
+// later writes something behind what waits already.
+func (l *leg) later(one entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, one)
+	if !l.writing {
+		l.writing = true
+		go l.write()
+	}
+}
+
+// write brings what waits into the journal, in order. While the database is away it goes on trying: nothing that happened to a call is left out.
+func (l *leg) write() {
+	for {
+		l.mu.Lock()
+		if len(l.waiting) == 0 {
+			l.writing = false
+			l.mu.Unlock()
+			return
+		}
+		next := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		l.mu.Unlock()
+		l.insist(next)
+		if next.last {
+			l.carrier.leave(l)
+		}
+		l.carrier.wake()
+	}
+}
+
+// insist writes one thing, however often it takes; not beyond the end of Run.
+func (l *leg) insist(one entry) {
+	for pause := glance; ; pause = min(2*pause, time.Second) {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		told, err := one.write(ctx)
+		cancel()
+		switch {
+		case err != nil:
+			l.carrier.warn("a call's news wait for the journal", l.callID, err)
+			select {
+			case <-l.carrier.over:
+				return
+			case <-time.After(pause):
+				continue
+			}
+		case !told && !one.last:
+			l.disowned()
+		}
+		return
+	}
+}
+
+// disowned looks why something did not count: a call that another process took over, thinking us dead, is not ours to talk in any more.
+func (l *leg) disowned() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if found, err := l.carrier.journal.Find(ctx, l.callID); err == nil && (found.EndedAt != nil || !l.carrier.journal.Owns(found)) {
+		l.hangUp(call.Unspecified)
+	}
+}
+
+// observer writes down what happens to the leg.
+func (l *leg) observer(c journal.Call) signal.Observer {
+	j, begun := l.carrier.journal, false
+	return signal.Observer{
+		Keep: func(state []byte) error {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if begun {
+				return j.Keep(ctx, l.callID, state)
+			}
+			begun = true
+			c.Teardown = state
+			return j.Dial(ctx, c)
+		},
+		Taken: func(at time.Time) {
+			l.mu.Lock()
+			l.taken = true
+			l.mu.Unlock()
+			l.tell(func(ctx context.Context) (bool, error) { return j.Take(ctx, l.callID, at, nil) })
+			l.answerOriginate(nil)
+		},
+		Rang: func(at time.Time, _ []byte) {
+			l.tell(func(ctx context.Context) (bool, error) { return j.Ring(ctx, l.callID, at, nil) })
+			l.talk.Ring()
+		},
+		Answered: func(at time.Time, answer []byte) error {
+			l.tell(func(ctx context.Context) (bool, error) { return j.Answer(ctx, l.callID, at, nil) })
+			return l.talk.Answer(answer, Told{OptedOut: l.optedOut, Over: l.hangUp})
+		},
+		Offered: l.talk.Offered,
+		Agreed:  l.talk.Agreed,
+		Ended:   l.ended,
+	}
+}
+
+func (l *leg) tell(write func(ctx context.Context) (bool, error)) { l.later(entry{write: write}) }
+
+// optedOut waits until it stands in the journal.
+func (l *leg) optedOut(quote string, at time.Time) {
+	written := make(chan struct{})
+	l.tell(func(ctx context.Context) (bool, error) {
+		told, err := l.carrier.journal.OptOut(ctx, l.callID, at, quote)
+		if err == nil {
+			close(written)
+		}
+		return told, err
+	})
+	select {
+	case <-written:
+	case <-l.carrier.over:
+	}
+}
+
+// ended takes the leg's end. A trunk that said no before anything else has refused; whoever asked is told so, and nothing is known of the call. Silence is no refusal: the
+// phone may ring all the same.
+func (l *leg) ended(e signal.End) {
+	talked, j := l.talk.End(), l.carrier.journal
+	for i := range talked.Turns { // the last words may be understood after the call
+		if turn := &talked.Turns[i]; turn.At.After(e.At) {
+			turn.At = e.At
+		}
+	}
+	l.mu.Lock()
+	taken, waited := l.taken, l.said != nil
+	l.mu.Unlock()
+	if !taken && waited && e.Status != 0 {
+		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
+			if err := j.Forget(ctx, l.callID); err != nil {
+				return false, err
+			}
+			l.answerOriginate(&carrier.Refused{Cause: e.Cause, Err: errRefused})
+			return true, nil
+		}})
+		return
+	}
+	if !taken { // it was asked, and may have it
+		l.tell(func(ctx context.Context) (bool, error) { return j.Take(ctx, l.callID, e.At, nil) })
+	}
+	l.tell(func(ctx context.Context) (bool, error) { return true, j.Say(ctx, l.callID, talked.Turns) })
+	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
+		return j.End(ctx, l.callID, journal.End{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached})
+	}})
+	l.answerOriginate(errSilence)
+}
+
+var (
+	errRefused = errors.New("the trunk refused the call before it rang")
+	errSilence = errors.New("the trunk did not say whether it took the call")
+)

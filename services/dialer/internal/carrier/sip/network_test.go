@@ -1,0 +1,202 @@
+package sip_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/carrier/carriertest"
+	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/trunk"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+const (
+	loopback = "127.0.0.1:0"
+	audio    = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 0\r\n"
+	lease    = 2 * time.Second
+)
+
+// talks are conversations in which the person says one thing.
+type talks struct{}
+
+func (talks) Begin(context.Context, uuid.UUID, trunk.Trunk) (carriersip.Talk, error) {
+	return talk{}, nil
+}
+
+type talk struct{}
+
+func (talk) Offer() []byte                  { return []byte(audio) }
+func (talk) Ring()                          {}
+func (talk) Offered([]byte) ([]byte, error) { return []byte(audio), nil }
+func (talk) Agreed([]byte)                  {}
+
+func (talk) Answer(answer []byte, _ carriersip.Told) error {
+	if string(answer) != audio {
+		return errors.New("an answer of another shape")
+	}
+	return nil
+}
+
+func (talk) End() carriersip.Result {
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	return carriersip.Result{Outcome: agent.OutcomeInterested, Reached: agent.ReachedHuman, Turns: []agent.Turn{{Role: agent.RolePerson, Text: "hello", At: at}}}
+}
+
+// exchange is one trunk with a process of ours, which can die and be followed by another at its address.
+type exchange struct {
+	t     testing.TB
+	far   *signaltest.Exchange
+	first *pgxpool.Pool
+	udp   string
+	mu    sync.Mutex
+	rang  map[string]map[string]bool // branches by Call-ID: what is sent again rings no second time
+	alive *process
+}
+
+// process is what of ours dies together.
+type process struct {
+	*carriersip.Carrier
+	agent *signal.Agent
+	pool  *pgxpool.Pool
+	over  trunk.Trunk
+	stop  func()
+}
+
+// Active is the trunk, as long as the database is there.
+func (p *process) Active(ctx context.Context) ([]trunk.Trunk, error) {
+	return []trunk.Trunk{p.over}, p.pool.Ping(ctx)
+}
+
+// now is whichever process is alive.
+type now struct{ x *exchange }
+
+func (n now) process() *process {
+	n.x.mu.Lock()
+	defer n.x.mu.Unlock()
+	return n.x.alive
+}
+
+func (n now) Name() string { return n.process().Name() }
+func (n now) Originate(ctx context.Context, o carrier.Originate) error {
+	return n.process().Originate(ctx, o)
+}
+func (n now) Answer(ctx context.Context, id uuid.UUID) error { return n.process().Answer(ctx, id) }
+func (n now) Hangup(ctx context.Context, id uuid.UUID) (carrier.Knowledge, error) {
+	return n.process().Hangup(ctx, id)
+}
+func (n now) Find(ctx context.Context, id uuid.UUID) (carrier.Knowledge, error) {
+	return n.process().Find(ctx, id)
+}
+func (n now) News(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	return n.process().News(ctx, after, wait)
+}
+func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
+
+// begin starts a process at an address.
+func (x *exchange) begin(udp string) *process {
+	x.t.Helper()
+	agent, err := signal.New(signal.Config{UDP: udp, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	pool, err := pgxpool.NewWithConfig(x.t.Context(), x.first.Config())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	over := trunk.New(uuid.Nil)
+	over.Name, over.Host, over.Port, over.SessionSeconds = "test", "127.0.0.1", uint16(x.far.Port(line.UDP)), 0
+	p := &process{agent: agent, pool: pool, over: over}
+	p.Carrier = carriersip.New(agent, journal.New(pool, uuid.New(), lease), p, talks{}, carriersip.Config{Ring: time.Minute, Keep: time.Hour})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Run(ctx) })
+	p.stop = sync.OnceFunc(func() { cancel(); running.Wait(); agent.Close(); pool.Close() })
+	x.t.Cleanup(p.stop)
+	return p
+}
+
+// rings counts a call at the far end.
+func (x *exchange) rings(c *signaltest.Call) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id, branch := c.Invite.CallID().Value(), c.Invite.Via().Params.GetOr("branch", "")
+	if x.rang[id] == nil {
+		x.rang[id] = map[string]bool{}
+	}
+	x.rang[id][branch] = true
+}
+
+func (x *exchange) start(forgetful bool) {
+	if forgetful {
+		if _, err := x.first.Exec(x.t.Context(), "DELETE FROM sip_calls; DELETE FROM sip_news; UPDATE sip_feed SET feed = gen_random_uuid(), seq = 0"); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	p := x.begin(x.udp)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.alive = p
+}
+
+func fresh(t testing.TB) *carriertest.Network {
+	t.Helper()
+	x := &exchange{
+		t: t, far: signaltest.New(t, line.Config{UDP: loopback}), rang: map[string]map[string]bool{},
+		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}),
+	}
+	for suffix, script := range map[string]func(*signaltest.Call){
+		"01": func(c *signaltest.Call) {
+			x.rings(c)
+			c.Respond(180, "")
+			c.Answer(audio)
+			c.Request(sip.BYE, "")
+		},
+		"90": func(c *signaltest.Call) { x.rings(c); c.Respond(100, ""); c.Respond(486, "") },
+		"99": func(c *signaltest.Call) { x.rings(c); c.Respond(180, ""); c.Respond(200, audio) },
+		"11": func(c *signaltest.Call) { x.rings(c); c.Respond(180, "") },
+		"12": func(c *signaltest.Call) { x.rings(c); c.Respond(100, "") },
+		"13": func(c *signaltest.Call) { c.Respond(403, "") },
+		"14": func(c *signaltest.Call) { c.Ignore(); x.rings(c) },
+	} {
+		x.far.On(suffix, script)
+	}
+	x.alive = x.begin(loopback)
+	x.udp = "127.0.0.1:" + strconv.Itoa(x.alive.agent.Port(line.UDP))
+	const number = "+141555501"
+	return &carriertest.Network{
+		Carrier: now{x},
+		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
+		Another: func() carrier.Carrier { return x.begin(loopback) },
+		Dials: func(id uuid.UUID) int {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return len(x.rang[id.String()])
+		},
+		Stop: func() { x.alive.stop() }, Start: x.start,
+	}
+}
+
+// TestConformance holds SIP trunks to the promises of package carrier.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	carriertest.Run(t, fresh)
+}

@@ -1,0 +1,113 @@
+package sip
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+const (
+	// look is how often a process gives its sign of life and sees what others ask of its calls.
+	look = 250 * time.Millisecond
+	// search is how often it looks for calls that nobody owns any more, and prunes.
+	search = time.Second
+	prune  = time.Minute
+	// reaping bounds the hang-up of a call whose owner is gone.
+	reaping = 6 * time.Second
+)
+
+// Run does what others ask of this process's calls, and ends the calls of processes that are gone, until ctx ends.
+func (c *Carrier) Run(ctx context.Context) error {
+	defer close(c.over)
+	looks, searches, prunes := time.NewTicker(look), time.NewTicker(search), time.NewTicker(prune)
+	defer looks.Stop()
+	defer searches.Stop()
+	defer prunes.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-looks.C:
+			err = c.lookRound(ctx)
+		case <-searches.C:
+			err = c.adopt(ctx)
+		case <-prunes.C:
+			_, err = c.journal.Prune(ctx, c.Name(), c.cfg.Keep)
+		}
+		if err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "the journal of SIP calls cannot be looked at", "error", err)
+		}
+	}
+}
+
+func (c *Carrier) lookRound(ctx context.Context) error {
+	asked, err := c.journal.Beat(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range asked {
+		l := c.leg(one.CallID)
+		switch {
+		case l == nil && one.HangupAt != nil: // it never left, or its end is lost
+			c.endOrphan(ctx, one)
+		case l != nil && one.HangupAt != nil:
+			l.hangUp(call.NormalClearing)
+		}
+	}
+	return nil
+}
+
+// adopt ends the calls whose owner is gone: their audio went with it.
+func (c *Carrier) adopt(ctx context.Context) error {
+	orphans, err := c.journal.Adopt(ctx)
+	if err != nil || len(orphans) == 0 {
+		return err
+	}
+	for _, orphan := range orphans {
+		go c.endOrphan(ctx, orphan)
+	}
+	return nil
+}
+
+// endOrphan ends a call of which only the journal tells. Whether the trunk answers or not, it is over here: with its audio gone there is nothing to go on with.
+func (c *Carrier) endOrphan(ctx context.Context, orphan journal.Call) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reaping)
+	defer cancel()
+	if err := c.reap(ctx, orphan); err != nil {
+		c.warn("the trunk was not told that an orphaned call is over", orphan.CallID, err)
+	}
+	l := &leg{carrier: c, callID: orphan.CallID}
+	at := time.Now()
+	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
+		return c.journal.End(ctx, orphan.CallID, journal.End{At: at, Cause: call.Unspecified, ByUs: true})
+	}})
+}
+
+func (c *Carrier) reap(ctx context.Context, orphan journal.Call) error {
+	if orphan.Teardown == nil {
+		return nil
+	}
+	active, err := c.trunks.Active(ctx)
+	if err != nil {
+		return err
+	}
+	over := trunk.New(orphan.TrunkID)
+	for _, t := range active {
+		if t.TrunkID == orphan.TrunkID {
+			over = t
+		}
+	}
+	if over.Host == "" { // removed since: the state says where it goes, only its credentials are lost
+		over.Host = "removed.invalid"
+	}
+	if err := c.agent.Reap(ctx, wire(over), orphan.Teardown); err != nil {
+		return fmt.Errorf("reap call %s: %w", orphan.CallID, err)
+	}
+	return nil
+}

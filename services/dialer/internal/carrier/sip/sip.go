@@ -1,0 +1,273 @@
+// Package sip is the carrier over SIP trunks. A call is a leg of package signal, its audio and conversation are a Talk; what is known of it and the news that it tells
+// lie in the journal, where every replica finds them. Only the process that a leg lives in can end it while that process lives; the others ask it to, and
+// end it from its teardown state when it is gone.
+package sip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+const (
+	// patience bounds one question to the journal, and what a hang-up waits for the owner of a call.
+	patience = 8 * time.Second
+	// glance is how often somebody who waits looks into the journal.
+	glance = 50 * time.Millisecond
+	// probe is how long a trunk may take to say that it is there.
+	probe = 2 * time.Second
+)
+
+// Trunks are those that may place and take calls, in the order in which they are tried.
+type Trunks interface {
+	Active(ctx context.Context) ([]trunk.Trunk, error)
+}
+
+// Talks gives calls their audio and conversation.
+type Talks interface {
+	// Begin makes ready for a call that is about to be dialled. Its end is Talk's.
+	Begin(ctx context.Context, callID uuid.UUID, over trunk.Trunk) (Talk, error)
+}
+
+// Talk is the audio and conversation of one call. Its methods are called one at a time, End last.
+type Talk interface {
+	// Offer describes our audio.
+	Offer() []byte
+	// Ring says that the phone rings: whoever is to talk gets ready.
+	Ring()
+	// Answer takes the far end's description of its audio, and begins to talk.
+	Answer(answer []byte, told Told) error
+	// Offered answers an offer within the call; nil asks for one of ours, whose answer comes by Agreed.
+	Offered(offer []byte) ([]byte, error)
+	Agreed(answer []byte)
+	// End ends it, and tells how it went. It may be told again.
+	End() Result
+}
+
+// Told is what a talk tells while it goes on.
+type Told struct {
+	// OptedOut: the person asked not to be called again, in these words. It returns when that will not be forgotten.
+	OptedOut func(quote string, at time.Time)
+	// Over: nothing more will be said, the call is to be hung up with the cause.
+	Over func(call.Cause)
+}
+
+// Result is how a talk went. Reached is empty when there was none.
+type Result struct {
+	Turns            []agent.Turn
+	Outcome, Reached string
+}
+
+// Config of the carrier.
+type Config struct {
+	// Ring is how long a phone may ring before we give up by ourselves; whoever dials has a shorter limit.
+	Ring time.Duration
+	// Keep is how long the journal keeps what was told and read.
+	Keep time.Duration
+}
+
+// Carrier is all SIP trunks together, as this process sees them.
+type Carrier struct {
+	cfg     Config
+	agent   *signal.Agent
+	journal *journal.Journal
+	trunks  Trunks
+	talks   Talks
+	asked   carrier.Asked
+
+	mu   sync.Mutex
+	legs map[uuid.UUID]*leg
+	told chan struct{} // closed when this process told news, and made anew
+	over chan struct{} // closed when Run has ended
+}
+
+// New carries calls by the agent's legs. Run must run beside it, once.
+func New(agent *signal.Agent, j *journal.Journal, trunks Trunks, talks Talks, cfg Config) *Carrier {
+	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: trunks, talks: talks, legs: map[uuid.UUID]*leg{}, told: make(chan struct{}), over: make(chan struct{})}
+}
+
+// Name is the same for all SIP trunks: they share the news.
+func (c *Carrier) Name() string { return "sip" }
+
+// Ready says whether a trunk answers, and the journal.
+func (c *Carrier) Ready(ctx context.Context) error {
+	active, err := c.trunks.Active(ctx)
+	if err != nil {
+		return fmt.Errorf("reach a trunk: %w", err)
+	}
+	err = errNoTrunk
+	for _, t := range active {
+		ctx, cancel := context.WithTimeout(ctx, probe)
+		fault := c.agent.Probe(ctx, wire(t))
+		cancel()
+		if fault == nil {
+			return nil
+		}
+		err = errors.Join(err, fault)
+	}
+	return fmt.Errorf("reach a trunk: %w", err)
+}
+
+var errNoTrunk = errors.New("no trunk is active that answers")
+
+// wire is a trunk as signal knows it.
+func wire(t trunk.Trunk) signal.Trunk {
+	s := signal.Trunk{
+		Name: t.Name, Host: t.Host, Port: int(t.SIPPort()), Transport: transports()[t.Transport], Username: t.Username, Password: t.Password,
+		CallerID: signal.InFrom, SessionTimer: time.Duration(t.SessionSeconds) * time.Second, CA: t.CACertificates, LargeOverTCP: t.Transport == trunk.UDP,
+	}
+	if t.CallerIDHeader == trunk.InAsserted {
+		s.CallerID = signal.Asserted
+	}
+	if t.OutboundProxy != "" {
+		host, port := t.Address()
+		s.Proxy = hostPort(host, port)
+	}
+	return s
+}
+
+// News reads the journal. It waits for what another process tells by looking.
+func (c *Carrier) News(ctx context.Context, after int64, wait time.Duration) (carrier.Batch, error) {
+	for until := time.Now().Add(wait); ; {
+		woken := c.toldNext()
+		feed, news, err := c.journal.News(ctx, after)
+		if err != nil {
+			return carrier.Batch{}, err
+		}
+		rest := min(glance, time.Until(until))
+		if len(news) > 0 || rest <= 0 {
+			return batch(feed, news), nil
+		}
+		select {
+		case <-ctx.Done():
+			return carrier.Batch{}, fmt.Errorf("wait for news after %d: %w", after, ctx.Err())
+		case <-woken:
+		case <-time.After(rest):
+		}
+	}
+}
+
+func (c *Carrier) toldNext() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told
+}
+
+func (c *Carrier) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.told)
+	c.told = make(chan struct{})
+}
+
+func batch(feed string, news []journal.News) carrier.Batch {
+	b := carrier.Batch{Feed: feed}
+	for _, n := range news {
+		one := carrier.News{
+			Seq: n.Seq, At: n.At, Kind: carrier.Kind(n.Kind), CallID: n.Call.CallID, From: n.Call.From, To: n.Call.To, Inbound: n.Call.Inbound,
+			Role: n.Role, Text: n.Text, DialedAt: n.Call.DialedAt,
+		}
+		if one.Kind == carrier.Ended {
+			one.Cause, one.ByUs, one.Outcome, one.Reached = n.Call.Cause, n.Call.ByUs, n.Call.Outcome, n.Call.Reached
+		}
+		b.News = append(b.News, one)
+	}
+	return b
+}
+
+// Find tells what the journal knows of a call.
+func (c *Carrier) Find(ctx context.Context, callID uuid.UUID) (carrier.Knowledge, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	found, err := c.journal.Find(ctx, callID)
+	return knowledge(found), unknown(err)
+}
+
+func knowledge(c journal.Call) carrier.Knowledge {
+	return carrier.Knowledge{DialedAt: c.DialedAt, RingingAt: c.RingingAt, AnsweredAt: c.AnsweredAt, EndedAt: c.EndedAt, Cause: c.Cause, ByUs: c.ByUs}
+}
+
+func unknown(err error) error {
+	if errors.Is(err, journal.ErrNone) {
+		return fmt.Errorf("%w: %w", carrier.ErrUnknownCall, err)
+	}
+	return err
+}
+
+// Answer asks whoever owns a call that came in to pick it up.
+func (c *Carrier) Answer(ctx context.Context, callID uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := c.journal.AskPickup(ctx, callID)
+	return unknown(err)
+}
+
+// Hangup ends a call of this process at once, and has any other ended by its owner. It waits until the end is in the journal.
+func (c *Carrier) Hangup(ctx context.Context, callID uuid.UUID) (carrier.Knowledge, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	asked, err := c.journal.AskHangup(ctx, callID)
+	if err != nil {
+		return carrier.Knowledge{}, unknown(err)
+	}
+	if l := c.leg(callID); l != nil {
+		l.hangUp(call.NormalClearing)
+	}
+	for asked.EndedAt == nil {
+		woken := c.toldNext()
+		if asked, err = c.journal.Find(ctx, callID); err != nil {
+			return carrier.Knowledge{}, unknown(err)
+		}
+		if asked.EndedAt != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return carrier.Knowledge{}, fmt.Errorf("hang up %s: its owner has not done it: %w", callID, ctx.Err())
+		case <-woken:
+		case <-time.After(glance):
+		}
+	}
+	return knowledge(asked), nil
+}
+
+func (c *Carrier) leg(callID uuid.UUID) *leg {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.legs[callID]
+}
+
+func (c *Carrier) enter(l *leg) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.legs[l.callID] = l
+}
+
+func (c *Carrier) leave(l *leg) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.legs, l.callID)
+}
+
+// Live is how many legs of this process have not ended.
+func (c *Carrier) Live() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.legs)
+}
+
+func (c *Carrier) warn(what string, callID uuid.UUID, err error) {
+	slog.Warn(what, "call_id", callID, "error", err)
+}
