@@ -1,0 +1,355 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// erased is a person of one workspace who is to be forgotten, and all that leads to them.
+type erased struct {
+	w  *rig.Workspace
+	to string
+	// secrets were only ever said of this person; spoken are what people say on the telephone, which others say too.
+	secrets, spoken []string
+	// ids are the calls and requests.
+	ids []string
+}
+
+// secretsOf are a person's own name and what is said about them.
+func secretsOf(name string) []string {
+	return []string{name + " Quillfeather", name + "-order-7731", name + "-meta-4420"}
+}
+
+// know makes the workspace know a person as a customer does: a contact with a name, and metadata.
+func know(t *testing.T, w *rig.Workspace, to, name string) *erased {
+	t.Helper()
+	p := &erased{w: w, to: to, secrets: secretsOf(name), spoken: []string{"Ana Reyes", "Jonas Weber", "Priya Nair", "Marek Novak", "interested in", "customer_name"}}
+	body := map[string]any{"phone_e164": to, "name": p.secrets[0], "metadata": map[string]any{"note": p.secrets[2]}}
+	if err := w.API.Into(t.Context(), "POST", "/v1/contacts", body, http.StatusCreated, nil); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// place orders a call that says something of the person.
+func (p *erased) place(t *testing.T, more map[string]any) string {
+	t.Helper()
+	body := map[string]any{"to": p.to, "variables": map[string]any{"order": p.secrets[1]}}
+	for name, value := range more {
+		body[name] = value
+	}
+	req, err := p.w.Place(t.Context(), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ids = append(p.ids, req.ID)
+	return req.ID
+}
+
+// reach waits until the call of a request has the status, and notes it.
+func (p *erased) reach(t *testing.T, request, status string) (call rig.Call) {
+	t.Helper()
+	until(t, time.Minute, "a call to "+p.to+" is "+status, func() bool {
+		req, err := p.w.Request(t.Context(), request)
+		if err != nil || req.CallID == nil {
+			return false
+		}
+		call, err = p.w.Call(t.Context(), *req.CallID)
+		return err == nil && call.Status == status && (status != "completed" || call.Outcome != nil && call.CreditsCharged != "")
+	})
+	p.ids = append(p.ids, call.CallID)
+	return call
+}
+
+// erase asks until it is answered, and returns the entry's id.
+func (p *erased) erase(t *testing.T) (id string) {
+	t.Helper()
+	var answer struct {
+		Erasure struct {
+			ID string `json:"id"`
+		} `json:"erasure"`
+	}
+	until(t, time.Minute, "the erasure of "+p.to+" is answered", func() bool {
+		return p.w.Admin.Into(t.Context(), "DELETE", "/admin/v1/workspaces/"+p.w.ID+"/contacts/"+url.PathEscape(p.to), nil, http.StatusOK, &answer) == nil
+	})
+	return answer.Erasure.ID
+}
+
+// entry is what the register says of an erasure.
+type entry struct {
+	DoneAt   *time.Time `json:"done_at"`
+	Services []struct {
+		Service string `json:"service"`
+		Steps   int    `json:"steps"`
+		Open    int    `json:"open"`
+	} `json:"services"`
+}
+
+func carriedOut(t *testing.T, w *rig.Workspace, id string, within time.Duration) (e entry) {
+	t.Helper()
+	until(t, within, "erasure "+id+" is carried out", func() bool {
+		e = entry{}
+		err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/erasures/"+id, nil, http.StatusOK, &e)
+		return err == nil && e.DoneAt != nil
+	})
+	return e
+}
+
+// row is one row of one table, as text.
+type row struct{ table, text string }
+
+// everyRow reads every table of every schema as the superuser, bytes as the text they are.
+func everyRow(t *testing.T, db *rig.Postgres) (rows []row) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	found, err := conn.Query(t.Context(), `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind = 'r' AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema' ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(found, pgx.RowTo[string])
+	if err != nil || len(tables) < 40 {
+		t.Fatalf("%d tables, %v", len(tables), err)
+	}
+	if _, err := conn.Exec(t.Context(), "SET bytea_output = 'escape'"); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		found, err := conn.Query(t.Context(), "SELECT t::text FROM "+table+" t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts, err := pgx.CollectRows(found, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range texts {
+			rows = append(rows, row{table, text})
+		}
+	}
+	return rows
+}
+
+func contains(text string, any []string) string {
+	at := slices.IndexFunc(any, func(one string) bool { return strings.Contains(text, one) })
+	if at < 0 {
+		return ""
+	}
+	return any[at]
+}
+
+// left is what the tables still say of the person: their own secrets anywhere, and what was spoken in any row that names them or one of their calls.
+func (p *erased) left(rows []row) (left []string) {
+	for _, r := range rows {
+		if said := contains(r.text, p.secrets); said != "" {
+			left = append(left, fmt.Sprintf("%s says %q", r.table, said))
+		}
+		if said := contains(r.text, p.spoken); said != "" && contains(r.text, append(p.ids, p.to)) != "" {
+			left = append(left, fmt.Sprintf("%s says %q in a row of theirs", r.table, said))
+		}
+	}
+	return left
+}
+
+// TestErasure_NothingOfThePersonIsLeft lets a person be called, call us, be called again and be in the queue, erases them in the middle of a call, and then reads every row of
+// every table: nothing is left but that there were calls, the opt-out and the consent records. Somebody else is as they were.
+func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
+	hooks := receiver(t)
+	db, err := rig.StartPostgres(binaries(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Stop() })
+	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile, "SIMULATOR_TIME_SCALE=1")
+	w := tenant(t, s, hooks, "1000")
+	line := number(7_100_050)
+	inbound(t, w, line)
+	p, other := know(t, w, number(7_100_000), "Zebulon"), know(t, w, number(7_100_001), "Ottoline")
+
+	if status, answer, err := rig.NewClient(s.Demo.SimURL, "").Do(t.Context(), "POST", "/inbound", map[string]string{"from": p.to, "to": line}); err != nil || status/100 != 2 {
+		t.Fatal(status, string(answer), err)
+	}
+	first, theirs := p.place(t, nil), other.place(t, nil)
+	for who, request := range map[*erased]string{p: first, other: theirs} {
+		if call := who.reach(t, request, "completed"); call.Summary["customer_name"] == nil {
+			t.Fatalf("a call without a summary: %+v", call)
+		}
+	}
+	p.calledUs(t)
+	tomorrow := p.place(t, map[string]any{"scheduled_for": time.Now().Add(24 * time.Hour)})
+	live := p.place(t, nil)
+	p.reach(t, live, "in_progress")
+	if err := w.API.Into(t.Context(), "POST", "/v1/opt-outs", map[string]any{"phone_e164": p.to}, http.StatusOK, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := everyRow(t, db)
+	if n := len(p.left(before)); n < 8 {
+		t.Fatalf("only %d rows speak of the person before: %v", n, p.left(before))
+	}
+	theirsBefore := other.left(before)
+
+	began := time.Now()
+	id := p.erase(t)
+	done := carriedOut(t, w, id, 30*time.Second)
+	t.Logf("carried out after %s: %+v", time.Since(began).Round(time.Millisecond), done.Services)
+	if call := p.reach(t, live, "completed"); call.Summary != nil {
+		t.Errorf("a call that ended after the erasure has a summary: %v", call.Summary)
+	}
+	if req, err := w.Request(t.Context(), tomorrow); err != nil || req.Status != "blocked" || req.ErrorCode == nil || *req.ErrorCode != "consent_withdrawn" {
+		t.Errorf("what was queued is %+v, %v, want blocked consent_withdrawn", req, err)
+	}
+	until(t, 30*time.Second, "the last event is delivered", func() bool {
+		return slices.ContainsFunc(hooks.Deliveries(w.ID), func(d rig.Delivery) bool {
+			return d.Type == "call.completed" && d.CallID == p.ids[len(p.ids)-1] && d.Signed && strings.Contains(string(d.Body), `"summary":null`)
+		})
+	})
+	var rows []row
+	until(t, 30*time.Second, "nothing is on its way", func() bool {
+		rows = everyRow(t, db)
+		return !slices.ContainsFunc(rows, func(r row) bool {
+			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "webhook_queue")
+		})
+	})
+	for _, said := range p.left(rows) {
+		t.Error(said)
+	}
+	if now := other.left(rows); len(now) < len(theirsBefore) || len(now) == 0 {
+		t.Errorf("of somebody else is left %v, before it was %v", now, theirsBefore)
+	}
+	p.kept(t, rows)
+	if said, err := s.Command(t.Context(), "ledger"); err != nil || !strings.Contains(said, " 0 broken") {
+		t.Errorf("the consent ledger: %v\n%s", err, said)
+	}
+}
+
+// calledUs waits for the end of the call that came from the person, and notes it.
+func (p *erased) calledUs(t *testing.T) {
+	t.Helper()
+	until(t, time.Minute, "the call from "+p.to+" is over", func() bool {
+		var list rig.Page[struct {
+			ID, From string
+			Outcome  *string
+		}]
+		err := p.w.API.Into(t.Context(), "GET", "/v1/calls?direction=inbound&status=completed", nil, http.StatusOK, &list)
+		if err != nil || len(list.Data) != 1 || list.Data[0].From != p.to || list.Data[0].Outcome == nil {
+			return false
+		}
+		p.ids = append(p.ids, list.Data[0].ID)
+		return true
+	})
+}
+
+// kept checks what the law asks for: opt-out, consent records, and that there were calls.
+func (p *erased) kept(t *testing.T, rows []row) {
+	t.Helper()
+	found := map[string]int{}
+	for _, r := range rows {
+		table := strings.TrimRight(r.table, "0123456789_")
+		if strings.Contains(r.text, p.to) {
+			found[table]++
+		}
+		if strings.HasSuffix(table, ".contacts") && strings.Contains(r.text, p.to) && (!strings.Contains(r.text, "withdrawn") || !strings.Contains(r.text, "dnd")) {
+			t.Errorf("the contact is %s, want it opted out and its consent withdrawn", r.text)
+		}
+		if strings.HasSuffix(table, ".erasures") && strings.HasPrefix(table, "contacts_compliance") && strings.Contains(r.text, p.to) {
+			t.Errorf("the register names the person: %s", r.text)
+		}
+	}
+	for table, want := range map[string]int{"contacts_compliance.consent_records": 2, "contacts_compliance.contacts": 1, "calls.call_requests": 3, "calls.calls": 3} {
+		if found[table] != want {
+			t.Errorf("%s has %d rows of the person, want %d (all: %v)", table, found[table], want, found)
+		}
+	}
+}
+
+// TestErasure_IsCarriedOutWhoeverIsKilled erases a crowd in the middle of their calls while everything that has a part in it is killed, the broker too.
+func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
+	hooks, rng := receiver(t), seeded(t)
+	db, err := rig.StartPostgres(binaries(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Stop() })
+	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile, "SIMULATOR_TIME_SCALE=0.5", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s")
+	w := tenant(t, s, hooks, "1000")
+	var crowd []*erased
+	for n := range 24 {
+		p := know(t, w, number(7_200_000+100*n), fmt.Sprintf("Crowd%02d", n))
+		p.place(t, nil)
+		crowd = append(crowd, p)
+	}
+	stays := crowd[0]
+	victims := []string{"calls", "dialer", "webhook-dispatcher", "contacts-compliance", "broker"}
+	ctx, stop := context.WithCancel(t.Context())
+	killed := make(chan int)
+	go func() {
+		n := 0
+		defer func() { killed <- n }()
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Duration(200+rng.IntN(400)) * time.Millisecond):
+				if s.KillOne(victims[rng.IntN(len(victims))], 0) {
+					n++
+				}
+			}
+		}
+	}()
+	var ids []string
+	for _, p := range crowd[1:] {
+		ids = append(ids, p.erase(t))
+	}
+	pause(t, 3*time.Second)
+	stop()
+	t.Logf("%d kills", <-killed)
+	for _, id := range ids {
+		carriedOut(t, w, id, 2*time.Minute)
+	}
+	until(t, 2*time.Minute, "every request has ended", func() bool {
+		requests, err := w.Requests(t.Context())
+		return err == nil && !slices.ContainsFunc(requests, func(r rig.Request) bool { return !r.Final() })
+	})
+	var rows []row
+	until(t, 2*time.Minute, "nothing is on its way", func() bool {
+		rows = everyRow(t, db)
+		return !slices.ContainsFunc(rows, func(r row) bool {
+			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "webhook_queue")
+		})
+	})
+	requests, err := w.Requests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, req := range requests {
+		for _, p := range crowd {
+			if p.to == req.To && req.CallID != nil {
+				p.ids = append(p.ids, *req.CallID)
+			}
+		}
+	}
+	for _, p := range crowd[1:] {
+		for _, said := range p.left(rows) {
+			t.Errorf("%s: %s", p.to, said)
+		}
+	}
+	if len(stays.left(rows)) == 0 {
+		t.Error("somebody who was not erased is gone")
+	}
+	if slices.ContainsFunc(rows, func(r row) bool { return strings.HasSuffix(r.table, ".parked") }) {
+		t.Error("something was parked")
+	}
+}
