@@ -38,32 +38,36 @@ type Reader struct {
 	line   int64
 	column int
 	comma  rune
+	// begun: the line that may name the columns was read. wide: the file is UTF-16.
+	begun, wide bool
 }
 
 // NewReader reads from the beginning of a list.
-func NewReader(from io.Reader) *Reader { return &Reader{lines: bufio.NewReaderSize(from, longest)} }
+func NewReader(from io.Reader) *Reader {
+	return &Reader{lines: bufio.NewReaderSize(from, longest), comma: ','}
+}
 
 // Line is how many lines were read.
 func (r *Reader) Line() int64 { return r.line }
 
 // Next is the next number, or what is bad about the line that should hold it; io.EOF at the end. Empty lines, the mark at the beginning of a
-// UTF-8 file and a line of headings are passed over.
+// UTF-8 file, the line by which spreadsheets name their comma ("sep=;") and a line of headings are passed over.
 func (r *Reader) Next() (number phone.Number, bad *Bad, err error) {
 	for {
 		text, whole, err := r.read()
 		if err != nil {
 			return "", nil, err
 		}
-		if !whole {
-			return "", r.bad(text, "the line is longer than 8192 bytes"), nil
-		}
 		if r.line == 1 {
+			r.wide = strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff")
 			text = strings.TrimPrefix(text, "\ufeff")
-			if r.heading(text) {
-				continue
-			}
 		}
-		if strings.TrimSpace(text) == "" {
+		switch {
+		case r.wide:
+			return "", r.bad(text, "the file is UTF-16: save it as CSV in UTF-8"), nil
+		case !whole:
+			return "", r.bad(text, "the line is longer than 8192 bytes"), nil
+		case strings.TrimSpace(text) == "", !r.begun && r.heading(text):
 			continue
 		}
 		fields := r.fields(text)
@@ -117,18 +121,24 @@ func (r *Reader) read() (text string, whole bool, err error) {
 	return text, false, nil
 }
 
-// heading says whether the list's first line names its columns; it settles what parts them and which holds the numbers.
+// heading says whether a line at the list's beginning holds no number by intent; it settles what parts the columns and which holds the numbers.
 func (r *Reader) heading(text string) bool {
+	if parts, ok := strings.CutPrefix(text, "sep="); ok && len(parts) == 1 && strings.ContainsAny(parts, ",;\t") {
+		return true // the headings show which it is
+	}
+	r.begun = true
+	for _, r.comma = range []rune{',', ';', '\t'} {
+		for i, name := range r.fields(text) {
+			if slices.Contains(headings(), strings.ToLower(strings.TrimSpace(name))) {
+				r.column = i
+				return true
+			}
+		}
+	}
 	r.comma = ','
 	for _, other := range []rune{';', '\t'} {
 		if strings.ContainsRune(text, other) && !strings.ContainsRune(text, ',') {
 			r.comma = other
-		}
-	}
-	for i, name := range r.fields(text) {
-		if slices.Contains(headings(), strings.ToLower(strings.TrimSpace(name))) {
-			r.column = i
-			return true
 		}
 	}
 	return false

@@ -47,6 +47,11 @@ func TestNext_ReadsWhatListsLookLike(t *testing.T) {
 		{"as people write it", "+1 (415) 555-0100\n +44.20.7946.0958 \n", []string{"+14155550100", "+442079460958"}, nil},
 		{"no country, a word, another script", "4155550100\nphones\n+٤٤٢٠٧٩٤٦\n+1415555010\x00\n\xff\xfe\n", nil, []string{"1 4155550100", "2 phones", "3 +٤٤٢٠٧٩٤٦", "4 +1415555010?", "5 ?"}},
 		{"a line without the column", "name,x,phone\nAnn\nBo,,+14155550100", []string{"+14155550100"}, []string{"2 Ann"}},
+		{"a spreadsheet's first lines", "\ufeffsep=;\r\n\r\n\"Name, first\";Phone\r\nAnn;+14155550100\r\n", []string{"+14155550100"}, nil},
+		{"a first line that is too long", strings.Repeat("x", 20_000) + "\n+14155550100,Ann\n+14155550101\n", []string{"+14155550100", "+14155550101"}, []string{"1 " + strings.Repeat("x", 40) + "…"}},
+		{"a name over two lines", "name,phone\n\"Ann\nSmith\",+14155550100\n\"Bo,+14155550101\n+14155550102,x\n", []string{"+14155550100"}, []string{"2 \"Ann", "4 \"Bo,+14155550101", "5 x"}},
+		{"formulas", "=HYPERLINK(\"http://x\"),1\n@SUM(1)\n-2+3\n+1+14155550100\n", nil, []string{"1 =HYPERLINK(\"http://x\")", "2 @SUM(1)", "3 -2+3", "4 +1+14155550100"}},
+		{"UTF-16", "\xff\xfe+\x001\x004\x001\x005\x005\x005\x005\x000\x001\x000\x000\x00\n\x00+\x001\x00", nil, []string{"1 ?+?1?4?1?5?5?5?5?0?1?0?0?", "2 ?+?1?"}},
 		{"a line that is too long", "+14155550100\n" + strings.Repeat("9", 20_000) + "\n+14155550101\n", []string{"+14155550100", "+14155550101"}, []string{"2 " + strings.Repeat("9", 40) + "…"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -27,6 +27,8 @@ const (
 	// applySome holds the contacts' locks for a small fraction of a gate's patience.
 	applySome = 2_000
 	mostBad   = 1_000
+	// tend is a fraction of how long an import is ours without a word.
+	tend = 5 * time.Second
 )
 
 // Importer works on one import at a time; replicas take others.
@@ -132,7 +134,13 @@ func (im *Importer) read(ctx context.Context, job *store.Import) error {
 func (im *Importer) settle(ctx context.Context, job *store.Import, file hash.Hash) error {
 	list, last := ledger.NewList(), ""
 	job.Numbers = 0
-	for {
+	for tended := time.Now(); ; {
+		if time.Since(tended) > tend {
+			if err := im.store.Tend(ctx, job); err != nil {
+				return err
+			}
+			tended = time.Now()
+		}
 		numbers, err := im.store.NumbersAfter(ctx, job.ID, last, readSome)
 		if err != nil {
 			return err

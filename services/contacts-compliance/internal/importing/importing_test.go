@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -191,7 +192,7 @@ func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
 			broken++
 		}
 		cancel()
-		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil { // its time is up
+		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL WHERE status <> 'done'`); err != nil { // its time is up
 			t.Fatal(err)
 		}
 		if time.Since(began) > time.Minute {
@@ -227,6 +228,11 @@ func TestVerify_FindsAListThatWasTouched(t *testing.T) {
 	r.next()
 	r.whole()
 	super := pgtest.Super(t, r.pool, schema)
+	for _, table := range []string{"opt_out_imports", "opt_out_import_numbers"} { // who has every right does not meet what holds the service
+		if _, err := super.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER ALL`); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, harm := range [][2]string{
 		{`DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000003'`, `INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000003')`},
 		{`INSERT INTO opt_out_import_numbers VALUES ($1, '+14150000099')`, `DELETE FROM opt_out_import_numbers WHERE phone_e164 = '+14150000099'`},
@@ -275,8 +281,66 @@ func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 	if err := r.store.ApplyNumbers(t.Context(), &mine, []string{"+14150000001"}); err == nil || r.count(opted, r.workspace) != 0 || mine.Applied != 0 {
 		t.Errorf("ApplyNumbers = %v, %d opted out", err, r.count(opted, r.workspace))
 	}
+	sum := "x"
+	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
+	for deed, do := range map[string]func(context.Context, *store.Import) error{"Tend": r.store.Tend, "SettleList": r.store.SettleList, "FinishImport": r.store.FinishImport} {
+		if err := do(t.Context(), &mine); !errors.Is(err, store.ErrLost) {
+			t.Errorf("%s = %v, want that the import is another's", deed, err)
+		}
+	}
+	if r.count(`SELECT count(*) FROM consent_records`) != 0 || r.read(mine.ID).Status != store.Reading {
+		t.Errorf("who lost the import wrote: %+v", r.read(mine.ID))
+	}
 	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrStarted { //nolint:errorlint // the very one
 		t.Errorf("a part after the start: %v", err)
+	}
+}
+
+// An import that takes longer to sum up, compare or finish than a claim lasts is not taken meanwhile: its worker tends it, and its last steps hold its row.
+func TestTend_KeepsTheImport(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(aList(10), 1)
+	mine, _, err := r.store.ClaimImport(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = now() - interval '1 second'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Tend(t.Context(), &mine); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); ok || err != nil {
+		t.Errorf("an import that is tended was claimed: %v", err)
+	}
+	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := r.pool.Begin(t.Context()) // FinishImport waits for the head of the chain
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE consent_heads IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	sum, done := ledger.NewList().Hex(), make(chan error, 1)
+	mine.FileSHA256, mine.ListSHA256 = &sum, &sum
+	go func() { done <- r.store.FinishImport(t.Context(), &mine) }()
+	for r.count(`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'consent_heads'::regclass`) == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("nobody waits for the head")
+		}
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); ok || err != nil {
+		t.Errorf("an import that is being finished was claimed: %v", err)
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -156,6 +156,9 @@ func (s *Store) ApplyNumbers(ctx context.Context, i *Import, numbers []string) e
 	next := *i
 	next.Applied, next.AppliedTo = i.Applied+int64(len(numbers)), numbers[len(numbers)-1]
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, unhurried); err != nil {
+			return fmt.Errorf("take time: %w", err)
+		}
 		if _, err := tx.Exec(ctx, optOutAll, pg.Args{"workspace_id": i.WorkspaceID, "ids": ids, "numbers": numbers}); err != nil {
 			return fmt.Errorf("opt out numbers of import %s: %w", i.ID, err)
 		}

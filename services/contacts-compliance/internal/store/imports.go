@@ -239,9 +239,53 @@ func keep(ctx context.Context, tx pgx.Tx, i *Import) error {
 	return nil
 }
 
+// unhurried is for what goes on from its last batch after a crash: a commit does not wait for the disk, and the record at the end does so for all.
+const unhurried = `SET LOCAL synchronous_commit = off`
+
+const tendImport = `
+UPDATE opt_out_imports SET updated_at = now(), claimed_till = now() + @till::interval
+WHERE workspace_id = @workspace_id AND id = @id AND claim = @claim`
+
+func (i *Import) claimed() pg.Args {
+	return pg.Args{"workspace_id": i.WorkspaceID, "id": i.ID, "claim": i.Claim, "till": importClaim}
+}
+
+// Tend keeps the import ours while nothing of it is written; ErrLost when it is not.
+func (s *Store) Tend(ctx context.Context, i *Import) error {
+	tended, err := s.pool.Exec(ctx, tendImport, i.claimed())
+	if err != nil {
+		return fmt.Errorf("tend import %s: %w", i.ID, err)
+	}
+	if tended.RowsAffected() == 0 {
+		return ErrLost
+	}
+	return nil
+}
+
+const lockImport = `
+SELECT 1 FROM opt_out_imports WHERE workspace_id = @workspace_id AND id = @id AND claim = @claim FOR UPDATE`
+
+// hold keeps the import ours to the end of a transaction that takes its time.
+func (i *Import) hold(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, longer); err != nil {
+		return fmt.Errorf("take time: %w", err)
+	}
+	held, err := tx.Exec(ctx, lockImport, i.claimed())
+	if err != nil {
+		return fmt.Errorf("hold import %s: %w", i.ID, err)
+	}
+	if held.RowsAffected() == 0 {
+		return ErrLost
+	}
+	return nil
+}
+
 // AddNumbers keeps what was read of the list, each number once, together with how far the import is.
 func (s *Store) AddNumbers(ctx context.Context, i *Import, numbers []string) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, unhurried); err != nil {
+			return fmt.Errorf("take time: %w", err)
+		}
 		added, err := tx.Exec(ctx, addNumbers, pg.Args{"id": i.ID, "numbers": numbers})
 		if err != nil {
 			return fmt.Errorf("keep numbers of import %s: %w", i.ID, err)
@@ -292,8 +336,8 @@ SELECT coalesce((SELECT seq FROM consent_heads WHERE workspace_id = @workspace_i
 func (s *Store) SettleList(ctx context.Context, i *Import) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		next, args := *i, pg.Args{"workspace_id": i.WorkspaceID, "id": i.ID, "file_sha256": i.FileSHA256}
-		if _, err := tx.Exec(ctx, longer); err != nil {
-			return fmt.Errorf("take time: %w", err)
+		if err := i.hold(ctx, tx); err != nil {
+			return err
 		}
 		var earlier uuid.UUID
 		err := tx.QueryRow(ctx, earlierImport, args).Scan(&earlier)

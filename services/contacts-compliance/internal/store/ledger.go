@@ -249,8 +249,8 @@ func (s *Store) FinishImport(ctx context.Context, i *Import) error {
 	next := *i
 	next.Status, next.RecordID = Done, &id
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, longer); err != nil {
-			return fmt.Errorf("take time: %w", err)
+		if err := i.hold(ctx, tx); err != nil {
+			return err
 		}
 		c, err := s.lockChain(ctx, tx, i.WorkspaceID)
 		if err != nil {

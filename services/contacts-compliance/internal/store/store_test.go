@@ -84,7 +84,15 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 	if _, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 		t.Fatal(err)
 	}
-	month := time.Now().UTC().Format("200601")
+	month, imported, record := time.Now().UTC().Format("200601"), uuid.NewString(), uuid.NewString()
+	for _, sql := range []string{
+		"INSERT INTO opt_out_imports (id, workspace_id, status, actor, record_id) VALUES ('" + imported + "', '" + change.WorkspaceID.String() + "', 'done', 'operator:ann', '" + record + "')",
+		"INSERT INTO opt_out_import_numbers VALUES ('" + imported + "', '+14155550100')",
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, sql := range []string{
 		"UPDATE consent_records SET actor = 'nobody'", "DELETE FROM consent_records", "TRUNCATE consent_records",
 		"UPDATE decisions SET result = 'open'", "DELETE FROM decisions", "TRUNCATE decisions",
@@ -93,11 +101,26 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 		"INSERT INTO decisions_" + month + " SELECT * FROM decisions", "DROP TABLE consent_records_" + month, "DELETE FROM consent_heads", "DELETE FROM consent_starts",
 		"INSERT INTO consent_unchained SELECT * FROM consent_unchained", "UPDATE consent_unchained SET actor = 'nobody'",
 		"UPDATE policies SET operator = 'nobody'", "DELETE FROM policies", "TRUNCATE policies",
+		"DELETE FROM opt_out_import_numbers", "UPDATE opt_out_import_numbers SET phone_e164 = '+14155550101'", "TRUNCATE opt_out_import_numbers",
+		"UPDATE opt_out_imports SET record_id = NULL", "DELETE FROM opt_out_imports", "TRUNCATE opt_out_imports",
+		"ALTER TABLE opt_out_imports DISABLE TRIGGER ALL", "SET session_replication_role = replica", "ALTER TABLE consent_records DISABLE TRIGGER ALL", "DROP TABLE consent_records",
+		"ALTER TABLE consent_records OWNER TO contacts_compliance_app", "ALTER TABLE consent_records DETACH PARTITION consent_records_" + month, "CREATE TABLE mine (x int)",
+		"CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'", "CREATE TRIGGER mine BEFORE INSERT ON consent_records FOR EACH ROW EXECUTE FUNCTION import_kept()",
+		"CREATE RULE mine AS ON INSERT TO consent_records DO INSTEAD NOTHING", "SET ROLE contacts_compliance_owner", "SET SESSION AUTHORIZATION postgres",
+		"CREATE OR REPLACE FUNCTION months_oldest(parent text, before date) RETURNS date LANGUAGE sql AS 'SELECT before'",
 	} {
 		var fault *pgconn.PgError
 		if _, err := pool.Exec(t.Context(), sql); !errors.As(err, &fault) || fault.Code != "42501" {
 			t.Errorf("%s: %v, want insufficient privilege", sql, err)
 		}
+	}
+	for _, table := range []string{"consent_records", "decisions"} { // a month of this year, by the function that may
+		if _, err := pool.Exec(t.Context(), "SELECT months_drop('"+table+"', date_trunc('month', now())::date)"); err == nil {
+			t.Errorf("the service dropped this month of %s", table)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), "SELECT months_drop('policies', '2001-01-01')"); err == nil {
+		t.Error("the service dropped a table that lies in no months")
 	}
 }
 
