@@ -57,6 +57,7 @@ fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTI
 
 bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
 	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
+	@go test -c -o $(BIN)/ringfence-media ./services/dialer/internal/media
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
 chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run

@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/deploy/bench/internal/cpu"
 	"ringfence.dev/deploy/bench/internal/delivering"
 	"ringfence.dev/deploy/bench/internal/judging"
+	"ringfence.dev/deploy/bench/internal/talking"
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -72,6 +73,7 @@ func measurements() []measurement {
 		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: called(calling.Dials)},
 		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(calling.Pipeline)},
 		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: called(calling.Held)},
+		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
 		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks},
 		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries)},
 		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady)},
@@ -83,15 +85,28 @@ func measurements() []measurement {
 	}
 }
 
+// media measures the audio of calls: it needs nothing of the stack.
+func media(ctx context.Context, b *bench) error {
+	return talking.Streams(ctx, b.bin, b.each)
+}
+
 // judged measures who may be called.
 func judged(ctx context.Context, b *bench) error {
 	return judging.Measure(ctx, judging.Setup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
 }
 
+// another is what this program is as a second process of itself; nil: it is the bench.
+func another() func([]string) error {
+	if len(os.Args) < 2 {
+		return nil
+	}
+	return map[string]func([]string) error{catching.Command: catching.Run, talking.Command: talking.Echo}[os.Args[1]]
+}
+
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == catching.Command {
-		if err := catching.Run(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: receiver:", err)
+	if run := another(); run != nil {
+		if err := run(os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", os.Args[1], err)
 			os.Exit(1)
 		}
 		return

@@ -196,6 +196,10 @@ func TestStream_HearsFramesAndIgnoresWhatIsNotOurs(t *testing.T) {
 	d.speak(far, 1, func(p *rtp.Packet) { p.PayloadType = 13 }) // comfort noise
 	d.speak(far, 2)
 	d.take([]byte{0x80, 0}, far, d.time)
+	extended := append([]byte{0x90, 0, 0xFF, 0xFA, 0, 0, 0, 0, 0, 0, 0, 77, 0xBE, 0xDE, 0, 50}, bytes.Repeat([]byte{0x10, 0}, 100)...)
+	if d.take(extended, far, d.time); cap(d.in.header.Extensions) > 16 {
+		t.Errorf("room for %d extensions is kept", cap(d.in.header.Extensions))
+	}
 	d.take(d.packet(9, func(p *rtp.Packet) { p.Version = 1 }), far, d.time)
 	d.take([]byte("\xa0\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x4d\xff"), far, d.time) // padding longer than the packet
 	if want := "abc\xffef"; string(d.heard) != want {
@@ -264,8 +268,10 @@ func TestStream_HoldAndResume(t *testing.T) {
 	d.connect(t)
 	d.script = "ab"
 	d.run(frameTime)
+	d.connect(t, func(a *sdp.Agreed) { a.Direction = sdp.RecvOnly })
+	d.run(time.Second / 2)
 	d.connect(t, func(a *sdp.Agreed) { a.Remote, a.Direction = netip.AddrPort{}, sdp.RecvOnly })
-	d.run(time.Second)
+	d.run(time.Second / 2)
 	if len(d.sent) != 1 {
 		t.Fatalf("%d packets are sent into a hold", len(d.sent)-1)
 	}

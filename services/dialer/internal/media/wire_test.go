@@ -62,7 +62,10 @@ func TestStream_SRTP(t *testing.T) {
 	}
 	d.script = "k"
 	d.run(frameTime)
-	d.connect(t, keyed(1, 2)) // a refresh: the counters of the keys go on
+	seal := d.out.seal
+	if d.connect(t, keyed(1, 2)); d.out.seal != seal { // a refresh: the counters of the keys go on
+		t.Error("a refresh begins the key anew")
+	}
 	d.script = "l"
 	d.run(frameTime)
 	heard := ""

@@ -52,6 +52,7 @@ func TestHearing(t *testing.T) {
 		{"the first packet is lost", first[1:], "5"},
 		{"only an end arrives", first[4:], "5"},
 		{"all ends are lost, the next begins with its marker", append(first[:2:2], second...), "55"},
+		{"all ends are lost, the next begins at once with its marker", append(first[:2:2], packet{60, 1480, 5, 160, false, true}), "55"},
 		{"all ends and the next marker are lost", append(first[:2:2], second[1:]...), "55"},
 		{"another key without an end between", append(first[:2:2], packet{30, 1100, 6, 160, false, false}), "56"},
 		{"an end that comes behind the next digit", append(append([]packet{}, second...), first[4]), "5"},

@@ -135,7 +135,7 @@ func (b *Buffer) Audio(a Arrival, timestamp uint32, audio []byte, now time.Durat
 	if off < 0 {
 		audio, off = audio[-off:], 0
 	}
-	if a.verdict == next && b.head+off > b.top && b.unbroken() { // a pause: nothing was sent there, so nothing is waited for
+	if a.verdict == next && b.head+off > b.top { // a pause: nothing was sent there, so nothing is waited for
 		if b.head+off > b.top+longestPause {
 			b.jump(timestamp)
 			off = 0
@@ -208,20 +208,6 @@ func (b *Buffer) patient(now time.Duration, length int) {
 	}
 	b.lateAt = now
 	b.patience = max(b.patience-frameTime, leastPatience, time.Duration(length)*time.Second/8000)
-}
-
-// unbroken says whether all is there from head to the newest sample: nothing is being waited for.
-func (b *Buffer) unbroken() bool {
-	for at := b.head; at < b.top; at += Frame {
-		want := uint32(whole)
-		if rest := b.top - at; rest < Frame {
-			want = 1<<((rest+7)/8) - 1
-		}
-		if b.have[at/Frame%frames]&want != want {
-			return false
-		}
-	}
-	return true
 }
 
 // put writes samples, over silence or over the same.

@@ -107,6 +107,18 @@ func TestBuffer_ALossIsSilenceOnceWaitedFor(t *testing.T) {
 	}
 }
 
+func TestBuffer_ALossBeforeAPauseIsWaitedFor(t *testing.T) {
+	l := newLine()
+	l.frame(0)
+	l.at(40)
+	l.frame(2)
+	l.at(60)
+	l.packet(3, 4*Frame, Frame) // one frame was not sent
+	l.want(t, "a")
+	l.frame(1)
+	l.want(t, "abc_e")
+}
+
 func TestBuffer_Duplicates(t *testing.T) {
 	l := newLine()
 	for n := range 5 {
@@ -177,6 +189,10 @@ func TestBuffer_NeverEndsByItself(t *testing.T) {
 	}
 	if l.Elapse(time.Hour); len(l.heard) > 500+mostFill {
 		t.Errorf("%d frames at once after an hour in which nobody looked", len(l.heard)-500)
+	}
+	before := len(l.heard)
+	if l.Elapse(time.Hour); len(l.heard) > before+1 {
+		t.Errorf("%d more in the same moment", len(l.heard)-before)
 	}
 }
 

@@ -68,6 +68,11 @@ func TestLatch_OnceTakesTheFirstThatIsAStream(t *testing.T) {
 			t.Fatal("what is no stream is heard")
 		}
 	}
+	for n := range uint16(200) {
+		if n < 100 && l.Admit(another, 8, n*31) || n >= 100 && l.Admit(another, uint32(n), n) {
+			t.Fatal("one that sprays alone is heard")
+		}
+	}
 	if n := heard(l, stranger, 500, 10); n != 10-probation+1 || l.Target() != stranger {
 		t.Errorf("%d packets heard, ours go to %v", n, l.Target())
 	}

@@ -26,7 +26,6 @@ type Pool struct {
 
 	mu      sync.Mutex
 	next    int
-	taken   map[uint16]bool // in use or resting
 	resting map[*net.UDPConn]*time.Timer
 	closed  bool
 }
@@ -34,7 +33,7 @@ type Pool struct {
 // New takes the even ports of [low, high] on an address. low 0 takes whatever the system gives.
 func New(bind netip.Addr, low, high uint16, rest time.Duration) (*Pool, error) {
 	first := int(low) + int(low)%2
-	p := &Pool{bind: bind, first: first, all: (int(high)-first)/2 + 1, rest: rest, taken: map[uint16]bool{}, resting: map[*net.UDPConn]*time.Timer{}}
+	p := &Pool{bind: bind, first: first, all: (int(high)-first)/2 + 1, rest: rest, resting: map[*net.UDPConn]*time.Timer{}}
 	if low != 0 && (p.all < 1 || int(high) < first) {
 		return nil, fmt.Errorf("no even port from %d to %d", low, high)
 	}
@@ -55,14 +54,10 @@ func (p *Pool) Take() (*net.UDPConn, error) {
 	for range p.all {
 		number := uint16(p.first + 2*p.next)
 		p.next = (p.next + 1) % p.all
-		if p.taken[number] {
-			continue
-		}
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.bind, number)))
 		if err != nil {
-			continue // another program's
+			continue // in use, resting, or another program's
 		}
-		p.taken[number] = true
 		return conn, nil
 	}
 	return nil, ErrNone
@@ -90,7 +85,6 @@ func (p *Pool) free(conn *net.UDPConn) {
 
 func (p *Pool) drop(conn *net.UDPConn) {
 	delete(p.resting, conn)
-	delete(p.taken, conn.LocalAddr().(*net.UDPAddr).AddrPort().Port())
 	_ = conn.Close()
 }
 
