@@ -222,11 +222,8 @@ func (c *Call) End(e End) bool {
 }
 
 // Erase takes that the person of an inbound call was erased, and tells of it behind what was told before. What was said stays while the call
-// goes on, since the agent answers by it. Only the first time counts.
+// goes on, since the agent answers by it. Again, it tells again.
 func (c *Call) Erase(erasure uuid.UUID, at time.Time) {
-	if c.Erased {
-		return
-	}
 	c.Erased = true
 	if !c.Live() {
 		c.forget()

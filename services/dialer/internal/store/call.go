@@ -182,7 +182,7 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 	}
 	decide(byID)
 	var batch pgx.Batch
-	var ended []uuid.UUID
+	var ended, silent []uuid.UUID
 	for _, c := range locked {
 		was := before[c.CallID]
 		if c.Version == was.Version && c.Ending == was.Ending && len(c.Turns) == len(was.Turns) {
@@ -192,6 +192,12 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 		if was.Live() && !c.Live() && c.CallRequestID != nil {
 			ended = append(ended, *c.CallRequestID)
 		}
+		if was.Live() && !c.Live() && c.Erased {
+			silent = append(silent, c.CallID)
+		}
+	}
+	if len(silent) > 0 {
+		batch.Queue(forgetNews, pg.Args{"ids": silent})
 	}
 	if len(ended) > 0 {
 		slices.SortFunc(ended, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })

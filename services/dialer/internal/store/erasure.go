@@ -35,6 +35,13 @@ const eraseCallsOfRequest = `
 UPDATE calls SET erased = true, variables = NULL, turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
+// The news of a SIP trunk are read in order: those of a call that has ended are read.
+const forgetNews = `UPDATE sip_news SET text = '' WHERE call_id = ANY (@ids::uuid[]) AND text <> ''`
+
+const forgetNewsOfRequest = `
+UPDATE sip_news SET text = '' WHERE text <> '' AND call_id = ANY (ARRAY(
+	SELECT call_id FROM calls WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND ended_at IS NOT NULL))`
+
 const forgetVariables = `
 UPDATE dial_queue SET variables = NULL
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id AND variables IS NOT NULL`
@@ -56,6 +63,7 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 		}
 	}
 	batch.Queue(eraseCallsOfRequest, args)
+	batch.Queue(forgetNewsOfRequest, args)
 	batch.Queue(forgetVariables, args)
 	if err := outbox.Queue(ctx, &batch, stepDone(e, id.String())); err != nil {
 		return err
@@ -63,9 +71,11 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	return send(ctx, tx, &batch)
 }
 
+const orderErasure = `INSERT INTO erasures (erasure_id) VALUES (@erasure_id) ON CONFLICT DO NOTHING`
+
 const lockCallsOfCaller = `
 SELECT ` + callColumns + `
-FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound' AND NOT erased
+FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound' AND erased = @again
 ORDER BY call_id FOR UPDATE`
 
 const saveErased = `
@@ -76,9 +86,14 @@ const forgetEvidence = `
 UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND acknowledged_at IS NOT NULL AND evidence <> ''`
 
 // EraseCaller forgets what was said in the calls that came from the number, and tells so behind the facts of each, so that whoever has read those forgets it too. A call that
-// is still going on leaves nothing but its facts. Again: nothing more. (Outbound calls go with their requests.)
+// is still going on leaves nothing but its facts. Ordered again, it tells the same again, and takes nobody who has called since. (Outbound calls go with their requests.)
 func (s *Store) EraseCaller(ctx context.Context, tx pgx.Tx, number string, e Erasure) error {
-	args := pg.Args{"workspace_id": e.WorkspaceID, "phone_e164": number}
+	args := pg.Args{"workspace_id": e.WorkspaceID, "phone_e164": number, "erasure_id": e.ID}
+	first, err := tx.Exec(ctx, orderErasure, args)
+	if err != nil {
+		return fmt.Errorf("order erasure %s: %w", e.ID, err)
+	}
+	args["again"] = first.RowsAffected() == 0
 	rows, err := tx.Query(ctx, lockCallsOfCaller, args)
 	if err != nil {
 		return fmt.Errorf("lock calls of an erased person: %w", err)
@@ -97,6 +112,9 @@ func (s *Store) EraseCaller(ctx context.Context, tx pgx.Tx, number string, e Era
 	for _, c := range calls {
 		c.Erase(e.ID, at)
 		batch.Queue(saveErased, pg.Args{"call_id": c.CallID, "turns": s.callArgs(c)["turns"], "version": c.Version})
+		if !c.Live() {
+			batch.Queue(forgetNews, pg.Args{"ids": []uuid.UUID{c.CallID}})
+		}
 		if facts := c.Facts(); len(facts) > 0 {
 			next = append(next, &eventv1.ErasureStep{Service: "calls", Ref: c.CallID.String()})
 			if err := queueTraced(ctx, &batch, "erase call", c.Traceparent, facts...); err != nil {

@@ -66,7 +66,8 @@ func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
 		+ (SELECT count(*) FROM calls WHERE variables::text LIKE '%`+secret+`%' OR turns::text LIKE '%`+secret+`%')
-		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')`)
+		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')
+		+ (SELECT count(*) FROM sip_news WHERE text LIKE '%`+secret+`%')`)
 }
 
 func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
@@ -122,6 +123,9 @@ func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
 	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
 	r, other := about(workspace, 1), about(workspace, 2)
 	mine, theirs := fenced(t, pool, st, r), fenced(t, pool, st, other)
+	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_news (seq, at, kind, call_id, text) VALUES (1, now(), 'said', $1, $3), (2, now(), 'said', $2, $3)", mine, theirs, secret); err != nil {
+		t.Fatal(err)
+	}
 	now := time.Now()
 	both := func(f func(*call.Call)) {
 		t.Helper()
@@ -143,6 +147,9 @@ func TestEraseRequest_ACallThatGoesOnLeavesOnlyItsFacts(t *testing.T) {
 		c.Hear("Still "+secret+". Goodbye.", now.Add(3*time.Second))
 		c.End(call.End{At: now.Add(4 * time.Second), Cause: call.NormalClearing, Zone: time.UTC})
 	})
+	if n := count(t, pool, "SELECT count(*) FROM sip_news WHERE text <> ''"); n != 1 {
+		t.Errorf("%d news hold what was said, want the other person's", n)
+	}
 	if got := strings.Join(told(t, pool, mine.String()), ", "); got != "dialing, answered, ended, analysed" {
 		t.Errorf("told %q of the erased person's call", got)
 	}
@@ -202,23 +209,28 @@ func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
 		over, workspace, caller, secret); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	since := uuid.Must(uuid.NewV7())
+	for n := range 2 {
+		if n == 1 { // a new relation, and the order comes again
+			arrive(since, workspace, caller)
+			talk(true, since)
+		}
 		within(t, pool, func(tx pgx.Tx) error { return st.EraseCaller(t.Context(), tx, caller, e) })
 	}
 	talk(true, live, silent)
 	for id, want := range map[uuid.UUID]string{
-		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1", // what was told before is not taken back, but followed
-		live: "ringing, answered, erased, erasure-reports.v1, ended, analysed", silent: "ringing, answered, ended, analysed",
+		over: "ringing, answered, ended, analysed with the secret, erased, erasure-reports.v1, erased, erasure-reports.v1", // what was told before is not taken back, but followed
+		live: "ringing, answered, erased, erasure-reports.v1, erased, erasure-reports.v1, ended, analysed", since: "ringing, answered, ended, analysed with the secret", silent: "ringing, answered, ended, analysed",
 		foreign: "ringing, answered, ended, analysed with the secret",
 	} {
 		if got := strings.Join(told(t, pool, id.String()), ", "); got != want {
 			t.Errorf("told %q, want %q", got, want)
 		}
 	}
-	if n := kept(t, pool); n != 1 {
-		t.Errorf("%d rows hold something to forget, want the other workspace's alone", n)
+	if n := kept(t, pool); n != 2 {
+		t.Errorf("%d rows hold something to forget, want the other workspace's and the new relation's", n)
 	}
-	if n := len(told(t, pool, e.ID.String())); n != 4 { // two calls told of, and a report each time
-		t.Errorf("%d records name the erasure, want 4", n)
+	if n := len(told(t, pool, e.ID.String())); n != 6 { // two calls told of, and a report each time
+		t.Errorf("%d records name the erasure, want 6", n)
 	}
 }
