@@ -41,9 +41,20 @@ type Facts struct {
 	Place *phone.Place `json:"number_place,omitempty"`
 	// Rules are those that the policy's packs have for it, as they read at the time.
 	Rules []pack.Rule `json:"rules,omitempty"`
+	// Named is what the request's contact_id leads to; "": no contact was named, or that of the number.
+	Named Named `json:"named_contact,omitempty"`
 	// Dials are when other requests for the number were let through to be dialled: as many and as far back as the rules' caps look.
 	Dials []time.Time `json:"recent_dials,omitempty"`
 }
+
+// Named is what is wrong with the contact that a request names.
+type Named string
+
+// A contact that the workspace has not, or one that has another number.
+const (
+	NamedNobody Named = "unknown"
+	NamedOther  Named = "other_number"
+)
 
 // Result is what becomes of the call.
 type Result string
@@ -77,6 +88,8 @@ const (
 
 // The specification's codes of a refusal (part 7).
 const (
+	CodeContact      = "invalid_contact"
+	CodeMismatch     = "contact_phone_mismatch"
 	CodeDND          = "recipient_dnd"
 	CodeConsent      = "consent_withdrawn"
 	CodeOutsideHours = "outside_calling_hours"
@@ -101,6 +114,13 @@ const guard = time.Minute
 // Judge asks every gate in the contract's order; the first that refuses decides. A state that it does not
 // know is refused.
 func Judge(f Facts) Verdict {
+	switch f.Named {
+	case "":
+	case NamedOther:
+		return closed(RuleReference, CodeMismatch, "contact_id names a contact with another number than to. Leave it out to find the contact by number.")
+	default:
+		return closed(RuleReference, CodeContact, "contact_id names no contact of this workspace. Leave it out to find the contact by number.")
+	}
 	if f.DND != contact.Clean && f.DND != contact.DNDUnknown {
 		return closed(RuleDND, CodeDND, "This number is opted out of calls. Remove the opt-out only if the person asks for it.")
 	}

@@ -329,49 +329,6 @@ func TestCheck_TheDatabaseAwayIsNoAnswer(t *testing.T) {
 	}
 }
 
-// A stored decision, judged again from its own inputs, says the same.
-func TestDecisions_ReplayFromTheirInputs(t *testing.T) {
-	t.Parallel()
-	h := open(t)
-	h.policy(t, `{"window":{"start":"09:00","end":"17:00","days":["mon","wed"]},"timezone":"recipient"}`)
-	for i := range 48 {
-		if i == 24 { // and by packs: consent, hours, holidays, caps
-			h.policy(t, `{"packs":["us","fr"]}`)
-			for _, number := range []phone.Number{"+14155552671", "+13055551234"} {
-				h.change(t, number, contact.ConsentGranted)
-			}
-		}
-		ask := h.ask([]phone.Number{"+14155552671", "+13055551234", "+33123456789", "+18005551234"}[i/12], "")
-		ask.At, ask.Waits = time.Now().Add(time.Duration(i)*7*time.Hour), i%2 == 0
-		_, _ = h.gating.PreCheck(t.Context(), ask)
-		if _, err := h.gating.Check(t.Context(), ask.Question, ask.Waits); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rows, err := h.pool.Query(t.Context(), "SELECT inputs, result, rule, message, call_at FROM decisions")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	seen := map[string]int{}
-	for rows.Next() {
-		var facts gate.Facts
-		var result, rule, message string
-		var at *time.Time
-		if err := rows.Scan(&facts, &result, &rule, &message, &at); err != nil {
-			t.Fatal(err)
-		}
-		v := gate.Judge(facts)
-		if string(v.Result) != result || string(v.Rule) != rule || v.Message != message || (at != nil) != (v.Result != gate.Closed) {
-			t.Errorf("stored %s %s %q, judged again %+v", result, rule, message, v)
-		}
-		seen[result]++
-	}
-	if len(seen) < 3 || rows.Err() != nil {
-		t.Errorf("results seen: %v %v, want all three", seen, rows.Err())
-	}
-}
-
 // Of many requests for one number whose gates are asked at once, no more are let through than the cap allows.
 func TestCheck_CapHoldsUnderRaces(t *testing.T) {
 	t.Parallel()

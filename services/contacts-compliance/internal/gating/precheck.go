@@ -78,7 +78,9 @@ func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Documen
 	if err != nil {
 		return Allowed{}, err
 	}
-	f, err := counted(g.facts(ask.Question, known, gate.Facts{Stage: gate.PreCheck, At: later(ask.At, known.Now), Waits: ask.Waits}),
+	f, err := counted(g.facts(ask.Question, known, gate.Facts{
+		Stage: gate.PreCheck, At: later(ask.At, known.Now), Waits: ask.Waits, Named: named(ask.Question, known),
+	}),
 		func(since time.Time, calls int) ([]time.Time, error) {
 			return g.store.Dials(ctx, ask.Question, since, calls)
 		})
@@ -86,9 +88,6 @@ func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Documen
 		return Allowed{}, err
 	}
 	d := decide(ask.Question, known, f)
-	if wrong := reference(ask.Question, known); wrong != nil {
-		d.Verdict = gate.Verdict{Result: gate.Closed, Rule: gate.RuleReference, Code: wrong.Code, Message: wrong.Message}
-	}
 	if d.Verdict.Result == gate.Closed {
 		if err := g.store.Keep(ctx, d); err != nil {
 			return Allowed{}, err
@@ -106,15 +105,15 @@ func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Documen
 	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Verdict.At, Erasures: known.Erasures}, nil
 }
 
-// reference checks the contact that the request names.
-func reference(q store.Question, known store.Known) *apierr.Error {
+// named is what the request's contact_id leads to.
+func named(q store.Question, known store.Known) gate.Named {
 	switch {
 	case q.NamedContact == uuid.Nil:
-		return nil
+		return ""
 	case known.NamedNumber == nil:
-		return apierr.Unprocessable("invalid_contact", "contact_id names no contact of this workspace. Leave it out to find the contact by number.")
+		return gate.NamedNobody
 	case *known.NamedNumber != q.Number:
-		return apierr.Unprocessable("contact_phone_mismatch", "contact_id names a contact with another number than to. Leave it out to find the contact by number.")
+		return gate.NamedOther
 	}
-	return nil
+	return ""
 }
