@@ -2,13 +2,10 @@ package calling
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"ringfence.dev/deploy/bench/internal/figure"
 )
@@ -33,7 +30,7 @@ func Claims(ctx context.Context, bin, server string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", claimer, err, out)
 	}
-	cost, err := reported(string(out))
+	cost, err := figure.Reported(string(out))
 	if err != nil {
 		return err
 	}
@@ -53,28 +50,4 @@ func Claims(ctx context.Context, bin, server string) error {
 
 func ratio(times float64) string {
 	return fmt.Sprintf("%.2f x %s", times, figure.AtMost(times, goalClaim, "x"))
-}
-
-var errNotReported = errors.New("the benchmark of claims reported nothing")
-
-// reported are the figures of the one line that a Go benchmark prints: its name, how often it ran, then each value before its unit.
-func reported(out string) (map[string]float64, error) {
-	values := map[string]float64{}
-	for line := range strings.Lines(out) {
-		fields := strings.Fields(line)
-		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
-			continue
-		}
-		for i := 2; i+1 < len(fields); i += 2 {
-			value, err := strconv.ParseFloat(fields[i], 64)
-			if err != nil {
-				return nil, fmt.Errorf("read %q: %w", line, err)
-			}
-			values[fields[i+1]] = value
-		}
-	}
-	if values["few-p50-ms"] == 0 {
-		return nil, fmt.Errorf("%w but:\n%s", errNotReported, out)
-	}
-	return values, nil
 }

@@ -2,13 +2,10 @@ package talking
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"ringfence.dev/deploy/bench/internal/figure"
@@ -58,7 +55,7 @@ func talk(ctx context.Context, program string, count int, secure bool, each time
 		return fmt.Errorf("%s: %w\n%s", talker, err, out)
 	}
 	theirs := 100 * (proc.Spent(far.pid) - before).Seconds() / time.Since(begun).Seconds()
-	cost, err := reported(string(out))
+	cost, err := figure.Reported(string(out))
 	if err != nil {
 		return err
 	}
@@ -70,28 +67,4 @@ func talk(ctx context.Context, program string, count int, secure bool, each time
 	fmt.Printf("      sent late p50 %.2f ms, p99 %.2f ms; echo p50 %.2f ms, p99 %.2f ms; worst jitter %.2f ms; %.0f lost of %.0f, %.0f frames left out\n",
 		cost["late-p50-ms"], cost["late-p99-ms"], cost["echo-p50-ms"], cost["echo-p99-ms"], cost["jitter-ms"], cost["lost"], cost["sent"], cost["skipped"])
 	return nil
-}
-
-var errNotReported = errors.New("the benchmark of streams reported nothing")
-
-// reported are the figures of the one line that a Go benchmark prints: its name, how often it ran, then each value before its unit.
-func reported(out string) (map[string]float64, error) {
-	values := map[string]float64{}
-	for line := range strings.Lines(out) {
-		fields := strings.Fields(line)
-		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
-			continue
-		}
-		for i := 2; i+1 < len(fields); i += 2 {
-			value, err := strconv.ParseFloat(fields[i], 64)
-			if err != nil {
-				return nil, fmt.Errorf("read %q: %w", line, err)
-			}
-			values[fields[i+1]] = value
-		}
-	}
-	if values["sent"] == 0 {
-		return nil, fmt.Errorf("%w but:\n%s", errNotReported, out)
-	}
-	return values, nil
 }

@@ -132,7 +132,9 @@ func (c counting) HearDigit(byte)   {}
 // open is streams on loopback with the loop running.
 func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 	t.Helper()
-	settings.Bind = netip.MustParseAddr("127.0.0.1")
+	if !settings.Bind.IsValid() {
+		settings.Bind = netip.MustParseAddr("127.0.0.1")
+	}
 	registry := prometheus.NewPedanticRegistry()
 	streams, err := New(settings, registry)
 	if err != nil {
@@ -213,6 +215,38 @@ func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 		if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 			t.Errorf("%v %v", problems, err)
 		}
+	}
+}
+
+func TestStreams_OverIPv6(t *testing.T) {
+	if conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv6loopback}); err != nil {
+		t.Skip("this machine has no IPv6:", err)
+	} else {
+		_ = conn.Close()
+	}
+	for bind, reached := range map[string]string{"::1": "::1", "::": "127.0.0.1"} { // on both kinds at once, a far end of the old one
+		streams, _ := open(t, Settings{Bind: netip.MustParseAddr(bind)})
+		var said, hears voice
+		said.script = "six"
+		a, err := streams.Open(Leg{Source: &said})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := streams.Open(Leg{Sink: &hears})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for stream, to := range map[*Stream]*Stream{b: a, a: b} {
+			remote := netip.AddrPortFrom(netip.MustParseAddr(reached), to.Port())
+			if err := stream.Connect(agreed(func(a *sdp.Agreed) { a.Remote = remote })); err != nil {
+				t.Fatal(err)
+			}
+		}
+		until(t, "heard over IPv6", func() bool { hears.mu.Lock(); defer hears.mu.Unlock(); return len(hears.heard) > 2 })
+		if s := a.Close(); s.Unsent+s.Strangers > 0 || s.Received == 0 {
+			t.Errorf("%s to %s: %+v", bind, reached, s)
+		}
+		b.Close()
 	}
 }
 
