@@ -23,7 +23,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples
+.PHONY: help run test fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +49,7 @@ reconcile: build ## compare the books of every wallet of a running stack (ARGS='
 ledger: build ## walk over the consent ledger of a running stack and name each row that is not as it was written
 	@exec $(BIN)/ringfence-local ledger
 
-test: build cc examples ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
+test: build cc examples peers ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
 
 fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
@@ -154,6 +154,16 @@ examples:
 	   echo "installing Python, which a webhook receiver is tested with"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3 >/dev/null; \
 	 else \
 	   echo "SKIPPED: the webhook receiver in Python (deploy/receivers) needs python3"; \
+	 fi
+
+# The SIP programs that the dialer's user agent is held against. Who lacks one is told that its tests are skipped; with CI=true they fail.
+peers:
+	@for peer in sipp baresip kamailio; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
+	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	   echo "installing$$missing, which the dialer's SIP is tested with"; { apt-get update -q >/dev/null && \
+	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio >/dev/null; } || [ "$$CI" != true ]; \
+	 else \
+	   echo "SKIPPED: calls with$$missing (services/dialer/internal/signal) need apt-get install sip-tester baresip-core kamailio"; \
 	 fi
 
 $(TOOLS)/helm: deploy/tools/helm/go.mod | go

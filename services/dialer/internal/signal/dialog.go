@@ -55,15 +55,14 @@ type Dialog struct {
 	body       []byte // what we described ourselves with last
 	hears      bool   // the far end takes UPDATE
 	timer      session.Timer
-	acked      map[uint32]chan []byte  // by CSeq of their INVITEs
-	reinvites  map[uint32]*sip.Request // ours that were answered, by CSeq
+	acked      map[uint32]chan []byte // by CSeq of their INVITEs
 	takenOnce  sync.Once
 }
 
 func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer) *Dialog {
 	return &Dialog{
 		agent: a, line: by, trunk: t, seen: seen, log: a.cfg.Log, tag: line.Token(), hang: make(chan struct{}), done: make(chan struct{}),
-		hungUp: make(chan call.Cause, 1), up: make(chan struct{}), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{}, reinvites: map[uint32]*sip.Request{},
+		hungUp: make(chan call.Cause, 1), up: make(chan struct{}), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{},
 		finished: make(chan struct{}),
 	}
 }
@@ -221,6 +220,12 @@ func (d *Dialog) end(e End) {
 // endBye hangs up and tells the end, when the far end has answered or confirmation has passed; the BYE is repeated for longer than that.
 func (d *Dialog) endBye(cause call.Cause) {
 	at := time.Now()
+	d.mu.Lock()
+	open := d.theirsOpen
+	d.mu.Unlock()
+	if open != nil { // not before the ACK of what we answered last (RFC 3261 15), if it comes
+		await(open, d.agent.stop)
+	}
 	answered := make(chan struct{})
 	d.agent.spawn(func() {
 		defer close(answered)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
@@ -150,6 +151,7 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (
 type attempt struct {
 	*Dialog
 	tx    *sip.ClientTx
+	acked <-chan struct{}
 	asked line.Asked
 	// heard: a response came. gaveUp is why we do not want it any more, canceled says that we said so.
 	heard, rang, canceled bool
@@ -236,13 +238,20 @@ func (at *attempt) lost(err error) {
 	at.leave(cause)
 }
 
-// drain has the transaction give its responses away: they are taken in the order in which they came, from d.responses.
+// drain has the transaction give its responses away: they are taken in the order in which they came, from d.responses. acked is closed when the transaction has
+// acknowledged a refusal.
 func (at *attempt) drain() {
-	tx := at.tx
+	tx, acked := at.tx, make(chan struct{})
+	at.acked = acked
 	at.agent.spawn(func() {
+		done := sync.OnceFunc(func() { close(acked) })
+		defer done()
 		for {
 			select {
-			case <-tx.Responses():
+			case res := <-tx.Responses():
+				if !res.IsProvisional() {
+					done()
+				}
 			case <-tx.Done():
 				return
 			}
@@ -327,6 +336,7 @@ func (at *attempt) again(res *sip.Response) bool {
 	default:
 		return false
 	}
+	await(at.acked, at.agent.stop) // not before the ACK of the last one
 	at.mu.Lock()
 	at.leg.cseq++
 	next.CSeq().SeqNo = at.leg.cseq

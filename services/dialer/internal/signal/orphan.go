@@ -129,12 +129,6 @@ func seqOf(res *sip.Response) uint32 {
 func (d *Dialog) late(res *sip.Response) {
 	d.mu.Lock()
 	invite, orphan, canceled := d.invite, d.orphan, d.canceled
-	if again := d.reinvites[seqOf(res)]; again != nil && res.IsSuccess() { // the 200 of an INVITE within the dialog, repeated
-		us := d.leg
-		d.mu.Unlock()
-		d.ack(us, again, seqOf(res))
-		return
-	}
 	ours := invite != nil && seqOf(res) == invite.CSeq().SeqNo
 	if ours && orphan && res.IsProvisional() {
 		d.canceled = true

@@ -131,7 +131,7 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 		again := line.Again(req)
 		if !asked.Answer(again, res, d.trunk.credentials()) {
 			if res.IsSuccess() {
-				d.reinvited(req, res)
+				d.reinvited(req, res, tx)
 			}
 			return res, nil
 		}
@@ -141,13 +141,13 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 }
 
 // reinvited acknowledges the 200 of an INVITE of ours within the dialog, and each time it is repeated.
-func (d *Dialog) reinvited(req *sip.Request, res *sip.Response) {
+func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx) {
 	seq := req.CSeq().SeqNo
 	d.mu.Lock()
 	d.leg.retarget(res.Contact())
-	d.reinvites[seq] = req
 	us := d.leg
 	d.mu.Unlock()
+	tx.OnRetransmission(func(*sip.Response) { d.ack(us, req, seq) })
 	d.ack(us, req, seq)
 	if body := res.Body(); len(body) > 0 {
 		d.agreed(body)

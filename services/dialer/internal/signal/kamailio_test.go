@@ -1,0 +1,127 @@
+package signal_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// proxying asks everybody for credentials, stays in the way of the call (Record-Route), and knows one place to send calls to.
+const proxying = `
+request_route {
+	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
+	if (is_method("OPTIONS") && !has_totag()) { sl_send_reply("200", "OK"); exit; }
+	if (is_method("CANCEL")) { if (t_check_trans()) { t_relay(); } exit; }
+	if (has_totag()) {
+		if (loose_route()) { t_relay(); exit; }
+		if (is_method("ACK")) { if (t_check_trans()) { t_relay(); } exit; }
+		sl_send_reply("404", "Not Here"); exit;
+	}
+	if (is_method("REGISTER")) {
+		if (!pv_www_authenticate("proxy.test", "secret", "0")) { www_challenge("proxy.test", "1"); exit; }
+		save("location"); exit;
+	}
+	if (!pv_proxy_authenticate("proxy.test", "secret", "0")) { proxy_challenge("proxy.test", "1"); exit; }
+	consume_credentials();
+	record_route();
+	$du = "sip:127.0.0.1:%d";
+	if (!t_relay()) { sl_reply_error(); }
+}`
+
+// kamailio runs one with the routing given.
+func kamailio(t *testing.T, routing string) (port int) {
+	t.Helper()
+	signaltest.Installed(t, "kamailio")
+	dir, port := t.TempDir(), signaltest.FreePort(t)
+	modules, err := filepath.Glob("/usr/lib/*/kamailio/modules")
+	if err != nil || len(modules) == 0 {
+		t.Skip("SKIPPED: kamailio's modules are not where Debian puts them")
+	}
+	text := fmt.Sprintf(`#!KAMAILIO
+debug=0
+log_stderror=yes
+fork=yes
+children=1
+auto_aliases=no
+disable_tcp=yes
+listen=udp:127.0.0.1:%d
+mpath="%s/"
+`, port, modules[0])
+	for _, name := range []string{"jsonrpcs", "kex", "tm", "tmx", "sl", "rr", "pv", "maxfwd", "auth", "textops", "siputils", "usrloc", "registrar", "dispatcher", "xlog"} {
+		if name != "jsonrpcs" {
+			text += fmt.Sprintf("loadmodule %q\n", name+".so")
+		}
+	}
+	text += `modparam("tm", "fr_inv_timer", 20000)` + "\n"
+	text += `modparam("dispatcher", "list_file", "` + filepath.Join(dir, "dispatcher.list") + `")` + "\n"
+	text += `modparam("dispatcher", "flags", 2)` + "\n" + `modparam("dispatcher", "ds_ping_interval", 1)` + "\n" + `modparam("dispatcher", "ds_probing_mode", 1)` + "\n"
+	file := filepath.Join(dir, "kamailio.cfg")
+	for name, content := range map[string]string{file: text + routing, filepath.Join(dir, "dispatcher.list"): "1 sip:127.0.0.1:9\n"} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peer := signaltest.Start(t, dir, "kamailio", "-f", file, "-DD", "-E", "-Y", dir, "-m", "32", "-M", "4")
+	peer.Listens(t.Context(), "udp", port)
+	return port
+}
+
+func TestKamailio(t *testing.T) {
+	t.Parallel()
+	slots := make(chan struct{}, 3)
+	for _, one := range sippCalls() {
+		switch one.name {
+		case "silence", "100 and no more", "credentials", "wrong credentials", "cancelled after 100", "12 provisional responses", "session not refreshed by them":
+			continue // the proxy says 100 by itself, and asks for credentials by itself
+		}
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			peer, far := one.far.play(t, line.UDP)
+			r := throughProxy(t, kamailio(t, fmt.Sprintf(proxying, far)))
+			l := r.dial("01", func(o *signal.Invite, l *leg) {
+				if one.order != nil {
+					one.order(o, l)
+				}
+			})
+			if one.talk != nil {
+				one.talk(l)
+			}
+			l.ends(one.cause, one.byUs, one.told...)
+			peer.Ends()
+		})
+	}
+}
+
+func throughProxy(t *testing.T, port int) *rig {
+	return &rig{t: t, agent: newAgent(t), trunk: signal.Trunk{
+		Name: "proxy", Host: "127.0.0.1", Port: port, Transport: line.UDP, CallerID: signal.InFrom, Username: "account", Password: "secret",
+	}}
+}
+
+func TestKamailio_CredentialsRegistrationAndProbe(t *testing.T) {
+	t.Parallel()
+	r := throughProxy(t, kamailio(t, fmt.Sprintf(proxying, 9)))
+	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
+		t.Errorf("probe: %v", err)
+	}
+	if granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err != nil || granted < 59*time.Minute || granted > time.Hour {
+		t.Errorf("register: %s, %v", granted, err)
+	}
+	if granted, err := r.agent.Register(t.Context(), r.trunk, 0); err != nil || granted != 0 {
+		t.Errorf("take the registration back: %s, %v", granted, err)
+	}
+	r.trunk.Password = "wrong"
+	if _, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err == nil {
+		t.Error("registered with a wrong password")
+	}
+	r.dial("01").ends(call.ProviderAuthFailed, false)
+}

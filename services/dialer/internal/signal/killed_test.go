@@ -1,0 +1,128 @@
+package signal_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestMain places a call and waits to be killed, when it is told to: it is the process that dies in TestKilled.
+func TestMain(m *testing.M) {
+	if told := os.Getenv("SIGNAL_TEST_DIALS"); told != "" {
+		if err := dialAndWait(told); err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// doomed is what the process that dies is told.
+type doomed struct {
+	At    string
+	Trunk signal.Trunk
+}
+
+func dialAndWait(told string) error {
+	var what doomed
+	if err := json.Unmarshal([]byte(told), &what); err != nil {
+		return err
+	}
+	agent, err := signal.New(signal.Config{UDP: what.At, TCP: what.At, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		return err
+	}
+	var state []byte
+	say := func(what string) { fmt.Println(what, hex.EncodeToString(state)) }
+	_, err = agent.Invite(context.Background(), what.Trunk, signal.Invite{CallID: "doomed", From: "+15005550006", To: "+14155550101", Body: []byte(offer)}, signal.Observer{
+		Keep:     func(s []byte) error { state = s; return nil },
+		Rang:     func(time.Time, []byte) { say("rang") },
+		Answered: func(time.Time, []byte) error { say("answered"); return nil },
+	})
+	if err != nil {
+		return err
+	}
+	select {}
+}
+
+// TestKilled: a process is killed while a call rings, or after it was answered; the next one at its address ends it, as sipp sees it: directly, and behind a proxy
+// that wants credentials. (Over TCP sipp gives a call up with its connection; TestReap has that.)
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	signaltest.Installed(t, "sipp")
+	slots := make(chan struct{}, 3)
+	for _, way := range []string{"direct", "proxy"} {
+		for when, far := range map[string]*scenario{
+			"rang": invited().say(180, "").canceled(), "answered": invited().say(180, "").pause(50).say(200, sdpOf("sendrecv")).hear("ACK").hungUp(),
+		} {
+			t.Run(way+" "+when, func(t *testing.T) {
+				t.Parallel()
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				peer, port := far.play(t, line.UDP)
+				trunk := signal.Trunk{Name: "sipp", Host: "127.0.0.1", Port: port, Transport: line.UDP}
+				if way == "proxy" {
+					trunk.Port, trunk.Username, trunk.Password = kamailio(t, fmt.Sprintf(proxying, port)), "account", "secret"
+				}
+				at := fmt.Sprintf("127.0.0.1:%d", signaltest.FreePort(t))
+				state := killedWhen(t, when, doomed{At: at, Trunk: trunk})
+				next := newAgent(t, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, at })
+				ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
+				defer done()
+				if err := next.Reap(ctx, trunk, state); err != nil {
+					t.Errorf("reap: %v", err)
+				}
+				peer.Ends()
+			})
+		}
+	}
+}
+
+// killedWhen runs a process that dials, kills it when it says the word, and answers the state that it kept.
+func killedWhen(t *testing.T, word string, what doomed) []byte {
+	t.Helper()
+	told, err := json.Marshal(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0]) //nolint:gosec // this test
+	cmd.Env = append(os.Environ(), "SIGNAL_TEST_DIALS="+string(told))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill() }()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said, text, _ := strings.Cut(lines.Text(), " ")
+		if said == "failed" {
+			t.Fatalf("the process that dials: %s", text)
+		}
+		if said == word {
+			state, err := hex.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state
+		}
+	}
+	t.Fatalf("the process that dials never said %s", word)
+	return nil
+}

@@ -1,0 +1,144 @@
+package signaltest
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Peer is a real SIP program: sipp, baresip or kamailio.
+type Peer struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	mu  sync.Mutex
+	out bytes.Buffer
+	end chan error
+}
+
+// Installed says whether a program is here. Where it is not, the test is skipped, and fails when CI is true: make test installs the peers where it can.
+func Installed(t testing.TB, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is not installed: apt-get install sip-tester baresip-core kamailio", program)
+	}
+	t.Skipf("SKIPPED: %s is not installed (apt-get install sip-tester baresip-core kamailio)", program)
+}
+
+// Start runs a program until the test ends.
+func Start(t testing.TB, dir, program string, args ...string) *Peer {
+	t.Helper()
+	Installed(t, program)
+	p := &Peer{t: t, cmd: exec.Command(program, args...), end: make(chan error, 1)} //nolint:gosec // a test peer
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
+	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=dumb")
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", program, err)
+	}
+	go func() { p.end <- p.cmd.Wait() }()
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// Write keeps what the program says.
+func (p *Peer) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(text)
+}
+
+// Said is all that the program said.
+func (p *Peer) Said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+// Ends waits for the program's end, which must be a good one.
+func (p *Peer) Ends() {
+	p.t.Helper()
+	select {
+	case err := <-p.end:
+		p.end <- err
+		if err != nil {
+			p.t.Errorf("%s: %v\n%s", p.cmd.Path, err, p.Said())
+		}
+	case <-time.After(3 * Patience):
+		p.t.Errorf("%s goes on\n%s", p.cmd.Path, p.Said())
+	}
+}
+
+// Stop ends the program.
+func (p *Peer) Stop() {
+	_ = p.cmd.Process.Signal(os.Interrupt)
+	select {
+	case err := <-p.end:
+		p.end <- err
+		return
+	case <-time.After(2 * time.Second):
+	}
+	_ = p.cmd.Process.Kill()
+	err := <-p.end
+	p.end <- err
+}
+
+// FreePort is one of the loopback that nobody has, for UDP and TCP, and the next three as well. It lies below what the system gives away by itself, and is drawn at
+// random, so that two who look at once do not meet.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 20_000 + 4*rand.N(3_000) //nolint:gosec // hides nothing
+		if vacant(port) && vacant(port+1) && vacant(port+2) && vacant(port+3) {
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+func vacant(port int) bool {
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	udp, err := net.ListenPacket("udp4", at)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = udp.Close() }()
+	tcp, err := net.Listen("tcp4", at)
+	if err != nil {
+		return false
+	}
+	_ = tcp.Close()
+	return true
+}
+
+// Listens waits until a program has a port of the loopback.
+func (p *Peer) Listens(ctx context.Context, network string, port int) {
+	p.t.Helper()
+	open := ":" + strings.ToUpper(strconv.FormatInt(0x10000+int64(port), 16)[1:]) + " 00000000:0000 " + map[string]string{"udp": "07", "tcp": "0A"}[network]
+	for begun := time.Now(); time.Since(begun) < Patience && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) { // a poll of the condition
+		table, err := os.ReadFile("/proc/net/" + network)
+		if err != nil {
+			p.t.Skipf("SKIPPED: who listens cannot be seen here: %v", err)
+		}
+		if strings.Contains(string(table), open) {
+			return
+		}
+		select {
+		case err := <-p.end:
+			p.end <- err
+			p.t.Fatalf("%s ended: %v\n%s", p.cmd.Path, err, p.Said())
+		default:
+		}
+	}
+	p.t.Fatalf("%s does not listen at %s %d\n%s", p.cmd.Path, network, port, p.Said())
+}
