@@ -74,6 +74,11 @@ func TestSay_WaitsForTheModel(t *testing.T) {
 	if last := said[len(said)-1]; last.Text != "Goodbye now." {
 		t.Errorf("said %v, want the farewell last", said)
 	}
+	for _, e := range l.all(agent.Audio) {
+		if disclosure, farewell := said[0].Item, said[len(said)-1].Item; e.Keep != (e.Item == disclosure || e.Item == farewell) {
+			t.Errorf("audio of %s is kept: %v", e.Item, e.Keep)
+		}
+	}
 }
 
 func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {

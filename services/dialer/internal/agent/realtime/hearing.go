@@ -58,7 +58,7 @@ func (s *session) onAudio(e serverEvent) error {
 		s.items[e.ItemID] = it
 	}
 	it.bytes += len(audio)
-	cut, keep := it.cut, s.first != "" && e.ResponseID == s.first
+	cut, keep := it.cut, s.kept != "" && e.ResponseID == s.kept
 	s.mu.Unlock()
 	if !cut && len(audio) > 0 {
 		s.emit(agent.Event{Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep})
@@ -98,8 +98,10 @@ func (s *session) onCreated(e serverEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active = true // whether ours was taken shows when it is not: the error comes before the end of the other
-	if s.making && s.first == "" {
-		s.first = e.Response.ID
+	echo := e.Response.Metadata[asked]
+	s.echoes = s.echoes || echo != ""
+	if s.asked != nil && s.asked.keep && (echo == s.askedID || !s.echoes) {
+		s.kept = e.Response.ID
 	}
 }
 
@@ -118,7 +120,7 @@ func (s *session) onDone(e serverEvent) error {
 		s.answer()
 	}
 	s.failed = failedInARow(s.failed, broken)
-	s.active, s.asked, s.making, s.first = false, nil, false, ""
+	s.active, s.asked, s.making, s.kept = false, nil, false, ""
 	silent := s.failed >= failures
 	if !silent && len(s.calls) == 0 {
 		s.ask()

@@ -35,10 +35,10 @@ var (
 	errMessages = errors.New("the model does not speak the protocol")
 )
 
-// response is one that we ask for. first: the disclosure. moot: it is not worth saying once the model answers something else.
+// response is one that we ask for. first: the disclosure. keep: it is played to its end, whoever talks. moot: it is not worth saying once the model answers something else.
 type response struct {
-	settings    *responseSettings
-	first, moot bool
+	settings          *responseSettings
+	first, keep, moot bool
 }
 
 // item is one thing that the model says, by what has come of it.
@@ -64,8 +64,9 @@ type session struct {
 	asked   *response
 	askedID string
 	waiting []response
-	// first is the disclosure's response, once it is made.
-	first   string
+	// kept is the response under way that is to be kept. echoes: the server tells which response is whose, as its first one, which can only be ours, has shown.
+	kept    string
+	echoes  bool
 	making  bool // the response that is made is the disclosure
 	items   map[string]*item
 	calls   map[string]string // tool calls that wait for their result, by name
@@ -222,7 +223,7 @@ func (s *session) reconnect(ctx context.Context) error {
 	} else if s.active && s.opened {
 		s.waiting = append([]response{{}}, s.waiting...)
 	}
-	s.active, s.asked, s.making, s.first, s.renew = false, nil, false, "", false
+	s.active, s.asked, s.making, s.kept, s.renew = false, nil, false, "", false
 	var open []string
 	for id, it := range s.items {
 		if !it.done {

@@ -8,11 +8,14 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
+// asked is the key under which a response carries the id of what asked for it.
+const asked = "asked"
+
 // disclosure is the first response of every call: it is played to its end, and until it is made nothing that the person says is answered.
 func (s *session) disclosure() response {
 	text, inLanguage := s.spec.Settings.DisclosureText()
 	settings := sayExactly(text, inLanguage, s.spec.Settings)
-	return response{settings: &settings, first: true}
+	return response{settings: &settings, first: true, keep: true}
 }
 
 // Begin: the disclosure, then the greeting, or what the instructions begin with.
@@ -55,7 +58,12 @@ func (s *session) ask() {
 	s.counted++
 	s.active, s.asked, s.askedID = true, &next, "ask-"+strconv.Itoa(s.counted)
 	s.making = next.first
-	send(s.sock, clientEvent{Type: "response.create", EventID: s.askedID, Response: next.settings})
+	settings := responseSettings{}
+	if next.settings != nil {
+		settings = *next.settings
+	}
+	settings.Metadata = map[string]string{asked: s.askedID}
+	send(s.sock, clientEvent{Type: "response.create", EventID: s.askedID, Response: &settings})
 }
 
 func (s *session) Say(text string) {
@@ -65,11 +73,11 @@ func (s *session) Say(text string) {
 		return
 	}
 	settings := sayExactly(text, true, s.spec.Settings)
-	if !s.opened { // never before the disclosure
-		s.waiting = append(s.waiting, response{settings: &settings})
-	} else {
-		s.waiting = []response{{settings: &settings}}
+	if s.opened { // never before the disclosure
+		s.waiting = nil
 	}
+	clear(s.calls) // nobody answers them any more
+	s.waiting = append(s.waiting, response{settings: &settings, keep: true})
 	s.ask()
 }
 

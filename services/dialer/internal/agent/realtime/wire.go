@@ -64,8 +64,9 @@ type sessionSettings struct {
 }
 
 type responseSettings struct {
-	Instructions string `json:"instructions,omitempty"`
-	ToolChoice   string `json:"tool_choice,omitempty"`
+	Instructions string            `json:"instructions,omitempty"`
+	ToolChoice   string            `json:"tool_choice,omitempty"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
 }
 
 type content struct {
@@ -108,8 +109,9 @@ type serverEvent struct {
 	Name       string          `json:"name"`
 	Arguments  string          `json:"arguments"`
 	Response   struct {
-		ID     string `json:"id"`
-		Status string `json:"status"`
+		ID       string            `json:"id"`
+		Status   string            `json:"status"`
+		Metadata map[string]string `json:"metadata"`
 	} `json:"response"`
 	Item struct {
 		ID        string `json:"id"`

@@ -46,18 +46,18 @@ func (s *session) Begin() {
 		return
 	}
 	s.begun = true
-	s.play(s.script.ToneMillis)
+	s.play(s.script.ToneMillis, false)
 	if s.script.EndAfterMillis > 0 {
 		s.stop = s.after(time.Duration(s.script.EndAfterMillis)*time.Millisecond, s.Close)
 	}
 }
 
 // play queues a tone; the queue has room for one and its end, and what does not fit is not said.
-func (s *session) play(millis int) {
+func (s *session) play(millis int, keep bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return
 	}
-	s.events <- agent.Event{Kind: agent.Audio, Item: tone, Audio: Tone(max(s.script.ToneHz, 1), millis)}
+	s.events <- agent.Event{Kind: agent.Audio, Item: tone, Audio: Tone(max(s.script.ToneHz, 1), millis), Keep: keep}
 	s.events <- agent.Event{Kind: agent.ItemDone, Item: tone}
 	s.events <- agent.Event{Kind: agent.TurnDone}
 }
@@ -67,7 +67,7 @@ func (s *session) Say(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
-		s.play(500)
+		s.play(500, true)
 	}
 }
 

@@ -46,6 +46,7 @@ type making struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	canceled bool
+	metadata map[string]any
 }
 
 func (c *conn) id(prefix string) string {

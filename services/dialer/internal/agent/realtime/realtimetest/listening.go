@@ -61,7 +61,7 @@ func (c *conn) stopSpeech(text string) {
 	c.send("conversation.item.added", map[string]any{"item": said, "previous_item_id": nil})
 	c.send("conversation.item.done", map[string]any{"item": said, "previous_item_id": nil})
 	if create && !busy {
-		c.make("")
+		c.make("", nil)
 	}
 	c.send("conversation.item.input_audio_transcription.completed", map[string]any{
 		"item_id": item, "content_index": 0, "transcript": text, "usage": map[string]any{"type": "duration", "seconds": 1},

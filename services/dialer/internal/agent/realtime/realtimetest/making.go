@@ -17,14 +17,15 @@ func (c *conn) create(event map[string]any) {
 		c.refuse(event, "conversation_already_has_active_response", "Conversation already has an active response in progress: "+busy.id, "")
 		return
 	}
-	c.make(asked)
+	metadata, _ := dig(event, "response", "metadata").(map[string]any)
+	c.make(asked, metadata)
 }
 
 // make begins a response in the background.
-func (c *conn) make(asked string) {
+func (c *conn) make(asked string, metadata map[string]any) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
-	m := &making{id: c.id("resp"), cancel: cancel, done: make(chan struct{})}
+	m := &making{id: c.id("resp"), cancel: cancel, done: make(chan struct{}), metadata: metadata}
 	c.active = m
 	c.turn++
 	reply := c.server.opts.Reply(c.heard, asked, c.turn)
@@ -52,7 +53,7 @@ func (c *conn) cancel() bool {
 func (c *conn) say(ctx context.Context, m *making, item string, reply Reply) {
 	response := func(status string, output ...any) map[string]any {
 		return map[string]any{"response": map[string]any{
-			"id": m.id, "object": "realtime.response", "status": status, "output": append([]any{}, output...), "output_modalities": []string{"audio"},
+			"id": m.id, "object": "realtime.response", "status": status, "output": append([]any{}, output...), "output_modalities": []string{"audio"}, "metadata": m.metadata,
 		}}
 	}
 	c.send("response.created", response("in_progress"))

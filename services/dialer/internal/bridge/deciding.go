@@ -1,0 +1,218 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+// mostQuote bounds the words that are kept as an opt-out's evidence, in bytes.
+const mostQuote = 1000
+
+var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
+
+// arguments of every tool.
+type arguments struct {
+	Outcome string `json:"outcome"`
+	Quote   string `json:"quote"`
+	At      string `json:"at"`
+	Kind    string `json:"kind"`
+	To      string `json:"to"`
+	Digits  string `json:"digits"`
+}
+
+// onTool does what the agent asks for. What it asks for wrongly is refused in its answer, and nothing else.
+func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
+	var args arguments
+	if json.Unmarshal(e.Args, &args) != nil {
+		args = arguments{}
+	}
+	switch e.Tool {
+	case agent.ToolEndCall:
+		if slices.Contains(c.settings.Agent.OutcomeList(), args.Outcome) {
+			c.outcome = args.Outcome
+		}
+		c.close(call.NormalClearing)
+		c.answer(e.ID, map[string]any{"state": "ending"})
+		c.look()
+	case agent.ToolOptOut:
+		c.optOut(args.Quote)
+		c.answer(e.ID, map[string]any{"state": "noted", "next": "Say that it is noted, say goodbye and call end_call."})
+	case agent.ToolCallback:
+		c.callBack(e.ID, args.At)
+	case agent.ToolVoicemail:
+		c.onMachine(e.ID, args.Kind)
+	case agent.ToolTransfer:
+		c.transfer(ctx, e.ID, args.To)
+	case agent.ToolDigits:
+		c.press(ctx, e.ID, args.Digits)
+	default:
+		c.answer(e.ID, map[string]any{"state": "refused", "reason": "there is no such tool"})
+	}
+}
+
+// optOut is on record before another word is said.
+func (c *Conversation) optOut(quote string) {
+	if c.opted {
+		return
+	}
+	c.opted = true
+	if quote = strings.ToValidUTF8(strings.ReplaceAll(quote, "\x00", ""), ""); len(quote) > mostQuote {
+		quote = strings.ToValidUTF8(quote[:mostQuote], "")
+	}
+	if c.optedOut != nil {
+		c.optedOut(quote, time.Now())
+	}
+}
+
+// callBack agrees on a time, which is the person's when no offset is given.
+func (c *Conversation) callBack(id, text string) {
+	at, err := time.Parse(time.RFC3339, text)
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if err != nil {
+			at, err = time.ParseInLocation(layout, text, c.settings.Zone)
+		}
+	}
+	now := time.Now()
+	switch {
+	case err != nil:
+		c.answer(id, map[string]any{"state": "refused", "reason": "at is no RFC 3339 date and time"})
+	case !at.After(now):
+		c.answer(id, map[string]any{"state": "refused", "reason": "that time is past", "now": now.In(c.settings.Zone).Format(time.RFC3339)})
+	case at.After(now.AddDate(1, 0, 1)): // spec: a call is scheduled 366 days ahead at most
+		c.answer(id, map[string]any{"state": "refused", "reason": "that is more than a year ahead"})
+	default:
+		at = at.In(c.settings.Zone)
+		c.callback = &at
+		c.answer(id, map[string]any{"state": "noted", "at": at.Format(time.RFC3339)})
+	}
+}
+
+// transfer goes only where the agent's settings say: a model's number would be anybody's.
+func (c *Conversation) transfer(ctx context.Context, id, name string) {
+	to, listed := c.settings.Agent.Transfers[name]
+	if !listed || c.leg == nil {
+		c.answer(id, map[string]any{"state": "refused", "reason": "nobody is to be reached under that name"})
+		return
+	}
+	go func() { c.done(ctx, result{id, agent.ToolTransfer, c.leg.Transfer(ctx, to)}) }()
+}
+
+func (c *Conversation) press(ctx context.Context, id, digits string) {
+	if !pressed.MatchString(digits) || c.leg == nil {
+		c.answer(id, map[string]any{"state": "refused", "reason": "digits are 1 to 32 of 0-9, * and #"})
+		return
+	}
+	go func() { c.done(ctx, result{id, agent.ToolDigits, c.leg.SendDigits(ctx, digits)}) }()
+}
+
+func (c *Conversation) done(ctx context.Context, r result) {
+	select {
+	case c.results <- r:
+	case <-ctx.Done():
+	}
+}
+
+func (c *Conversation) onResult(r result) {
+	switch {
+	case r.err != nil:
+		c.answer(r.id, map[string]any{"state": "failed"})
+	case r.tool == agent.ToolTransfer:
+		c.transferred = true
+		c.end(call.NormalClearing)
+	default:
+		c.answer(r.id, map[string]any{"state": "done"})
+	}
+}
+
+// onMachine: the agent says that no person answered. A menu or a screening service is talked to; a fax never.
+func (c *Conversation) onMachine(id, kind string) {
+	switch kind {
+	case agent.ReachedIVR, agent.ReachedScreening:
+		c.reached = kind
+		c.answer(id, map[string]any{"state": "noted", "next": "Go on: answer its questions, or press digits."})
+		return
+	case agent.ReachedFax:
+		c.reached = kind
+		c.end(call.NormalClearing)
+		return
+	}
+	if !c.voicemail(time.Now()) {
+		c.answer(id, map[string]any{"state": "noted", "next": "Go on."})
+	}
+}
+
+// voicemail does what the agent's policy says; false: it goes on. Whoever was asked to speak waits until then.
+func (c *Conversation) voicemail(now time.Time) (settled bool) {
+	c.reached = agent.ReachedVoicemail
+	switch policy := c.settings.Agent.OnVoicemail; {
+	case policy == agent.VoicemailMessage && c.settings.Agent.Message != "":
+		if c.leaving.IsZero() && c.closing == nil {
+			c.leaving = now
+			c.flush()
+		}
+		return true
+	case policy == agent.VoicemailHangUp || policy == agent.VoicemailMessage:
+		c.end(call.NormalClearing)
+		return true
+	}
+	return false
+}
+
+// onBeep: a beep ends the wait of a message, and by itself is a machine's early in the call. Where the policy is to go on, it means nothing.
+func (c *Conversation) onBeep(now time.Time) {
+	policy := c.settings.Agent.OnVoicemail
+	machine := !c.leaving.IsZero() || c.hint || now.Sub(c.begun) <= beepWithin && c.transcript.heard() < beepTurns
+	if c.closing != nil || !machine || policy == "" || policy == agent.VoicemailGoOn {
+		return
+	}
+	if c.voicemail(now); !c.over {
+		c.leave()
+	}
+}
+
+// leave says the message, and closes.
+func (c *Conversation) leave() { c.part(c.settings.Agent.Message, call.NormalClearing) }
+
+// result is what contract.md §2 makes of it.
+func (c *Conversation) result() Result {
+	c.mu.Lock()
+	r := Result{
+		Cause: c.cause, Turns: c.transcript.turns(), OptedOut: c.opted, CallbackAt: c.callback, FirstAudio: c.first,
+		Unheard: c.unheard, Trimmed: c.queue.trimmed, Unsaid: agent.Duration(int(c.queue.dropped)),
+	}
+	c.mu.Unlock()
+	someone := c.transcript.heard() > 0 || c.loudness.Load() >= spoke
+	switch {
+	case c.broken:
+		r.Reached = agent.ReachedError
+		return r // outcome null
+	case c.reached != "":
+		r.Reached = c.reached
+	case someone:
+		r.Reached = agent.ReachedHuman
+	default:
+		r.Reached = agent.ReachedAbandoned
+	}
+	switch {
+	case c.opted:
+		r.Outcome = agent.OutcomeOptedOut
+	case c.transferred:
+		r.Outcome = agent.OutcomeTransferred
+	case c.callback != nil:
+		r.Outcome = agent.OutcomeCallbackRequested
+	case c.outcome != "":
+		r.Outcome = c.outcome
+	case !someone || r.Reached == agent.ReachedVoicemail || r.Reached == agent.ReachedFax:
+		r.Outcome = agent.OutcomeNoConversation
+	default:
+		r.Outcome = agent.OutcomeUnknown
+	}
+	return r
+}

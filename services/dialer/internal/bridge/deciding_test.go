@@ -1,0 +1,269 @@
+package bridge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+func TestOptOut_IsOnRecordBeforeTheFarewell(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.tool(agent.ToolOptOut, `{"quote":"never\u0000 again `+strings.Repeat("x", 2000)+`"}`)
+		k.tool(agent.ToolOptOut, `{"quote":"twice"}`)
+		if !slices.Equal(k.fake.told, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
+			t.Errorf("in this order: %v", k.fake.told)
+		}
+		if len(k.opted) != 1 || !strings.HasPrefix(k.opted[0], "never again") || len(k.opted[0]) > mostQuote {
+			t.Errorf("on record: %q", k.opted)
+		}
+		k.tool(agent.ToolCallback, `{"at":"2000-01-01T11:00:00Z"}`)
+		k.hangUp()
+		<-k.over
+		if !k.result.OptedOut || k.result.Outcome != agent.OutcomeOptedOut {
+			t.Errorf("%+v", k.result)
+		}
+	})
+}
+
+func TestCallback(t *testing.T) {
+	t.Parallel()
+	// The virtual clock begins on 2000-01-01 at 00:00 UTC, 01:00 for the person.
+	for text, want := range map[string]string{
+		"2000-01-01T09:00:00Z": "2000-01-01T10:00:00+01:00", "2000-01-02T10:00:00+05:00": "2000-01-02T06:00:00+01:00",
+		"2000-01-01T10:00": "2000-01-01T10:00:00+01:00", "2000-01-01T10:00:05": "2000-01-01T10:00:05+01:00",
+		"2000-01-01T01:00": "", "1999-12-31T23:59:59Z": "", "2001-01-03T00:00:00Z": "", "tomorrow": "", "": "", "10:00": "",
+	} {
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.tool(agent.ToolCallback, `{"at":"`+text+`"}`)
+			k.hangUp()
+			<-k.over
+			got := ""
+			if k.result.CallbackAt != nil {
+				got = k.result.CallbackAt.Format(time.RFC3339)
+			}
+			state := k.fake.result[agent.ToolCallback]["state"]
+			if got != want || (state == "noted") != (want != "") || (k.result.Outcome == agent.OutcomeCallbackRequested) != (want != "") {
+				t.Errorf("%q: at %q (%v), outcome %s, want %q", text, got, state, k.result.Outcome, want)
+			}
+		})
+	}
+}
+
+func TestTransfer_OnlyToWhomTheSettingsName(t *testing.T) {
+	t.Parallel()
+	settings := agent.Settings{Transfers: map[string]string{"desk": "+41440000000"}}
+	converse(t, settings, func(k *talk) {
+		for _, to := range []string{"+1900555", "", "+41440000000"} {
+			k.tool(agent.ToolTransfer, `{"to":"`+to+`"}`)
+			if k.phone.to != "" || k.fake.result[agent.ToolTransfer]["state"] != "refused" {
+				t.Errorf("transferred to %q: %v", to, k.fake.result)
+			}
+		}
+		k.phone.err = errPhone
+		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
+		if k.fake.result[agent.ToolTransfer]["state"] != "failed" || k.isOver() {
+			t.Errorf("a transfer that failed: %v", k.fake.result)
+		}
+		k.phone.err = nil
+		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
+		k.wantEnd(call.NormalClearing, 0, time.Second)
+		if k.phone.to != "+41440000000" || k.result.Outcome != agent.OutcomeTransferred {
+			t.Errorf("to %s, %+v", k.phone.to, k.result)
+		}
+	})
+}
+
+func TestDigits(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		for digits, want := range map[string]string{"1": "done", "0123456789*#": "done", "": "refused", "1A": "refused", "12 3": "refused", strings.Repeat("1", 33): "refused"} {
+			k.tool(agent.ToolDigits, `{"digits":"`+digits+`"}`)
+			if got := k.fake.result[agent.ToolDigits]["state"]; got != want || want == "done" && k.phone.keys != digits {
+				t.Errorf("%q: %v, pressed %q", digits, got, k.phone.keys)
+			}
+		}
+		k.tool("format_disk", `{}`)
+		k.tool(agent.ToolDigits, `[1]`)
+		if k.fake.result["format_disk"]["state"] != "refused" || k.fake.result[agent.ToolDigits]["state"] != "refused" {
+			t.Errorf("%v", k.fake.result)
+		}
+	})
+}
+
+func TestVoicemail_HangUp(t *testing.T) {
+	t.Parallel()
+	settings := agent.Settings{OnVoicemail: agent.VoicemailHangUp}
+	t.Run("when the agent says so", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.hear(time.Second)
+			k.speak("a", time.Minute)
+			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
+			k.wantEnd(call.NormalClearing, time.Second, time.Second)
+			if k.result.Reached != agent.ReachedVoicemail || k.result.Outcome != agent.OutcomeNoConversation {
+				t.Errorf("%+v", k.result)
+			}
+		})
+	})
+	t.Run("when it beeps", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.ear.next = Beep
+			k.hear(20 * time.Millisecond)
+			k.wantEnd(call.NormalClearing, 0, time.Second)
+			if k.result.Reached != agent.ReachedVoicemail {
+				t.Errorf("%+v", k.result)
+			}
+		})
+	})
+	t.Run("not because it sounds like one", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.ear.next = Machine
+			k.hear(2 * time.Second)
+			if k.isOver() {
+				t.Error("the way somebody speaks is no ground to hang up")
+			}
+		})
+	})
+	t.Run("not for a beep in the middle of a conversation", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			for range beepTurns {
+				k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "I say something."})
+			}
+			k.ear.next = Beep
+			k.hear(time.Second)
+			if k.isOver() {
+				t.Error("a beep of something else ended the call")
+			}
+			k.pass(time.Second)
+		})
+	})
+}
+
+func TestVoicemail_LeaveMessage(t *testing.T) {
+	t.Parallel()
+	settings := agent.Settings{OnVoicemail: agent.VoicemailMessage, Message: "Please call back."}
+	message := func(k *talk) {
+		k.send(agent.Event{Kind: agent.Audio, Item: "m", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "m"}, agent.Event{Kind: agent.TurnDone})
+	}
+	t.Run("after the beep", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.speak("greeting", time.Minute)
+			k.hear(time.Second)
+			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
+			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)}) // nothing over the machine's greeting
+			k.hear(3 * time.Second)
+			if len(k.fake.said) != 0 || k.heardAudio() > time.Second {
+				t.Errorf("said %v, %s heard, before the beep", k.fake.said, k.heardAudio())
+			}
+			k.ear.next = Beep
+			k.hear(20 * time.Millisecond)
+			if !slices.Equal(k.fake.said, []string{"Please call back."}) {
+				t.Fatalf("said %v", k.fake.said)
+			}
+			message(k)
+			k.wantEnd(call.NormalClearing, 5*time.Second, 5100*time.Millisecond)
+			if k.result.Reached != agent.ReachedVoicemail || k.fake.cuts["babble"] != 0 {
+				t.Errorf("%+v %v", k.result, k.fake.cuts)
+			}
+		})
+	})
+	t.Run("after two seconds of silence", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.hear(time.Second)
+			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
+			k.hear(4 * time.Second)
+			k.pass(1900 * time.Millisecond)
+			if len(k.fake.said) != 0 {
+				t.Error("it spoke too early")
+			}
+			k.pass(200 * time.Millisecond)
+			if len(k.fake.said) != 1 {
+				t.Error("it did not speak after 2 s")
+			}
+		})
+	})
+	t.Run("to a machine that never is silent, at last", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
+			k.hear(pauseMost + 100*time.Millisecond)
+			if len(k.fake.said) != 1 {
+				t.Error("it did not speak")
+			}
+		})
+	})
+	t.Run("on a beep alone", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.ear.next = Beep
+			k.hear(20 * time.Millisecond)
+			message(k)
+			k.wantEnd(call.NormalClearing, time.Second, 1200*time.Millisecond)
+		})
+	})
+	t.Run("hangs up when there is none to leave", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{OnVoicemail: agent.VoicemailMessage}, func(k *talk) {
+			k.tool(agent.ToolVoicemail, `{}`)
+			k.wantEnd(call.NormalClearing, 0, time.Second)
+		})
+	})
+}
+
+func TestVoicemail_GoOn(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.ear.next = Beep
+		k.hear(20 * time.Millisecond)
+		k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
+		k.pass(3 * time.Second)
+		if k.isOver() || k.fake.result[agent.ToolVoicemail]["next"] != "Go on." {
+			t.Errorf("over %v, told %v", k.isOver(), k.fake.result)
+		}
+		k.hangUp()
+		<-k.over
+		if k.result.Reached != agent.ReachedVoicemail {
+			t.Errorf("%+v", k.result)
+		}
+	})
+}
+
+func TestResult_WhoWasReachedAndWhatCameOfIt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, reached, outcome string
+		do                     func(*talk)
+	}{
+		{"nobody said a word", agent.ReachedAbandoned, agent.OutcomeNoConversation, func(*talk) {}},
+		{"a cough", agent.ReachedAbandoned, agent.OutcomeNoConversation, func(k *talk) { k.hear(200 * time.Millisecond) }},
+		{"somebody spoke", agent.ReachedHuman, agent.OutcomeUnknown, func(k *talk) { k.hear(time.Second) }},
+		{"somebody's words", agent.ReachedHuman, agent.OutcomeUnknown, func(k *talk) {
+			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Hello?"})
+		}},
+		{"a menu", agent.ReachedIVR, agent.OutcomeUnknown, func(k *talk) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"ivr"}`) }},
+		{"a screening service", agent.ReachedScreening, agent.OutcomeUnknown, func(k *talk) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"call_screening"}`) }},
+		{"a fax", agent.ReachedFax, agent.OutcomeNoConversation, func(k *talk) { k.hear(time.Second); k.tool(agent.ToolVoicemail, `{"kind":"fax"}`) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *talk) {
+				test.do(k)
+				k.hangUp()
+				<-k.over
+				if k.result.Reached != test.reached || k.result.Outcome != test.outcome {
+					t.Errorf("%s, %s", k.result.Reached, k.result.Outcome)
+				}
+			})
+		})
+	}
+}

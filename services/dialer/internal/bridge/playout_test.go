@@ -1,0 +1,221 @@
+package bridge
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// Whatever the sizes of what comes, the same bytes go out, in order, and silence only behind an item that is over.
+func TestPlayout_PiecesOfAnySizeBecomeFrames(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var q playout
+		var want, got []byte
+		for i, size := range rapid.SliceOfN(rapid.IntRange(1, 900), 1, 30).Draw(t, "sizes") {
+			audio := bytes.Repeat([]byte{byte(i%200 + 1)}, size)
+			want = append(want, audio...)
+			q.add(string(rune('a'+i/7)), audio, false)
+			if i%7 == 6 {
+				q.finish(string(rune('a' + i/7)))
+			}
+			for range rapid.IntRange(0, 3).Draw(t, "ticks") {
+				got = appendFrame(&q, got)
+			}
+		}
+		for range 400 {
+			got = appendFrame(&q, got)
+		}
+		if !bytes.Equal(bytes.ReplaceAll(got, []byte{silence}, nil), want) {
+			t.Fatalf("%d bytes in, others out", len(want))
+		}
+		if q.depth != 0 {
+			t.Fatalf("%d bytes stay", q.depth)
+		}
+	})
+}
+
+func appendFrame(q *playout, got []byte) []byte {
+	frame := make([]byte, 160)
+	if spoke, _ := q.next(frame); spoke {
+		got = append(got, frame...)
+	}
+	return got
+}
+
+func TestPlayout_APartOfAFrameWaitsForItsRest(t *testing.T) {
+	t.Parallel()
+	var q playout
+	frame := make([]byte, 160)
+	q.add("a", tone(10*time.Millisecond), false)
+	for tick := range patience {
+		if spoke, _ := q.next(frame); spoke {
+			t.Fatalf("half a frame went out at tick %d", tick)
+		}
+	}
+	if spoke, _ := q.next(frame); !spoke || frame[80] != silence {
+		t.Error("half a frame never went out")
+	}
+}
+
+func TestPlayout_IsBounded(t *testing.T) {
+	t.Parallel()
+	var q playout
+	for range 400 {
+		q.add("a", make([]byte, agent.BytesPerSecond), false)
+	}
+	if q.depth != maxQueued || q.dropped != 100*agent.BytesPerSecond {
+		t.Errorf("%d bytes wait, %d were dropped", q.depth, q.dropped)
+	}
+}
+
+func TestNextFrame_AllocatesNothing(t *testing.T) {
+	c := New(&fake{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
+	c.Record(discard{})
+	for range 100 {
+		c.queue.add("a", tone(time.Second), false)
+	}
+	frame, heard := make([]byte, 160), tone(20*time.Millisecond)
+	if n := testing.AllocsPerRun(2000, func() { c.NextFrame(frame); c.HearFrame(heard) }); n != 0 {
+		t.Errorf("%v allocations a frame", n)
+	}
+}
+
+type discard struct{}
+
+func (discard) Tick(_, _ []byte) {}
+
+// late plays so long to a queue that is behind by so much, with an agent that sends as chunk says, and tells how deep the queue is then.
+func late(t *testing.T, behind time.Duration, seconds int, chunk func(tick int) []byte) (q playout, depth time.Duration) {
+	t.Helper()
+	q.add("a", hush(behind), false)
+	frame := make([]byte, 160)
+	for tick := range seconds * 50 {
+		if audio := chunk(tick); audio != nil {
+			q.add("a", audio, false)
+		}
+		q.next(frame)
+	}
+	return q, agent.Duration(q.depth)
+}
+
+func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
+	t.Parallel()
+	q, depth := late(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
+	if depth > 60*time.Millisecond || q.trimmed == 0 {
+		t.Errorf("still %s behind, %d frames trimmed", depth, q.trimmed)
+	}
+}
+
+func TestRatchet_OnlySilenceIsTrimmed(t *testing.T) {
+	t.Parallel()
+	if q, depth := late(t, 500*time.Millisecond, 1, func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 || depth != 500*time.Millisecond {
+		t.Errorf("within 2 s %d frames were trimmed", q.trimmed)
+	}
+	talking := func(int) []byte { return tone(20 * time.Millisecond) }
+	q, depth := late(t, 0, 10, func(tick int) []byte {
+		if tick == 0 {
+			return tone(520 * time.Millisecond)
+		}
+		return talking(tick)
+	})
+	if q.trimmed != 0 || depth < 480*time.Millisecond {
+		t.Errorf("speech was trimmed: %d frames, %s left", q.trimmed, depth)
+	}
+	// One word in four frames: what is trimmed is between the words.
+	word := func(tick int) []byte {
+		if tick%4 == 0 {
+			return tone(20 * time.Millisecond)
+		}
+		return hush(20 * time.Millisecond)
+	}
+	if q, depth := late(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond || q.trimmed == 0 {
+		t.Errorf("still %s behind with silence between the words", depth)
+	}
+}
+
+// A model sends a sentence in a moment and then nothing while it is played: its pauses are its own.
+func TestRatchet_AnAgentThatBurstsAheadIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	order := rand.New(rand.NewPCG(1, 2))
+	for name, chunk := range map[string]func(int) []byte{
+		"all at once": func(tick int) []byte {
+			if tick == 0 {
+				return hush(20 * time.Second)
+			}
+			return nil
+		},
+		"half a second at four times the pace": func(tick int) []byte {
+			if tick%6 == 0 && tick < 300 {
+				return hush(500 * time.Millisecond)
+			}
+			return nil
+		},
+		"in lumps": func(tick int) []byte {
+			if tick%100 == 0 {
+				return hush(2 * time.Second)
+			}
+			return nil
+		},
+		"at random, faster than it is played": func(int) []byte { return hush(time.Duration(order.IntN(80)) * time.Millisecond) },
+	} {
+		if q, _ := late(t, 200*time.Millisecond, 10, chunk); q.trimmed != 0 {
+			t.Errorf("%s: %d frames were trimmed", name, q.trimmed)
+		}
+	}
+}
+
+// recording keeps both sides.
+type recording struct{ person, agent []byte }
+
+func (r *recording) Tick(person, said []byte) {
+	r.person, r.agent = append(r.person, person...), append(r.agent, said...)
+}
+
+func TestRecorder_KeepsBothSidesTogether(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		rec := &recording{}
+		k.Record(rec)
+		k.send(agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(time.Second)})
+		k.hear(400 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
+		k.pass(600 * time.Millisecond)
+		k.Record(nil)
+		k.HearFrame(tone(20 * time.Millisecond))
+		k.pass(time.Second)
+		if len(rec.person) != len(rec.agent) || agent.Duration(len(rec.agent)) < 980*time.Millisecond || agent.Duration(len(rec.agent)) > 1020*time.Millisecond {
+			t.Fatalf("%s and %s were kept of one second", agent.Duration(len(rec.person)), agent.Duration(len(rec.agent)))
+		}
+		loudness := func(side []byte) time.Duration { return agent.Duration(len(side) - bytes.Count(side, []byte{silence})) }
+		if p, a := loudness(rec.person), loudness(rec.agent); p != 400*time.Millisecond || a < 380*time.Millisecond || a > 420*time.Millisecond {
+			t.Errorf("the person was loud for %s and the agent, who was interrupted, for %s", p, a)
+		}
+	})
+}
+
+func TestRecorder_ItsSkewIsBounded(t *testing.T) {
+	t.Parallel()
+	c := New(&fake{events: make(chan agent.Event, 1)}, Settings{}, nil, nil, nil)
+	rec := &recording{}
+	c.Record(rec)
+	for i := range 14 { // a burst of the network's
+		c.HearFrame(bytes.Repeat([]byte{byte(i + 1)}, 160))
+	}
+	frame := make([]byte, 160)
+	for range 8 {
+		c.NextFrame(frame)
+	}
+	var order []byte
+	for i := 0; i < len(rec.person); i += 160 {
+		order = append(order, rec.person[i])
+	}
+	if want := []byte{8, 9, 10, 11, 12, 13, 14, silence}; !bytes.Equal(order, want) {
+		t.Errorf("frames %v, want the latest %v", order, want)
+	}
+}

@@ -1,0 +1,234 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+// fake is an agent that does what the test says, and remembers what it is told.
+type fake struct {
+	events chan agent.Event
+	mu     sync.Mutex
+	told   []string
+	cuts   map[string]time.Duration
+	played []string
+	result map[string]map[string]any
+	said   []string
+	frames int
+	digits string
+	ended  bool
+}
+
+func (f *fake) note(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told = append(f.told, what)
+}
+func (f *fake) Begin()                     { f.note("begin") }
+func (f *fake) HearAudio([]byte)           { f.mu.Lock(); f.frames++; f.mu.Unlock() }
+func (f *fake) HearDigit(d byte)           { f.mu.Lock(); f.digits += string(rune(d)); f.mu.Unlock() }
+func (f *fake) Events() <-chan agent.Event { return f.events }
+func (f *fake) Say(text string) {
+	f.note("say")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = append(f.said, text)
+}
+func (f *fake) Interrupted(item string, played time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cuts[item] = played
+}
+func (f *fake) Played(item string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.played = append(f.played, item)
+}
+func (f *fake) ToolResult(id string, text json.RawMessage) {
+	f.note("result " + id)
+	var result map[string]any
+	_ = json.Unmarshal(text, &result)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.result[id] = result
+}
+func (f *fake) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended {
+		f.ended = true
+		f.events <- agent.Event{Kind: agent.Closed, Dropped: 7}
+		close(f.events)
+	}
+}
+
+// phone is a leg that says yes, or err.
+type phone struct {
+	mu   sync.Mutex
+	keys string
+	to   string
+	err  error
+}
+
+func (p *phone) SendDigits(_ context.Context, digits string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys = digits
+	return p.err
+}
+
+func (p *phone) Transfer(_ context.Context, to string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.to = to
+	return p.err
+}
+
+// ear is a detector that hears what the test says.
+type ear struct{ next Signal }
+
+func (e *ear) Hear([]byte) Signal {
+	now := e.next
+	e.next = Nothing
+	return now
+}
+
+// talk is a conversation in virtual time: its line takes a frame every 20 ms.
+type talk struct {
+	*Conversation
+	t      *testing.T
+	fake   *fake
+	phone  *phone
+	ear    *ear
+	opted  []string
+	hangUp context.CancelFunc
+	over   chan struct{}
+	result Result
+	ended  time.Duration // after the beginning
+	line   []byte        // what the person heard, silence included
+	mu     sync.Mutex
+	stop   chan struct{}
+}
+
+var errPhone = errors.New("the telephone says no")
+
+// converse runs test against a conversation that has begun.
+func converse(t *testing.T, settings agent.Settings, test func(*talk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k := &talk{
+			t: t, phone: &phone{}, ear: &ear{}, over: make(chan struct{}), stop: make(chan struct{}),
+			fake: &fake{events: make(chan agent.Event, 1024), cuts: map[string]time.Duration{}, result: map[string]map[string]any{}},
+		}
+		k.Conversation = New(k.fake, Settings{Agent: settings, Longest: 10 * time.Minute, Zone: time.FixedZone("", 3600)}, k.phone, k.ear, func(words string, _ time.Time) {
+			k.opted = append(k.opted, words)
+			k.fake.note("opted out")
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		k.hangUp = cancel
+		begun := time.Now()
+		go func() {
+			defer close(k.over)
+			k.result = k.Run(ctx)
+			k.ended = time.Since(begun)
+		}()
+		go k.pump()
+		synctest.Wait()
+		test(k)
+		cancel()
+		<-k.over
+		close(k.stop)
+		synctest.Wait()
+	})
+}
+
+func (k *talk) pump() {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-k.stop:
+			return
+		case <-ticker.C:
+		}
+		frame := bytes.Repeat([]byte{silence}, 160)
+		k.NextFrame(frame)
+		k.mu.Lock()
+		k.line = append(k.line, frame...)
+		k.mu.Unlock()
+	}
+}
+
+// pass lets time go by.
+func (k *talk) pass(d time.Duration) {
+	time.Sleep(d) // virtual
+	synctest.Wait()
+}
+
+func (k *talk) send(events ...agent.Event) {
+	for _, e := range events {
+		k.fake.events <- e
+	}
+	synctest.Wait()
+}
+
+// speak has the agent say an item of so long.
+func (k *talk) speak(item string, length time.Duration) {
+	k.send(agent.Event{Kind: agent.Audio, Item: item, Audio: tone(length)}, agent.Event{Kind: agent.ItemDone, Item: item})
+}
+
+// hear has the person be loud for so long.
+func (k *talk) hear(length time.Duration) {
+	for range length / (20 * time.Millisecond) {
+		k.HearFrame(tone(20 * time.Millisecond))
+		k.pass(20 * time.Millisecond)
+	}
+}
+
+func (k *talk) tool(name, args string) {
+	k.send(agent.Event{Kind: agent.ToolCall, Tool: name, ID: name, Args: json.RawMessage(args)})
+}
+
+// heardAudio is how much of what was loud reached the person.
+func (k *talk) heardAudio() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return agent.Duration(len(k.line) - bytes.Count(k.line, []byte{silence}))
+}
+
+// isOver waits for the end, and says how it was.
+func (k *talk) isOver() bool {
+	select {
+	case <-k.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// wantEnd fails unless the call ended just now, or does within, with the cause.
+func (k *talk) wantEnd(cause call.Cause, after, within time.Duration) {
+	k.t.Helper()
+	<-k.over
+	if k.result.Cause != cause || k.ended < after || k.ended > within {
+		k.t.Errorf("it ended %q after %s, want %q between %s and %s", k.result.Cause, k.ended, cause, after, within)
+	}
+}
+
+// tone is loud audio.
+func tone(length time.Duration) []byte {
+	return bytes.Repeat([]byte{0x20, 0xa0}, int(length*agent.BytesPerSecond/time.Second)/2)
+}
+
+func hush(length time.Duration) []byte {
+	return bytes.Repeat([]byte{silence}, int(length*agent.BytesPerSecond/time.Second))
+}

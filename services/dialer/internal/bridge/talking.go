@@ -1,0 +1,274 @@
+package bridge
+
+import (
+	"context"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+const (
+	// lingering is how long a queue that ran dry may stay so before a closing call is over, when nobody says that the turn is done: asked for a
+	// sentence of its own, an agent needs longer to begin.
+	lingering, beginning = 1500 * time.Millisecond, 5 * time.Second
+	// closingMost bounds the end of a call, whatever is still queued.
+	closingMost = time.Minute
+	// pause is the silence after which a machine that does not beep is spoken to, and pauseMost how long that is waited for.
+	pause, pauseMost = 2 * time.Second, 30 * time.Second
+	// beepWithin is until when a beep is a machine's: later it is something else, and so it is once the person has said so much.
+	beepWithin, beepTurns = 45 * time.Second, 3
+	// spoke is from how many loud frames on somebody was there: 300 ms.
+	spoke = 15
+)
+
+// state is Run's own.
+type state struct {
+	transcript transcript
+	cuts       map[string]bool // items of which nothing more is played
+	begun      time.Time
+	first      time.Duration
+	over       bool
+	cause      call.Cause
+	broken     bool
+	unheard    int64
+
+	outcome, reached string
+	opted            bool
+	transferred      bool
+	callback         *time.Time
+
+	closing *closing
+	// leaving: a machine answered, and the message waits for its beep or silence since then.
+	leaving time.Time
+	hint    bool
+}
+
+// closing is a call that ends once everything was said.
+type closing struct {
+	cause call.Cause
+	limit time.Time
+	// asked: a sentence of its own was asked for, which has not come yet.
+	asked bool
+	// said: the agent is done.
+	said bool
+	// dry is since when nothing was queued.
+	dry time.Time
+}
+
+// on takes one event of the agent's.
+func (c *Conversation) on(ctx context.Context, e agent.Event) {
+	now := time.Now()
+	switch e.Kind {
+	case agent.Audio:
+		c.onAudio(e)
+	case agent.ItemDone:
+		c.mu.Lock()
+		if !c.cuts[e.Item] {
+			c.queue.finish(e.Item)
+		}
+		c.mu.Unlock()
+		c.look()
+	case agent.SpeechStarted:
+		c.transcript.begin(e.Item, now)
+		c.heardAt.Store(now.UnixNano())
+		c.flush()
+	case agent.Clear:
+		c.flush()
+	case agent.Said:
+		c.transcript.say(e.Role, e.Item, e.Text, now)
+	case agent.ToolCall:
+		c.onTool(ctx, e)
+	case agent.TurnDone:
+		if c.closing != nil && !c.closing.asked {
+			c.closing.said = true
+		}
+		c.look()
+	case agent.Failed:
+		c.unheard += e.Dropped
+		if c.closing == nil {
+			c.broken = true
+			c.end(call.AgentError)
+			return
+		}
+		c.closing.said, c.closing.asked = true, false
+		c.look()
+	case agent.Closed:
+		c.unheard += e.Dropped
+		c.close(call.NormalClearing)
+		c.closing.said, c.closing.asked = true, false
+		c.look()
+	}
+}
+
+func (c *Conversation) onAudio(e agent.Event) {
+	if c.cuts[e.Item] {
+		return
+	}
+	if !c.leaving.IsZero() && !e.Keep { // over a machine's greeting nothing is said
+		c.drop(e.Item)
+		c.session.Interrupted(e.Item, 0)
+		return
+	}
+	if c.closing != nil {
+		c.closing.dry = time.Time{}
+		if e.Keep && c.closing.asked {
+			c.closing.asked = false
+		}
+	}
+	c.mu.Lock()
+	c.queue.add(e.Item, e.Audio, e.Keep)
+	c.mu.Unlock()
+}
+
+// drop leaves out what still comes of an item.
+func (c *Conversation) drop(item string) {
+	if len(c.cuts) >= mostItems {
+		clear(c.cuts)
+	}
+	c.cuts[item] = true
+}
+
+// flush is a barge-in: what is queued is stale, but for what is to be heard in any case. The end of a call is said to its end.
+func (c *Conversation) flush() {
+	if c.closing != nil {
+		return
+	}
+	c.noteBegun(time.Now())
+	c.mu.Lock()
+	cuts := c.queue.flush()
+	c.mu.Unlock()
+	for _, one := range cuts {
+		c.drop(one.id)
+		if one.total > 0 {
+			c.transcript.cut(one.id, float64(one.played)/float64(one.total))
+		}
+		c.session.Interrupted(one.id, one.played)
+	}
+}
+
+// look follows the line: what was played, what was heard, whether a closing call is over.
+func (c *Conversation) look() {
+	now := time.Now()
+	c.noteBegun(now)
+	c.mu.Lock()
+	played, dry := c.queue.collect(), c.queue.depth == 0
+	c.mu.Unlock()
+	for _, item := range played {
+		c.session.Played(item)
+	}
+	signals := Signal(c.signals.Swap(0))
+	if signals&Machine != 0 {
+		c.hint = true
+	}
+	if signals&Beep != 0 {
+		c.onBeep(now)
+	}
+	if c.closing == nil {
+		return
+	}
+	if !dry {
+		c.closing.dry = time.Time{}
+	} else if c.closing.said && !c.closing.asked {
+		c.end(c.closing.cause)
+	} else if c.closing.dry.IsZero() {
+		c.closing.dry = now
+	}
+}
+
+// noteBegun takes the time of items that have begun to be played.
+func (c *Conversation) noteBegun(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, p := range c.queue.pieces {
+		if i > c.queue.head {
+			break
+		}
+		if p.begun {
+			if c.first == 0 {
+				c.first = max(now.Sub(c.begun), 1)
+			}
+			c.transcript.begin(p.id, now)
+		}
+	}
+}
+
+// close ends the call when everything was said.
+func (c *Conversation) close(cause call.Cause) {
+	if c.closing == nil {
+		c.closing = &closing{cause: cause, limit: time.Now().Add(closingMost)}
+	}
+}
+
+// part says a last sentence of ours, and closes.
+func (c *Conversation) part(text string, cause call.Cause) {
+	if c.closing != nil {
+		return
+	}
+	c.leaving = time.Time{}
+	c.flush()
+	c.close(cause)
+	if text == "" {
+		c.closing.said = true
+	} else {
+		c.closing.asked = true
+		c.session.Say(text)
+	}
+	c.look()
+}
+
+func (c *Conversation) end(cause call.Cause) {
+	if !c.over {
+		c.over, c.cause = true, cause
+	}
+}
+
+// due acts on whatever time has come, and tells how long it is to the next.
+func (c *Conversation) due(now time.Time) time.Duration {
+	if c.over {
+		return 0
+	}
+	next := c.begun.Add(c.settings.Longest)
+	if !now.Before(next) {
+		c.end(call.MaxDuration)
+		return 0
+	}
+	loudest := time.Unix(0, max(c.heardAt.Load(), c.spokeAt.Load()))
+	quiet := loudest.Add(c.settings.Agent.Silence())
+	switch {
+	case c.closing != nil:
+		quiet = c.closing.limit
+		if !c.closing.dry.IsZero() {
+			linger := lingering
+			if c.closing.asked {
+				linger = beginning
+			}
+			quiet = earlier(quiet, c.closing.dry.Add(linger))
+		}
+		if !now.Before(quiet) {
+			c.end(c.closing.cause)
+			return 0
+		}
+	case !c.leaving.IsZero():
+		since := c.leaving
+		if heard := time.Unix(0, c.heardAt.Load()); heard.After(since) {
+			since = heard
+		}
+		quiet = earlier(since.Add(pause), c.leaving.Add(pauseMost))
+		if !now.Before(quiet) {
+			c.leave()
+			return c.due(now)
+		}
+	case !now.Before(quiet):
+		c.end(call.SilenceTimeout)
+		return 0
+	}
+	return earlier(next, quiet).Sub(now)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

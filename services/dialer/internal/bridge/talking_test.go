@@ -1,0 +1,273 @@
+package bridge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+func TestBargeIn_TellsWhatWasReallyHeard(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.speak("done", 100*time.Millisecond)
+		k.speak("cut", 2*time.Second)
+		k.speak("never", time.Second)
+		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "cut", Text: "one two three four five six seven eight"},
+			agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: "never", Text: "This was never said."})
+		k.pass(600 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "person"})
+		k.send(agent.Event{Kind: agent.Audio, Item: "cut", Audio: tone(time.Second)}) // it was on its way
+		k.pass(3 * time.Second)
+		if heard := k.heardAudio(); heard != 600*time.Millisecond {
+			t.Errorf("the person heard %s, want 600ms", heard)
+		}
+		if len(k.fake.cuts) != 2 || k.fake.cuts["cut"] != 500*time.Millisecond || k.fake.cuts["never"] != 0 {
+			t.Errorf("the agent was told %v", k.fake.cuts)
+		}
+		if !slices.Equal(k.fake.played, []string{"done"}) {
+			t.Errorf("played to the end: %v", k.fake.played)
+		}
+		k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "person", Text: "Wait."})
+		k.hangUp()
+		<-k.over
+		if turns := k.result.Turns; len(turns) != 2 || turns[0].Text != "one two –" || turns[1].Text != "Wait." {
+			t.Errorf("the transcript is %v", turns)
+		}
+	})
+}
+
+func TestBargeIn_TheDisclosureIsHeardToItsEnd(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.send(agent.Event{Kind: agent.Audio, Item: "disclosure", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "disclosure"})
+		k.speak("greeting", time.Second)
+		k.pass(200 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
+		k.pass(3 * time.Second)
+		if heard := k.heardAudio(); heard != time.Second {
+			t.Errorf("the person heard %s, want the disclosure whole and nothing else", heard)
+		}
+		if _, told := k.fake.cuts["disclosure"]; told || len(k.fake.cuts) != 1 {
+			t.Errorf("cut: %v", k.fake.cuts)
+		}
+	})
+}
+
+func TestTranscript_IsInTheOrderOfTheVoices(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		begun := time.Now()
+		said := func(role, item, text string) {
+			k.send(agent.Event{Kind: agent.Said, Role: role, Item: item, Text: text})
+		}
+		k.speak("a1", time.Second)
+		k.speak("a2", time.Second)
+		said(agent.RoleAgent, "a1", "First.")
+		said(agent.RoleAgent, "a2", "Second.")
+		k.pass(5 * time.Second)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p1"})
+		k.pass(2 * time.Second)
+		k.speak("a3", time.Second)
+		said(agent.RoleAgent, "a3", "Fourth.")
+		k.pass(time.Second)
+		said(agent.RolePerson, "p1", "Third.") // words come late
+		k.hangUp()
+		<-k.over
+		var texts []string
+		for _, turn := range k.result.Turns {
+			texts = append(texts, turn.Text)
+		}
+		if got := strings.Join(texts, " "); got != "First. Second. Third. Fourth." {
+			t.Errorf("said %s", got)
+		}
+		for i, want := range []time.Duration{20 * time.Millisecond, 1020 * time.Millisecond, 5 * time.Second, 7020 * time.Millisecond} {
+			if at := k.result.Turns[i].At.Sub(begun); at < want-20*time.Millisecond || at > want+20*time.Millisecond {
+				t.Errorf("%q was said at %s, want %s", texts[i], at, want)
+			}
+		}
+		if k.result.FirstAudio != 20*time.Millisecond {
+			t.Errorf("first audio after %s", k.result.FirstAudio)
+		}
+	})
+}
+
+func TestTranscript_IsBounded(t *testing.T) {
+	t.Parallel()
+	tr := newTranscript()
+	for i := range 100_000 {
+		tr.say(agent.RolePerson, "", strings.Repeat("x", 50<<10), time.Unix(int64(i), 0))
+		tr.begin(string(rune(i)), time.Unix(int64(i), 0))
+		tr.cut(string(rune(i)), 0.5)
+	}
+	turns := tr.turns()
+	if len(turns) != 9 || len(turns[0].Text) != maxTurn || len(tr.began) > mostItems || len(tr.parts) > mostItems {
+		t.Errorf("%d turns of %d bytes, %d and %d items are kept", len(turns), len(turns[0].Text), len(tr.began), len(tr.parts))
+	}
+	text, err := agent.Transcript(turns)
+	if err != nil || len(text) > 256<<10 || !strings.HasSuffix(string(text), `"truncated":true}`) {
+		t.Errorf("the transcript has %d bytes, %v", len(text), err)
+	}
+}
+
+func TestShortened(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text string
+		part float64
+		want string
+	}{
+		{"one two three", 1, "one two three"}, {"one two three", 0, ""}, {"one two three", 0.1, ""}, {"one two three", 0.3, "one –"},
+		{"one two three", 0.6, "one two –"}, {"one two three", 0.99, "one two –"}, {"", 0.5, ""},
+	} {
+		if got := shortened(test.text, test.part); got != test.want {
+			t.Errorf("shortened(%q, %v) = %q, want %q", test.text, test.part, got, test.want)
+		}
+	}
+}
+
+func TestSilence_EndsTheCall(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{SilenceSeconds: 10}, func(k *talk) {
+		k.speak("a", 5*time.Second)
+		k.pass(9 * time.Second) // 4 s after the agent's last word
+		k.hear(time.Second)
+		k.pass(9 * time.Second)
+		if k.isOver() {
+			t.Fatalf("it ended after %s", k.ended)
+		}
+		k.HearDigit('5')
+		for range 9 * 50 {
+			k.HearFrame(hush(20 * time.Millisecond)) // a quiet line is silence
+			k.pass(20 * time.Millisecond)
+		}
+		k.wantEnd(call.SilenceTimeout, 28*time.Second, 30*time.Second)
+	})
+}
+
+func TestLongest_EndsTheCall(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{SilenceSeconds: 3600}, func(k *talk) {
+		k.pass(11 * time.Minute)
+		k.wantEnd(call.MaxDuration, 10*time.Minute, 10*time.Minute)
+	})
+	if c := New(&fake{}, Settings{Longest: 2 * time.Hour}, nil, nil, nil); c.settings.Longest != agent.Longest {
+		t.Errorf("a call may last %s", c.settings.Longest)
+	}
+}
+
+func TestEndCall_WaitsForWhatIsQueued(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{Outcomes: []string{"sold"}}, func(k *talk) {
+		k.speak("farewell", 1800*time.Millisecond)
+		k.tool(agent.ToolEndCall, `{"outcome":"sold"}`)
+		k.send(agent.Event{Kind: agent.TurnDone})
+		k.pass(500 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"}) // "bye": the farewell is said to its end
+		k.wantEnd(call.NormalClearing, 1800*time.Millisecond, 1900*time.Millisecond)
+		if heard := k.heardAudio(); heard != 1800*time.Millisecond {
+			t.Errorf("the person heard %s of the farewell", heard)
+		}
+		if k.result.Outcome != "sold" || k.result.Unheard != 7 {
+			t.Errorf("%+v", k.result)
+		}
+	})
+}
+
+func TestEndCall_DoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	t.Run("for an agent that never says that its turn is done", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.speak("farewell", time.Second)
+			k.tool(agent.ToolEndCall, `{"outcome":"made up"}`)
+			k.wantEnd(call.NormalClearing, 2500*time.Millisecond, 2600*time.Millisecond)
+			if k.result.Outcome == "made up" {
+				t.Error("an outcome that the agent does not list")
+			}
+		})
+	})
+	t.Run("for one that goes on talking", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.speak("a", 4*time.Minute)
+			k.tool(agent.ToolEndCall, `{}`)
+			k.wantEnd(call.NormalClearing, time.Minute, time.Minute)
+		})
+	})
+}
+
+func TestAgentLost(t *testing.T) {
+	t.Parallel()
+	t.Run("ends the call", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.hear(time.Second)
+			k.speak("a", time.Minute)
+			k.send(agent.Event{Kind: agent.Failed, Err: agent.ErrBroken})
+			k.wantEnd(call.AgentError, time.Second, time.Second)
+			if k.result.Outcome != "" || k.result.Reached != agent.ReachedError {
+				t.Errorf("%+v", k.result)
+			}
+		})
+	})
+	t.Run("in its farewell lets that be heard", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.speak("a", time.Second)
+			k.tool(agent.ToolEndCall, `{}`)
+			k.send(agent.Event{Kind: agent.Failed, Err: agent.ErrBroken})
+			k.wantEnd(call.NormalClearing, time.Second, 1100*time.Millisecond)
+		})
+	})
+	t.Run("of its own will, after the queue", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.speak("a", time.Second)
+			k.fake.Close()
+			k.wantEnd(call.NormalClearing, time.Second, 1100*time.Millisecond)
+		})
+	})
+}
+
+func TestGoodbye(t *testing.T) {
+	t.Parallel()
+	t.Run("is said and then the call ends", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.speak("a", time.Minute)
+			k.pass(time.Second)
+			k.Goodbye("We have to stop.", call.NormalTemporaryFailure)
+			k.Goodbye("Again.", call.Unspecified)
+			k.pass(time.Second)
+			k.send(agent.Event{Kind: agent.TurnDone}) // what it was saying
+			k.send(agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "bye"}, agent.Event{Kind: agent.TurnDone})
+			k.wantEnd(call.NormalTemporaryFailure, 3*time.Second, 3100*time.Millisecond)
+			if !slices.Equal(k.fake.said, []string{"We have to stop."}) || k.heardAudio() != 2*time.Second {
+				t.Errorf("said %v, heard %s", k.fake.said, k.heardAudio())
+			}
+		})
+	})
+	t.Run("does not wait for an agent that says nothing", func(t *testing.T) {
+		t.Parallel()
+		converse(t, agent.Settings{}, func(k *talk) {
+			k.Goodbye("We have to stop.", call.NormalTemporaryFailure)
+			k.wantEnd(call.NormalTemporaryFailure, 5*time.Second, 5100*time.Millisecond)
+		})
+	})
+}
+
+func TestHangUp_EndsEverything(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.HearDigit('#')
+		k.hangUp()
+		k.wantEnd("", 0, 0)
+		if !k.fake.ended || k.fake.digits != "#" || k.fake.told[0] != "begin" {
+			t.Errorf("the session: ended %v, digits %q, told %v", k.fake.ended, k.fake.digits, k.fake.told)
+		}
+	})
+}
