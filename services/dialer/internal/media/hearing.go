@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/media/crypt"
-	"ringfence.dev/services/dialer/internal/media/g711"
 	"ringfence.dev/services/dialer/internal/media/jitter"
 	"ringfence.dev/services/dialer/internal/sdp"
 )

@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ringfence.dev/services/dialer/internal/media/g711"
+	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/media/jitter"
 	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/media/port"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/pion/rtp"
 
-	"ringfence.dev/services/dialer/internal/media/g711"
+	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/sdp"
 )

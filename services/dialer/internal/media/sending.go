@@ -3,7 +3,7 @@ package media
 import (
 	"time"
 
-	"ringfence.dev/services/dialer/internal/media/g711"
+	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
