@@ -130,9 +130,13 @@ type Workspace struct {
 	MaxLiveCalls    int32 `protobuf:"varint,7,opt,name=max_live_calls,json=maxLiveCalls,proto3" json:"max_live_calls,omitempty"`
 	CallsPerSecond  int32 `protobuf:"varint,8,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
 	// The only prefixes ("+1", "+4420") this workspace calls; empty: no restriction.
-	Destinations  []string `protobuf:"bytes,9,rep,name=destinations,proto3" json:"destinations,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Destinations []string `protobuf:"bytes,9,rep,name=destinations,proto3" json:"destinations,omitempty"`
+	// For how many days it wants these kept; 0: the standard (contract.md, part 10).
+	KeepCallsDays       int32 `protobuf:"varint,10,opt,name=keep_calls_days,json=keepCallsDays,proto3" json:"keep_calls_days,omitempty"`
+	KeepTranscriptsDays int32 `protobuf:"varint,11,opt,name=keep_transcripts_days,json=keepTranscriptsDays,proto3" json:"keep_transcripts_days,omitempty"`
+	KeepWebhooksDays    int32 `protobuf:"varint,12,opt,name=keep_webhooks_days,json=keepWebhooksDays,proto3" json:"keep_webhooks_days,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Workspace) Reset() {
@@ -228,6 +232,27 @@ func (x *Workspace) GetDestinations() []string {
 	return nil
 }
 
+func (x *Workspace) GetKeepCallsDays() int32 {
+	if x != nil {
+		return x.KeepCallsDays
+	}
+	return 0
+}
+
+func (x *Workspace) GetKeepTranscriptsDays() int32 {
+	if x != nil {
+		return x.KeepTranscriptsDays
+	}
+	return 0
+}
+
+func (x *Workspace) GetKeepWebhooksDays() int32 {
+	if x != nil {
+		return x.KeepWebhooksDays
+	}
+	return 0
+}
+
 var File_ringfence_event_v1_workspaces_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
@@ -240,7 +265,7 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"occurredAt\x12=\n" +
 	"\tworkspace\x18\n" +
 	" \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\tworkspaceB\a\n" +
-	"\x05event\"\xa7\x02\n" +
+	"\x05event\"\xb1\x03\n" +
 	"\tWorkspace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x1a\n" +
@@ -251,7 +276,11 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"\x10webhooks_enabled\x18\x06 \x01(\bR\x0fwebhooksEnabled\x12$\n" +
 	"\x0emax_live_calls\x18\a \x01(\x05R\fmaxLiveCalls\x12(\n" +
 	"\x10calls_per_second\x18\b \x01(\x05R\x0ecallsPerSecond\x12\"\n" +
-	"\fdestinations\x18\t \x03(\tR\fdestinationsB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\fdestinations\x18\t \x03(\tR\fdestinations\x12&\n" +
+	"\x0fkeep_calls_days\x18\n" +
+	" \x01(\x05R\rkeepCallsDays\x122\n" +
+	"\x15keep_transcripts_days\x18\v \x01(\x05R\x13keepTranscriptsDays\x12,\n" +
+	"\x12keep_webhooks_days\x18\f \x01(\x05R\x10keepWebhooksDaysB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_workspaces_proto_rawDescOnce sync.Once

@@ -10,6 +10,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/intake"
+	"ringfence.dev/services/calls/internal/keeping"
 )
 
 // Config is the environment of calls.
@@ -21,6 +22,7 @@ type Config struct {
 	Telemetry telemetry.Config
 	Peers     asking.Config
 	Intake    intake.Config
+	Keeping   keeping.Config
 
 	// RepublishAfter is how long past its time a request may stay queued before it is ordered again.
 	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"how long past its time a queued request is ordered again"`

@@ -23,6 +23,7 @@ import (
 	"ringfence.dev/services/calls/internal/freeing"
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/intake"
+	"ringfence.dev/services/calls/internal/keeping"
 	"ringfence.dev/services/calls/internal/republishing"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
@@ -83,6 +84,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "completing", Run: completing.New(st, waits, relay.Wake).Run},
 		service.Part{Name: "republishing", Run: republishing.New(st, cfg.RepublishAfter, relay.Wake, tel.Metrics).Run},
+		service.Part{Name: "keeping", Run: keeping.New(st, cfg.Keeping).Run},
 		service.Part{Name: "freeing", Run: freeing.New(st, cfg.KeepKeys).Run},
 		service.Part{Name: "consumer", Run: listen(cfg, pool, st, waits, relay, tel).Run},
 		service.Part{Name: "http", Run: server.Run},

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -198,4 +199,77 @@ func (s *Store) ErasedSince(ctx context.Context, req call.Request) (erased bool,
 		return false, fmt.Errorf("look for an erasure: %w", err)
 	}
 	return erased, nil
+}
+
+// Kept is a workspace and for how many days it wants what kept; nil: the standard.
+type Kept struct {
+	WorkspaceID     uuid.UUID `db:"id"`
+	CallsDays       *int32    `db:"keep_calls_days"`
+	TranscriptsDays *int32    `db:"keep_transcripts_days"`
+}
+
+const keptWorkspaces = `
+SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @after::uuid ORDER BY id LIMIT 500`
+
+// KeptWorkspaces lists up to 500 workspaces behind the given one.
+func (s *Store) KeptWorkspaces(ctx context.Context, after uuid.UUID) ([]Kept, error) {
+	found, err := many[Kept](ctx, s.pool, keptWorkspaces, pgx.NamedArgs{"after": after})
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces: %w", err)
+	}
+	return found, nil
+}
+
+const forgetTranscripts = `
+UPDATE calls SET transcript = NULL WHERE id = ANY (ARRAY(
+    SELECT id FROM calls WHERE workspace_id = @workspace_id AND transcript IS NOT NULL AND ended_at < @at
+    ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
+
+const forgetCalls = `
+DELETE FROM calls WHERE id = ANY (ARRAY(
+    SELECT id FROM calls WHERE workspace_id = @workspace_id AND uuid_send(id) < uuid_send(@before::uuid) AND closed AND ended_at < @at
+    ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED))`
+
+// Lane by lane, as lists are read.
+const forgetRequests = `
+DELETE FROM call_requests WHERE id = ANY (ARRAY(
+    SELECT r.id FROM unnest(@statuses::text[]) AS lane (stage) CROSS JOIN LATERAL (
+        SELECT id FROM call_requests WHERE workspace_id = @workspace_id AND status = stage AND uuid_send(id) < uuid_send(@before::uuid) AND completed_at < @at
+        ORDER BY uuid_send(id) LIMIT @limit FOR UPDATE SKIP LOCKED) r
+    LIMIT @limit))`
+
+// ForgetTranscripts forgets what was said in up to limit calls of the workspace that ended before the instant, and says of how many.
+func (s *Store) ForgetTranscripts(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+	return s.forget(ctx, forgetTranscripts, workspaceID, at, limit)
+}
+
+// ForgetCalls deletes up to limit calls of the workspace that ended before the instant, and says how many.
+func (s *Store) ForgetCalls(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+	return s.forget(ctx, forgetCalls, workspaceID, at, limit)
+}
+
+// ForgetRequests deletes up to limit call requests of the workspace that ended before the instant, and says how many.
+func (s *Store) ForgetRequests(ctx context.Context, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+	return s.forget(ctx, forgetRequests, workspaceID, at, limit)
+}
+
+func (s *Store) forget(ctx context.Context, sql string, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
+	final := slices.DeleteFunc(call.RequestStatuses(), func(status string) bool { return !call.RequestStatus(status).Final() })
+	did, err := s.pool.Exec(ctx, sql, pg.Args{
+		"workspace_id": workspaceID, "at": at, "before": call.FirstIDAt(at), "limit": limit, "statuses": final,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("forget what workspace %s does not want kept: %w", workspaceID, err)
+	}
+	return did.RowsAffected(), nil
+}
+
+const forgetErasures = `DELETE FROM erasures WHERE ordered_at < @at`
+
+// ForgetErasures forgets whom nobody can still place a request for that was allowed before their erasure.
+func (s *Store) ForgetErasures(ctx context.Context, at time.Time) error {
+	if _, err := s.pool.Exec(ctx, forgetErasures, pg.Args{"at": at}); err != nil {
+		return fmt.Errorf("forget old erasures: %w", err)
+	}
+	return nil
 }

@@ -132,12 +132,16 @@ type Workspace struct {
 	Version      int64     `db:"version"`
 	Currency     string    `db:"currency"`
 	Destinations []string  `db:"destinations"`
+	// For how many days it wants its calls, and what was said in them, kept; 0: the standard.
+	KeepCallsDays       int32 `db:"keep_calls_days"`
+	KeepTranscriptsDays int32 `db:"keep_transcripts_days"`
 }
 
 const keepWorkspace = `
-INSERT INTO workspaces AS w (id, version, currency, destinations)
-VALUES (@id, @version, @currency, @destinations)
-ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.currency, destinations = EXCLUDED.destinations
+INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days)
+VALUES (@id, @version, @currency, @destinations, nullif(@calls_days::int, 0), nullif(@transcripts_days::int, 0))
+ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.currency, destinations = EXCLUDED.destinations,
+    keep_calls_days = EXCLUDED.keep_calls_days, keep_transcripts_days = EXCLUDED.keep_transcripts_days
 WHERE w.version < EXCLUDED.version`
 
 // KeepWorkspace keeps the newest version of a workspace; an older one changes nothing.
@@ -147,6 +151,7 @@ func (s *Store) KeepWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) error
 	}
 	_, err := tx.Exec(ctx, keepWorkspace, pgx.NamedArgs{
 		"id": w.ID, "version": w.Version, "currency": w.Currency, "destinations": w.Destinations,
+		"calls_days": w.KeepCallsDays, "transcripts_days": w.KeepTranscriptsDays,
 	})
 	if err != nil {
 		return fmt.Errorf("keep workspace %s: %w", w.ID, err)

@@ -42,7 +42,7 @@ func TestAdmin_WorkspaceIsHandedOnBeforeItAnswers(t *testing.T) {
 	r := newRig(t)
 	policy := `{"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`
 	made := r.operator("POST", "/admin/v1/workspaces", `{"name":"Acme","plan":"starter","currency":"EUR","calling_policy":`+policy+
-		`,"features":{"webhooks":true},"destinations":["+1","+4420"],"max_live_calls":7,"unknown":1}`)
+		`,"features":{"webhooks":true},"destinations":["+1","+4420"],"max_live_calls":7,"retention":{"transcripts_days":7},"unknown":1}`)
 	var got map[string]any
 	if err := json.Unmarshal([]byte(made.body), &got); err != nil || made.status != 201 {
 		t.Fatalf("POST = %d %s", made.status, made.body)
@@ -50,6 +50,7 @@ func TestAdmin_WorkspaceIsHandedOnBeforeItAnswers(t *testing.T) {
 	id := made.member("id")
 	want := map[string]any{"id": id, "name": "Acme", "plan": "starter", "currency": "EUR", "status": "active", "rate_limit_per_minute": nil,
 		"max_live_calls": 7.0, "calls_per_second": 50.0, "destinations": []any{"+1", "+4420"}, "features": map[string]any{"webhooks": true},
+		"retention":      map[string]any{"transcripts_days": 7.0},
 		"calling_policy": map[string]any{"window": map[string]any{"start": "00:00", "end": "24:00"}, "timezone": "recipient"},
 		"created_at":     got["created_at"], "updated_at": got["updated_at"]}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -154,6 +155,9 @@ func TestAdmin_WorkspaceIsRefusedWithTheField(t *testing.T) {
 		{"POST", good + `,"max_live_calls":1.5}`, "max_live_calls"},
 		{"POST", good + `,"calls_per_second":-1}`, "calls_per_second"},
 		{"POST", good + `,"destinations":["+1","44"]}`, "destinations[1]"},
+		{"POST", good + `,"retention":{"calls_days":59}}`, "retention.calls_days"},
+		{"POST", good + `,"retention":{"transcripts_days":3654}}`, "retention.transcripts_days"},
+		{"POST", good + `,"retention":{"webhooks_days":0}}`, "retention.webhooks_days"},
 		{"POST", good + `,"name":"a\u0000b"}`, "name"},
 		{"POST", `[]`, "body"},
 		{"PATCH", `{"currency":"EUR"}`, "currency"},

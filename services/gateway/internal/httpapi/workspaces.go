@@ -18,25 +18,26 @@ import (
 )
 
 type workspaceView struct {
-	ID                 uuid.UUID          `json:"id"`
-	Name               string             `json:"name"`
-	Plan               workspace.Plan     `json:"plan"`
-	Currency           string             `json:"currency"`
-	Status             workspace.Status   `json:"status"`
-	CallingPolicy      json.RawMessage    `json:"calling_policy"`
-	Features           workspace.Features `json:"features"`
-	RateLimitPerMinute *int32             `json:"rate_limit_per_minute"`
-	MaxLiveCalls       int32              `json:"max_live_calls"`
-	CallsPerSecond     int32              `json:"calls_per_second"`
-	Destinations       []string           `json:"destinations"`
-	CreatedAt          time.Time          `json:"created_at"`
-	UpdatedAt          time.Time          `json:"updated_at"`
+	ID                 uuid.UUID           `json:"id"`
+	Name               string              `json:"name"`
+	Plan               workspace.Plan      `json:"plan"`
+	Currency           string              `json:"currency"`
+	Status             workspace.Status    `json:"status"`
+	CallingPolicy      json.RawMessage     `json:"calling_policy"`
+	Features           workspace.Features  `json:"features"`
+	RateLimitPerMinute *int32              `json:"rate_limit_per_minute"`
+	MaxLiveCalls       int32               `json:"max_live_calls"`
+	CallsPerSecond     int32               `json:"calls_per_second"`
+	Destinations       []string            `json:"destinations"`
+	Retention          workspace.Retention `json:"retention"`
+	CreatedAt          time.Time           `json:"created_at"`
+	UpdatedAt          time.Time           `json:"updated_at"`
 }
 
 func viewWorkspace(w workspace.Workspace) workspaceView {
 	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, CallingPolicy: w.CallingPolicy,
 		Features: w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond,
-		Destinations: w.Destinations, CreatedAt: bornAt(w.ID), UpdatedAt: w.UpdatedAt.UTC().Truncate(time.Millisecond)}
+		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: bornAt(w.ID), UpdatedAt: w.UpdatedAt.UTC().Truncate(time.Millisecond)}
 }
 
 // bornAt is the instant inside a UUIDv7.

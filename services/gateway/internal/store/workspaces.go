@@ -17,7 +17,7 @@ import (
 )
 
 const workspaceColumns = `id, name, plan, currency, status, calling_policy, features, rate_limit_per_minute,
-	max_live_calls, calls_per_second, destinations, version, created_at, updated_at`
+	max_live_calls, calls_per_second, destinations, retention, version, created_at, updated_at`
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
@@ -57,9 +57,9 @@ func cursor(err error) error {
 }
 
 const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, calling_policy, features,
-	rate_limit_per_minute, max_live_calls, calls_per_second, destinations, version)
+	rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version)
 VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @features,
-	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @version)
+	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version)
 RETURNING ` + workspaceColumns
 
 // AddWorkspace stores a tenant, the fact that it exists, and the audit row, in one commit.
@@ -69,7 +69,7 @@ func (s *Store) AddWorkspace(ctx context.Context, w workspace.Workspace, entry a
 
 const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, status = @status, calling_policy = @calling_policy,
 	features = @features, rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
-	calls_per_second = @calls_per_second, destinations = @destinations, version = @version, updated_at = now()
+	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention, version = @version, updated_at = now()
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
@@ -91,7 +91,7 @@ func (s *Store) saveWorkspace(ctx context.Context, statement string, w workspace
 		saved, err = one[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
 			"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
 			"calling_policy": jsonOrNull(w.CallingPolicy), "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
-			"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations, "version": w.Version,
+			"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations, "retention": w.Retention, "version": w.Version,
 		})
 		if err != nil {
 			return err

@@ -41,6 +41,13 @@ type FeatureChange struct {
 	Webhooks Optional[bool] `json:"webhooks"`
 }
 
+// RetentionChange is a change of what is kept how long: a member left out stays as it is, null goes back to the standard.
+type RetentionChange struct {
+	CallsDays       Optional[int32] `json:"calls_days"`
+	TranscriptsDays Optional[int32] `json:"transcripts_days"`
+	WebhooksDays    Optional[int32] `json:"webhooks_days"`
+}
+
 // Change is the body of POST and PATCH. On PATCH what is absent stays; null goes back to the standard.
 type Change struct {
 	Name               Optional[string]          `json:"name"`
@@ -53,6 +60,7 @@ type Change struct {
 	MaxLiveCalls       Optional[int32]           `json:"max_live_calls"`
 	CallsPerSecond     Optional[int32]           `json:"calls_per_second"`
 	Destinations       Optional[[]string]        `json:"destinations"`
+	Retention          Optional[RetentionChange] `json:"retention"`
 }
 
 // New is a workspace made from the body of POST. Errors are 422 validation_error naming the field.
@@ -85,7 +93,7 @@ func (w Workspace) Changed(c Change) (Workspace, error) {
 }
 
 func (w Workspace) apply(c Change) (Workspace, error) {
-	for _, step := range []func(*Workspace, Change) error{applyName, applyPlan, applyPolicy, applyFeatures, applyLimits, applyDestinations} {
+	for _, step := range []func(*Workspace, Change) error{applyName, applyPlan, applyPolicy, applyFeatures, applyLimits, applyDestinations, applyRetention} {
 		if err := step(&w, c); err != nil {
 			return Workspace{}, err
 		}
@@ -171,6 +179,41 @@ func applyLimits(w *Workspace, c Change) error {
 			return apierr.Validation(setting.name, "must be a whole number from 1 to %d, or null for the standard.", maxSetting)
 		}
 		setting.assign(setting.asked.Value)
+	}
+	return nil
+}
+
+// Calls are kept longer than any record of them may still be on its way, or be read again.
+const (
+	leastCallsDays = 60
+	mostDays       = 3653 // ten years
+)
+
+func applyRetention(w *Workspace, c Change) error {
+	if !c.Retention.Set {
+		return nil
+	}
+	if c.Retention.Value == nil {
+		w.Retention = Retention{}
+		return nil
+	}
+	for _, setting := range []struct {
+		name  string
+		asked Optional[int32]
+		least int32
+		into  **int32
+	}{
+		{"retention.calls_days", c.Retention.Value.CallsDays, leastCallsDays, &w.Retention.CallsDays},
+		{"retention.transcripts_days", c.Retention.Value.TranscriptsDays, 1, &w.Retention.TranscriptsDays},
+		{"retention.webhooks_days", c.Retention.Value.WebhooksDays, 1, &w.Retention.WebhooksDays},
+	} {
+		if !setting.asked.Set {
+			continue
+		}
+		if v := setting.asked.Value; v != nil && (*v < setting.least || *v > mostDays) {
+			return apierr.Validation(setting.name, "must be a whole number from %d to %d, or null for the standard.", setting.least, mostDays)
+		}
+		*setting.into = setting.asked.Value
 	}
 	return nil
 }

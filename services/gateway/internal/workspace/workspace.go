@@ -43,6 +43,13 @@ type Features struct {
 	Webhooks *bool `json:"webhooks,omitempty"`
 }
 
+// Retention says for how many days what is kept; nil leaves it to the standard (contract.md §10).
+type Retention struct {
+	CallsDays       *int32 `json:"calls_days,omitempty"`
+	TranscriptsDays *int32 `json:"transcripts_days,omitempty"`
+	WebhooksDays    *int32 `json:"webhooks_days,omitempty"`
+}
+
 // Workspace is one tenant.
 type Workspace struct {
 	ID       uuid.UUID
@@ -59,6 +66,7 @@ type Workspace struct {
 	CallsPerSecond     int32
 	// Destinations are the only prefixes it calls; empty: no restriction.
 	Destinations []string
+	Retention    Retention
 	// Version rises by one with every change.
 	Version   int64
 	CreatedAt time.Time
@@ -99,6 +107,7 @@ func (w Workspace) Event() *eventv1.WorkspaceEvent {
 			Name: w.Name, Plan: string(w.Plan), Currency: w.Currency, Status: string(w.Status),
 			ApiEnabled: w.API(), WebhooksEnabled: w.Webhooks(),
 			MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond, Destinations: w.Destinations,
+			KeepCallsDays: or(w.Retention.CallsDays, 0), KeepTranscriptsDays: or(w.Retention.TranscriptsDays, 0), KeepWebhooksDays: or(w.Retention.WebhooksDays, 0),
 		}},
 	}
 }

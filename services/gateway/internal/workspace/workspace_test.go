@@ -80,6 +80,16 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 	if gone := changed(t, w, `{"status":"suspended","features":null}`); gone.API() {
 		t.Error("a suspended workspace may use the API")
 	}
+	merged := changed(t, changed(t, w, `{"retention":{"calls_days":90,"webhooks_days":3}}`), `{"retention":{"transcripts_days":7,"webhooks_days":null}}`)
+	if r := merged.Retention; *r.CallsDays != 90 || *r.TranscriptsDays != 7 || r.WebhooksDays != nil {
+		t.Errorf("retention = %+v: what is absent stays, null is the standard", r)
+	}
+	if state := merged.Event().GetWorkspace(); state.GetKeepCallsDays() != 90 || state.GetKeepTranscriptsDays() != 7 || state.GetKeepWebhooksDays() != 0 {
+		t.Errorf("fact = %v", state)
+	}
+	if all := changed(t, merged, `{"retention":null}`); all.Retention.CallsDays != nil {
+		t.Errorf("retention null = %+v", all.Retention)
+	}
 	if kept := changed(t, w, `{"currency":"USD"}`); kept.Currency != "USD" {
 		t.Error("the same currency was refused")
 	}

@@ -13,7 +13,7 @@ import (
 // suspended is the workspace status that holds deliveries (contract.md §7).
 const suspended = "suspended"
 
-// onWorkspace keeps whether a workspace is suspended; the newest version wins.
+// onWorkspace keeps whether a workspace is suspended and how long it wants its history kept; the newest version wins.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var fact eventv1.WorkspaceEvent
 	if err := rec.Decode(&fact); err != nil {
@@ -34,5 +34,5 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	if !changed {
 		return kafka.Skipf("version %d of workspace %s is old news", fact.GetVersion(), id)
 	}
-	return nil
+	return c.store.KeepFor(ctx, tx, id, fact.GetVersion(), workspace.GetKeepWebhooksDays())
 }

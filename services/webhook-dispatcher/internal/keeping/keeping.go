@@ -85,7 +85,30 @@ func (k *Keeper) turnDays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return k.TurnDays(ctx, now)
+	if err := k.TurnDays(ctx, now); err != nil {
+		return err
+	}
+	return k.Forget(ctx, now)
+}
+
+// Forget erases what workspaces do not want kept as long as days are. A second call does nothing.
+func (k *Keeper) Forget(ctx context.Context, now time.Time) error {
+	workspaces, err := k.store.KeptWorkspaces(ctx)
+	if err != nil {
+		return err
+	}
+	for _, kept := range workspaces {
+		before, all := now.AddDate(0, 0, -kept.KeepDays), 0
+		for gone := batch; gone == batch; all += gone {
+			if gone, err = k.store.ForgetHistory(ctx, kept.ID, before, batch); err != nil {
+				return err
+			}
+		}
+		if all > 0 {
+			slog.InfoContext(ctx, "webhook history forgotten that its workspace does not want kept", "workspace_id", kept.ID, "deliveries", all)
+		}
+	}
+	return nil
 }
 
 // TurnDays makes the days around now and drops those that ended longer than Keep before it. A second call does nothing.

@@ -172,3 +172,64 @@ func (s *Store) EmptyBodies(ctx context.Context, limit int) (emptied int, err er
 	}
 	return emptied, nil
 }
+
+const keepFor = `UPDATE workspace SET keep_days = nullif(@days::int, 0) WHERE id = @id AND version = @version`
+
+// KeepFor sets for how many days a version of a workspace wants its history kept; 0: the standard.
+func (s *Store) KeepFor(ctx context.Context, tx pgx.Tx, id uuid.UUID, version int64, days int32) error {
+	if _, err := tx.Exec(ctx, keepFor, pgx.NamedArgs{"id": id, "version": version, "days": days}); err != nil {
+		return fmt.Errorf("keep history of workspace %s: %w", id, err)
+	}
+	return nil
+}
+
+// Kept is a workspace that wants its history kept for so many days.
+type Kept struct {
+	ID       uuid.UUID
+	KeepDays int
+}
+
+const keptWorkspaces = `SELECT id, keep_days FROM workspace WHERE keep_days IS NOT NULL ORDER BY id`
+
+// KeptWorkspaces lists those that do not leave it to the standard.
+func (s *Store) KeptWorkspaces(ctx context.Context) ([]Kept, error) {
+	found, err := many[Kept](ctx, s.pool, keptWorkspaces, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces: %w", err)
+	}
+	return found, nil
+}
+
+// An event goes with the last of its deliveries. What the statement deletes it still sees.
+const forgetHistory = `
+WITH oldest AS (
+    SELECT d.id, d.created_at FROM webhook_subscription s CROSS JOIN LATERAL (
+        SELECT id, created_at FROM webhook_delivery
+        WHERE subscription_id = s.id AND created_at < @before AND status <> 'queued'
+        ORDER BY created_at DESC, id DESC LIMIT @limit) d
+    WHERE s.workspace_id = @workspace_id
+    LIMIT @limit
+), gone AS (
+    DELETE FROM webhook_delivery d USING oldest o WHERE d.id = o.id AND d.created_at = o.created_at RETURNING d.id, d.created_at, d.event_id
+), tries AS (
+    DELETE FROM webhook_attempt a USING gone WHERE a.delivery_id = gone.id
+), bodies AS (
+    DELETE FROM webhook_event e USING (SELECT DISTINCT event_id, created_at FROM gone) g
+    WHERE e.id = g.event_id AND e.created_at = g.created_at AND NOT EXISTS (
+        SELECT FROM webhook_delivery o WHERE o.call_id = e.call_id AND o.event_id = e.id AND o.id NOT IN (SELECT id FROM gone))
+)
+SELECT count(*) FROM gone`
+
+// ForgetHistory erases up to limit ended deliveries of the workspace's events from before the time, with attempts and bodies, and says how many.
+func (s *Store) ForgetHistory(ctx context.Context, workspaceID uuid.UUID, before time.Time, limit int) (gone int, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, byIndex); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, forgetHistory, pgx.NamedArgs{"workspace_id": workspaceID, "before": before, "limit": limit}).Scan(&gone)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("forget history of workspace %s: %w", workspaceID, err)
+	}
+	return gone, nil
+}

@@ -1,0 +1,75 @@
+package keeping_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+// subscribed is the same house seen by another subscription, of the workspace or of another.
+func (r *rig) subscribed(workspace uuid.UUID) *rig {
+	r.t.Helper()
+	other := *r
+	other.workspace, other.sub = workspace, uuid.Must(uuid.NewV7())
+	if err := r.store.Create(r.t.Context(), subscription.Subscription{
+		ID: other.sub, WorkspaceID: workspace, Name: "b", URL: "https://example.com/b", Events: []openapi.EventType{"call.completed"},
+	}, "whsec_b"); err != nil {
+		r.t.Fatal(err)
+	}
+	return &other
+}
+
+// TestForget_WhatAWorkspaceDoesNotWantKept has events of ten days in two workspaces, one of which wants three. An event goes with the last of its deliveries, and what has
+// not ended stays.
+func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
+	t.Parallel()
+	first := newRig(t)
+	now := noon()
+	first.turn(now)
+	second, stranger := first.subscribed(first.workspace), first.subscribed(uuid.Must(uuid.NewV7()))
+	for n := range 7 {
+		first.ingest(now.Add(-time.Duration(n) * day))
+		stranger.ingest(now.Add(-time.Duration(n) * day))
+	}
+	first.settle(first.claim(), delivery.Done, now)
+	stranger.settle(stranger.claim(), delivery.Done, now)
+	if err := pg.InTx(t.Context(), first.pool, func(tx pgx.Tx) error {
+		if _, err := first.store.SetWorkspace(t.Context(), tx, first.workspace, 5, false); err != nil {
+			return err
+		}
+		if err := first.store.KeepFor(t.Context(), tx, first.workspace, 5, 3); err != nil {
+			return err
+		}
+		return first.store.KeepFor(t.Context(), tx, first.workspace, 4, 1) // old news
+	}); err != nil {
+		t.Fatal(err)
+	}
+	forget := func(at time.Time, deliveries, events int) {
+		t.Helper()
+		for range 2 { // a second time changes nothing
+			if err := first.keeper.Forget(t.Context(), at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := [...]int{
+			first.count("SELECT count(*) FROM webhook_delivery WHERE workspace_id = $1", first.workspace),
+			first.count("SELECT count(*) FROM webhook_event WHERE workspace_id = $1", first.workspace),
+			first.count("SELECT count(*) FROM webhook_delivery WHERE workspace_id = $1", stranger.workspace),
+			first.count("SELECT count(*) FROM webhook_attempt a WHERE NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.id = a.delivery_id)"),
+		}
+		if got != [...]int{deliveries, events, 7, 0} {
+			t.Errorf("at %s: deliveries, events, a stranger's deliveries, attempts of nothing = %v, want %d, %d, 7, 0", at, got, deliveries, events)
+		}
+	}
+	forget(now, 4+7, 7) // the second subscription's are still queued, and need the bodies
+	second.settle(second.claim(), delivery.Done, now)
+	forget(now, 4+4, 4)
+	forget(now.Add(10*day), 0, 0)
+}
