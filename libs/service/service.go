@@ -28,6 +28,11 @@ type Part struct {
 // second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
 
+// RunPatiently is Run whose parts get so much longer than usual to end: for one that has to see long work through.
+func RunPatiently(ctx context.Context, longer time.Duration, parts ...Part) error {
+	return run(ctx, drain+longer, parts)
+}
+
 // running is one started part: its own stop, its end and its error.
 type running struct {
 	Part
@@ -68,10 +73,10 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 	return stopAll(started, finished, budget)
 }
 
-// stopAll ends the parts from the last to the first. When nine tenths of the budget are gone, the rest are told all at
+// stopAll ends the parts from the last to the first. When all but a tenth of the usual budget is gone, the rest are told all at
 // once; who has not ended when it is spent is named and left behind.
 func stopAll(started []*running, finished <-chan struct{}, budget time.Duration) error {
-	orderly := time.NewTimer(budget * 9 / 10)
+	orderly := time.NewTimer(budget - min(budget/10, drain/10))
 	defer orderly.Stop()
 	last := time.NewTimer(budget)
 	defer last.Stop()

@@ -25,7 +25,7 @@ spec:
     spec:
       serviceAccountName: {{ .Chart.Name }}
       automountServiceAccountToken: false
-      terminationGracePeriodSeconds: 30 {{- /* the services drain for at most 20 s */}}
+      terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds | default 30 }} {{- /* the services drain for at most 20 s; the dialer for DRAIN_LIMIT more */}}
       {{- with .Values.imagePullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}

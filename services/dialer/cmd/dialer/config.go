@@ -9,6 +9,7 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/room"
 )
@@ -24,8 +25,13 @@ type Config struct {
 
 	// ContactsURL is contacts-compliance, which is asked before every dial.
 	ContactsURL string `env:"CONTACTS_URL,required" help:"base URL of contacts-compliance, asked before every dial"`
+	// Carrier is what calls go over.
+	Carrier string `env:"CARRIER" envDefault:"sim" help:"what calls go over: sim (the simulated carrier) or sip (the trunks under /admin/v1/trunks)"`
 	// SimURL is the simulated carrier.
-	SimURL string `env:"SIM_URL,required" help:"base URL of the simulated carrier"`
+	SimURL string `env:"SIM_URL" help:"base URL of the simulated carrier; required with CARRIER=sim"`
+	SIP    sipConfig
+	// Realtime is the operator's own model.
+	Realtime realtime.Config
 
 	// Attempts is how many requests this process works on at once.
 	Attempts int `env:"DIAL_ATTEMPTS" envDefault:"64" help:"requests this process works on at once"`
@@ -61,4 +67,23 @@ func (c Config) limits() dialing.Limits {
 		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
 		OfTrunk: room.Limit{Live: c.TrunkChannels, PerSecond: c.TrunkCallsPerSecond},
 	}
+}
+
+// sipConfig is where SIP and audio come and go.
+type sipConfig struct {
+	UDP string `env:"SIP_UDP_ADDR" envDefault:"127.0.0.1:5060" help:"where SIP is listened for over UDP; empty: nowhere"`
+	TCP string `env:"SIP_TCP_ADDR" help:"where SIP is listened for over TCP; empty: nowhere"`
+	TLS string `env:"SIP_TLS_ADDR" help:"where SIP is listened for over TLS; empty: nowhere"`
+	// Certificate is ours.
+	Certificate string `env:"SIP_TLS_CERT_FILE" help:"PEM certificate for SIP_TLS_ADDR"`
+	Key         string `env:"SIP_TLS_KEY_FILE" help:"its PEM key"`
+	// Advertised is how trunks reach us.
+	Advertised string `env:"SIP_ADVERTISED_ADDR" envDefault:"127.0.0.1" help:"IP address that trunks reach this process at, for SIP and audio; not 127.0.0.1 unless the trunk is on this machine"`
+	RTP        string `env:"RTP_ADDR" envDefault:"127.0.0.1" help:"IP address that audio is bound to"`
+	PortLow    uint16 `env:"RTP_PORT_LOW" envDefault:"10000" help:"lowest UDP port for audio; the even ones are used"`
+	PortHigh   uint16 `env:"RTP_PORT_HIGH" envDefault:"20000" help:"highest UDP port for audio"`
+	// Drain is how long calls may go on after the process was told to stop.
+	Drain time.Duration `env:"DRAIN_LIMIT" envDefault:"15m" help:"how long SIP calls may go on after the process was told to stop, as a duration; then they are hung up"`
+	// Guard of the URLs that agents name.
+	AllowNetworks []string `env:"AGENT_ALLOW_NETWORKS" help:"networks, as CIDRs, that an agent's own URL may lead to besides public addresses"`
 }

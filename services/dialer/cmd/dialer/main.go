@@ -15,7 +15,6 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/bridging"
-	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/reconciling"
@@ -68,7 +67,14 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 
-	trunk := sim.New(cfg.SimURL)
+	known, err := openTrunks(ctx, cfg, pool)
+	if err != nil {
+		return err
+	}
+	trunk, err := openLines(cfg, pool, st, known, tel)
+	if err != nil {
+		return err
+	}
 	relay := outbox.NewRelay(pool, bus, tel.Metrics)
 	heart := recovering.NewHeart(st, cfg.InstanceLease)
 	recoverer := recovering.New(st, trunk, relay)
@@ -76,16 +82,12 @@ func serve(ctx context.Context, cfg Config) error {
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
 	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(), tel.Metrics)
 	bridge := bridging.New(st, trunk, relay, recoverer, dialer.Wake, answerer.Wake, reporter.Wake)
-	lines, err := openTrunks(ctx, cfg, pool)
-	if err != nil {
-		return err
-	}
-	api, err := httpapi.New(st, lines, relay, keys, tel)
+	api, err := httpapi.New(st, known, relay, keys, tel)
 	if err != nil {
 		return err
 	}
 	tel.Ready("postgres", pool.Ping)
-	return service.Run(ctx,
+	return service.RunPatiently(ctx, trunk.drain,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "heart", Run: heart.Run},
@@ -95,6 +97,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "answering", Run: answerer.Run},
 		service.Part{Name: "bridging", Run: bridge.Run},
 		service.Part{Name: "looking", Run: bridging.NewLooker(st, trunk, relay, cfg.LookEvery, dialer.Wake).Run},
+		service.Part{Name: "lines", Run: trunk.run}, // what goes on over them is seen through before those above are told to stop
 		service.Part{Name: "dialing", Run: dialer.Run},
 		service.Part{Name: "consumer", Run: listen(cfg, pool, st, relay, tel, dialer.Wake).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api, ReusePort: cfg.HTTP.ReusePort}).Run},

@@ -89,19 +89,38 @@ const agentByID = `
 SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted
 FROM agents WHERE agent_id = @agent_id`
 
-const agentSettings = `SELECT settings::text FROM agents WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
+const orderOfCall = `
+SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from_number ELSE c.to_e164 END AS person, c.variables::text AS variables,
+	c.max_call_seconds, coalesce(a.settings, '{}')::text AS settings
+FROM calls c LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.workspace_id = c.workspace_id
+WHERE c.call_id = @call_id`
 
-// AgentSettings is an agent's settings, a JSON object; ErrNoAgent when the workspace has no such agent, as far as is known here.
-func (s *Store) AgentSettings(ctx context.Context, workspaceID, agentID uuid.UUID) ([]byte, error) {
+// Order is what a call's conversation is to be. Variables and Settings are JSON objects; Variables may be nil.
+type Order struct {
+	WorkspaceID, AgentID uuid.UUID
+	Person               string
+	Variables, Settings  []byte
+	MaxCallSeconds       int32
+}
+
+// ErrNoCall says that there is no such call.
+var ErrNoCall = errors.New("no such call")
+
+// Order reads what a call's conversation is to be; ErrNoCall when there is no such call.
+func (s *Store) Order(ctx context.Context, callID uuid.UUID) (o Order, err error) {
+	var variables *string
 	var settings string
-	err := s.pool.QueryRow(ctx, agentSettings, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&settings)
+	err = s.pool.QueryRow(ctx, orderOfCall, pg.Args{"call_id": callID}).Scan(&o.WorkspaceID, &o.AgentID, &o.Person, &variables, &o.MaxCallSeconds, &settings)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, ErrNoAgent
+		return o, ErrNoCall
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read settings of agent %s: %w", agentID, err)
+		return o, fmt.Errorf("read the order of call %s: %w", callID, err)
 	}
-	return []byte(settings), nil
+	if o.Settings = []byte(settings); variables != nil {
+		o.Variables = []byte(*variables)
+	}
+	return o, nil
 }
 
 const numberOfAgent = `SELECT phone_e164 FROM numbers WHERE agent_id = @agent_id ORDER BY number_id LIMIT 1`

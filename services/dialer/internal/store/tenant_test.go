@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
-func TestSaveAgent_TheNewestVersionsSettingsCount(t *testing.T) {
+func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace, agent := newStore(pool), uuid.New(), uuid.New()
@@ -25,10 +25,28 @@ func TestSaveAgent_TheNewestVersionsSettingsCount(t *testing.T) {
 	}
 	save(2, `{"voice":"calm","deep":[1e400000]}`)
 	save(1, `{"voice":"loud"}`)
-	if got, err := st.AgentSettings(t.Context(), workspace, agent); err != nil || string(got) != `{"voice":"calm","deep":[1e400000]}` {
-		t.Errorf("settings = %s, %v", got, err)
+	ask := func(of uuid.UUID, direction, variables string) store.Order {
+		t.Helper()
+		id := uuid.New()
+		if _, err := pool.Exec(t.Context(), `
+			INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, variables, status, max_call_seconds, deadline_at)
+			VALUES ($1::uuid, CASE WHEN $3::text = 'outbound' THEN $1::uuid END, $2, $3::text, '+14155550100', '+14155550101', $4, nullif($5, '')::json, 'ringing', 60, now())`, id, workspace, direction, of, variables); err != nil {
+			t.Fatal(err)
+		}
+		order, err := st.Order(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return order
 	}
-	if got, err := st.AgentSettings(t.Context(), uuid.New(), agent); !errors.Is(err, store.ErrNoAgent) {
-		t.Errorf("another workspace's look = %s, %v", got, err)
+	if got := ask(agent, "outbound", `{"name":"Bo"}`); string(got.Settings) != `{"voice":"calm","deep":[1e400000]}` || string(got.Variables) != `{"name":"Bo"}` ||
+		got.Person != "+14155550101" || got.MaxCallSeconds != 60 || got.AgentID != agent || got.WorkspaceID != workspace {
+		t.Errorf("order = %+v", got)
+	}
+	if got := ask(uuid.New(), "inbound", ""); string(got.Settings) != "{}" || got.Variables != nil || got.Person != "+14155550100" {
+		t.Errorf("order of an unknown agent = %+v", got)
+	}
+	if _, err := st.Order(t.Context(), uuid.New()); !errors.Is(err, store.ErrNoCall) {
+		t.Errorf("no call: %v", err)
 	}
 }

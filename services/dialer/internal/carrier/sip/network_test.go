@@ -127,9 +127,8 @@ func (x *exchange) begin(udp string) *process {
 	p := &process{agent: agent, pool: pool, over: over}
 	p.Carrier = carriersip.New(agent, journal.New(pool, uuid.New(), lease), p, talks{}, carriersip.Config{Ring: time.Minute, Keep: time.Hour})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
-	var running sync.WaitGroup
-	running.Go(func() { _ = p.Run(ctx) })
-	p.stop = sync.OnceFunc(func() { cancel(); running.Wait(); agent.Close(); pool.Close() })
+	go func() { _ = p.Run(ctx) }()
+	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed
 	x.t.Cleanup(p.stop)
 	return p
 }

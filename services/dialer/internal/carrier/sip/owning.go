@@ -19,31 +19,65 @@ const (
 	prune  = time.Minute
 	// reaping bounds the hang-up of a call whose owner is gone.
 	reaping = 6 * time.Second
+	// parting is how long the ends of the last calls may take to be told.
+	parting = 8 * time.Second
 )
 
-// Run does what others ask of this process's calls, and ends the calls of processes that are gone, until ctx ends.
+// Run does what others ask of this process's calls, and ends the calls of processes that are gone. When ctx ends, no call begins any more, and those that live are seen through for as
+// long as Drain says.
 func (c *Carrier) Run(ctx context.Context) error {
 	defer close(c.over)
 	looks, searches, prunes := time.NewTicker(look), time.NewTicker(search), time.NewTicker(prune)
 	defer looks.Stop()
 	defer searches.Stop()
 	defer prunes.Stop()
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	told := ctx.Done()
+	var drained <-chan struct{}
 	for {
 		var err error
 		select {
-		case <-ctx.Done():
+		case <-told:
+			told, drained = nil, c.drain(working)
+		case <-drained:
 			return nil
 		case <-looks.C:
-			err = c.lookRound(ctx)
+			err = c.lookRound(working)
 		case <-searches.C:
-			err = c.adopt(ctx)
+			err = c.adopt(working)
 		case <-prunes.C:
-			_, err = c.journal.Prune(ctx, c.Name(), c.cfg.Keep)
+			_, err = c.journal.Prune(working, c.Name(), c.cfg.Keep)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			slog.WarnContext(ctx, "the journal of SIP calls cannot be looked at", "error", err)
 		}
 	}
+}
+
+// drain takes no more calls, and says when those that live have ended, or were hung up after their time.
+func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		limited, cancel := context.WithTimeout(ctx, c.cfg.Drain)
+		defer cancel()
+		if n := c.Live(); n > 0 {
+			slog.Info("calls are seen through before the end", "calls", n, "limit", c.cfg.Drain)
+		}
+		_ = c.agent.Drain(limited) // ends with the limit
+		for _, l := range c.all() {
+			l.hangUp(call.NormalTemporaryFailure)
+		}
+		for begun := time.Now(); c.Live() > 0 && time.Since(begun) < parting; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(glance):
+			}
+		}
+	}()
+	return over
 }
 
 func (c *Carrier) lookRound(ctx context.Context) error {

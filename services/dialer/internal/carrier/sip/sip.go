@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +78,8 @@ type Config struct {
 	Ring time.Duration
 	// Keep is how long the journal keeps what was told and read.
 	Keep time.Duration
+	// Drain is how long calls may go on once Run is told to end; then they are hung up.
+	Drain time.Duration
 }
 
 // Carrier is all SIP trunks together, as this process sees them.
@@ -259,6 +263,12 @@ func (c *Carrier) leave(l *leg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.legs, l.callID)
+}
+
+func (c *Carrier) all() (legs []*leg) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.legs))
 }
 
 // Live is how many legs of this process have not ended.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -177,8 +178,11 @@ func (j *Journal) Answer(ctx context.Context, callID uuid.UUID, at time.Time, te
 
 // OptOut tells that the person asked not to be called again, in these words. It may be told again.
 func (j *Journal) OptOut(ctx context.Context, callID uuid.UUID, at time.Time, quote string) (told bool, err error) {
-	return j.tell(ctx, optOut, OptedOut, callID, at, pg.Args{"teardown": []byte(nil), "text": quote})
+	return j.tell(ctx, optOut, OptedOut, callID, at, pg.Args{"teardown": []byte(nil), "text": storable(quote)})
 }
+
+// storable leaves out what no text in the database may hold.
+func storable(text string) string { return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD") }
 
 const say = `
 WITH live AS (
@@ -200,7 +204,7 @@ func (j *Journal) Say(ctx context.Context, callID uuid.UUID, turns []agent.Turn)
 	var ats []time.Time
 	var roles, texts []string
 	for _, turn := range turns {
-		ats, roles, texts = append(ats, turn.At), append(roles, turn.Role), append(texts, turn.Text)
+		ats, roles, texts = append(ats, turn.At), append(roles, turn.Role), append(texts, storable(turn.Text))
 	}
 	_, err := j.pool.Exec(ctx, say, pg.Args{"call_id": callID, "owner": j.owner, "turns": int64(len(turns)), "ats": ats, "roles": roles, "texts": texts})
 	if err != nil {

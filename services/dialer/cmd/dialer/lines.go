@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/realtime"
+	"ringfence.dev/services/dialer/internal/agent/scripted"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/carrier/sim"
+	"ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/store/trunks"
+	"ringfence.dev/services/dialer/internal/talking"
+)
+
+// kept is how long the journal keeps what was told and read.
+const kept = 10 * time.Minute
+
+// lines are what calls go over, and what has to run for it.
+type lines struct {
+	carrier.Carrier
+	run   func(context.Context) error
+	drain time.Duration
+}
+
+func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store, tel *telemetry.Telemetry) (lines, error) {
+	switch {
+	case cfg.Carrier == "sim" && cfg.SimURL != "":
+		return lines{Carrier: sim.New(cfg.SimURL), run: func(context.Context) error { return nil }}, nil
+	case cfg.Carrier == "sim":
+		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
+	case cfg.Carrier == "sip":
+		return openSIP(cfg, pool, st, over, tel)
+	}
+	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
+}
+
+func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store, tel *telemetry.Telemetry) (lines, error) {
+	bind, err := netip.ParseAddr(cfg.SIP.RTP)
+	if err != nil {
+		return lines{}, fmt.Errorf("read RTP_ADDR: %w", err)
+	}
+	advertised, err := netip.ParseAddr(cfg.SIP.Advertised)
+	if err != nil {
+		return lines{}, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
+	}
+	settings := signal.Config{UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence"}
+	if cfg.SIP.TLS != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.SIP.Certificate, cfg.SIP.Key)
+		if err != nil {
+			return lines{}, fmt.Errorf("read SIP_TLS_CERT_FILE and SIP_TLS_KEY_FILE: %w", err)
+		}
+		settings.Certificate = &pair
+	}
+	agents, err := openAgents(cfg)
+	if err != nil {
+		return lines{}, err
+	}
+	streams, err := media.New(media.Settings{Bind: bind, PortLow: cfg.SIP.PortLow, PortHigh: cfg.SIP.PortHigh}, tel.Metrics)
+	if err != nil {
+		return lines{}, err
+	}
+	ua, err := signal.New(settings)
+	if err != nil {
+		return lines{}, fmt.Errorf("listen for SIP: %w", err)
+	}
+	owner, err := uuid.NewV7()
+	if err != nil {
+		return lines{}, err
+	}
+	line := sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), over, talking.New(st, streams, advertised, agents), sip.Config{
+		Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
+	})
+	return lines{Carrier: line, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
+		defer ua.Close()
+		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio goes on while calls drain
+		defer stop()
+		var both errgroup.Group
+		both.Go(func() error { return streams.Run(paced) })
+		err := line.Run(ctx)
+		stop()
+		return errors.Join(err, both.Wait())
+	}}, nil
+}
+
+// openAgents are those that this build knows, by kind.
+func openAgents(cfg Config) (map[string]agent.Opener, error) {
+	var networks []netip.Prefix
+	for _, text := range cfg.SIP.AllowNetworks {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("read AGENT_ALLOW_NETWORKS: %w", err)
+		}
+		networks = append(networks, network)
+	}
+	return map[string]agent.Opener{
+		agent.Realtime: realtime.New(cfg.Realtime, guard.New(networks), nil),
+		agent.Scripted: scripted.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
+	}, nil
+}

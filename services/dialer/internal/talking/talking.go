@@ -1,0 +1,115 @@
+// Package talking gives calls over SIP trunks their audio and their conversation: it agrees with the far end on a stream, gets the agent ready while the phone rings,
+// and lets the two talk. What it does not know are dialogs, and what becomes of the call.
+package talking
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/bridge"
+	"ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/sdp"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+// Store tells what a call's conversation is to be.
+type Store interface {
+	Order(ctx context.Context, callID uuid.UUID) (store.Order, error)
+}
+
+// Talking makes talks.
+type Talking struct {
+	store   Store
+	streams *media.Streams
+	// address is what far ends are told to send audio to.
+	address netip.Addr
+	agents  map[string]agent.Opener
+}
+
+// New makes talks whose audio far ends send to the address, with agents by their kind.
+func New(st Store, streams *media.Streams, address netip.Addr, agents map[string]agent.Opener) *Talking {
+	return &Talking{store: st, streams: streams, address: address, agents: agents}
+}
+
+// Begin binds a port and describes it. Nothing is known of the conversation yet.
+func (t *Talking) Begin(_ context.Context, callID uuid.UUID, over trunk.Trunk) (sip.Talk, error) {
+	made := &talk{talking: t, callID: callID, opened: make(chan struct{}), talked: make(chan struct{})}
+	made.life, made.stop = context.WithCancel(context.Background())
+	stream, err := t.streams.Open(media.Leg{Source: made, Sink: made, TimedOut: made.timedOut})
+	if err != nil {
+		return nil, fmt.Errorf("open a stream: %w", err)
+	}
+	made.stream = stream
+	if made.session, err = t.describe(stream.Port(), over); err == nil {
+		made.offer, err = made.session.Offer(sdp.Both)
+	}
+	if err != nil {
+		stream.Close()
+		return nil, fmt.Errorf("describe a stream: %w", err)
+	}
+	return made, nil
+}
+
+func (t *Talking) describe(port uint16, over trunk.Trunk) (*sdp.Session, error) {
+	local := sdp.Local{Address: t.address, Port: port, Secrecy: sdp.Secrecy(over.SRTP)}
+	for _, name := range over.Codecs {
+		switch name {
+		case trunk.PCMU:
+			local.Codecs = append(local.Codecs, sdp.PCMU)
+		case trunk.PCMA:
+			local.Codecs = append(local.Codecs, sdp.PCMA)
+		}
+	}
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return nil, err
+	}
+	if _, err := rand.Read(local.Key[:]); err != nil {
+		return nil, err
+	}
+	return sdp.NewSession(binary.BigEndian.Uint64(id[:]), local), nil
+}
+
+var errNoKind = errors.New("this build has no agent of this kind")
+
+// open gets the agent of a call ready.
+func (t *Talking) open(ctx context.Context, callID uuid.UUID) (agent.Session, bridge.Settings, error) {
+	order, err := t.store.Order(ctx, callID)
+	if err != nil {
+		return nil, bridge.Settings{}, err
+	}
+	settings, err := agent.ReadSettings(order.Settings)
+	if err != nil {
+		return nil, bridge.Settings{}, err
+	}
+	kind := settings.Kind
+	if kind == "" {
+		kind = agent.Scripted
+	}
+	opener := t.agents[kind]
+	if opener == nil {
+		return nil, bridge.Settings{}, fmt.Errorf("open agent of kind %s: %w", kind, errNoKind)
+	}
+	zone := time.UTC
+	if zones := phone.Number(order.Person).Zones(); len(zones) > 0 {
+		zone = zones[0]
+	}
+	session, err := opener.Open(ctx, agent.Spec{
+		CallID: callID, AgentID: order.AgentID, Settings: settings, Variables: order.Variables, Zone: zone, Now: time.Now(),
+	})
+	if err != nil {
+		return nil, bridge.Settings{}, fmt.Errorf("open agent of kind %s: %w", kind, err)
+	}
+	return session, bridge.Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}, nil
+}

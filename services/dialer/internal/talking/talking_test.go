@@ -1,0 +1,290 @@
+package talking_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/scripted"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/sdp"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/talking"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+const patience = 10 * time.Second
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// orders are the settings of every call.
+type orders string
+
+func (o orders) Order(context.Context, uuid.UUID) (store.Order, error) {
+	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 60}, nil
+}
+
+// person is the far end: what it hears, and the stream that it hears with.
+type person struct {
+	mu     sync.Mutex
+	loud   int
+	frames int
+}
+
+func (p *person) HearFrame(frame []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frames++
+	for _, sample := range frame {
+		if sample&0x7f < 0x50 { // louder than a whisper
+			p.loud++
+			return
+		}
+	}
+}
+
+func (p *person) HearDigit(byte) {}
+
+func (p *person) heard() (loud, frames int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.loud, p.frames
+}
+
+// rig is one call between a talk and a person.
+type rig struct {
+	t       *testing.T
+	streams *media.Streams
+	talk    sip.Talk
+	over    chan call.Cause
+	person  *person
+	far     *media.Stream
+	session *sdp.Session
+	answer  []byte
+}
+
+func newRig(t *testing.T, settings string, agents map[string]agent.Opener, change ...func(*trunk.Trunk)) *rig {
+	t.Helper()
+	t.Parallel()
+	streams, err := media.New(media.Settings{Bind: loopback}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { _ = streams.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
+	r := &rig{t: t, streams: streams, over: make(chan call.Cause, 8), person: &person{}}
+	if agents == nil {
+		agents = map[string]agent.Opener{agent.Scripted: scripted.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop })}
+	}
+	over := trunk.New(uuid.Nil)
+	for _, one := range change {
+		one(&over)
+	}
+	r.talk, err = talking.New(orders(settings), streams, loopback, agents).Begin(t.Context(), uuid.New(), over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.talk.End() })
+	if r.far, err = streams.Open(media.Leg{Sink: r.person}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.far.Close() })
+	r.session = sdp.NewSession(7, sdp.Local{Address: loopback, Port: r.far.Port(), Secrecy: sdp.Secrecy(over.SRTP)})
+	var agreed sdp.Agreed
+	if r.answer, agreed, err = r.session.Answer(r.talk.Offer(), sdp.Both); err != nil {
+		t.Fatalf("the far end cannot answer %s: %v", r.talk.Offer(), err)
+	}
+	if err := r.far.Connect(agreed); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) pickUp() {
+	r.t.Helper()
+	if err := r.talk.Answer(r.answer, sip.Told{Over: func(cause call.Cause) { r.over <- cause }}); err != nil {
+		r.t.Fatalf("answer: %v", err)
+	}
+}
+
+func (r *rig) waitOver() call.Cause {
+	r.t.Helper()
+	select {
+	case cause := <-r.over:
+		return cause
+	case <-time.After(patience):
+		r.t.Fatal("the talk does not end")
+		return ""
+	}
+}
+
+func await(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	for begun := time.Now(); !met(); time.Sleep(time.Millisecond) { // a poll of the condition
+		if time.Since(begun) > patience {
+			t.Fatalf("it never came to this: %s", what)
+		}
+	}
+}
+
+const aTone = `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":600}}`
+
+func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
+	for name, change := range map[string]func(*trunk.Trunk){
+		"plain":  func(*trunk.Trunk) {},
+		"a-law":  func(over *trunk.Trunk) { over.Codecs = []string{trunk.PCMA} },
+		"secret": func(over *trunk.Trunk) { over.SRTP = trunk.SRTPRequired },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, aTone, nil, change)
+			if secret := strings.Contains(string(r.talk.Offer()), "RTP/SAVP"); secret != (name == "secret") {
+				t.Errorf("the offer is %s", r.talk.Offer())
+			}
+			r.talk.Ring()
+			r.pickUp()
+			if cause := r.waitOver(); cause != call.NormalClearing {
+				t.Errorf("over with %q", cause)
+			}
+			if loud, frames := r.person.heard(); loud < 10 || loud > 20 || frames < 20 {
+				t.Errorf("the person heard %d loud frames of %d, want a tone of 15", loud, frames)
+			}
+			if got := r.talk.End(); got.Reached == "" || got.Reached == agent.ReachedError {
+				t.Errorf("result = %+v", got)
+			}
+		})
+	}
+}
+
+func TestTalk_ThePersonHangsUp(t *testing.T) {
+	r := newRig(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
+	r.pickUp()
+	await(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })
+	if got := r.talk.End(); got.Reached == "" {
+		t.Errorf("result = %+v", got)
+	}
+	select {
+	case cause := <-r.over:
+		t.Errorf("over with %q, though the person hung up", cause)
+	default:
+	}
+	if again := r.talk.End(); again.Reached == "" {
+		t.Errorf("ended again: %+v", again)
+	}
+}
+
+func TestTalk_AHoldAndItsEnd(t *testing.T) {
+	r := newRig(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
+	r.pickUp()
+	offer := func(d sdp.Direction) {
+		t.Helper()
+		body, err := r.session.Offer(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := r.talk.Offered(body)
+		if err != nil {
+			t.Fatalf("offered: %v", err)
+		}
+		agreed, err := r.session.ReadAnswer(answer, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.far.Connect(agreed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hears := func() bool {
+		loud, _ := r.person.heard()
+		for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; time.Sleep(time.Millisecond) { // as long as nothing comes
+			if now, _ := r.person.heard(); now > loud+3 {
+				return true
+			}
+		}
+		return false
+	}
+	await(t, "the person hears the agent", hears)
+	offer(sdp.SendOnly)
+	await(t, "the agent is silent while it is held", func() bool { return !hears() })
+	offer(sdp.Both)
+	await(t, "the person hears the agent again", hears)
+	if body, err := r.talk.Offered(nil); err != nil || len(body) == 0 {
+		t.Errorf("an offer of ours: %v", err)
+	}
+	if _, err := r.talk.Offered([]byte("v=0")); err == nil {
+		t.Error("nonsense was agreed to")
+	}
+}
+
+// opener is an agent that is reached as the test wants.
+type opener func(ctx context.Context) (agent.Session, error)
+
+func (o opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) { return o(ctx) }
+
+func TestTalk_WithoutAnAgentNobodyListensToNothing(t *testing.T) {
+	for name, open := range map[string]opener{
+		"cannot be reached": func(context.Context) (agent.Session, error) { return nil, errors.New("no model") },
+		"comes too late":    func(ctx context.Context) (agent.Session, error) { <-ctx.Done(); return nil, ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, `{}`, map[string]agent.Opener{agent.Scripted: open})
+			r.pickUp()
+			if cause := r.waitOver(); cause != call.AgentError {
+				t.Errorf("over with %q", cause)
+			}
+			if got := r.talk.End(); got.Reached != agent.ReachedError {
+				t.Errorf("result = %+v", got)
+			}
+		})
+	}
+	t.Run("unknown kind", func(t *testing.T) {
+		r := newRig(t, `{"kind":"openai_realtime"}`, nil)
+		r.pickUp()
+		if cause := r.waitOver(); cause != call.AgentError {
+			t.Errorf("over with %q", cause)
+		}
+	})
+}
+
+func TestTalk_ACallThatNobodyAnswersSendsItsAgentAway(t *testing.T) {
+	canceled := make(chan struct{})
+	r := newRig(t, `{}`, map[string]agent.Opener{agent.Scripted: opener(func(ctx context.Context) (agent.Session, error) {
+		<-ctx.Done()
+		close(canceled)
+		return nil, ctx.Err()
+	})})
+	r.talk.Ring()
+	if got := r.talk.End(); got.Reached != "" || len(got.Turns) != 0 {
+		t.Errorf("result = %+v", got)
+	}
+	select {
+	case <-canceled:
+	case <-time.After(patience):
+		t.Error("the agent is still being reached")
+	}
+}
+
+func TestTalk_AnAnswerThatSaysNothingIsNone(t *testing.T) {
+	r := newRig(t, `{}`, nil)
+	for _, answer := range []string{"", "v=0\r\n", strings.Replace(string(r.answer), "RTP/AVP", "RTP/SAVP", 1), strings.Replace(string(r.answer), "m=audio "+port(r.answer), "m=audio 0", 1)} {
+		if err := r.talk.Answer([]byte(answer), sip.Told{}); err == nil {
+			t.Errorf("answered with %q", answer)
+		}
+	}
+}
+
+func port(description []byte) string {
+	_, rest, _ := strings.Cut(string(description), "m=audio ")
+	number, _, _ := strings.Cut(rest, " ")
+	return number
+}
