@@ -128,7 +128,8 @@ func (c clock) explain(zone window.Zone, day window.Date) obstacle {
 	return why
 }
 
-// next is the earliest instant from `from` on at which every clock is open and no cap is used up, within 30 days of it.
+// next is the earliest instant from `from` on at which every clock is open, and still is when a dial that begins then has passed its guard, and no cap is
+// used up, within 30 days of it. A request that waits for an opening shorter than that would be moved to the next for ever.
 func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 	hours := make([]window.Clock, 0, len(clocks))
 	for _, c := range clocks {
@@ -139,9 +140,13 @@ func (f Facts) next(clocks []clock, from time.Time) (time.Time, bool) {
 		if !ok || opens.After(limit) {
 			return time.Time{}, false
 		}
-		if at = f.free(opens); at.Equal(opens) {
+		if at = f.free(opens); !at.Equal(opens) {
+			continue
+		}
+		if _, shut := f.shutHours(clocks, at.Add(guard)); !shut {
 			return at.UTC(), true
 		}
+		at = at.Add(guard)
 	}
 }
 

@@ -83,6 +83,13 @@ func walks(t testing.TB) map[string]gate.Facts {
 		always.CoversUntil = window.Date{Year: 2027, Month: 12, Day: 31}
 		f.Rules = []pack.Rule{always}
 	})
+	add("open for a minute", held(t, "+12145551234"), func(f *gate.Facts) {
+		f.Rules, f.Policy.Window = nil, window.Window{Start: 9 * 60, End: 9*60 + 1, Days: window.EveryDay}
+	})
+	add("awake together for a minute, in summer for an hour more", held(t, "+12145551234"), func(f *gate.Facts) {
+		f.Rules, f.Policy.Window, f.NumberZones = nil, window.Window{Start: 9*60 + 59, End: 17 * 60, Days: window.EveryDay}, zones(t, "Asia/Kolkata", "America/New_York", "Europe/Berlin")
+		f.Policy.Window.End = 20*60 + 30
+	})
 	add("no packs", held(t, "+14155552671"), func(f *gate.Facts) { f.Policy, f.Rules = policy.Default(), nil })
 	for name, f := range map[string]gate.Facts{"caps in Florida": held(t, "+13055551234", "us"), "caps in France": held(t, "+33123456789", "fr"), "caps in Maine": held(t, "+12075551234", "us")} {
 		add(name, f, func(f *gate.Facts) {
@@ -180,7 +187,11 @@ func (w *walker) judge(stage gate.Stage, minute int) {
 	}
 	w.searched++
 	limit := from.Add(window.Horizon)
-	next := firstMinute.Add(time.Duration(w.truth.next(minute)) * time.Minute)
+	opens := w.truth.next(minute)
+	for opens < len(w.truth.seen)*minutesOfDay-2*minutesOfDay && !w.truth.open(opens+1) { // a minute is too short for a dial
+		opens = w.truth.next(opens + 1)
+	}
+	next := firstMinute.Add(time.Duration(opens) * time.Minute)
 	switch {
 	case !next.After(limit) && (v.Result != gate.Later || !v.At.Equal(next)):
 		w.t.Errorf("RINGFENCE_SEED=%d: %s: after %v the first open minute is %v, Judge %+v", w.seed, stage, w.f.At, next, v)

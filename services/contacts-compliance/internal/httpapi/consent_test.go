@@ -151,7 +151,8 @@ func TestPolicy_IsStoredWithAVersion(t *testing.T) {
 	r.want(t, r.operator(t, http.MethodPut, path, `{"calling_policy":{"packs":["mars"]}}`), http.StatusUnprocessableEntity, "validation_error")
 	looser := `{"calling_policy":{"packs":["us"],"window":{"start":"07:00","end":"22:00"}%s}}`
 	r.want(t, r.operator(t, http.MethodPut, path, fmt.Sprintf(looser, "")), http.StatusUnprocessableEntity, "validation_error")
-	r.want(t, r.operator(t, http.MethodPut, path, fmt.Sprintf(looser, `,"override":{"reason":"staff lines","operator":"eve"}`)), http.StatusOK, "")
+	r.want(t, r.operator(t, http.MethodPut, path, fmt.Sprintf(looser, `,"override":{"reason":"staff lines","operator":"eve"}`)), http.StatusUnprocessableEntity, "validation_error")
+	r.want(t, r.operator(t, http.MethodPut, path, fmt.Sprintf(looser, `,"override":{"reason":"staff lines"}`)), http.StatusOK, "")
 	var operator, inside, reason string
 	if err := r.pool.QueryRow(t.Context(), "SELECT operator, policy->'override'->>'operator', policy->'override'->>'reason' FROM policies ORDER BY version DESC LIMIT 1").
 		Scan(&operator, &inside, &reason); err != nil || operator != "ann" || inside != "ann" || reason != "staff lines" {

@@ -96,9 +96,9 @@ func TestRecognise_NeverCreatesAContact(t *testing.T) {
 func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	// Open for one minute, and that twelve hours away: closed now.
+	// Open for two minutes (one is too short for a dial), and that twelve hours away: closed now.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
-	body := `{"calling_policy":{"window":{"start":"` + at + `0","end":"` + at + `1"},"timezone":"UTC"}}`
+	body := `{"calling_policy":{"window":{"start":"` + at + `0","end":"` + at + `2"},"timezone":"UTC"}}`
 	r.want(t, r.operator(t, http.MethodPut, "/internal/v1/workspaces/%s/policy", body), http.StatusOK, "")
 	ask := &questionv1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
 	if got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil || got.Msg.GetClosed().GetCode() != "outside_calling_hours" {

@@ -103,6 +103,9 @@ func Parse(raw json.RawMessage, packs pack.Library) (Policy, error) {
 	if b.Override != nil && utf8.RuneCountInString(b.Override.Reason) > maxReason {
 		return p, apierr.Validation("calling_policy.override.reason", "may be at most %d characters long.", maxReason)
 	}
+	if b.Override != nil && b.Override.Operator != "" {
+		return p, apierr.Validation("calling_policy.override.operator", "must be left out: it is whoever asks.")
+	}
 	p.Override = b.Override
 	if b.Timezone != nil {
 		if _, err := window.LoadZone(*b.Timezone); err != nil && *b.Timezone != Recipient {

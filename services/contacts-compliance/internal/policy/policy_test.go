@@ -101,7 +101,9 @@ func TestParse_NamesTheFault(t *testing.T) {
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{"reason":" "}}`: "calling_policy.override.reason",
 		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{}}`:             "calling_policy.override.reason",
 		`{"timezone":"` + strings.Repeat("x", 5000) + `"}`:                                    "calling_policy.timezone",
-		`{"override":{"reason":"` + strings.Repeat("é", 501) + `"}}`:                          "calling_policy.override.reason",
+		`{"packs":["us"],"window":{"start":"07:00","end":"21:00"},"override":{"reason":"x","operator":"eve"}}`: "calling_policy.override.operator",
+		`{"override":{"operator":"eve"}}`:                            "calling_policy.override.operator",
+		`{"override":{"reason":"` + strings.Repeat("é", 501) + `"}}`: "calling_policy.override.reason",
 	} {
 		_, err := policy.Parse(json.RawMessage(given), packs(t))
 		var refusal *apierr.Error
