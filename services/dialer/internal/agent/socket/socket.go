@@ -34,8 +34,11 @@ const (
 	handshake = 10 * time.Second
 )
 
-// ErrLost says that the connection is gone.
-var ErrLost = errors.New("the agent's connection is lost")
+// ErrLost says that the connection is gone, ErrClosed that the agent closed it in order.
+var (
+	ErrLost   = errors.New("the agent's connection is lost")
+	ErrClosed = errors.New("the agent closed its connection")
+)
 
 // NewClient opens connections by dial, for handshakes only: no proxy, no redirects, certificates verified. roots nil are the system's.
 func NewClient(dial guard.Dialing, roots *x509.CertPool) *http.Client {
@@ -129,11 +132,11 @@ func (s *Socket) Next() ([]byte, error) {
 	}
 }
 
-// lost ends everything. An agent that closed in order is told apart by ErrLost: it is none.
+// lost ends everything.
 func (s *Socket) lost(err error) error {
 	s.Cut()
 	if code := websocket.CloseStatus(err); code == websocket.StatusNormalClosure || code == websocket.StatusGoingAway {
-		return fmt.Errorf("the agent closed its socket: %w", err)
+		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }

@@ -1,0 +1,32 @@
+package mediaws
+
+import (
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// FuzzTake: whatever the agent sends, nothing panics, and what comes of it is bounded by it.
+func FuzzTake(f *testing.F) {
+	for _, seed := range []string{
+		`{"event":"media","media":{"payload":"//8="}}`, `{"event":"media","media":{"payload":7}}`, `{"event":"mark"}`, `{"event":"mark","mark":{"name":"x"}}`,
+		`{"event":"clear"}`, `{"event":"hangup"}`, `{"event":"transcript","transcript":{"role":"agent","text":"\ud800"}}`,
+		`{"event":"tool","tool":{"id":"1","name":"end_call","args":[1]}}`, `[]`, `{"event":{}}`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s := newSession(agent.Spec{})
+		m, err := decode(text)
+		if err != nil {
+			return
+		}
+		_ = s.take(m)
+		close(s.events)
+		for e := range s.events {
+			if len(e.Audio) > len(text) || len(e.Text) > 3*len(text) || len(e.Args) > len(text) {
+				t.Errorf("%q became %+v", text, e)
+			}
+		}
+	})
+}

@@ -1,0 +1,68 @@
+// Package mediaws owns the conversation with an agent of the customer's own, over a WebSocket in the shape of Media Streams: we connect to the customer's URL, signed,
+// send what the person says, and play what comes back. README.md tells a customer's developer what is sent and what may be.
+package mediaws
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/signature"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/socket"
+)
+
+// Headers of the request that opens the socket, besides the signature.
+const (
+	CallHeader = "X-Service-Call-Id"
+	userAgent  = "Ringfence-Agents/1.0"
+)
+
+// ErrUnsigned says that the agent has no secret, without which nothing is opened.
+var ErrUnsigned = errors.New("the agent has no secret to sign with")
+
+// Opener opens sessions.
+type Opener struct {
+	client *http.Client
+	guard  *guard.Guard
+	now    func() time.Time
+}
+
+// New makes an opener whose connections go through the guard. roots nil are the system's.
+func New(g *guard.Guard, roots *x509.CertPool) *Opener {
+	return &Opener{client: socket.NewClient(g.Dialing(5*time.Second), roots), guard: g, now: time.Now}
+}
+
+// Signed is what X-Service-Signature signs of the request that opens a call's socket, in place of a webhook's body.
+func Signed(callID uuid.UUID, url string) []byte { return []byte(callID.String() + "." + url) }
+
+// Open connects to the agent's media URL. The agent hears of the call with Begin.
+func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
+	url, err := guard.CheckURL(spec.Settings.MediaURL, "wss", o.guard.Reachable)
+	if err != nil {
+		return nil, fmt.Errorf("the agent's media_url %w", err)
+	}
+	if spec.Key == "" {
+		return nil, ErrUnsigned
+	}
+	header := http.Header{
+		signature.Header: {signature.Sign(spec.Key, o.now(), Signed(spec.CallID, url))},
+		CallHeader:       {spec.CallID.String()},
+		"User-Agent":     {userAgent},
+	}
+	s := newSession(spec)
+	sock, err := socket.Dial(ctx, o.client, url, header, s.encode)
+	if err != nil {
+		return nil, err
+	}
+	s.sock = sock
+	s.send(message{Event: "connected", Protocol: "Call", Version: "1.0.0"})
+	go s.run()
+	return s, nil
+}

@@ -1,0 +1,355 @@
+package mediaws_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/signature"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/mediaws"
+	"ringfence.dev/services/dialer/internal/bridge"
+)
+
+// bot is a customer's agent: one connection, and what it heard.
+type bot struct {
+	t      *testing.T
+	url    string
+	server *httptest.Server
+	roots  *x509.CertPool
+	header chan http.Header
+	conn   chan *websocket.Conn
+	ws     *websocket.Conn
+}
+
+func newBot(t *testing.T) *bot {
+	t.Helper()
+	b := &bot{t: t, header: make(chan http.Header, 4), conn: make(chan *websocket.Conn, 4), roots: x509.NewCertPool()}
+	b.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		ws.SetReadLimit(4 << 20)
+		b.header <- r.Header.Clone()
+		b.conn <- ws
+		<-t.Context().Done()
+	}))
+	t.Cleanup(func() { b.server.CloseClientConnections(); b.server.Close() })
+	b.server.Config.ErrorLog = nil
+	b.roots.AddCert(b.server.Certificate())
+	b.url = "wss" + strings.TrimPrefix(b.server.URL, "https") + "/agent?x=1"
+	return b
+}
+
+func local() *guard.Guard { return guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) }
+
+var spec = agent.Spec{
+	CallID: uuid.MustParse("01990000-0000-7000-8000-000000000001"), AgentID: uuid.MustParse("01990000-0000-7000-8000-000000000002"),
+	Variables: json.RawMessage(`{"name":"Ada"}`), Key: "whsec_agent",
+}
+
+func (b *bot) open() agent.Session {
+	b.t.Helper()
+	mine := spec
+	mine.Settings.MediaURL = b.url
+	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
+	s, err := mediaws.New(local(), b.roots).Open(ctx, mine)
+	cancel()
+	if err != nil {
+		b.t.Fatalf("Open: %v", err)
+	}
+	b.t.Cleanup(s.Close)
+	b.ws = <-b.conn
+	return s
+}
+
+// next is the next message of an event; others are passed over.
+func (b *bot) next(event string) map[string]any {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		_, text, err := b.ws.Read(ctx)
+		if err != nil {
+			b.t.Fatalf("no %s came: %v", event, err)
+		}
+		var m map[string]any
+		if err := json.Unmarshal(text, &m); err != nil {
+			b.t.Fatalf("%s: %v", text, err)
+		}
+		if m["event"] == event {
+			return m
+		}
+	}
+}
+
+func (b *bot) send(text string) {
+	b.t.Helper()
+	if err := b.ws.Write(b.t.Context(), websocket.MessageText, []byte(text)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bot) play(length time.Duration) {
+	audio := make([]byte, int(length*agent.BytesPerSecond/time.Second))
+	b.send(`{"event":"media","media":{"payload":"` + base64.StdEncoding.EncodeToString(audio) + `"}}`)
+}
+
+func take(t *testing.T, s agent.Session, kind agent.Kind) agent.Event {
+	t.Helper()
+	limit := time.After(10 * time.Second)
+	for {
+		select {
+		case e, open := <-s.Events():
+			if e.Kind == kind {
+				return e
+			}
+			if !open {
+				t.Fatalf("the session ended without %s", kind)
+			}
+		case <-limit:
+			t.Fatalf("no %s", kind)
+		}
+	}
+}
+
+func TestOpen_IsSigned(t *testing.T) {
+	t.Parallel()
+	b := newBot(t)
+	b.open()
+	header := <-b.header
+	value := header.Get(signature.Header)
+	unix, err := strconv.ParseInt(strings.TrimPrefix(strings.Split(value, ",")[0], "t="), 10, 64)
+	if err != nil || time.Since(time.Unix(unix, 0)) > time.Minute {
+		t.Fatalf("%s: %v", value, err)
+	}
+	if want := signature.Sign("whsec_agent", time.Unix(unix, 0), []byte(spec.CallID.String()+"."+b.url)); value != want || header.Get(mediaws.CallHeader) != spec.CallID.String() {
+		t.Errorf("signed %s, want %s", value, want)
+	}
+	for name, values := range header {
+		if strings.Contains(strings.Join(values, " "), "whsec_agent") {
+			t.Errorf("%s carries the secret", name)
+		}
+	}
+}
+
+// No connection is opened to any of these.
+func TestOpen_RefusesWhereNoWebhookMayGo(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"", "ws://agents.example/", "https://agents.example/", "wss://u@agents.example/", "wss://agents.example/#x", "wss://127.0.0.1/", "wss://10.0.0.1/",
+		"wss://169.254.169.254/", "wss://[::1]/", "wss://localhost/", "wss://0x7f.1/",
+	} {
+		mine := spec
+		mine.Settings.MediaURL = url
+		if _, err := mediaws.New(guard.New(nil), nil).Open(t.Context(), mine); err == nil || !strings.Contains(err.Error(), "media_url") {
+			t.Errorf("Open(%q) = %v, want a refusal", url, err)
+		}
+	}
+	mine := spec
+	mine.Key, mine.Settings.MediaURL = "", "wss://agents.example/"
+	if _, err := mediaws.New(guard.New(nil), nil).Open(t.Context(), mine); !errors.Is(err, mediaws.ErrUnsigned) {
+		t.Errorf("without a secret: %v", err)
+	}
+	b := newBot(t)
+	mine.Key, mine.Settings.MediaURL = "k", b.url
+	if _, err := mediaws.New(local(), nil).Open(t.Context(), mine); err == nil || len(b.header) != 0 {
+		t.Errorf("a certificate of nobody's was taken: %v", err)
+	}
+}
+
+func TestSession_TellsTheAgentWhatMediaStreamsDo(t *testing.T) {
+	t.Parallel()
+	b := newBot(t)
+	s := b.open()
+	s.HearAudio(make([]byte, 160)) // before the call: nobody hears it
+	if m := b.next("connected"); m["protocol"] != "Call" || m["version"] != "1.0.0" {
+		t.Errorf("%v", m)
+	}
+	s.Begin()
+	s.Begin()
+	begin := b.next("start")
+	text, _ := json.Marshal(begin["start"])
+	const want = `{"callSid":"01990000-0000-7000-8000-000000000001","customParameters":{"agent_id":"01990000-0000-7000-8000-000000000002",` +
+		`"call_id":"01990000-0000-7000-8000-000000000001","disclosure":"Hello, you are talking to an AI assistant.","variables":"{\"name\":\"Ada\"}"},` +
+		`"mediaFormat":{"channels":1,"encoding":"audio/x-mulaw","sampleRate":8000},"streamSid":"MZ01990000000070008000000000000001","tracks":["inbound"]}`
+	if string(text) != want || begin["sequenceNumber"] != "1" {
+		t.Errorf("start\n%s\nwant\n%s", text, want)
+	}
+	frame := []byte(strings.Repeat("ab", 80))
+	s.HearAudio(frame)
+	heard := b.next("media")
+	part, _ := heard["media"].(map[string]any)
+	if part["payload"] != base64.StdEncoding.EncodeToString(frame) || part["chunk"] != "1" || part["timestamp"] != "0" || part["track"] != "inbound" || heard["streamSid"] != begin["streamSid"] {
+		t.Errorf("%v", heard)
+	}
+	s.HearDigit('7')
+	if m := b.next("dtmf"); m["dtmf"].(map[string]any)["digit"] != "7" {
+		t.Errorf("%v", m)
+	}
+	s.Say("Goodbye.")
+	if m := b.next("say"); m["say"].(map[string]any)["text"] != "Goodbye." {
+		t.Errorf("%v", m)
+	}
+	s.Close()
+	b.next("stop")
+	take(t, s, agent.Closed)
+}
+
+func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
+	t.Parallel()
+	b := newBot(t)
+	s := b.open()
+	s.Begin()
+	b.play(time.Second)
+	b.send(`{"event":"mark","mark":{"name":"first"}}`)
+	b.play(time.Second)
+	b.send(`{"event":"mark","mark":{"name":"second"}}`)
+	b.send(`{"event":"clear"}`)
+	b.play(time.Second)
+	first := take(t, s, agent.Audio)
+	if done := take(t, s, agent.ItemDone); done.Item != first.Item || len(first.Audio) != 8000 || first.Keep {
+		t.Errorf("%d bytes of %s, and %s was done", len(first.Audio), first.Item, done.Item)
+	}
+	second := take(t, s, agent.Audio)
+	take(t, s, agent.Clear)
+	third := take(t, s, agent.Audio)
+	if first.Item == second.Item || second.Item == third.Item {
+		t.Errorf("items %s, %s, %s", first.Item, second.Item, third.Item)
+	}
+	s.Played("nonsense")
+	s.Interrupted(second.Item, 200*time.Millisecond)
+	s.Played(first.Item)
+	s.Played(first.Item)
+	s.Played(third.Item) // no mark ends it
+	s.HearDigit('1')
+	var names []string
+	for range 2 {
+		names = append(names, b.next("mark")["mark"].(map[string]any)["name"].(string))
+	}
+	if strings.Join(names, " ") != "second first" {
+		t.Errorf("marks %v came back", names)
+	}
+	if m := b.next("dtmf"); m == nil {
+		t.Error("a mark came back twice")
+	}
+}
+
+// The whole way: a mark comes back when the line has really taken the audio.
+func TestMark_WithALine(t *testing.T) {
+	t.Parallel()
+	b := newBot(t)
+	s := b.open()
+	c := bridge.New(s, bridge.Settings{}, nil, nil, nil)
+	over := make(chan bridge.Result, 1)
+	go func() { over <- c.Run(t.Context()) }()
+	b.next("start")
+	b.play(100 * time.Millisecond)
+	b.send(`{"event":"mark","mark":{"name":"end"}}`)
+	b.send(`{"event":"tool","tool":{"id":"t","name":"format_disk"}}`)
+	b.next("tool_result") // what came before is queued
+	frame, n := make([]byte, 160), 0
+	for range 10 {
+		if c.NextFrame(frame) {
+			n++
+		}
+	}
+	if m := b.next("mark"); n != 5 || m["mark"].(map[string]any)["name"] != "end" {
+		t.Errorf("after %d frames: %v", n, m)
+	}
+	b.send(`{"event":"hangup"}`)
+	if r := <-over; r.Cause != "normal_clearing" {
+		t.Errorf("%+v", r)
+	}
+	b.next("stop")
+}
+
+func TestSession_TakesWordsAndTools(t *testing.T) {
+	t.Parallel()
+	b := newBot(t)
+	s := b.open()
+	s.Begin()
+	b.send(`{"event":"from_the_future"}`)
+	b.send(`{"event":"transcript","transcript":{"role":"robot","text":"no"}}`)
+	b.send(`{"event":"transcript","transcript":{"role":"person","text":"Hello?"}}`)
+	if said := take(t, s, agent.Said); said.Text != "Hello?" || said.Role != agent.RolePerson {
+		t.Errorf("%+v", said)
+	}
+	b.send(`{"event":"tool","tool":{"id":"1","name":"opt_out","args":{"quote":"never again"}}}`)
+	called := take(t, s, agent.ToolCall)
+	if called.Tool != agent.ToolOptOut || string(called.Args) != `{"quote":"never again"}` {
+		t.Errorf("%+v", called)
+	}
+	s.ToolResult("another", json.RawMessage(`{}`))
+	s.ToolResult("1", json.RawMessage(`{"state":"noted"}`))
+	if m := b.next("tool_result"); m["toolResult"].(map[string]any)["id"] != "1" {
+		t.Errorf("%v", m)
+	}
+}
+
+func TestSession_Ends(t *testing.T) {
+	t.Parallel()
+	huge := `{"event":"media","x":"` + strings.Repeat("x", 2<<20) + `"}`
+	for name, test := range map[string]struct {
+		do   func(*bot)
+		want agent.Kind
+	}{
+		"the agent closes its socket": {func(b *bot) { _ = b.ws.Close(websocket.StatusNormalClosure, "") }, agent.Closed},
+		"the agent goes away":         {func(b *bot) { _ = b.ws.Close(websocket.StatusGoingAway, "") }, agent.Closed},
+		"the agent hangs up":          {func(b *bot) { b.send(`{"event":"hangup"}`) }, agent.Closed},
+		"the connection breaks off":   {func(b *bot) { _ = b.ws.CloseNow() }, agent.Failed},
+		"the agent is in trouble":     {func(b *bot) { _ = b.ws.Close(websocket.StatusInternalError, "") }, agent.Failed},
+		"what comes is no JSON":       {func(b *bot) { b.send(`{`) }, agent.Failed},
+		"the audio is no base64":      {func(b *bot) { b.send(`{"event":"media","media":{"payload":"*"}}`) }, agent.Failed},
+		"there is no audio":           {func(b *bot) { b.send(`{"event":"media"}`) }, agent.Failed},
+		"a message is huge":           {func(b *bot) { _ = b.ws.Write(context.Background(), websocket.MessageText, []byte(huge)) }, agent.Failed},
+		"marks that nobody plays":     {func(b *bot) { b.many(1100, `{"event":"mark","mark":{"name":"m"}}`) }, agent.Failed},
+		"tools without end":           {func(b *bot) { b.many(210, `{"event":"tool","tool":{"id":"1","name":"opt_out"}}`) }, agent.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBot(t)
+			s := b.open()
+			s.Begin()
+			b.next("start")
+			go test.do(b)
+			limit := time.After(10 * time.Second)
+			for {
+				select {
+				case e := <-s.Events():
+					if e.Kind == agent.Closed || e.Kind == agent.Failed {
+						if e.Kind != test.want {
+							t.Errorf("it ended with %s: %v", e.Kind, e.Err)
+						}
+						return
+					}
+				case <-limit:
+					t.Fatal("it did not end")
+				}
+			}
+		})
+	}
+}
+
+// many sends a message again and again, as long as somebody reads.
+func (b *bot) many(n int, text string) {
+	for range n {
+		if b.ws.Write(context.Background(), websocket.MessageText, []byte(text)) != nil {
+			return
+		}
+	}
+}

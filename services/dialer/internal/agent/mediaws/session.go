@@ -1,0 +1,261 @@
+package mediaws
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/socket"
+)
+
+const (
+	// mostMarks is how many marks may wait for their audio, maxMark how long a name is, and maxWords a transcript or a tool's arguments, in bytes.
+	mostMarks, maxMark, maxWords = 1024, 256, 32 << 10
+	// mostTools bounds what an agent may ask for in one call.
+	mostTools = 200
+)
+
+var (
+	errTools = errors.New("the agent asks for tools without end")
+	errMarks = errors.New("the agent sets more marks than anybody plays")
+)
+
+// session is one conversation. What the agent says between two marks, or up to a clear, is one item: so a mark comes back when all before it was played.
+type session struct {
+	spec    agent.Spec
+	stream  string
+	sock    *socket.Socket
+	events  chan agent.Event
+	over    chan struct{}
+	counter atomic.Int64
+	chunk   int64 // the socket's writer's
+
+	mu    sync.Mutex
+	begun bool
+	ended bool
+	item  int
+	marks map[int]string // names by the item they end
+	tools map[string]bool
+	asked int
+	gone  bool // the agent ended the conversation
+}
+
+func newSession(spec agent.Spec) *session {
+	return &session{
+		spec: spec, stream: "MZ" + strings.ReplaceAll(spec.CallID.String(), "-", ""), events: make(chan agent.Event, 16), over: make(chan struct{}),
+		marks: map[int]string{}, tools: map[string]bool{},
+	}
+}
+
+// Begin tells the agent of the call: with what it is to know and with what is to be said first.
+func (s *session) Begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun || s.ended {
+		return
+	}
+	s.begun = true
+	parameters := map[string]string{"call_id": s.spec.CallID.String(), "agent_id": s.spec.AgentID.String()}
+	if variables := s.spec.Variables; json.Valid(variables) {
+		parameters["variables"] = string(variables)
+	}
+	if text, _ := s.spec.Settings.DisclosureText(); text != "" {
+		parameters["disclosure"] = text
+	}
+	s.send(message{Event: "start", Start: &start{
+		StreamSID: s.stream, CallSID: s.spec.CallID.String(), Tracks: []string{"inbound"}, CustomParameters: parameters,
+		MediaFormat: mediaFormat{Encoding: "audio/x-mulaw", SampleRate: agent.BytesPerSecond, Channels: 1},
+	}})
+	s.sock.Flow()
+}
+
+// send numbers a message and sends it.
+func (s *session) send(m message) {
+	if m.Event != "connected" {
+		m.SequenceNumber, m.StreamSID = strconv.FormatInt(s.counter.Add(1), 10), s.stream
+	}
+	if text, err := json.Marshal(m); err == nil {
+		s.sock.Send(text)
+	}
+}
+
+func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
+
+func (s *session) HearDigit(digit byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun && !s.ended {
+		s.send(message{Event: "dtmf", DTMF: &dtmf{Track: "inbound_track", Digit: string(rune(digit))}})
+	}
+}
+
+func (s *session) Events() <-chan agent.Event { return s.events }
+
+// Say asks in words; an agent that does not know the event leaves it alone.
+func (s *session) Say(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun && !s.ended {
+		s.send(message{Event: "say", Say: &say{text}})
+	}
+}
+
+// Interrupted: what was thrown away is over, so its mark comes back, as the protocol has it.
+func (s *session) Interrupted(item string, _ time.Duration) { s.Played(item) }
+
+// Played sends the mark back that ends the item.
+func (s *session) Played(item string) {
+	n, err := strconv.Atoi(item)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, marked := s.marks[n]
+	if err != nil || !marked || s.ended {
+		return
+	}
+	delete(s.marks, n)
+	s.send(message{Event: "mark", Mark: &mark{name}})
+}
+
+func (s *session) ToolResult(id string, result json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !s.tools[id] {
+		return
+	}
+	delete(s.tools, id)
+	s.send(message{Event: "tool_result", ToolResult: &toolResult{id, result}})
+}
+
+func (s *session) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	if s.begun {
+		s.send(message{Event: "stop", Stop: &stop{s.spec.CallID.String()}})
+	}
+	s.ended = true
+	close(s.over)
+	s.sock.Close()
+}
+
+// run reads until either side ends it. An agent that closes its socket, or says hangup, ends the call after its last word; one whose connection is lost
+// cannot be had back: what it knows of the conversation is with that connection.
+func (s *session) run() {
+	defer close(s.events)
+	var err error
+	for err == nil {
+		var text []byte
+		if text, err = s.sock.Next(); err != nil {
+			break
+		}
+		var m message
+		if m, err = decode(text); err == nil {
+			err = s.take(m)
+		}
+	}
+	s.mu.Lock()
+	last := agent.Event{Kind: agent.Closed, Dropped: s.sock.Dropped()}
+	ours := s.ended
+	if !ours && !s.gone && (errors.Is(err, socket.ErrLost) || !errors.Is(err, socket.ErrClosed)) {
+		last.Kind, last.Err = agent.Failed, fmt.Errorf("%w: %w", agent.ErrBroken, err)
+	}
+	item := s.item
+	s.mu.Unlock()
+	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
+	s.emit(last)
+	if !ours { // its marks come back while the last words are played
+		<-s.over
+	}
+	s.sock.Cut()
+}
+
+// take is one message of the agent's.
+func (s *session) take(m message) error {
+	switch m.Event {
+	case "media":
+		audio, err := m.audio()
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		item := s.item
+		s.mu.Unlock()
+		if len(audio) > 0 {
+			s.emit(agent.Event{Kind: agent.Audio, Item: strconv.Itoa(item), Audio: audio})
+		}
+	case "mark":
+		return s.onMark(m)
+	case "clear":
+		s.mu.Lock()
+		s.item++
+		s.mu.Unlock()
+		s.emit(agent.Event{Kind: agent.Clear})
+	case "hangup":
+		s.mu.Lock()
+		s.gone = true
+		s.mu.Unlock()
+		return errHangup
+	case "transcript":
+		if t := m.Transcript; t != nil && (t.Role == agent.RoleAgent || t.Role == agent.RolePerson) {
+			s.emit(agent.Event{Kind: agent.Said, Role: t.Role, Text: strings.ToValidUTF8(t.Text[:min(len(t.Text), maxWords)], "")})
+		}
+	case "tool":
+		return s.onTool(m)
+	}
+	return nil
+}
+
+var errHangup = errors.New("the agent hung up")
+
+// onMark ends an item; one without audio comes back when its turn is.
+func (s *session) onMark(m message) error {
+	if m.Mark == nil {
+		return nil
+	}
+	s.mu.Lock()
+	if len(s.marks) >= mostMarks {
+		s.mu.Unlock()
+		return errMarks
+	}
+	item := s.item
+	s.marks[item] = m.Mark.Name[:min(len(m.Mark.Name), maxMark)]
+	s.item++
+	s.mu.Unlock()
+	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
+	return nil
+}
+
+func (s *session) onTool(m message) error {
+	t := m.Tool
+	if t == nil || t.ID == "" || len(t.ID) > maxMark || len(t.Args) > maxWords {
+		return nil
+	}
+	s.mu.Lock()
+	if s.asked++; s.asked > mostTools {
+		s.mu.Unlock()
+		return errTools
+	}
+	s.tools[t.ID] = true
+	s.mu.Unlock()
+	s.emit(agent.Event{Kind: agent.ToolCall, Tool: t.Name, ID: t.ID, Args: t.Args})
+	return nil
+}
+
+func (s *session) emit(e agent.Event) {
+	select {
+	case s.events <- e:
+	case <-s.over:
+		select {
+		case s.events <- e:
+		default:
+		}
+	}
+}
