@@ -57,6 +57,14 @@ type Settings struct {
 	SilenceSeconds int `json:"silence_seconds"`
 	// Script is a scripted agent's.
 	Script Script `json:"script"`
+	// Summary is where a finished call is summarised; what is empty is the operator's.
+	Summary Summarised `json:"summary"`
+}
+
+// Summarised is an OpenAI-compatible endpoint.
+type Summarised struct {
+	BaseURL string `json:"base_url"`
+	Model   string `json:"model"`
 }
 
 // Disclosure is on unless OffReason, which is recorded with the agent, says why not. Text stands for the sentence of the agent's language.
