@@ -24,6 +24,10 @@ func TestBeginChains_TakesWhatWasThereBefore(t *testing.T) {
 	r := newRig(t)
 	byRecord, byPruner := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	for _, workspace := range []uuid.UUID{byRecord, byPruner} {
+		if _, err := r.super.Exec(t.Context(), `INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at)
+			SELECT gen_random_uuid(), $1, '+1500555' || 1000 + n, 'dnd', now() FROM generate_series(1, 1234) n`, workspace); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_unchained (id, workspace_id, phone_e164, contact_id, kind, source, actor, evidence, before, after, occurred_at)
 			SELECT gen_random_uuid(), $1, '+1500555' || 1000 + n, gen_random_uuid(), 'opt_out', 'api', 'request:x', '{"n": 1}', 'unknown', 'dnd', now() FROM generate_series(1, 1234) n`, workspace); err != nil {
 			t.Fatal(err)
@@ -89,6 +93,7 @@ func TestTurnMonths_ADroppedMonthIsNoBreak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	r.person(long, "+15005550001", "dnd")
 	head := r.keys.Head(long, at)
 	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, now(), $4, $5)`, long, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package verifying_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,6 +117,15 @@ func (r *rig) broken(words string) {
 	}
 }
 
+// person makes the contact of rows that a test signed itself.
+func (r *rig) person(workspace uuid.UUID, number, dnd string) {
+	r.Helper()
+	if _, err := r.super.Exec(r.Context(), `INSERT INTO contacts (id, workspace_id, phone_e164, dnd_status, updated_at) VALUES (gen_random_uuid(), $1, $2, $3, now())`,
+		workspace, number, dnd); err != nil {
+		r.Fatal(err)
+	}
+}
+
 // do runs statements with every right; $1 is our workspace where one is asked for.
 func (r *rig) do(statements ...string) {
 	r.Helper()
@@ -152,6 +162,10 @@ func TestVerify_FindsWhatSomebodyWithEveryRightDid(t *testing.T) {
 		{"older rows hidden behind a start", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start behind row 2"},
 		{"a row from before the chain made up", []string{`INSERT INTO consent_unchained (id, workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at)
 			SELECT gen_random_uuid(), workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at FROM consent_records` + mine + ` AND seq = 1`}, "stand outside its chain"},
+		{"an opt-out undone where the gates look", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
+		{"a withdrawal undone", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "says withdrawn, and the contact is consented"},
+		{"a person who opted out deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "says dnd, and the contact is unknown"},
+		{"consent that nobody gave", []string{`INSERT INTO contacts (id, workspace_id, phone_e164, consent_status, updated_at) VALUES (gen_random_uuid(), $1, '+15005550009', 'consented', now())`}, "is consented, and no record says so"},
 		{"a key that nobody knows", []string{`UPDATE consent_records SET key_id = 'mine'` + mine + ` AND seq = 4`}, "row 4 ("},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -217,6 +231,37 @@ func TestVerify_FindsAnEarlierStatePutBack(t *testing.T) {
 	r.record(contact.Change{WorkspaceID: r.ours, Number: "+15005550008", Kind: contact.OptOut, Source: "api", Actor: "a"}) // the service goes on from there
 	r.broken("row 6 (")
 	r.broken("is not the row that the head log knows")
+}
+
+// Keys are changed while the service runs: what the old one signed is checked for as long as it is among them, and missed when it is not.
+func TestVerify_OverAChangeOfKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.write()
+	secret := func(n byte) string {
+		return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32))
+	}
+	change := func(entries ...string) {
+		t.Helper()
+		made, err := ledger.NewKeys(entries, "ours")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.keys = made
+		r.store, r.archive = store.New(r.super, made), archive.New(r.super, made)
+		r.witness = witnessing.New(r.archive, made, witnessing.Config{Path: r.log})
+	}
+	for n, entries := range [][]string{{"one=" + secret(1)}, {"two=" + secret(2), "one=" + secret(1)}} {
+		change(entries...)
+		r.record(contact.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contact.OptOut, Source: "api", Actor: fmt.Sprint(n)})
+		r.write()
+		r.whole()
+	}
+	change("two=" + secret(2))
+	r.broken(`row 6 (`)
+	r.broken(`key "one": signed under a key that is not configured`)
+	change("two="+secret(2), "one="+secret(9)) // another key under the old name
+	r.broken(`row 6 (`)
 }
 
 // A chain computed anew under a key of the attacker's, whatever it is called.

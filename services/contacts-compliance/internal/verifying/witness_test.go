@@ -51,6 +51,7 @@ func TestVerify_MissesInTheLogWhatIsOld(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	r.person(hidden, "+15005550001", "dnd")
 	head := r.keys.Head(hidden, at)
 	if _, err := r.super.Exec(t.Context(), `INSERT INTO consent_heads VALUES ($1, $2, $3, '2001-01-01', $4, $5)`, hidden, head.Seq, head.MAC, head.KeyID, head.Sum); err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ type Found struct {
 const mostBreaks = 1000
 
 // Verify walks over every chain, all of it as the database was at one instant, and holds each against its head and what the log of heads
-// knows, and the list of every import against its record. It keeps one head of each workspace and the record of each import in memory.
+// knows, the list of every import against its record, and the states of contacts against their last records. It keeps one head of each workspace and the record of each import in memory.
 // Every row written before told must be known there; a zero one: there is no log.
 func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]ledger.Link, told time.Time) (found Found, err error) {
 	still := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
@@ -118,7 +118,10 @@ func (a *Archive) Verify(ctx context.Context, known map[uuid.UUID]ledger.Link, t
 		if err := w.lists(ctx, tx); err != nil {
 			return err
 		}
-		return w.unchained(ctx, tx)
+		if err := w.unchained(ctx, tx); err != nil {
+			return err
+		}
+		return w.states(ctx, tx)
 	})
 	return found, err
 }
