@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"ringfence.dev/libs/httpserver"
@@ -61,11 +62,11 @@ type Config struct {
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
 }
 
-func (c Config) limits() dialing.Limits {
+func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error)) dialing.Limits {
 	return dialing.Limits{
 		Attempts: c.Attempts, Failures: c.CircuitFailures, CircuitRest: c.CircuitRest,
 		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
-		OfTrunk: room.Limit{Live: c.TrunkChannels, PerSecond: c.TrunkCallsPerSecond},
+		OfTrunk: ofTrunk,
 	}
 }
 

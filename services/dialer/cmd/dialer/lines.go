@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
@@ -36,16 +37,34 @@ type lines struct {
 	carrier.Carrier
 	run   func(context.Context) error
 	drain time.Duration
+	// limit is what they carry, over all replicas.
+	limit func(context.Context) (room.Limit, error)
 }
 
 func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store, tel *telemetry.Telemetry) (lines, error) {
+	most := room.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
-		return lines{Carrier: sim.New(cfg.SimURL), run: func(context.Context) error { return nil }}, nil
+		return lines{
+			Carrier: sim.New(cfg.SimURL), run: func(context.Context) error { return nil },
+			limit: func(context.Context) (room.Limit, error) { return most, nil },
+		}, nil
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
-		return openSIP(cfg, pool, st, over, tel)
+		opened, err := openSIP(cfg, pool, st, over, tel)
+		opened.limit = func(ctx context.Context) (room.Limit, error) {
+			active, err := over.Active(ctx)
+			if err != nil {
+				return room.Limit{}, err
+			}
+			var sum room.Limit
+			for _, t := range active {
+				sum.Live, sum.PerSecond = sum.Live+int(t.Channels), sum.PerSecond+int(t.CallsPerSecond)
+			}
+			return room.Limit{Live: min(sum.Live, most.Live), PerSecond: min(sum.PerSecond, most.PerSecond)}, nil
+		}
+		return opened, err
 	}
 	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }

@@ -80,7 +80,7 @@ func serve(ctx context.Context, cfg Config) error {
 	recoverer := recovering.New(st, trunk, relay)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
-	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(), tel.Metrics)
+	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit), tel.Metrics)
 	bridge := bridging.New(st, trunk, relay, recoverer, dialer.Wake, answerer.Wake, reporter.Wake)
 	api, err := httpapi.New(st, known, relay, keys, tel)
 	if err != nil {

@@ -36,8 +36,9 @@ const (
 type Limits struct {
 	// Attempts is how many requests this process works on at once.
 	Attempts int
-	// Overall and OfTrunk hold over all replicas.
-	Overall, OfTrunk room.Limit
+	// Overall and OfTrunk hold over all replicas; OfTrunk is asked before each claim.
+	Overall room.Limit
+	OfTrunk func(context.Context) (room.Limit, error)
 	// Failures in a row open the trunk's circuit, which rests for CircuitRest first.
 	Failures    int
 	CircuitRest time.Duration
@@ -135,7 +136,11 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 	case calls < hands.Free: // a probe is anybody's
 		hands.Free, hands.All = calls, 0
 	}
-	claimed, err := d.store.Claim(ctx, store.Room{Hands: hands, Trunk: d.carrier.Name(), OfTrunk: d.limits.OfTrunk, Overall: d.limits.Overall})
+	ofTrunk, err := d.limits.OfTrunk(ctx)
+	if err != nil {
+		return d.fault(ctx, err)
+	}
+	claimed, err := d.store.Claim(ctx, store.Room{Hands: hands, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Overall: d.limits.Overall})
 	if err != nil {
 		return d.fault(ctx, err)
 	}

@@ -62,7 +62,7 @@ func TestRun_IdleAsksOneQuestionASecond(t *testing.T) {
 	st := store.New(counted, uuid.Must(uuid.NewV7()), store.Timing{ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour})
 	limit := room.Limit{Live: 10, PerSecond: 10}
 	d := dialing.New(st, nil, sim.New("http://127.0.0.1:1"), nil, nil,
-		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: limit, Failures: 5, CircuitRest: time.Second}, prometheus.NewRegistry())
+		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second}, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	done, begun := make(chan error, 1), time.Now()
 	go func() { done <- d.Run(ctx) }()

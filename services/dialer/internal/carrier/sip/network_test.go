@@ -111,10 +111,18 @@ func (n now) News(ctx context.Context, after int64, wait time.Duration) (carrier
 }
 func (n now) Ready(ctx context.Context) error { return n.process().Ready(ctx) }
 
+// trunks are those of a process.
+type trunks interface {
+	Active(ctx context.Context) ([]trunk.Trunk, error)
+}
+
 // begin starts a process at an address.
-func (x *exchange) begin(udp string) *process {
+func (x *exchange) begin(udp string) *process { return x.beginOver(udp, nil) }
+
+// beginOver starts a process with trunks of its own; good is the exchange.
+func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *process {
 	x.t.Helper()
-	agent, err := signal.New(signal.Config{UDP: udp, Admit: func(netip.Addr) bool { return true }})
+	agent, err := signal.New(signal.Config{UDP: udp, TCP: loopback, Admit: func(netip.Addr) bool { return true }})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -125,7 +133,11 @@ func (x *exchange) begin(udp string) *process {
 	over := trunk.New(uuid.Nil)
 	over.Name, over.Host, over.Port, over.SessionSeconds = "test", "127.0.0.1", uint16(x.far.Port(line.UDP)), 0
 	p := &process{agent: agent, pool: pool, over: over}
-	p.Carrier = carriersip.New(agent, journal.New(pool, uuid.New(), lease), p, talks{}, carriersip.Config{Ring: time.Minute, Keep: time.Hour})
+	var known trunks = p
+	if others != nil {
+		known = others(over)
+	}
+	p.Carrier = carriersip.New(agent, journal.New(pool, uuid.New(), lease), known, talks{}, carriersip.Config{Ring: time.Minute, Keep: time.Hour})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed
@@ -156,7 +168,7 @@ func (x *exchange) start(forgetful bool) {
 	x.alive = p
 }
 
-func fresh(t testing.TB) *carriertest.Network {
+func newExchange(t testing.TB) *exchange {
 	t.Helper()
 	x := &exchange{
 		t: t, far: signaltest.New(t, line.Config{UDP: loopback}), rang: map[string]map[string]bool{},
@@ -178,6 +190,18 @@ func fresh(t testing.TB) *carriertest.Network {
 	} {
 		x.far.On(suffix, script)
 	}
+	return x
+}
+
+func (x *exchange) dials(id uuid.UUID) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.rang[id.String()])
+}
+
+func fresh(t testing.TB) *carriertest.Network {
+	t.Helper()
+	x := newExchange(t)
 	x.alive = x.begin(loopback)
 	x.udp = "127.0.0.1:" + strconv.Itoa(x.alive.agent.Port(line.UDP))
 	const number = "+141555501"
@@ -185,12 +209,8 @@ func fresh(t testing.TB) *carriertest.Network {
 		Carrier: now{x},
 		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
 		Another: func() carrier.Carrier { return x.begin(loopback) },
-		Dials: func(id uuid.UUID) int {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			return len(x.rang[id.String()])
-		},
-		Stop: func() { x.alive.stop() }, Start: x.start,
+		Dials:   x.dials,
+		Stop:    func() { x.alive.stop() }, Start: x.start,
 	}
 }
 

@@ -27,51 +27,77 @@ func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Originate sends one INVITE to the first trunk, after what would end the call is in the journal. It waits for the trunk's first word.
+// Originate sends one INVITE, after what would end the call is in the journal, and waits for the trunk's first word. A trunk that nothing could be sent to is
+// followed by the next.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	if !c.asked.First(o.CallID) {
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
 	}
-	active, err := c.trunks.Active(ctx)
-	if err == nil && len(active) == 0 {
-		err = errors.New("no trunk is active; set one up under /admin/v1/trunks")
-	}
+	candidates, err := c.candidates(ctx)
 	if err != nil {
 		return unsent(o, err)
 	}
-	over := active[0]
+	for _, over := range candidates {
+		if !c.board.take(over, time.Now()) && len(candidates) > 1 {
+			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errFull))
+			continue
+		}
+		said, fault := c.send(ctx, o, over)
+		if fault == nil {
+			return c.await(ctx, o, said)
+		}
+		if errors.Is(fault, carrier.ErrAsked) || ctx.Err() != nil {
+			return fault
+		}
+		err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, fault))
+	}
+	return unsent(o, err)
+}
+
+// first is the leg of an originate, and where its trunk's first word comes.
+type first struct {
+	leg  *leg
+	said <-chan error
+}
+
+// send sends the INVITE; an error says that nothing was sent.
+func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trunk) (first, error) {
 	talk, err := c.talks.Begin(ctx, o.CallID, over)
 	if err != nil {
-		return unsent(o, err)
+		return first{}, err
 	}
 	said := make(chan error, 1)
 	l := &leg{carrier: c, callID: o.CallID, talk: talk, said: said}
 	c.enter(l)
-	from := over.CallerID(o.From)
 	d, err := c.agent.Invite(ctx, wire(over), signal.Invite{
-		CallID: o.CallID.String(), From: over.Write(from), To: over.Write(o.To), Body: talk.Offer(), FirstResponse: firstWord, Ring: c.cfg.Ring,
+		CallID: o.CallID.String(), From: over.Write(over.CallerID(o.From)), To: over.Write(o.To), Body: talk.Offer(), FirstResponse: firstWord, Ring: c.cfg.Ring,
 	}, l.observer(journal.Call{CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &o.DialedAt}))
 	if err != nil {
-		return c.nothingLeft(ctx, l, o, err)
+		return first{}, c.nothingLeft(ctx, l, o, err)
 	}
 	l.join(d)
+	return first{l, said}, nil
+}
+
+// await waits for the trunk's first word.
+func (c *Carrier) await(ctx context.Context, o carrier.Originate, f first) error {
+	var err error
 	select {
-	case err := <-said:
-		if err != nil {
-			err = fmt.Errorf("originate %s: %w", o.CallID, err)
-		}
-		return err
+	case err = <-f.said:
 	case <-ctx.Done():
+		f.leg.mu.Lock()
+		f.leg.said = nil
+		f.leg.mu.Unlock()
+		select {
+		case err = <-f.said: // in this very instant
+		default:
+			err = ctx.Err()
+		}
 	}
-	l.mu.Lock()
-	l.said = nil
-	l.mu.Unlock()
-	select {
-	case err := <-said: // in this very instant
-		return err
-	default:
-		return fmt.Errorf("originate %s: %w", o.CallID, ctx.Err())
+	if err != nil {
+		return fmt.Errorf("originate %s: %w", o.CallID, err)
 	}
+	return nil
 }
 
 // nothingLeft ends a call whose INVITE was never sent.
@@ -86,7 +112,7 @@ func (c *Carrier) nothingLeft(ctx context.Context, l *leg, o carrier.Originate, 
 	if err := c.journal.Forget(ctx, o.CallID); err != nil {
 		c.warn("a call that never left stays in the journal", o.CallID, err)
 	}
-	return unsent(o, why)
+	return why
 }
 
 func unsent(o carrier.Originate, why error) error {

@@ -28,6 +28,8 @@ const (
 func (c *Carrier) Run(ctx context.Context) error {
 	defer close(c.over)
 	looks, searches, prunes := time.NewTicker(look), time.NewTicker(search), time.NewTicker(prune)
+	checkups := time.NewTicker(checkup)
+	defer checkups.Stop()
 	defer looks.Stop()
 	defer searches.Stop()
 	defer prunes.Stop()
@@ -46,6 +48,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 			err = c.lookRound(working)
 		case <-searches.C:
 			err = c.adopt(working)
+		case <-checkups.C:
+			go c.check(working)
 		case <-prunes.C:
 			_, err = c.journal.Prune(working, c.Name(), c.cfg.Keep)
 		}

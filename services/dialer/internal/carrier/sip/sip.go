@@ -90,6 +90,7 @@ type Carrier struct {
 	trunks  Trunks
 	talks   Talks
 	asked   carrier.Asked
+	board   switchboard
 
 	mu   sync.Mutex
 	legs map[uuid.UUID]*leg

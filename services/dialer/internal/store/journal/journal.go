@@ -182,7 +182,9 @@ func (j *Journal) OptOut(ctx context.Context, callID uuid.UUID, at time.Time, qu
 }
 
 // storable leaves out what no text in the database may hold.
-func storable(text string) string { return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD") }
+func storable(text string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
+}
 
 const say = `
 WITH live AS (

@@ -73,6 +73,21 @@ func (j *Journal) News(ctx context.Context, after int64) (feed string, told []Ne
 	return feed, told, nil
 }
 
+const channels = `SELECT trunk_id, count(*) AS calls FROM sip_calls WHERE ended_at IS NULL GROUP BY trunk_id`
+
+// Channels counts the live calls of every trunk, over all processes.
+func (j *Journal) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
+	rows, err := j.pool.Query(ctx, channels)
+	if err != nil {
+		return nil, fmt.Errorf("count channels: %w", err)
+	}
+	live, id, calls := map[uuid.UUID]int{}, uuid.Nil, 0
+	if _, err := pgx.ForEachRow(rows, []any{&id, &calls}, func() error { live[id] = calls; return nil }); err != nil {
+		return nil, fmt.Errorf("count channels: %w", err)
+	}
+	return live, nil
+}
+
 const (
 	askHangup = `
 UPDATE sip_calls SET hangup_at = coalesce(hangup_at, now()) WHERE call_id = @call_id RETURNING ` + columns

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -28,6 +31,10 @@ var (
 type Store struct {
 	pool *pgxpool.Pool
 	box  *seal.Box
+
+	mu     sync.Mutex
+	active []trunk.Trunk
+	read   time.Time
 }
 
 // New keeps trunks in the pool's schema and seals with the box.
@@ -145,9 +152,19 @@ func (s *Store) List(ctx context.Context, asked page.Request) ([]trunk.Trunk, er
 
 const active = `SELECT ` + columns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
-// Active are the trunks that may place and take calls, in the order in which they are tried.
+// Active are the trunks that may place and take calls, in the order in which they are tried, as they were within the last second.
 func (s *Store) Active(ctx context.Context) ([]trunk.Trunk, error) {
-	return s.many(ctx, active, pg.Args{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.read) < time.Second {
+		return slices.Clone(s.active), nil
+	}
+	found, err := s.many(ctx, active, pg.Args{})
+	if err != nil {
+		return nil, err
+	}
+	s.active, s.read = found, time.Now()
+	return slices.Clone(found), nil
 }
 
 const (

@@ -1,0 +1,72 @@
+package sip
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+func TestOrder_PriorityThenRoomAndTheDownComeLast(t *testing.T) {
+	t.Parallel()
+	var all []trunk.Trunk
+	for i, row := range []struct {
+		name               string
+		priority, channels int32
+	}{{"first", 1, 10}, {"second", 2, 10}, {"wide", 2, 100}} {
+		one := trunk.New(uuid.UUID{15: byte(i)})
+		one.Name, one.Priority, one.Channels = row.name, row.priority, row.channels
+		all = append(all, one)
+	}
+	first, second, wide := all[0].TrunkID, all[1].TrunkID, all[2].TrunkID
+	for _, tt := range []struct {
+		name string
+		live map[uuid.UUID]int
+		down []uuid.UUID
+		want []string
+	}{
+		{"idle", nil, nil, []string{"first", "second", "wide"}},
+		{"the emptier of a priority", map[uuid.UUID]int{second: 2, wide: 10}, nil, []string{"first", "wide", "second"}},
+		{"a full one is none", map[uuid.UUID]int{first: 10}, nil, []string{"second", "wide"}},
+		{"the down come last", nil, []uuid.UUID{first, second}, []string{"wide", "first", "second"}},
+		{"all full", map[uuid.UUID]int{first: 10, second: 11, wide: 100}, nil, nil},
+	} {
+		board := &switchboard{}
+		for _, id := range tt.down {
+			for range 2 {
+				board.heard(trunk.Trunk{TrunkID: id}, errors.New("no answer"))
+			}
+		}
+		board.heard(all[2], errors.New("once only"))
+		var got []string
+		for _, one := range board.order(all, tt.live) {
+			got = append(got, one.Name)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	board := &switchboard{}
+	for range 5 {
+		board.heard(all[0], errors.New("no answer"))
+	}
+	board.heard(all[0], nil)
+	if got := board.order(all, nil); got[0].Name != "first" {
+		t.Errorf("a trunk that is there again comes behind %s", got[0].Name)
+	}
+}
+
+func TestTake_ATrunksPace(t *testing.T) {
+	t.Parallel()
+	board, one, now := &switchboard{}, trunk.New(uuid.UUID{1}), time.Now()
+	one.CallsPerSecond = 2
+	taken := func(at time.Duration) bool { return board.take(one, now.Add(at)) }
+	if got := []bool{taken(0), taken(0), taken(0), taken(499 * time.Millisecond), taken(500 * time.Millisecond), taken(10 * time.Second), taken(10 * time.Second), taken(10 * time.Second)}; !slices.Equal(got,
+		[]bool{true, true, false, false, true, true, true, false}) {
+		t.Errorf("taken: %v", got)
+	}
+}
