@@ -1,10 +1,286 @@
 package signal
 
-import "github.com/emiago/sipgo/sip"
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
 
-// Arrival is a call that comes in.
-type Arrival struct{}
+	"github.com/emiago/sipgo/sip"
 
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/reason"
+	"ringfence.dev/services/dialer/internal/signal/session"
+)
+
+// longestArrival is how long a call may ring here: as long as a proxy waits (Timer C, RFC 3261 16.6).
+const longestArrival = 3 * time.Minute
+
+// Arrival is a call that comes in from somebody whom we admit. Who is told of one takes or refuses it before he returns; else it is refused.
+type Arrival struct {
+	// CallID is the caller's, and may be that of other calls, too.
+	CallID string
+	// From and To are numbers as the trunk writes them; an empty From is withheld.
+	From, To string
+	Source   netip.AddrPort
+	// Offer describes the caller's audio; empty: ours is wanted, and the answer to it comes by Agreed.
+	Offer []byte
+
+	agent *Agent
+	req   *sip.Request
+	tx    *sip.ServerTx
+	done  bool
+}
+
+// arrived takes an INVITE that belongs to no dialog.
 func (a *Agent) arrived(req *sip.Request, tx *sip.ServerTx) {
-	a.refuse(req, tx, sip.StatusForbidden, "Forbidden")
+	a.mu.Lock()
+	draining, room := a.draining, a.arrivals.take(time.Now())
+	a.mu.Unlock()
+	switch {
+	case draining || !room:
+		a.busyNow(req, tx)
+		return
+	case a.cfg.Arrive == nil:
+		a.refuse(req, tx, sip.StatusForbidden, "Forbidden")
+		return
+	case req.Contact() == nil || req.From().Params.GetOr("tag", "") == "":
+		a.refuse(req, tx, sip.StatusBadRequest, "Bad Request")
+		return
+	case a.merged(req): // the same call by another way (RFC 3261 8.2.2.2)
+		a.refuse(req, tx, sip.StatusLoopDetected, "Loop Detected")
+		return
+	}
+	if a.impossible(req, tx) {
+		return
+	}
+	source, _ := netip.ParseAddrPort(req.Source())
+	arrival := &Arrival{
+		CallID: req.CallID().Value(), From: caller(req), To: number(&req.Recipient), Source: source, Offer: req.Body(), agent: a, req: req, tx: tx,
+	}
+	a.cfg.Arrive(arrival)
+	arrival.Refuse(call.CallRejected)
+}
+
+// merged says that an INVITE is one that already rings here.
+func (a *Agent) merged(req *sip.Request) bool {
+	tag := req.From().Params.GetOr("tag", "")
+	a.mu.Lock()
+	legs := a.legs[*req.CallID()]
+	same := make([]*Dialog, 0, len(legs))
+	for _, d := range legs {
+		same = append(same, d)
+	}
+	a.mu.Unlock()
+	for _, d := range same {
+		d.mu.Lock()
+		rings := d.arrival != nil && d.leg.remote.Params.GetOr("tag", "") == tag && d.theirs == req.CSeq().SeqNo
+		d.mu.Unlock()
+		if rings {
+			return true
+		}
+	}
+	return false
+}
+
+// caller is who calls: whom the trunk vouches for (RFC 3325), else who says so; empty: he does not want it known (RFC 3323).
+func caller(req *sip.Request) string {
+	for _, privacy := range values(req, "Privacy") {
+		if privacy = strings.ToLower(privacy); strings.Contains(privacy, "id") || strings.Contains(privacy, "user") || strings.Contains(privacy, "header") {
+			return ""
+		}
+	}
+	from := req.From().Address
+	if strings.EqualFold(from.User, "anonymous") || strings.EqualFold(from.Host, "anonymous.invalid") {
+		return ""
+	}
+	for _, asserted := range values(req, "P-Asserted-Identity") {
+		var uri sip.Uri
+		if _, err := sip.ParseAddressValue(asserted, &uri, &sip.HeaderParams{}); err == nil && number(&uri) != "" {
+			return number(&uri)
+		}
+	}
+	return number(&from)
+}
+
+// longestNumber bounds what a caller can have us take for a number.
+const longestNumber = 64
+
+// number is the user of a URI, without what is said of him; empty when it is none.
+func number(uri *sip.Uri) string {
+	user := uri.User
+	if user == "" && uri.Scheme == "tel" {
+		if user = uri.Raw(); user == "" {
+			user = uri.Host
+		}
+	}
+	user, _, _ = strings.Cut(user, ";")
+	if len(user) > longestNumber || strings.ContainsFunc(user, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return ""
+	}
+	return user
+}
+
+// Refuse says no. What was taken or refused is left as it is.
+func (r *Arrival) Refuse(cause call.Cause) {
+	if r.done {
+		return
+	}
+	r.done = true
+	code, text := reason.Status(cause)
+	r.agent.respond(r.req, r.tx, r.agent.refusal(r.req, code, text, cause))
+}
+
+func (a *Agent) refusal(req *sip.Request, code int, text string, cause call.Cause) *sip.Response {
+	res := a.plain(req, code, text)
+	res.AppendHeader(sip.NewHeader("Reason", reason.Header(cause)))
+	if cause == call.SwitchCongestion {
+		res.AppendHeader(sip.NewHeader("Retry-After", retryAfter))
+	}
+	return res
+}
+
+// errTaken says that an arrival was dealt with before.
+var errTaken = errors.New("the call was taken or refused before")
+
+// Take takes the call, which rings from now on (Ring, Answer, Hangup). t is the trunk that it came over. The observer is told of offers, of the answer to ours,
+// and of the end; Keep is asked before the answer leaves.
+func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
+	if r.done {
+		return nil, errTaken
+	}
+	by, err := r.agent.lineOf(t)
+	if err != nil {
+		return nil, err
+	}
+	d := newDialog(r.agent, by, t, seen)
+	req := r.req
+	d.leg = leg{
+		callID: *req.CallID(), local: req.To().AsFrom(), remote: *cloned(req.From()), target: *req.Contact().Address.Clone(), hop: req.Source(),
+		transport: req.Transport(), contact: by.Contact(req.Recipient.User, req.Transport()), largeTCP: t.LargeOverTCP,
+	}
+	d.leg.local.Params.Add("tag", d.tag)
+	for _, header := range req.GetHeaders("Record-Route") {
+		if hop, is := header.(*sip.RecordRouteHeader); is {
+			d.leg.routes = append(d.leg.routes, *hop.Address.Clone())
+		}
+	}
+	d.theirs, d.arrival, d.hears = req.CSeq().SeqNo, r, allows(req)
+	d.past()
+	if err := r.agent.enter(d); err != nil {
+		return nil, err
+	}
+	r.done = true
+	gone := make(chan struct{})
+	if !r.tx.OnCancel(func(*sip.Request) { close(gone) }) {
+		d.want(call.OriginatorCancel) // before we looked
+	}
+	r.agent.spawn(func() { d.attend(gone) })
+	return d, nil
+}
+
+func cloned(from *sip.FromHeader) *sip.FromHeader {
+	return &sip.FromHeader{DisplayName: from.DisplayName, Address: *from.Address.Clone(), Params: from.Params.Clone()}
+}
+
+// pickUp is an answer that somebody waits to have sent.
+type pickUp struct {
+	body []byte
+	sent chan error
+}
+
+// attend sees a call that comes in to its end.
+func (d *Dialog) attend(gone <-chan struct{}) {
+	defer d.linger()
+	longest := time.NewTimer(longestArrival)
+	defer longest.Stop()
+	select {
+	case up := <-d.pickUps:
+		err := d.pickUp(up.body)
+		up.sent <- err
+		if err == nil {
+			d.live()
+			return
+		}
+		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated})
+	case <-gone:
+		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated})
+	case cause := <-d.hungUp: // a BYE before the answer
+		d.turnDown(sip.StatusRequestTerminated, "Request Terminated", cause)
+		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated})
+	case <-d.hang:
+		cause := d.wished()
+		code, text := reason.Status(cause)
+		d.turnDown(code, text, cause)
+		d.end(End{At: time.Now(), Cause: cause, ByUs: true, Status: code})
+	case <-longest.C:
+		d.turnDown(sip.StatusTemporarilyUnavailable, "Temporarily Unavailable", call.NoAnswer)
+		d.end(End{At: time.Now(), Cause: call.NoAnswer, ByUs: true, Status: sip.StatusTemporarilyUnavailable})
+	case <-d.agent.stop:
+	}
+}
+
+// turnDown refuses the INVITE.
+func (d *Dialog) turnDown(code int, text string, cause call.Cause) {
+	d.agent.respond(d.arrival.req, d.arrival.tx, d.tagged(d.agent.refusal(d.arrival.req, code, text, cause)))
+}
+
+// tagged gives a response our tag.
+func (d *Dialog) tagged(res *sip.Response) *sip.Response {
+	res.To().Params.Add("tag", d.tag)
+	return res
+}
+
+// Ring says that the phone rings here.
+func (d *Dialog) Ring() error {
+	if d.arrival == nil {
+		return errTaken
+	}
+	res := d.describeUs(d.tagged(d.agent.plain(d.arrival.req, sip.StatusRinging, "Ringing")))
+	return d.arrival.tx.Respond(res)
+}
+
+// Answer picks up a call that came in, with our description; again, or after the end, it changes nothing. It returns when the answer has left.
+func (d *Dialog) Answer(ctx context.Context, body []byte) error {
+	if d.arrival == nil {
+		return errTaken
+	}
+	up := pickUp{body: body, sent: make(chan error, 1)}
+	select {
+	case d.pickUps <- up:
+	case <-d.up:
+		return nil
+	case <-d.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return <-up.sent
+}
+
+// pickUp sends the 200 and has it repeated until it is acknowledged.
+func (d *Dialog) pickUp(body []byte) error {
+	req, tx := d.arrival.req, d.arrival.tx
+	res := d.describeUs(d.tagged(d.agent.plain(req, sip.StatusOK, "OK")))
+	expires, _ := d.agent.wantsTimer(req)
+	expires.Annotate(func(name, value string) { res.AppendHeader(sip.NewHeader(name, value)) })
+	res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
+	res.SetBody(body)
+	d.mu.Lock()
+	d.established, d.answeredBy, d.body = true, d.leg.remote.Params.GetOr("tag", ""), body
+	d.theirsOpen = make(chan struct{})
+	d.mu.Unlock()
+	_ = d.keep(nil)
+	acked := d.expectAck(req.CSeq().SeqNo)
+	if err := tx.Respond(res); err != nil { // cancelled in the same moment
+		return err
+	}
+	d.timer.Set(expires, expires.Refresher == session.UAS, time.Now())
+	close(d.up)
+	d.agent.spawn(func() {
+		defer d.shut(req)
+		d.insist(tx, res, acked, len(req.Body()) == 0)
+	})
+	return nil
 }

@@ -33,7 +33,10 @@ type Dialog struct {
 	up        chan struct{}
 	responses responses
 	kick      chan struct{}
-	telling   sync.Mutex
+	// arrival is the INVITE when it was theirs, pickUps takes the answer to it.
+	arrival *Arrival
+	pickUps chan pickUp
+	telling sync.Mutex
 
 	mu     sync.Mutex
 	leg    leg
@@ -62,7 +65,7 @@ type Dialog struct {
 func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer) *Dialog {
 	return &Dialog{
 		agent: a, line: by, trunk: t, seen: seen, log: a.cfg.Log, tag: line.Token(), hang: make(chan struct{}), done: make(chan struct{}),
-		hungUp: make(chan call.Cause, 1), up: make(chan struct{}), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{},
+		hungUp: make(chan call.Cause, 1), up: make(chan struct{}), pickUps: make(chan pickUp), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{},
 		finished: make(chan struct{}),
 	}
 }
@@ -134,6 +137,9 @@ func (d *Dialog) State() []byte {
 	defer d.mu.Unlock()
 	if d.established {
 		return d.leg.state(nil)
+	}
+	if d.invite == nil { // it rings here: a caller whom nobody answers gives up
+		return nil
 	}
 	return d.leg.state(d.invite)
 }

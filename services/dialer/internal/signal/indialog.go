@@ -150,8 +150,14 @@ func (d *Dialog) isEstablished() bool {
 
 func (d *Dialog) askedEarly(req *sip.Request, tx *sip.ServerTx) {
 	switch {
+	case req.Method == sip.BYE && d.arrival != nil: // a caller may (RFC 3261 15)
+		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+		select {
+		case d.hungUp <- byeCause(req):
+		default:
+		}
 	case req.Method == sip.OPTIONS, req.Method == sip.INFO, req.Method == sip.UPDATE && len(req.Body()) == 0:
-		d.agent.respond(req, tx, d.describeUs(req, d.agent.plain(req, sip.StatusOK, "OK")))
+		d.agent.respond(req, tx, d.describeUs(d.agent.plain(req, sip.StatusOK, "OK")))
 	case req.Method == sip.UPDATE: // our offer is still open (RFC 3311 5.2)
 		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 	default:
@@ -162,13 +168,9 @@ func (d *Dialog) askedEarly(req *sip.Request, tx *sip.ServerTx) {
 func (d *Dialog) askedWithin(req *sip.Request, tx *sip.ServerTx) {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE:
-		if unknown := extensions(req); unknown != "" {
-			res := d.agent.plain(req, sip.StatusBadExtension, "Bad Extension")
-			res.AppendHeader(sip.NewHeader("Unsupported", unknown))
-			d.agent.respond(req, tx, res)
-			return
+		if !d.agent.impossible(req, tx) {
+			d.renegotiate(req, tx)
 		}
-		d.renegotiate(req, tx)
 	case sip.OPTIONS, sip.INFO:
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
 	case sip.REFER: // we move no calls on another's word: toll fraud
@@ -191,18 +193,28 @@ func extensions(req *sip.Request) string {
 	return strings.Join(unknown, ", ")
 }
 
+// impossible refuses what requires an extension that we do not have, or a session timer that is too short.
+func (a *Agent) impossible(req *sip.Request, tx *sip.ServerTx) bool {
+	if unknown := extensions(req); unknown != "" {
+		res := a.plain(req, sip.StatusBadExtension, "Bad Extension")
+		res.AppendHeader(sip.NewHeader("Unsupported", unknown))
+		a.respond(req, tx, res)
+		return true
+	}
+	_, tooSmall := a.wantsTimer(req)
+	if tooSmall {
+		res := a.plain(req, sessionTooSmall, "Session Interval Too Small")
+		res.AppendHeader(sip.NewHeader("Min-SE", session.Expires{After: a.cfg.MinSession}.String()))
+		a.respond(req, tx, res)
+	}
+	return tooSmall
+}
+
 // renegotiate takes an INVITE or UPDATE within the dialog: hold, resume, a new address, or a mere refresh.
 func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
-	expires, tooSmall := d.wantsTimer(req)
-	switch {
-	case tooSmall:
-		res := d.agent.plain(req, sessionTooSmall, "Session Interval Too Small")
-		res.AppendHeader(sip.NewHeader("Min-SE", session.Expires{After: d.agent.cfg.MinSession}.String()))
-		d.agent.respond(req, tx, res)
-		return
-	case !d.open(req):
-		code, text := sip.StatusRequestPending, "Request Pending" // ours is under way (RFC 3261 14.2)
-		d.agent.refuse(req, tx, code, text)
+	expires, _ := d.agent.wantsTimer(req)
+	if !d.open(req) { // another is under way (RFC 3261 14.2)
+		d.agent.refuse(req, tx, sip.StatusRequestPending, "Request Pending")
 		return
 	}
 	isInvite := req.Method == sip.INVITE
@@ -218,13 +230,8 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 		d.agent.refuse(req, tx, sip.StatusNotAcceptableHere, "Not Acceptable Here")
 		return
 	}
-	res := d.describeUs(req, d.agent.plain(req, sip.StatusOK, "OK"))
-	if expires.After > 0 {
-		res.AppendHeader(sip.NewHeader("Session-Expires", expires.String()))
-		if expires.Refresher == session.UAC { // RFC 4028 9
-			res.AppendHeader(sip.NewHeader("Require", "timer"))
-		}
-	}
+	res := d.describeUs(d.agent.plain(req, sip.StatusOK, "OK"))
+	expires.Annotate(func(name, value string) { res.AppendHeader(sip.NewHeader(name, value)) })
 	if len(answer) > 0 {
 		res.AppendHeader(sip.NewHeader("Content-Type", d.contentType()))
 		res.SetBody(answer)
@@ -255,7 +262,7 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 }
 
 // describeUs adds where we are.
-func (d *Dialog) describeUs(_ *sip.Request, res *sip.Response) *sip.Response {
+func (d *Dialog) describeUs(res *sip.Response) *sip.Response {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	res.AppendHeader(&sip.ContactHeader{Address: *d.leg.contact.Clone()})
@@ -270,9 +277,9 @@ func (d *Dialog) contentType() string {
 }
 
 // wantsTimer is the session timer that a request asks for, as we answer it.
-func (d *Dialog) wantsTimer(req *sip.Request) (answer session.Expires, tooSmall bool) {
+func (a *Agent) wantsTimer(req *sip.Request) (answer session.Expires, tooSmall bool) {
 	e, _ := session.Parse(sessionExpires(req))
-	return e.Accept(d.agent.cfg.MinSession)
+	return e.Accept(a.cfg.MinSession)
 }
 
 // open takes the dialog for an INVITE or UPDATE of theirs; false while another is under way. It may have overtaken the ACK of the one before.

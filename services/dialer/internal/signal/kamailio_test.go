@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ request_route {
 }`
 
 // kamailio runs one with the routing given.
-func kamailio(t *testing.T, routing string) (port int) {
+func kamailio(t *testing.T, routing string, destinations ...string) (port int) {
 	t.Helper()
 	signaltest.Installed(t, "kamailio")
 	dir, port := t.TempDir(), signaltest.FreePort(t)
@@ -63,7 +64,7 @@ mpath="%s/"
 	text += `modparam("dispatcher", "list_file", "` + filepath.Join(dir, "dispatcher.list") + `")` + "\n"
 	text += `modparam("dispatcher", "flags", 2)` + "\n" + `modparam("dispatcher", "ds_ping_interval", 1)` + "\n" + `modparam("dispatcher", "ds_probing_mode", 1)` + "\n"
 	file := filepath.Join(dir, "kamailio.cfg")
-	for name, content := range map[string]string{file: text + routing, filepath.Join(dir, "dispatcher.list"): "1 sip:127.0.0.1:9\n"} {
+	for name, content := range map[string]string{file: text + routing, filepath.Join(dir, "dispatcher.list"): strings.Join(append(destinations, "2 sip:127.0.0.1:9\n"), "")} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -81,3 +81,14 @@ func (e Expires) Accept(least time.Duration) (answer Expires, tooSmall bool) {
 	}
 	return e, false
 }
+
+// Annotate puts an answer that sets up a timer into a response: nothing when there is none. A peer that is to refresh must know of timers (RFC 4028 9).
+func (e Expires) Annotate(put func(name, value string)) {
+	if e.After == 0 {
+		return
+	}
+	put("Session-Expires", e.String())
+	if e.Refresher == UAC {
+		put("Require", "timer")
+	}
+}

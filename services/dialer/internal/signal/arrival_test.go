@@ -1,0 +1,352 @@
+package signal_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// desk takes calls that come in, as the number that was called says.
+type desk struct {
+	*signal.Agent
+	t     *testing.T
+	mu    sync.Mutex
+	calls map[string]*leg // by Call-ID
+	seen  map[string]*signal.Arrival
+	took  atomic.Int32
+}
+
+func newDesk(t *testing.T, change ...func(*signal.Config)) *desk {
+	t.Helper()
+	d := &desk{t: t, calls: map[string]*leg{}, seen: map[string]*signal.Arrival{}}
+	d.Agent = newAgent(t, append([]func(*signal.Config){func(cfg *signal.Config) { cfg.Arrive = d.arrive }}, change...)...)
+	return d
+}
+
+func (d *desk) arrive(a *signal.Arrival) {
+	d.mu.Lock()
+	d.seen[a.CallID] = a
+	d.mu.Unlock()
+	switch a.To {
+	case "busy":
+		a.Refuse(call.UserBusy)
+		return
+	case "nobody":
+		return
+	}
+	l := &leg{t: d.t, id: a.CallID, change: make(chan struct{})}
+	dialog, err := a.Take(signal.Trunk{}, l.observer())
+	if err != nil {
+		d.t.Errorf("take: %v", err)
+		return
+	}
+	l.Dialog = dialog
+	d.took.Add(1)
+	d.mu.Lock()
+	d.calls[a.CallID] = l
+	d.mu.Unlock()
+	if err := dialog.Ring(); err != nil {
+		d.t.Errorf("ring: %v", err)
+	}
+	if a.To != "rings" {
+		for range 2 { // the second changes nothing
+			if err := dialog.Answer(context.Background(), []byte(answer)); err != nil && a.To != "races" {
+				d.t.Errorf("answer: %v", err)
+			}
+		}
+	}
+}
+
+// of is the leg of a call that came in.
+func (d *desk) of(callID string) (l *leg) {
+	d.t.Helper()
+	eventually(d.t, "the call comes in", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		l = d.calls[callID]
+		return l != nil
+	})
+	return l
+}
+
+func (d *desk) arrival(callID string) *signal.Arrival {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.seen[callID]
+}
+
+func (d *desk) rig(transport string) *rig {
+	d.t.Helper()
+	return &rig{t: d.t, agent: newAgent(d.t), trunk: signal.Trunk{Name: "desk", Host: "127.0.0.1", Port: d.Port(transport), Transport: transport}}
+}
+
+func to(number string) func(*signal.Invite, *leg) {
+	return func(o *signal.Invite, _ *leg) { o.To = number }
+}
+
+func TestArrival_AnsweredAndHungUp(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		d := newDesk(t)
+		r := d.rig(transport)
+		l := r.dial("", to("talks"))
+		l.until("answered", 1)
+		came := d.of(l.id)
+		if a := d.arrival(l.id); a.From != "+15005550006" || a.To != "talks" || string(a.Offer) != offer || l.answer != answer {
+			t.Errorf("arrival = %+v, answer = %q", a, l.answer)
+		}
+		l.hangUp(call.NormalClearing)
+		came.ends(call.NormalClearing, false)
+		other := r.dial("", to("talks"))
+		other.until("answered", 1)
+		d.of(other.id).hangUp(call.MaxDuration)
+		d.of(other.id).ends(call.MaxDuration, true)
+		other.ends(call.NormalClearing, false, "taken", "rang", "answered")
+	})
+}
+
+func TestArrival_Refused(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	r := d.rig(line.UDP)
+	r.dial("", to("busy")).ends(call.UserBusy, false)
+	r.dial("", to("nobody")).ends(call.CallRejected, false)
+	rings := r.dial("", to("rings"))
+	rings.until("rang", 1)
+	d.of(rings.id).hangUp(call.UnallocatedNumber)
+	d.of(rings.id).ends(call.UnallocatedNumber, true)
+	rings.ends(call.UnallocatedNumber, false, "taken", "rang")
+	if d.Live() != 0 {
+		t.Errorf("%d legs live", d.Live())
+	}
+}
+
+func TestArrival_Cancelled(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		d := newDesk(t)
+		r := d.rig(transport)
+		l := r.dial("", to("rings"))
+		l.until("rang", 1)
+		l.hangUp(call.NormalClearing)
+		l.ends(call.OriginatorCancel, true)
+		d.of(l.id).ends(call.OriginatorCancel, false)
+		if err := d.of(l.id).Answer(t.Context(), []byte(answer)); err != nil {
+			t.Errorf("answer after the end: %v", err)
+		}
+		// Cancelled while it is answered: whichever was first, both sides come to an end.
+		for range 20 {
+			both := r.dial("", to("races"))
+			go both.hangUp(call.NormalClearing)
+			both.until("ended", 1)
+		}
+		eventually(t, "no leg lives", func() bool { return d.Live() == 0 && r.agent.Live() == 0 })
+	})
+}
+
+func TestArrival_Withheld(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	r := d.rig(line.UDP)
+	l := r.dial("", to("busy"), func(o *signal.Invite, _ *leg) { o.From = "" })
+	l.ends(call.UserBusy, false)
+	r.trunk.CallerID, r.trunk.Username = signal.Asserted, "account"
+	asserted := r.dial("", to("busy"))
+	asserted.ends(call.UserBusy, false)
+	if withheld, told := d.arrival(l.id).From, d.arrival(asserted.id).From; withheld != "" || told != "+15005550006" {
+		t.Errorf("from %q and %q", withheld, told)
+	}
+}
+
+// TestArrival_Bounds: beyond the pace, while draining, and from strangers.
+func TestArrival_Bounds(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, func(cfg *signal.Config) { cfg.ArrivalsPerSecond = 3 })
+	r := d.rig(line.UDP)
+	refused := 0
+	for range 12 {
+		l := r.dial("", to("busy"))
+		l.until("ended", 1)
+		if l.end.Cause == call.SwitchCongestion && l.end.Status == 503 {
+			refused++
+		}
+	}
+	if refused < 6 {
+		t.Errorf("%d of 12 calls at once were refused", refused)
+	}
+	drained := newDesk(t)
+	if err := drained.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if end := drained.rig(line.UDP).dial("", to("talks")).ends(call.SwitchCongestion, false); !end.Elsewhere {
+		t.Errorf("refused while draining: %+v", end)
+	}
+	closed := newDesk(t, func(cfg *signal.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
+	stranger := closed.rig(line.UDP).dial("", to("talks"), func(o *signal.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
+	stranger.ends(call.RecoveryOnTimerExpire, true)
+	if closed.took.Load() != 0 || closed.arrival(stranger.id) != nil {
+		t.Error("a stranger's call came in")
+	}
+}
+
+// TestArrival_Sipp: a caller that is not ours: answered, cancelled, refused.
+func TestArrival_Sipp(t *testing.T) {
+	t.Parallel()
+	signaltest.Installed(t, "sipp")
+	d := newDesk(t)
+	for _, transport := range transports {
+		mode := map[string]string{line.UDP: "u1", line.TCP: "t1"}[transport]
+		for name, scenario := range map[string]struct{ number, text string }{
+			"answered":  {"talks", ""},
+			"cancelled": {"rings", calling + ringing + canceling},
+			"refused":   {"busy", calling + `<recv response="486"/>` + refusedAck},
+			"no offer":  {"talks", lateOffer},
+		} {
+			t.Run(transport+" "+name, func(t *testing.T) {
+				dir := t.TempDir()
+				args := []string{"-sn", "uac"}
+				if scenario.text != "" {
+					file := filepath.Join(dir, "near.xml")
+					text := `<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="x">` + scenario.text + "</scenario>"
+					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					args = []string{"-sf", file}
+				}
+				args = append(args, "-i", "127.0.0.1", "-p", strconv.Itoa(signaltest.FreePort(t)), "-mp", strconv.Itoa(signaltest.FreePort(t)), "-t", mode, "-m", "5", "-r", "20", "-d", "50",
+					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", d.Port(transport)))
+				signaltest.Start(t, dir, "sipp", args...).Ends()
+				eventually(t, "no leg lives", func() bool { return d.Live() == 0 })
+			})
+		}
+	}
+}
+
+const (
+	calling = `<send><![CDATA[
+
+INVITE sip:[service]@[remote_ip]:[remote_port] SIP/2.0
+Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
+From: <sip:sipp@[local_ip]:[local_port]>;tag=[pid]a[call_number]
+To: <sip:[service]@[remote_ip]:[remote_port]>
+Call-ID: [call_id]
+CSeq: 1 INVITE
+Contact: <sip:sipp@[local_ip]:[local_port];transport=[transport]>
+Max-Forwards: 70
+Content-Length: 0
+
+]]></send><recv response="100" optional="true"/>`
+	ringing   = `<recv response="180"/>`
+	canceling = `<send><![CDATA[
+
+CANCEL sip:[service]@[remote_ip]:[remote_port] SIP/2.0
+[last_Via:]
+From: <sip:sipp@[local_ip]:[local_port]>;tag=[pid]a[call_number]
+To: <sip:[service]@[remote_ip]:[remote_port]>
+Call-ID: [call_id]
+CSeq: 1 CANCEL
+Max-Forwards: 70
+Content-Length: 0
+
+]]></send><recv response="200"/><recv response="487"/>` + refusedAck
+	refusedAck = `<send><![CDATA[
+
+ACK sip:[service]@[remote_ip]:[remote_port] SIP/2.0
+[last_Via:]
+From: <sip:sipp@[local_ip]:[local_port]>;tag=[pid]a[call_number]
+[last_To:]
+Call-ID: [call_id]
+CSeq: 1 ACK
+Max-Forwards: 70
+Content-Length: 0
+
+]]></send>`
+	lateOffer = calling + ringing + `<recv response="200" rrs="true"/><send><![CDATA[
+
+ACK [next_url] SIP/2.0
+Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
+From: <sip:sipp@[local_ip]:[local_port]>;tag=[pid]a[call_number]
+[last_To:]
+Call-ID: [call_id]
+CSeq: 1 ACK
+[routes]
+Max-Forwards: 70
+Content-Type: application/sdp
+Content-Length: [len]
+
+v=0
+o=user1 1 1 IN IP4 [local_ip]
+s=-
+c=IN IP4 [local_ip]
+t=0 0
+m=audio [media_port] RTP/AVP 0
+]]></send><pause/><send><![CDATA[
+
+BYE [next_url] SIP/2.0
+Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
+From: <sip:sipp@[local_ip]:[local_port]>;tag=[pid]a[call_number]
+[last_To:]
+Call-ID: [call_id]
+CSeq: 2 BYE
+[routes]
+Max-Forwards: 70
+Content-Length: 0
+
+]]></send><recv response="200"/>`
+)
+
+// dispatching sends calls to one of two, and to the other when one says that it takes no more.
+const dispatching = `
+modparam("dispatcher", "ds_ping_reply_codes", "class=2")
+request_route {
+	if (is_method("CANCEL")) { if (t_check_trans()) { t_relay(); } exit; }
+	if (has_totag()) {
+		if (loose_route()) { t_relay(); exit; }
+		if (is_method("ACK")) { if (t_check_trans()) { t_relay(); } exit; }
+		sl_send_reply("404", "Not Here"); exit;
+	}
+	record_route();
+	if (!ds_select_dst("1", "4")) { sl_send_reply("500", "Nobody"); exit; }
+	t_on_failure("NEXT");
+	t_relay();
+}
+failure_route[NEXT] {
+	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
+}`
+
+// TestDrain_BehindADispatcher: one of two drains while calls come in: those that live there go on, what comes next goes to the other, and none is lost.
+func TestDrain_BehindADispatcher(t *testing.T) {
+	t.Parallel()
+	signaltest.Installed(t, "sipp")
+	one, other := newDesk(t), newDesk(t)
+	list := fmt.Sprintf("1 sip:127.0.0.1:%d\n1 sip:127.0.0.1:%d\n", one.Port(line.UDP), other.Port(line.UDP))
+	port := kamailio(t, dispatching, list)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "near.xml")
+	if err := os.WriteFile(file, []byte(`<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="x">`+lateOffer+"</scenario>"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	caller := signaltest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(signaltest.FreePort(t)), "-mp", strconv.Itoa(signaltest.FreePort(t)), "-m", "40", "-r", "20", "-d", "600",
+		"-s", "talks", "-nostdin", "-timeout", "25s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", port))
+	eventually(t, "calls live on the one", func() bool { return one.Live() >= 5 })
+	lives := one.took.Load()
+	ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
+	defer done()
+	if err := one.Drain(ctx); err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	caller.Ends()
+	if one.took.Load()+other.took.Load() != 40 || other.took.Load() < 20 || lives == 0 {
+		t.Errorf("%d calls on the one that drained, %d on the other", one.took.Load(), other.took.Load())
+	}
+}
