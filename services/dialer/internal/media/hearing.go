@@ -7,7 +7,6 @@ import (
 
 	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/media/crypt"
-	"ringfence.dev/services/dialer/internal/media/jitter"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -24,12 +23,12 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 		return
 	}
 	offset, err := in.header.Unmarshal(packet)
+	if cap(in.header.Extensions) > 16 {
+		in.header.Extensions = nil // what one packet needed is not kept
+	}
 	if err != nil || in.header.Version != 2 {
 		in.stats.Malformed++
 		return
-	}
-	if cap(in.header.Extensions) > 16 {
-		in.header.Extensions = nil // what one packet needed is not kept
 	}
 	if in.open != nil {
 		switch packet, err = in.open.Open(packet, in.header.SSRC); {
@@ -54,24 +53,25 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 		return
 	}
 	s.aim()
-	in.alive, in.told = now, false
-	if !in.heard || in.ssrc != in.header.SSRC {
-		if in.heard {
+	in.heard, in.alive, in.told = true, now, false
+	kind := in.accepts[in.header.PayloadType&0x7F]
+	// Some gateways send events as a source of their own beside the audio: those packets are no part of the audio's count.
+	if kind == event && in.sourced && in.ssrc != in.header.SSRC {
+		s.press(payload, now)
+		return
+	}
+	if !in.sourced || in.ssrc != in.header.SSRC {
+		if in.sourced {
 			in.stats.Sources++
 		}
-		in.heard, in.ssrc = true, in.header.SSRC
+		in.sourced, in.ssrc = true, in.header.SSRC
 		in.buffer.NewSource()
-		in.digits.Restart()
 	}
-	if arrival, ok := in.buffer.Count(in.header.SequenceNumber); ok && in.direction.Receives() {
-		s.listen(arrival, payload, now)
+	arrival, ok := in.buffer.Count(in.header.SequenceNumber)
+	if !ok || !in.direction.Receives() {
+		return
 	}
-}
-
-// listen takes the payload of a packet of the far end.
-func (s *Stream) listen(arrival jitter.Arrival, payload []byte, now time.Duration) {
-	in := &s.in
-	switch in.accepts[in.header.PayloadType&0x7F] {
+	switch kind {
 	case foreign:
 		in.stats.Foreign++
 	case aLaw:
@@ -80,11 +80,24 @@ func (s *Stream) listen(arrival jitter.Arrival, payload []byte, now time.Duratio
 	case muLaw:
 		in.buffer.Audio(arrival, in.header.Timestamp, payload, now)
 	case event:
-		if digit, begins := in.digits.Hear(payload, in.header.Timestamp, in.header.Marker, now); begins {
-			in.stats.Digits++
-			if s.leg.Sink != nil {
-				s.leg.Sink.HearDigit(digit)
-			}
+		s.press(payload, now)
+	}
+}
+
+// press takes a telephone-event's payload.
+func (s *Stream) press(payload []byte, now time.Duration) {
+	in := &s.in
+	if !in.direction.Receives() {
+		return
+	}
+	if in.pressing != in.header.SSRC {
+		in.pressing = in.header.SSRC
+		in.digits.Restart()
+	}
+	if digit, begins := in.digits.Hear(payload, in.header.Timestamp, in.header.Marker, now); begins {
+		in.stats.Digits++
+		if s.leg.Sink != nil {
+			s.leg.Sink.HearDigit(digit)
 		}
 	}
 }

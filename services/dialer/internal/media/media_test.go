@@ -328,6 +328,29 @@ func TestStream_SendsDigits(t *testing.T) {
 	}
 }
 
+func TestStream_HearsDigitsOfASourceOfTheirOwn(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t)
+	for i := range uint16(20) {
+		d.speak(far, 1)
+		if i >= 5 && i < 12 {
+			d.take(d.packet(3*i, func(p *rtp.Packet) {
+				p.SSRC, p.PayloadType, p.Timestamp, p.Marker = 99, 101, 4000, i == 5
+				p.Payload = []byte{3, 10, 0, byte(i)}
+				if i >= 9 {
+					p.Payload[1] |= 0x80
+				}
+			}), far, d.time)
+		}
+	}
+	if string(d.heard) != "abcdefghijklmnopqrst" || d.digits != "3" {
+		t.Errorf("heard %q and digits %q", d.heard, d.digits)
+	}
+	if s := d.Stats(); s.Sources != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestStream_HearsDigits(t *testing.T) {
 	for _, payloadType := range []uint8{101, 96} { // ours, and that of a far end which uses its own
 		d := newDesk(t, latch.Signalled)

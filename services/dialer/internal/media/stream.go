@@ -62,7 +62,9 @@ type hearing struct {
 	buffer    *jitter.Buffer
 	digits    dtmf.Hearing
 	header    rtp.Header
-	ssrc      uint32
+	ssrc      uint32 // of the audio, once sourced
+	sourced   bool
+	pressing  uint32 // the SSRC of the events heard last
 	now       time.Duration
 
 	heard bool          // anything at all

@@ -289,7 +289,7 @@ func FuzzTake(f *testing.F) {
 				d.take(bytes.Clone(packet), stranger, d.time)
 				d.run(frameTime)
 			}
-			if s := d.Stats(); s.Strangers != 3 || len(d.heard) > 3*40 || len(d.digits) > 2 {
+			if s := d.Stats(); s.Strangers != 3 || len(d.heard) > 3*40 || len(d.digits) > 3 {
 				t.Errorf("%+v, %d frames, %q", s, len(d.heard), d.digits)
 			}
 			if cap(d.in.header.Extensions) > 16 {

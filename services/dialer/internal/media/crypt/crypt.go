@@ -95,6 +95,9 @@ func (in *In) Open(packet []byte, ssrc uint32) ([]byte, error) {
 		}
 	}
 	opened, err := in.stream.DecryptRTP(packet, packet, &in.header)
+	if cap(in.header.Extensions) > 16 {
+		in.header.Extensions = nil // what one packet needed is not kept
+	}
 	switch {
 	case err == nil:
 		return opened, nil
