@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/bridging"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/httpapi"
+	"ringfence.dev/services/dialer/internal/keeping"
 	"ringfence.dev/services/dialer/internal/reconciling"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
@@ -92,6 +93,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "heart", Run: heart.Run},
 		service.Part{Name: "recovering", Run: recoverer.Run},
+		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
 		service.Part{Name: "reporting", Run: reporter.Run},
 		service.Part{Name: "answering", Run: answerer.Run},

@@ -74,13 +74,13 @@ func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, 
 }
 
 const voidCall = `
-UPDATE calls SET status = 'void', ended_at = now()
+UPDATE calls SET status = 'void', ended_at = now(), variables = NULL
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
 
 // Whoever waited for the end of a call to the same number is called up, the first of them at its old place.
 const voidRequest = `
 WITH over AS (
-	UPDATE dial_queue SET state = @state, ended_at = now()
+	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
 	WHERE call_request_id = @call_request_id AND state = 'dialing'
 	RETURNING call_request_id, workspace_id, to_e164
 ), given_back AS (
@@ -131,6 +131,7 @@ const saveCall = `
 UPDATE calls SET contact_id = @contact_id, status = @status, ending = @ending, hangup_cause = @hangup_cause,
 	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
 	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
+	variables = CASE WHEN @ended_at::timestamptz IS NULL THEN variables END,
 	hangup_at = CASE WHEN ending = '' AND @ending <> '' THEN now() ELSE hangup_at END,
 	answer_at = CASE WHEN @answered_at::timestamptz IS NULL THEN answer_at END,
 	end_by = CASE
@@ -145,7 +146,7 @@ WHERE call_id = @call_id`
 
 const endRequests = `
 WITH over AS (
-	UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE call_request_id = ANY (@ids) AND state = 'dialing'
+	UPDATE dial_queue SET state = 'ended', ended_at = now(), variables = NULL WHERE call_request_id = ANY (@ids) AND state = 'dialing'
 	RETURNING call_request_id, workspace_id, to_e164
 ), given_back AS (
 	DELETE FROM slots WHERE call_request_id = ANY (ARRAY(SELECT o.call_request_id FROM over o))

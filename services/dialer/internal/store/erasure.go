@@ -138,3 +138,17 @@ func stepDone(e Erasure, ref string, next ...*eventv1.ErasureStep) outbox.Event 
 		},
 	}
 }
+
+const forgetSpoken = `
+UPDATE calls SET turns = '[]' WHERE call_id = ANY (ARRAY(
+	SELECT call_id FROM calls WHERE ended_at IS NOT NULL AND json_array_length(turns) > 0 AND ended_at < @at
+	ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`
+
+// ForgetSpoken forgets what was said in up to limit calls that ended before the instant, and says of how many.
+func (s *Store) ForgetSpoken(ctx context.Context, at time.Time, limit int) (int64, error) {
+	did, err := s.pool.Exec(ctx, forgetSpoken, pg.Args{"at": at, "limit": limit})
+	if err != nil {
+		return 0, fmt.Errorf("forget what was said: %w", err)
+	}
+	return did.RowsAffected(), nil
+}

@@ -41,7 +41,7 @@ func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request, known
 const withdraw = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, ended_at)
 VALUES (@call_request_id, @workspace_id, 'withdrawn', now())
-ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NULL, ended_at = now()
+ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NULL, ended_at = now(), variables = NULL
 	WHERE dial_queue.state = 'queued' AND dial_queue.workspace_id = @workspace_id
 RETURNING ended_at`
 
@@ -127,7 +127,7 @@ func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Ti
 }
 
 const block = `
-UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now()
+UPDATE dial_queue SET state = 'blocked', claimed_by = NULL, ended_at = now(), variables = NULL
 WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
 RETURNING now()`
 
@@ -162,7 +162,7 @@ func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(a
 // What was ready, and its workspace's due work left for want of room since it was, found no room.
 const expire = `
 WITH expired AS (
-	UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now()
+	UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now(), variables = NULL
 	WHERE q.call_request_id = ANY (ARRAY(
 		SELECT e.call_request_id FROM dial_queue e
 		WHERE e.state = 'queued' AND e.due_at < now() - @queue_limit::interval AND (e.claimed_by IS NULL OR e.look_at <= now())
@@ -177,7 +177,7 @@ FROM expired e`
 
 // The oldest of each workspace that lately found no room.
 const expireCrowded = `
-UPDATE dial_queue q SET state = 'failed', ended_at = now()
+UPDATE dial_queue q SET state = 'failed', ended_at = now(), variables = NULL
 WHERE q.call_request_id = ANY (ARRAY(
 	SELECT e.call_request_id FROM paces p, LATERAL (
 		SELECT r.call_request_id FROM dial_queue r
