@@ -1,0 +1,77 @@
+package upkeep_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/signal/upkeep"
+)
+
+var errSilent = errors.New("nobody answers")
+
+// TestUp_TwoMissesAreDown: one that goes unanswered is none, two in a row are, and the first answer ends it.
+func TestUp_TwoMissesAreDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answers := []error{nil, errSilent, nil, errSilent, errSilent, errSilent, nil, nil}
+		var asked atomic.Int32
+		var told []bool
+		ctx, stop := context.WithCancel(t.Context())
+		u := upkeep.New(upkeep.Config{
+			Name: "test", Changed: func(up bool) { told = append(told, up) },
+			Probe: func(context.Context) error {
+				n := int(asked.Add(1))
+				return answers[min(n-1, len(answers)-1)]
+			},
+		})
+		done := make(chan error, 1)
+		go func() { done <- u.Run(ctx) }()
+		for i, want := range []bool{true, true, true, true, false, false, true, true} {
+			synctest.Wait()
+			if int(asked.Load()) != i+1 || u.Up() != want {
+				t.Errorf("after %d questions up is %v, want %v", asked.Load(), u.Up(), want)
+			}
+			time.Sleep(30 * time.Second)
+		}
+		stop()
+		<-done
+		if !slices.Equal(told, []bool{false, true}) {
+			t.Errorf("told %v", told)
+		}
+	})
+}
+
+// TestRegister: anew at half of what was granted, again after failures, and taken back at the end.
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var at []time.Duration
+		var asked []time.Duration
+		ctx, stop := context.WithCancel(t.Context())
+		u := upkeep.New(upkeep.Config{
+			Name: "test", Probe: func(context.Context) error { return nil }, Expires: time.Hour,
+			Register: func(_ context.Context, expires time.Duration) (time.Duration, error) {
+				at, asked = append(at, time.Since(begun)), append(asked, expires)
+				if len(at) == 2 || len(at) == 3 {
+					return 0, errSilent
+				}
+				return 10 * time.Minute, nil
+			},
+		})
+		done := make(chan error, 1)
+		go func() { done <- u.Run(ctx) }()
+		time.Sleep(6 * time.Minute)
+		stop()
+		<-done
+		want := []time.Duration{0, 5 * time.Minute, 5*time.Minute + 5*time.Second, 5*time.Minute + 15*time.Second, 6 * time.Minute}
+		if !slices.Equal(at, want) || asked[0] != time.Hour || asked[len(asked)-1] != 0 {
+			t.Errorf("registered at %v for %v, want at %v", at, asked, want)
+		}
+	})
+}
