@@ -65,7 +65,6 @@ type hearing struct {
 	ssrc      uint32 // of the audio, once sourced
 	sourced   bool
 	pressing  uint32 // the SSRC of the events heard last
-	now       time.Duration
 
 	heard bool          // anything at all
 	alive time.Duration // since when nothing came

@@ -3,7 +3,6 @@ package jitter
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -319,7 +318,7 @@ func FuzzBuffer(f *testing.F) {
 				packets++
 			}
 			if b.top < b.head || b.top-b.head > frames*Frame || b.patience > mostPatience {
-				t.Fatal(fmt.Sprintf("head %d, top %d, patience %v", b.head, b.top, b.patience))
+				t.Fatalf("head %d, top %d, patience %v", b.head, b.top, b.patience)
 			}
 		}
 		if most := int(now/frameTime) + packets*frames; heard > most {
