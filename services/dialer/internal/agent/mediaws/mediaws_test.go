@@ -231,6 +231,11 @@ func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
 	if first.Item == second.Item || second.Item == third.Item {
 		t.Errorf("items %s, %s, %s", first.Item, second.Item, third.Item)
 	}
+	b.send(`{"event":"clear"}`) // without a mark
+	b.play(time.Second)
+	if fourth := take(t, s, agent.Audio); fourth.Item == third.Item {
+		t.Error("what comes after a clear is thrown away with what came before")
+	}
 	s.Played("nonsense")
 	s.Interrupted(second.Item, 200*time.Millisecond)
 	s.Played(first.Item)

@@ -260,3 +260,45 @@ func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
 		t.Errorf("it ended with %s, %d frames dropped", last.Kind, last.Dropped)
 	}
 }
+
+// What was on its way when the person interrupted is not played.
+func TestInterrupted_NothingMoreOfTheItem(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{})
+	greeting := l.all(agent.Said)[1].Item
+	before := len(l.all(agent.Audio))
+	l.Interrupted(greeting, 0)
+	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"` + greeting + `","delta":"//8="}`))
+	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"another","delta":"//8="}`))
+	for len(l.all(agent.Audio)) == before {
+		time.Sleep(time.Millisecond)
+	}
+	if last := l.all(agent.Audio)[before]; last.Item != "another" {
+		t.Errorf("%d bytes of %s were played", len(last.Audio), last.Item)
+	}
+}
+
+func TestTool_OneAnswerForAllResults(t *testing.T) {
+	t.Parallel()
+	l := speaking(t, realtimetest.Options{})
+	for _, id := range []string{"c1", "c2"} {
+		l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"` + id + `","name":"opt_out","arguments":"{}"}`))
+	}
+	l.wait(agent.ToolCall, 2)
+	l.ToolResult("c1", json.RawMessage(`{}`))
+	got(t, l.server, "conversation.item.create", 1)
+	l.ToolResult("c2", json.RawMessage(`{}`))
+	l.wait(agent.TurnDone, 3)
+	var order []string
+	for _, message := range l.server.Received("") {
+		var head struct{ Type string }
+		if err := json.Unmarshal(message, &head); err != nil {
+			t.Fatal(err)
+		}
+		order = append(order, head.Type)
+	}
+	want := "conversation.item.create conversation.item.create response.create"
+	if !strings.HasSuffix(strings.Join(order, " "), want) {
+		t.Errorf("sent %v, want both results and then one question", order)
+	}
+}

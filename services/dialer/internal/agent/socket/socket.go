@@ -72,6 +72,10 @@ type Socket struct {
 
 // Dial opens a socket; encode writes a frame as the agent wants it, behind dst, and is called by one goroutine. Audio is held back until Flow.
 func Dial(ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte) (*Socket, error) {
+	return dial(ctx, client, url, header, encode, pingEvery, pingWait)
+}
+
+func dial(ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte, every, wait time.Duration) (*Socket, error) {
 	conn, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}) //nolint:bodyclose // the library does
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's socket: %w", err)
@@ -84,7 +88,7 @@ func Dial(ctx context.Context, client *http.Client, url string, header http.Head
 	}
 	s.held.Store(true)
 	go s.write()
-	go s.ping()
+	go s.ping(every, wait)
 	return s, nil
 }
 
@@ -201,8 +205,8 @@ func (s *Socket) sayGoodbye() {
 }
 
 // ping finds out an agent that is gone without a word. Its connection is cut, which the reader and the writer see.
-func (s *Socket) ping() {
-	ticker := time.NewTicker(pingEvery)
+func (s *Socket) ping(every, wait time.Duration) {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {
@@ -210,7 +214,7 @@ func (s *Socket) ping() {
 			return
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(s.over, pingWait)
+		ctx, cancel := context.WithTimeout(s.over, wait)
 		err := s.conn.Ping(ctx)
 		cancel()
 		if err != nil {

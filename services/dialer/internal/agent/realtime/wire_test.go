@@ -1,0 +1,33 @@
+package realtime
+
+import (
+	"encoding/base64"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// BenchmarkAppendAudio is what one frame to the agent costs, before the socket.
+func BenchmarkAppendAudio(b *testing.B) {
+	frame, buf := make([]byte, agent.FrameBytes), []byte(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = appendAudio(buf[:0], frame)
+	}
+}
+
+// BenchmarkDelta is what half a second of the agent's costs, read and decoded.
+func BenchmarkDelta(b *testing.B) {
+	message := []byte(`{"type":"response.output_audio.delta","event_id":"event_1","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"` +
+		base64.StdEncoding.EncodeToString(make([]byte, agent.BytesPerSecond/2)) + `"}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := decode(message)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if audio, err := e.audio(); err != nil || len(audio) != agent.BytesPerSecond/2 {
+			b.Fatal(err)
+		}
+	}
+}
