@@ -112,7 +112,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "consumer", Run: reports.Run},
-		service.Part{Name: "erasing", Run: erasing.New(st, relay.Wake).Run},
+		service.Part{Name: "erasing", Run: erasing.New(st, relay.Wake, tel.Metrics).Run},
 		service.Part{Name: "pruning", Run: pruning.New(st, records, cfg.Keeping).Run},
 		service.Part{Name: "importing", Run: importer.Run},
 		service.Part{Name: "witnessing", Run: witnessing.New(records, chains, cfg.Witness).Run},

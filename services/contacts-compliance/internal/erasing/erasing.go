@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
@@ -19,10 +21,17 @@ const (
 type Worker struct {
 	store *store.Store
 	wake  func()
+	again prometheus.Counter
 }
 
 // New makes a worker; wake tells the outbox relay of a commit.
-func New(st *store.Store, wake func()) *Worker { return &Worker{store: st, wake: wake} }
+func New(st *store.Store, wake func(), metrics prometheus.Registerer) *Worker {
+	w := &Worker{store: st, wake: wake, again: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "contacts_erasures_told_again_total", Help: "Erasures that were not carried out a quarter of an hour after they were last told of, and were told of again.",
+	})}
+	metrics.MustRegister(w.again)
+	return w
+}
 
 // Run works until ctx ends.
 func (w *Worker) Run(ctx context.Context) error {
@@ -43,6 +52,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // Once tells again of what was last told of longer than after ago and is not carried out.
 func (w *Worker) Once(ctx context.Context, after time.Duration) error {
 	told, err := w.store.TellAgain(ctx, after)
+	w.again.Add(float64(told))
 	if told > 0 {
 		slog.WarnContext(ctx, "erasures are not carried out and were told again", "erasures", told)
 		w.wake()

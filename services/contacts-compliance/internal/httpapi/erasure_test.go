@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/kafka"
@@ -199,7 +200,7 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 		r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
 	}
 	woken := 0
-	worker := erasing.New(store.New(r.pool, chains(t)), func() { woken++ })
+	worker := erasing.New(store.New(r.pool, chains(t)), func() { woken++ }, prometheus.NewRegistry())
 	for range 2 {
 		if err := worker.Once(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
