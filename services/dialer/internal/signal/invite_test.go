@@ -258,6 +258,14 @@ func TestInvite_CallerID(t *testing.T) {
 	}
 }
 
+func TestInvite_TrunkByName(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.trunk.Host = "localhost"
+	r.exchange.On("01", func(c *signaltest.Call) { c.Respond(180, ""); c.Canceled() })
+	l := r.dial("01", func(o *signal.Invite, _ *leg) { o.Ring = 100 * time.Millisecond })
+	l.ends(call.NoAnswer, true, "taken", "rang")
+}
+
 func TestInvite_SilentTrunk(t *testing.T) {
 	r := newRig(t, line.UDP)
 	r.exchange.On("01", func(c *signaltest.Call) {})

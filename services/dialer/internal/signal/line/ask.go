@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"strconv"
 	"strings"
 
 	"github.com/emiago/sipgo/sip"
@@ -42,10 +40,6 @@ func Token() string { return strings.ToLower(rand.Text()) }
 
 // Prepare gives a request its way: destination, transport, and a Via with a new branch. An ACK of a non-2xx and a CANCEL bring their own.
 func (l *Line) Prepare(req *sip.Request, to Route) error {
-	host, port, err := net.SplitHostPort(to.Hop)
-	if err != nil || host == "" {
-		return &Unsent{fmt.Errorf("next hop %q is no address", to.Hop)}
-	}
 	transport := to.Transport
 	req.SetTransport(transport)
 	own := req.Via()
@@ -67,14 +61,11 @@ func (l *Line) Prepare(req *sip.Request, to Route) error {
 	if transport == UDP {
 		req.Laddr = l.udp
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
+	at, err := l.address(to.Hop, transport)
 	if err != nil {
-		return &Unsent{fmt.Errorf("next hop %q: %w", to.Hop, err)}
+		return err
 	}
-	if n == 0 {
-		n = uint64(sip.DefaultPort(transport)) //nolint:gosec // a port
-	}
-	req.SetDestination(net.JoinHostPort(host, strconv.FormatUint(n, 10)))
+	req.SetDestination(at)
 	return nil
 }
 

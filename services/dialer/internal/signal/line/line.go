@@ -48,6 +48,8 @@ type Config struct {
 	Request  func(*sip.Request, *sip.ServerTx)
 	Response func(*sip.Response)
 	Log      *slog.Logger
+	// Names finds addresses; nil: the system's resolver.
+	Names Names
 }
 
 // Line is open until Close.
@@ -57,6 +59,7 @@ type Line struct {
 	layer     *sip.TransactionLayer
 	ports     map[string]int
 	udp       sip.Addr
+	names     Names
 	closers   []func() error
 	serving   sync.WaitGroup
 
@@ -74,13 +77,16 @@ var largeDatagrams = sync.OnceFunc(func() {
 // Open listens. What it cannot listen at is an error, and nothing stays open.
 func Open(cfg Config) (*Line, error) {
 	largeDatagrams()
+	if cfg.Names == nil {
+		cfg.Names = net.DefaultResolver
+	}
 	if cfg.Ports == nil {
 		cfg.Ports = map[string]int{}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	l := &Line{cfg: cfg, ports: maps.Clone(cfg.Ports), pending: map[string]int{}}
+	l := &Line{cfg: cfg, ports: maps.Clone(cfg.Ports), pending: map[string]int{}, names: cfg.Names}
 	// sipgo logs what strangers send as errors, contents included: it is for debugging only.
 	quiet := slog.New(debugOnly{cfg.Log.Handler()})
 	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, MinVersion: tls.VersionTLS12},

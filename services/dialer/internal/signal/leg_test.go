@@ -1,0 +1,69 @@
+package signal
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/teardown"
+)
+
+// FuzzRestored: a state that reads makes requests of one line a header, and never panics.
+func FuzzRestored(f *testing.F) {
+	f.Add(teardown.State{
+		CallID: "c", From: "<sip:a@127.0.0.1>;tag=1", To: "<sip:b@127.0.0.1>", Contact: "sip:127.0.0.1:5060", URI: "sip:b@127.0.0.1:5070",
+		Via: "SIP/2.0/UDP 127.0.0.1:5060;branch=z9hG4bK.1;rport", CSeq: 2, Routes: []string{"<sip:127.0.0.1:5080;lr>"}, Hop: "127.0.0.1:5080", Transport: "UDP",
+	}.Encode())
+	f.Add(teardown.State{
+		CallID: "c", From: `"A" <sip:a@b>;tag=1`, To: "<sip:b@b>;tag=2", Contact: "sip:b", URI: "sip:b@[::1]:5070;transport=tcp", Hop: "h:1", Transport: "TCP", Answered: true,
+		Routes: []string{"<sip:strict>"},
+	}.Encode())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := teardown.Parse(text)
+		if err != nil {
+			return
+		}
+		us, invite, err := restored(s)
+		if err != nil {
+			return
+		}
+		all := []*sip.Request{us.bye(call.NormalClearing), us.ack(invite, 1)}
+		if invite != nil {
+			all = append(all, cancel(invite, call.NoAnswer), refusedAck(invite, sip.NewResponseFromRequest(invite, 487, "x", nil)))
+		}
+		for _, req := range all {
+			for i, line := range strings.Split(req.String(), "\r\n") {
+				if i > 0 && line != "" && !strings.Contains(line, ":") || strings.ContainsAny(line, "\r\n") {
+					t.Errorf("%q in %s", line, req)
+				}
+			}
+		}
+		_ = us.way()
+		if again, err := teardown.Parse(us.state(invite)); err == nil && again.CallID != s.CallID {
+			t.Errorf("written down again: %+v", again)
+		}
+	})
+}
+
+// FuzzParties: who calls whom, as a peer says it.
+func FuzzParties(f *testing.F) {
+	f.Add("<sip:+1@a>;tag=1", `"X" <tel:+15005550006;x=y>`, "none", "+1500;npdi")
+	f.Add("<sip:anonymous@anonymous.invalid>;tag=1", "", "id", "x")
+	f.Fuzz(func(t *testing.T, from, asserted, privacy, user string) {
+		req := sip.NewRequest(sip.INVITE, sip.Uri{Scheme: "sip", User: user, Host: "a"})
+		var header sip.FromHeader
+		if _, err := sip.ParseAddressValue(from, &header.Address, &header.Params); err != nil {
+			return
+		}
+		req.AppendHeader(&header)
+		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", asserted))
+		req.AppendHeader(sip.NewHeader("Privacy", privacy))
+		for _, got := range []string{caller(req), number(&req.Recipient)} {
+			if len(got) > longestNumber || strings.ContainsAny(got, "; \r\n\x00") {
+				t.Errorf("number %q", got)
+			}
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package line
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+// book is a resolver that knows what is written in it.
+type book struct {
+	hosts map[string]string
+	srv   map[string]*net.SRV
+}
+
+func (b book) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
+	if ip := net.ParseIP(b.hosts[host]); ip != nil {
+		return []net.IPAddr{{IP: net.ParseIP("2001:db8::1")}, {IP: ip}}, nil
+	}
+	return nil, errors.New("no such host")
+}
+
+func (b book) LookupSRV(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	if record := b.srv["_"+service+"._"+proto+"."+name]; record != nil {
+		return "", []*net.SRV{record}, nil
+	}
+	return "", nil, errors.New("no such record")
+}
+
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	l := &Line{names: book{
+		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
+		srv: map[string]*net.SRV{
+			"_sip._udp.trunk.test": {Target: "b.test.", Port: 5080}, "_sips._tcp.trunk.test": {Target: "b.test.", Port: 5081},
+		},
+	}}
+	for _, one := range []struct{ hop, transport, want string }{
+		{"192.0.2.9:5070", UDP, "192.0.2.9:5070"}, {"192.0.2.9:0", TLS, "192.0.2.9:5061"}, {"a.test:5070", UDP, "192.0.2.1:5070"},
+		{"a.test:0", TCP, "192.0.2.1:5060"}, {"trunk.test:0", UDP, "192.0.2.2:5080"}, {"trunk.test:0", TLS, "b.test:5081"}, {"a.test:5061", TLS, "a.test:5061"},
+		{"nobody.test:5060", UDP, ""}, {"", UDP, ""}, {":5060", UDP, ""}, {"a.test:70000", UDP, ""}, {"a.test", UDP, ""},
+	} {
+		got, err := l.address(one.hop, one.transport)
+		if got != one.want || (err != nil) != (one.want == "") || err != nil && !Refused(err) {
+			t.Errorf("%s by %s is %q, %v, want %q", one.hop, one.transport, got, err, one.want)
+		}
+	}
+}
+
+func TestFilter_Strangers(t *testing.T) {
+	t.Parallel()
+	l := &Line{pending: map[string]int{}, cfg: Config{
+		Admit: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("192.0.2.1") }, Knows: func(id string) bool { return id == "ours" },
+	}}
+	over := l.wait("asked")
+	message := func(id string) []byte {
+		return []byte("OPTIONS sip:x SIP/2.0\r\nVia: y\r\nCall-ID: " + id + "\r\n\r\nCall-ID: ours\r\n")
+	}
+	for _, one := range []struct {
+		from, transport, id string
+		want                bool
+	}{
+		{"192.0.2.1", "UDP", "any", true}, {"192.0.2.2", "UDP", "any", false}, {"192.0.2.2", "UDP", "ours", true}, {"192.0.2.2", "UDP", "asked", true},
+		{"192.0.2.2", "TCP", "any", true}, {"::ffff:192.0.2.1", "UDP", "any", true},
+	} {
+		from := &net.UDPAddr{IP: net.ParseIP(one.from), Port: 5060}
+		got, err := l.filter(sip.TransportReadProps{Transport: one.transport, RemoteAddr: from}, message(one.id))
+		if err != nil || (len(got) > 0) != one.want {
+			t.Errorf("%s by %s about %q is heard: %v, want %v", one.from, one.transport, one.id, len(got) > 0, one.want)
+		}
+	}
+	over()
+	if l.waits("asked") || len(l.pending) != 0 {
+		t.Error("what was answered is still waited for")
+	}
+}
+
+func FuzzCallID(f *testing.F) {
+	for _, seed := range []string{"A\r\nCall-ID: x\r\n\r\n", "A\ni:x\n", "A\r\n\r\nCall-ID: x", "\n\n\n", "A\nCALL-ID : a:b \n", ""} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		id := callID(data)
+		if strings.ContainsAny(id, "\r\n") || !strings.Contains(string(data), id) {
+			t.Errorf("%q: Call-ID %q", data, id)
+		}
+	})
+}
