@@ -285,7 +285,12 @@ func (r *rig) withdraw(p *process, id uuid.UUID) (bool, error) {
 // admin is one operator's request, as the gateway forwards it.
 func (r *rig) admin(p *process, method, path, body string) (status int, answer map[string]any) {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+p.addr+"/admin/v1/workspaces/"+r.workspace.String()+path, strings.NewReader(body))
+	return r.asOperator(method, "http://"+p.addr+"/admin/v1/workspaces/"+r.workspace.String()+path, body)
+}
+
+func (r *rig) asOperator(method, url, body string) (status int, answer map[string]any) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/sdp"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// person is at the far end of a trunk: says one thing once the agent has been silent for a while, and hears.
+type person struct {
+	mu           sync.Mutex
+	heard, quiet int // loud frames of the agent's, and silent ones behind them
+	said         int // frames
+}
+
+// speech is how long the person talks, in frames.
+const speech = 50
+
+func (p *person) HearFrame(frame []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, sample := range frame {
+		if sample&0x7f < 0x50 {
+			p.heard, p.quiet = p.heard+1, 0
+			return
+		}
+	}
+	p.quiet++
+}
+
+func (p *person) HearDigit(byte) {}
+
+func (p *person) NextFrame(dst []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.heard == 0 || p.said == 0 && p.quiet < 10 || p.said == speech {
+		return false
+	}
+	p.said++
+	for i := range dst {
+		dst[i] = []byte{0x10, 0x90}[i/4%2] // loud, at 1 kHz
+	}
+	return true
+}
+
+// farEnd answers every call on a trunk of its own, as one person.
+func farEnd(t *testing.T, p *person) (port int) {
+	t.Helper()
+	x := signaltest.New(t, line.Config{UDP: "127.0.0.1:0"})
+	streams, err := media.New(media.Settings{Bind: netip.MustParseAddr("127.0.0.1")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = streams.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
+	x.On("", func(c *signaltest.Call) {
+		stream, err := streams.Open(media.Leg{Source: p, Sink: p})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer stream.Close()
+		session := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: stream.Port()})
+		answer, agreed, err := session.Answer(c.Invite.Body(), sdp.Both)
+		if err == nil {
+			err = stream.Connect(agreed)
+		}
+		if err != nil {
+			t.Errorf("the offer %s: %v", c.Invite.Body(), err)
+			return
+		}
+		c.Respond(180, "")
+		c.Answer(string(answer))
+		c.Next(sip.BYE).Reply(200)
+	})
+	return x.Port(line.UDP)
+}
+
+// TestSIP_AConversationWithAModel is a whole call: a trunk, audio both ways, and a model that speaks the Realtime protocol. The person asks not to be called again.
+func TestSIP_AConversationWithAModel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	var noted atomic.Bool
+	model := realtimetest.New(realtimetest.Options{
+		Key:   "the-operators",
+		Hears: func(int) string { return "Please never call me again." },
+		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+			switch {
+			case strings.Contains(heard, "never call me"):
+				noted.Store(true)
+				return realtimetest.Reply{Tool: "opt_out", Args: `{"quote":"Please never call me again."}`}
+			case noted.Load():
+				return realtimetest.Reply{Text: "That is noted. Goodbye.", Length: 400 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"opted_out"}`}
+			}
+			return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 600 * time.Millisecond}
+		},
+	})
+	t.Cleanup(model.Close)
+	callee := &person{}
+	port := farEnd(t, callee)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeUDP(t), "RTP_PORT_LOW=20002", "RTP_PORT_HIGH=29998", "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators")
+	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {
+		t.Fatalf("POST = %d %v", status, told)
+	}
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+			Name: "Ida", MaxCallSeconds: 60, SettingsJson: []byte(`{"kind":"openai_realtime","language":"en-GB","instructions":"Be brief.","greeting":"Good day, this is Ida."}`),
+		}},
+	})
+	await(t, "the agent's settings are here", func() bool {
+		var kind string
+		err := r.pool.QueryRow(t.Context(), "SELECT settings->>'kind' FROM agents WHERE agent_id = $1", r.agent).Scan(&kind)
+		return err == nil && kind == "openai_realtime"
+	})
+	const number = "+14155551201"
+	t.Cleanup(func() {
+		if t.Failed() {
+			callee.mu.Lock()
+			defer callee.mu.Unlock()
+			t.Logf("the person heard %d loud frames, said %d; the model heard %d frames and sent:", callee.heard, callee.said, model.Frames())
+			for _, event := range model.Sent("") {
+				t.Logf("%.160s", event)
+			}
+		}
+	})
+	facts := r.ends(r.request(number))
+	if got := names(facts); got != talked {
+		t.Fatalf("facts = %s, want %s", got, talked)
+	}
+	end := last(facts)
+	if c := end.GetCall(); c.GetStatus() != "completed" || c.GetHangupCause() != "normal_clearing" || c.GetDisposition() != "human" || end.GetAnalysed().GetOutcome() != "opted_out" || c.GetBillableSeconds() < 1 {
+		t.Errorf("end = %v", end)
+	}
+	var transcript struct{ Turns []struct{ Role, Text string } }
+	if err := json.Unmarshal(end.GetAnalysed().GetTranscriptJson(), &transcript); err != nil {
+		t.Fatalf("transcript %s: %v", end.GetAnalysed().GetTranscriptJson(), err)
+	}
+	var said []string
+	for _, turn := range transcript.Turns {
+		said = append(said, turn.Role+": "+turn.Text)
+	}
+	whole := strings.Join(said, " | ")
+	disclosed, asked := strings.Index(whole, "agent: Hello, you are talking to an AI assistant."), strings.Index(whole, "person: Please never call me again.")
+	if disclosed != 0 || asked < disclosed || !strings.HasSuffix(whole, "agent: That is noted. Goodbye.") {
+		t.Errorf("transcript: %s", whole)
+	}
+	await(t, "contacts-compliance hears of the opt-out", func() bool { return r.gate.heard(number) > 0 })
+	callee.mu.Lock()
+	defer callee.mu.Unlock()
+	if callee.heard < 40 || callee.said != speech {
+		t.Errorf("the person heard %d frames and said %d", callee.heard, callee.said)
+	}
+}
+
+func freeUDP(t *testing.T) string {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.LocalAddr().String()
+}
