@@ -70,7 +70,36 @@ func Measure(ctx context.Context, setup Setup) error {
 			return err
 		}
 	}
+	if err := h.packed(ctx, 8); err != nil {
+		return err
+	}
 	return h.list(ctx)
+}
+
+// packed asks the same with the workspace held to pack us: consent, zones, hours and holidays of states, and in Florida the count of earlier calls. Whatever
+// the hour makes of it is an answer.
+func (h *house) packed(ctx context.Context, clients int) error {
+	policy := map[string]any{"calling_policy": map[string]any{"packs": []string{"us"}}}
+	if err := h.Admin.Into(ctx, http.MethodPatch, "/admin/v1/workspaces/"+h.ID, policy, http.StatusOK, nil); err != nil {
+		return err
+	}
+	fmt.Printf("  %d client(s), %d contacts, held to pack us\n", clients, h.Contacts)
+	_, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreChecked}, {"gate", h.askGated}})
+	return err
+}
+
+func (h *house) askPreChecked(ctx context.Context) error {
+	_, err := h.preCheck.PreCheck(ctx, connect.NewRequest(&questionv1.PreCheckRequest{
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
+	}))
+	return err
+}
+
+func (h *house) askGated(ctx context.Context) error {
+	_, err := h.gate.Check(ctx, connect.NewRequest(&questionv1.CheckRequest{
+		CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: h.ID, ToE164: h.consenting(), ScheduleIfOutsideHours: true,
+	}))
+	return err
 }
 
 // questioners ask as calls and the dialer do, with their keys.
@@ -101,8 +130,10 @@ func (h *house) questioners() error {
 	return errors.Join(err, err2)
 }
 
-// number is the n-th contact's.
-func number(n int) string { return fmt.Sprintf("+1415%09d", n) }
+// number is the n-th contact's: California, Florida, New York, Texas and Illinois in turn.
+func number(n int) string {
+	return fmt.Sprintf("+1%s%07d", [...]string{"415", "305", "212", "214", "312"}[n%5], n/5)
+}
 
 // fillSome is one statement's share.
 const fillSome = 250_000
@@ -110,7 +141,7 @@ const fillSome = 250_000
 const fillContacts = `
 INSERT INTO contacts_compliance.contacts (id, workspace_id, phone_e164, dnd_status, consent_status, updated_at)
 SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 10000000 + n), 12, '0') || '7' || lpad(to_hex(n & 4095), 3, '0') || '8' || substr(md5(n::text), 1, 15))::uuid,
-       $1, '+1415' || lpad(n::text, 9, '0'), CASE WHEN n % 50 = 0 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 3 = 0 THEN 'consented' ELSE 'unknown' END, now()
+       $1, '+1' || (ARRAY['415', '305', '212', '214', '312'])[n % 5 + 1] || lpad((n / 5)::text, 7, '0'), CASE WHEN n % 50 = 0 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 3 = 0 THEN 'consented' ELSE 'unknown' END, now()
 FROM generate_series($2::int, $3::int) AS n`
 
 func (h *house) fill(ctx context.Context) error {
@@ -126,14 +157,35 @@ func (h *house) fill(ctx context.Context) error {
 // someone is a contact who has not opted out.
 func (h *house) someone() string { return number(rand.IntN(h.Contacts/50)*50 + 1 + rand.IntN(49)) }
 
+// consenting is one whose consent is on record, and who has not opted out.
+func (h *house) consenting() string {
+	for {
+		if n := 3 * rand.IntN(h.Contacts/3); n%50 != 0 {
+			return number(n)
+		}
+	}
+}
+
+// kind is one question.
+type kind struct {
+	name string
+	ask  func(context.Context) error
+}
+
 // level asks with so many clients: each asks one question after the other, the three in turn, so that all meet the same noise.
 func (h *house) level(ctx context.Context, clients int) error {
-	kinds := []struct {
-		name string
-		ask  func(context.Context) error
-	}{
-		{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post},
+	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
+	halves, err := h.measure(ctx, clients, []kind{{"pre-check", h.askPreCheck}, {"gate", h.askGate}, {"POST /v1/calls", h.post}})
+	if err != nil {
+		return err
 	}
+	post := figure.MS(halves[2])
+	fmt.Printf("    of a POST: pre-check %.0f %%; a gate as long again is %.0f %%\n", 100*figure.MS(halves[0])/post, 100*figure.MS(halves[1])/post)
+	return nil
+}
+
+// measure prints how long each kind of question took, and answers the p50 of each.
+func (h *house) measure(ctx context.Context, clients int, kinds []kind) (halves []time.Duration, err error) {
 	took := make([][][]time.Duration, clients)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,24 +212,20 @@ func (h *house) level(ctx context.Context, clients int) error {
 	}
 	all.Wait()
 	if err := errors.Join(faults...); err != nil {
-		return err
+		return nil, err
 	}
-	fmt.Printf("  %d client(s), %d contacts\n", clients, h.Contacts)
-	var halves []time.Duration
 	for kind := range kinds {
 		var of []time.Duration
 		for client := range clients {
 			of = append(of, took[client][kind]...)
 		}
 		if len(of) == 0 {
-			return fmt.Errorf("%s was never answered twice", kinds[kind].name)
+			return nil, fmt.Errorf("%s was never answered twice", kinds[kind].name)
 		}
 		halves = append(halves, figure.Quantile(of, 0.5))
 		fmt.Printf("    %-15s %s (%d)\n", kinds[kind].name, figure.Spread(of), len(of))
 	}
-	post := figure.MS(halves[2])
-	fmt.Printf("    of a POST: pre-check %.0f %%; a gate as long again is %.0f %%\n", 100*figure.MS(halves[0])/post, 100*figure.MS(halves[1])/post)
-	return nil
+	return halves, nil
 }
 
 func (h *house) askPreCheck(ctx context.Context) error {
