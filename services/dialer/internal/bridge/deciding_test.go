@@ -15,8 +15,8 @@ func TestOptOut_IsOnRecordBeforeTheFarewell(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *talk) {
 		k.tool(agent.ToolOptOut, `{"quote":"never\u0000 again `+strings.Repeat("x", 2000)+`"}`)
 		k.tool(agent.ToolOptOut, `{"quote":"twice"}`)
-		if !slices.Equal(k.fake.told, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
-			t.Errorf("in this order: %v", k.fake.told)
+		if !slices.Equal(k.fake.now().told, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
+			t.Errorf("in this order: %v", k.fake.now().told)
 		}
 		if len(k.opted) != 1 || !strings.HasPrefix(k.opted[0], "never again") || len(k.opted[0]) > mostQuote {
 			t.Errorf("on record: %q", k.opted)
@@ -46,7 +46,7 @@ func TestCallback(t *testing.T) {
 			if k.result.CallbackAt != nil {
 				got = k.result.CallbackAt.Format(time.RFC3339)
 			}
-			state := k.fake.result[agent.ToolCallback]["state"]
+			state := k.fake.now().result[agent.ToolCallback]["state"]
 			if got != want || (state == "noted") != (want != "") || (k.result.Outcome == agent.OutcomeCallbackRequested) != (want != "") {
 				t.Errorf("%q: at %q (%v), outcome %s, want %q", text, got, state, k.result.Outcome, want)
 			}
@@ -60,14 +60,14 @@ func TestTransfer_OnlyToWhomTheSettingsName(t *testing.T) {
 	converse(t, settings, func(k *talk) {
 		for _, to := range []string{"+1900555", "", "+41440000000"} {
 			k.tool(agent.ToolTransfer, `{"to":"`+to+`"}`)
-			if k.phone.to != "" || k.fake.result[agent.ToolTransfer]["state"] != "refused" {
-				t.Errorf("transferred to %q: %v", to, k.fake.result)
+			if k.phone.to != "" || k.fake.now().result[agent.ToolTransfer]["state"] != "refused" {
+				t.Errorf("transferred to %q: %v", to, k.fake.now().result)
 			}
 		}
 		k.phone.err = errPhone
 		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
-		if k.fake.result[agent.ToolTransfer]["state"] != "failed" || k.isOver() {
-			t.Errorf("a transfer that failed: %v", k.fake.result)
+		if k.fake.now().result[agent.ToolTransfer]["state"] != "failed" || k.isOver() {
+			t.Errorf("a transfer that failed: %v", k.fake.now().result)
 		}
 		k.phone.err = nil
 		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
@@ -83,14 +83,14 @@ func TestDigits(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *talk) {
 		for digits, want := range map[string]string{"1": "done", "0123456789*#": "done", "": "refused", "1A": "refused", "12 3": "refused", strings.Repeat("1", 33): "refused"} {
 			k.tool(agent.ToolDigits, `{"digits":"`+digits+`"}`)
-			if got := k.fake.result[agent.ToolDigits]["state"]; got != want || want == "done" && k.phone.keys != digits {
+			if got := k.fake.now().result[agent.ToolDigits]["state"]; got != want || want == "done" && k.phone.keys != digits {
 				t.Errorf("%q: %v, pressed %q", digits, got, k.phone.keys)
 			}
 		}
 		k.tool("format_disk", `{}`)
 		k.tool(agent.ToolDigits, `[1]`)
-		if k.fake.result["format_disk"]["state"] != "refused" || k.fake.result[agent.ToolDigits]["state"] != "refused" {
-			t.Errorf("%v", k.fake.result)
+		if k.fake.now().result["format_disk"]["state"] != "refused" || k.fake.now().result[agent.ToolDigits]["state"] != "refused" {
+			t.Errorf("%v", k.fake.now().result)
 		}
 	})
 }
@@ -161,18 +161,18 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)}) // nothing over the machine's greeting
 			k.hear(3 * time.Second)
-			if len(k.fake.said) != 0 || k.heardAudio() > time.Second {
-				t.Errorf("said %v, %s heard, before the beep", k.fake.said, k.heardAudio())
+			if len(k.fake.now().said) != 0 || k.heardAudio() > time.Second {
+				t.Errorf("said %v, %s heard, before the beep", k.fake.now().said, k.heardAudio())
 			}
 			k.ear.next = Beep
 			k.hear(20 * time.Millisecond)
-			if !slices.Equal(k.fake.said, []string{"Please call back."}) {
-				t.Fatalf("said %v", k.fake.said)
+			if !slices.Equal(k.fake.now().said, []string{"Please call back."}) {
+				t.Fatalf("said %v", k.fake.now().said)
 			}
 			message(k)
 			k.wantEnd(call.NormalClearing, 5*time.Second, 5100*time.Millisecond)
-			if k.result.Reached != agent.ReachedVoicemail || k.fake.cuts["babble"] != 0 {
-				t.Errorf("%+v %v", k.result, k.fake.cuts)
+			if k.result.Reached != agent.ReachedVoicemail || k.fake.now().cuts["babble"] != 0 {
+				t.Errorf("%+v %v", k.result, k.fake.now().cuts)
 			}
 		})
 	})
@@ -183,11 +183,11 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.hear(4 * time.Second)
 			k.pass(1900 * time.Millisecond)
-			if len(k.fake.said) != 0 {
+			if len(k.fake.now().said) != 0 {
 				t.Error("it spoke too early")
 			}
 			k.pass(200 * time.Millisecond)
-			if len(k.fake.said) != 1 {
+			if len(k.fake.now().said) != 1 {
 				t.Error("it did not speak after 2 s")
 			}
 		})
@@ -197,7 +197,7 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 		converse(t, settings, func(k *talk) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.hear(pauseMost + 100*time.Millisecond)
-			if len(k.fake.said) != 1 {
+			if len(k.fake.now().said) != 1 {
 				t.Error("it did not speak")
 			}
 		})
@@ -227,8 +227,8 @@ func TestVoicemail_GoOn(t *testing.T) {
 		k.hear(20 * time.Millisecond)
 		k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 		k.pass(3 * time.Second)
-		if k.isOver() || k.fake.result[agent.ToolVoicemail]["next"] != "Go on." {
-			t.Errorf("over %v, told %v", k.isOver(), k.fake.result)
+		if k.isOver() || k.fake.now().result[agent.ToolVoicemail]["next"] != "Go on." {
+			t.Errorf("over %v, told %v", k.isOver(), k.fake.now().result)
 		}
 		k.hangUp()
 		<-k.over

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +20,11 @@ import (
 type fake struct {
 	events chan agent.Event
 	mu     sync.Mutex
+	seen
+}
+
+// seen is what an agent was told so far.
+type seen struct {
 	told   []string
 	cuts   map[string]time.Duration
 	played []string
@@ -26,6 +33,15 @@ type fake struct {
 	frames int
 	digits string
 	ended  bool
+}
+
+// now is a copy of it.
+func (f *fake) now() seen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.seen
+	s.told, s.played, s.said, s.cuts, s.result = slices.Clone(s.told), slices.Clone(s.played), slices.Clone(s.said), maps.Clone(s.cuts), maps.Clone(s.result)
+	return s
 }
 
 func (f *fake) note(what string) {
@@ -127,7 +143,7 @@ func converse(t *testing.T, settings agent.Settings, test func(*talk)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &talk{
 			t: t, phone: &phone{}, ear: &ear{}, over: make(chan struct{}), stop: make(chan struct{}),
-			fake: &fake{events: make(chan agent.Event, 1024), cuts: map[string]time.Duration{}, result: map[string]map[string]any{}},
+			fake: &fake{events: make(chan agent.Event, 1024), seen: seen{cuts: map[string]time.Duration{}, result: map[string]map[string]any{}}},
 		}
 		k.Conversation = New(k.fake, Settings{Agent: settings, Longest: 10 * time.Minute, Zone: time.FixedZone("", 3600)}, k.phone, k.ear, func(words string, _ time.Time) {
 			k.opted = append(k.opted, words)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,8 +74,15 @@ func serve(t *testing.T, replies ...reply) *fake {
 	return f
 }
 
+// questions are those so far.
+func (f *fake) questions() []asked {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.asked)
+}
+
 func (f *fake) kinds() (kinds []string) {
-	for _, q := range f.asked {
+	for _, q := range f.questions() {
 		kinds = append(kinds, q.kind)
 	}
 	return kinds
@@ -157,7 +165,7 @@ func TestSummarise_Whole(t *testing.T) {
 		got, _ := json.Marshal(summary)
 		t.Errorf("%s", got)
 	}
-	q := f.asked[0]
+	q := f.questions()[0]
 	if q.auth != "Bearer operator" || q.body["model"] != "small" || q.body["tools"] != nil || len(q.messages) != 2 {
 		t.Errorf("asked %v", q)
 	}
@@ -192,8 +200,8 @@ func TestSummarise_AsksNobody(t *testing.T) {
 	if to, err := summariser(f).endpoint(own); err != nil || to != (endpoint{"https://models.example/v1/chat/completions", "own", "large"}) {
 		t.Errorf("%+v, %v", to, err)
 	}
-	if len(f.asked) != 0 {
-		t.Errorf("%d questions were asked", len(f.asked))
+	if n := len(f.questions()); n != 0 {
+		t.Errorf("%d questions were asked", n)
 	}
 }
 
