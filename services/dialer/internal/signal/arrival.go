@@ -172,6 +172,8 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 		return nil, err
 	}
 	r.done = true
+	d.meet(req.Source())
+	d.meet(d.leg.way().Hop)
 	gone := make(chan struct{})
 	if !r.tx.OnCancel(func(*sip.Request) { close(gone) }) {
 		d.want(call.OriginatorCancel) // before we looked
@@ -283,4 +285,24 @@ func (d *Dialog) pickUp(body []byte) error {
 		d.insist(tx, res, acked, len(req.Body()) == 0)
 	})
 	return nil
+}
+
+// pace is a bucket that holds one second.
+type pace struct {
+	perSecond, level float64
+	at               time.Time
+}
+
+// take says whether there is room for one more now.
+func (p *pace) take(now time.Time) bool {
+	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
+	if p.at.IsZero() {
+		p.level = p.perSecond
+	}
+	p.at = now
+	if p.level < 1 {
+		return false
+	}
+	p.level--
+	return true
 }

@@ -2,7 +2,9 @@ package signal_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -349,4 +351,31 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 	if one.took.Load()+other.took.Load() != 40 || other.took.Load() < 20 || lives == 0 {
 		t.Errorf("%d calls on the one that drained, %d on the other", one.took.Load(), other.took.Load())
 	}
+}
+
+// TestStrangers_InACall: who is in a call with us may ask in it over a connection of his own, though nobody admitted him before.
+func TestStrangers_InACall(t *testing.T) {
+	r := newRig(t, line.TCP, func(cfg *signal.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(line.TCP)))
+	heard := func() bool { // a connection that is not closed at once
+		conn, err := net.Dial("tcp", at)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err = conn.Read(make([]byte, 1))
+		return errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	if heard() {
+		t.Error("a stranger is heard")
+	}
+	r.exchange.On("01", func(c *signaltest.Call) { c.Answer(answer); c.Hangup() })
+	l := r.dial("01")
+	l.until("answered", 1)
+	if !heard() {
+		t.Error("the far end of a call is not heard")
+	}
+	l.hangUp(call.NormalClearing)
+	eventually(t, "it is a stranger again", func() bool { return !heard() })
 }

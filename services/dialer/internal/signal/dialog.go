@@ -3,6 +3,7 @@ package signal
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -13,6 +14,38 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/reason"
 	"ringfence.dev/services/dialer/internal/signal/session"
 )
+
+// End is how a leg ended.
+type End struct {
+	At    time.Time
+	Cause call.Cause
+	// ByUs says that we hung up, gave up, or could not go on.
+	ByUs bool
+	// Status is the final response to the INVITE; 0: there was none.
+	Status int
+	// Elsewhere says that nothing rang and nothing will, by the trunk's own word: another trunk may be tried.
+	Elsewhere bool
+}
+
+// Observer is told what happens to a leg, one thing at a time, in the order of the fields but for the offers, which come between answer and end. What is nil is
+// not told. The leg waits for each of them.
+type Observer struct {
+	// Keep takes the state from which another process ends the leg. Its error, before anything was sent, is Invite's, and nothing is sent. It is asked again whenever the
+	// state changes; an answer is acknowledged only when it has returned.
+	Keep func(state []byte) error
+	// Taken says that the trunk has the call: its first response, but for a refusal.
+	Taken func(at time.Time)
+	// Rang says once that it rings; early is the body of that response, if any: early media are no answer.
+	Rang func(at time.Time, early []byte)
+	// Answered brings the answer to our offer. An error says that nothing can be made of it: the leg is hung up (incompatible_destination).
+	Answered func(at time.Time, answer []byte) error
+	// Offered answers an offer within the call: hold, resume, refresh. A nil offer asks for one of ours, whose answer comes by Agreed. An error refuses it
+	// (488), and the call goes on as it was.
+	Offered func(offer []byte) (answer []byte, err error)
+	Agreed  func(answer []byte)
+	// Ended is told once, last.
+	Ended func(End)
+}
 
 // Dialog is one leg: an INVITE under way, then a dialog, then what lingers of it.
 type Dialog struct {
@@ -37,6 +70,8 @@ type Dialog struct {
 	arrival *Arrival
 	pickUps chan pickUp
 	telling sync.Mutex
+
+	met []netip.Addr // under the agent's mu
 
 	mu     sync.Mutex
 	leg    leg

@@ -292,11 +292,8 @@ func (at *attempt) take(res *sip.Response) (answered, over bool) {
 	if at.gaveUp == "" && at.again(res) {
 		return false, false
 	}
-	end := End{At: now, Status: res.StatusCode}
-	switch {
-	case at.gaveUp != "":
-		end.Cause, end.ByUs = at.gaveUp, true
-	default:
+	end := End{At: now, Status: res.StatusCode, Cause: at.gaveUp, ByUs: at.gaveUp != ""}
+	if !end.ByUs {
 		end.Cause = reason.Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}.Cause()
 		end.Elsewhere = res.StatusCode == sip.StatusServiceUnavailable && !at.rang
 	}
@@ -370,6 +367,7 @@ func (at *attempt) accept(res *sip.Response, now time.Time) bool {
 	if at.gaveUp == "" {
 		_ = at.keep(nil)
 	}
+	at.meet(at.leg.way().Hop)
 	at.acknowledge()
 	at.past()
 	if at.gaveUp != "" {

@@ -59,7 +59,12 @@ func (a *Agent) responded(res *sip.Response) {
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
 		return
 	}
-	if d := a.find(id, from.Params.GetOr("tag", "")); d != nil && !d.responses.push(res) {
+	d := a.find(id, from.Params.GetOr("tag", ""))
+	if d == nil {
+		return
+	}
+	d.meet(res.Source())
+	if !d.responses.push(res) {
 		a.spawn(func() { d.late(res) })
 	}
 }
@@ -227,6 +232,7 @@ func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if err := a.enter(d); err != nil {
 		return err
 	}
+	d.meet(s.Hop)
 	d.linger()
 	if invite == nil {
 		close(d.up)

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +18,6 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
-	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal/line"
 )
 
@@ -51,6 +52,7 @@ type Agent struct {
 	legs     map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
 	live     int                                     // those that have not ended
 	idle     chan struct{}                           // closed when draining and live is 0
+	peers    map[netip.Addr]int                      // addresses of the far ends of legs
 	draining bool
 	closed   bool
 	arrivals pace
@@ -76,14 +78,14 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, own: map[string]*line.Line{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
-		arrivals: pace{perSecond: float64(cfg.ArrivalsPerSecond)},
+		peers: map[netip.Addr]int{}, arrivals: pace{perSecond: float64(cfg.ArrivalsPerSecond)},
 	}
 	a.life, a.die = context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	defer close(ready)
 	opened, err := line.Open(line.Config{
 		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log,
-		Admit: cfg.Admit, Knows: a.knows,
+		Admit: a.admits, Knows: a.knows,
 		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.asked(req, tx) },
 		Response: a.responded,
 	})
@@ -221,6 +223,11 @@ func (a *Agent) forget(d *Dialog) {
 		if delete(tags, d.tag); len(tags) == 0 {
 			delete(a.legs, d.leg.callID)
 		}
+		for _, addr := range d.met {
+			if a.peers[addr]--; a.peers[addr] == 0 {
+				delete(a.peers, addr)
+			}
+		}
 	}
 }
 
@@ -228,6 +235,33 @@ func (a *Agent) find(id *sip.CallIDHeader, tag string) *Dialog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.legs[*id][tag]
+}
+
+// admits says who may begin something: whom the configuration lets, and who is in a call with us, since he may ask in it over a connection of his own.
+func (a *Agent) admits(addr netip.Addr) bool {
+	a.mu.Lock()
+	inCall := a.peers[addr] > 0
+	a.mu.Unlock()
+	return inCall || a.cfg.Admit != nil && a.cfg.Admit(addr)
+}
+
+// meet says that the far end of a leg, or a proxy on the way, has an address. What is none is left out.
+func (d *Dialog) meet(hostPort string) {
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return
+	}
+	addr = addr.Unmap()
+	d.agent.mu.Lock()
+	defer d.agent.mu.Unlock()
+	if d.agent.legs[d.leg.callID][d.tag] == d && !slices.Contains(d.met, addr) {
+		d.met = append(d.met, addr)
+		d.agent.peers[addr]++
+	}
 }
 
 func (a *Agent) knows(callID string) bool {
@@ -300,58 +334,6 @@ func (a *Agent) sign(req *sip.Request) {
 	if a.cfg.UserAgent != "" {
 		req.AppendHeader(sip.NewHeader("User-Agent", a.cfg.UserAgent))
 	}
-}
-
-// End is how a leg ended.
-type End struct {
-	At    time.Time
-	Cause call.Cause
-	// ByUs says that we hung up, gave up, or could not go on.
-	ByUs bool
-	// Status is the final response to the INVITE; 0: there was none.
-	Status int
-	// Elsewhere says that nothing rang and nothing will, by the trunk's own word: another trunk may be tried.
-	Elsewhere bool
-}
-
-// Observer is told what happens to a leg, one thing at a time, in the order of the fields but for the offers, which come between answer and end. What is nil is
-// not told. The leg waits for each of them.
-type Observer struct {
-	// Keep takes the state from which another process ends the leg. Its error, before anything was sent, is Invite's, and nothing is sent. It is asked again whenever the
-	// state changes; an answer is acknowledged only when it has returned.
-	Keep func(state []byte) error
-	// Taken says that the trunk has the call: its first response, but for a refusal.
-	Taken func(at time.Time)
-	// Rang says once that it rings; early is the body of that response, if any: early media are no answer.
-	Rang func(at time.Time, early []byte)
-	// Answered brings the answer to our offer. An error says that nothing can be made of it: the leg is hung up (incompatible_destination).
-	Answered func(at time.Time, answer []byte) error
-	// Offered answers an offer within the call: hold, resume, refresh. A nil offer asks for one of ours, whose answer comes by Agreed. An error refuses it
-	// (488), and the call goes on as it was.
-	Offered func(offer []byte) (answer []byte, err error)
-	Agreed  func(answer []byte)
-	// Ended is told once, last.
-	Ended func(End)
-}
-
-// pace is a bucket that holds one second.
-type pace struct {
-	perSecond, level float64
-	at               time.Time
-}
-
-// take says whether there is room for one more now.
-func (p *pace) take(now time.Time) bool {
-	p.level = min(p.perSecond, p.level+now.Sub(p.at).Seconds()*p.perSecond)
-	if p.at.IsZero() {
-		p.level = p.perSecond
-	}
-	p.at = now
-	if p.level < 1 {
-		return false
-	}
-	p.level--
-	return true
 }
 
 // values are a header's, as they came.
