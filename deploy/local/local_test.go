@@ -270,8 +270,8 @@ func TestReplay_RefusesInOneLine(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"nothing was named", nil, "calls (workspaces.v1, dial-events.v1, wallet-events.v1)"},
-		{"a topic that the service does not read", []string{"calls", "call-requests.v1"}, "calls (workspaces.v1, dial-events.v1, wallet-events.v1)"},
+		{"nothing was named", nil, "calls (workspaces.v1, dial-events.v1, wallet-events.v1, contacts.v1)"},
+		{"a topic that the service does not read", []string{"calls", "call-requests.v1"}, "calls (workspaces.v1, dial-events.v1, wallet-events.v1, contacts.v1)"},
 		{"no stack", []string{"calls", "dial-events.v1"}, "make run"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -80,6 +80,7 @@ func (p probe) ask(t *testing.T, c *client, base, agent, value string) answer {
 	for blank, what := range map[string]*regexp.Regexp{
 		"{id}":     regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
 		"{time}":   regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`),
+		"{sum}":    regexp.MustCompile(`[0-9a-f]{64}`), // a subject of the register of erasures
 		"{secret}": regexp.MustCompile(`whsec_[^"]+`),
 	} {
 		got.body = what.ReplaceAllString(got.body, blank)
@@ -108,7 +109,7 @@ type stranger struct {
 	// The contact's number, two that are opted out, one of an operator's consent.
 	number, optedOut, optedOutToo, consented string
 	delivery, inbound, transaction, record   string
-	decision, list                           string
+	decision, list, erasure                  string
 }
 
 const (
@@ -138,6 +139,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	}
 	s.record = s.operator.want(t, 200, "GET", s.admin+"/consent-records", nil).ids()[0]
 	s.decision = s.operator.want(t, 200, "GET", s.admin+"/decisions", nil).ids()[0]
+	s.erasure, _ = s.operator.want(t, 200, "DELETE", s.admin+"/contacts/"+number(1), nil).members()["erasure"].(map[string]any)["id"].(string)
 	s.list = s.operator.want(t, 201, "POST", s.admin+"/opt-out-imports", set{"reason": "bought"}).text("id")
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
 	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")

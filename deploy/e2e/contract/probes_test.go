@@ -83,6 +83,8 @@ func operatorProbes(s *stranger) []probe {
 		{"GET /consent-records", "phone", "/consent-records?phone={x}", "", "", s.number, number(1)},
 		{"GET /decisions/{decision_id}", "id", "/decisions/{x}", "", "", s.decision, nobody()},
 		{"GET /decisions", "cursor", "/decisions?starting_after={x}", "", "", s.decision, nobody()},
+		{"GET /erasures/{erasure_id}", "id", "/erasures/{x}", "", "", s.erasure, nobody()},
+		{"GET /erasures", "cursor", "/erasures?starting_after={x}", "", "", s.erasure, nobody()},
 		{"GET /opt-out-imports/{import_id}", "id", "/opt-out-imports/{x}", "", "", s.list, nobody()},
 		{"GET /opt-out-imports", "cursor", "/opt-out-imports?starting_after={x}", "", "", s.list, nobody()},
 		// The customer's probes have made contacts of the other numbers; this one is nobody's in that workspace.
