@@ -28,7 +28,6 @@ const (
 )
 
 var (
-	errRenew    = errors.New("the session is renewed")
 	errSilent   = errors.New("the model failed to answer")
 	errTools    = errors.New("the model asks for tools without end")
 	errRefused  = errors.New("the model refused the session")

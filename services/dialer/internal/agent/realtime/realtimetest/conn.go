@@ -29,7 +29,6 @@ type conn struct {
 	items    map[string]int // assistant items and their audio, in ms
 	active   *making
 	heard    string
-	asked    string
 	speech   string // the item of what is being said; empty: nobody speaks
 	loud     int
 	quiet    int

@@ -1,0 +1,88 @@
+package realtime_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/realtime"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/bridge"
+)
+
+// TestConversation is the whole of it but the telephone: voice is found in the audio, interrupts what the agent says, which is told what really left, asks not to be
+// called again, and is told goodbye before the call ends.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	server := serve(t, realtimetest.Options{
+		Hears: func(int) string { return "Never call me again." },
+		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+			switch {
+			case heard == "Never call me again.":
+				return realtimetest.Reply{Tool: agent.ToolOptOut, Args: `{"quote":"never call me again"}`}
+			case strings.Contains(heard, "noted"):
+				return realtimetest.Reply{Text: "It is noted, goodbye.", Length: 700 * time.Millisecond, Tool: agent.ToolEndCall, Args: `{"outcome":"opted_out"}`}
+			}
+			return realtimetest.Reply{Text: realtimetest.Quoted(asked, ""), Length: 2 * time.Second}
+		},
+	})
+	settings := agent.Settings{Greeting: "Good day, I call about tea and many other things that you may like."}
+	s, err := realtime.New(realtime.Config{URL: server.URL, Key: "k", Model: "m", TranscriptionModel: "t"}, guard.New(nil), nil).Open(t.Context(), agent.Spec{Settings: settings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	optedOut := make(chan string, 1)
+	c := bridge.New(s, bridge.Settings{Agent: settings}, nil, nil, func(words string, _ time.Time) { optedOut <- words })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	over := make(chan bridge.Result, 1)
+	go func() { over <- c.Run(ctx) }()
+
+	quiet, voice, frame := bytes.Repeat([]byte{0xff}, 160), bytes.Repeat([]byte{0x10, 0x90}, 80), make([]byte, 160)
+	tick := time.NewTicker(time.Millisecond) // a line that is twenty times as fast
+	defer tick.Stop()
+	played := 0
+	for {
+		select {
+		case result := <-over:
+			check(t, server, result, <-optedOut, played)
+			return
+		case <-tick.C:
+		}
+		if c.NextFrame(frame) {
+			played++
+		}
+		if played > 140 && len(server.Sent("input_audio_buffer.speech_stopped")) == 0 && len(server.Sent("input_audio_buffer.speech_started")) == 0 {
+			c.HearFrame(voice) // 0.8 s into the greeting
+		} else {
+			c.HearFrame(quiet)
+		}
+	}
+}
+
+func check(t *testing.T, server *realtimetest.Server, result bridge.Result, words string, played int) {
+	t.Helper()
+	if result.Cause != "normal_clearing" || result.Outcome != agent.OutcomeOptedOut || !result.OptedOut || words != "never call me again" {
+		t.Errorf("%+v, on record: %q", result, words)
+	}
+	if faults := server.Sent("error"); len(faults) > 0 {
+		t.Errorf("the server refused %s", faults)
+	}
+	truncated := got(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
+	// What left: the disclosure (2 s), the greeting up to the cut, and the farewell (0.7 s).
+	if left := float64(played*20) - 2700; truncated != left || truncated < 600 || truncated > 1990 {
+		t.Errorf("truncated at %v ms, and %v ms had left", truncated, left)
+	}
+	var texts []string
+	for _, turn := range result.Turns {
+		texts = append(texts, turn.Text)
+	}
+	said := strings.Join(texts, "|")
+	if !strings.HasPrefix(said, "Hello, you are talking to an AI assistant.|Good day, I call") || !strings.HasSuffix(said, " –|Never call me again.|It is noted, goodbye.") {
+		t.Errorf("the transcript is %s", said)
+	}
+}
