@@ -72,7 +72,9 @@ type Streams struct {
 	opened int
 	closed Stats // of streams that are no more
 
-	pacer   pacer // the pacing loop's own
+	live    atomic.Int64
+	woken   chan struct{} // one is there after a stream was opened
+	pacer   pacer         // the pacing loop's own
 	slots   [slots]slot
 	skipped atomic.Uint64
 	late    lateness
@@ -100,7 +102,7 @@ func New(settings Settings, metrics prometheus.Registerer) (*Streams, error) {
 		return nil, fmt.Errorf("open the RTP ports: %w", err)
 	}
 	begun := time.Now()
-	s := &Streams{settings: settings, ports: ports, now: func() time.Duration { return time.Since(begun) }, all: map[*Stream]bool{}}
+	s := &Streams{settings: settings, ports: ports, now: func() time.Duration { return time.Since(begun) }, all: map[*Stream]bool{}, woken: make(chan struct{}, 1)}
 	if metrics != nil {
 		if err := metrics.Register(collector{s}); err != nil {
 			return nil, fmt.Errorf("register the metrics of RTP: %w", err)
@@ -136,6 +138,11 @@ func (s *Streams) add(stream *Stream) {
 	to.mu.Lock()
 	to.streams = append(to.streams, stream)
 	to.mu.Unlock()
+	s.live.Add(1)
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
 }
 
 // remove returns when the pacing loop is not in the stream and will not be again.
@@ -147,6 +154,7 @@ func (s *Streams) remove(stream *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[stream] {
+		s.live.Add(-1)
 		delete(s.all, stream)
 		stats := stream.Stats()
 		stats.Jitter = 0 // a gauge of what is open
@@ -154,10 +162,9 @@ func (s *Streams) remove(stream *Stream) {
 	}
 }
 
-// Run sends each stream a frame each 20 ms until ctx ends. Streams that are open then stay open, and silent.
+// Run sends each stream a frame each 20 ms until ctx ends. Streams that are open then stay open, and silent. While there are none, it sleeps.
 func (s *Streams) Run(ctx context.Context) error {
 	defer s.ports.Close()
-	s.pacer.turn = int64(s.now() / slotTime)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -165,6 +172,14 @@ func (s *Streams) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+		}
+		if s.live.Load() == 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-s.woken:
+			}
+			s.pacer.turn = max(s.pacer.turn, int64(s.now()/slotTime))
 		}
 		timer.Reset(s.pace(s.now()))
 	}

@@ -1,7 +1,9 @@
 package media
 
 import (
+	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ringfence.dev/services/dialer/internal/media/latch"
@@ -46,6 +48,38 @@ func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
 			t.Errorf("%d of 8 streams at %v, want 2", n, at)
 		}
 	}
+}
+
+func TestRun_SleepsWhileThereIsNothingToSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		streams, err := New(Settings{Bind: netip.MustParseAddr("127.0.0.1")}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = streams.Run(t.Context()) }()
+		for range 2 {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			before := streams.pacer.turn
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if after := streams.pacer.turn; after != before {
+				t.Errorf("%d turns in an hour without a stream", after-before)
+			}
+			sent := 0
+			stream := newStream(streams, Leg{})
+			stream.send = func([]byte, netip.AddrPort) error { sent++; return nil }
+			if err := stream.Connect(agreed()); err != nil {
+				t.Fatal(err)
+			}
+			streams.add(stream)
+			time.Sleep(10 * time.Second)
+			stream.Close()
+			if sent < 499 || sent > 501 || streams.skipped.Load() != 0 {
+				t.Errorf("%d packets in 10 s, %d left out", sent, streams.skipped.Load())
+			}
+		}
+	})
 }
 
 func TestPacing_AfterAStall(t *testing.T) {
