@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/summarising"
 )
 
 // Config is the environment.
@@ -33,6 +34,8 @@ type Config struct {
 	SIP    sipConfig
 	// Realtime is the operator's own model.
 	Realtime realtime.Config
+	// Summary is the operator's own endpoint for summaries.
+	Summary summarising.Config
 
 	// Attempts is how many requests this process works on at once.
 	Attempts int `env:"DIAL_ATTEMPTS" envDefault:"64" help:"requests this process works on at once"`

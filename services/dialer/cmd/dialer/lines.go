@@ -13,10 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/mediaws"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
+	"ringfence.dev/services/dialer/internal/analysing"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
@@ -26,6 +29,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/internal/store/trunks"
+	"ringfence.dev/services/dialer/internal/summarising"
 	"ringfence.dev/services/dialer/internal/talking"
 )
 
@@ -119,16 +123,34 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store
 
 // openAgents are those that this build knows, by kind.
 func openAgents(cfg Config) (map[string]agent.Opener, error) {
+	over, err := cfg.guard()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]agent.Opener{
+		agent.Realtime: realtime.New(cfg.Realtime, over, nil),
+		agent.MediaWS:  mediaws.New(over, nil),
+		agent.Scripted: scripted.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
+	}, nil
+}
+
+func openAnalyser(cfg Config, st *store.Store, relay *outbox.Relay) (*analysing.Analyser, error) {
+	over, err := cfg.guard()
+	if err != nil {
+		return nil, err
+	}
+	return analysing.New(st, summarising.New(cfg.Summary, over, nil), relay), nil
+}
+
+// guard judges where the URLs of agents may lead.
+func (c Config) guard() (*guard.Guard, error) {
 	var networks []netip.Prefix
-	for _, text := range cfg.SIP.AllowNetworks {
+	for _, text := range c.SIP.AllowNetworks {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, fmt.Errorf("read AGENT_ALLOW_NETWORKS: %w", err)
 		}
 		networks = append(networks, network)
 	}
-	return map[string]agent.Opener{
-		agent.Realtime: realtime.New(cfg.Realtime, guard.New(networks), nil),
-		agent.Scripted: scripted.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
-	}, nil
+	return guard.New(networks), nil
 }

@@ -82,7 +82,12 @@ func serve(ctx context.Context, cfg Config) error {
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
 	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit), tel.Metrics)
-	bridge := bridging.New(st, trunk, relay, recoverer, dialer.Wake, answerer.Wake, reporter.Wake)
+	analyser, err := openAnalyser(cfg, st, relay)
+	if err != nil {
+		return err
+	}
+	ended := func() { dialer.Wake(); analyser.Wake() }
+	bridge := bridging.New(st, trunk, relay, recoverer, ended, answerer.Wake, reporter.Wake)
 	api, err := httpapi.New(st, known, relay, keys, tel)
 	if err != nil {
 		return err
@@ -96,6 +101,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
 		service.Part{Name: "reporting", Run: reporter.Run},
+		service.Part{Name: "analysing", Run: analyser.Run},
 		service.Part{Name: "answering", Run: answerer.Run},
 		service.Part{Name: "bridging", Run: bridge.Run},
 		service.Part{Name: "looking", Run: bridging.NewLooker(st, trunk, relay, cfg.LookEvery, dialer.Wake).Run},

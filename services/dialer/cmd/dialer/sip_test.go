@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -115,9 +117,15 @@ func TestSIP_AConversationWithAModel(t *testing.T) {
 		},
 	})
 	t.Cleanup(model.Close)
+	summaries := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		summary := `{"outcome":"opted_out","confidence":0.97,"next_action":"Do not call again.","business_type":null,"customer_name":"Bo","key_interests":[],"key_objections":["calls"],"scheduled_for":null}`
+		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": summary}}}})
+	}))
+	t.Cleanup(summaries.Close)
 	callee := &person{}
 	port := farEnd(t, callee)
-	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeUDP(t), "RTP_PORT_LOW=20002", "RTP_PORT_HIGH=29998", "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators")
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeUDP(t), "RTP_PORT_LOW=20002", "RTP_PORT_HIGH=29998", "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators",
+		"SUMMARY_URL="+summaries.URL+"/v1")
 	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {
 		t.Fatalf("POST = %d %v", status, told)
 	}
@@ -150,6 +158,10 @@ func TestSIP_AConversationWithAModel(t *testing.T) {
 	end := last(facts)
 	if c := end.GetCall(); c.GetStatus() != "completed" || c.GetHangupCause() != "normal_clearing" || c.GetDisposition() != "human" || end.GetAnalysed().GetOutcome() != "opted_out" || c.GetBillableSeconds() < 1 {
 		t.Errorf("end = %v", end)
+	}
+	var summary map[string]any
+	if err := json.Unmarshal(end.GetAnalysed().GetSummaryJson(), &summary); err != nil || summary["customer_name"] != "Bo" {
+		t.Errorf("summary %s: %v", end.GetAnalysed().GetSummaryJson(), err)
 	}
 	var transcript struct{ Turns []struct{ Role, Text string } }
 	if err := json.Unmarshal(end.GetAnalysed().GetTranscriptJson(), &transcript); err != nil {

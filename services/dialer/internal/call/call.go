@@ -81,8 +81,11 @@ type Call struct {
 	EndedAt        *time.Time   `db:"ended_at"`
 	Turns          []agent.Turn `db:"turns"`
 	MaxCallSeconds int32        `db:"max_call_seconds"`
-	Traceparent    string       `db:"traceparent"`
-	Version        int64        `db:"version"`
+	// Outcome is what the conversation of an agent that talks by itself came to; Analysing that its analysis is still to be told.
+	Outcome     string `db:"outcome"`
+	Analysing   bool   `db:"analysing"`
+	Traceparent string `db:"traceparent"`
+	Version     int64  `db:"version"`
 	// Erased: the person was erased; of what is said nothing is kept or told once the call has ended.
 	Erased bool `db:"erased"`
 
@@ -187,7 +190,7 @@ type End struct {
 	ByUs bool
 	// Zone is the person's, for what the agent makes of the conversation.
 	Zone *time.Location
-	// Judged is what an agent made of it that talked by itself; nil: it is the scripted agent's to judge what was said.
+	// Judged is what an agent made of it that talked by itself; nil: it is the scripted agent's to judge what was said. Its analysis waits for Analyse.
 	Judged *agent.Judgement
 }
 
@@ -205,12 +208,13 @@ func (c *Call) End(e End) bool {
 		c.forget()
 		return true
 	}
-	var judged agent.Judgement
 	if e.Judged != nil {
-		judged = *e.Judged
-	} else {
-		judged = scripted.Resume(c.Turns).Judge(at, e.Zone)
+		c.Disposition, c.Outcome, c.Analysing = e.Judged.Reached, e.Judged.Outcome, true
+		c.tell(ended, at)
+		c.forget()
+		return true
 	}
+	judged := scripted.Resume(c.Turns).Judge(at, e.Zone)
 	c.Disposition = judged.Reached
 	c.tell(ended, at)
 	if c.Erased {
@@ -218,6 +222,20 @@ func (c *Call) End(e End) bool {
 	}
 	c.forget()
 	c.analyse(judged, at)
+	return true
+}
+
+// Analyse tells what came of a conversation that an agent held by itself, once; a summary may be nil. False: there was nothing to tell.
+func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
+	if !c.Analysing {
+		return false
+	}
+	c.Analysing = false
+	judged := agent.Judgement{Outcome: c.Outcome, Reached: c.Disposition}
+	if summary != nil && !c.Erased {
+		judged.Outcome, judged.Summary = summary.Outcome, summary
+	}
+	c.analyse(judged, c.notBefore(at))
 	return true
 }
 

@@ -208,14 +208,42 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 		t.Errorf("turns = %v, ending %q", c.Turns, c.Ending)
 	}
 	c.End(call.End{At: at(4), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeTransferred, Reached: agent.ReachedHuman}})
+	if facts := c.Facts(); facts[len(facts)-1].Event.GetEnded() == nil || !c.Analysing {
+		t.Errorf("the last fact is %v, to be analysed: %v", facts[len(facts)-1].Event, c.Analysing)
+	}
+	if !c.Analyse(nil, at(5)) || c.Analyse(nil, at(6)) {
+		t.Error("the analysis is told once")
+	}
 	facts := c.Facts()
 	analysed := facts[len(facts)-1].Event.GetAnalysed()
 	if c.Disposition != agent.ReachedHuman || analysed.GetOutcome() != agent.OutcomeTransferred || len(analysed.GetSummaryJson()) != 0 ||
 		!strings.Contains(string(analysed.GetTranscriptJson()), "take me off") {
 		t.Errorf("disposition %q, analysed %v", c.Disposition, analysed)
 	}
-	c.Note(agent.RoleAgent, "too late", at(5))
+	c.Note(agent.RoleAgent, "too late", at(7))
 	if len(c.Turns) != 2 {
 		t.Errorf("turns after the end = %v", c.Turns)
+	}
+}
+
+func TestAnalyse_TheSummaryCountsUnlessThePersonWasErased(t *testing.T) {
+	t.Parallel()
+	for _, erased := range []bool{false, true} {
+		c := outbound()
+		c.Initiate(at(0))
+		c.Answer(at(1))
+		c.Note(agent.RolePerson, "Call me tomorrow.", at(2))
+		c.Erased = erased
+		c.End(call.End{At: at(3), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeUnknown, Reached: agent.ReachedHuman}})
+		c.Analyse(&agent.Summary{Outcome: agent.OutcomeCallbackRequested}, at(4))
+		facts := c.Facts()
+		analysed := facts[len(facts)-1].Event.GetAnalysed()
+		want := agent.OutcomeCallbackRequested
+		if erased {
+			want = agent.OutcomeUnknown
+		}
+		if analysed.GetOutcome() != want || (len(analysed.GetSummaryJson()) == 0) != erased || (len(analysed.GetTranscriptJson()) == 0) != erased {
+			t.Errorf("erased %v: analysed %v", erased, analysed)
+		}
 	}
 }

@@ -123,7 +123,7 @@ func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, s
 
 const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
 	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
-	max_call_seconds, traceparent, version, erased`
+	max_call_seconds, traceparent, version, erased, outcome, analyse_at IS NOT NULL AS analysing`
 
 const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
 
@@ -131,6 +131,7 @@ const saveCall = `
 UPDATE calls SET contact_id = @contact_id, status = @status, ending = @ending, hangup_cause = @hangup_cause,
 	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
 	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
+	outcome = @outcome, analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
 	variables = CASE WHEN @ended_at::timestamptz IS NULL THEN variables END,
 	hangup_at = CASE WHEN ending = '' AND @ending <> '' THEN now() ELSE hangup_at END,
 	answer_at = CASE WHEN @answered_at::timestamptz IS NULL THEN answer_at END,
@@ -218,7 +219,7 @@ func (s *Store) callArgs(c *call.Call) pg.Args {
 		"call_id": c.CallID, "contact_id": c.ContactID, "status": string(c.Status), "ending": string(c.Ending),
 		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
-		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version,
+		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome, "analysing": c.Analysing,
 		"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
 	}
 }

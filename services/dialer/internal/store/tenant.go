@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,6 +12,7 @@ import (
 
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
@@ -121,6 +123,40 @@ func (s *Store) Order(ctx context.Context, callID uuid.UUID) (o Order, err error
 		o.Variables = []byte(*variables)
 	}
 	return o, nil
+}
+
+const dueAnalyses = `
+WITH due AS (
+	UPDATE calls SET analyse_at = now() + interval '90 seconds', analyses = analyses + 1
+	WHERE call_id = ANY (ARRAY(
+		SELECT call_id FROM calls WHERE analyse_at <= now() ORDER BY analyse_at LIMIT 16 FOR UPDATE SKIP LOCKED))
+	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, turns, ended_at, outcome, analyses
+)
+SELECT d.call_id, d.person, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings
+FROM due d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id`
+
+// Analysis is a call that has ended and is to be analysed; Analyses is how often somebody began, this time included.
+type Analysis struct {
+	CallID   uuid.UUID    `db:"call_id"`
+	Person   string       `db:"person"`
+	Turns    []agent.Turn `db:"turns"`
+	EndedAt  time.Time    `db:"ended_at"`
+	Outcome  string       `db:"outcome"`
+	Analyses int32        `db:"analyses"`
+	Settings []byte       `db:"settings"`
+}
+
+// DueAnalyses takes the calls that are to be analysed now; each comes again after 90 s unless that was told.
+func (s *Store) DueAnalyses(ctx context.Context) ([]Analysis, error) {
+	rows, err := s.pool.Query(ctx, dueAnalyses)
+	if err != nil {
+		return nil, fmt.Errorf("claim analyses: %w", err)
+	}
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[Analysis])
+	if err != nil {
+		return nil, fmt.Errorf("claim analyses: %w", err)
+	}
+	return due, nil
 }
 
 const numberOfAgent = `SELECT phone_e164 FROM numbers WHERE agent_id = @agent_id ORDER BY number_id LIMIT 1`

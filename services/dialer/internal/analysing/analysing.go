@@ -1,0 +1,115 @@
+// Package analysing sees to the analysis of calls that an agent held by itself: once such a call has ended, it is summarised and told. A call is analysed without a summary when none can be had.
+package analysing
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/summarising"
+)
+
+const (
+	every = time.Second
+	// patience bounds a summary; the lease of a claimed call is longer.
+	patience = time.Minute
+	// begins is how often a summary is begun: whoever died of one is followed, but not for ever.
+	begins = 3
+)
+
+// Summariser makes a summary; nil without an error: there is none to be had.
+type Summariser interface {
+	Summarise(ctx context.Context, c summarising.Call) (*agent.Summary, error)
+}
+
+// Analyser analyses.
+type Analyser struct {
+	store      *store.Store
+	summariser Summariser
+	relay      *outbox.Relay
+	wake       chan struct{}
+}
+
+// New analyses what the store holds.
+func New(st *store.Store, summariser Summariser, relay *outbox.Relay) *Analyser {
+	return &Analyser{store: st, summariser: summariser, relay: relay, wake: make(chan struct{}, 1)}
+}
+
+// Wake says that calls have ended. It never blocks.
+func (a *Analyser) Wake() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run analyses until ctx ends.
+func (a *Analyser) Run(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-a.wake:
+		}
+		if err := a.round(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "calls wait to be analysed", "error", err)
+		}
+	}
+}
+
+func (a *Analyser) round(ctx context.Context) error {
+	due, err := a.store.DueAnalyses(ctx)
+	if err != nil {
+		return err
+	}
+	var all errgroup.Group
+	for _, one := range due {
+		all.Go(func() error { return a.analyse(ctx, one) })
+	}
+	return all.Wait()
+}
+
+func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
+	var summary *agent.Summary
+	if one.Analyses <= begins {
+		var err error
+		if summary, err = a.summarise(ctx, one); err != nil {
+			if ctx.Err() != nil { // told to stop: another goes on
+				return nil
+			}
+			slog.WarnContext(ctx, "a call has no summary", "call_id", one.CallID, "error", err)
+		}
+	}
+	err := a.store.Change(ctx, []uuid.UUID{one.CallID}, func(calls map[uuid.UUID]*call.Call) {
+		if c := calls[one.CallID]; c != nil {
+			c.Analyse(summary, time.Now())
+		}
+	})
+	a.relay.Wake()
+	return err
+}
+
+func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Summary, error) {
+	settings, err := agent.ReadSettings(one.Settings)
+	if err != nil {
+		return nil, err
+	}
+	zone := time.UTC
+	if zones := phone.Number(one.Person).Zones(); len(zones) > 0 {
+		zone = zones[0]
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return a.summariser.Summarise(ctx, summarising.Call{Settings: settings, Turns: one.Turns, EndedAt: one.EndedAt, Zone: zone, Outcome: one.Outcome})
+}
