@@ -35,6 +35,8 @@ type Opener struct {
 	cfg    Config
 	client *http.Client
 	guard  *guard.Guard
+	// renew is after what time a session is opened anew.
+	renew time.Duration
 }
 
 // New makes an opener whose connections go through the guard, but for the operator's own. roots nil are the system's.
@@ -42,7 +44,7 @@ func New(cfg Config, g *guard.Guard, roots *x509.CertPool) *Opener {
 	if cfg.AuthHeader == "" {
 		cfg.AuthHeader = "Authorization"
 	}
-	return &Opener{cfg: cfg, guard: g, client: socket.NewClient(g.Dialing(5*time.Second, cfg.URL), roots)}
+	return &Opener{cfg: cfg, guard: g, renew: renewAfter, client: socket.NewClient(g.Dialing(5*time.Second, cfg.URL), roots)}
 }
 
 // Open connects, tells the model what it is to be, and returns when it has confirmed that. Nothing is said, and nothing heard, before Begin.
@@ -54,6 +56,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	s := newSession(spec, o.cfg.TranscriptionModel, func(ctx context.Context) (*socket.Socket, error) {
 		return socket.Dial(ctx, o.client, address, header, appendAudio)
 	})
+	s.renewAfter = o.renew
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ type item struct {
 type session struct {
 	spec          agent.Spec
 	transcription string
+	renewAfter    time.Duration
 	dial          func(context.Context) (*socket.Socket, error)
 	events        chan agent.Event
 	over          chan struct{} // closed by Close
@@ -144,7 +145,7 @@ func (s *session) connect(ctx context.Context) error {
 		return context.Canceled
 	}
 	s.sock = sock
-	s.renewed = time.AfterFunc(renewAfter, func() {
+	s.renewed = time.AfterFunc(s.renewAfter, func() {
 		s.mu.Lock()
 		s.renew = true
 		s.mu.Unlock()
