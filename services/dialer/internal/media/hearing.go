@@ -84,6 +84,12 @@ func (s *Stream) take(packet []byte, from netip.AddrPort, now time.Duration) {
 	}
 }
 
+// A key takes 80 ms at least, pause included (ITU-T Q.24); after a stall, a number's may come at once.
+const (
+	keyTime  = 80 * time.Millisecond
+	mostKeys = 20
+)
+
 // press takes a telephone-event's payload.
 func (s *Stream) press(payload []byte, now time.Duration) {
 	in := &s.in
@@ -95,6 +101,10 @@ func (s *Stream) press(payload []byte, now time.Duration) {
 		in.digits.Restart()
 	}
 	if digit, begins := in.digits.Hear(payload, in.header.Timestamp, in.header.Marker, now); begins {
+		if !in.pressed.Pass(keyTime, mostKeys*keyTime, now) {
+			in.stats.Excess++
+			return
+		}
 		in.stats.Digits++
 		if s.leg.Sink != nil {
 			s.leg.Sink.HearDigit(digit)

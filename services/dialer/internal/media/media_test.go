@@ -328,6 +328,17 @@ func TestStream_SendsDigits(t *testing.T) {
 	}
 }
 
+func TestStream_AFloodOfDigitsIsCutOff(t *testing.T) {
+	d := newDesk(t, latch.Signalled)
+	d.connect(t)
+	for n := range uint16(1000) {
+		d.take(d.packet(n, func(p *rtp.Packet) { p.PayloadType, p.Marker, p.Payload = 101, true, []byte{byte(n % 10), 0x8A, 1, 64} }), far, d.time)
+	}
+	if s := d.Stats(); len(d.digits) != mostKeys || s.Excess != 1000-mostKeys {
+		t.Errorf("%d of 1000 digits in one moment are heard, %+v", len(d.digits), s)
+	}
+}
+
 func TestStream_HearsDigitsOfASourceOfTheirOwn(t *testing.T) {
 	d := newDesk(t, latch.Signalled)
 	d.connect(t)

@@ -16,6 +16,8 @@ type Stats struct {
 	Digits, Sources, Restarts uint64
 	// What was not heard: from somebody else, no RTP, of a payload type that is not ours, not authentic, played twice.
 	Strangers, Malformed, Foreign, Forged, Replayed uint64
+	// Excess are frames and digits that came faster than anybody speaks or presses keys.
+	Excess uint64
 	// Timeouts is how often nothing came for too long.
 	Timeouts uint64
 	// Jitter is that of arrivals (RFC 3550 A.8). LateMean and LateMost are how much later than due packets were sent.
@@ -30,6 +32,7 @@ func (s *Stream) Stats() Stats {
 	s.in.mu.Unlock()
 	stats.Received, stats.Lost, stats.Late, stats.Duplicates = buffer.Received, buffer.Lost, buffer.Late, buffer.Duplicates
 	stats.Filled, stats.Restarts, stats.Jitter = buffer.Filled, buffer.Restarts, buffer.Jitter
+	stats.Excess += buffer.Excess
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	stats.Sent, stats.Events, stats.Unsent, stats.LateMost = s.out.sent, s.out.events, s.out.unsent, s.out.latest
@@ -75,6 +78,7 @@ var (
 		{unheard, func(s *Stats) *uint64 { return &s.Foreign }, []string{"payload_type"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Forged }, []string{"forged"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Replayed }, []string{"replayed"}},
+		{unheard, func(s *Stats) *uint64 { return &s.Excess }, []string{"flood"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Late }, []string{"late"}},
 		{unheard, func(s *Stats) *uint64 { return &s.Duplicates }, []string{"duplicate"}},
 		{described("lost_packets_total", "RTP packets of far ends that never came."), func(s *Stats) *uint64 { return &s.Lost }, nil},

@@ -14,6 +14,7 @@ import (
 
 	"ringfence.dev/services/dialer/internal/media/crypt"
 	"ringfence.dev/services/dialer/internal/media/dtmf"
+	"ringfence.dev/services/dialer/internal/media/flood"
 	"ringfence.dev/services/dialer/internal/media/jitter"
 	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/sdp"
@@ -65,6 +66,7 @@ type hearing struct {
 	ssrc      uint32 // of the audio, once sourced
 	sourced   bool
 	pressing  uint32 // the SSRC of the events heard last
+	pressed   flood.Limit
 
 	heard bool          // anything at all
 	alive time.Duration // since when nothing came

@@ -6,7 +6,11 @@
 // which the far end sends nothing: an agent that hears nothing at all never notices that somebody has stopped talking.
 package jitter
 
-import "time"
+import (
+	"time"
+
+	"ringfence.dev/services/dialer/internal/media/flood"
+)
 
 // Frame is 20 ms of µ-law in bytes, and in units of timestamp.
 const Frame = 160
@@ -26,6 +30,8 @@ const (
 	mostFill = 25
 	// longestPause is how far silence may be behind the far end's clock: patience and some. More is another clock.
 	longestPause = 10 * Frame
+	// mostAhead is how far frames may be ahead of the time: a burst after a stall is, a flood is cut off.
+	mostAhead = time.Second
 	// shifted is how long everything must be late before it is the network that has changed.
 	shifted = 100 * time.Millisecond
 )
@@ -34,8 +40,9 @@ const silence = 0xFF
 
 // Stats counts since the stream began.
 type Stats struct {
-	// Received without duplicates; Lost never came; Late came, after silence had taken its place; Filled are frames of silence, at least in part.
-	Received, Lost, Late, Duplicates, Filled, Restarts uint64
+	// Received without duplicates; Lost never came; Late came, after silence had taken its place; Filled are frames of silence, at least in part;
+	// Excess are frames that came faster than anybody speaks, and were not heard.
+	Received, Lost, Late, Duplicates, Filled, Excess, Restarts uint64
 	// Jitter of the arrivals (RFC 3550 A.8).
 	Jitter time.Duration
 }
@@ -63,6 +70,8 @@ type Buffer struct {
 	jitter  int64 // 16 times the jitter
 	late    uint64
 	filled  uint64
+	limit   flood.Limit
+	excess  uint64
 	restart uint64
 	twice   uint64
 }
@@ -155,7 +164,7 @@ func (b *Buffer) Elapse(now time.Duration) {
 			return
 		}
 		b.filled++
-		b.say()
+		b.say(now)
 		b.due += frameTime
 		b.drain(now, 0)
 	}
@@ -165,7 +174,7 @@ func (b *Buffer) Elapse(now time.Duration) {
 // Stats is how it went so far.
 func (b *Buffer) Stats() Stats {
 	return Stats{
-		Received: b.sequence.received, Lost: b.sequence.lost(), Late: b.late, Duplicates: b.twice, Filled: b.filled, Restarts: b.restart,
+		Received: b.sequence.received, Lost: b.sequence.lost(), Late: b.late, Duplicates: b.twice, Filled: b.filled, Excess: b.excess, Restarts: b.restart,
 		Jitter: time.Duration(b.jitter/16) * time.Second / 8000,
 	}
 }
@@ -233,7 +242,7 @@ func (b *Buffer) mark(from, to int64) {
 func (b *Buffer) drain(now time.Duration, length int) {
 	said := false
 	for b.have[b.head/Frame%frames] == whole {
-		b.say()
+		b.say(now)
 		said = true
 	}
 	if said {
@@ -241,10 +250,14 @@ func (b *Buffer) drain(now time.Duration, length int) {
 	}
 }
 
-func (b *Buffer) say() {
+func (b *Buffer) say(now time.Duration) {
 	at := b.head % int64(len(b.samples))
 	frame := b.samples[at : at+Frame]
-	b.hear(frame)
+	if b.limit.Pass(frameTime, mostAhead, now) {
+		b.hear(frame)
+	} else {
+		b.excess++
+	}
 	for i := range frame {
 		frame[i] = silence
 	}

@@ -1,0 +1,21 @@
+// Package flood bounds what a far end can make others hear: an agent is paid for by what it hears, however fast that comes.
+package flood
+
+import "time"
+
+// Limit lets things of a certain length pass no faster than the time goes by, but for what was saved up. The zero Limit is full. Not safe for use by several goroutines.
+type Limit struct {
+	spent time.Duration // of what may be saved up
+	at    time.Duration
+}
+
+// Pass says whether another thing of that length may pass now; most is what may be saved up.
+func (l *Limit) Pass(length, most, now time.Duration) bool {
+	l.spent = max(l.spent-max(now-l.at, 0), 0)
+	l.at = now
+	if l.spent+length > most {
+		return false
+	}
+	l.spent += length
+	return true
+}
