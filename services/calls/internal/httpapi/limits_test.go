@@ -61,11 +61,11 @@ func TestAgents_KeepWhateverIsJSONWithinBounds(t *testing.T) {
 	r.mustKeep(path, `{"temperature":1e400000,"price":0.10,"deep":{"a":[null]}}`, `"temperature":1e400000`, `"price":0.10`)
 	r.mustKeep(path, `{"temperature":null}`, `"deep":{"a":[null]}`)
 	large := strings.Repeat("x", 150<<10)
-	r.want(http.StatusOK, "PATCH", path, map[string]any{"instructions": large})
+	r.want(http.StatusOK, "PATCH", path, map[string]any{"notes": large})
 	if got := r.do("PATCH", path, map[string]any{"more": large}); got.status != 422 || got.code() != "validation_error" {
 		t.Errorf("settings past 256 KiB = %d %v, want 422", got.status, got.code())
 	}
-	r.want(http.StatusOK, "PATCH", path, map[string]any{"instructions": nil, "more": large})
+	r.want(http.StatusOK, "PATCH", path, map[string]any{"notes": nil, "more": large})
 }
 
 // raw sends a signed request and gives the answer's text.
