@@ -11,7 +11,7 @@ type Limit struct {
 
 // Pass says whether another thing of that length may pass now; most is what may be saved up.
 func (l *Limit) Pass(length, most, now time.Duration) bool {
-	l.spent = max(l.spent-max(now-l.at, 0), 0)
+	l.spent = max(l.spent-(now-l.at), 0)
 	l.at = now
 	if l.spent+length > most {
 		return false
