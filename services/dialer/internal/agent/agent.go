@@ -3,11 +3,9 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,23 +52,6 @@ type Spec struct {
 // Opener connects an agent. Open returns once the agent could talk: for as long as ctx lets it.
 type Opener interface {
 	Open(ctx context.Context, spec Spec) (Session, error)
-}
-
-// Openers open each kind of agent by its name.
-type Openers map[string]Opener
-
-// Open opens an agent of the kind that its settings say.
-func (o Openers) Open(ctx context.Context, spec Spec) (Session, error) {
-	kind := cmp.Or(spec.Settings.Kind, Scripted)
-	opener := o[kind]
-	if opener == nil {
-		return nil, fmt.Errorf("open agent %s: there is no kind %q here", spec.AgentID, kind)
-	}
-	session, err := opener.Open(ctx, spec)
-	if err != nil {
-		return nil, fmt.Errorf("open agent %s: %w", spec.AgentID, err)
-	}
-	return session, nil
 }
 
 // Session is one conversation with an agent, in audio. Its methods never block, may be called at once and after the end, and do nothing then.

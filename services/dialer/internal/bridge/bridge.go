@@ -34,11 +34,13 @@ type Leg interface {
 // Signal is what a detector hears.
 type Signal int32
 
-// Signals. Machine: the way it speaks is a machine's, a hint and no ground to hang up by itself. Beep: a machine wants a message now.
+// Signals; several at once are or-ed. Machine: the way it speaks is a machine's, a hint and no ground to hang up by itself. Beep: a machine wants a message now. Fax: a
+// fax answers.
 const (
 	Nothing Signal = 0
 	Machine Signal = 1
 	Beep    Signal = 2
+	Fax     Signal = 4
 )
 
 // Detector listens to the person's side, frame by frame, from one goroutine. It tells each thing once.
@@ -208,6 +210,7 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	for !c.over {
 		select {
 		case <-ctx.Done():
+			c.overhear(work, events)
 			c.end("")
 		case e, open := <-events:
 			if !open {
@@ -228,6 +231,35 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	c.session.Close()
 	c.lastWords(events)
 	return c.result()
+}
+
+// overhear stays with the agent for a moment after the person has hung up while talking: what was said last is written down, and an opt-out in it counts. The agent hears
+// silence meanwhile, by which it knows that the sentence is over.
+func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) {
+	if c.closing != nil || events == nil || c.loudness.Load() < spoke || time.Since(time.Unix(0, c.heardAt.Load())) > justNow {
+		return
+	}
+	tick, limit := time.NewTicker(agent.Duration(agent.FrameBytes)), time.NewTimer(lastSentence)
+	defer tick.Stop()
+	defer limit.Stop()
+	for {
+		select {
+		case <-limit.C:
+			return
+		case <-tick.C:
+			c.session.HearAudio(c.hush[:])
+		case e, open := <-events:
+			switch {
+			case !open, e.Kind == agent.TurnDone:
+				return
+			case e.Kind == agent.Failed, e.Kind == agent.Closed:
+				c.unheard += e.Dropped
+				return
+			case e.Kind == agent.Said, e.Kind == agent.ToolCall && (e.Tool == agent.ToolOptOut || e.Tool == agent.ToolCallback):
+				c.on(ctx, e)
+			}
+		}
+	}
 }
 
 // lastWords reads a session that was closed to its end.

@@ -168,13 +168,28 @@ func (c *Conversation) voicemail(now time.Time) (settled bool) {
 // onBeep: a beep ends the wait of a message, and by itself is a machine's early in the call. Where the policy is to go on, it means nothing.
 func (c *Conversation) onBeep(now time.Time) {
 	policy := c.settings.Agent.OnVoicemail
-	machine := !c.leaving.IsZero() || c.hint || now.Sub(c.begun) <= beepWithin && c.transcript.heard() < beepTurns
+	machine := !c.leaving.IsZero() || c.hint || c.early(now)
 	if c.closing != nil || !machine || policy == "" || policy == agent.VoicemailGoOn {
 		return
 	}
 	if c.voicemail(now); !c.over {
 		c.leave()
 	}
+}
+
+// early: nobody has said enough yet to be somebody.
+func (c *Conversation) early(now time.Time) bool {
+	return now.Sub(c.begun) <= beepWithin && c.transcript.heard() < beepTurns
+}
+
+// onFax: its tone at the beginning ends the call, unless the policy is to go on.
+func (c *Conversation) onFax(now time.Time) {
+	policy := c.settings.Agent.OnVoicemail
+	if c.closing != nil || !c.early(now) || policy == "" || policy == agent.VoicemailGoOn {
+		return
+	}
+	c.reached = agent.ReachedFax
+	c.end(call.NormalClearing)
 }
 
 // leave says the message, and closes.

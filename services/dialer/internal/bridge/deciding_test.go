@@ -147,6 +147,57 @@ func TestVoicemail_HangUp(t *testing.T) {
 	})
 }
 
+func TestFax(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{OnVoicemail: agent.VoicemailHangUp}, func(k *talk) {
+		k.ear.next = Fax
+		k.hear(20 * time.Millisecond)
+		k.wantEnd(call.NormalClearing, 0, time.Second)
+		if k.result.Reached != agent.ReachedFax {
+			t.Errorf("%+v", k.result)
+		}
+	})
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.ear.next = Fax
+		k.hear(20 * time.Millisecond)
+		if k.isOver() {
+			t.Error("where the policy is to go on, a tone ended the call")
+		}
+	})
+}
+
+// Whoever says "never again" and hangs up in that has said it.
+func TestHangUp_InTheMiddleOfASentence(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.hear(time.Second)
+		k.hangUp()
+		k.pass(700 * time.Millisecond)
+		if k.isOver() || k.fake.now().frames < 80 {
+			t.Fatalf("over: %v, after %d frames", k.isOver(), k.fake.now().frames)
+		}
+		k.send(agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(time.Second)}, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Never again."})
+		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
+		k.tool(agent.ToolOptOut, `{"quote":"Never again."}`)
+		k.send(agent.Event{Kind: agent.TurnDone})
+		k.wantEnd("", 1700*time.Millisecond, 1800*time.Millisecond)
+		if k.result.Outcome != agent.OutcomeOptedOut || len(k.opted) != 1 || len(k.result.Turns) != 1 || k.phone.to != "" {
+			t.Errorf("%+v, on record %v", k.result, k.opted)
+		}
+	})
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.hear(time.Second)
+		k.hangUp()
+		k.wantEnd("", 3*time.Second, 3*time.Second) // nobody says anything more
+	})
+	converse(t, agent.Settings{}, func(k *talk) {
+		k.hear(time.Second)
+		k.pass(4 * time.Second)
+		k.hangUp()
+		k.wantEnd("", 5*time.Second, 5*time.Second) // it was no sentence
+	})
+}
+
 func TestVoicemail_LeaveMessage(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{OnVoicemail: agent.VoicemailMessage, Message: "Please call back."}

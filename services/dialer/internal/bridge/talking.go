@@ -18,6 +18,8 @@ const (
 	pause, pauseMost = 2 * time.Second, 30 * time.Second
 	// beepWithin is until when a beep is a machine's: later it is something else, and so it is once the person has said so much.
 	beepWithin, beepTurns = 45 * time.Second, 3
+	// lastSentence is how long a sentence is waited for in which somebody hung up, who was heard justNow before.
+	lastSentence, justNow = 2 * time.Second, 3 * time.Second
 	// spoke is from how many loud frames on somebody was there: 300 ms.
 	spoke = 15
 )
@@ -163,6 +165,9 @@ func (c *Conversation) look() {
 	}
 	if signals&Beep != 0 {
 		c.onBeep(now)
+	}
+	if signals&Fax != 0 {
+		c.onFax(now)
 	}
 	if c.closing == nil {
 		return
