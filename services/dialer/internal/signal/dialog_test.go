@@ -19,23 +19,24 @@ import (
 func TestCancel_InEveryPhase(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
 		r := newRig(t, transport)
-		go100 := make(chan struct{})
-		r.exchange.On("01", func(c *signaltest.Call) { <-go100; c.Respond(100, ""); c.Canceled() })
+		hungUp := make(chan struct{})
+		r.exchange.On("01", func(c *signaltest.Call) {
+			<-hungUp
+			if !c.Spared(100 * time.Millisecond) { // after 200 ms the exchange says 100 by itself
+				t.Error("cancelled before anything was heard (RFC 3261 9.1)")
+			}
+			c.Respond(100, "")
+			c.Canceled()
+		})
 		r.exchange.On("02", func(c *signaltest.Call) { c.Respond(100, ""); c.Canceled() })
 		r.exchange.On("03", func(c *signaltest.Call) { c.Respond(180, ""); c.Canceled() })
 		early := r.dial("01", func(o *signal.Invite, _ *leg) { o.FirstResponse = signaltest.Patience })
 		gone := make(chan struct{})
-		go func() { defer close(gone); early.hangUp(call.NormalClearing) }()
 		r.exchange.Wait(early.id)
-		if n := r.heard(early, sip.CANCEL); n != 0 {
-			t.Errorf("%d CANCELs before anything was heard", n)
-		}
-		close(go100)
+		go func() { defer close(gone); early.hangUp(call.NormalClearing) }()
+		close(hungUp)
 		<-gone
 		early.ends(call.OriginatorCancel, true)
-		if n := r.heard(early, sip.CANCEL); n > 1 {
-			t.Errorf("%d CANCELs", n)
-		}
 		tried := r.dial("02")
 		tried.until("taken", 1)
 		tried.hangUp(call.NormalClearing)

@@ -120,9 +120,12 @@ func (l *Line) listen() error {
 		if err != nil {
 			return fmt.Errorf("listen at udp %s: %w", l.cfg.UDP, err)
 		}
+		if udp, is := conn.(*net.UDPConn); is {
+			_ = udp.SetReadBuffer(datagrams) // as much of it as the system allows
+		}
 		addr, _ := conn.LocalAddr().(*net.UDPAddr)
 		l.udp = sip.Addr{IP: addr.IP, Port: addr.Port}
-		l.opened(UDP, addr.IP, addr.Port, conn.Close, func() error { return l.transport.ServeUDP(conn) })
+		l.opened(UDP, addr.IP, addr.Port, conn.Close, func() error { return l.transport.ServeUDP(&steady{PacketConn: conn}) })
 	}
 	for _, stream := range []struct {
 		name, addr string
@@ -258,7 +261,26 @@ func (l *Line) wait(callID string) (over func()) {
 	})
 }
 
-// guarded closes connections of strangers as they come.
+// datagrams is what the system is asked to hold of them while nobody reads, in bytes.
+const datagrams = 4 << 20
+
+// breath is how long a listener rests after a fault that is not its end: no descriptors, no memory. sipgo would listen no more.
+const breath = 50 * time.Millisecond
+
+// steady reads on after faults.
+type steady struct{ net.PacketConn }
+
+func (s *steady) ReadFrom(into []byte) (int, net.Addr, error) {
+	for {
+		n, from, err := s.PacketConn.ReadFrom(into)
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return n, from, err
+		}
+		time.Sleep(breath)
+	}
+}
+
+// guarded closes connections of strangers as they come, and listens on after faults.
 type guarded struct {
 	net.Listener
 	admits func(net.Addr) bool
@@ -267,10 +289,16 @@ type guarded struct {
 func (g *guarded) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
-		if err != nil || g.admits(conn.RemoteAddr()) {
-			return conn, err
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil, err
+		case err != nil:
+			time.Sleep(breath)
+		case g.admits(conn.RemoteAddr()):
+			return conn, nil
+		default:
+			_ = conn.Close()
 		}
-		_ = conn.Close()
 	}
 }
 

@@ -90,3 +90,55 @@ func FuzzCallID(f *testing.F) {
 		}
 	})
 }
+
+// faulty fails a few times before it does its work, and says in the end that it is closed.
+type faulty struct {
+	net.Listener
+	left int
+}
+
+// faultyPackets is one that datagrams come from.
+type faultyPackets struct {
+	net.PacketConn
+	faults faulty
+}
+
+func (f *faulty) fault() error {
+	f.left--
+	switch {
+	case f.left > 0:
+		return errors.New("no descriptors are left")
+	case f.left == 0:
+		return nil
+	}
+	return net.ErrClosed
+}
+
+func (f *faulty) Accept() (net.Conn, error) {
+	if err := f.fault(); err != nil {
+		return nil, err
+	}
+	near, _ := net.Pipe()
+	return near, nil
+}
+
+func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil, f.faults.fault() }
+
+// TestListeners_GoOnAfterFaults, and end when they are closed.
+func TestListeners_GoOnAfterFaults(t *testing.T) {
+	t.Parallel()
+	streams := &guarded{&faulty{left: 3}, func(net.Addr) bool { return true }}
+	if conn, err := streams.Accept(); err != nil || conn == nil {
+		t.Errorf("accept: %v", err)
+	}
+	if _, err := streams.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept when closed: %v", err)
+	}
+	datagrams := &steady{&faultyPackets{faults: faulty{left: 3}}}
+	if n, _, err := datagrams.ReadFrom(nil); err != nil || n != 1 {
+		t.Errorf("read: %d, %v", n, err)
+	}
+	if _, _, err := datagrams.ReadFrom(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read when closed: %v", err)
+	}
+}

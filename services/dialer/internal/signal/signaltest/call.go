@@ -120,6 +120,16 @@ func (c *Call) Answer(body string, headers ...string) {
 	close(acked)
 }
 
+// Spared says whether nobody cancels the INVITE for a while.
+func (c *Call) Spared(a time.Duration) bool {
+	select {
+	case <-c.canceled:
+		return false
+	case <-time.After(a):
+		return true
+	}
+}
+
 // Canceled waits until the INVITE is cancelled.
 func (c *Call) Canceled() {
 	select {

@@ -1,0 +1,90 @@
+package signal
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestMany_LeaveNothing: calls of every kind, many at once, each told one end; and when they have lingered nothing of them is left.
+func TestMany_LeaveNothing(t *testing.T) {
+	t.Parallel()
+	x := signaltest.New(t, line.Config{UDP: "127.0.0.1:0"})
+	x.On("1", func(c *signaltest.Call) { c.Respond(180, ""); c.Answer("x"); c.Hangup() })
+	x.On("2", func(c *signaltest.Call) { c.Respond(180, ""); c.Answer("x"); c.Request(sip.BYE, "") })
+	x.On("3", func(c *signaltest.Call) { c.Respond(486, "") })
+	x.On("4", func(c *signaltest.Call) { c.Respond(180, ""); c.Canceled() })
+	a, err := New(Config{UDP: "127.0.0.1:0", Linger: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	trunk := Trunk{Name: "test", Host: "127.0.0.1", Port: x.Port(line.UDP), Transport: line.UDP}
+	const each = 60
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	ends := map[string]int{}
+	for i := range 4 * each {
+		all.Add(1)
+		id, to := fmt.Sprintf("many-%d", i), fmt.Sprintf("+1%d", i%4+1)
+		ready, up := make(chan *Dialog, 1), make(chan struct{})
+		_, err := func() (*Dialog, error) {
+			d, err := a.Invite(t.Context(), trunk, Invite{CallID: id, From: "+1", To: to, Body: []byte("y")}, Observer{
+				Rang: func(time.Time, []byte) {
+					if i%4+1 == 4 {
+						close(up)
+					}
+				},
+				Answered: func(time.Time, []byte) error {
+					if i%4+1 == 1 {
+						close(up)
+					}
+					return nil
+				},
+				Ended: func(e End) {
+					mu.Lock()
+					ends[to+" "+string(e.Cause)]++
+					mu.Unlock()
+					all.Done()
+				},
+			})
+			ready <- d
+			return d, err
+		}()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			d := <-ready
+			select {
+			case <-up:
+				_ = d.Hangup(t.Context(), call.NormalClearing)
+			case <-d.Done():
+			}
+		}()
+	}
+	all.Wait()
+	for _, want := range []string{"+11 normal_clearing", "+12 normal_clearing", "+13 user_busy", "+14 originator_cancel"} {
+		if ends[want] != each {
+			t.Errorf("%s: %d of %d; all: %v", want, ends[want], each, ends)
+		}
+	}
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) { // a poll of the condition
+		a.mu.Lock()
+		legs, peers, live := len(a.legs), len(a.peers), a.live
+		a.mu.Unlock()
+		if legs == 0 && peers == 0 && live == 0 {
+			return
+		}
+		if time.Since(begun) > signaltest.Patience {
+			t.Fatalf("%d legs, %d peers, %d live are left", legs, peers, live)
+		}
+	}
+}
