@@ -46,7 +46,7 @@ func (s *sound) speech(ms int, pitch float64) *sound {
 		if vowel := math.Floor(t / 0.38); vowel != last {
 			last, weights = vowel, nil
 			for f := pitch; f < 3600; f += pitch {
-				near := func(formant, width float64) float64 { return math.Exp(-math.Pow((f-formant)/width, 2)) }
+				near := func(formant, width float64) float64 { off := (f - formant) / width; return math.Exp(-off * off) }
 				weights = append(weights, near(350+150*math.Mod(vowel, 4), 150)+0.6*near(900+300*math.Mod(vowel, 5), 250)+0.15*pitch/f)
 			}
 		}
