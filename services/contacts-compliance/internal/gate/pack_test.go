@@ -58,6 +58,7 @@ func TestJudge_Packs(t *testing.T) {
 	}{
 		{"at the federal hours", newYork, []string{"us"}, func(*gate.Facts) {}, gate.Open, "", ""},
 		{"no consent on record", newYork, []string{"us"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Closed, gate.RuleNeeded, ""},
+		{"nor where express consent will do", newYork, []string{"us:service"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Closed, gate.RuleNeeded, ""},
 		{"a pack that needs none", newYork, []string{"default"}, func(f *gate.Facts) { f.Consent = contact.ConsentUnknown }, gate.Open, "", ""},
 		{"before the federal hours", newYork, []string{"us"}, func(f *gate.Facts) { f.At = utc("2026-11-23 12:59") }, gate.Closed, gate.RulePack, "2026-11-23 13:00"},
 		{"Florida ends at eight", miami, []string{"us"}, func(f *gate.Facts) { f.At, f.Waits = utc("2026-11-24 01:00"), true }, gate.Later, gate.RulePack, "2026-11-24 13:00"},
@@ -107,5 +108,30 @@ func TestJudge_Packs(t *testing.T) {
 				t.Errorf("next = %v, %q; want %v", v.At, v.Message, next)
 			}
 		})
+	}
+}
+
+// A rule that asks for consent binds from the hour at which its first day begins anywhere to the one at which its last day has ended everywhere.
+func TestJudge_ConsentIsNeededWhereverARuleHolds(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		at          string
+		from, until window.Date
+		needed      bool
+	}{
+		{"2026-11-23T12:30:00Z", window.Date{Year: 2026, Month: 11, Day: 24}, window.Date{}, true}, // the 24th in Auckland
+		{"2026-11-22T12:30:00Z", window.Date{Year: 2026, Month: 11, Day: 24}, window.Date{}, false},
+		{"2026-11-24T06:00:00Z", window.Date{}, window.Date{Year: 2026, Month: 11, Day: 24}, true}, // still the 23rd in Honolulu
+		{"2026-11-25T13:00:00Z", window.Date{}, window.Date{Year: 2026, Month: 11, Day: 24}, false},
+	} {
+		f := held(t, "+12125552671", "us")
+		at, err := time.Parse(time.RFC3339, row.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.At, f.Consent, f.Rules[0].From, f.Rules[0].Until = at, contact.ConsentUnknown, row.from, row.until
+		if v := gate.Judge(f); (v.Rule == gate.RuleNeeded) != row.needed {
+			t.Errorf("at %s, a rule from %s until %s: %+v, want consent needed %t", row.at, row.from, row.until, v, row.needed)
+		}
 	}
 }
