@@ -272,3 +272,50 @@ func TestErasure_OfWhoCallsUs(t *testing.T) {
 		}
 	}
 }
+
+// TestErasure_RacingTheNewsOfTheCall lets the erasure meet each instant of a call's life: whatever came first, nothing is kept, and no event that speaks of the person stands behind
+// the one that says that they are erased.
+func TestErasure_RacingTheNewsOfTheCall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for round := range 40 {
+		r.peers.set(func(p *peers) { p.preCheck = allowAfter(int64(round)) })
+		a := r.asked()
+		news := []*eventv1.DialEvent{a.dialing(), a.ringing(), a.answered(), a.ended("completed", "normal_clearing"), a.spoke()}
+		var both sync.WaitGroup
+		begin := make(chan struct{}) // with the fact that is this round's
+		both.Go(func() {
+			for n, fact := range news {
+				if n == round%len(news) {
+					close(begin)
+				}
+				if err := r.deliver(kafka.DialEvents, a.request.String(), fact); err != nil && !kafka.IsSkip(err) {
+					t.Errorf("round %d: %v", round, err)
+				}
+			}
+			if err := r.deliver(kafka.WalletEvents, a.request.String(), a.captured(1000)); err != nil && !kafka.IsSkip(err) {
+				t.Errorf("round %d: %v", round, err)
+			}
+		})
+		both.Go(func() {
+			<-begin
+			order := &eventv1.ContactEvent{WorkspaceId: r.workspace.String(), Event: &eventv1.ContactEvent_Erased{Erased: &eventv1.Erased{
+				ErasureId: uuid.NewString(), PhoneE164: person, ContactId: contactOf(person), Erasures: int64(round) + 1,
+			}}}
+			if err := r.deliver(kafka.Contacts, "person", order); err != nil {
+				t.Errorf("round %d: %v", round, err)
+			}
+		})
+		both.Wait()
+		if n := r.kept(); n != 0 {
+			t.Fatalf("round %d: %d rows hold the secret", round, n)
+		}
+	}
+	gone := map[string]bool{}
+	for _, f := range facts[eventv1.CallEvent](r, kafka.CallEvents) {
+		gone[f.GetCallId()] = gone[f.GetCallId()] || f.GetErased() != nil
+		if body := string(f.GetPublic().GetBody()); gone[f.GetCallId()] && strings.Contains(body, secret) {
+			t.Errorf("behind the erasure was told %s", body)
+		}
+	}
+}
