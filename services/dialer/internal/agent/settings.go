@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ringfence.dev/libs/phone"
 )
 
 // Kinds of agent.
@@ -100,6 +102,11 @@ func ReadSettings(raw []byte) (Settings, error) {
 		return Settings{}, fmt.Errorf("read agent settings: silence_seconds and script hold a number out of range")
 	case s.Script.ToneMillis > int(time.Minute/time.Millisecond):
 		return Settings{}, fmt.Errorf("read agent settings: a tone is no longer than a minute")
+	}
+	for name, number := range s.Transfers {
+		if _, ok := phone.Parse(number); !ok || strings.TrimSpace(name) == "" {
+			return Settings{}, fmt.Errorf("read agent settings: transfers names somebody without an E.164 number")
+		}
 	}
 	return s, nil
 }

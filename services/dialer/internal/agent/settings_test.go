@@ -13,6 +13,7 @@ func TestReadSettings(t *testing.T) {
 	for text, fault := range map[string]string{
 		``: "", `{}`: "", `{"kind":"openai_realtime","unknown":1}`: "", `{"kind":"media_ws","media_url":"wss://a.example"}`: "",
 		`{"kind":"robot"}`: "kind", `{"kind":7}`: "kind", `[]`: "settings", `{"on_voicemail":"sing"}`: "on_voicemail", `{"kind":"media_ws"}`: "media_url",
+		`{"transfers":{"desk":"+41443334455"}}`: "", `{"transfers":{"desk":"1900"}}`: "transfers", `{"transfers":{"":"+41443334455"}}`: "transfers",
 		`{"silence_seconds":-1}`: "silence_seconds", `{"script":{"tone_hz":4000}}`: "range", `{"script":{"tone_millis":60001}}`: "minute",
 	} {
 		_, err := agent.ReadSettings([]byte(text))
