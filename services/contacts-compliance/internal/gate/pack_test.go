@@ -135,3 +135,19 @@ func TestJudge_ConsentIsNeededWhereverARuleHolds(t *testing.T) {
 		}
 	}
 }
+
+// contract.md §2: no opening within 30 days is none.
+func TestJudge_LooksThirtyDaysAhead(t *testing.T) {
+	t.Parallel()
+	for days, want := range map[int]gate.Result{29: gate.Later, 30: gate.Later, 31: gate.Closed} {
+		f := held(t, "+12125552671", "us")
+		f.At, f.Waits, f.NumberZones = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC), true, zones(t, "UTC")
+		shut := f.Rules[0] // closed all day, until it holds no more
+		shut.Week, shut.Until = pack.Week{}, window.DateOf(f.At.AddDate(0, 0, days))
+		f.Rules = []pack.Rule{shut}
+		v := gate.Judge(f)
+		if v.Result != want || want == gate.Later && !v.At.Equal(f.At.AddDate(0, 0, days)) || want == gate.Closed && v.Rule != gate.RuleNoOpening {
+			t.Errorf("an opening %d days ahead: %+v, want %s", days, v, want)
+		}
+	}
+}
