@@ -3,6 +3,7 @@ package signal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -243,7 +244,10 @@ func (d *Dialog) Ring() error {
 	return d.arrival.tx.Respond(res)
 }
 
-// Answer picks up a call that came in, with our description; again, or after the end, it changes nothing. It returns when the answer has left.
+// ErrEnded says that a call had ended before it could be answered.
+var ErrEnded = errors.New("the call has ended")
+
+// Answer picks up a call that came in, with our description, and returns when the answer has left. Again it changes nothing; a call that has ended meanwhile is ErrEnded.
 func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	if d.arrival == nil {
 		return errTaken
@@ -254,7 +258,7 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	case <-d.up:
 		return nil
 	case <-d.done:
-		return nil
+		return ErrEnded
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -276,7 +280,7 @@ func (d *Dialog) pickUp(body []byte) error {
 	_ = d.keep(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
 	if err := tx.Respond(res); err != nil { // cancelled in the same moment
-		return err
+		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Set(expires, expires.Refresher == session.UAS, time.Now())
 	close(d.up)

@@ -166,7 +166,7 @@ func (d *Dialog) CallID() string { return string(d.leg.callID) }
 // Done is closed when the leg's end was told.
 func (d *Dialog) Done() <-chan struct{} { return d.done }
 
-// State is what another process at the same address ends the leg from.
+// State is what another process at the same address ends the leg from; empty while a call that came in is not answered: its caller gives up.
 func (d *Dialog) State() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -208,8 +208,11 @@ const afterCrash = 100
 const quiet = 2 * time.Second
 
 // Reap ends a leg of which only the state is left, written by a process that was at this address: BYE when it was answered, CANCEL while it rings, and BYE if it
-// is answered in the same moment. It returns when the far end has said that there is nothing left, or ctx ends. Asked again, it does no harm.
+// is answered in the same moment; an empty one, of a call that came in and was not answered, needs nothing. It returns when the far end has said that there is nothing left, or ctx ends. Asked again, it does no harm.
 func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
+	if len(state) == 0 {
+		return nil
+	}
 	s, err := teardown.Parse(state)
 	if err != nil {
 		return err

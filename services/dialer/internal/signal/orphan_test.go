@@ -61,6 +61,9 @@ func TestReap(t *testing.T) {
 		if err := next.Reap(ctx, r.trunk, talking); err != nil {
 			t.Errorf("reap again: %v", err)
 		}
+		if err := next.Reap(ctx, r.trunk, nil); err != nil {
+			t.Errorf("reap a call that nobody answered: %v", err)
+		}
 		if err := next.Reap(ctx, r.trunk, []byte(`{"v":1}`)); err == nil {
 			t.Error("reaped nothing")
 		}
