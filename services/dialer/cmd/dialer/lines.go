@@ -82,7 +82,17 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store
 	if err != nil {
 		return lines{}, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
 	}
-	settings := signal.Config{UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence"}
+	var line *sip.Carrier
+	door, opened := sip.NewDoor(over), make(chan struct{})
+	settings := signal.Config{
+		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
+		Arrive: func(a *signal.Arrival) {
+			<-opened
+			if t, ok := door.Trunk(a.Source.Addr()); ok {
+				line.Arrive(a, t)
+			}
+		},
+	}
 	if cfg.SIP.TLS != "" {
 		pair, err := tls.LoadX509KeyPair(cfg.SIP.Certificate, cfg.SIP.Key)
 		if err != nil {
@@ -106,15 +116,17 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store
 	if err != nil {
 		return lines{}, err
 	}
-	line := sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), over, talking.New(st, streams, advertised, agents), sip.Config{
+	line = sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), over, talking.New(st, streams, advertised, agents), sip.Config{
 		Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 	})
+	close(opened)
 	return lines{Carrier: line, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio goes on while calls drain
 		defer stop()
 		var both errgroup.Group
 		both.Go(func() error { return streams.Run(paced) })
+		both.Go(func() error { return door.Run(paced) })
 		err := line.Run(ctx)
 		stop()
 		return errors.Join(err, both.Wait())

@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/sdp"
+	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
@@ -192,4 +195,60 @@ func freeUDP(t *testing.T) string {
 	}
 	defer func() { _ = conn.Close() }()
 	return conn.LocalAddr().String()
+}
+
+// TestSIP_ACallThatComesIn reaches the agent of the number, and who is no trunk of ours reaches nobody.
+func TestSIP_ACallThatComesIn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	address := freeUDP(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "RTP_PORT_LOW=30002", "RTP_PORT_HIGH=39998")
+	us := netip.MustParseAddrPort(address)
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 60, SettingsJson: []byte(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)}},
+	})
+	const ours, caller = "+14155559000", "+14155550001"
+	if status, told := r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
+		t.Fatalf("POST = %d %v", status, told)
+	}
+	agent, err := signal.New(signal.Config{UDP: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Close)
+	ring := func(to string, answered func(), patience time.Duration) signal.End {
+		t.Helper()
+		body, err := sdp.NewSession(1, sdp.Local{Address: us.Addr(), Port: 40000}).Offer(sdp.Both)
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan signal.End, 1)
+		_, err = agent.Invite(t.Context(), signal.Trunk{Name: "us", Host: us.Addr().String(), Port: int(us.Port()), Transport: line.UDP, CallerID: signal.InFrom},
+			signal.Invite{CallID: uuid.NewString(), From: caller, To: to, Body: body, FirstResponse: patience},
+			signal.Observer{Answered: func(time.Time, []byte) error { answered(); return nil }, Ended: func(e signal.End) { over <- e }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return <-over
+	}
+	if end := ring(ours, func() { t.Error("a stranger was answered") }, time.Second); end.Status != 0 {
+		t.Errorf("a stranger was told %d", end.Status)
+	}
+	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", `{"name":"near","host":"127.0.0.1","port":9}`); status != 201 {
+		t.Fatalf("POST = %d %v", status, told)
+	}
+	var picked bool
+	await(t, "the agent answers, talks and hangs up", func() bool {
+		end := ring(ours, func() { picked = true }, time.Second)
+		return picked && end.Cause == call.NormalClearing && !end.ByUs
+	})
+	var key string
+	await(t, "the call has a row", func() bool {
+		return r.pool.QueryRow(t.Context(), "SELECT call_id::text FROM calls WHERE direction = 'inbound' AND status = 'completed'").Scan(&key) == nil
+	})
+	await(t, "the call is told whole", func() bool { return names(r.factsOf(key)) == "ringing answered ended analysed" })
+	if c := last(r.factsOf(key)).GetCall(); c.GetFrom() != caller || c.GetToE164() != ours || c.GetDirection() != "inbound" || c.GetBillableSeconds() != 0 {
+		t.Errorf("call = %v", c)
+	}
 }

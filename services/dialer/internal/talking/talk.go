@@ -102,12 +102,38 @@ func (t *talk) Answer(answer []byte, told sip.Told) error {
 	if err := t.stream.Connect(agreed); err != nil {
 		return fmt.Errorf("connect the stream: %w", err)
 	}
+	t.Begin(told)
+	return nil
+}
+
+// Begin begins the conversation.
+func (t *talk) Begin(told sip.Told) {
 	t.told.Store(&told)
 	t.Ring() // whoever answers without ringing
 	if t.begun.CompareAndSwap(false, true) {
 		go t.converse(told)
 	}
-	return nil
+}
+
+// Ready waits until the agent was reached.
+func (t *talk) Ready(ctx context.Context) error {
+	t.Ring()
+	select {
+	case <-t.opened:
+		return t.fault
+	case <-ctx.Done():
+		return fmt.Errorf("reach the agent: %w", ctx.Err())
+	case <-t.life.Done():
+		return fmt.Errorf("reach the agent: %w", t.life.Err())
+	}
+}
+
+// Accept answers a caller's offer; an empty one wants ours.
+func (t *talk) Accept(offer []byte) ([]byte, error) {
+	if len(offer) == 0 {
+		return t.offer, nil
+	}
+	return t.Offered(offer)
 }
 
 // converse holds the conversation. An agent that is not there in time ends the call, rather than let a person listen to nothing.

@@ -25,6 +25,8 @@ type leg struct {
 	wished  call.Cause // somebody wanted the end before there was a dialog
 	said    chan error // what the originate waits for; nil once it has been told, or has left
 	taken   bool
+	offer   []byte // of a call that came in
+	picked  bool
 	writing bool
 	waiting []entry
 }

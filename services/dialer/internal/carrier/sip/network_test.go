@@ -48,6 +48,9 @@ func (talk) Offer() []byte                  { return []byte(audio) }
 func (talk) Ring()                          {}
 func (talk) Offered([]byte) ([]byte, error) { return []byte(audio), nil }
 func (talk) Agreed([]byte)                  {}
+func (talk) Ready(context.Context) error    { return nil }
+func (talk) Accept([]byte) ([]byte, error)  { return []byte(audio), nil }
+func (talk) Begin(carriersip.Told)          {}
 
 func (talk) Answer(answer []byte, _ carriersip.Told) error {
 	if string(answer) != audio {
@@ -122,7 +125,10 @@ func (x *exchange) begin(udp string) *process { return x.beginOver(udp, nil) }
 // beginOver starts a process with trunks of its own; good is the exchange.
 func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *process {
 	x.t.Helper()
-	agent, err := signal.New(signal.Config{UDP: udp, TCP: loopback, Admit: func(netip.Addr) bool { return true }})
+	p := &process{}
+	agent, err := signal.New(signal.Config{
+		UDP: udp, TCP: loopback, Admit: func(netip.Addr) bool { return true }, Arrive: func(a *signal.Arrival) { p.Arrive(a, p.over) },
+	})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -132,7 +138,8 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 	}
 	over := trunk.New(uuid.Nil)
 	over.Name, over.Host, over.Port, over.SessionSeconds = "test", "127.0.0.1", uint16(x.far.Port(line.UDP)), 0
-	p := &process{agent: agent, pool: pool, over: over}
+	over.Channels, over.CallsPerSecond = 1000, 1000
+	p.agent, p.pool, p.over = agent, pool, over
 	var known trunks = p
 	if others != nil {
 		known = others(over)
@@ -197,6 +204,38 @@ func (x *exchange) dials(id uuid.UUID) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.rang[id.String()])
+}
+
+// call has somebody call us, who stays until we have answered, and hangs up.
+func (x *exchange) call(from, to string) uuid.UUID {
+	x.t.Helper()
+	caller, err := signal.New(signal.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(caller.Close)
+	answered := make(chan struct{}, 1)
+	d, err := caller.Invite(x.t.Context(), signal.Trunk{Name: "us", Host: "127.0.0.1", Port: x.alive.agent.Port(line.UDP), Transport: line.UDP, CallerID: signal.InFrom},
+		signal.Invite{CallID: uuid.NewString(), From: from, To: to, Body: []byte(audio)},
+		signal.Observer{Answered: func(time.Time, []byte) error { answered <- struct{}{}; return nil }})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	go func() {
+		select {
+		case <-answered:
+			_ = d.Hangup(context.Background(), "normal_clearing")
+		case <-d.Done():
+		}
+	}()
+	var id uuid.UUID
+	for begun := time.Now(); id == uuid.Nil; time.Sleep(time.Millisecond) { // a poll of the condition
+		if time.Since(begun) > time.Minute {
+			x.t.Fatal("the call never came in")
+		}
+		_ = x.first.QueryRow(x.t.Context(), "SELECT call_id FROM sip_calls WHERE inbound").Scan(&id)
+	}
+	return id
 }
 
 func fresh(t testing.TB) *carriertest.Network {

@@ -96,6 +96,8 @@ func (c *Carrier) lookRound(ctx context.Context) error {
 			c.endOrphan(ctx, one)
 		case l != nil && one.HangupAt != nil:
 			l.hangUp(call.NormalClearing)
+		case l != nil:
+			l.pickUp()
 		}
 	}
 	return nil

@@ -51,6 +51,11 @@ type Talk interface {
 	Ring()
 	// Answer takes the far end's description of its audio, and begins to talk.
 	Answer(answer []byte, told Told) error
+	// Ready waits until whoever is to talk could. It gets him ready, if Ring has not.
+	Ready(ctx context.Context) error
+	// Accept answers the offer of a call that came in; an empty one wants ours, whose answer comes by Agreed. Begin begins to talk then.
+	Accept(offer []byte) (answer []byte, err error)
+	Begin(told Told)
 	// Offered answers an offer within the call; nil asks for one of ours, whose answer comes by Agreed.
 	Offered(offer []byte) ([]byte, error)
 	Agreed(answer []byte)

@@ -1,0 +1,110 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+// picking bounds what lies between the wish to answer a call and its answer.
+const picking = 20 * time.Second
+
+// Arrive takes a call that came in over a trunk. It does not block: the call rings once it is in the journal, and is turned away when that cannot be.
+func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
+	to, ok := over.Read(a.To)
+	if !ok {
+		a.Refuse(call.UnallocatedNumber)
+		return
+	}
+	from, _ := over.Read(a.From) // what is no number is withheld
+	id, err := uuid.NewV7()
+	if err != nil {
+		a.Refuse(call.NormalTemporaryFailure)
+		return
+	}
+	talk, err := c.talks.Begin(context.Background(), id, over)
+	if err != nil {
+		c.warn("a caller is turned away", id, err)
+		a.Refuse(call.SwitchCongestion)
+		return
+	}
+	l := &leg{carrier: c, callID: id, talk: talk, taken: true, offer: a.Offer}
+	d, err := a.Take(wire(over), l.callee())
+	if err != nil {
+		talk.End()
+		c.warn("a caller is turned away", id, err)
+		return
+	}
+	c.enter(l)
+	l.join(d)
+	ringing := time.Now().UTC()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		err := c.journal.Arrive(ctx, journal.Call{CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Teardown: d.State(), RingingAt: &ringing})
+		if err == nil {
+			c.wake()
+			err = d.Ring()
+		}
+		if err != nil {
+			c.warn("a caller is turned away", id, err)
+			l.hangUp(call.NormalTemporaryFailure)
+		}
+	}()
+}
+
+// callee writes down what happens to a leg that came in.
+func (l *leg) callee() signal.Observer {
+	return signal.Observer{
+		Keep: func(state []byte) error {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			return l.carrier.journal.Keep(ctx, l.callID, state)
+		},
+		Offered: l.talk.Offered,
+		Agreed:  l.talk.Agreed,
+		Ended:   l.ended,
+	}
+}
+
+// pickUp answers a call that came in, once. An agent that cannot talk answers nobody.
+func (l *leg) pickUp() {
+	l.mu.Lock()
+	d, first := l.dialog, !l.picked
+	l.picked = true
+	l.mu.Unlock()
+	if !first || d == nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), picking)
+		defer cancel()
+		if err := l.talk.Ready(ctx); err != nil {
+			l.carrier.warn("a caller is turned away: the agent is not there", l.callID, err)
+			l.hangUp(call.NormalTemporaryFailure)
+			return
+		}
+		answer, err := l.talk.Accept(l.offer)
+		if err != nil {
+			l.carrier.warn("a caller is turned away", l.callID, err)
+			l.hangUp(call.IncompatibleDest)
+			return
+		}
+		if err := d.Answer(ctx, answer); err != nil {
+			if !errors.Is(err, context.Canceled) {
+				l.carrier.warn("a caller could not be answered", l.callID, err)
+			}
+			return
+		}
+		at := time.Now()
+		l.tell(func(ctx context.Context) (bool, error) { return l.carrier.journal.Answer(ctx, l.callID, at, nil) })
+		l.talk.Begin(Told{OptedOut: l.optedOut, Over: l.hangUp})
+	}()
+}

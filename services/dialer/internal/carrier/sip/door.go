@@ -1,0 +1,131 @@
+package sip
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+const (
+	// watch is how often the door looks which trunks there are, and resolve how often what their names lead to.
+	watch   = 2 * time.Second
+	resolve = time.Minute
+)
+
+// Door knows which addresses are the trunks': who else knocks is not heard. It answers from memory, however many knock.
+type Door struct {
+	trunks Trunks
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	known  atomic.Pointer[[]entrance]
+
+	mu   sync.Mutex
+	last map[uuid.UUID]resolved
+}
+
+// entrance is a trunk with the addresses that its host's name leads to.
+type entrance struct {
+	trunk.Trunk
+	addresses []netip.Addr
+}
+
+type resolved struct {
+	host      string
+	at        time.Time
+	addresses []netip.Addr
+}
+
+// NewDoor knows nobody until it has looked once (Run).
+func NewDoor(trunks Trunks) *Door {
+	return &Door{trunks: trunks, last: map[uuid.UUID]resolved{}, lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}}
+}
+
+// Run keeps what it knows up to date until ctx ends.
+func (d *Door) Run(ctx context.Context) error {
+	ticker := time.NewTicker(watch)
+	defer ticker.Stop()
+	for {
+		if err := d.look(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "it is not known which trunks there are now", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (d *Door) look(ctx context.Context) error {
+	active, err := d.trunks.Active(ctx)
+	if err != nil {
+		return err
+	}
+	known := make([]entrance, 0, len(active))
+	for _, t := range active {
+		known = append(known, entrance{t, d.addresses(ctx, t)})
+	}
+	d.known.Store(&known)
+	return nil
+}
+
+// addresses are what a trunk's host leads to; while a name cannot be resolved, what it led to last.
+func (d *Door) addresses(ctx context.Context, t trunk.Trunk) []netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := d.last[t.TrunkID]
+	if last.host == t.Host && time.Since(last.at) < resolve {
+		return last.addresses
+	}
+	if last.host != t.Host {
+		last = resolved{host: t.Host}
+	}
+	if _, err := netip.ParseAddr(t.Host); err != nil {
+		ctx, cancel := context.WithTimeout(ctx, probe)
+		defer cancel()
+		found, err := d.lookup(ctx, t.Host)
+		if err != nil {
+			slog.WarnContext(ctx, "a trunk's host cannot be resolved", "trunk", t.Name, "error", err)
+		} else {
+			last.addresses = found
+		}
+	}
+	last.at = time.Now()
+	d.last[t.TrunkID] = last
+	return last.addresses
+}
+
+// Trunk is the one that an address belongs to.
+func (d *Door) Trunk(source netip.Addr) (trunk.Trunk, bool) {
+	known := d.known.Load()
+	if known == nil {
+		return trunk.Trunk{}, false
+	}
+	source = source.Unmap()
+	for _, e := range *known {
+		if e.Admits(source) {
+			return e.Trunk, true
+		}
+		for _, address := range e.addresses {
+			if address.Unmap() == source {
+				return e.Trunk, true
+			}
+		}
+	}
+	return trunk.Trunk{}, false
+}
+
+// Admit says whether an address is a trunk's.
+func (d *Door) Admit(source netip.Addr) bool {
+	_, ok := d.Trunk(source)
+	return ok
+}
