@@ -184,3 +184,17 @@ func lastMinute(p gating.Preview) bool {
 	f.Stage = gate.PreCheck
 	return gate.Judge(f).Result == gate.Open
 }
+
+// A contact whose zone a newer build wrote and this one does not know may be asleep anywhere: their number's own zones are not enough.
+func TestCheck_AZoneThatThisBuildDoesNotKnowIsRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.policy(t, `{"window":{"start":"00:00","end":"24:00","days":["mon","tue","wed","thu","fri","sat"]}}`) // asks for zones
+	h.change(t, california, contact.ConsentGranted)
+	if _, err := h.pool.Exec(t.Context(), `UPDATE contacts SET time_zone = 'Mars/Olympus'`); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := h.gating.Check(t.Context(), h.ask(california, "").Question, true); err != nil || v.Result != gate.Closed || v.Rule != gate.RuleZone {
+		t.Errorf("Check = %+v %v, want zone_unknown", v, err)
+	}
+}
