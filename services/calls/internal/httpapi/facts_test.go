@@ -378,11 +378,16 @@ func TestWorkspaces_NewestVersionWins(t *testing.T) {
 	r := newRig(t)
 	tell := func(version int64, destinations ...string) {
 		r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{WorkspaceId: r.workspace.String(), Version: version,
-			Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", Destinations: destinations}}})
+			Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
+				Currency: "USD", Destinations: destinations, KeepCallsDays: 100 * int32(version), KeepTranscriptsDays: 7,
+			}}})
 	}
 	tell(2, "+44")
 	tell(1)
 	tell(2)
+	if n := r.count("SELECT count(*) FROM workspaces WHERE keep_calls_days = 200 AND keep_transcripts_days = 7"); n != 1 {
+		t.Error("what version 2 wants kept is not known")
+	}
 	if a := r.do("POST", "/v1/calls", r.order()); a.code() != "validation_error" {
 		t.Errorf("answer = %d %v, want the destinations of version 2", a.status, a.body)
 	}
