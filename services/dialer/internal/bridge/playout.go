@@ -219,7 +219,7 @@ func (r *ratchet) tick(depth int) bool {
 	if r.n == 0 || depth < r.lowest {
 		r.lowest = depth
 	}
-	if depth <= spare {
+	if depth <= agent.FrameBytes { // what was caught up with is caught up with
 		r.late = false
 	}
 	if r.n++; r.n < slotTicks {
@@ -230,11 +230,11 @@ func (r *ratchet) tick(depth int) bool {
 	r.slots[slots-1], r.least[slots-1] = r.arrived, r.lowest
 	r.filled = min(r.filled+1, slots)
 	r.n, r.arrived = 0, 0
-	late := r.filled == slots
-	for i := range slots {
-		steady := r.slots[i] >= slotBytes*6/10 && r.slots[i] <= slotBytes*14/10
+	late, steady := r.filled == slots, true
+	for i := range slots { // the last decides whether one that is known to be late still speaks in real time
+		steady = r.slots[i] >= slotBytes*6/10 && r.slots[i] <= slotBytes*14/10
 		late = late && steady && r.least[i] > spare
 	}
-	r.late = late
+	r.late = late || r.late && steady
 	return r.late
 }

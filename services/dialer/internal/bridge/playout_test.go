@@ -107,8 +107,21 @@ func late(t *testing.T, behind time.Duration, seconds int, chunk func(tick int) 
 func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 	t.Parallel()
 	q, depth := late(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
-	if depth > 60*time.Millisecond || q.trimmed == 0 {
+	if depth > 20*time.Millisecond || q.trimmed == 0 {
 		t.Errorf("still %s behind, %d frames trimmed", depth, q.trimmed)
+	}
+	// One that was late and then bursts ahead is left alone within half a second.
+	q, _ = late(t, time.Second, 10, func(tick int) []byte {
+		switch {
+		case tick < 140: // its beginning apart, two seconds are steady after 2.5
+			return hush(20 * time.Millisecond)
+		case tick == 140:
+			return hush(20 * time.Second)
+		}
+		return nil
+	})
+	if q.trimmed == 0 || q.trimmed > 30 {
+		t.Errorf("%d frames were trimmed", q.trimmed)
 	}
 }
 

@@ -40,7 +40,7 @@ func main() {
 			log.Fatalf("read the script: %v", err)
 		}
 	}
-	server := realtimetest.Unstarted(realtimetest.Options{Echo: *echo, Pace: *pace, Hears: hears(lines), Reply: reply(lines)})
+	server := realtimetest.Unstarted(realtimetest.Options{Echo: *echo, Pace: *pace, Hears: hears(lines), Reply: reply(lines, *echo)})
 	mux := http.NewServeMux()
 	mux.Handle("/v1/realtime", server)
 	mux.HandleFunc("GET /received", func(w http.ResponseWriter, r *http.Request) { list(w, server.Received(r.URL.Query().Get("type"))) })
@@ -68,8 +68,11 @@ func hears(lines []line) func(int) string {
 }
 
 // reply answers what was heard with the line that hears it; what is to be said exactly is; a tool's result ends in goodbye.
-func reply(lines []line) func(heard, asked string, n int) realtimetest.Reply {
+func reply(lines []line, echo bool) func(heard, asked string, n int) realtimetest.Reply {
 	return func(heard, asked string, _ int) realtimetest.Reply {
+		if echo {
+			return realtimetest.Reply{}
+		}
 		for _, l := range lines {
 			if heard != "" && heard == l.Heard {
 				return realtimetest.Reply{Text: l.Text, Length: time.Duration(l.Millis) * time.Millisecond, Tool: l.Tool, Args: l.Args}
