@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
@@ -232,5 +233,40 @@ func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
 	}
 	if n := len(told(t, pool, e.ID.String())); n != 6 { // two calls told of, and a report each time
 		t.Errorf("%d records name the erasure, want 6", n)
+	}
+}
+
+// TestEraseRequest_AnAnalysisThatIsUnderWayTellsNothing erases between the end of a conversation and its summary.
+func TestEraseRequest_AnAnalysisThatIsUnderWayTellsNothing(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
+	r := about(workspace, 1)
+	id, now := fenced(t, pool, st, r), time.Now()
+	change := func(f func(*call.Call)) {
+		t.Helper()
+		if err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) { f(calls[id]) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(c *call.Call) {
+		c.Initiate(now)
+		c.Answer(now)
+		c.Note(agent.RolePerson, "This is "+secret+".", now)
+		c.End(call.End{At: now.Add(time.Second), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: "interested", Reached: "human"}})
+	})
+	if n := kept(t, pool); n != 1 {
+		t.Fatalf("%d rows hold what was said before it is summarised, want the call's", n)
+	}
+	erase(t, pool, st, r.CallRequestID, store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace})
+	name := secret
+	change(func(c *call.Call) {
+		c.Analyse(&agent.Summary{Outcome: "interested", CustomerName: &name}, now.Add(2*time.Second))
+	})
+	if got := strings.Join(told(t, pool, id.String()), ", "); got != "dialing, answered, ended, analysed" {
+		t.Errorf("told %q", got)
+	}
+	if n := kept(t, pool); n != 0 {
+		t.Errorf("%d rows hold something to forget", n)
 	}
 }
