@@ -110,6 +110,19 @@ func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 	if depth > 20*time.Millisecond || q.trimmed == 0 {
 		t.Errorf("still %s behind, %d frames trimmed", depth, q.trimmed)
 	}
+	// What is caught up with is no reason to trim what comes in pairs.
+	q, _ = late(t, 500*time.Millisecond, 20, func(tick int) []byte {
+		switch {
+		case tick < 500:
+			return hush(20 * time.Millisecond)
+		case tick%3 == 0:
+			return hush(60 * time.Millisecond)
+		}
+		return nil
+	})
+	if q.trimmed == 0 || q.trimmed > 30 {
+		t.Errorf("%d frames were trimmed", q.trimmed)
+	}
 	// One that was late and then bursts ahead is left alone within half a second.
 	q, _ = late(t, time.Second, 10, func(tick int) []byte {
 		switch {

@@ -18,13 +18,18 @@ func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
 	server := realtimetest.New(realtimetest.Options{})
 	t.Cleanup(server.Close)
 	o := New(Config{URL: server.URL, Key: "k", Model: "m"}, guard.New(nil), nil)
-	o.renew = 30 * time.Millisecond
+	o.renew = 200 * time.Millisecond
 	s, err := o.Open(t.Context(), agent.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Begin()
 	go func() {
-		for server.Connections() < 4 {
+		for len(server.Received("conversation.item.create")) < 2 { // renewed, and told what was said
+			time.Sleep(time.Millisecond)
+		}
+		server.Cut() // the one loss that is made good
+		for server.Connections() < 5 {
 			time.Sleep(time.Millisecond)
 		}
 		s.Close()
