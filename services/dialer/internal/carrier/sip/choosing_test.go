@@ -1,7 +1,6 @@
 package sip
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -35,28 +34,13 @@ func TestOrder_PriorityThenRoomAndTheDownComeLast(t *testing.T) {
 		{"the down come last", nil, []uuid.UUID{first, second}, []string{"wide", "first", "second"}},
 		{"all full", map[uuid.UUID]int{first: 10, second: 11, wide: 100}, nil, nil},
 	} {
-		board := &switchboard{}
-		for _, id := range tt.down {
-			for range 2 {
-				board.heard(trunk.Trunk{TrunkID: id}, errors.New("no answer"))
-			}
-		}
-		board.heard(all[2], errors.New("once only"))
 		var got []string
-		for _, one := range board.order(all, tt.live) {
+		for _, one := range order(all, tt.live, func(id uuid.UUID) bool { return slices.Contains(tt.down, id) }) {
 			got = append(got, one.Name)
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
-	}
-	board := &switchboard{}
-	for range 5 {
-		board.heard(all[0], errors.New("no answer"))
-	}
-	board.heard(all[0], nil)
-	if got := board.order(all, nil); got[0].Name != "first" {
-		t.Errorf("a trunk that is there again comes behind %s", got[0].Name)
 	}
 }
 

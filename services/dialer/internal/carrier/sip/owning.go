@@ -28,13 +28,12 @@ const (
 func (c *Carrier) Run(ctx context.Context) error {
 	defer close(c.over)
 	looks, searches, prunes := time.NewTicker(look), time.NewTicker(search), time.NewTicker(prune)
-	checkups := time.NewTicker(checkup)
-	defer checkups.Stop()
 	defer looks.Stop()
 	defer searches.Stop()
 	defer prunes.Stop()
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	defer c.untend()
 	told := ctx.Done()
 	var drained <-chan struct{}
 	for {
@@ -42,14 +41,15 @@ func (c *Carrier) Run(ctx context.Context) error {
 		select {
 		case <-told:
 			told, drained = nil, c.drain(working)
+			go c.untend()
 		case <-drained:
 			return nil
 		case <-looks.C:
 			err = c.lookRound(working)
 		case <-searches.C:
-			err = c.adopt(working)
-		case <-checkups.C:
-			go c.check(working)
+			if err = c.adopt(working); err == nil && told != nil {
+				err = c.tend(working)
+			}
 		case <-prunes.C:
 			_, err = c.journal.Prune(working, c.Name(), c.cfg.Keep)
 		}

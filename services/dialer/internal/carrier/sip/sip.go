@@ -96,6 +96,7 @@ type Carrier struct {
 	talks   Talks
 	asked   carrier.Asked
 	board   switchboard
+	tended  tended
 
 	mu   sync.Mutex
 	legs map[uuid.UUID]*leg
