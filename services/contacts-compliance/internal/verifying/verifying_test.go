@@ -233,6 +233,18 @@ func TestVerify_FindsAnEarlierStatePutBack(t *testing.T) {
 	r.broken("is not the row that the head log knows")
 }
 
+// A head of earlier, which its key did sign, beside the rows of today.
+func TestVerify_FindsAnEarlierHead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.do(`CREATE TABLE old_heads AS TABLE consent_heads`)
+	r.record(contact.Change{WorkspaceID: r.ours, Number: "+15005550000", Kind: contact.OptOut, Source: "api", Actor: "a"})
+	r.write()
+	r.whole()
+	r.do(`DELETE FROM consent_heads`, `INSERT INTO consent_heads SELECT * FROM old_heads`)
+	r.broken("is not the head (5 rows)")
+}
+
 // Keys are changed while the service runs: what the old one signed is checked for as long as it is among them, and missed when it is not.
 func TestVerify_OverAChangeOfKeys(t *testing.T) {
 	t.Parallel()

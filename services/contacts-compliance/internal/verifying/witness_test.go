@@ -28,9 +28,8 @@ func TestWrite_ALogThatBeginsKnowsEveryChain(t *testing.T) {
 		r.write()
 		r.whole()
 		r.do(`DELETE FROM consent_records WHERE workspace_id = $1`, `DELETE FROM consent_heads WHERE workspace_id = $1`)
-		if said, err := r.verify(); err == nil {
-			t.Errorf("%s: a chain that did not grow since is gone, and nobody misses it:\n%s", name, said)
-		}
+		t.Log(name)
+		r.broken("row 1: is missing; the head log knows 5 rows")
 	}
 }
 
