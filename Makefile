@@ -156,14 +156,14 @@ examples:
 	   echo "SKIPPED: the webhook receiver in Python (deploy/receivers) needs python3"; \
 	 fi
 
-# The SIP programs that the dialer's user agent is held against. Who lacks one is told that its tests are skipped; with CI=true they fail.
+# The programs that the dialer's telephony is held against: SIP peers, and a voice. Who lacks one is told that its tests are skipped; with CI=true they fail.
 peers:
-	@for peer in sipp baresip kamailio; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
+	@for peer in sipp baresip kamailio espeak-ng; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
 	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	   echo "installing$$missing, which the dialer's SIP is tested with"; { apt-get update -q >/dev/null && \
-	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio >/dev/null; } || [ "$$CI" != true ]; \
+	   echo "installing$$missing, which calls over SIP are tested with"; { apt-get update -q >/dev/null && \
+	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng >/dev/null; } || [ "$$CI" != true ]; \
 	 else \
-	   echo "SKIPPED: calls with$$missing (services/dialer/internal/signal) need apt-get install sip-tester baresip-core kamailio"; \
+	   echo "SKIPPED: calls with$$missing (services/dialer, deploy/e2e) need apt-get install sip-tester baresip-core kamailio espeak-ng"; \
 	 fi
 
 $(TOOLS)/helm: deploy/tools/helm/go.mod | go
