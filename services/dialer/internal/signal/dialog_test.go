@@ -182,6 +182,21 @@ func TestReoffer_HoldAndResume(t *testing.T) {
 	})
 }
 
+// TestReoffer_AnswerIsRepeated until it is acknowledged (RFC 3261 13.3.1.4).
+func TestReoffer_AnswerIsRepeated(t *testing.T) {
+	over(t, func(t *testing.T, transport string) {
+		r := newRig(t, transport)
+		r.exchange.On("01", func(c *signaltest.Call) {
+			c.Answer(answer)
+			c.Request(sip.INVITE, answer)
+			eventually(t, "the 200 is repeated", func() bool { return r.exchange.Said(200, 1001, sip.INVITE, c.Invite.CallID().Value()) >= 2 })
+			c.Ack("")
+			c.Request(sip.BYE, "")
+		})
+		r.dial("01").ends(call.NormalClearing, false)
+	})
+}
+
 func TestWithin_OtherRequests(t *testing.T) {
 	r := newRig(t, line.UDP)
 	r.exchange.On("01", func(c *signaltest.Call) {

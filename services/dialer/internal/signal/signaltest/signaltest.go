@@ -3,6 +3,7 @@
 package signaltest
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type Exchange struct {
 	scripts map[string]func(*Call)
 	calls   map[string]*Call // by Call-ID
 	heard   []string         // every request: method and Call-ID
+	said    []string         // every response: status, CSeq and Call-ID
 	outside func(*sip.Request, *sip.ServerTx) bool
 	within  func(*sip.Request, *sip.ServerTx)
 	running sync.WaitGroup
@@ -40,6 +42,11 @@ func New(t testing.TB, transports line.Config) *Exchange {
 	t.Helper()
 	x := &Exchange{t: t, scripts: map[string]func(*Call){}, calls: map[string]*Call{}}
 	transports.Admit = func(netip.Addr) bool { return true }
+	transports.Response = func(res *sip.Response) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.said = append(x.said, fmt.Sprint(res.StatusCode, " ", res.CSeq().Value(), " ", res.CallID().Value()))
+	}
 	ready := make(chan struct{})
 	transports.Request = func(req *sip.Request, tx *sip.ServerTx) { <-ready; x.asked(req, tx) }
 	opened, err := line.Open(transports)
@@ -98,6 +105,18 @@ func (x *Exchange) Heard(method sip.RequestMethod, callID string) (times int) {
 	defer x.mu.Unlock()
 	for _, one := range x.heard {
 		if name, id, _ := strings.Cut(one, " "); name == string(method) && (callID == "" || id == callID) {
+			times++
+		}
+	}
+	return times
+}
+
+// Said counts the responses to a request of ours in a call.
+func (x *Exchange) Said(code int, seq uint32, method sip.RequestMethod, callID string) (times int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, one := range x.said {
+		if one == fmt.Sprintf("%d %d %s %s", code, seq, method, callID) {
 			times++
 		}
 	}
