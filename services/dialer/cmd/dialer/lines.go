@@ -28,7 +28,6 @@ import (
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
-	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/summarising"
 	"ringfence.dev/services/dialer/internal/talking"
 )
@@ -45,7 +44,7 @@ type lines struct {
 	limit func(context.Context) (room.Limit, error)
 }
 
-func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store, tel *telemetry.Telemetry) (lines, error) {
+func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tel *telemetry.Telemetry) (lines, error) {
 	most := room.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
@@ -56,9 +55,9 @@ func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Sto
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
-		opened, err := openSIP(cfg, pool, st, over, tel)
+		opened, err := openSIP(cfg, pool, st, known, tel)
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
-			active, err := over.Active(ctx)
+			active, err := known.trunks.Active(ctx)
 			if err != nil {
 				return room.Limit{}, err
 			}
@@ -73,7 +72,7 @@ func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Sto
 	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }
 
-func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store, tel *telemetry.Telemetry) (lines, error) {
+func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tel *telemetry.Telemetry) (lines, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
 		return lines{}, fmt.Errorf("read RTP_ADDR: %w", err)
@@ -83,7 +82,7 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store
 		return lines{}, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
 	}
 	var line *sip.Carrier
-	door, opened := sip.NewDoor(over), make(chan struct{})
+	door, opened := sip.NewDoor(known.trunks), make(chan struct{})
 	settings := signal.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
 		Arrive: func(a *signal.Arrival) {
@@ -116,7 +115,7 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, over *trunks.Store
 	if err != nil {
 		return lines{}, err
 	}
-	line = sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), over, talking.New(st, streams, advertised, agents), sip.Config{
+	line = sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), known.trunks, talking.New(st, known.keys, streams, advertised, agents), sip.Config{
 		Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 	})
 	close(opened)
@@ -146,12 +145,12 @@ func openAgents(cfg Config) (map[string]agent.Opener, error) {
 	}, nil
 }
 
-func openAnalyser(cfg Config, st *store.Store, relay *outbox.Relay) (*analysing.Analyser, error) {
+func openAnalyser(cfg Config, st *store.Store, known secrets, relay *outbox.Relay) (*analysing.Analyser, error) {
 	over, err := cfg.guard()
 	if err != nil {
 		return nil, err
 	}
-	return analysing.New(st, summarising.New(cfg.Summary, over, nil), relay), nil
+	return analysing.New(st, known.keys, summarising.New(cfg.Summary, over, nil), relay), nil
 }
 
 // guard judges where the URLs of agents may lead.

@@ -68,7 +68,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 
-	known, err := openTrunks(ctx, cfg, pool)
+	known, err := openSecrets(ctx, cfg, pool)
 	if err != nil {
 		return err
 	}
@@ -82,13 +82,13 @@ func serve(ctx context.Context, cfg Config) error {
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
 	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit), tel.Metrics)
-	analyser, err := openAnalyser(cfg, st, relay)
+	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return err
 	}
 	ended := func() { dialer.Wake(); analyser.Wake() }
 	bridge := bridging.New(st, trunk, relay, recoverer, ended, answerer.Wake, reporter.Wake)
-	api, err := httpapi.New(st, known, relay, keys, tel)
+	api, err := httpapi.New(st, known.trunks, known.keys, relay, keys, tel)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 )
 
@@ -29,21 +30,29 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-// openTrunks keeps trunks, and brings their passwords under the first sealing key.
-func openTrunks(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*trunks.Store, error) {
+// secrets are what lies sealed.
+type secrets struct {
+	trunks *trunks.Store
+	keys   *agentkeys.Store
+}
+
+// openSecrets keeps trunks and agents' keys, and brings what is sealed under the first sealing key.
+func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, error) {
 	box, err := seal.New(cfg.Sealing)
 	if err != nil {
-		return nil, fmt.Errorf("read SEALING_KEYS: %w", err)
+		return secrets{}, fmt.Errorf("read SEALING_KEYS: %w", err)
 	}
-	lines := trunks.New(pool, box)
-	moved, err := lines.Reseal(ctx)
-	if err != nil {
-		slog.ErrorContext(ctx, "passwords of trunks stay under an old key", "error", err)
+	opened := secrets{trunks.New(pool, box), agentkeys.New(pool, box)}
+	for what, reseal := range map[string]func(context.Context) (int, error){"passwords of trunks": opened.trunks.Reseal, "keys of agents": opened.keys.Reseal} {
+		moved, err := reseal(ctx)
+		if err != nil {
+			slog.ErrorContext(ctx, "secrets stay under an old key", "secrets", what, "error", err)
+		}
+		if moved > 0 {
+			slog.InfoContext(ctx, "secrets were sealed under the first key", "secrets", what, "moved", moved)
+		}
 	}
-	if moved > 0 {
-		slog.InfoContext(ctx, "passwords of trunks were sealed under the first key", "trunks", moved)
-	}
-	return lines, nil
+	return opened, nil
 }
 
 func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakes ...func()) *inbox.Consumer {

@@ -3,6 +3,7 @@ package analysing
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/summarising"
 )
 
@@ -30,17 +32,23 @@ type Summariser interface {
 	Summarise(ctx context.Context, c summarising.Call) (*agent.Summary, error)
 }
 
+// Keys are what workspaces' own endpoints are reached with.
+type Keys interface {
+	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
+}
+
 // Analyser analyses.
 type Analyser struct {
 	store      *store.Store
+	keys       Keys
 	summariser Summariser
 	relay      *outbox.Relay
 	wake       chan struct{}
 }
 
 // New analyses what the store holds.
-func New(st *store.Store, summariser Summariser, relay *outbox.Relay) *Analyser {
-	return &Analyser{store: st, summariser: summariser, relay: relay, wake: make(chan struct{}, 1)}
+func New(st *store.Store, keys Keys, summariser Summariser, relay *outbox.Relay) *Analyser {
+	return &Analyser{store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1)}
 }
 
 // Wake says that calls have ended. It never blocks.
@@ -105,11 +113,15 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 	if err != nil {
 		return nil, err
 	}
+	key, err := a.keys.Key(ctx, one.WorkspaceID, one.AgentID)
+	if err != nil && !errors.Is(err, agentkeys.ErrNone) {
+		return nil, err
+	}
 	zone := time.UTC
 	if zones := phone.Number(one.Person).Zones(); len(zones) > 0 {
 		zone = zones[0]
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return a.summariser.Summarise(ctx, summarising.Call{Settings: settings, Turns: one.Turns, EndedAt: one.EndedAt, Zone: zone, Outcome: one.Outcome})
+	return a.summariser.Summarise(ctx, summarising.Call{Settings: settings, Key: key, Turns: one.Turns, EndedAt: one.EndedAt, Zone: zone, Outcome: one.Outcome})
 }

@@ -23,6 +23,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
@@ -51,7 +52,7 @@ func open(f testing.TB) office {
 		f.Fatal(err)
 	}
 	gateway := keys(f, "gateway")
-	handler, err := httpapi.New(st, trunks.New(pool, box), nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
+	handler, err := httpapi.New(st, trunks.New(pool, box), agentkeys.New(pool, box), nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -89,15 +90,17 @@ func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
 // FuzzAPI asks for the operator's numbers and trunks.
 func FuzzAPI(f *testing.F) {
 	o := open(f)
-	home := o.home()
+	home, own := o.home(), o.keyOf(o.agent)
 	fuzztest.Surface{
 		Handler: o.handler, Prepare: o.sign,
 		Routes: []string{
 			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
+			"PUT " + own, "GET " + own, "DELETE " + own,
 			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
 		},
 		Bodies: map[string][]string{
 			"POST " + home:           {`{"phone_e164":"+14155550100","agent_id":"` + o.agent.String() + `"}`},
+			"PUT " + own:             {`{"key":"a-key-of-16-letters"}`},
 			"POST " + lines:          {wholeTrunk},
 			"PATCH " + lines + "/{}": {wholeTrunk, `{"password":null,"codecs":["pcma"]}`},
 		},

@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 )
 
@@ -22,16 +23,17 @@ import (
 type API struct {
 	store  *store.Store
 	trunks *trunks.Store
+	keys   *agentkeys.Store
 	relay  *outbox.Relay
 }
 
-// New makes the routes: /admin/v1/workspaces/{id}/numbers and /admin/v1/trunks for operators, the Withdraw question for calls.
-func New(st *store.Store, lines *trunks.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+// New makes the routes: numbers and agent-keys under /admin/v1/workspaces/{id}, and /admin/v1/trunks for operators, the Withdraw question for calls.
+func New(st *store.Store, lines *trunks.Store, own *agentkeys.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	api := &API{store: st, trunks: lines, relay: relay}
+	api := &API{store: st, trunks: lines, keys: own, relay: relay}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
@@ -39,6 +41,12 @@ func New(st *store.Store, lines *trunks.Store, relay *outbox.Relay, keys *trust.
 		r.Get("/", httpserver.Handle(api.listNumbers))
 		r.Get("/{number_id}", httpserver.Handle(api.readNumber))
 		r.Delete("/{number_id}", httpserver.Handle(api.removeNumber))
+	})
+	router.Route("/admin/v1/workspaces/{id}/agent-keys/{agent_id}", func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Put("/", httpserver.Handle(api.putAgentKey))
+		r.Get("/", httpserver.Handle(api.readAgentKey))
+		r.Delete("/", httpserver.Handle(api.removeAgentKey))
 	})
 	router.Route("/admin/v1/trunks", func(r chi.Router) {
 		r.Use(keys.RequireOperator)

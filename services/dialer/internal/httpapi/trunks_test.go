@@ -85,3 +85,37 @@ func TestTrunks_ThePasswordIsSealedAtRest(t *testing.T) {
 		t.Errorf("the table holds %q, %v", stored, err)
 	}
 }
+
+func (o office) keyOf(agent uuid.UUID) string {
+	return "/admin/v1/workspaces/" + o.workspace.String() + "/agent-keys/" + agent.String()
+}
+
+func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	home := o.keyOf(o.agent)
+	for body, want := range map[string]int{`{}`: 422, `{"key":"short"}`: 422, `{"key":"with spaces in the middle"}`: 422, `{"key":"s3cret-of-the-agent"}`: 200} {
+		status, _, told := o.ask(t, http.MethodPut, home, body)
+		if status != want || strings.Contains(told, "s3cret") || want == 422 && !strings.Contains(told, `"message":"key `) {
+			t.Errorf("PUT %s = %d %s", body, status, told)
+		}
+	}
+	if status, read, told := o.ask(t, http.MethodGet, home, ""); status != http.StatusOK || read["has_key"] != true || strings.Contains(told, "s3cret") {
+		t.Errorf("GET = %d %s", status, told)
+	}
+	var stored string
+	if err := o.pool.QueryRow(t.Context(), "SELECT convert_from(sealed, 'latin1') FROM agent_keys").Scan(&stored); err != nil || strings.Contains(stored, "s3cret") {
+		t.Errorf("the table holds %q, %v", stored, err)
+	}
+	if status, _, told := o.ask(t, http.MethodPut, o.keyOf(uuid.New()), `{"key":"s3cret-of-the-agent"}`); status != http.StatusNotFound {
+		t.Errorf("PUT for nobody's agent = %d %s", status, told)
+	}
+	for _, want := range []int{http.StatusOK, http.StatusNotFound} {
+		if status, _, told := o.ask(t, http.MethodDelete, home, ""); status != want {
+			t.Errorf("DELETE = %d %s", status, told)
+		}
+	}
+	if status, _, told := o.ask(t, http.MethodGet, home, ""); status != http.StatusNotFound {
+		t.Errorf("GET after the end = %d %s", status, told)
+	}
+}

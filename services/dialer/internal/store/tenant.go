@@ -132,18 +132,20 @@ WITH due AS (
 		SELECT call_id FROM calls WHERE analyse_at <= now() ORDER BY analyse_at LIMIT 16 FOR UPDATE SKIP LOCKED))
 	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, turns, ended_at, outcome, analyses
 )
-SELECT d.call_id, d.person, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings
+SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings
 FROM due d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id`
 
 // Analysis is a call that has ended and is to be analysed; Analyses is how often somebody began, this time included.
 type Analysis struct {
-	CallID   uuid.UUID    `db:"call_id"`
-	Person   string       `db:"person"`
-	Turns    []agent.Turn `db:"turns"`
-	EndedAt  time.Time    `db:"ended_at"`
-	Outcome  string       `db:"outcome"`
-	Analyses int32        `db:"analyses"`
-	Settings []byte       `db:"settings"`
+	CallID      uuid.UUID    `db:"call_id"`
+	WorkspaceID uuid.UUID    `db:"workspace_id"`
+	AgentID     uuid.UUID    `db:"agent_id"`
+	Person      string       `db:"person"`
+	Turns       []agent.Turn `db:"turns"`
+	EndedAt     time.Time    `db:"ended_at"`
+	Outcome     string       `db:"outcome"`
+	Analyses    int32        `db:"analyses"`
+	Settings    []byte       `db:"settings"`
 }
 
 // DueAnalyses takes the calls that are to be analysed now; each comes again after 90 s unless that was told.

@@ -26,7 +26,7 @@ const (
 	// reaching bounds the reaching itself: it begins with the ringing.
 	reaching = 30 * time.Second
 	// parting is how long a conversation whose call is over may take to end.
-	parting = 3 * time.Second
+	parting = 5 * time.Second
 )
 
 // talk is one call's.
@@ -249,6 +249,9 @@ func (e *ears) Hear(frame []byte) (heard bridge.Signal) {
 	}
 	if signal&detect.Beep != 0 {
 		heard |= bridge.Beep
+	}
+	if signal&detect.Fax != 0 {
+		heard |= bridge.Fax
 	}
 	return heard
 }

@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/sdp"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -28,9 +29,15 @@ type Store interface {
 	Order(ctx context.Context, callID uuid.UUID) (store.Order, error)
 }
 
+// Keys are what workspaces' own agents and models are reached with.
+type Keys interface {
+	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
+}
+
 // Talking makes talks.
 type Talking struct {
 	store   Store
+	keys    Keys
 	streams *media.Streams
 	// address is what far ends are told to send audio to.
 	address netip.Addr
@@ -38,8 +45,8 @@ type Talking struct {
 }
 
 // New makes talks whose audio far ends send to the address, with agents by their kind.
-func New(st Store, streams *media.Streams, address netip.Addr, agents map[string]agent.Opener) *Talking {
-	return &Talking{store: st, streams: streams, address: address, agents: agents}
+func New(st Store, keys Keys, streams *media.Streams, address netip.Addr, agents map[string]agent.Opener) *Talking {
+	return &Talking{store: st, keys: keys, streams: streams, address: address, agents: agents}
 }
 
 // Begin binds a port and describes it. Nothing is known of the conversation yet.
@@ -101,12 +108,16 @@ func (t *Talking) open(ctx context.Context, callID uuid.UUID) (agent.Session, br
 	if opener == nil {
 		return nil, bridge.Settings{}, fmt.Errorf("open agent of kind %s: %w", kind, errNoKind)
 	}
+	key, err := t.keys.Key(ctx, order.WorkspaceID, order.AgentID)
+	if err != nil && !errors.Is(err, agentkeys.ErrNone) {
+		return nil, bridge.Settings{}, err
+	}
 	zone := time.UTC
 	if zones := phone.Number(order.Person).Zones(); len(zones) > 0 {
 		zone = zones[0]
 	}
 	session, err := opener.Open(ctx, agent.Spec{
-		CallID: callID, AgentID: order.AgentID, Settings: settings, Variables: order.Variables, Zone: zone, Now: time.Now(),
+		CallID: callID, AgentID: order.AgentID, Settings: settings, Variables: order.Variables, Key: key, Zone: zone, Now: time.Now(),
 	})
 	if err != nil {
 		return nil, bridge.Settings{}, fmt.Errorf("open agent of kind %s: %w", kind, err)

@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/sdp"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/talking"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -31,6 +32,12 @@ type orders string
 
 func (o orders) Order(context.Context, uuid.UUID) (store.Order, error) {
 	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 60}, nil
+}
+
+type noKeys struct{}
+
+func (noKeys) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
+	return "", agentkeys.ErrNone
 }
 
 // person is the far end: what it hears, and the stream that it hears with.
@@ -91,7 +98,7 @@ func newRig(t *testing.T, settings string, agents map[string]agent.Opener, chang
 	for _, one := range change {
 		one(&over)
 	}
-	r.talk, err = talking.New(orders(settings), streams, loopback, agents).Begin(t.Context(), uuid.New(), over)
+	r.talk, err = talking.New(orders(settings), noKeys{}, streams, loopback, agents).Begin(t.Context(), uuid.New(), over)
 	if err != nil {
 		t.Fatal(err)
 	}

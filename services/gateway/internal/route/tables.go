@@ -46,6 +46,8 @@ func Admin() Table {
 		{Template: base + "agents", Owner: Calls},
 		{Template: base + "agents/{agent_id}", Owner: Calls},
 		{Template: base + "agents/*", Owner: Calls},
+		{Template: base + "agent-keys/{agent_id}", Owner: Dialer},
+		{Template: base + "agent-keys/*", Owner: Dialer},
 		{Template: base + "numbers", Owner: Dialer},
 		{Template: base + "numbers/{number_id}", Owner: Dialer},
 		{Template: base + "numbers/*", Owner: Dialer},

@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/store/agentkeys"
+)
+
+const (
+	minKey = 16
+	maxKey = 1000
+)
+
+// keyView says that an agent has a key, never which.
+type keyView struct {
+	AgentID   uuid.UUID `json:"agent_id"`
+	HasKey    bool      `json:"has_key"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// putAgentKey answers PUT .../agent-keys/{agent_id}: what the agent's own model is reached with, or the secret that the requests to its media URL are signed with.
+func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "agent_id", "agent")
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Key *string `json:"key"`
+	}
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return err
+	}
+	if body.Key == nil || len(*body.Key) < minKey || len(*body.Key) > maxKey || strings.ContainsFunc(*body.Key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return apierr.Validation("key", "must be %d to %d printable ASCII characters without spaces.", minKey, maxKey)
+	}
+	at, err := a.keys.Put(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, *body.Key)
+	if err != nil {
+		return missingKey(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, at.UTC().Truncate(time.Millisecond)})
+}
+
+// readAgentKey answers GET .../agent-keys/{agent_id}.
+func (a *API) readAgentKey(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "agent_id", "agent")
+	if err != nil {
+		return err
+	}
+	at, err := a.keys.Since(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id)
+	if err != nil {
+		return missingKey(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, at.UTC().Truncate(time.Millisecond)})
+}
+
+// removeAgentKey answers DELETE .../agent-keys/{agent_id}.
+func (a *API) removeAgentKey(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpserver.PathID(r, "agent_id", "agent")
+	if err != nil {
+		return err
+	}
+	if err := a.keys.Remove(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id); err != nil {
+		return missingKey(err)
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, struct {
+		Deleted bool      `json:"deleted"`
+		ID      uuid.UUID `json:"id"`
+	}{true, id})
+}
+
+func missingKey(err error) error {
+	switch {
+	case errors.Is(err, agentkeys.ErrNoAgent):
+		return apierr.NotFound("agent")
+	case errors.Is(err, agentkeys.ErrNone):
+		return apierr.NotFound("key of this agent")
+	}
+	return err
+}

@@ -1,0 +1,133 @@
+// Package agentkeys owns the statements about what workspaces' own agents and models are reached with.
+package agentkeys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/seal"
+)
+
+// ErrNone says that the agent has no key of its own; ErrNoAgent that the workspace has no such agent, as far as is known here.
+var (
+	ErrNone    = errors.New("the agent has no key")
+	ErrNoAgent = errors.New("no such agent")
+)
+
+// Store keeps keys, sealed.
+type Store struct {
+	pool *pgxpool.Pool
+	box  *seal.Box
+}
+
+// New keeps keys in the pool's schema and seals with the box.
+func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
+
+const put = `
+INSERT INTO agent_keys (workspace_id, agent_id, sealed)
+SELECT a.workspace_id, a.agent_id, @sealed FROM agents a WHERE a.workspace_id = @workspace_id AND a.agent_id = @agent_id AND NOT a.deleted
+ON CONFLICT (workspace_id, agent_id) DO UPDATE SET sealed = EXCLUDED.sealed, updated_at = now()
+RETURNING updated_at`
+
+// Put gives an agent its key, and answers since when it has it. ErrNoAgent.
+func (s *Store) Put(ctx context.Context, workspaceID, agentID uuid.UUID, key string) (at time.Time, err error) {
+	sealed, err := s.box.Seal([]byte(key), agentID.String())
+	if err != nil {
+		return at, fmt.Errorf("seal key of agent %s: %w", agentID, err)
+	}
+	err = s.pool.QueryRow(ctx, put, pg.Args{"workspace_id": workspaceID, "agent_id": agentID, "sealed": sealed}).Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return at, ErrNoAgent
+	}
+	if err != nil {
+		return at, fmt.Errorf("keep key of agent %s: %w", agentID, err)
+	}
+	return at, nil
+}
+
+const get = `SELECT sealed, updated_at FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
+
+// Since is since when an agent has a key; ErrNone.
+func (s *Store) Since(ctx context.Context, workspaceID, agentID uuid.UUID) (time.Time, error) {
+	_, at, err := s.get(ctx, workspaceID, agentID)
+	return at, err
+}
+
+// Key is an agent's; ErrNone when it has none.
+func (s *Store) Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error) {
+	sealed, _, err := s.get(ctx, workspaceID, agentID)
+	if err != nil {
+		return "", err
+	}
+	plain, err := s.box.Open(sealed, agentID.String())
+	if err != nil {
+		return "", fmt.Errorf("open key of agent %s: %w", agentID, err)
+	}
+	return string(plain), nil
+}
+
+func (s *Store) get(ctx context.Context, workspaceID, agentID uuid.UUID) (sealed []byte, at time.Time, err error) {
+	err = s.pool.QueryRow(ctx, get, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&sealed, &at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, at, ErrNone
+	}
+	if err != nil {
+		return nil, at, fmt.Errorf("read key of agent %s: %w", agentID, err)
+	}
+	return sealed, at, nil
+}
+
+const remove = `DELETE FROM agent_keys WHERE workspace_id = @workspace_id AND agent_id = @agent_id`
+
+// Remove forgets an agent's key; ErrNone when it has none.
+func (s *Store) Remove(ctx context.Context, workspaceID, agentID uuid.UUID) error {
+	gone, err := s.pool.Exec(ctx, remove, pg.Args{"workspace_id": workspaceID, "agent_id": agentID})
+	switch {
+	case err != nil:
+		return fmt.Errorf("remove key of agent %s: %w", agentID, err)
+	case gone.RowsAffected() == 0:
+		return ErrNone
+	}
+	return nil
+}
+
+const (
+	all         = `SELECT workspace_id, agent_id, sealed FROM agent_keys`
+	sealedAgain = `UPDATE agent_keys SET sealed = @again WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND sealed = @was`
+)
+
+// Reseal brings every key under the first sealing key and answers how many it moved. A key that cannot be opened is an error; the others are moved all the same.
+func (s *Store) Reseal(ctx context.Context) (moved int, err error) {
+	type secret struct {
+		WorkspaceID uuid.UUID `db:"workspace_id"`
+		AgentID     uuid.UUID `db:"agent_id"`
+		Sealed      []byte    `db:"sealed"`
+	}
+	rows, err := s.pool.Query(ctx, all)
+	if err != nil {
+		return 0, fmt.Errorf("read sealed keys: %w", err)
+	}
+	secrets, err := pgx.CollectRows(rows, pgx.RowToStructByName[secret])
+	if err != nil {
+		return 0, fmt.Errorf("read sealed keys: %w", err)
+	}
+	var faults []error
+	for _, one := range secrets {
+		again, current, err := s.box.Reseal(one.Sealed, one.AgentID.String())
+		if err == nil && !current {
+			_, err = s.pool.Exec(ctx, sealedAgain, pg.Args{"workspace_id": one.WorkspaceID, "agent_id": one.AgentID, "was": one.Sealed, "again": again})
+			moved++
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("reseal key of agent %s: %w", one.AgentID, err))
+		}
+	}
+	return moved, errors.Join(faults...)
+}
