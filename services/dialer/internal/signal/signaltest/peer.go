@@ -92,15 +92,21 @@ func (p *Peer) Stop() {
 	p.end <- err
 }
 
-// FreePort is one of the loopback that nobody has, for UDP and TCP, and the next three as well. It lies below what the system gives away by itself, and is drawn at
-// random, so that two who look at once do not meet.
+// FreePort is one of the loopback that nobody has, for UDP and TCP, and the next two as well. It lies below what the system gives away by itself, and is nobody else's
+// who asks here, in any process.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		port := 20_000 + 4*rand.N(3_000) //nolint:gosec // hides nothing
-		if vacant(port) && vacant(port+1) && vacant(port+2) && vacant(port+3) {
+		port := 20_000 + 4*rand.N(3_000)                                                     //nolint:gosec // hides nothing
+		mine, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+3))) // it says that the four are taken, until the test ends
+		if err != nil {
+			continue
+		}
+		if vacant(port) && vacant(port+1) && vacant(port+2) {
+			t.Cleanup(func() { _ = mine.Close() })
 			return port
 		}
+		_ = mine.Close()
 	}
 	t.Fatal("no port is free")
 	return 0

@@ -17,7 +17,7 @@ import (
 )
 
 // Patience bounds every wait of a script.
-const Patience = 10 * time.Second
+const Patience = 30 * time.Second
 
 // Exchange is the trunk.
 type Exchange struct {
