@@ -155,7 +155,7 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDialog(r.agent, by, t, seen)
+	d := newDialog(r.agent, by, t, seen, *r.req.CallID())
 	req := r.req
 	d.leg = leg{
 		callID: *req.CallID(), local: req.To().AsFrom(), remote: *cloned(req.From()), target: *req.Contact().Address.Clone(), hop: req.Source(),

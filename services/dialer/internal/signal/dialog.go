@@ -56,6 +56,7 @@ type Dialog struct {
 	seen  Observer
 	log   *slog.Logger
 	tag   string // ours
+	id    sip.CallIDHeader
 
 	// hang is closed when somebody wants the end, done when the end was told.
 	hang, done chan struct{}
@@ -97,9 +98,9 @@ type Dialog struct {
 	takenOnce  sync.Once
 }
 
-func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer) *Dialog {
+func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {
 	return &Dialog{
-		agent: a, line: by, trunk: t, seen: seen, log: a.cfg.Log, tag: line.Token(), hang: make(chan struct{}), done: make(chan struct{}),
+		agent: a, line: by, trunk: t, seen: seen, log: a.cfg.Log, id: callID, tag: line.Token(), hang: make(chan struct{}), done: make(chan struct{}),
 		hungUp: make(chan call.Cause, 1), up: make(chan struct{}), pickUps: make(chan pickUp), responses: responses{came: make(chan struct{}, 1)}, kick: make(chan struct{}, 1), losers: map[string]*leg{}, acked: map[uint32]chan []byte{},
 		finished: make(chan struct{}),
 	}
@@ -134,7 +135,7 @@ func (d *Dialog) live() {
 				d.timer.Begin()
 				d.agent.spawn(d.refresh)
 			default: // RFC 4028 10
-				d.log.Info("the far end did not refresh the session", "call_id", d.leg.callID)
+				d.log.Info("the far end did not refresh the session", "call_id", d.id)
 				timer.Stop()
 				d.want(call.RecoveryOnTimerExpire)
 				d.endBye(d.wished())
@@ -161,7 +162,7 @@ func (d *Dialog) linger() {
 }
 
 // CallID is the leg's.
-func (d *Dialog) CallID() string { return string(d.leg.callID) }
+func (d *Dialog) CallID() string { return string(d.id) }
 
 // Done is closed when the leg's end was told.
 func (d *Dialog) Done() <-chan struct{} { return d.done }
@@ -274,7 +275,7 @@ func (d *Dialog) endBye(cause call.Cause) {
 		us := d.leg
 		d.mu.Unlock()
 		if err := d.bye(us, cause); err != nil {
-			d.log.Info("BYE was not answered", "call_id", us.callID, "error", err)
+			d.log.Info("BYE was not answered", "call_id", d.id, "error", err)
 		}
 	})
 	timer := time.NewTimer(confirmation)
@@ -329,7 +330,7 @@ func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
 		err = d.line.Send(ack)
 	}
 	if err != nil { // the far end repeats its 200, and we our ACK
-		d.log.Warn("ACK was not sent", "call_id", us.callID, "error", err)
+		d.log.Warn("ACK was not sent", "call_id", d.id, "error", err)
 	}
 }
 

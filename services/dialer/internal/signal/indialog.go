@@ -226,7 +226,7 @@ func (d *Dialog) renegotiate(req *sip.Request, tx *sip.ServerTx) {
 	}
 	if err != nil {
 		d.shut(req)
-		d.log.Info("an offer within the call was refused", "call_id", d.leg.callID, "error", err)
+		d.log.Info("an offer within the call was refused", "call_id", d.id, "error", err)
 		d.agent.refuse(req, tx, sip.StatusNotAcceptableHere, "Not Acceptable Here")
 		return
 	}

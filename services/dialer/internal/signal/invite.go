@@ -62,7 +62,7 @@ func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer
 	if err != nil {
 		return nil, &line.Unsent{Err: err}
 	}
-	d := newDialog(a, by, t, seen)
+	d := newDialog(a, by, t, seen, sip.CallIDHeader(order.CallID))
 	d.order = order
 	to, routes := t.way()
 	d.leg = leg{

@@ -27,7 +27,7 @@ func (d *Dialog) sendCancel(cause call.Cause) {
 		res, err := d.line.Once(ctx, req)
 		switch {
 		case err != nil:
-			d.log.Info("CANCEL was not answered", "call_id", d.leg.callID, "error", err)
+			d.log.Info("CANCEL was not answered", "call_id", d.id, "error", err)
 		case res.StatusCode == sip.StatusCallTransactionDoesNotExists:
 			d.finish()
 		}
@@ -39,6 +39,12 @@ func (d *Dialog) abandoned(canceled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.orphan, d.canceled = true, canceled
+}
+
+func (d *Dialog) isOrphan() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.orphan
 }
 
 // finish says that there is nothing left of an orphan, as far as we know.
@@ -153,7 +159,7 @@ func (d *Dialog) late(res *sip.Response) {
 		ack.Laddr = invite.Laddr
 		ack.SetDestination(invite.Destination())
 		if err := d.line.Send(ack); err != nil {
-			d.log.Info("ACK was not sent", "call_id", d.leg.callID, "error", err)
+			d.log.Info("ACK was not sent", "call_id", d.id, "error", err)
 		}
 		d.finish()
 	}
@@ -189,7 +195,7 @@ func (d *Dialog) lateAnswer(res *sip.Response) {
 	}
 	d.agent.spawn(func() {
 		if err := d.bye(us, call.OriginatorCancel); err != nil {
-			d.log.Info("BYE was not answered", "call_id", us.callID, "error", err)
+			d.log.Info("BYE was not answered", "call_id", d.id, "error", err)
 			return
 		}
 		if orphan {
@@ -225,11 +231,11 @@ func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if err != nil {
 		return err
 	}
-	d := newDialog(a, by, t, Observer{})
+	d := newDialog(a, by, t, Observer{}, us.callID)
 	d.leg, d.invite, d.orphan, d.over, d.told = us, invite, true, true, true
 	d.past()
 	d.tag = us.local.Params.GetOr("tag", "")
-	if known := a.find(&us.callID, d.tag); known != nil && !known.orphan {
+	if known := a.find(&us.callID, d.tag); known != nil && !known.isOrphan() {
 		return fmt.Errorf("reap call %s: it lives in this process", us.callID)
 	}
 	if err := a.enter(d); err != nil {
@@ -269,11 +275,14 @@ func (d *Dialog) quietly(ctx context.Context) error {
 
 func (d *Dialog) reapDialog(ctx context.Context) error {
 	answered := make(chan error, 1)
-	d.agent.spawn(func() { answered <- d.bye(d.leg, call.NormalTemporaryFailure) })
+	d.mu.Lock()
+	us := d.leg
+	d.mu.Unlock()
+	d.agent.spawn(func() { answered <- d.bye(us, call.NormalTemporaryFailure) })
 	select {
 	case err := <-answered:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("reap call %s: %w", d.leg.callID, ctx.Err())
+		return fmt.Errorf("reap call %s: %w", d.id, ctx.Err())
 	}
 }

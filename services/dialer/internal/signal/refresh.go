@@ -58,7 +58,7 @@ func (d *Dialog) refresh() {
 	}()
 	res, err := d.sendRefresh()
 	if err != nil {
-		d.log.Info("the session was not refreshed", "call_id", d.leg.callID, "error", err)
+		d.log.Info("the session was not refreshed", "call_id", d.id, "error", err)
 		if errors.Is(err, line.ErrTimeout) || !d.timer.Failed(time.Second, time.Now()) {
 			d.want(call.RecoveryOnTimerExpire)
 		}
@@ -147,11 +147,11 @@ func (d *Dialog) reinvited(req *sip.Request, res *sip.Response, tx *sip.ClientTx
 	d.leg.retarget(res.Contact())
 	us := d.leg
 	d.mu.Unlock()
-	tx.OnRetransmission(func(*sip.Response) { d.ack(us, req, seq) })
-	d.ack(us, req, seq)
 	if body := res.Body(); len(body) > 0 {
 		d.agreed(body)
 	}
+	tx.OnRetransmission(func(*sip.Response) { d.ack(us, req, seq) })
+	d.ack(us, req, seq)
 }
 
 // final waits for the final response of an INVITE.

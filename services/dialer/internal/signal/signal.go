@@ -185,10 +185,10 @@ func (a *Agent) enter(d *Dialog) error {
 	if a.draining && !d.orphan {
 		return ErrDraining
 	}
-	tags := a.legs[d.leg.callID]
+	tags := a.legs[d.id]
 	if tags == nil {
 		tags = map[string]*Dialog{}
-		a.legs[d.leg.callID] = tags
+		a.legs[d.id] = tags
 	}
 	tags[d.tag] = d
 	if !d.orphan {
@@ -219,9 +219,9 @@ func (a *Agent) ended() {
 func (a *Agent) forget(d *Dialog) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if tags := a.legs[d.leg.callID]; tags[d.tag] == d {
+	if tags := a.legs[d.id]; tags[d.tag] == d {
 		if delete(tags, d.tag); len(tags) == 0 {
-			delete(a.legs, d.leg.callID)
+			delete(a.legs, d.id)
 		}
 		for _, addr := range d.met {
 			if a.peers[addr]--; a.peers[addr] == 0 {
@@ -258,7 +258,7 @@ func (d *Dialog) meet(hostPort string) {
 	addr = addr.Unmap()
 	d.agent.mu.Lock()
 	defer d.agent.mu.Unlock()
-	if d.agent.legs[d.leg.callID][d.tag] == d && !slices.Contains(d.met, addr) {
+	if d.agent.legs[d.id][d.tag] == d && !slices.Contains(d.met, addr) {
 		d.met = append(d.met, addr)
 		d.agent.peers[addr]++
 	}
