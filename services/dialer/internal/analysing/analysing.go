@@ -93,8 +93,8 @@ func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
 	if one.Analyses <= begins {
 		var err error
 		if summary, err = a.summarise(ctx, one); err != nil {
-			if ctx.Err() != nil { // told to stop: another goes on
-				return nil
+			if ctx.Err() != nil { // told to stop
+				return nil //nolint:nilerr // the next to look has it
 			}
 			slog.WarnContext(ctx, "a call has no summary", "call_id", one.CallID, "error", err)
 		}

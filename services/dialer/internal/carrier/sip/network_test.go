@@ -247,9 +247,9 @@ func fresh(t testing.TB) *carriertest.Network {
 	return &carriertest.Network{
 		Carrier: now{x},
 		Talks:   number + "01", Busy: number + "90", Stays: number + "99", Rings: number + "11", Slow: number + "12", Refuses: number + "13", Silent: number + "14",
-		Another: func() carrier.Carrier { return x.begin(loopback) },
-		Dials:   x.dials,
-		Stop:    func() { x.alive.stop() }, Start: x.start,
+		Another: func() carrier.Carrier { return x.begin(loopback) }, Call: x.call,
+		Dials: x.dials,
+		Stop:  func() { x.alive.stop() }, Start: x.start,
 	}
 }
 
