@@ -125,9 +125,10 @@ func (x *exchange) begin(udp string) *process { return x.beginOver(udp, nil) }
 // beginOver starts a process with trunks of its own; good is the exchange.
 func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *process {
 	x.t.Helper()
-	p := &process{}
+	p, ready := &process{}, make(chan struct{})
+	defer close(ready)
 	agent, err := signal.New(signal.Config{
-		UDP: udp, TCP: loopback, Admit: func(netip.Addr) bool { return true }, Arrive: func(a *signal.Arrival) { p.Arrive(a, p.over) },
+		UDP: udp, TCP: loopback, Admit: func(netip.Addr) bool { return true }, Arrive: func(a *signal.Arrival) { <-ready; p.Arrive(a, p.over) },
 	})
 	if err != nil {
 		x.t.Fatal(err)
