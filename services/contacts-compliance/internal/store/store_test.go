@@ -84,6 +84,10 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 	if _, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
 		t.Fatal(err)
 	}
+	var super string // the one that the server was made with
+	if err := pool.QueryRow(t.Context(), "SELECT quote_ident(rolname) FROM pg_roles WHERE oid = 10").Scan(&super); err != nil {
+		t.Fatal(err)
+	}
 	month, imported, record := time.Now().UTC().Format("200601"), uuid.NewString(), uuid.NewString()
 	for _, sql := range []string{
 		"INSERT INTO opt_out_imports (id, workspace_id, status, actor, record_id) VALUES ('" + imported + "', '" + change.WorkspaceID.String() + "', 'done', 'operator:ann', '" + record + "')",
@@ -106,7 +110,7 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 		"ALTER TABLE opt_out_imports DISABLE TRIGGER ALL", "SET session_replication_role = replica", "ALTER TABLE consent_records DISABLE TRIGGER ALL", "DROP TABLE consent_records",
 		"ALTER TABLE consent_records OWNER TO contacts_compliance_app", "ALTER TABLE consent_records DETACH PARTITION consent_records_" + month, "CREATE TABLE mine (x int)",
 		"CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'", "CREATE TRIGGER mine BEFORE INSERT ON consent_records FOR EACH ROW EXECUTE FUNCTION import_kept()",
-		"CREATE RULE mine AS ON INSERT TO consent_records DO INSTEAD NOTHING", "SET ROLE contacts_compliance_owner", "SET SESSION AUTHORIZATION postgres",
+		"CREATE RULE mine AS ON INSERT TO consent_records DO INSTEAD NOTHING", "SET ROLE contacts_compliance_owner", "SET SESSION AUTHORIZATION " + super,
 		"CREATE OR REPLACE FUNCTION months_oldest(parent text, before date) RETURNS date LANGUAGE sql AS 'SELECT before'",
 	} {
 		var fault *pgconn.PgError
