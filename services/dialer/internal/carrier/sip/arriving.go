@@ -77,13 +77,15 @@ func (l *leg) callee() signal.Observer {
 // pickUp answers a call that came in, once. An agent that cannot talk answers nobody.
 func (l *leg) pickUp() {
 	l.mu.Lock()
-	d, first := l.dialog, !l.picked
-	l.picked = true
-	l.mu.Unlock()
-	if !first || d == nil {
+	d := l.dialog
+	if l.picked != nil || d == nil {
+		l.mu.Unlock()
 		return
 	}
+	l.picked = make(chan struct{})
+	l.mu.Unlock()
 	go func() {
+		defer close(l.picked)
 		ctx, cancel := context.WithTimeout(context.Background(), picking)
 		defer cancel()
 		if err := l.talk.Ready(ctx); err != nil {
@@ -97,13 +99,13 @@ func (l *leg) pickUp() {
 			l.hangUp(call.IncompatibleDest)
 			return
 		}
+		at := time.Now()
 		if err := d.Answer(ctx, answer); err != nil {
 			if !errors.Is(err, context.Canceled) {
 				l.carrier.warn("a caller could not be answered", l.callID, err)
 			}
 			return
 		}
-		at := time.Now()
 		l.tell(func(ctx context.Context) (bool, error) { return l.carrier.journal.Answer(ctx, l.callID, at, nil) })
 		l.talk.Begin(Told{OptedOut: l.optedOut, Over: l.hangUp})
 	}()

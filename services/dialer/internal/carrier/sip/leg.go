@@ -25,8 +25,8 @@ type leg struct {
 	wished  call.Cause // somebody wanted the end before there was a dialog
 	said    chan error // what the originate waits for; nil once it has been told, or has left
 	taken   bool
-	offer   []byte // of a call that came in
-	picked  bool
+	offer   []byte        // of a call that came in
+	picked  chan struct{} // made when it is picked up, closed when that has been told, or has failed
 	writing bool
 	waiting []entry
 }
@@ -199,6 +199,12 @@ func (l *leg) optedOut(quote string, at time.Time) {
 // phone may ring all the same.
 func (l *leg) ended(e signal.End) {
 	talked, j := l.talk.End(), l.carrier.journal
+	l.mu.Lock()
+	picked := l.picked
+	l.mu.Unlock()
+	if picked != nil { // the caller may hang up in the moment of the answer, which comes first
+		<-picked
+	}
 	for i := range talked.Turns { // the last words may be understood after the call
 		if turn := &talked.Turns[i]; turn.At.After(e.At) {
 			turn.At = e.At
