@@ -258,7 +258,12 @@ func (d *Dialog) Answer(ctx context.Context, body []byte) error {
 	case <-d.up:
 		return nil
 	case <-d.done:
-		return ErrEnded
+		select {
+		case <-d.up:
+			return nil
+		default:
+			return ErrEnded
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}

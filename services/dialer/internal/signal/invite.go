@@ -254,6 +254,8 @@ func (at *attempt) drain() {
 				}
 			case <-tx.Done():
 				return
+			case <-at.agent.stop: // a transaction that rings has no timer of its own
+				return
 			}
 		}
 	})

@@ -20,7 +20,8 @@ import (
 // TestReap: an agent that is gone left a ringing and an answered call; the next one at its address ends both.
 func TestReap(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		r := newRig(t, transport)
+		at := fmt.Sprintf("127.0.0.1:%d", signaltest.FreePort(t)) // nobody takes it between the two agents
+		r := newRig(t, transport, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, at })
 		r.exchange.On("01", func(c *signaltest.Call) {
 			c.Respond(180, "")
 			if transport == line.UDP {
@@ -46,10 +47,8 @@ func TestReap(t *testing.T) {
 		if len(ringing) > 900 || len(talking) > 900 {
 			t.Errorf("states of %d and %d bytes", len(ringing), len(talking))
 		}
-		at := fmt.Sprintf("127.0.0.1:%d", r.agent.Port(line.UDP))
-		atTCP := fmt.Sprintf("127.0.0.1:%d", r.agent.Port(line.TCP))
 		r.agent.Close()
-		next := newAgent(t, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, atTCP })
+		next := newAgent(t, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, at })
 		ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
 		defer done()
 		states := map[string][]byte{"talking": talking}
@@ -78,7 +77,8 @@ func TestReap(t *testing.T) {
 
 // TestReap_AnsweredMeanwhile: the state says that it rings, and it was answered when the process died: the 200 that is repeated ends it.
 func TestReap_AnsweredMeanwhile(t *testing.T) {
-	r := newRig(t, line.UDP)
+	at := fmt.Sprintf("127.0.0.1:%d", signaltest.FreePort(t))
+	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.UDP = at })
 	dead, answered := make(chan struct{}), make(chan struct{})
 	r.exchange.On("01", func(c *signaltest.Call) {
 		c.Respond(180, "")
@@ -93,7 +93,6 @@ func TestReap_AnsweredMeanwhile(t *testing.T) {
 	l.mu.Lock()
 	state := l.state
 	l.mu.Unlock()
-	at := fmt.Sprintf("127.0.0.1:%d", r.agent.Port(line.UDP))
 	r.agent.Close()
 	close(dead)
 	<-answered

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 
 	"github.com/emiago/sipgo/sip"
@@ -85,6 +86,11 @@ func (l *Line) Restore(invite *sip.Request, hop, transport string) error {
 // Begin sends a request and answers its transaction, whose responses must be read until Done, or it be terminated. *Unsent says that nothing left. ctx bounds
 // the connecting only.
 func (l *Line) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
+	l.going.RLock()
+	defer l.going.RUnlock()
+	if l.closed {
+		return nil, &Unsent{net.ErrClosed}
+	}
 	tx, err := l.layer.NewClientTransaction(ctx, req)
 	if err != nil {
 		return nil, &Unsent{err}
@@ -100,6 +106,11 @@ func (l *Line) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, erro
 
 // Send sends what nobody answers: an ACK.
 func (l *Line) Send(req *sip.Request) error {
+	l.going.RLock()
+	defer l.going.RUnlock()
+	if l.closed {
+		return &Unsent{net.ErrClosed}
+	}
 	if err := l.transport.WriteMsg(req); err != nil {
 		return fmt.Errorf("send %s: %w", req.Method, err)
 	}

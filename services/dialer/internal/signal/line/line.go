@@ -63,6 +63,10 @@ type Line struct {
 	closers   []func() error
 	serving   sync.WaitGroup
 
+	// going is held by whoever sends: what left after Close would open a socket of its own at our address.
+	going  sync.RWMutex
+	closed bool
+
 	mu      sync.Mutex
 	pending map[string]int // Call-IDs of what we asked and wait for
 }
@@ -181,6 +185,9 @@ func (l *Line) settled() error {
 
 // Close stops listening and ends all transactions; calls go on without us.
 func (l *Line) Close() {
+	l.going.Lock()
+	l.closed = true
+	l.going.Unlock()
 	for _, closing := range l.closers {
 		_ = closing()
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -40,6 +41,8 @@ func Start(t testing.TB, dir, program string, args ...string) *Peer {
 	t.Helper()
 	Installed(t, program)
 	p := &Peer{t: t, cmd: exec.Command(program, args...), end: make(chan error, 1)} //nolint:gosec // a test peer
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                         // with those that it starts itself
+	p.cmd.WaitDelay = 2 * time.Second
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
 	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=dumb")
 	if err := p.cmd.Start(); err != nil {
@@ -78,16 +81,15 @@ func (p *Peer) Ends() {
 	}
 }
 
-// Stop ends the program.
+// Stop ends the program, and all that it started.
 func (p *Peer) Stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	select {
 	case err := <-p.end:
 		p.end <- err
-		return
 	case <-time.After(2 * time.Second):
 	}
-	_ = p.cmd.Process.Kill()
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	err := <-p.end
 	p.end <- err
 }
