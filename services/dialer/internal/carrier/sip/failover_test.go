@@ -31,7 +31,7 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 		check func(error) bool
 		dials int
 	}{
-		{"nobody listens at the first", func(good trunk.Trunk) several { return several{made("dead", 1, trunk.TCP, 10), good} }, "01", func(err error) bool { return err == nil }, 1},
+		{"nobody listens at the first", func(good trunk.Trunk) several { return several{made("dead", 1, trunk.TCP, 10), good} }, "12", func(err error) bool { return err == nil }, 1},
 		{"the first refuses", func(good trunk.Trunk) several {
 			again := good
 			again.TrunkID = uuid.New()
