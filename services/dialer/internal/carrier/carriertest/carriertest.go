@@ -35,7 +35,7 @@ type Network struct {
 	Another func() carrier.Carrier
 	// Dials counts how often the far end rang, or was busy, for a call: from its own records, not from the carrier's news.
 	Dials func(callID uuid.UUID) int
-	// Call has somebody call us; nil: nobody can.
+	// Call has somebody call us.
 	Call func(from, to string) uuid.UUID
 	// Stop takes the carrier away, Start brings it back; forgetful: without its memory.
 	Stop  func()

@@ -36,28 +36,27 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		return
 	}
 	l := &leg{carrier: c, callID: id, talk: talk, taken: true, offer: a.Offer}
+	c.enter(l)
 	d, err := a.Take(wire(over), l.callee())
 	if err != nil {
 		talk.End()
+		c.leave(l)
 		c.warn("a caller is turned away", id, err)
 		return
 	}
-	c.enter(l)
 	l.join(d)
 	ringing := time.Now().UTC()
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
+	l.tell(func(ctx context.Context) (bool, error) { // before its end, however soon that comes
 		err := c.journal.Arrive(ctx, journal.Call{CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Teardown: d.State(), RingingAt: &ringing})
 		if err == nil {
-			c.wake()
 			err = d.Ring()
 		}
-		if err != nil {
+		if err != nil { // what is in the journal all the same, the end ends
 			c.warn("a caller is turned away", id, err)
 			l.hangUp(call.NormalTemporaryFailure)
 		}
-	}()
+		return true, nil
+	})
 }
 
 // callee writes down what happens to a leg that came in.

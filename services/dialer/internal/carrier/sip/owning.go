@@ -93,7 +93,7 @@ func (c *Carrier) lookRound(ctx context.Context) error {
 		l := c.leg(one.CallID)
 		switch {
 		case l == nil && one.HangupAt != nil: // it never left, or its end is lost
-			c.endOrphan(ctx, one)
+			c.endLater(ctx, one)
 		case l != nil && one.HangupAt != nil:
 			l.hangUp(call.NormalClearing)
 		case l != nil:
@@ -110,9 +110,25 @@ func (c *Carrier) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, orphan := range orphans {
-		go c.endOrphan(ctx, orphan)
+		c.endLater(ctx, orphan)
 	}
 	return nil
+}
+
+// endLater ends an orphan beside everything else, once at a time: the signs of life must not wait for a trunk.
+func (c *Carrier) endLater(ctx context.Context, orphan journal.Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ends[orphan.CallID] {
+		return
+	}
+	c.ends[orphan.CallID] = true
+	go func() {
+		c.endOrphan(ctx, orphan)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.ends, orphan.CallID)
+	}()
 }
 
 // endOrphan ends a call of which only the journal tells. Whether the trunk answers or not, it is over here: with its audio gone there is nothing to go on with.

@@ -100,13 +100,14 @@ type Carrier struct {
 
 	mu   sync.Mutex
 	legs map[uuid.UUID]*leg
-	told chan struct{} // closed when this process told news, and made anew
-	over chan struct{} // closed when Run has ended
+	ends map[uuid.UUID]bool // orphans that are being ended
+	told chan struct{}      // closed when this process told news, and made anew
+	over chan struct{}      // closed when Run has ended
 }
 
 // New carries calls by the agent's legs. Run must run beside it, once.
 func New(agent *signal.Agent, j *journal.Journal, trunks Trunks, talks Talks, cfg Config) *Carrier {
-	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: trunks, talks: talks, legs: map[uuid.UUID]*leg{}, told: make(chan struct{}), over: make(chan struct{})}
+	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: trunks, talks: talks, legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{})}
 }
 
 // Name is the same for all SIP trunks: they share the news.
