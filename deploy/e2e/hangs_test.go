@@ -9,9 +9,9 @@ import (
 )
 
 // longestHang is how long a call may take beside a process that hangs: its lock on the outbox, its partitions, its place in the carrier's news and its
-// claims must all have gone to the other replica by then: 6 s until it is missed by its group, 10 s that the group waits for it to join, 5 s of lease, and a busy machine.
+// claims must all have gone to the other replica by then.
 const (
-	longestHang = 30 * time.Second
+	longestHang = 20 * time.Second
 	firstHung   = 6_000_000
 )
 
