@@ -81,7 +81,7 @@ func TestTrunks_ThePasswordIsSealedAtRest(t *testing.T) {
 		t.Fatalf("POST = %d %s", status, told)
 	}
 	var stored string
-	if err := o.pool.QueryRow(t.Context(), "SELECT t::text || convert_from(password_sealed, 'latin1') FROM trunks t").Scan(&stored); err != nil || stored == "" || strings.Contains(stored, "s3cret") {
+	if err := o.pool.QueryRow(t.Context(), "SELECT t::text || encode(password_sealed, 'escape') FROM trunks t").Scan(&stored); err != nil || stored == "" || strings.Contains(stored, "s3cret") {
 		t.Errorf("the table holds %q, %v", stored, err)
 	}
 }
@@ -104,7 +104,7 @@ func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
 		t.Errorf("GET = %d %s", status, told)
 	}
 	var stored string
-	if err := o.pool.QueryRow(t.Context(), "SELECT convert_from(sealed, 'latin1') FROM agent_keys").Scan(&stored); err != nil || strings.Contains(stored, "s3cret") {
+	if err := o.pool.QueryRow(t.Context(), "SELECT encode(sealed, 'escape') FROM agent_keys").Scan(&stored); err != nil || strings.Contains(stored, "s3cret") {
 		t.Errorf("the table holds %q, %v", stored, err)
 	}
 	if status, _, told := o.ask(t, http.MethodPut, o.keyOf(uuid.New()), `{"key":"s3cret-of-the-agent"}`); status != http.StatusNotFound {
