@@ -109,7 +109,7 @@ func (t *Telemetry) conclude(ctx context.Context, n *note, r *http.Request, w mi
 	}
 	log := slog.Default()
 	if t != nil && t.requests != nil {
-		t.requests.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
+		Observe(ctx, t.requests.WithLabelValues(method, route, strconv.Itoa(status)), took.Seconds())
 		log = t.Log
 	}
 	attrs := append([]slog.Attr{slog.String("method", method), slog.String("route", route), slog.Int("status", status),

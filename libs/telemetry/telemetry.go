@@ -64,7 +64,7 @@ func Start(ctx context.Context, cfg Config, service string) (*Telemetry, error) 
 		}),
 		flush: func(context.Context) error { return nil },
 	}
-	t.Metrics.MustRegister(t.requests, t.inFlight,
+	t.Metrics.MustRegister(t.requests, t.inFlight, newBuild(service),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	slog.SetDefault(t.Log)
 	otel.SetTextMapPropagator(propagation.TraceContext{})

@@ -1,0 +1,49 @@
+package pgwatch_test
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/pgwatch"
+)
+
+// TestPool_TellsWhetherTheDatabaseAnswersAndWhatItsClockSays looks at a pool while it works, and once it is closed.
+func TestPool_TellsWhetherTheDatabaseAnswersAndWhatItsClockSays(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "watched")
+	registry := prometheus.NewPedanticRegistry()
+	pgwatch.Pool(pool, registry)
+
+	seen := values(t, registry)
+	if seen["postgres_up"] != 1 || seen["postgres_pool_max_connections"] < 1 {
+		t.Errorf("up %v, at most %v connections; want a database that answers", seen["postgres_up"], seen["postgres_pool_max_connections"])
+	}
+	if offset := seen["postgres_clock_offset_seconds"]; offset < -1 || offset > 1 {
+		t.Errorf("the clocks of one machine are %v s apart", offset)
+	}
+	pool.Close()
+	seen = values(t, registry)
+	if _, told := seen["postgres_clock_offset_seconds"]; seen["postgres_up"] != 0 || told {
+		t.Errorf("without a database: up %v, a clock: %v", seen["postgres_up"], told)
+	}
+}
+
+// values are those of metrics without labels.
+func values(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if len(metric.GetLabel()) == 0 {
+				seen[family.GetName()] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return seen
+}
