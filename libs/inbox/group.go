@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -65,12 +64,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pruning, stopPruning := context.WithCancel(ctx)
-	var pruned sync.WaitGroup
-	pruned.Go(func() { c.keepPruning(pruning) })
+	beside, stopBeside := context.WithCancel(ctx)
+	var besides sync.WaitGroup
+	besides.Go(func() { c.keepPruning(beside) })
+	besides.Go(func() { c.backlog.Watch(beside, client) })
 	g.poll(ctx, client.Client)
-	stopPruning()
-	pruned.Wait()
+	stopBeside()
+	besides.Wait()
 
 	// In this order: polling has ended, so the workers get nothing new; what they finished is committed; then leave.
 	g.stop(g.all(), drainTime)
@@ -181,21 +181,21 @@ func (g *group) poll(ctx context.Context, client *kgo.Client) {
 		}
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			if len(p.Records) > 0 {
-				g.hand(client, partition{p.Topic, p.Partition}, batch{p.Records, p.HighWatermark})
+				g.hand(client, partition{p.Topic, p.Partition}, p.Records)
 			}
 		})
 		client.AllowRebalance()
 	}
 }
 
-func (g *group) hand(client *kgo.Client, p partition, b batch) {
+func (g *group) hand(client *kgo.Client, p partition, records []*kgo.Record) {
 	g.mu.Lock()
 	w := g.workers[p]
 	g.mu.Unlock()
 	if w == nil {
 		return // not ours any more; whoever has it reads it
 	}
-	first := b.records[0]
+	first := records[0]
 	if before := w.before(client); first.Offset < before {
 		// The log is shorter than what was read of it, and reading began again. Marks only go forward, so the group
 		// would keep the old offset and, once the log has grown past it, skip what lies before.
@@ -206,8 +206,8 @@ func (g *group) hand(client *kgo.Client, p partition, b batch) {
 		client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.number: {Epoch: first.LeaderEpoch, Offset: first.Offset}}})
 		return // the same records come again
 	}
-	w.next = b.records[len(b.records)-1].Offset + 1
-	w.take(b)
+	w.next = records[len(records)-1].Offset + 1
+	w.take(records)
 }
 
 func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
@@ -218,6 +218,7 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 			p := partition{topic, number}
 			w := newWorker(g, client, p)
 			g.workers[p] = w
+			g.consumer.backlog.Took(topic, number)
 			client.ResumeFetchPartitions(p.asMap()) // a pause outlives a rebalance
 			go w.run()
 		}
@@ -246,7 +247,7 @@ func (g *group) take(gone map[string][]int32) []*worker {
 				taken = append(taken, w)
 				delete(g.workers, p)
 			}
-			g.consumer.metrics.lag.DeleteLabelValues(topic, strconv.Itoa(int(number)))
+			g.consumer.backlog.Left(topic, number)
 		}
 	}
 	return taken

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +59,7 @@ type Consumer struct {
 	wakes    []func()
 	registry prometheus.Registerer
 	metrics  *metrics
+	backlog  *kafka.Backlog
 	slots    chan struct{} // one for each transaction at a time
 	desk     *desk
 }
@@ -72,6 +75,8 @@ func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Han
 		// There are more partitions than connections, and customers need some too.
 		slots: make(chan struct{}, max(1, pool.Config().MaxConns/2)),
 	}
+	topics := slices.Collect(maps.Keys(handlers))
+	c.backlog = kafka.NewBacklog(name, topics, metrics)
 	c.desk = &desk{consumer: c, waiting: map[string][]*bundle{}, serving: map[string]int{}}
 	return c
 }

@@ -18,7 +18,6 @@ type metrics struct {
 	retries      *prometheus.CounterVec
 	resets       *prometheus.CounterVec
 	fetchFaults  prometheus.Counter
-	lag          *prometheus.GaugeVec
 	batchSeconds *prometheus.HistogramVec
 	pruned       prometheus.Counter
 }
@@ -32,9 +31,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		retries:     factory.NewCounterVec(prometheus.CounterOpts{Name: "inbox_retries_total", Help: "Tries that failed and are made again."}, topic),
 		resets:      factory.NewCounterVec(prometheus.CounterOpts{Name: "inbox_data_loss_total", Help: "Partitions whose log was shorter than what was read from it; reading began again."}, topic),
 		fetchFaults: factory.NewCounter(prometheus.CounterOpts{Name: "inbox_fetch_faults_total", Help: "Faults told by the broker while fetching."}),
-		lag: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "inbox_lag_records", Help: "Records of a partition of ours not yet applied, as of its last fetch.",
-		}, []string{"topic", "partition"}),
 		batchSeconds: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "inbox_batch_seconds", Help: "From taking a batch until its last record was settled.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}, topic),

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,19 +30,13 @@ const (
 
 var errStopping = errors.New("the partition is given up")
 
-// batch is what one fetch brought for a partition.
-type batch struct {
-	records       []*kgo.Record
-	highWatermark int64
-}
-
 // worker applies one partition's records in order, as long as the partition is ours.
 type worker struct {
 	group     *group
 	client    *kgo.Client
 	partition partition
-	work      chan batch
-	mu        sync.Mutex // orders pausing and resuming
+	work      chan []*kgo.Record // what one fetch brought each
+	mu        sync.Mutex         // orders pausing and resuming
 	paused    bool
 	stopping  chan struct{} // closed: begin nothing more
 	ctx       context.Context
@@ -57,7 +50,7 @@ func newWorker(g *group, client *kgo.Client, p partition) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &worker{
 		group: g, client: client, partition: p, ctx: ctx, cancel: cancel,
-		work: make(chan batch, mailbox), stopping: make(chan struct{}), done: make(chan struct{}),
+		work: make(chan []*kgo.Record, mailbox), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -76,10 +69,10 @@ func (w *worker) run() {
 		select {
 		case <-w.stopping:
 			return
-		case b := <-w.work:
+		case records := <-w.work:
 			// Both may have been ready. A batch that was given up is not marked, so nothing behind it may be applied and marked either:
 			// the group would go on after it.
-			if w.stopped() || !w.settle(w.withWaiting(b)) {
+			if w.stopped() || !w.settle(w.withWaiting(records)) {
 				return
 			}
 			w.resume()
@@ -88,9 +81,9 @@ func (w *worker) run() {
 }
 
 // take puts a batch into the mailbox and pauses the partition when too many wait.
-func (w *worker) take(b batch) {
+func (w *worker) take(records []*kgo.Record) {
 	select {
-	case w.work <- b:
+	case w.work <- records:
 	case <-w.stopping:
 	}
 	w.mu.Lock()
@@ -111,16 +104,16 @@ func (w *worker) resume() {
 }
 
 // withWaiting adds what else is in the mailbox, as far as one transaction goes.
-func (w *worker) withWaiting(b batch) batch {
-	for len(b.records) < txRecords {
+func (w *worker) withWaiting(records []*kgo.Record) []*kgo.Record {
+	for len(records) < txRecords {
 		select {
 		case next := <-w.work:
-			b = batch{append(slices.Clip(b.records), next.records...), next.highWatermark}
+			records = append(slices.Clip(records), next...)
 		default:
-			return b
+			return records
 		}
 	}
-	return b
+	return records
 }
 
 func (w *worker) stopped() bool {
@@ -134,17 +127,15 @@ func (w *worker) stopped() bool {
 
 // settle brings a batch to its end: a part of it in one transaction, or, when that fails, record by record. False: the worker has to stop
 // before.
-func (w *worker) settle(b batch) bool {
+func (w *worker) settle(records []*kgo.Record) bool {
 	started, c := time.Now(), w.group.consumer
-	lag := c.metrics.lag.WithLabelValues(w.partition.topic, strconv.Itoa(int(w.partition.number)))
-	lag.Set(float64(b.highWatermark - b.records[0].Offset))
-	for part := range slices.Chunk(b.records, txRecords) {
+	for part := range slices.Chunk(records, txRecords) {
+		c.backlog.Waits(w.partition.topic, w.partition.number, part[0].Timestamp)
 		if !w.settlePart(part) {
 			return false // unmarked: whoever has the partition next begins here
 		}
 	}
-	last := b.records[len(b.records)-1]
-	lag.Set(float64(b.highWatermark - last.Offset - 1))
+	c.backlog.Waits(w.partition.topic, w.partition.number, time.Time{})
 	c.metrics.batchSeconds.WithLabelValues(w.partition.topic).Observe(time.Since(started).Seconds())
 	return true
 }

@@ -37,9 +37,9 @@ func TestWorker_NothingBehindAnUnsettledRecordIsApplied(t *testing.T) {
 		return errors.New("away")
 	}
 	c := NewConsumer("dialer", kafka.Config{}, pool, Handlers{topic: handle}, nil, nil)
-	one := func(value string) batch {
+	one := func(value string) []*kgo.Record {
 		id := kgo.RecordHeader{Key: kafka.HeaderID, Value: []byte(uuid.NewString())}
-		return batch{records: []*kgo.Record{{Topic: topic, Value: []byte(value), Headers: []kgo.RecordHeader{id}}}}
+		return []*kgo.Record{{Topic: topic, Value: []byte(value), Headers: []kgo.RecordHeader{id}}}
 	}
 	for round := range 20 { // which of two ready channels a select takes is chance
 		w := newWorker(&group{consumer: c}, client, partition{topic, 0})

@@ -1,0 +1,96 @@
+package kafka_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+)
+
+func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
+	t.Parallel()
+	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	topic := kafka.Agents.Name
+	for partition, records := range []int{5, 3} {
+		for range records {
+			if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: int32(partition), Key: []byte("k"), Value: []byte("x")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	committed := kadm.Offsets{}
+	committed.AddOffset(topic, 0, 2, -1)
+	if err := kadm.NewClient(client.Client).CommitAllOffsets(t.Context(), "readers", committed); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	backlog := kafka.NewBacklog("readers", []string{topic}, registry)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); backlog.Watch(ctx, client) }()
+	defer func() { cancel(); <-done }()
+	backlog.Took(topic, 1)
+	backlog.Waits(topic, 1, time.Now().Add(-time.Minute))
+	backlog.Waits(topic, 2, time.Now().Add(-time.Hour)) // not ours: somebody else's to tell
+
+	want := map[string]float64{
+		"kafka_consumer_lag_records agents.v1 0": 3, "kafka_consumer_lag_records agents.v1 1": 3, "kafka_consumer_lag_records agents.v1 2": 0,
+		"kafka_topic_partitions agents.v1": 3, "kafka_topic_under_replicated_partitions agents.v1": 0,
+	}
+	var got map[string]float64
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		got = gauges(t, registry)
+		if len(got) > len(want) || time.Now().After(deadline) {
+			break
+		}
+	}
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s = %v, want %v", name, got[name], value)
+		}
+	}
+	if age := got["kafka_consumer_oldest_seconds agents.v1 1"]; age < 60 || age > 120 {
+		t.Errorf("the oldest record is %v s old, want a minute", age)
+	}
+	if _, told := got["kafka_consumer_oldest_seconds agents.v1 2"]; told {
+		t.Error("the age of a partition that is not ours was told")
+	}
+	backlog.Left(topic, 1)
+	if _, told := gauges(t, registry)["kafka_consumer_oldest_seconds agents.v1 1"]; told {
+		t.Error("the age of a partition that was given up is told still")
+	}
+}
+
+// gauges are all values by name and labels, without the group.
+func gauges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			key := []string{family.GetName()}
+			for _, name := range []string{"topic", "partition"} {
+				for _, label := range metric.GetLabel() {
+					if label.GetName() == name {
+						key = append(key, label.GetValue())
+					}
+				}
+			}
+			values[strings.Join(key, " ")] = metric.GetGauge().GetValue()
+		}
+	}
+	return values
+}
