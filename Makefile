@@ -38,16 +38,16 @@ listen: build ## receive the demo workspace's webhooks and verify them (against 
 	@exec $(BIN)/ringfence listen $(ARGS)
 
 replay: build ## put back what a service parked: make replay SERVICE=calls TOPIC=dial-events.v1
-	@exec $(BIN)/ringfence-local replay $(SERVICE) $(TOPIC)
+	@exec $(BIN)/ringfence services replay $(SERVICE) $(TOPIC)
 
 reseal: build ## bring webhook secrets under the first of SEALING_KEYS (against a running stack started with the same)
-	@exec $(BIN)/ringfence-local reseal
+	@exec $(BIN)/ringfence services reseal
 
-reconcile: build ## compare the books of every wallet of a running stack (ARGS='--workspace ID' for one)
-	@exec $(BIN)/ringfence-local reconcile $(ARGS)
+reconcile: build ## compare the books of every wallet of a running stack (ARGS='-w ID' for one)
+	@exec $(BIN)/ringfence services reconcile $(ARGS)
 
 ledger: build ## walk over the consent ledger of a running stack and name each row that is not as it was written
-	@exec $(BIN)/ringfence-local ledger
+	@exec $(BIN)/ringfence services verify
 
 test: build cc examples peers ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
@@ -58,6 +58,8 @@ fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTI
 bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
 	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
 	@go test -c -o $(BIN)/ringfence-media ./services/dialer/internal/media
+	@go test -c -o $(BIN)/ringfence-talks ./services/dialer/internal/talking
+	@go build -o $(BIN)/ ./services/dialer/internal/agent/realtime/realtimetest/fakerealtime
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
 chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run

@@ -74,6 +74,7 @@ func measurements() []measurement {
 		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(calling.Pipeline)},
 		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: called(calling.Held)},
 		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
+		{name: "bridge", says: "20, 100 and 200 calls that talk to a model: CPU, what the bridge adds from mouth to ear, from the answer to the agent's first sound", run: bridge},
 		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks},
 		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries)},
 		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady)},
@@ -90,6 +91,11 @@ func media(ctx context.Context, b *bench) error {
 	return talking.Streams(ctx, b.bin, b.each)
 }
 
+// bridge measures conversations with agents: it needs nothing of the stack.
+func bridge(ctx context.Context, b *bench) error {
+	return talking.Conversations(ctx, b.bin, b.each)
+}
+
 // judged measures who may be called.
 func judged(ctx context.Context, b *bench) error {
 	return judging.Measure(ctx, judging.Setup{Stack: b.stack, Home: b.home, DB: b.db, Each: b.each, Contacts: b.contacts, Listed: b.contacts / 5})
@@ -100,7 +106,7 @@ func another() func([]string) error {
 	if len(os.Args) < 2 {
 		return nil
 	}
-	return map[string]func([]string) error{catching.Command: catching.Run, talking.Command: talking.Echo}[os.Args[1]]
+	return map[string]func([]string) error{catching.Command: catching.Run, talking.Command: talking.Echo, talking.PhonesCommand: talking.Phones}[os.Args[1]]
 }
 
 func main() {

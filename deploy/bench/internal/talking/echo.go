@@ -54,15 +54,16 @@ type peers struct {
 	pid       string
 	cmd       *exec.Cmd
 	in        io.Closer
+	out       *bufio.Reader
 }
 
-// call starts this program once more as so many far ends.
-func call(count int) (*peers, error) {
+// call starts this program once more as so many far ends of a kind.
+func call(kind string, count int) (*peers, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.Command(self, Command, strconv.Itoa(count))
+	cmd := exec.Command(self, kind, strconv.Itoa(count))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -75,15 +76,19 @@ func call(count int) (*peers, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the far ends: %w", err)
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
 	if err != nil {
 		_ = in.Close()
 		return nil, fmt.Errorf("the far ends ended before they listened: %w", cmd.Wait())
 	}
-	return &peers{addresses: strings.TrimSpace(line), pid: strconv.Itoa(cmd.Process.Pid), cmd: cmd, in: in}, nil
+	return &peers{addresses: strings.TrimSpace(line), pid: strconv.Itoa(cmd.Process.Pid), cmd: cmd, in: in, out: lines}, nil
 }
 
-func (p *peers) stop() {
+// stop ends them and returns what they said last.
+func (p *peers) stop() []byte {
 	_ = p.in.Close()
+	said, _ := io.ReadAll(p.out)
 	_ = p.cmd.Wait()
+	return said
 }

@@ -23,8 +23,10 @@ type Settings struct {
 	Zone *time.Location
 }
 
-// Leg is what a conversation can ask of the telephone. Both may take as long as they need.
+// Leg is what a conversation can ask of the telephone. SendDigits and Transfer may take as long as they need.
 type Leg interface {
+	// SpeakSoon says that there is something to say, and that nothing was waiting to be said before. It does not block.
+	SpeakSoon()
 	// SendDigits presses keys.
 	SendDigits(ctx context.Context, digits string) error
 	// Transfer hands the call to a number, and returns when somebody else has it.

@@ -210,8 +210,8 @@ const (
 	slots     = 4
 	slotTicks = 25
 	slotBytes = slotTicks * agent.FrameBytes
-	// spare is how much may wait in the queue for good: 60 ms.
-	spare = 3 * agent.FrameBytes
+	// surplus is what must not wait for good: a frame behind the one that is played next.
+	surplus = 2 * agent.FrameBytes
 )
 
 // tick is each 20 ms, with the depth of the queue. It answers whether silence may be trimmed.
@@ -230,11 +230,13 @@ func (r *ratchet) tick(depth int) bool {
 	r.slots[slots-1], r.least[slots-1] = r.arrived, r.lowest
 	r.filled = min(r.filled+1, slots)
 	r.n, r.arrived = 0, 0
-	late, steady := r.filled == slots, true
-	for i := range slots { // the last decides whether one that is known to be late still speaks in real time
-		steady = r.slots[i] >= slotBytes*6/10 && r.slots[i] <= slotBytes*14/10
-		late = late && steady && r.least[i] > spare
+	late, steady, sum := r.filled == slots, true, 0
+	for i := range slots {
+		steady = steady && r.slots[i] >= slotBytes*2/10 && r.slots[i] <= slotBytes*25/10 // a busy machine stumbles
+		late = late && r.least[i] >= surplus
+		sum += r.slots[i]
 	}
-	r.late = late || r.late && steady
+	steady = steady && sum >= slots*slotBytes*7/10 && sum <= slots*slotBytes*13/10
+	r.late = steady && (late || r.late)
 	return r.late
 }

@@ -245,3 +245,42 @@ func TestRecorder_ItsSkewIsBounded(t *testing.T) {
 		t.Errorf("frames %v, want the latest %v", order, want)
 	}
 }
+
+// The line is told when there is something to say again, and not while it still says what came before.
+func TestConversation_TellsTheLineWhenThereIsSomethingToSay(t *testing.T) {
+	t.Parallel()
+	converse(t, agent.Settings{}, func(k *talk) {
+		soon := func() int {
+			k.phone.mu.Lock()
+			defer k.phone.mu.Unlock()
+			return k.phone.soon
+		}
+		for want := 1; want <= 3; want++ {
+			k.send(agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(100 * time.Millisecond)}, agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(100 * time.Millisecond)})
+			if got := soon(); got != want {
+				t.Errorf("told %d times, want %d", got, want)
+			}
+			k.pass(time.Second)
+		}
+	})
+}
+
+// An agent in real time that is a frame behind, because the line stumbled once, catches up with it in the next pause; what stumbles again and again needs that frame.
+func TestRatchet_OneFrameBehindIsCaughtUpWith(t *testing.T) {
+	t.Parallel()
+	if q, depth := late(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 || q.trimmed != 1 {
+		t.Errorf("still %s behind, %d frames trimmed", depth, q.trimmed)
+	}
+	stumbles := func(tick int) []byte { // each second a frame comes 20 ms late
+		switch tick % 50 {
+		case 20:
+			return nil
+		case 21:
+			return hush(40 * time.Millisecond)
+		}
+		return hush(20 * time.Millisecond)
+	}
+	if q, _ := late(t, 20*time.Millisecond, 10, stumbles); q.trimmed != 0 {
+		t.Errorf("%d frames were trimmed that the next stumble needs", q.trimmed)
+	}
+}

@@ -90,9 +90,16 @@ func (f *fake) Close() {
 // phone is a leg that says yes, or err.
 type phone struct {
 	mu   sync.Mutex
+	soon int
 	keys string
 	to   string
 	err  error
+}
+
+func (p *phone) SpeakSoon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.soon++
 }
 
 func (p *phone) SendDigits(_ context.Context, digits string) error {

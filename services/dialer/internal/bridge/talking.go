@@ -119,8 +119,12 @@ func (c *Conversation) onAudio(e agent.Event) {
 		}
 	}
 	c.mu.Lock()
+	idle := c.queue.depth == 0
 	c.queue.add(e.Item, e.Audio, e.Keep)
 	c.mu.Unlock()
+	if idle && c.leg != nil {
+		c.leg.SpeakSoon()
+	}
 }
 
 // drop leaves out what still comes of an item.

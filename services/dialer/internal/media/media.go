@@ -74,16 +74,11 @@ type Streams struct {
 
 	live    atomic.Int64
 	woken   chan struct{} // one is there after a stream was opened
-	pacer   pacer         // the pacing loop's own
-	slots   [slots]slot
+	pacer   pacer
+	pacing  sync.Mutex // held while the pacing loop is in streams; guards paced
+	paced   []*Stream
 	skipped atomic.Uint64
 	late    lateness
-}
-
-// slot is the streams that are sent in the same 5 ms.
-type slot struct {
-	mu      sync.Mutex
-	streams []*Stream
 }
 
 // New makes the port pool. Run paces; without it nothing is sent. metrics may be nil.
@@ -131,13 +126,13 @@ func (s *Streams) Open(leg Leg) (*Stream, error) {
 func (s *Streams) add(stream *Stream) {
 	s.mu.Lock()
 	s.all[stream] = true
-	stream.slot = s.opened % slots
+	slot := s.opened % slots
 	s.opened++
 	s.mu.Unlock()
-	to := &s.slots[stream.slot]
-	to.mu.Lock()
-	to.streams = append(to.streams, stream)
-	to.mu.Unlock()
+	s.pacing.Lock()
+	stream.moment.begin(int64(slot), s.pacer.turn.Load())
+	s.paced = append(s.paced, stream)
+	s.pacing.Unlock()
 	s.live.Add(1)
 	select {
 	case s.woken <- struct{}{}:
@@ -147,10 +142,9 @@ func (s *Streams) add(stream *Stream) {
 
 // remove returns when the pacing loop is not in the stream and will not be again.
 func (s *Streams) remove(stream *Stream) {
-	from := &s.slots[stream.slot]
-	from.mu.Lock()
-	from.streams = slices.DeleteFunc(from.streams, func(other *Stream) bool { return other == stream })
-	from.mu.Unlock()
+	s.pacing.Lock()
+	s.paced = slices.DeleteFunc(s.paced, func(other *Stream) bool { return other == stream })
+	s.pacing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[stream] {
@@ -179,7 +173,7 @@ func (s *Streams) Run(ctx context.Context) error {
 				return nil
 			case <-s.woken:
 			}
-			s.pacer.turn = max(s.pacer.turn, int64(s.now()/slotTime))
+			s.pacer.turn.Store(max(s.pacer.turn.Load(), int64(s.now()/slotTime)))
 		}
 		timer.Reset(s.pace(s.now()))
 	}

@@ -72,7 +72,7 @@ func newDesk(t testing.TB, reach latch.Reach) *desk {
 	d := &desk{number: 65530, voice: voice{timeouts: make(chan struct{}, 10)}}
 	d.streams = &Streams{all: map[*Stream]bool{}, settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second}}
 	d.streams.now = func() time.Duration { return d.time }
-	d.streams.pacer.turn = 1 // run(20 ms) is one turn of each slot
+	d.streams.pacer.turn.Store(1) // run(20 ms) is one turn of each slot
 	d.Stream = newStream(d.streams, Leg{Source: &d.voice, Sink: &d.voice, Reach: reach, TimedOut: func() { d.timeouts <- struct{}{} }})
 	d.send = func(packet []byte, to netip.AddrPort) error {
 		d.raw, d.to, d.at = append(d.raw, bytes.Clone(packet)), append(d.to, to), append(d.at, d.time)

@@ -30,9 +30,11 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 		out.events++
 	} else {
 		audio := packet[headerSize:]
-		if muted || s.leg.Source == nil || !s.leg.Source.NextFrame(audio) {
+		spoke := !muted && s.leg.Source != nil && s.leg.Source.NextFrame(audio)
+		if !spoke {
 			silent(audio)
 		}
+		s.moment.said(!spoke)
 		if out.codec == sdp.PCMA {
 			g711.ToALaw(audio)
 		}

@@ -26,7 +26,7 @@ type Stream struct {
 	leg     Leg
 	conn    *net.UDPConn
 	send    func(packet []byte, to netip.AddrPort) error
-	slot    int
+	moment  moment
 	target  atomic.Pointer[netip.AddrPort] // where ours go; nil: nowhere
 
 	out sending
@@ -196,6 +196,10 @@ func (s *Stream) SendDigits(digits string) error {
 	}
 	return nil
 }
+
+// SpeakSoon says that the Source has something to say and had nothing before: it is sent within 5 ms when the far end has heard silence until now, instead of
+// at the stream's usual moment, and 20 ms behind that is sent what follows.
+func (s *Stream) SpeakSoon() { s.moment.soon(s.streams.pacer.turn.Load()) }
 
 // Close ends the stream and tells how it went: Source and Sink are not called any more once it returns. Its port rests. The second call only tells.
 // Do not hold a lock that Source or Sink take.

@@ -2,6 +2,7 @@ package media
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,10 +61,10 @@ func TestRun_SleepsWhileThereIsNothingToSend(t *testing.T) {
 		for range 2 {
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			before := streams.pacer.turn
+			before := streams.pacer.turn.Load()
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if after := streams.pacer.turn; after != before {
+			if after := streams.pacer.turn.Load(); after != before {
 				t.Errorf("%d turns in an hour without a stream", after-before)
 			}
 			sent := 0
@@ -184,4 +185,63 @@ func TestStream_StrangersDoNotKeepItAlive(t *testing.T) {
 		t.Errorf("%d timeouts in 16 s of strangers", d.Stats().Timeouts)
 	}
 	<-d.timeouts
+}
+
+// real lets an agent speak in real time, each frame so long after the stream's usual moment, and tells how long the last of them waited.
+func (d *desk) real(t *testing.T, frames int, after time.Duration) (waited time.Duration) {
+	t.Helper()
+	for range frames {
+		usual := time.Duration(d.moment.usual()) * slotTime
+		usual = max(usual-(usual-d.time)/frameTime*frameTime, usual-frameTime)
+		for d.time < usual+after {
+			d.time += time.Millisecond
+			d.streams.pace(d.time)
+		}
+		came, before := d.time, len(d.sent)
+		d.script += "x"
+		d.SpeakSoon()
+		for len(d.sent) == before || d.script != "" {
+			d.time += time.Millisecond
+			d.streams.pace(d.time)
+		}
+		waited = d.time - came
+	}
+	return waited
+}
+
+// An agent's first word goes out at once, and the stream is never more than three quarters of a frame away from its own moment.
+func TestSpeakSoon_BehindAPauseItGoesOutWithin5Milliseconds(t *testing.T) {
+	for after := range 20 {
+		d := newDesk(t, latch.Signalled)
+		d.connect(t)
+		d.run(time.Second)
+		for range 5 { // again and again
+			if waited := d.real(t, 1, time.Duration(after)*time.Millisecond); waited > slotTime {
+				t.Errorf("%d ms behind its moment: it waited %s", after, waited)
+			}
+			d.run(time.Second)
+			if m := &d.moment; m.due.Load() != m.usual() {
+				t.Errorf("%d ms behind its moment: after a pause the stream is %d turns early", after, m.usual()-m.due.Load())
+			}
+		}
+		for i, p := range d.sent[1:] {
+			gap := d.at[i+1] - d.at[i]
+			if p.Timestamp-d.sent[i].Timestamp != Frame || p.Marker || gap < slotTime || gap > frameTime+slotTime {
+				t.Fatalf("packet %d: timestamp %d behind the one before, marker %v, sent %s behind it", i+1, p.Timestamp-d.sent[i].Timestamp, p.Marker, gap)
+			}
+		}
+	}
+}
+
+// One that speaks in real time is listened to for a second: then its frames wait for 10 ms at most. Where they come just too late, the stream goes back.
+func TestSpeakSoon_AnAgentInRealTimeFindsTheStreamReady(t *testing.T) {
+	for after := range 20 {
+		d := newDesk(t, latch.Signalled)
+		d.connect(t)
+		d.script = strings.Repeat("y", 10)
+		d.run(200 * time.Millisecond)
+		if waited := d.real(t, 2*watched, time.Duration(after)*time.Millisecond); waited > 2*slotTime {
+			t.Errorf("%d ms behind its moment: a frame waits %s", after, waited)
+		}
+	}
 }

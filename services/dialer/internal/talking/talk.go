@@ -229,6 +229,8 @@ func (t *talk) dismiss() {
 // phoneLeg is what a conversation can ask of the telephone.
 type phoneLeg struct{ stream *media.Stream }
 
+func (l phoneLeg) SpeakSoon() { l.stream.SpeakSoon() }
+
 func (l phoneLeg) SendDigits(_ context.Context, digits string) error {
 	return l.stream.SendDigits(digits)
 }

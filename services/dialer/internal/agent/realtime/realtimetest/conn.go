@@ -178,7 +178,7 @@ func (c *conn) hear(event map[string]any) {
 	text, _ := event["audio"].(string)
 	audio, err := base64.StdEncoding.DecodeString(text)
 	c.mu.Lock()
-	ready := c.settings != nil
+	ready, silent := c.settings != nil, c.turn == 0 || c.active != nil
 	c.mu.Unlock()
 	if err != nil || !ready {
 		c.refuse(event, "invalid_value", "Invalid 'audio'.", "audio")
@@ -186,7 +186,9 @@ func (c *conn) hear(event map[string]any) {
 	}
 	c.server.frames.Add(1)
 	if c.server.opts.Echo {
-		c.echoBack(text)
+		if !silent {
+			c.echoBack(text)
+		}
 		return
 	}
 	if c.server.opts.Hears != nil {

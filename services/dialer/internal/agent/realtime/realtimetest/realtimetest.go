@@ -35,7 +35,7 @@ type Options struct {
 	Reply func(heard, asked string, n int) Reply
 	// Hears are the words of the nth time that somebody speaks, as voice detection finds it in the audio; nil: audio is only counted.
 	Hears func(n int) string
-	// Echo sends back every frame that is heard, at once, in one endless item, and nothing else: for measuring.
+	// Echo sends back every frame that is heard, at once, in one endless item, once the first reply was said, and nothing else: for measuring.
 	Echo bool
 	// Chunk is how much audio a delta carries, in bytes (zero: 4000), and Pace the pause between deltas.
 	Chunk int

@@ -71,7 +71,7 @@ func hears(lines []line) func(int) string {
 func reply(lines []line, echo bool) func(heard, asked string, n int) realtimetest.Reply {
 	return func(heard, asked string, _ int) realtimetest.Reply {
 		if echo {
-			return realtimetest.Reply{}
+			return realtimetest.Reply{Text: "Hello.", Length: 200 * time.Millisecond}
 		}
 		for _, l := range lines {
 			if heard != "" && heard == l.Heard {
