@@ -14,6 +14,9 @@ MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod serv
 TESTFLAGS ?= -race -p 2 -timeout 40m
 FUZZTIME ?= 10s
 
+# What cannot be seen through a pooler: tests that open the pool's own address a second time, or stop a client that the pooler holds up.
+PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced
+
 # How far a long build is: go build -v names each package when it is compiled, a line of one word.
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
 
@@ -23,7 +26,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers
+.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +54,10 @@ ledger: build ## walk over the consent ledger of a running stack and name each r
 
 test: build cc examples peers ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
+
+pooler: build peers ## run the tests of the stores, outbox and inbox through PgBouncer in transaction mode, three sessions a test
+	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)' \
+	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(SERVICES),./services/$(s)/internal/store/...)
 
 fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
 	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
@@ -158,14 +165,14 @@ examples:
 	   echo "SKIPPED: the webhook receiver in Python (deploy/receivers) needs python3"; \
 	 fi
 
-# The programs that the dialer's telephony is held against: SIP peers, and a voice. Who lacks one is told that its tests are skipped; with CI=true they fail.
+# The programs that the dialer's telephony is held against: SIP peers, and a voice; and a pooler in front of Postgres. Who lacks one is told that its tests are skipped; with CI=true they fail.
 peers:
-	@for peer in sipp baresip kamailio espeak-ng; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
+	@for peer in sipp baresip kamailio espeak-ng pgbouncer; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
 	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	   echo "installing$$missing, which calls over SIP are tested with"; { apt-get update -q >/dev/null && \
-	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng >/dev/null; } || [ "$$CI" != true ]; \
+	   echo "installing$$missing, which calls over SIP and the database behind a pooler are tested with"; { apt-get update -q >/dev/null && \
+	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng pgbouncer >/dev/null; } || [ "$$CI" != true ]; \
 	 else \
-	   echo "SKIPPED: calls with$$missing (services/dialer, deploy/e2e) need apt-get install sip-tester baresip-core kamailio espeak-ng"; \
+	   echo "SKIPPED: tests with$$missing (services/dialer, libs/pg, deploy/e2e) need apt-get install sip-tester baresip-core kamailio espeak-ng pgbouncer"; \
 	 fi
 
 $(TOOLS)/helm: deploy/tools/helm/go.mod | go

@@ -1,7 +1,9 @@
 -- The schemas and their two roles each, made once when the database is new: one migrates and owns, one the service runs as
--- and has nothing else. The passwords are examples.
+-- and has nothing else. The passwords are examples. The settings of the running roles are those that a service gives its own connections: a pooler in
+-- transaction mode opens connections without them (deploy/runbooks/postgres-connections.md).
 \set ON_ERROR_STOP on
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+REVOKE TEMPORARY ON DATABASE ringfence FROM PUBLIC;
 SELECT format($$
     CREATE ROLE %1$I LOGIN PASSWORD 'example';
     CREATE ROLE %2$I LOGIN PASSWORD 'example';
@@ -10,6 +12,11 @@ SELECT format($$
     GRANT USAGE ON SCHEMA %3$I TO %2$I;
     ALTER DEFAULT PRIVILEGES FOR ROLE %1$I IN SCHEMA %3$I GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO %2$I;
     ALTER DEFAULT PRIVILEGES FOR ROLE %1$I IN SCHEMA %3$I GRANT USAGE ON SEQUENCES TO %2$I;
+    ALTER ROLE %2$I SET search_path = %3$I;
+    ALTER ROLE %2$I SET jit = off;
+    ALTER ROLE %2$I SET statement_timeout = '15s';
+    ALTER ROLE %2$I SET idle_in_transaction_session_timeout = '5s';
+    ALTER ROLE %2$I SET tcp_user_timeout = '10s';
 $$, name || '_owner', name || '_app', name)
 FROM unnest(ARRAY['gateway', 'calls', 'contacts_compliance', 'dialer', 'billing_wallet', 'webhook_dispatcher']) AS name
 \gexec

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
 )
 
 const (
@@ -141,11 +142,10 @@ type session struct {
 const bindSession = `SELECT set_config('idle_session_timeout', $1, false), set_config('tcp_user_timeout', $1, false)`
 
 func (r *Relay) session(ctx context.Context) error {
-	pooled, err := r.pool.Acquire(ctx)
+	conn, err := pg.Dedicated(ctx, r.pool)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return err
 	}
-	conn := pooled.Hijack() // lock and LISTEN must never go back into the pool
 	s := &session{relay: r, conn: conn}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -102,6 +102,14 @@ func checkVersions(ctx context.Context, pool *pgxpool.Pool, schema string, track
 	if err := pool.Ping(ctx); err != nil {
 		return fmt.Errorf("reach schema %s: %w", schema, err)
 	}
+	var current *string
+	if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
+		return fmt.Errorf("ask for the schema: %w", err)
+	}
+	if pool.Config().BeforeConnect != nil && (current == nil || *current != schema) {
+		return fmt.Errorf("behind the pooler, statements do not find schema %[1]s: give the running role its settings (ALTER ROLE %[2]s SET search_path = %[1]s, "+
+			"and those that deploy/compose/postgres.sql lists)", schema, AppRole(schema))
+	}
 	for _, track := range tracks {
 		want, err := track.newest()
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/exaring/otelpgx"
@@ -25,8 +26,10 @@ type Config struct {
 	// MigrateURL connects as the owning role <schema>_owner; empty: migrations are somebody else's job
 	// and the service only checks that they ran.
 	MigrateURL string `env:"POSTGRES_MIGRATE_URL" help:"database URL of the owning role <schema>_owner; empty: the service checks that somebody migrated and does not migrate itself"`
+	// DirectURL is the way past a pooler in transaction mode; empty: there is none.
+	DirectURL string `env:"POSTGRES_DIRECT_URL" help:"database URL of the running role past a pooler in transaction mode, for what needs a session of its own (the outbox's relay, listening); empty: POSTGRES_URL leads to Postgres itself"`
 	// MaxConns bounds the pool; zero means 16.
-	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"most connections of one process; 0 means 16"`
+	MaxConns int32 `env:"POSTGRES_MAX_CONNS" envDefault:"16" help:"most connections of one process, its one or two sessions apart not counted; 0 means 16"`
 	// StatementTimeout ends a statement that hangs; zero means 15 s.
 	StatementTimeout time.Duration `env:"POSTGRES_STATEMENT_TIMEOUT" envDefault:"15s" help:"how long one statement may take, as a duration (15s, 500ms); 0 means 15s"`
 }
@@ -57,7 +60,7 @@ const (
 
 // Open makes the pool (traced with otelpgx, search_path set to the schema) and waits up to 30 s for the
 // database to answer. A transaction that nobody goes on with is ended by the server after 5 s, unless the URL says otherwise
-// (idle_in_transaction_session_timeout). With MigrateURL set it migrates first; without, it fails when a track is older than this build.
+// (idle_in_transaction_session_timeout). With DirectURL set the pool leads through a pooler in transaction mode. With MigrateURL set it migrates first; without, it fails when a track is older than this build.
 // Times come back in UTC.
 func Open(ctx context.Context, cfg Config, schema string, tracks ...Migrations) (*pgxpool.Pool, error) {
 	if cfg.MigrateURL != "" {
@@ -96,13 +99,12 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 	settings.PingTimeout = pingTimeout
 	settings.MaxConnLifetime = time.Hour
 	settings.MaxConnLifetimeJitter = 5 * time.Minute
-	prepare(settings.ConnConfig, schema)
-	settings.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)
-	if _, given := settings.ConnConfig.RuntimeParams[idleInside]; !given {
-		settings.ConnConfig.RuntimeParams[idleInside] = milliseconds(hungInside)
+	equip(settings.ConnConfig, cfg, schema)
+	if cfg.DirectURL != "" {
+		if err := behindPooler(settings, cfg, schema); err != nil {
+			return nil, err
+		}
 	}
-	settings.ConnConfig.RuntimeParams["tcp_user_timeout"] = milliseconds(hungReading)
-	settings.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
 	settings.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
@@ -111,6 +113,17 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 		return nil
 	}
 	return settings, nil
+}
+
+// equip sets what every connection of the running role has.
+func equip(conn *pgx.ConnConfig, cfg Config, schema string) {
+	prepare(conn, schema)
+	conn.RuntimeParams["statement_timeout"] = milliseconds(cfg.StatementTimeout)
+	if _, given := conn.RuntimeParams[idleInside]; !given {
+		conn.RuntimeParams[idleInside] = milliseconds(hungInside)
+	}
+	conn.RuntimeParams["tcp_user_timeout"] = milliseconds(hungReading)
+	conn.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
 }
 
 const idleInside = "idle_in_transaction_session_timeout"
@@ -132,6 +145,53 @@ func prepare(conn *pgx.ConnConfig, schema string) {
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
 	conn.DialFunc = dialer.DialContext
+}
+
+// past asks BeforeConnect of a pool for the way past the pooler.
+type past struct{}
+
+// behindPooler makes the pool fit for a pooler in transaction mode, which gives every transaction another session of the server: nothing is
+// set at the start of a connection (the role's own settings hold, see Provision), and no statement is kept prepared unless the URL
+// says default_query_exec_mode=cache_statement, for a pooler that follows prepared statements.
+func behindPooler(settings *pgxpool.Config, cfg Config, schema string) error {
+	direct, err := pgx.ParseConfig(cfg.DirectURL)
+	if err != nil {
+		return fmt.Errorf("parse POSTGRES_DIRECT_URL: %w", err)
+	}
+	equip(direct, cfg, schema)
+	settings.ConnConfig.RuntimeParams = map[string]string{"application_name": settings.ConnConfig.RuntimeParams["application_name"]}
+	if !strings.Contains(cfg.URL, "default_query_exec_mode") {
+		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	settings.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
+		if ctx.Value(past{}) != nil {
+			*conn = *direct.Copy()
+		}
+		return nil
+	}
+	return nil
+}
+
+// Dedicated connects beside the pool: a session that is the caller's alone, to lock and to listen in, and to close. With
+// POSTGRES_DIRECT_URL it goes past the pooler.
+func Dedicated(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	settings := pool.Config()
+	if settings.BeforeConnect != nil {
+		if err := settings.BeforeConnect(context.WithValue(ctx, past{}, true), settings.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("open a session: %w", err)
+	}
+	if settings.AfterConnect != nil {
+		if err := settings.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx)
+			return nil, err
+		}
+	}
+	return conn, nil
 }
 
 // patiently repeats f while the database is away, up to 30 s.

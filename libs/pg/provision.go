@@ -21,7 +21,7 @@ func AppRole(schema string) string { return schema + "_app" }
 const roleTries = 20
 
 // Provision creates a schema with its owning and running role (passwords given), default
-// privileges included, as a superuser. It is idempotent. No other role gets any right on it.
+// privileges and the running role's settings included, as a superuser. It is idempotent. No other role gets any right on it.
 func Provision(ctx context.Context, superURL, schema, ownerPassword, appPassword string) error {
 	settings, err := pgx.ParseConfig(superURL)
 	if err != nil {
@@ -74,10 +74,17 @@ func provision(ctx context.Context, conn *pgx.Conn, schema, ownerPassword, appPa
 			"ALTER SCHEMA " + name + " OWNER TO " + owner,
 			"REVOKE ALL ON SCHEMA " + name + " FROM PUBLIC",
 			"REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+			"REVOKE TEMPORARY ON DATABASE " + db + " FROM PUBLIC",
 			"GRANT CONNECT ON DATABASE " + db + " TO " + owner + ", " + app,
 			"GRANT USAGE ON SCHEMA " + name + " TO " + app,
 			defaults + " GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO " + app,
 			defaults + " GRANT USAGE ON SEQUENCES TO " + app,
+			// What a connection of ours sets at its start (prepare, equip), for those that a pooler opens.
+			"ALTER ROLE " + app + " SET search_path = " + name,
+			"ALTER ROLE " + app + " SET jit = off",
+			"ALTER ROLE " + app + " SET statement_timeout = " + milliseconds(defaultStatementTimeout),
+			"ALTER ROLE " + app + " SET " + idleInside + " = " + milliseconds(hungInside),
+			"ALTER ROLE " + app + " SET tcp_user_timeout = " + milliseconds(hungReading),
 		} {
 			if _, err := tx.Exec(ctx, statement); err != nil {
 				return fmt.Errorf("%s: %w", statement, err)

@@ -59,7 +59,7 @@ func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	}
 	t.Cleanup(func() { drop(t, super, name) })
 
-	pool, err := pg.Open(ctx, pg.Config{URL: as(super, name, pg.AppRole(schema)), MaxConns: 10}, schema, tracks...)
+	pool, err := pg.Open(ctx, reach(t, super, name, schema), schema, tracks...)
 	if err != nil {
 		t.Fatalf("open test database: %v", err)
 	}
@@ -137,7 +137,7 @@ func template(ctx context.Context, admin *pgx.Conn, super, schema string, tracks
 // fingerprint is the hash of everything that shapes the template.
 func fingerprint(schema string, tracks []pg.Migrations) (string, error) {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "1 %s\n", schema) // count up when Provision changes
+	fmt.Fprintf(hash, "2 %s\n", schema) // count up when Provision changes
 	for _, track := range tracks {
 		err := fs.WalkDir(track.FS, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {

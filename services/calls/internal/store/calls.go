@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,9 +18,15 @@ import (
 const callColumns = `id, workspace_id, call_request_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status,
     hangup_cause, disposition, queued_at, dialed_at, ringing_at, answered_at, ended_at, ring_seconds, talk_seconds, total_seconds,
     billable_seconds, version, analysed, outcome, summary, charge_settled, credits_micro, sequence, closed, end_learned_at,
-    completes_at, traceparent, erased_at`
+    completes_at, traceparent, erased_at, recording_key`
 
-const callByID = `SELECT ` + callColumns + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
+// transcriptOf is what was said, where it is to be shown.
+const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
+
+// foldedCall is what facts are folded into; what was said is read only while it may still have to be told.
+const foldedCall = callColumns + `, CASE WHEN NOT closed AND (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
+
+const callByID = `SELECT ` + callColumns + `, ` + transcriptOf + ` FROM calls WHERE workspace_id = @workspace_id AND id = @id`
 
 // Call reads one call of the workspace.
 func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (call.Call, error) {
@@ -28,6 +35,22 @@ func (s *Store) Call(ctx context.Context, workspaceID, id uuid.UUID) (call.Call,
 		return call.Call{}, fmt.Errorf("read call %s: %w", id, err)
 	}
 	return c, nil
+}
+
+const recordingOf = `
+SELECT recording_key FROM calls
+WHERE workspace_id = @workspace_id AND id = @id AND recording_key IS NOT NULL AND (SELECT w.recordings FROM workspaces w WHERE w.id = workspace_id)`
+
+// Recording is where a call's recording lies, when it may be shown; ErrNotFound when there is none to show.
+func (s *Store) Recording(ctx context.Context, workspaceID, id uuid.UUID) (key string, err error) {
+	err = s.pool.QueryRow(ctx, recordingOf, pg.Args{"workspace_id": workspaceID, "id": id}).Scan(&key)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", ErrNotFound
+	}
+	if err != nil {
+		return "", fmt.Errorf("read where the recording of call %s lies: %w", id, err)
+	}
+	return key, nil
 }
 
 // CallFilter narrows a list of calls; zero values let everything through. The two ids bound created_at, which is the
@@ -78,11 +101,11 @@ func (s *Store) Calls(ctx context.Context, workspaceID uuid.UUID, p page.Request
 		args["below"] = *f.Until
 	}
 	args["directions"], args["standings"] = call.Lanes(f.Direction, call.Status(f.Status))
-	mode := pgx.QueryExecModeCacheStatement
+	given := []any{args}
 	if f.AgentID != nil && f.ExternalRef != nil { // two indexes serve: which is better depends on the values
-		mode = pgx.QueryExecModeCacheDescribe
+		given = []any{pgx.QueryExecModeCacheDescribe, args}
 	}
-	rows, err := listed[call.Call](ctx, s.pool, f.statement(), mode, args)
+	rows, err := listed[call.Call](ctx, s.pool, f.statement(), given...)
 	if err != nil {
 		return nil, fmt.Errorf("list calls: %w", err)
 	}
@@ -128,14 +151,14 @@ func (s *Store) Now(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	return now, nil
 }
 
-// The transcript is only ever written: nothing shows it while the feature is off. A call that somebody else closed is not opened again: the server itself
+// A transcript that was not read stays. A call that somebody else closed is not opened again: the server itself
 // refuses (closed is never null), since this travels with COMMIT, and what is only found out from its answer comes too late.
 const saveCall = `
 INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
     @hangup_cause, @disposition, @queued_at, @dialed_at, @ringing_at, @answered_at, @ended_at, @ring_seconds, @talk_seconds,
     @total_seconds, @billable_seconds, @version, @analysed, @outcome, @summary, @charge_settled, @credits_micro, @sequence,
-    @closed, @end_learned_at, @completes_at, @traceparent, @erased_at, @transcript)
+    @closed, @end_learned_at, @completes_at, @traceparent, @erased_at, @recording_key, @transcript)
 ON CONFLICT (id) DO UPDATE SET
     from_number = EXCLUDED.from_number, to_e164 = EXCLUDED.to_e164, agent_id = EXCLUDED.agent_id, contact_id = EXCLUDED.contact_id,
     status = EXCLUDED.status, hangup_cause = EXCLUDED.hangup_cause, disposition = EXCLUDED.disposition,
@@ -145,11 +168,11 @@ ON CONFLICT (id) DO UPDATE SET
     version = EXCLUDED.version, analysed = EXCLUDED.analysed, outcome = EXCLUDED.outcome, summary = EXCLUDED.summary,
     charge_settled = EXCLUDED.charge_settled, credits_micro = EXCLUDED.credits_micro, sequence = EXCLUDED.sequence,
     closed = CASE WHEN NOT c.closed OR EXCLUDED.closed THEN EXCLUDED.closed END, end_learned_at = EXCLUDED.end_learned_at, completes_at = EXCLUDED.completes_at,
-    traceparent = EXCLUDED.traceparent, erased_at = EXCLUDED.erased_at,
+    traceparent = EXCLUDED.traceparent, erased_at = EXCLUDED.erased_at, recording_key = EXCLUDED.recording_key,
     transcript = CASE WHEN EXCLUDED.erased_at IS NULL THEN COALESCE(EXCLUDED.transcript, c.transcript) END`
 
 const claimCompleting = `
-SELECT ` + callColumns + ` FROM calls
+SELECT ` + foldedCall + ` FROM calls
 WHERE completes_at <= now()
 ORDER BY completes_at LIMIT @limit FOR UPDATE SKIP LOCKED`
 
@@ -197,6 +220,6 @@ func callArgs(c *call.Call) pgx.NamedArgs {
 		"billable_seconds": c.BillableSeconds, "version": c.Version, "analysed": c.Analysed, "outcome": c.Outcome,
 		"summary": c.Summary, "transcript": c.Transcript, "charge_settled": c.ChargeSettled, "credits_micro": c.Credits,
 		"sequence": c.Sequence, "closed": c.Closed, "end_learned_at": c.EndLearnedAt, "completes_at": c.CompletesAt,
-		"traceparent": c.Traceparent, "erased_at": c.ErasedAt,
+		"traceparent": c.Traceparent, "erased_at": c.ErasedAt, "recording_key": c.RecordingKey,
 	}
 }

@@ -69,7 +69,7 @@ func (s *Store) Requests(ctx context.Context, workspaceID uuid.UUID, p page.Requ
 	if f.ExternalRef != nil {
 		sql = listRequestsOfRef
 	}
-	rows, err := listed[call.Request](ctx, s.pool, sql, pgx.QueryExecModeCacheStatement, args)
+	rows, err := listed[call.Request](ctx, s.pool, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list call requests: %w", err)
 	}

@@ -52,10 +52,10 @@ func many[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs
 // believes a workspace to be large.
 const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 
-// listed reads rows of which only some columns were asked for. With QueryExecModeCacheDescribe the statement is planned for the
-// values it is given, every time.
-func listed[T any](ctx context.Context, db querier, sql string, mode pgx.QueryExecMode, args pgx.NamedArgs) ([]T, error) {
-	rows, err := db.Query(ctx, sql, mode, args)
+// listed reads rows of which only some columns were asked for. With QueryExecModeCacheDescribe in front of its arguments the statement is
+// planned for the values it is given, every time.
+func listed[T any](ctx context.Context, db querier, sql string, args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -70,20 +70,19 @@ SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('en
        set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('enable_material', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
-// Listen waits for the next notice that there is work (see Notify) until ctx ends. It holds one connection of the pool.
+// Listen waits for the next notice that there is work (see Notify) until ctx ends. It holds a session of its own.
 func (s *Store) Listen(ctx context.Context, ready func()) error {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := pg.Dedicated(ctx, s.pool)
 	if err != nil {
-		return fmt.Errorf("acquire listening connection: %w", err)
+		return fmt.Errorf("connect to listen: %w", err)
 	}
-	raw := conn.Hijack() // it listens now: the pool must not hand it to anybody else
-	defer func() { _ = raw.Close(context.WithoutCancel(ctx)) }()
-	if _, err := raw.Exec(ctx, listenWork); err != nil {
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, listenWork); err != nil {
 		return fmt.Errorf("listen for work: %w", err)
 	}
 	for {
 		ready()
-		if _, err := raw.WaitForNotification(ctx); err != nil {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
 			return fmt.Errorf("wait for work: %w", err)
 		}
 	}

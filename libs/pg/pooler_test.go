@@ -1,0 +1,125 @@
+package pg_test
+
+import (
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+)
+
+// pooled leads to the database of a pool through a PgBouncer in transaction mode with one session for all.
+func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
+	t.Helper()
+	at := pool.Config().ConnConfig
+	direct, err := url.Parse(os.Getenv("RINGFENCE_TEST_POSTGRES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct.Path, direct.User = "/"+at.Database, url.UserPassword(pg.AppRole(schema), "ringfence-test")
+	through := *direct
+	through.Host = pgtest.Pooler(t, direct.String(), 1, map[string]string{pg.AppRole(schema): "ringfence-test"})
+	return pg.Config{URL: through.String(), DirectURL: direct.String(), MaxConns: 8}
+}
+
+// TestOpen_ThroughAPoolerTransactionsShareOneSession runs what the services do on eight connections that the pooler makes one of.
+func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
+	t.Parallel()
+	cfg := pooled(t, pgtest.New(t, schema, track))
+	pool, err := pg.Open(t.Context(), cfg, schema, track)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 20 {
+				id := uuid.New()
+				err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+					_, err := tx.Exec(t.Context(), "INSERT INTO thing (id) VALUES (@id)", pg.Args{"id": id})
+					return err
+				})
+				if err == nil {
+					err = pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
+						tx.Later("UPDATE thing SET other = @id WHERE id = @id", pg.Args{"id": id}, nil)
+						tx.Later("SELECT set_config('enable_seqscan', 'off', true)", pg.Args{}, nil)
+						return nil
+					})
+				}
+				var got uuid.UUID
+				if err == nil {
+					err = pool.QueryRow(t.Context(), "SELECT other FROM thing WHERE id = @id", pg.Args{"id": id}).Scan(&got)
+				}
+				if err != nil || got != id {
+					t.Errorf("%s through the pooler: %s, %v", id, got, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	var left string
+	if err := pool.QueryRow(t.Context(), "SELECT current_setting('enable_seqscan')").Scan(&left); err != nil || left != "on" {
+		t.Errorf("a transaction left enable_seqscan = %q behind: %v", left, err)
+	}
+	want := map[string]string{"search_path": schema, "jit": "off", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "5s", "tcp_user_timeout": "10s"}
+	for name, value := range want {
+		var got string
+		if err := pool.QueryRow(t.Context(), "SELECT setting || coalesce(unit, '') FROM pg_settings WHERE name = $1", name).Scan(&got); err != nil ||
+			strings.NewReplacer("000ms", "s").Replace(got) != value && !strings.HasPrefix(got, "0") { // no timeout of TCP on a Unix socket
+			t.Errorf("%s = %q, want %q: %v", name, got, value, err)
+		}
+	}
+}
+
+// TestDedicated_GoesPastThePooler keeps a lock that no transaction of the pool can lose.
+func TestDedicated_GoesPastThePooler(t *testing.T) {
+	t.Parallel()
+	cfg := pooled(t, pgtest.New(t, schema, track))
+	pool, err := pg.Open(t.Context(), cfg, schema, track)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	session, err := pg.Dedicated(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close(t.Context()) }()
+	var held, again bool
+	var mine, theirs int
+	const lock = "SELECT pg_try_advisory_lock(7), pg_backend_pid()"
+	if err := session.QueryRow(t.Context(), lock).Scan(&held, &mine); err != nil || !held {
+		t.Fatalf("lock: %v, %v", held, err)
+	}
+	if err := pool.QueryRow(t.Context(), lock).Scan(&again, &theirs); err != nil || again || mine == theirs {
+		t.Errorf("the pool got the lock: %v (sessions %d and %d), %v", again, mine, theirs, err)
+	}
+	if _, err := session.Exec(t.Context(), "LISTEN wake"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "SELECT pg_notify('wake', '')"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.WaitForNotification(t.Context()); err != nil {
+		t.Errorf("a notice through the pooler: %v", err)
+	}
+}
+
+// TestOpen_RoleWithoutItsSettingsIsNamed: what a connection sets at its start does not reach the server behind a pooler.
+func TestOpen_RoleWithoutItsSettingsIsNamed(t *testing.T) {
+	t.Parallel()
+	cfg := pooled(t, pgtest.New(t, schema, track))
+	_, err := pg.Open(t.Context(), cfg, "another", track)
+	if err == nil || !strings.Contains(err.Error(), "ALTER ROLE another_app SET search_path") {
+		t.Errorf("Open = %v, want the remedy", err)
+	}
+}
