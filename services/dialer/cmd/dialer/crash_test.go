@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/proto/questionv1"
 )
 
-// crashPoints lists every point that the code names.
+// crashPoints lists every point that the code names, but for those that only SIP trunks come by (failover_test.go).
 func crashPoints(t *testing.T) (points []string) {
 	t.Helper()
 	named := regexp.MustCompile(`crash\.Point\("([^"]+)"\)`)
@@ -27,7 +27,7 @@ func crashPoints(t *testing.T) (points []string) {
 		}
 		code, err := os.ReadFile(path)
 		for _, match := range named.FindAllStringSubmatch(string(code), -1) {
-			if !slices.Contains(points, match[1]) {
+			if !slices.Contains(points, match[1]) && !strings.Contains(match[1], "over sip") {
 				points = append(points, match[1])
 			}
 		}

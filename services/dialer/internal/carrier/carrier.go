@@ -52,10 +52,12 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 // ErrAsked says that this process has asked the carrier to originate the call before.
 var ErrAsked = errors.New("the carrier was asked to originate this call before")
 
-// Refused is a definite no: nothing rang. Unsent says that not even the question left. Cause is never empty.
+// Refused is a definite no: nothing rang. Unsent says that not even the question left. Cause is never empty. By names the trunk that said no for reasons of its own,
+// when there is another that may carry the call: as another call, with a fence of its own (law 1), whose originate leaves this one out. Empty: nobody else is to be asked.
 type Refused struct {
 	Cause  call.Cause
 	Unsent bool
+	By     string
 	Err    error
 }
 
@@ -70,6 +72,8 @@ type Originate struct {
 	From, To string
 	// DialedAt is echoed with the news of the call.
 	DialedAt time.Time
+	// Without are the trunks that refused the call's request before, by their names in Refused.
+	Without []string
 }
 
 // Kind of news.

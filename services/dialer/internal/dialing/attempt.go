@@ -101,41 +101,60 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	d.relay.Wake()
 	crash.Point("dialer: after fence")
-	return d.place(ctx, r, order, answer, life)
+	return d.place(ctx, fenced{order: order, answer: answer, life: life}, r)
 }
 
-// place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all. life is the heart's from before the
-// fence was known to be ours.
-func (d *Dialer) place(ctx context.Context, r request.Request, o carrier.Originate, answer asking.Answer, life int64) (result string, err error) {
-	for !answer.Good() || !d.lives(life) {
-		if !d.lives(life) { // the others may have thought us dead and ended this call
+// fenced is a try that has its fence, and what lets it be dialled.
+type fenced struct {
+	order  carrier.Originate
+	answer asking.Answer
+	// life is the heart's from before the fence was known to be ours.
+	life int64
+	// refused is what a trunk said to the try before, which was dialled at that instant; nil: this is the first.
+	refused   *carrier.Refused
+	refusedAt time.Time
+}
+
+// place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all.
+func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result string, err error) {
+	for !f.answer.Good() || !d.lives(f.life) {
+		if !d.lives(f.life) { // the others may have thought us dead and ended this call
 			var mine bool
-			if life, mine, err = d.stillMine(ctx, o.CallID); err != nil {
+			if f.life, mine, err = d.stillMine(ctx, f.order.CallID); err != nil {
 				return "fault", err
 			}
 			if !mine {
 				return "fault", errors.New("the fence is not ours any more")
 			}
 		}
-		if answer.Good() {
+		if f.answer.Good() {
 			continue
 		}
 		var stop *request.Refusal
 		var state request.State
-		if answer, stop, state = d.askAgain(ctx, r); stop != nil {
-			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, o.CallID, state, *stop) }))
+		if f.answer, stop, state = d.askAgain(ctx, r); stop != nil {
+			if f.refused != nil { // something has left for a carrier: the request has a call, and that is how it ended
+				return d.stands(ctx, f)
+			}
+			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, f.order.CallID, state, *stop) }))
 		}
 	}
 	crash.Point("dialer: before originate")
-	if !answer.Good() || !d.lives(life) { // paused in this very instant
-		return d.place(ctx, r, o, answer, life)
+	if !f.answer.Good() || !d.lives(f.life) { // paused in this very instant
+		return d.place(ctx, f, r)
 	}
-	o.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
-	err = d.originate(ctx, o)
+	f.order.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
+	said := d.originate(ctx, f.order)
 	crash.Point("dialer: after originate")
-	d.carrier.heard(ctx, err)
-	d.lag.Observe(o.DialedAt.Sub(r.DueAt).Seconds())
-	result, err = d.settle(ctx, o, err)
+	if f.refused == nil {
+		d.lag.Observe(f.order.DialedAt.Sub(r.DueAt).Seconds())
+	}
+	var refused *carrier.Refused
+	if errors.As(said, &refused) {
+		return d.refused(ctx, f, r, refused, said)
+	}
+	d.carrier.heard(ctx, said)
+	result, err = d.settle(ctx, f.order, said)
 	crash.Point("dialer: after originate commit")
 	return result, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
 )
 
 // fence is none: the carrier is asked first and the row commits afterwards. deploy/e2e/chaos builds such a dialer, and no other, to see that its judge finds
@@ -18,6 +19,11 @@ func (d *Dialer) fence(ctx context.Context, r request.Request, o carrier.Origina
 		return err
 	}
 	return d.store.Fence(ctx, r, o.CallID, o.From, d.carrier.Name())
+}
+
+// fenceAgain is none either: what was refused is over.
+func (d *Dialer) fenceAgain(context.Context, request.Request, carrier.Originate, carrier.Originate) error {
+	return store.ErrLost
 }
 
 // originate was done before.

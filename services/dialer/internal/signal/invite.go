@@ -296,8 +296,8 @@ func (at *attempt) take(res *sip.Response) (answered, over bool) {
 	}
 	end := End{At: now, Status: res.StatusCode, Cause: at.gaveUp, ByUs: at.gaveUp != ""}
 	if !end.ByUs {
-		end.Cause = reason.Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}.Cause()
-		end.Elsewhere = res.StatusCode == sip.StatusServiceUnavailable && !at.rang
+		final := reason.Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}
+		end.Cause, end.Elsewhere = final.Cause(), final.Elsewhere()
 	}
 	at.end(end)
 	return false, true

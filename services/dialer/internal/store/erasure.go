@@ -63,6 +63,7 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 		}
 	}
 	batch.Queue(eraseCallsOfRequest, args)
+	batch.Queue(eraseCallsOfRequest, args) // once more: the call of another try (FenceAgain), whose commit the first had to wait for
 	batch.Queue(forgetNewsOfRequest, args)
 	batch.Queue(forgetVariables, args)
 	if err := outbox.Queue(ctx, &batch, stepDone(e, id.String())); err != nil {

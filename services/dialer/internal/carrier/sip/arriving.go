@@ -105,7 +105,7 @@ func (l *leg) pickUp() {
 			}
 			return
 		}
-		l.tell(func(ctx context.Context) (bool, error) { return l.carrier.journal.Answer(ctx, l.callID, at, nil) })
+		l.tell(func(ctx context.Context) (bool, error) { return l.carrier.journal.Answer(ctx, l.callID, at) })
 		l.talk.Begin(Told{OptedOut: l.optedOut, Over: l.hangUp})
 	}()
 }

@@ -77,8 +77,8 @@ func (s *switchboard) take(t trunk.Trunk, now time.Time) bool {
 	return p.take(float64(t.CallsPerSecond), now)
 }
 
-// candidates are the trunks that a call may be offered to, in order.
-func (c *Carrier) candidates(ctx context.Context) ([]trunk.Trunk, error) {
+// candidates are the trunks that a call may be offered to, in order, without those that refused its request before.
+func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunk.Trunk, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
 		return nil, err
@@ -90,6 +90,7 @@ func (c *Carrier) candidates(ctx context.Context) ([]trunk.Trunk, error) {
 	if err != nil {
 		return nil, err
 	}
+	active = slices.DeleteFunc(slices.Clone(active), func(t trunk.Trunk) bool { return slices.Contains(without, t.TrunkID.String()) })
 	ordered := order(active, live, c.tended.down)
 	if len(ordered) == 0 {
 		return nil, errFull

@@ -3,14 +3,86 @@ package sip_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
+
+// hears counts the INVITEs of calls to a number at a far end that plays a script.
+func hears(t *testing.T, script func(*signaltest.Call)) (port int, dials func() int) {
+	t.Helper()
+	x, n := signaltest.New(t, line.Config{UDP: loopback}), atomic.Int64{}
+	x.On("", func(c *signaltest.Call) { n.Add(1); script(c) })
+	return x.Port(line.UDP), func() int { return int(n.Load()) }
+}
+
+// TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft: by a refusal that is its own, before anything rang, and in time.
+func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
+	t.Parallel()
+	says := func(codes ...int) func(*signaltest.Call) {
+		return func(c *signaltest.Call) {
+			for _, code := range codes {
+				c.Respond(code, "")
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		script func(*signaltest.Call)
+		// named: the next trunk may be asked; taken: the trunk has the call.
+		named, taken bool
+	}{
+		{"503", says(503), true, false},
+		{"503 behind a 100", says(100, 503), true, false},
+		{"403 behind a 100", says(100, 403), true, false},
+		{"502", says(502), true, false},
+		{"404", says(404), false, false},
+		{"404 behind a 100", says(100, 404), false, true},
+		{"486 behind a 100", says(100, 486), false, true},
+		{"603", says(603), false, false},
+		{"503 behind ringing", says(180, 503), false, true},
+		{"503 behind progress", says(183, 503), false, true},
+		{"a 100 and nothing else", says(100), false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			x := newExchange(t)
+			port, refused := hears(t, tt.script)
+			spare, taken := hears(t, says(180))
+			var one, two trunk.Trunk
+			p := x.beginOver(loopback, func(good trunk.Trunk) trunks {
+				one, two = good, good
+				one.TrunkID, one.Port, one.Priority = uuid.New(), uint16(port), 1
+				two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(spare), 2
+				return several{two, one}
+			})
+			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199", DialedAt: time.Now()}
+			err := p.Originate(t.Context(), o)
+			var no *carrier.Refused
+			if tt.taken != (err == nil) || errors.As(err, &no) && (no.By == one.TrunkID.String()) != tt.named {
+				t.Fatalf("originate: %v, %+v", err, no)
+			}
+			if !tt.named {
+				return
+			}
+			o.CallID, o.Without = uuid.Must(uuid.NewV7()), []string{no.By}
+			if err := p.Originate(t.Context(), o); err != nil || refused() != 1 || taken() != 1 {
+				t.Errorf("the second trunk: %v, %d and %d dials", err, refused(), taken())
+			}
+			o.CallID, o.Without = uuid.Must(uuid.NewV7()), []string{no.By, two.TrunkID.String()}
+			if err := p.Originate(t.Context(), o); !refusedBy(true)(err) {
+				t.Errorf("no trunk is left: %v", err)
+			}
+		})
+	}
+}
 
 // several are trunks of a process, in order.
 type several []trunk.Trunk

@@ -20,15 +20,19 @@ type leg struct {
 	callID  uuid.UUID
 	talk    Talk
 
-	mu      sync.Mutex
-	dialog  *signal.Dialog
-	wished  call.Cause // somebody wanted the end before there was a dialog
-	said    chan error // what the originate waits for; nil once it has been told, or has left
-	taken   bool
-	offer   []byte        // of a call that came in
-	picked  chan struct{} // made when it is picked up, closed when that has been told, or has failed
-	writing bool
-	waiting []entry
+	mu     sync.Mutex
+	dialog *signal.Dialog
+	wished call.Cause // somebody wanted the end before there was a dialog
+	said   chan error // what the originate waits for; nil once it has been told, or has left
+	taken  bool
+	tried  bool // the trunk said that it tries
+	over   bool
+	// refusable names the trunk when it may still refuse, since another could be asked.
+	refusable string
+	offer     []byte        // of a call that came in
+	picked    chan struct{} // made when it is picked up, closed when that has been told, or has failed
+	writing   bool
+	waiting   []entry
 }
 
 // entry is one thing to be written. It says whether it counted.
@@ -68,22 +72,39 @@ func (l *leg) join(d *signal.Dialog) {
 	}
 }
 
-// answerOriginate tells the originate what came of it. waited is false when it has been told, or has left.
-func (l *leg) answerOriginate(said error) (waited bool) {
+// answerOriginate tells the originate what came of it, unless it has been told, or has left.
+func (l *leg) answerOriginate(said error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.said == nil {
-		return false
+	if l.said != nil {
+		l.said <- said
+		l.said = nil
 	}
-	l.said <- said
-	l.said = nil
-	return true
+}
+
+// take takes it, once, that the trunk has the call.
+func (l *leg) take(at time.Time) {
+	l.mu.Lock()
+	first := !l.taken && !l.over
+	l.taken = true
+	if first { // in order with what is told of it next
+		l.put(entry{write: func(ctx context.Context) (bool, error) { return l.carrier.journal.Take(ctx, l.callID, at) }})
+	}
+	l.mu.Unlock()
+	if first {
+		l.answerOriginate(nil)
+	}
 }
 
 // later writes something behind what waits already.
 func (l *leg) later(one entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.put(one)
+}
+
+// put must be called with the lock held.
+func (l *leg) put(one entry) {
 	l.waiting = append(l.waiting, one)
 	if !l.writing {
 		l.writing = true
@@ -157,18 +178,23 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 			return j.Dial(ctx, c)
 		},
 		Taken: func(at time.Time) {
+			if l.refusable == "" {
+				l.take(at)
+				return
+			}
 			l.mu.Lock()
-			l.taken = true
+			l.tried = true
 			l.mu.Unlock()
-			l.tell(func(ctx context.Context) (bool, error) { return j.Take(ctx, l.callID, at, nil) })
-			l.answerOriginate(nil)
+			time.AfterFunc(hesitation, func() { l.take(at) })
 		},
 		Rang: func(at time.Time, _ []byte) {
-			l.tell(func(ctx context.Context) (bool, error) { return j.Ring(ctx, l.callID, at, nil) })
+			l.take(at)
+			l.tell(func(ctx context.Context) (bool, error) { return j.Ring(ctx, l.callID, at) })
 			l.talk.Ring()
 		},
 		Answered: func(at time.Time, answer []byte) error {
-			l.tell(func(ctx context.Context) (bool, error) { return j.Answer(ctx, l.callID, at, nil) })
+			l.take(at)
+			l.tell(func(ctx context.Context) (bool, error) { return j.Answer(ctx, l.callID, at) })
 			return l.talk.Answer(answer, Told{OptedOut: l.optedOut, Over: l.hangUp})
 		},
 		Offered: l.talk.Offered,
@@ -195,8 +221,8 @@ func (l *leg) optedOut(quote string, at time.Time) {
 	}
 }
 
-// ended takes the leg's end. A trunk that said no before anything else has refused; whoever asked is told so, and nothing is known of the call. Silence is no refusal: the
-// phone may ring all the same.
+// ended takes the leg's end. A trunk that said no before anything else has refused, and so has one that only said that it tries, when another may be asked: whoever asked is told so, and
+// nothing is known of the call. Silence is no refusal: the phone may ring all the same.
 func (l *leg) ended(e signal.End) {
 	talked, j := l.talk.End(), l.carrier.journal
 	l.mu.Lock()
@@ -210,27 +236,44 @@ func (l *leg) ended(e signal.End) {
 			turn.At = e.At
 		}
 	}
-	l.mu.Lock()
-	taken, waited := l.taken, l.said != nil
-	l.mu.Unlock()
-	if !taken && waited && e.Status != 0 {
+	if refused := l.refused(e); refused != nil {
 		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
 			if err := j.Forget(ctx, l.callID); err != nil {
 				return false, err
 			}
-			l.answerOriginate(&carrier.Refused{Cause: e.Cause, Err: errRefused})
+			l.answerOriginate(refused)
 			return true, nil
 		}})
 		return
 	}
-	if !taken { // it was asked, and may have it
-		l.tell(func(ctx context.Context) (bool, error) { return j.Take(ctx, l.callID, e.At, nil) })
+	if e.Status != 0 { // it had it
+		l.answerOriginate(nil)
 	}
 	l.tell(func(ctx context.Context) (bool, error) { return true, j.Say(ctx, l.callID, talked.Turns) })
 	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
 		return j.End(ctx, l.callID, journal.End{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached})
 	}})
 	l.answerOriginate(errSilence)
+}
+
+// refused closes the leg: it is the refusal that its end is, and nil when the trunk had the call, or may have.
+func (l *leg) refused(e signal.End) *carrier.Refused {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	elsewhere := e.Elsewhere && l.refusable != ""
+	if !l.taken && l.said != nil && e.Status != 0 && (elsewhere || !l.tried) {
+		refused := &carrier.Refused{Cause: e.Cause, Err: errRefused}
+		if elsewhere {
+			refused.By = l.refusable
+		}
+		return refused
+	}
+	if !l.taken { // it was asked, and may have it
+		l.taken = true
+		l.put(entry{write: func(ctx context.Context) (bool, error) { return l.carrier.journal.Take(ctx, l.callID, e.At) }})
+	}
+	return nil
 }
 
 var (

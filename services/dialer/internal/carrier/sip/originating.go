@@ -16,8 +16,12 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-// firstWord is how long a trunk may say nothing at all to an INVITE.
-const firstWord = 5 * time.Second
+const (
+	// firstWord is how long a trunk may say nothing at all to an INVITE.
+	firstWord = 5 * time.Second
+	// hesitation is how long a trunk that has said no more than that it tries (100) may still refuse, while there is another that could be asked; after it the trunk has the call.
+	hesitation = 2 * time.Second
+)
 
 func transports() map[trunk.Transport]string {
 	return map[trunk.Transport]string{trunk.UDP: line.UDP, trunk.TCP: line.TCP, trunk.TLS: line.TLS}
@@ -28,21 +32,21 @@ func hostPort(host string, port uint16) string {
 }
 
 // Originate sends one INVITE, after what would end the call is in the journal, and waits for the trunk's first word. A trunk that nothing could be sent to is
-// followed by the next.
+// followed by the next; one that was asked and refused is named, when there is a next.
 func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	if !c.asked.First(o.CallID) {
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
 	}
-	candidates, err := c.candidates(ctx)
+	candidates, err := c.candidates(ctx, o.Without)
 	if err != nil {
 		return unsent(o, err)
 	}
-	for _, over := range candidates {
+	for i, over := range candidates {
 		if !c.board.take(over, time.Now()) && len(candidates) > 1 {
 			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errFull))
 			continue
 		}
-		said, fault := c.send(ctx, o, over)
+		said, fault := c.send(ctx, o, over, i+1 < len(candidates))
 		if fault == nil {
 			return c.await(ctx, o, said)
 		}
@@ -60,14 +64,17 @@ type first struct {
 	said <-chan error
 }
 
-// send sends the INVITE; an error says that nothing was sent.
-func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trunk) (first, error) {
+// send sends the INVITE; an error says that nothing was sent. followed: another trunk could be asked.
+func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trunk, followed bool) (first, error) {
 	talk, err := c.talks.Begin(ctx, o.CallID, over)
 	if err != nil {
 		return first{}, err
 	}
 	said := make(chan error, 1)
 	l := &leg{carrier: c, callID: o.CallID, talk: talk, said: said}
+	if followed {
+		l.refusable = over.TrunkID.String()
+	}
 	c.enter(l)
 	d, err := c.agent.Invite(ctx, wire(over), signal.Invite{
 		CallID: o.CallID.String(), From: over.Write(over.CallerID(o.From)), To: over.Write(o.To), Body: talk.Offer(), FirstResponse: firstWord, Ring: c.cfg.Ring,

@@ -33,6 +33,24 @@ func (f Final) Cause() call.Cause {
 	return f.byStatus()
 }
 
+// Elsewhere says that the trunk could not carry the call for reasons of its own, and that no phone rings: another trunk may. Whatever is said of the number, of the person or of the
+// call is said for all trunks; a timeout says nothing of the phone.
+func (f Final) Elsewhere() bool {
+	if f.Rang {
+		return false
+	}
+	if number, told := Q850(f.Reasons); told && !normal(number) {
+		if cause, listed := named(number); listed && cause != call.NetworkOutOfOrder && cause != call.NormalTemporaryFailure && cause != call.SwitchCongestion {
+			return false
+		}
+	}
+	switch f.Status {
+	case 401, 403, 407, 502, 503:
+		return true
+	}
+	return false
+}
+
 func (f Final) byStatus() call.Cause {
 	switch f.Status {
 	case 0, 504:

@@ -121,3 +121,25 @@ func FuzzReason(f *testing.F) {
 		}
 	})
 }
+
+// TestElsewhere_OnlyWhatIsTheTrunksOwn: what may ring, and what is said of the number or the person, is for all trunks.
+func TestElsewhere_OnlyWhatIsTheTrunksOwn(t *testing.T) {
+	t.Parallel()
+	for status := 300; status < 700; status++ {
+		want := status == 401 || status == 403 || status == 407 || status == 502 || status == 503
+		if got := (reason.Final{Status: status}).Elsewhere(); got != want {
+			t.Errorf("%d: %v", status, got)
+		}
+		if (reason.Final{Status: status, Rang: true}).Elsewhere() {
+			t.Errorf("%d after ringing", status)
+		}
+	}
+	for number, want := range map[int]bool{1: false, 16: true, 17: false, 19: false, 21: false, 31: true, 34: true, 38: true, 41: true, 42: true, 102: false} {
+		if got := (reason.Final{Status: 503, Reasons: []string{fmt.Sprintf("Q.850;cause=%d", number)}}).Elsewhere(); got != want {
+			t.Errorf("503 with Q.850 %d: %v", number, got)
+		}
+	}
+	if (reason.Final{}).Elsewhere() {
+		t.Error("silence")
+	}
+}

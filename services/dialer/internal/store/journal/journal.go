@@ -145,40 +145,40 @@ INSERT INTO sip_news (seq, at, kind, call_id, text) SELECT seq, @at, @kind, @cal
 const (
 	take = `
 WITH changed AS (
-	UPDATE sip_calls SET teardown = coalesce(@teardown, teardown)` + changed + ` AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = @call_id)` + tell
+	UPDATE sip_calls SET owner = owner` + changed + ` AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = @call_id)` + tell
 	ring = `
 WITH changed AS (
-	UPDATE sip_calls SET ringing_at = @at, teardown = coalesce(@teardown, teardown)` + changed + ` AND ringing_at IS NULL AND answered_at IS NULL` + tell
+	UPDATE sip_calls SET ringing_at = @at` + changed + ` AND ringing_at IS NULL AND answered_at IS NULL` + tell
 	answer = `
 WITH changed AS (
-	UPDATE sip_calls SET answered_at = @at, teardown = coalesce(@teardown, teardown)` + changed + ` AND answered_at IS NULL` + tell
+	UPDATE sip_calls SET answered_at = @at` + changed + ` AND answered_at IS NULL` + tell
 	optOut = `
 WITH changed AS (
-	UPDATE sip_calls SET teardown = coalesce(@teardown, teardown)` + changed + ` AND answered_at IS NOT NULL` + tell
+	UPDATE sip_calls SET owner = owner` + changed + ` AND answered_at IS NOT NULL` + tell
 	end = `
 WITH changed AS (
 	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached, teardown = NULL` + changed + tell
 )
 
-// Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up; teardown is what ends it from then on, nil leaves it. Each counts once, and not
+// Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up. Each counts once, and not
 // out of order, nor after the end, nor when the call is another owner's by now: told is false then.
-func (j *Journal) Take(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
-	return j.tell(ctx, take, Taken, callID, at, pg.Args{"teardown": teardown, "text": ""})
+func (j *Journal) Take(ctx context.Context, callID uuid.UUID, at time.Time) (told bool, err error) {
+	return j.tell(ctx, take, Taken, callID, at, pg.Args{"text": ""})
 }
 
 // Ring is told once, and not after an answer.
-func (j *Journal) Ring(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
-	return j.tell(ctx, ring, Ringing, callID, at, pg.Args{"teardown": teardown, "text": ""})
+func (j *Journal) Ring(ctx context.Context, callID uuid.UUID, at time.Time) (told bool, err error) {
+	return j.tell(ctx, ring, Ringing, callID, at, pg.Args{"text": ""})
 }
 
 // Answer is told once.
-func (j *Journal) Answer(ctx context.Context, callID uuid.UUID, at time.Time, teardown []byte) (told bool, err error) {
-	return j.tell(ctx, answer, Answered, callID, at, pg.Args{"teardown": teardown, "text": ""})
+func (j *Journal) Answer(ctx context.Context, callID uuid.UUID, at time.Time) (told bool, err error) {
+	return j.tell(ctx, answer, Answered, callID, at, pg.Args{"text": ""})
 }
 
 // OptOut tells that the person asked not to be called again, in these words. It may be told again.
 func (j *Journal) OptOut(ctx context.Context, callID uuid.UUID, at time.Time, quote string) (told bool, err error) {
-	return j.tell(ctx, optOut, OptedOut, callID, at, pg.Args{"teardown": []byte(nil), "text": storable(quote)})
+	return j.tell(ctx, optOut, OptedOut, callID, at, pg.Args{"text": storable(quote)})
 }
 
 // storable leaves out what no text in the database may hold.

@@ -72,13 +72,16 @@ func TestTell_EachOnceInOrderAndNothingAfterTheEnd(t *testing.T) {
 	j := journal.New(pool, uuid.New(), lease)
 	id, at := dial(t, j), *instant()
 	wants(t, "an opt-out before the answer", false)(j.OptOut(t.Context(), id, at, "too early"))
-	wants(t, "taken", true)(j.Take(t.Context(), id, at, []byte("invite")))
-	wants(t, "taken again", false)(j.Take(t.Context(), id, at, nil))
-	wants(t, "ringing", true)(j.Ring(t.Context(), id, at, nil))
-	wants(t, "ringing again", false)(j.Ring(t.Context(), id, at, nil))
-	wants(t, "answered", true)(j.Answer(t.Context(), id, at, []byte("dialog")))
-	wants(t, "answered again", false)(j.Answer(t.Context(), id, at, nil))
-	wants(t, "ringing after the answer", false)(j.Ring(t.Context(), id, at, nil))
+	wants(t, "taken", true)(j.Take(t.Context(), id, at))
+	wants(t, "taken again", false)(j.Take(t.Context(), id, at))
+	wants(t, "ringing", true)(j.Ring(t.Context(), id, at))
+	wants(t, "ringing again", false)(j.Ring(t.Context(), id, at))
+	wants(t, "answered", true)(j.Answer(t.Context(), id, at))
+	if err := j.Keep(t.Context(), id, []byte("dialog")); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, "answered again", false)(j.Answer(t.Context(), id, at))
+	wants(t, "ringing after the answer", false)(j.Ring(t.Context(), id, at))
 	wants(t, "an opt-out", true)(j.OptOut(t.Context(), id, at, "never again"))
 	for range 2 {
 		if err := j.Say(t.Context(), id, []agent.Turn{{Role: agent.RoleAgent, Text: "hello", At: at}, {Role: agent.RolePerson, Text: "never again", At: at}}); err != nil {
@@ -108,7 +111,7 @@ func TestDial_OnceForACallAndForgottenOnlyUntold(t *testing.T) {
 	if err := j.Dial(t.Context(), journal.Call{CallID: refused, DialedAt: instant()}); !errors.Is(err, journal.ErrBegun) {
 		t.Errorf("dialled again: %v, want ErrBegun", err)
 	}
-	wants(t, "taken", true)(j.Take(t.Context(), taken, *instant(), nil))
+	wants(t, "taken", true)(j.Take(t.Context(), taken, *instant()))
 	for _, id := range []uuid.UUID{refused, taken} {
 		if err := j.Forget(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -133,8 +136,8 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 		all.Go(func() {
 			for range calls {
 				id := dial(t, j)
-				wants(t, "taken", true)(j.Take(t.Context(), id, *instant(), nil))
-				wants(t, "answered", true)(j.Answer(t.Context(), id, *instant(), nil))
+				wants(t, "taken", true)(j.Take(t.Context(), id, *instant()))
+				wants(t, "answered", true)(j.Answer(t.Context(), id, *instant()))
 				wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: false}))
 			}
 		})
@@ -178,7 +181,7 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	pool := newPool(t)
 	owner, other := journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease)
 	id := dial(t, owner)
-	wants(t, "taken", true)(owner.Take(t.Context(), id, *instant(), nil))
+	wants(t, "taken", true)(owner.Take(t.Context(), id, *instant()))
 	asked := func(j *journal.Journal) int {
 		t.Helper()
 		calls, err := j.Beat(t.Context())

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// trunkThat sets up a trunk whose far end plays a script, and counts its calls by number.
+func (r *rig) trunkThat(p *process, name string, priority int, script func(*signaltest.Call)) (dials func(to string) int) {
+	r.t.Helper()
+	var mu sync.Mutex
+	heard := map[string]int{}
+	x := signaltest.New(r.t, line.Config{UDP: "127.0.0.1:0"})
+	x.On("", func(c *signaltest.Call) {
+		mu.Lock()
+		heard[c.Invite.Recipient.User]++
+		mu.Unlock()
+		script(c)
+	})
+	status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks",
+		fmt.Sprintf(`{"name":%q,"host":"127.0.0.1","port":%d,"priority":%d,"channels":100,"calls_per_second":100}`, name, x.Port(line.UDP), priority))
+	if status != 201 {
+		r.t.Fatalf("POST = %d %v", status, told)
+	}
+	return func(to string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return heard[to]
+	}
+}
+
+// TestFailover_ACallHasOneTrunkWhateverDies has a trunk that refuses everything before one that is busy, and kills the dialer between the two.
+func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
+	t.Parallel()
+	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
+	r := whole
+	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeUDP(t), "RTP_PORT_LOW=40002", "RTP_PORT_HIGH=44998", "CRASH_FILE=" + arm}
+	p := whole.dialer(env...)
+	first := r.trunkThat(p, "refuses", 1, func(c *signaltest.Call) { c.Respond(100, ""); c.Respond(503, "") })
+	second := r.trunkThat(p, "rings", 2, func(c *signaltest.Call) { c.Respond(180, ""); c.Respond(486, "") })
+	const number = "+14155551301"
+	facts := r.ends(r.request(number))
+	if got := names(facts); got != "dialing dialing ringing ended" || last(facts).GetCall().GetStatus() != "busy" {
+		t.Errorf("facts = %s, %v", got, last(facts))
+	}
+	if first(number) != 1 || second(number) != 1 {
+		t.Errorf("%d and %d dials", first(number), second(number))
+	}
+	for i, point := range []string{"dialer over sip: after refusal", "dialer over sip: after second fence"} {
+		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) {
+			r := whole.within(t)
+			if err := os.WriteFile(arm, []byte(point), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			number := fmt.Sprintf("+1415555132%d", i)
+			id := r.request(number)
+			<-p.done
+			p = whole.dialer(env...)
+			facts := r.ends(id)
+			once(t, r, number, facts)
+			if end := last(facts).GetCall(); end.GetErrorCode() != "dial_state_unknown" || end.GetBillableSeconds() != 0 {
+				t.Errorf("facts = %s, %v", names(facts), last(facts))
+			}
+			if first(number) != 1 || second(number) != 0 {
+				t.Errorf("%d and %d dials", first(number), second(number))
+			}
+		})
+	}
+	var voids, slots int
+	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE status = 'void'), (SELECT count(*) FROM slots) FROM calls").Scan(&voids, &slots); err != nil || voids != 2 || slots != 0 {
+		t.Errorf("%d void calls, want 2, and %d slots, want none: %v", voids, slots, err)
+	}
+}

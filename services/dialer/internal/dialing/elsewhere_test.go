@@ -1,0 +1,275 @@
+package dialing_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/dialer/internal/asking"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/recovering"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// trunks answer the originates of one request, one after the other.
+type trunks struct {
+	carrier.Carrier
+	mu   sync.Mutex
+	says []func(carrier.Originate) error
+	got  []carrier.Originate
+}
+
+func (*trunks) Name() string { return "sip" }
+
+func (c *trunks) Find(context.Context, uuid.UUID) (carrier.Knowledge, error) {
+	return carrier.Knowledge{}, carrier.ErrUnknownCall
+}
+
+func (c *trunks) Originate(_ context.Context, o carrier.Originate) error {
+	c.mu.Lock()
+	c.got = append(c.got, o)
+	said := errors.New("nobody was to be asked any more")
+	if len(c.got) <= len(c.says) {
+		next := c.says[len(c.got)-1]
+		c.mu.Unlock()
+		return next(o)
+	}
+	c.mu.Unlock()
+	return said
+}
+
+// asked are the originates so far.
+func (c *trunks) asked() []carrier.Originate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.got
+}
+
+// door is the gate of contacts-compliance, which is open or closed.
+type door struct {
+	questionv1connect.UnimplementedGateServiceHandler
+	mu     sync.Mutex
+	closed bool
+}
+
+func (g *door) Check(context.Context, *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: "recipient_dnd", Message: "Do not."}}}), nil
+	}
+	return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}}), nil
+}
+
+// desk is a database with one request, and a gate.
+type desk struct {
+	t       *testing.T
+	pool    *pgxpool.Pool
+	gate    *door
+	request request.Request
+}
+
+func (d *desk) store() *store.Store {
+	return store.New(d.pool, uuid.Must(uuid.NewV7()), store.Timing{
+		InstanceLease: time.Minute, ClaimLease: time.Minute, QueueLimit: time.Hour, CapacityLimit: time.Hour, RingLimit: time.Minute, WatchdogGrace: time.Minute,
+	})
+}
+
+func (d *desk) exec(sql string, args ...any) {
+	d.t.Helper()
+	if _, err := d.pool.Exec(context.Background(), sql, args...); err != nil {
+		d.t.Error(err)
+	}
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	now := time.Now()
+	d := &desk{
+		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}), gate: &door{},
+		request: request.Request{
+			CallRequestID: uuid.Must(uuid.NewV7()), WorkspaceID: uuid.Must(uuid.NewV7()), To: "+14155550101", AgentID: uuid.Must(uuid.NewV7()),
+			MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),
+		},
+	}
+	d.exec(`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations) VALUES ($1, 1, 'active', true, 10, 10, '{}')`,
+		d.request.WorkspaceID)
+	d.exec(`INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted) VALUES ($1, $2, 1, 'Ida', '', 600, '{}', false)`,
+		d.request.AgentID, d.request.WorkspaceID)
+	err := pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error { return d.store().Enqueue(t.Context(), tx, d.request, errors.New("known")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// dial has a process dial over the trunks until as many originates have been answered and the last try is settled.
+func (d *desk) dial(over *trunks) {
+	t := d.t
+	t.Helper()
+	_, handler := questionv1connect.NewGateServiceHandler(d.gate)
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed)
+	keys, err := trust.New("dialer", trust.Config{SigningKey: base64.StdEncoding.EncodeToString(seed)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contacts, err := asking.New(server.URL, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := d.store()
+	heart := recovering.NewHeart(st, time.Minute)
+	if err := heart.Beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	limit := room.Limit{Live: 10, PerSecond: 10}
+	dialer := dialing.New(st, contacts, over, nil, heart,
+		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second}, prometheus.NewRegistry())
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- dialer.Run(ctx) }()
+	for begun := time.Now(); len(over.asked()) < len(over.says); time.Sleep(5 * time.Millisecond) { // a poll of the condition
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("%d originates, want %d", len(over.asked()), len(over.says))
+		}
+	}
+	stop() // what has begun is brought to its end
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calls are those of the request in the order of their fences: status and cause.
+func (d *desk) calls() (calls []string) {
+	d.t.Helper()
+	rows, err := d.pool.Query(d.t.Context(), `SELECT trim(c.status || ' ' || c.hangup_cause || ' ' || c.ending) FROM fences f JOIN calls c USING (call_id) ORDER BY f.attempt`)
+	if err == nil {
+		calls, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return calls
+}
+
+func (d *desk) state() (state string, slots, facts int) {
+	d.t.Helper()
+	err := d.pool.QueryRow(d.t.Context(), `SELECT state, (SELECT count(*) FROM slots), (SELECT count(*) FROM outbox) FROM dial_queue`).Scan(&state, &slots, &facts)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return state, slots, facts
+}
+
+func takes(carrier.Originate) error { return nil }
+
+func refuses(cause call.Cause, by string) func(carrier.Originate) error {
+	return func(carrier.Originate) error {
+		return &carrier.Refused{Cause: cause, By: by, Err: errors.New("no")}
+	}
+}
+
+func unsent(carrier.Originate) error {
+	return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, Err: errors.New("full")}
+}
+
+// TestElsewhere_EachTryHasItsOwnFence: after a refusal the next trunk is asked, with another call; only the last try is a call, and only where the first is still ours to leave.
+func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
+	t.Parallel()
+	busy := refuses(call.NormalTemporaryFailure, "one")
+	for _, tt := range []struct {
+		name string
+		says func(d *desk) []func(carrier.Originate) error
+		// calls, state and facts are what is left of the request.
+		calls []string
+		state string
+		slots int
+		facts int
+	}{
+		{"the second trunk takes it", func(*desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, takes} }, []string{"void", "initiated"}, "dialing", 1, 2},
+		{"the third trunk takes it", func(*desk) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{busy, refuses(call.CallRejected, "two"), takes}
+		}, []string{"void", "void", "initiated"}, "dialing", 1, 2},
+		{"the last trunk refuses too", func(*desk) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{busy, refuses(call.UnallocatedNumber, "")}
+		}, []string{"void", "failed unallocated_number"}, "ended", 0, 3},
+		{"the second was never asked", func(*desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, unsent} },
+			[]string{"void", "failed normal_temporary_failure"}, "ended", 0, 3},
+		{"nobody knows what the second did", func(*desk) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{busy, func(carrier.Originate) error { return errors.New("silence") }}
+		}, []string{"void", "fenced  dial_unknown"}, "dialing", 1, 1},
+		{"another process took the first over", func(d *desk) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.exec(`UPDATE calls SET owner = gen_random_uuid(), ending = 'recovery' WHERE call_id = $1`, o.CallID)
+				return busy(o)
+			}}
+		}, []string{"failed normal_temporary_failure recovery"}, "ended", 0, 3},
+		{"the person opted out meanwhile", func(d *desk) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.exec(`INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1, $2, 'stop', now())`, d.request.WorkspaceID, string(d.request.To))
+				return busy(o)
+			}}
+		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},
+		{"the gate has closed meanwhile", func(d *desk) []func(carrier.Originate) error {
+			return []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.gate.mu.Lock()
+				d.gate.closed = true
+				d.gate.mu.Unlock()
+				<-time.After(2100 * time.Millisecond) // until its first answer is too old
+				return busy(o)
+			}}
+		}, []string{"failed normal_temporary_failure"}, "ended", 0, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			over := &trunks{says: tt.says(d)}
+			d.dial(over)
+			if got := d.calls(); !slices.Equal(got, tt.calls) {
+				t.Errorf("calls = %q, want %q", got, tt.calls)
+			}
+			if state, slots, facts := d.state(); state != tt.state || slots != tt.slots || facts != tt.facts {
+				t.Errorf("request = %s, %d slots, %d facts, want %s, %d, %d", state, slots, facts, tt.state, tt.slots, tt.facts)
+			}
+			asked, seen := over.asked(), map[uuid.UUID]bool{}
+			for i, o := range asked {
+				if seen[o.CallID] || len(o.Without) != i || phone.Number(o.To) != d.request.To {
+					t.Errorf("originate %d = %+v", i, o)
+				}
+				seen[o.CallID] = true
+			}
+			if len(asked) != len(over.says) {
+				t.Errorf("%d originates, want %d", len(asked), len(over.says))
+			}
+		})
+	}
+}

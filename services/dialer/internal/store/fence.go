@@ -1,0 +1,164 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/request"
+)
+
+const fenceRequest = `
+UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @traceparent
+WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance AND q.look_at > now()
+	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
+		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))
+RETURNING now()`
+
+const insertFence = `
+INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
+VALUES (@call_id, @call_request_id, (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = @call_request_id), @trunk, @instance)`
+
+const insertFenced = `
+INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent)
+SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent
+FROM dial_queue q WHERE q.call_request_id = @call_request_id`
+
+// oneLive is the index that keeps a number of a workspace to one live call.
+const oneLive = "calls_one_live"
+
+// Fence commits the one permission to dial a claimed request: the guarded update of its row, the fence with the call's id, the
+// call. ErrLost: it was withdrawn, the claim ran out, the number is in a call of this workspace, or its owner has just opted out.
+func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
+	args := pg.Args{
+		"call_request_id": r.CallRequestID, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx),
+	}
+	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
+		var at time.Time
+		var mine, batch pgx.Batch
+		mine.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
+		if err := tx.Ask(ctx, &mine); err != nil {
+			return err
+		}
+		batch.Queue(insertFence, args)
+		batch.Queue(insertFenced, args)
+		if err := outbox.Queue(ctx, &batch, outgoing(request.NewDialing(r.CallRequestID, r.WorkspaceID, at))...); err != nil {
+			return err
+		}
+		tx.LaterAll(&batch)
+		return nil
+	})
+	var fault *pgconn.PgError
+	if errors.Is(err, pgx.ErrNoRows) || errors.As(err, &fault) && fault.ConstraintName == oneLive {
+		return ErrLost
+	}
+	if err != nil {
+		return fmt.Errorf("fence request %s with call %s: %w", r.CallRequestID, callID, err)
+	}
+	return nil
+}
+
+const voidCall = `
+UPDATE calls SET status = 'void', ended_at = now(), variables = NULL
+WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
+
+// Whoever waited for the end of a call to the same number is called up, the first of them at its old place.
+const voidRequest = `
+WITH over AS (
+	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
+	WHERE call_request_id = @call_request_id AND state = 'dialing'
+	RETURNING call_request_id, workspace_id, to_e164
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = (SELECT o.call_request_id FROM over o)
+), called_up AS (` + callUp + `)
+SELECT now() FROM over`
+
+// callUp makes up to 100 requests ready that were held for the numbers in over. One of them is dialled; the others are held again for its call.
+const callUp = `
+	UPDATE dial_queue SET held = false, ready = true, look_at = least(due_at, now())
+	WHERE call_request_id = ANY (ARRAY(
+		SELECT h.call_request_id FROM over o, LATERAL (
+			SELECT q.call_request_id FROM dial_queue q
+			WHERE q.workspace_id = o.workspace_id AND q.to_e164 = o.to_e164 AND q.state = 'queued' AND q.held
+			ORDER BY q.due_at LIMIT 100 FOR UPDATE SKIP LOCKED) h))`
+
+const fenceAgain = `
+UPDATE dial_queue q SET traceparent = @traceparent
+WHERE q.call_request_id = @call_request_id AND q.state = 'dialing'
+	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
+		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))`
+
+const insertFencedAgain = `
+INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, erased)
+SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased
+FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
+
+// FenceAgain commits the permission to dial a request once more, over another trunk: the call of a try that a trunk refused before anything rang, of which nobody was told, becomes
+// void, and another call has a fence of its own. ErrLost: the refused try is not ours any more, its request has ended, or the person has just opted out.
+func (s *Store) FenceAgain(ctx context.Context, r request.Request, refused, callID uuid.UUID, from, trunk string) error {
+	args := pg.Args{
+		"call_request_id": r.CallRequestID, "refused": refused, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx),
+	}
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		for _, guarded := range []struct {
+			sql  string
+			args pg.Args
+		}{{voidCall, pg.Args{"call_id": refused, "instance": s.instance}}, {fenceAgain, args}} {
+			done, err := tx.Exec(ctx, guarded.sql, guarded.args)
+			if err != nil {
+				return err
+			}
+			if done.RowsAffected() == 0 {
+				return ErrLost
+			}
+		}
+		for _, sql := range []string{insertFence, insertFencedAgain} {
+			if _, err := tx.Exec(ctx, sql, args); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, ErrLost) {
+		return fmt.Errorf("fence request %s again with call %s: %w", r.CallRequestID, callID, err)
+	}
+	return err
+}
+
+// Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
+// closed; otherwise it failed. ErrLost: the fence is not ours any more.
+func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, state request.State, why request.Refusal) error {
+	args := pg.Args{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state)}
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, voidCall, args)
+		if err != nil {
+			return fmt.Errorf("void call %s: %w", callID, err)
+		}
+		var at time.Time
+		if done.RowsAffected() == 0 {
+			return ErrLost
+		}
+		if err := tx.QueryRow(ctx, voidRequest, args).Scan(&at); err != nil {
+			return fmt.Errorf("end request %s of void call: %w", r.CallRequestID, err)
+		}
+		news := request.NewBlocked(r.CallRequestID, r.WorkspaceID, why, at)
+		if state == request.Failed {
+			news = request.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
+		}
+		return outbox.Put(ctx, tx, outgoing(news)...)
+	})
+}
