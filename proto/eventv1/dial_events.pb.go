@@ -45,6 +45,7 @@ type DialEvent struct {
 	//	*DialEvent_Analysed
 	//	*DialEvent_Failed
 	//	*DialEvent_Erased
+	//	*DialEvent_Recorded
 	Event         isDialEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -205,6 +206,15 @@ func (x *DialEvent) GetErased() *CallErased {
 	return nil
 }
 
+func (x *DialEvent) GetRecorded() *Recorded {
+	if x != nil {
+		if x, ok := x.Event.(*DialEvent_Recorded); ok {
+			return x.Recorded
+		}
+	}
+	return nil
+}
+
 type isDialEvent_Event interface {
 	isDialEvent_Event()
 }
@@ -249,6 +259,10 @@ type DialEvent_Erased struct {
 	Erased *CallErased `protobuf:"bytes,19,opt,name=erased,proto3,oneof"`
 }
 
+type DialEvent_Recorded struct {
+	Recorded *Recorded `protobuf:"bytes,20,opt,name=recorded,proto3,oneof"`
+}
+
 func (*DialEvent_Withdrawn) isDialEvent_Event() {}
 
 func (*DialEvent_Blocked) isDialEvent_Event() {}
@@ -268,6 +282,8 @@ func (*DialEvent_Analysed) isDialEvent_Event() {}
 func (*DialEvent_Failed) isDialEvent_Event() {}
 
 func (*DialEvent_Erased) isDialEvent_Event() {}
+
+func (*DialEvent_Recorded) isDialEvent_Event() {}
 
 // Call is the dialer's record of one call.
 type Call struct {
@@ -301,7 +317,9 @@ type Call struct {
 	ErrorCode   string `protobuf:"bytes,19,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
 	ErrorDetail string `protobuf:"bytes,20,opt,name=error_detail,json=errorDetail,proto3" json:"error_detail,omitempty"`
 	// Rises by one with every fact of this call.
-	Version       int64 `protobuf:"varint,21,opt,name=version,proto3" json:"version,omitempty"`
+	Version int64 `protobuf:"varint,21,opt,name=version,proto3" json:"version,omitempty"`
+	// Where the call's recording lies in the operator's storage; empty: there is none, or none any more.
+	RecordingKey  string `protobuf:"bytes,22,opt,name=recording_key,json=recordingKey,proto3" json:"recording_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -481,6 +499,13 @@ func (x *Call) GetVersion() int64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *Call) GetRecordingKey() string {
+	if x != nil {
+		return x.RecordingKey
+	}
+	return ""
 }
 
 // Withdrawn: the request was taken out of the dial queue before anything was dialled.
@@ -883,6 +908,43 @@ func (x *Failed) GetErrorDetail() string {
 	return ""
 }
 
+// Recorded: the call has a recording now, or none any more (recording_key of the call).
+type Recorded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recorded) Reset() {
+	*x = Recorded{}
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recorded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recorded) ProtoMessage() {}
+
+func (x *Recorded) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recorded.ProtoReflect.Descriptor instead.
+func (*Recorded) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{11}
+}
+
 // CallErased: the caller of an inbound call was erased; summary and transcript go, and none comes any more. (An outbound call goes with
 // its request: call-requests.v1.)
 type CallErased struct {
@@ -894,7 +956,7 @@ type CallErased struct {
 
 func (x *CallErased) Reset() {
 	*x = CallErased{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +968,7 @@ func (x *CallErased) String() string {
 func (*CallErased) ProtoMessage() {}
 
 func (x *CallErased) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +981,7 @@ func (x *CallErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallErased.ProtoReflect.Descriptor instead.
 func (*CallErased) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{11}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CallErased) GetErasureId() string {
@@ -933,7 +995,7 @@ var File_ringfence_event_v1_dial_events_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\n" +
-	"$ringfence/event/v1/dial_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\x06\n" +
+	"$ringfence/event/v1/dial_events.proto\x12\x12ringfence.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd0\x06\n" +
 	"\tDialEvent\x12&\n" +
 	"\x0fcall_request_id\x18\x01 \x01(\tR\rcallRequestId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12;\n" +
@@ -950,8 +1012,9 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\x05ended\x18\x10 \x01(\v2\x19.ringfence.event.v1.EndedH\x00R\x05ended\x12:\n" +
 	"\banalysed\x18\x11 \x01(\v2\x1c.ringfence.event.v1.AnalysedH\x00R\banalysed\x124\n" +
 	"\x06failed\x18\x12 \x01(\v2\x1a.ringfence.event.v1.FailedH\x00R\x06failed\x128\n" +
-	"\x06erased\x18\x13 \x01(\v2\x1e.ringfence.event.v1.CallErasedH\x00R\x06erasedB\a\n" +
-	"\x05event\"\xd7\x06\n" +
+	"\x06erased\x18\x13 \x01(\v2\x1e.ringfence.event.v1.CallErasedH\x00R\x06erased\x12:\n" +
+	"\brecorded\x18\x14 \x01(\v2\x1c.ringfence.event.v1.RecordedH\x00R\brecordedB\a\n" +
+	"\x05event\"\xfc\x06\n" +
 	"\x04Call\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1c\n" +
 	"\tdirection\x18\x02 \x01(\tR\tdirection\x12\x12\n" +
@@ -978,7 +1041,8 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\n" +
 	"error_code\x18\x13 \x01(\tR\terrorCode\x12!\n" +
 	"\ferror_detail\x18\x14 \x01(\tR\verrorDetail\x12\x18\n" +
-	"\aversion\x18\x15 \x01(\x03R\aversionB\x0f\n" +
+	"\aversion\x18\x15 \x01(\x03R\aversion\x12#\n" +
+	"\rrecording_key\x18\x16 \x01(\tR\frecordingKeyB\x0f\n" +
 	"\r_ring_secondsB\x0f\n" +
 	"\r_talk_secondsB\x10\n" +
 	"\x0e_total_seconds\"\v\n" +
@@ -1001,7 +1065,9 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\x06Failed\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x01 \x01(\tR\terrorCode\x12!\n" +
-	"\ferror_detail\x18\x02 \x01(\tR\verrorDetail\"+\n" +
+	"\ferror_detail\x18\x02 \x01(\tR\verrorDetail\"\n" +
+	"\n" +
+	"\bRecorded\"+\n" +
 	"\n" +
 	"CallErased\x12\x1d\n" +
 	"\n" +
@@ -1019,7 +1085,7 @@ func file_ringfence_event_v1_dial_events_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_dial_events_proto_rawDescData
 }
 
-var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_ringfence_event_v1_dial_events_proto_goTypes = []any{
 	(*DialEvent)(nil),             // 0: ringfence.event.v1.DialEvent
 	(*Call)(nil),                  // 1: ringfence.event.v1.Call
@@ -1032,11 +1098,12 @@ var file_ringfence_event_v1_dial_events_proto_goTypes = []any{
 	(*Ended)(nil),                 // 8: ringfence.event.v1.Ended
 	(*Analysed)(nil),              // 9: ringfence.event.v1.Analysed
 	(*Failed)(nil),                // 10: ringfence.event.v1.Failed
-	(*CallErased)(nil),            // 11: ringfence.event.v1.CallErased
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*Recorded)(nil),              // 11: ringfence.event.v1.Recorded
+	(*CallErased)(nil),            // 12: ringfence.event.v1.CallErased
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_dial_events_proto_depIdxs = []int32{
-	12, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	13, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: ringfence.event.v1.DialEvent.call:type_name -> ringfence.event.v1.Call
 	2,  // 2: ringfence.event.v1.DialEvent.withdrawn:type_name -> ringfence.event.v1.Withdrawn
 	3,  // 3: ringfence.event.v1.DialEvent.blocked:type_name -> ringfence.event.v1.Blocked
@@ -1047,18 +1114,19 @@ var file_ringfence_event_v1_dial_events_proto_depIdxs = []int32{
 	8,  // 8: ringfence.event.v1.DialEvent.ended:type_name -> ringfence.event.v1.Ended
 	9,  // 9: ringfence.event.v1.DialEvent.analysed:type_name -> ringfence.event.v1.Analysed
 	10, // 10: ringfence.event.v1.DialEvent.failed:type_name -> ringfence.event.v1.Failed
-	11, // 11: ringfence.event.v1.DialEvent.erased:type_name -> ringfence.event.v1.CallErased
-	12, // 12: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
-	12, // 13: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
-	12, // 14: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
-	12, // 15: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
-	12, // 16: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
-	12, // 17: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	12, // 11: ringfence.event.v1.DialEvent.erased:type_name -> ringfence.event.v1.CallErased
+	11, // 12: ringfence.event.v1.DialEvent.recorded:type_name -> ringfence.event.v1.Recorded
+	13, // 13: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
+	13, // 14: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
+	13, // 15: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
+	13, // 16: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
+	13, // 17: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
+	13, // 18: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_dial_events_proto_init() }
@@ -1077,6 +1145,7 @@ func file_ringfence_event_v1_dial_events_proto_init() {
 		(*DialEvent_Analysed)(nil),
 		(*DialEvent_Failed)(nil),
 		(*DialEvent_Erased)(nil),
+		(*DialEvent_Recorded)(nil),
 	}
 	file_ringfence_event_v1_dial_events_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
@@ -1085,7 +1154,7 @@ func file_ringfence_event_v1_dial_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_dial_events_proto_rawDesc), len(file_ringfence_event_v1_dial_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

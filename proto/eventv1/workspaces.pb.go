@@ -135,8 +135,12 @@ type Workspace struct {
 	KeepCallsDays       int32 `protobuf:"varint,10,opt,name=keep_calls_days,json=keepCallsDays,proto3" json:"keep_calls_days,omitempty"`
 	KeepTranscriptsDays int32 `protobuf:"varint,11,opt,name=keep_transcripts_days,json=keepTranscriptsDays,proto3" json:"keep_transcripts_days,omitempty"`
 	KeepWebhooksDays    int32 `protobuf:"varint,12,opt,name=keep_webhooks_days,json=keepWebhooksDays,proto3" json:"keep_webhooks_days,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// What was said in its calls is kept and shown; calls of whose agent says so first are recorded. Off unless the operator turned them on.
+	TranscriptsEnabled bool  `protobuf:"varint,13,opt,name=transcripts_enabled,json=transcriptsEnabled,proto3" json:"transcripts_enabled,omitempty"`
+	RecordingsEnabled  bool  `protobuf:"varint,14,opt,name=recordings_enabled,json=recordingsEnabled,proto3" json:"recordings_enabled,omitempty"`
+	KeepRecordingsDays int32 `protobuf:"varint,15,opt,name=keep_recordings_days,json=keepRecordingsDays,proto3" json:"keep_recordings_days,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Workspace) Reset() {
@@ -253,6 +257,27 @@ func (x *Workspace) GetKeepWebhooksDays() int32 {
 	return 0
 }
 
+func (x *Workspace) GetTranscriptsEnabled() bool {
+	if x != nil {
+		return x.TranscriptsEnabled
+	}
+	return false
+}
+
+func (x *Workspace) GetRecordingsEnabled() bool {
+	if x != nil {
+		return x.RecordingsEnabled
+	}
+	return false
+}
+
+func (x *Workspace) GetKeepRecordingsDays() int32 {
+	if x != nil {
+		return x.KeepRecordingsDays
+	}
+	return 0
+}
+
 var File_ringfence_event_v1_workspaces_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
@@ -265,7 +290,7 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"occurredAt\x12=\n" +
 	"\tworkspace\x18\n" +
 	" \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\tworkspaceB\a\n" +
-	"\x05event\"\xb1\x03\n" +
+	"\x05event\"\xc3\x04\n" +
 	"\tWorkspace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x1a\n" +
@@ -280,7 +305,10 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"\x0fkeep_calls_days\x18\n" +
 	" \x01(\x05R\rkeepCallsDays\x122\n" +
 	"\x15keep_transcripts_days\x18\v \x01(\x05R\x13keepTranscriptsDays\x12,\n" +
-	"\x12keep_webhooks_days\x18\f \x01(\x05R\x10keepWebhooksDaysB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\x12keep_webhooks_days\x18\f \x01(\x05R\x10keepWebhooksDays\x12/\n" +
+	"\x13transcripts_enabled\x18\r \x01(\bR\x12transcriptsEnabled\x12-\n" +
+	"\x12recordings_enabled\x18\x0e \x01(\bR\x11recordingsEnabled\x120\n" +
+	"\x14keep_recordings_days\x18\x0f \x01(\x05R\x12keepRecordingsDaysB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_workspaces_proto_rawDescOnce sync.Once

@@ -37,7 +37,7 @@ func (c *Consumer) onDialEvent(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	case *eventv1.DialEvent_Failed:
 		verdict.Reason = hold.Failed
 	case *eventv1.DialEvent_Rescheduled, *eventv1.DialEvent_Dialing, *eventv1.DialEvent_Ringing,
-		*eventv1.DialEvent_Answered, *eventv1.DialEvent_Analysed, *eventv1.DialEvent_Erased:
+		*eventv1.DialEvent_Answered, *eventv1.DialEvent_Analysed, *eventv1.DialEvent_Recorded, *eventv1.DialEvent_Erased:
 		return kafka.Skipf("%T moves no money", fact.Event)
 	default:
 		return kafka.Parkf("dial event %T is newer than this build", fact.Event)

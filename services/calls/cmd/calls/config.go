@@ -6,6 +6,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/asking"
@@ -23,6 +24,8 @@ type Config struct {
 	Peers     asking.Config
 	Intake    intake.Config
 	Keeping   keeping.Config
+	// Recordings is where recordings lie; the dialer has the same.
+	Recordings recording.Storage
 
 	// RepublishAfter is how long past its time a request may stay queued before it is ordered again.
 	RepublishAfter time.Duration `env:"REPUBLISH_AFTER" envDefault:"15m" help:"how long past its time a queued request is ordered again"`

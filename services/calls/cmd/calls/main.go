@@ -24,6 +24,7 @@ import (
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/intake"
 	"ringfence.dev/services/calls/internal/keeping"
+	"ringfence.dev/services/calls/internal/linking"
 	"ringfence.dev/services/calls/internal/republishing"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
@@ -58,6 +59,10 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	links, err := linking.New(cfg.Recordings)
+	if err != nil {
+		return err
+	}
 	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func serve(ctx context.Context, cfg Config) error {
 	api := httpapi.New(
 		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, tel.Metrics),
 		canceling.New(st, peers, relay.Wake),
-		st, relay.Wake,
+		st, links, relay.Wake,
 	)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api.Handler(tel, keys), ReusePort: cfg.HTTP.ReusePort}
 	return service.Run(ctx,

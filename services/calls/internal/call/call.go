@@ -88,11 +88,14 @@ type Call struct {
 	// Version is the dialer's; a fact that does not raise it is old news.
 	Version int64 `db:"version"`
 
-	// Outcome, Summary and Transcript (JSON) come with the analysis.
+	// RecordingKey is where the recording lies; nil: there is none, or none any more.
+	RecordingKey *string `db:"recording_key"`
+
+	// Outcome, Summary and Transcript (JSON) come with the analysis. The transcript is nil unless it is wanted and may be shown.
 	Analysed   bool    `db:"analysed"`
 	Outcome    *string `db:"outcome"`
 	Summary    []byte  `db:"summary"`
-	Transcript []byte  `db:"-"`
+	Transcript []byte  `db:"transcript"`
 
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`

@@ -23,6 +23,9 @@ func (c *Call) Take(news Call) bool {
 	c.AnsweredAt, c.EndedAt = news.AnsweredAt, news.EndedAt
 	c.RingSeconds, c.TalkSeconds, c.TotalSeconds = news.RingSeconds, news.TalkSeconds, news.TotalSeconds
 	c.BillableSeconds = news.BillableSeconds
+	if c.ErasedAt == nil {
+		c.RecordingKey = news.RecordingKey
+	}
 	return true
 }
 
@@ -43,7 +46,7 @@ func (c *Call) Erase(at time.Time) (changed bool) {
 	if c.ErasedAt != nil {
 		return false
 	}
-	c.ErasedAt, c.Summary, c.Transcript = &at, nil, nil
+	c.ErasedAt, c.Summary, c.Transcript, c.RecordingKey = &at, nil, nil, nil
 	return true
 }
 

@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/proto/openapi"
 )
 
-// Full is the call as it is now, as GET /v1/calls/{id} and every event show it (specification 2.2a). The keys recording_url
-// and transcript are present only when there is one to be had; both features are off, so they never are.
+// Full is the call as it is now, as GET /v1/calls/{id} and every event show it (specification 2.2a). The key transcript is present only when there is one that may be shown.
+// recording_url is whoever's who can sign one, and in no event: it would be a secret on a topic, and dead after an hour.
 func (c *Call) Full() openapi.Call {
 	full := openapi.Call{
 		CallID:      c.ID,
@@ -40,7 +40,23 @@ func (c *Call) Full() openapi.Call {
 		summary := openapi.CallSummary(c.Summary)
 		full.Summary = &summary
 	}
+	full.Transcript = c.Spoken()
 	return full
+}
+
+// Spoken is what was said, as customers see it; nil when there is nothing to show.
+func (c *Call) Spoken() *openapi.Transcript {
+	if len(c.Transcript) == 0 {
+		return nil
+	}
+	var spoken openapi.Transcript
+	if err := json.Unmarshal(c.Transcript, &spoken); err != nil || spoken.Turns == nil {
+		return nil // a dialer of another build
+	}
+	for i := range spoken.Turns {
+		spoken.Turns[i].At = *Stamp(&spoken.Turns[i].At)
+	}
+	return &spoken
 }
 
 // Stamp is an instant as customers see it: UTC, milliseconds.

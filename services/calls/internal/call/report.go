@@ -23,7 +23,7 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 		QueuedAt: instant(news.GetQueuedAt()), DialedAt: instant(news.GetDialedAt()), RingingAt: instant(news.GetRingingAt()),
 		AnsweredAt: instant(news.GetAnsweredAt()), EndedAt: instant(news.GetEndedAt()),
 		RingSeconds: news.RingSeconds, TalkSeconds: news.TalkSeconds, TotalSeconds: news.TotalSeconds,
-		BillableSeconds: news.GetBillableSeconds(), Version: news.GetVersion(),
+		BillableSeconds: news.GetBillableSeconds(), RecordingKey: text(news.GetRecordingKey()), Version: news.GetVersion(),
 	}
 	var errs [5]error
 	c.ID, errs[0] = uuid.Parse(news.GetCallId())

@@ -43,6 +43,9 @@ func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fre
 		if news := reports[i].news; news != nil {
 			rec.Span.SetAttributes(telemetry.CallID(news.ID.String()))
 			wanted.Calls = append(wanted.Calls, news.ID)
+			if reports[i].analysis != nil {
+				wanted.Analysed = append(wanted.Analysed, news.WorkspaceID)
+			}
 		}
 	}
 	f, err := c.store.Lock(ctx, tx, wanted)
@@ -172,6 +175,9 @@ func (c *Consumer) foldCall(ctx context.Context, f *store.Fold, r report) error 
 		changed = true
 	}
 	if r.analysis != nil {
+		if !f.Transcribed(known.WorkspaceID) {
+			r.analysis.Transcript = nil // what is not shown is not kept
+		}
 		added, late := known.Analyse(*r.analysis)
 		changed = changed || added
 		if late {

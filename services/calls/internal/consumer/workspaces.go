@@ -28,5 +28,6 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	return c.store.KeepWorkspace(ctx, tx, store.Workspace{
 		ID: id, Version: ev.GetVersion(), Currency: state.GetCurrency(), Destinations: state.GetDestinations(),
 		KeepCallsDays: state.GetKeepCallsDays(), KeepTranscriptsDays: state.GetKeepTranscriptsDays(),
+		Transcripts: state.GetTranscriptsEnabled(), Recordings: state.GetRecordingsEnabled(),
 	})
 }

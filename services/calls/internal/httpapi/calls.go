@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
@@ -82,23 +85,61 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, c.Full())
-}
-
-// readTranscript answers GET /v1/calls/{id}/transcript: the feature is off, so no call has one to show.
-func (a *API) readTranscript(_ http.ResponseWriter, r *http.Request) error {
-	if _, err := a.call(r); err != nil {
+	full := c.Full()
+	link, err := a.link(r.Context(), c)
+	if err != nil {
 		return err
 	}
-	return apierr.New(http.StatusNotFound, "transcript_not_available", "No transcript is available for this call.")
+	if link != "" {
+		full.RecordingURL = &link
+		w.Header().Set("Cache-Control", "no-store") // whoever has the link has the recording
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, full)
 }
 
-// readRecording answers GET /v1/calls/{id}/recording: the feature is off, so no call has one to show.
-func (a *API) readRecording(_ http.ResponseWriter, r *http.Request) error {
-	if _, err := a.call(r); err != nil {
+// readTranscript answers GET /v1/calls/{id}/transcript.
+func (a *API) readTranscript(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.call(r)
+	if err != nil {
 		return err
 	}
-	return apierr.New(http.StatusNotFound, "recording_not_available", "No recording is available for this call.")
+	spoken := c.Spoken()
+	if spoken == nil {
+		return apierr.New(http.StatusNotFound, "transcript_not_available", "No transcript is available for this call.")
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, spoken)
+}
+
+// readRecording answers GET /v1/calls/{id}/recording.
+func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.call(r)
+	if err != nil {
+		return err
+	}
+	link, err := a.link(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	if link == "" {
+		return apierr.New(http.StatusNotFound, "recording_not_available", "No recording is available for this call.")
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return httpserver.WriteJSON(w, http.StatusOK, openapi.Recording{URL: link, ExpiresIn: int32(recording.LinkLife / time.Second)})
+}
+
+// link leads to the call's recording; empty when there is none to be had.
+func (a *API) link(ctx context.Context, c call.Call) (string, error) {
+	if c.RecordingKey == nil || a.links == nil {
+		return "", nil
+	}
+	key, err := a.store.Recording(ctx, c.WorkspaceID, c.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return a.links.Link(ctx, key)
 }
 
 func (a *API) call(r *http.Request) (call.Call, error) {

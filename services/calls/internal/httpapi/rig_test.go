@@ -35,6 +35,7 @@ import (
 	"ringfence.dev/services/calls/internal/consumer"
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/intake"
+	"ringfence.dev/services/calls/internal/linking"
 	"ringfence.dev/services/calls/internal/republishing"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
@@ -61,6 +62,7 @@ type rig struct {
 type settings struct {
 	intake intake.Config
 	waits  call.Waits
+	links  *linking.Links
 }
 
 func newRig(t testing.TB, change ...func(*settings)) *rig {
@@ -87,7 +89,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	}
 	wake := func() {}
 	in := intake.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
-	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, wake)
+	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, set.links, wake)
 	r.server = httptest.NewServer(api.Handler(nil, self))
 	t.Cleanup(r.server.Close)
 	r.handlers = consumer.New(r.store, set.waits, r.metrics).Handlers()

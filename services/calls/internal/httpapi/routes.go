@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/canceling"
 	"ringfence.dev/services/calls/internal/intake"
+	"ringfence.dev/services/calls/internal/linking"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -21,13 +22,14 @@ type API struct {
 	intake *intake.Intake
 	desk   *canceling.Desk
 	store  *store.Store
+	links  *linking.Links
 	wake   func()
 	now    func() time.Time
 }
 
-// New makes the API; wake tells the outbox relay of a commit.
-func New(in *intake.Intake, desk *canceling.Desk, st *store.Store, wake func()) *API {
-	return &API{intake: in, desk: desk, store: st, wake: wake, now: time.Now}
+// New makes the API; wake tells the outbox relay of a commit. links may be nil: no recording can be had.
+func New(in *intake.Intake, desk *canceling.Desk, st *store.Store, links *linking.Links, wake func()) *API {
+	return &API{intake: in, desk: desk, store: st, links: links, wake: wake, now: time.Now}
 }
 
 // Handler is the service's one listener: /v1 for customers, /admin/v1 for operators.

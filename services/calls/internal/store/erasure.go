@@ -64,7 +64,7 @@ SELECT id FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone
 const lockErased = `SELECT id FROM calls WHERE id = ANY (@candidates::uuid[]) ORDER BY id FOR UPDATE`
 
 const eraseCalls = `
-UPDATE calls SET summary = NULL, transcript = NULL, erased_at = coalesce(erased_at, now()) WHERE id = ANY (@calls::uuid[])
+UPDATE calls SET summary = NULL, transcript = NULL, recording_key = NULL, erased_at = coalesce(erased_at, now()) WHERE id = ANY (@calls::uuid[])
 RETURNING id, sequence > 0 AS told`
 
 type erasedCall struct {

@@ -24,6 +24,8 @@ type Wanted struct {
 	Calls      []uuid.UUID
 	// CallsOfRequests adds the calls that came of the requests.
 	CallsOfRequests bool
+	// Analysed are the workspaces in whose calls something was said.
+	Analysed []uuid.UUID
 }
 
 // Fold is a transaction that folds facts into requests and calls: all of them are locked and read in one round trip, and what has changed is
@@ -34,6 +36,7 @@ type Fold struct {
 
 	requests       map[uuid.UUID]*call.Request
 	calls          map[uuid.UUID]*call.Call
+	transcribed    map[uuid.UUID]bool // workspaces that want what was said kept
 	moved, charged []*call.Request
 	changed        []*call.Call
 	told           pgx.Batch
@@ -50,13 +53,15 @@ FROM (SELECT DISTINCT number FROM unnest(@partitions::bigint[]) number ORDER BY 
 
 const lockRequests = `SELECT ` + requestColumns + ` FROM call_requests WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
+const lockCalls = `SELECT ` + foldedCall + ` FROM calls WHERE id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
 
-const lockCallsOfRequests = `SELECT ` + callColumns + ` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
+const lockCallsOfRequests = `SELECT ` + foldedCall + ` FROM calls WHERE call_request_id = ANY (@ids::uuid[]) ORDER BY id FOR UPDATE`
+
+const transcribedWorkspaces = `SELECT id FROM workspaces WHERE id = ANY (@ids::uuid[]) AND transcripts`
 
 // Lock makes this transaction the only one that folds facts of the partitions, and reads what the facts are about.
 func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
-	f := &Fold{requests: map[uuid.UUID]*call.Request{}, calls: map[uuid.UUID]*call.Call{}}
+	f := &Fold{requests: map[uuid.UUID]*call.Request{}, calls: map[uuid.UUID]*call.Call{}, transcribed: map[uuid.UUID]bool{}}
 	lanes := make([]int64, len(w.Partitions))
 	for i, n := range w.Partitions {
 		lanes[i] = int64(n)
@@ -85,6 +90,15 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 	}
 	if w.CallsOfRequests {
 		batch.Queue(lockCallsOfRequests, pg.Args{"ids": w.Requests}).Query(take)
+	}
+	if len(w.Analysed) > 0 {
+		batch.Queue(transcribedWorkspaces, pg.Args{"ids": w.Analysed}).Query(func(rows pgx.Rows) error {
+			found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			for _, id := range found {
+				f.transcribed[id] = true
+			}
+			return err
+		})
 	}
 	batch.Queue(dbNow).QueryRow(func(row pgx.Row) error { return row.Scan(&f.Now) })
 	if err := ask(ctx, tx, &batch); err != nil {
@@ -118,6 +132,9 @@ func (f *Fold) CallOfRequest(requestID uuid.UUID) (newest *call.Call) {
 	}
 	return newest
 }
+
+// Transcribed says whether the workspace, one of Wanted.Analysed, wants what was said kept.
+func (f *Fold) Transcribed(workspaceID uuid.UUID) bool { return f.transcribed[workspaceID] }
 
 // Move has a changed request written.
 func (f *Fold) Move(req *call.Request) {

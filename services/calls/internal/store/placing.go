@@ -135,13 +135,17 @@ type Workspace struct {
 	// For how many days it wants its calls, and what was said in them, kept; 0: the standard.
 	KeepCallsDays       int32 `db:"keep_calls_days"`
 	KeepTranscriptsDays int32 `db:"keep_transcripts_days"`
+	// Transcripts: what is said in its calls is kept and shown. Recordings: those of its calls are shown.
+	Transcripts bool `db:"transcripts"`
+	Recordings  bool `db:"recordings"`
 }
 
 const keepWorkspace = `
-INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days)
-VALUES (@id, @version, @currency, @destinations, nullif(@calls_days::int, 0), nullif(@transcripts_days::int, 0))
+INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts, recordings)
+VALUES (@id, @version, @currency, @destinations, nullif(@calls_days::int, 0), nullif(@transcripts_days::int, 0), @transcripts, @recordings)
 ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.currency, destinations = EXCLUDED.destinations,
-    keep_calls_days = EXCLUDED.keep_calls_days, keep_transcripts_days = EXCLUDED.keep_transcripts_days
+    keep_calls_days = EXCLUDED.keep_calls_days, keep_transcripts_days = EXCLUDED.keep_transcripts_days,
+    transcripts = EXCLUDED.transcripts, recordings = EXCLUDED.recordings
 WHERE w.version < EXCLUDED.version`
 
 // KeepWorkspace keeps the newest version of a workspace; an older one changes nothing.
@@ -151,7 +155,7 @@ func (s *Store) KeepWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) error
 	}
 	_, err := tx.Exec(ctx, keepWorkspace, pgx.NamedArgs{
 		"id": w.ID, "version": w.Version, "currency": w.Currency, "destinations": w.Destinations,
-		"calls_days": w.KeepCallsDays, "transcripts_days": w.KeepTranscriptsDays,
+		"calls_days": w.KeepCallsDays, "transcripts_days": w.KeepTranscriptsDays, "transcripts": w.Transcripts, "recordings": w.Recordings,
 	})
 	if err != nil {
 		return fmt.Errorf("keep workspace %s: %w", w.ID, err)

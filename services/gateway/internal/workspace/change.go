@@ -37,14 +37,17 @@ func (o *Optional[T]) UnmarshalJSON(raw []byte) error {
 
 // FeatureChange is a change of the overrides: a member left out stays as it is, null gives it back to the plan.
 type FeatureChange struct {
-	API      Optional[bool] `json:"api"`
-	Webhooks Optional[bool] `json:"webhooks"`
+	API         Optional[bool] `json:"api"`
+	Webhooks    Optional[bool] `json:"webhooks"`
+	Transcripts Optional[bool] `json:"transcripts"`
+	Recordings  Optional[bool] `json:"recordings"`
 }
 
 // RetentionChange is a change of what is kept how long: a member left out stays as it is, null goes back to the standard.
 type RetentionChange struct {
 	CallsDays       Optional[int32] `json:"calls_days"`
 	TranscriptsDays Optional[int32] `json:"transcripts_days"`
+	RecordingsDays  Optional[int32] `json:"recordings_days"`
 	WebhooksDays    Optional[int32] `json:"webhooks_days"`
 }
 
@@ -153,11 +156,17 @@ func applyFeatures(w *Workspace, c Change) error {
 		w.Features = Features{}
 		return nil
 	}
-	if api := c.Features.Value.API; api.Set {
-		w.Features.API = api.Value
-	}
-	if webhooks := c.Features.Value.Webhooks; webhooks.Set {
-		w.Features.Webhooks = webhooks.Value
+	asked := c.Features.Value
+	for _, feature := range []struct {
+		asked Optional[bool]
+		into  **bool
+	}{
+		{asked.API, &w.Features.API}, {asked.Webhooks, &w.Features.Webhooks},
+		{asked.Transcripts, &w.Features.Transcripts}, {asked.Recordings, &w.Features.Recordings},
+	} {
+		if feature.asked.Set {
+			*feature.into = feature.asked.Value
+		}
 	}
 	return nil
 }
@@ -205,6 +214,7 @@ func applyRetention(w *Workspace, c Change) error {
 	}{
 		{"retention.calls_days", c.Retention.Value.CallsDays, leastCallsDays, &w.Retention.CallsDays},
 		{"retention.transcripts_days", c.Retention.Value.TranscriptsDays, 1, &w.Retention.TranscriptsDays},
+		{"retention.recordings_days", c.Retention.Value.RecordingsDays, 1, &w.Retention.RecordingsDays},
 		{"retention.webhooks_days", c.Retention.Value.WebhooksDays, 1, &w.Retention.WebhooksDays},
 	} {
 		if !setting.asked.Set {

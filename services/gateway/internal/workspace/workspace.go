@@ -37,16 +37,19 @@ const (
 	scaleRate              = 600
 )
 
-// Features override the plan; nil leaves it to the plan.
+// Features override the plan; nil leaves it to the plan. Transcripts and recordings are in no plan: nil is off.
 type Features struct {
-	API      *bool `json:"api,omitempty"`
-	Webhooks *bool `json:"webhooks,omitempty"`
+	API         *bool `json:"api,omitempty"`
+	Webhooks    *bool `json:"webhooks,omitempty"`
+	Transcripts *bool `json:"transcripts,omitempty"`
+	Recordings  *bool `json:"recordings,omitempty"`
 }
 
 // Retention says for how many days what is kept; nil leaves it to the standard (contract.md §10).
 type Retention struct {
 	CallsDays       *int32 `json:"calls_days,omitempty"`
 	TranscriptsDays *int32 `json:"transcripts_days,omitempty"`
+	RecordingsDays  *int32 `json:"recordings_days,omitempty"`
 	WebhooksDays    *int32 `json:"webhooks_days,omitempty"`
 }
 
@@ -81,6 +84,12 @@ func (w Workspace) API() bool {
 // Webhooks says whether it has the webhooks feature.
 func (w Workspace) Webhooks() bool { return either(w.Features.Webhooks, w.Plan != Starter) }
 
+// Transcripts says whether what was said in its calls is kept and shown.
+func (w Workspace) Transcripts() bool { return either(w.Features.Transcripts, false) }
+
+// Recordings says whether its calls are recorded, once that was said in them.
+func (w Workspace) Recordings() bool { return either(w.Features.Recordings, false) }
+
 func either(override *bool, plan bool) bool {
 	if override != nil {
 		return *override
@@ -107,7 +116,9 @@ func (w Workspace) Event() *eventv1.WorkspaceEvent {
 			Name: w.Name, Plan: string(w.Plan), Currency: w.Currency, Status: string(w.Status),
 			ApiEnabled: w.API(), WebhooksEnabled: w.Webhooks(),
 			MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond, Destinations: w.Destinations,
-			KeepCallsDays: or(w.Retention.CallsDays, 0), KeepTranscriptsDays: or(w.Retention.TranscriptsDays, 0), KeepWebhooksDays: or(w.Retention.WebhooksDays, 0),
+			TranscriptsEnabled: w.Transcripts(), RecordingsEnabled: w.Recordings(),
+			KeepCallsDays: or(w.Retention.CallsDays, 0), KeepTranscriptsDays: or(w.Retention.TranscriptsDays, 0),
+			KeepRecordingsDays: or(w.Retention.RecordingsDays, 0), KeepWebhooksDays: or(w.Retention.WebhooksDays, 0),
 		}},
 	}
 }

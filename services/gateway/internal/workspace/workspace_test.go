@@ -77,6 +77,16 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 	if all := changed(t, w, `{"features":null}`); !all.API() || !all.Webhooks() {
 		t.Errorf("features null = %+v, want the plan's", all.Features)
 	}
+	if w.Transcripts() || w.Recordings() || changed(t, w, `{"plan":"scale","features":null}`).Recordings() {
+		t.Error("transcripts or recordings are on and nobody turned them on")
+	}
+	both := changed(t, changed(t, w, `{"features":{"transcripts":true}}`), `{"features":{"recordings":true},"retention":{"recordings_days":9}}`)
+	if state := both.Event().GetWorkspace(); !both.Transcripts() || !state.GetTranscriptsEnabled() || !state.GetRecordingsEnabled() || state.GetKeepRecordingsDays() != 9 || state.GetApiEnabled() {
+		t.Errorf("fact = %v: features merge", state)
+	}
+	if off := changed(t, both, `{"features":{"transcripts":null}}`); off.Transcripts() || !off.Recordings() {
+		t.Errorf("features = %+v: null is off", off.Features)
+	}
 	if gone := changed(t, w, `{"status":"suspended","features":null}`); gone.API() {
 		t.Error("a suspended workspace may use the API")
 	}

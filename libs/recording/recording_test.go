@@ -1,0 +1,106 @@
+package recording_test
+
+import (
+	"encoding/base64"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/recording"
+)
+
+func linkKey(fill byte) string {
+	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune(fill)), 32)))
+}
+
+func links(t *testing.T, keys ...string) *recording.Links {
+	t.Helper()
+	l, err := recording.NewLinks(recording.Storage{LinkKeys: keys, LinkURL: "https://api.example.com/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestKey_NamesWorkspaceDayAndCall(t *testing.T) {
+	t.Parallel()
+	workspace, call := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	key := recording.Key(workspace, call, time.Date(2026, 11, 21, 23, 59, 0, 0, time.FixedZone("", -3600)))
+	if want := workspace.String() + "/2026/11/22/" + call.String() + ".wav"; key != want {
+		t.Errorf("key %s, want %s", key, want)
+	}
+	if !recording.IsKey(key) {
+		t.Error("a key of ours is none")
+	}
+	for _, bad := range []string{"", "/", "../" + key, key + "/", strings.ToUpper(key), strings.Replace(key, "/11/", "/13/", 1), strings.TrimSuffix(key, ".wav"), ".spool/x.wav", strings.Replace(key, "/2026/", "/./", 1)} {
+		if recording.IsKey(bad) {
+			t.Errorf("%q is taken for a key", bad)
+		}
+	}
+}
+
+func TestLinks_OpenOneRecordingForAnHour(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	key, other := recording.Key(uuid.New(), uuid.New(), now), recording.Key(uuid.New(), uuid.New(), now)
+	old, both := links(t, linkKey('a')), links(t, linkKey('b'), linkKey('a'))
+	link, err := url.Parse(old.Sign(key, now))
+	if err != nil || link.Scheme+"://"+link.Host+link.Path != "https://api.example.com/recordings/"+key {
+		t.Fatalf("link %s, %v", link, err)
+	}
+	forged := url.Values{"expires": {"99999999999"}, "signature": {link.Query().Get("signature")}}
+	for _, row := range []struct {
+		name  string
+		by    *recording.Links
+		key   string
+		query url.Values
+		at    time.Time
+		good  bool
+	}{
+		{"at once", old, key, link.Query(), now, true},
+		{"a second before its end", old, key, link.Query(), now.Add(3599 * time.Second), true},
+		{"at its end", old, key, link.Query(), now.Add(3600 * time.Second), false},
+		{"another recording", old, other, link.Query(), now, false},
+		{"a later end", old, key, forged, now, false},
+		{"no signature", old, key, url.Values{"expires": {link.Query().Get("expires")}}, now, false},
+		{"by the next key, with the old one known", both, key, link.Query(), now, true},
+		{"by another key", links(t, linkKey('c')), key, link.Query(), now, false},
+	} {
+		if err := row.by.Check(row.key, row.query, row.at); (err == nil) != row.good {
+			t.Errorf("%s: %v, want good %v", row.name, err, row.good)
+		}
+	}
+}
+
+func TestStorage_OnePlaceOrNone(t *testing.T) {
+	t.Parallel()
+	s3 := recording.Storage{URL: "https://s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"}
+	path, keyless := s3, s3
+	path.PublicURL, keyless.SecretKey = "https://s3.example.com/bucket", ""
+	for _, row := range []struct {
+		name    string
+		storage recording.Storage
+		where   recording.Where
+		good    bool
+	}{
+		{"nothing", recording.Storage{}, recording.Nowhere, true},
+		{"a bucket", s3, recording.S3, true},
+		{"a directory", recording.Storage{LinkKeys: []string{linkKey('a')}}, recording.Local, true},
+		{"both", recording.Storage{URL: s3.URL, LinkKeys: []string{linkKey('a')}}, recording.Nowhere, false},
+		{"a path", path, recording.S3, false},
+		{"no secret", keyless, recording.S3, false},
+	} {
+		if where, err := row.storage.Where(); where != row.where || (err == nil) != row.good {
+			t.Errorf("%s: %q, %v", row.name, where, err)
+		}
+	}
+	if _, err := recording.NewLinks(recording.Storage{LinkKeys: []string{"short"}}); err == nil || strings.Contains(err.Error(), "short") {
+		t.Errorf("a bad key: %v", err)
+	}
+	if host, secure := recording.Endpoint("http://127.0.0.1:9000"); host != "127.0.0.1:9000" || secure {
+		t.Errorf("endpoint %s %v", host, secure)
+	}
+}

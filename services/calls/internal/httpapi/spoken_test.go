@@ -1,0 +1,167 @@
+package httpapi_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/recording"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/calls/internal/linking"
+)
+
+// wants tells calls which features the workspace has.
+func (r *rig) wants(version int64, transcripts, recordings bool) {
+	r.t.Helper()
+	r.mustDeliver(kafka.Workspaces, r.workspace.String(), &eventv1.WorkspaceEvent{
+		WorkspaceId: r.workspace.String(), Version: version, OccurredAt: timestamppb.Now(),
+		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", TranscriptsEnabled: transcripts, RecordingsEnabled: recordings}},
+	})
+}
+
+func localLinks(t *testing.T) (*linking.Links, *recording.Links) {
+	t.Helper()
+	storage := recording.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))}, LinkURL: "https://api.example.com"}
+	made, err := linking.New(storage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := recording.NewLinks(storage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made, known
+}
+
+// said is an analysis with two turns.
+func (a *account) said() *eventv1.DialEvent {
+	ev := a.analysed()
+	ev.GetAnalysed().TranscriptJson = []byte(`{"turns":[{"role":"agent","text":"Good day.","at":"2026-11-21T10:00:00.123456+01:00"},{"role":"person","text":"Yes?","at":"2026-11-21T09:00:02Z"}],"truncated":true}`)
+	return ev
+}
+
+// recorded tells where the recording lies; "" that it lies there no more.
+func (a *account) recorded(key string) *eventv1.DialEvent {
+	return a.event(func(c *eventv1.Call) { c.RecordingKey = key }, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
+}
+
+const wantSpoken = `map[truncated:true turns:[map[at:2026-11-21T09:00:00.123Z role:agent text:Good day.] map[at:2026-11-21T09:00:02Z role:person text:Yes?]]]`
+
+func (r *rig) refusal(path string) string { r.t.Helper(); return r.refusalAs(r.workspace, path) }
+
+func (r *rig) refusalAs(workspace uuid.UUID, path string) string {
+	r.t.Helper()
+	got := r.doAs(workspace, "GET", path, nil)
+	fault, _ := got.body["error"].(map[string]any)
+	if got.status != http.StatusNotFound {
+		r.t.Errorf("GET %s = %d %v", path, got.status, got.body)
+	}
+	return fmt.Sprint(fault["code"])
+}
+
+func TestTranscript_IsKeptAndShownWhereTheWorkspaceWantsIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	off := r.account(r.place())
+	off.tell(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(), off.captured(5))
+	if _, shown := off.read()["transcript"]; shown || r.count("SELECT count(*) FROM calls WHERE transcript IS NOT NULL") != 0 {
+		t.Error("what was said is kept or shown though nobody wants it")
+	}
+	r.wants(1, true, false)
+	if got := r.refusal("/v1/calls/" + off.id() + "/transcript"); got != "transcript_not_available" {
+		t.Errorf("a call from before: %s", got)
+	}
+	// The analysis comes first and the charge closes the call; then the other way round.
+	for i, chargedFirst := range []bool{false, true} {
+		on := r.account(r.place())
+		on.tell(on.fenced(), on.dialing(), on.answered(), on.ended("completed", "normal_clearing"))
+		if chargedFirst {
+			on.tell(on.captured(5), on.said())
+		} else {
+			on.tell(on.said(), on.captured(5))
+		}
+		if got := fmt.Sprint(on.read()["transcript"]); got != wantSpoken {
+			t.Errorf("on the call: %s", got)
+		}
+		if got := fmt.Sprint(r.want(http.StatusOK, "GET", "/v1/calls/"+on.id()+"/transcript", nil)); got != wantSpoken {
+			t.Errorf("at its endpoint: %s", got)
+		}
+		events := r.events()
+		if got := fmt.Sprint(events[len(events)-1]["data"].(map[string]any)["transcript"]); got != wantSpoken {
+			t.Errorf("call.completed (charged first: %v) carries %s", chargedFirst, got)
+		}
+		r.wants(int64(2+2*i), false, false)
+		if _, shown := on.read()["transcript"]; shown || r.refusal("/v1/calls/"+on.id()+"/transcript") != "transcript_not_available" {
+			t.Error("shown after the feature was turned off")
+		}
+		r.wants(int64(3+2*i), true, false)
+		if got := r.refusalAs(uuid.New(), "/v1/calls/"+on.id()+"/transcript"); got != "not_found" {
+			t.Errorf("another workspace gets %s", got)
+		}
+	}
+}
+
+func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
+	t.Parallel()
+	made, known := localLinks(t)
+	r := newRig(t, func(s *settings) { s.links = made })
+	a := r.account(r.place())
+	key := recording.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
+	a.tell(a.fenced(), a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5), a.recorded(key))
+	path := "/v1/calls/" + a.id() + "/recording"
+	if _, shown := a.read()["recording_url"]; shown || r.refusal(path) != "recording_not_available" {
+		t.Error("shown though nobody wants it")
+	}
+	r.wants(1, false, true)
+	got := r.want(http.StatusOK, "GET", path, nil)
+	if got["expires_in"] != 3600.0 || len(got) != 2 {
+		t.Errorf("recording = %v", got)
+	}
+	for _, text := range []any{got["url"], a.read()["recording_url"]} {
+		link, err := url.Parse(fmt.Sprint(text))
+		if err != nil || link.Host != "api.example.com" || link.Path != recording.Path+key || known.Check(key, link.Query(), time.Now().Add(59*time.Minute)) != nil {
+			t.Errorf("link %v, %v", text, err)
+		}
+	}
+	for _, event := range r.events() {
+		if _, shown := event["data"].(map[string]any)["recording_url"]; shown {
+			t.Errorf("%v carries a link", event["type"])
+		}
+	}
+	if got := r.refusalAs(uuid.New(), path); got != "not_found" {
+		t.Errorf("another workspace gets %s", got)
+	}
+	r.wants(2, false, false)
+	if r.refusal(path) != "recording_not_available" {
+		t.Error("shown after the feature was turned off")
+	}
+	r.wants(3, false, true)
+	a.tell(a.recorded(""))
+	if _, shown := a.read()["recording_url"]; shown || r.refusal(path) != "recording_not_available" {
+		t.Error("shown though it lies there no more")
+	}
+}
+
+func TestRecording_APresignedLinkIsMadeWithoutAskingTheStorage(t *testing.T) {
+	t.Parallel()
+	links, err := linking.New(recording.Storage{URL: "http://127.0.0.1:1", PublicURL: "https://files.example.com", Region: "eu-1", Bucket: "calls", AccessKey: "a", SecretKey: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := links.Link(t.Context(), "w/2026/11/21/c.wav")
+	link, fault := url.Parse(text)
+	if err != nil || fault != nil {
+		t.Fatal(text, err, fault)
+	}
+	if link.Scheme != "https" || link.Host != "files.example.com" || link.Path != "/calls/w/2026/11/21/c.wav" || link.Query().Get("X-Amz-Expires") != "3600" || link.Query().Get("X-Amz-Signature") == "" {
+		t.Errorf("link %s", text)
+	}
+}
