@@ -25,17 +25,31 @@ const (
 
 // Asker is the one that asks.
 type Asker struct {
-	store *store.Store
-	relay *outbox.Relay
-	after time.Duration
-	asked prometheus.Counter
+	store                     *store.Store
+	relay                     *outbox.Relay
+	after                     time.Duration
+	asked                     prometheus.Counter
+	open, unconfirmed, oldest prometheus.Gauge
 }
 
 // New makes an asker for holds older than after (contract: 2 minutes), asked about again every after.
 func New(st *store.Store, relay *outbox.Relay, after time.Duration, metrics prometheus.Registerer) *Asker {
-	return &Asker{store: st, relay: relay, after: after, asked: promauto.With(metrics).NewCounter(prometheus.CounterOpts{
-		Name: "billing_wallet_unconfirmed_total", Help: "Times a hold without its request was asked about.",
-	})}
+	factory := promauto.With(metrics)
+	return &Asker{
+		store: st, relay: relay, after: after,
+		asked: factory.NewCounter(prometheus.CounterOpts{
+			Name: "billing_wallet_unconfirmed_total", Help: "Times a hold without its request was asked about.",
+		}),
+		open: factory.NewGauge(prometheus.GaugeOpts{
+			Name: "billing_wallet_open_holds", Help: "Holds that are neither captured nor released, counted up to 100000.",
+		}),
+		unconfirmed: factory.NewGauge(prometheus.GaugeOpts{
+			Name: "billing_wallet_unconfirmed_holds", Help: "Open holds whose request was not seen yet.",
+		}),
+		oldest: factory.NewGauge(prometheus.GaugeOpts{
+			Name: "billing_wallet_oldest_unconfirmed_seconds", Help: "How long the oldest hold waits for its request to be seen; 0 when none does.",
+		}),
+	}
 }
 
 // Run asks until ctx ends.
@@ -51,7 +65,21 @@ func (a *Asker) Run(ctx context.Context) error {
 		if _, err := a.Pass(ctx); err != nil && ctx.Err() == nil {
 			slog.ErrorContext(ctx, "asking about unconfirmed holds", "error", err)
 		}
+		if err := a.count(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "open holds were not counted", "error", err)
+		}
 	}
+}
+
+func (a *Asker) count(ctx context.Context) error {
+	counted, err := a.store.OpenHolds(ctx)
+	if err != nil {
+		return err
+	}
+	a.open.Set(float64(counted.Open))
+	a.unconfirmed.Set(float64(counted.Unconfirmed))
+	a.oldest.Set(counted.OldestUnconfirmedSeconds)
+	return nil
 }
 
 // Pass asks about every hold that is due now and says how many they were.

@@ -44,13 +44,17 @@ type answer struct {
 
 // New makes a desk over the store.
 func New(st *store.Store, metrics prometheus.Registerer) *Desk {
-	return &Desk{
+	d := &Desk{
 		store: st,
 		results: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "billing_wallet_holds_total", Help: "Holds asked for, by result: held, repeated, refused, failed.",
 		}, []string{"result"}),
 		open: make(map[uuid.UUID][]waiting),
 	}
+	for _, result := range []string{"held", "repeated", "refused", "failed"} {
+		d.results.WithLabelValues(result)
+	}
+	return d
 }
 
 // Hold decides one order. Decision.Err refuses it; err says that it is not known what became of it, and that asking again

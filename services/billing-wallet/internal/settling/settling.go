@@ -56,6 +56,8 @@ func New(st *store.Store, relay *outbox.Relay, metrics prometheus.Registerer) *S
 			Name: "billing_wallet_oldest_verdict_seconds", Help: "How long the oldest news of an ended request had waited for its settlement at the last look; rises while one cannot be settled.",
 		}),
 	}
+	s.results.WithLabelValues("captured")
+	s.results.WithLabelValues("released")
 	for _, kind := range hold.LateKinds() {
 		s.late.WithLabelValues(string(kind))
 	}

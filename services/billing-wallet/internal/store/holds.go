@@ -88,6 +88,31 @@ func (s *Store) openDesk(ctx context.Context, tx *pg.Pipeline, workspaceID uuid.
 	return wallets[0], desk, nil
 }
 
+const openHolds = `
+SELECT (SELECT count(*) FROM (SELECT FROM holds WHERE state = 'held' LIMIT 100000) AS bounded) AS open, count(*) AS unconfirmed,
+       coalesce(extract(epoch FROM now() - min(created_at)), 0)::double precision AS oldest_unconfirmed_seconds
+FROM holds WHERE state = 'held' AND confirmed_at IS NULL`
+
+// OpenHolds is how much is promised and not settled. Open is counted up to 100 000.
+type OpenHolds struct {
+	Open                     int64
+	Unconfirmed              int64
+	OldestUnconfirmedSeconds float64
+}
+
+// OpenHolds counts over all workspaces.
+func (s *Store) OpenHolds(ctx context.Context) (OpenHolds, error) {
+	rows, err := s.pool.Query(ctx, openHolds)
+	if err != nil {
+		return OpenHolds{}, fmt.Errorf("count open holds: %w", err)
+	}
+	counted, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[OpenHolds])
+	if err != nil {
+		return OpenHolds{}, fmt.Errorf("count open holds: %w", err)
+	}
+	return counted, nil
+}
+
 const insertHeld = `
 INSERT INTO holds (request_id, workspace_id, amount_micro, currency, per_minute_micro, increment_seconds, max_call_seconds, state)
 SELECT h.request_id, @workspace_id, h.amount, @currency, h.per_minute, h.increment, h.max_call, 'held'

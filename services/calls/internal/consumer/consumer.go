@@ -16,14 +16,17 @@ type Consumer struct {
 	store *store.Store
 	waits call.Waits
 	late  *prometheus.CounterVec
+	ended *prometheus.CounterVec
 }
 
 // New makes a consumer.
 func New(st *store.Store, waits call.Waits, metrics prometheus.Registerer) *Consumer {
 	c := &Consumer{store: st, waits: waits, late: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "calls_late_news_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
-	}, []string{"kind"})}
-	metrics.MustRegister(c.late)
+	}, []string{"kind"}), ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "calls_ended_total", Help: "Calls by how they ended: direction, status, hangup cause (contract.md §2; none: it never rang). A fact that is folded again after a fault counts again.",
+	}, []string{"direction", "status", "cause"})}
+	metrics.MustRegister(c.late, c.ended)
 	for _, kind := range []string{"charge", "analysis"} {
 		c.late.WithLabelValues(kind)
 	}

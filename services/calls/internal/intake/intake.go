@@ -55,6 +55,8 @@ func New(cfg Config, st *store.Store, peers *asking.Peers, wake func(), backlog 
 		}, []string{"result"}),
 	}
 	metrics.MustRegister(in.placed)
+	in.placed.WithLabelValues("accepted")
+	in.placed.WithLabelValues("replayed")
 	return in
 }
 

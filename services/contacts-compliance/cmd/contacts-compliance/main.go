@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -87,6 +88,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer pool.Close()
+	pgwatch.Pool(pool, tel.Metrics)
 	tel.Ready("postgres", pool.Ping)
 
 	chains, err := ledger.NewKeys(cfg.ConsentKeys, cfg.Trust.SigningKey)
@@ -103,7 +105,7 @@ func serve(ctx context.Context, cfg Config) error {
 	defer bus.Close()
 	st, records := store.New(pool, chains), archive.New(pool, chains)
 	importer, relay := importing.New(st), outbox.NewRelay(pool, bus, tel.Metrics)
-	listener, err := httpapi.New(st, gating.New(st, packs), importer, relay.Wake, keys, tel)
+	listener, err := httpapi.New(st, gating.New(st, packs, tel.Metrics), importer, relay.Wake, keys, tel)
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "erasing", Run: erasing.New(st, relay.Wake, tel.Metrics).Run},
 		service.Part{Name: "pruning", Run: pruning.New(st, records, cfg.Keeping).Run},
 		service.Part{Name: "importing", Run: importer.Run},
-		service.Part{Name: "witnessing", Run: witnessing.New(records, chains, cfg.Witness).Run},
+		service.Part{Name: "witnessing", Run: witnessing.New(records, chains, cfg.Witness, tel.Metrics).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: listener, ReusePort: cfg.HTTP.ReusePort}).Run},
 	)
 }

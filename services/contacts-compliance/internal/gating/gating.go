@@ -3,8 +3,11 @@
 package gating
 
 import (
+	"cmp"
 	"context"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/pack"
@@ -14,12 +17,31 @@ import (
 
 // Gating judges over one store by one library of packs.
 type Gating struct {
-	store *store.Store
-	packs pack.Library
+	store  *store.Store
+	packs  pack.Library
+	judged *prometheus.CounterVec
 }
 
 // New makes a Gating.
-func New(st *store.Store, packs pack.Library) *Gating { return &Gating{store: st, packs: packs} }
+func New(st *store.Store, packs pack.Library, metrics prometheus.Registerer) *Gating {
+	g := &Gating{store: st, packs: packs, judged: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "contacts_decisions_total",
+		Help: "Decisions on record by when the gates were asked (precheck, dial), result (open, later, closed) and the rule that decided (none: every gate is open).",
+	}, []string{"stage", "result", "rule"})}
+	metrics.MustRegister(g.judged)
+	for _, stage := range []gate.Stage{gate.PreCheck, gate.Dial} {
+		g.count(stage, gate.Verdict{Result: gate.Open}, 0)
+		for _, rule := range []gate.Rule{gate.RuleDND, gate.RuleConsent} {
+			g.count(stage, gate.Verdict{Result: gate.Closed, Rule: rule}, 0)
+		}
+		g.count(stage, gate.Verdict{Result: gate.Later, Rule: gate.RuleWindow}, 0)
+	}
+	return g
+}
+
+func (g *Gating) count(stage gate.Stage, v gate.Verdict, times float64) {
+	g.judged.WithLabelValues(string(stage), string(v.Result), cmp.Or(string(v.Rule), "none")).Add(times)
+}
 
 // Packs are those that a policy may name.
 func (g *Gating) Packs() pack.Library { return g.packs }
@@ -34,13 +56,21 @@ func (g *Gating) Check(ctx context.Context, q store.Question, waits bool) (gate.
 	f := g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, Waits: waits})
 	if calls, _ := pack.Widest(f.Rules); calls == 0 {
 		d := decide(q, known, f)
-		return d.Verdict, g.store.Keep(ctx, d)
+		return d.Verdict, g.kept(d, g.store.Keep(ctx, d))
 	}
 	d, err := g.store.Counted(ctx, q, func(known store.Known, count store.Count) (store.Decision, error) {
 		f, err := counted(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, Waits: waits}), count)
 		return decide(q, known, f), err
 	})
-	return d.Verdict, err
+	return d.Verdict, g.kept(d, err)
+}
+
+// kept counts a decision that is on record.
+func (g *Gating) kept(d store.Decision, err error) error {
+	if err == nil {
+		g.count(d.Facts.Stage, d.Verdict, 1)
+	}
+	return err
 }
 
 // counted adds the dials that the rules' caps look at.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/inbox"
@@ -55,7 +56,7 @@ func open(t *testing.T) house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := house{pool: pool, store: st, gating: gating.New(st, packs), workspace: uuid.Must(uuid.NewV7())}
+	h := house{pool: pool, store: st, gating: gating.New(st, packs, prometheus.NewRegistry()), workspace: uuid.Must(uuid.NewV7())}
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 	return h
 }

@@ -89,7 +89,7 @@ func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Documen
 	}
 	d := decide(ask.Question, known, f)
 	if d.Verdict.Result == gate.Closed {
-		if err := g.store.Keep(ctx, d); err != nil {
+		if err := g.kept(d, g.store.Keep(ctx, d)); err != nil {
 			return Allowed{}, err
 		}
 		return Allowed{}, apierr.Unprocessable(d.Verdict.Code, "%s", d.Verdict.Message)
@@ -99,7 +99,7 @@ func (g *Gating) judgeOnce(ctx context.Context, ask Asked, patch contact.Documen
 		merge = store.MergeVariables
 	}
 	contactID, err := g.store.Place(ctx, d, known, merged, merge)
-	if err != nil {
+	if g.kept(d, err) != nil {
 		return Allowed{}, err
 	}
 	return Allowed{ContactID: contactID, Variables: merged, ScheduledFor: d.Verdict.At, Erasures: known.Erasures}, nil

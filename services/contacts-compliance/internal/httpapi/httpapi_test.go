@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
@@ -77,7 +78,7 @@ func start(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := httpapi.New(st, gating.New(st, packs), r.importing, func() {}, peer(t, service, trusted...), nil)
+	handler, err := httpapi.New(st, gating.New(st, packs, prometheus.NewRegistry()), r.importing, func() {}, peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
@@ -59,7 +60,7 @@ func newRig(t *testing.T) *rig {
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
 	r := &rig{T: t, keys: keys(t, "ours"), super: pgtest.Super(t, pool, schema), log: filepath.Join(t.TempDir(), "heads.log")}
 	r.store, r.archive = store.New(pool, r.keys), archive.New(pool, r.keys)
-	r.witness = witnessing.New(r.archive, r.keys, witnessing.Config{Path: r.log})
+	r.witness = witnessing.New(r.archive, r.keys, witnessing.Config{Path: r.log}, prometheus.NewRegistry())
 	r.ours, r.others = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	reason := "asked by mail"
 	for _, workspace := range []uuid.UUID{r.ours, r.others} {
@@ -261,7 +262,7 @@ func TestVerify_OverAChangeOfKeys(t *testing.T) {
 		}
 		r.keys = made
 		r.store, r.archive = store.New(r.super, made), archive.New(r.super, made)
-		r.witness = witnessing.New(r.archive, made, witnessing.Config{Path: r.log})
+		r.witness = witnessing.New(r.archive, made, witnessing.Config{Path: r.log}, prometheus.NewRegistry())
 	}
 	for n, entries := range [][]string{{"one=" + secret(1)}, {"two=" + secret(2), "one=" + secret(1)}} {
 		change(entries...)
@@ -348,7 +349,7 @@ func TestVerify_FindsAHeadLogThatWasTouched(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.broken("is not there")
-	again := witnessing.New(r.archive, r.keys, witnessing.Config{Path: r.log}) // a new process tells every head
+	again := witnessing.New(r.archive, r.keys, witnessing.Config{Path: r.log}, prometheus.NewRegistry()) // a new process tells every head
 	if err := again.Write(r.Context()); err != nil {
 		t.Fatal(err)
 	}

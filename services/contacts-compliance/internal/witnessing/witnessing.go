@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/store/archive"
@@ -44,11 +45,24 @@ type Witness struct {
 	since   time.Time
 	// told is what stands in the log of each chain.
 	told map[uuid.UUID]int64
+
+	shrunk prometheus.Counter
+	faults prometheus.Counter
 }
 
 // New makes a witness.
-func New(of *archive.Archive, keys *ledger.Keys, cfg Config) *Witness {
-	return &Witness{archive: of, keys: keys, path: cfg.Path, writer: uuid.NewString(), told: map[uuid.UUID]int64{}}
+func New(of *archive.Archive, keys *ledger.Keys, cfg Config, metrics prometheus.Registerer) *Witness {
+	w := &Witness{
+		archive: of, keys: keys, path: cfg.Path, writer: uuid.NewString(), told: map[uuid.UUID]int64{},
+		shrunk: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "contacts_consent_chains_shrunk_total", Help: "Times that a chain of consent records was shorter than it had been: somebody changed it in the database.",
+		}),
+		faults: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "contacts_consent_witness_faults_total", Help: "Times that the heads of the consent records could not be written to the log outside the database.",
+		}),
+	}
+	metrics.MustRegister(w.shrunk, w.faults)
+	return w
 }
 
 // Run writes at once, every minute, and when ctx ends. Each replica may; a log that cannot be written is no reason to end.
@@ -62,6 +76,7 @@ func (w *Witness) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := w.Write(ctx); err != nil && ctx.Err() == nil {
+			w.faults.Inc()
 			slog.ErrorContext(ctx, "the heads of the consent records could not be written; trying again in a minute", "error", err)
 		}
 		select {
@@ -99,6 +114,7 @@ func (w *Witness) Write(ctx context.Context) error {
 			return nil
 		}
 		if head.Seq < before {
+			w.shrunk.Inc()
 			slog.ErrorContext(ctx, "a chain of consent records is shorter than it was: somebody changed it in the database; run verify", "workspace_id", head.WorkspaceID, "rows", head.Seq, "before", before)
 		}
 		w.told[head.WorkspaceID] = head.Seq

@@ -10,6 +10,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -18,6 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/keeping"
+	"ringfence.dev/services/dialer/internal/measuring"
 	"ringfence.dev/services/dialer/internal/reconciling"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
@@ -58,6 +60,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer pool.Close()
+	pgwatch.Pool(pool, tel.Metrics)
 	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
 	if err != nil {
 		return err
@@ -78,7 +81,7 @@ func serve(ctx context.Context, cfg Config) error {
 	}
 	relay := outbox.NewRelay(pool, bus, tel.Metrics)
 	heart := recovering.NewHeart(st, cfg.InstanceLease)
-	recoverer := recovering.New(st, trunk, relay)
+	recoverer := recovering.New(st, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
 	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit), tel.Metrics)
@@ -100,6 +103,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "recovering", Run: recoverer.Run},
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
+		service.Part{Name: "measuring", Run: measuring.New(pool, trunk.Name(), trunk.limit, tel.Metrics).Run},
 		service.Part{Name: "reporting", Run: reporter.Run},
 		service.Part{Name: "analysing", Run: analyser.Run},
 		service.Part{Name: "answering", Run: answerer.Run},

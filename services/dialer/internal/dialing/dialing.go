@@ -72,10 +72,13 @@ func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay
 		}, []string{"result"}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "ringfence_dialer_due_to_originate_seconds", Help: "From due to the carrier being asked.",
-			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60},
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 		}),
 	}
 	metrics.MustRegister(d.dials, d.lag)
+	for _, result := range []string{"dialed", "refused", "unknown", "blocked", "rescheduled", "put_back", "gate_silent", "fault"} {
+		d.dials.WithLabelValues(result)
+	}
 	return d
 }
 

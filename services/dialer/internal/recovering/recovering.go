@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"ringfence.dev/libs/outbox"
@@ -31,11 +32,23 @@ type Recoverer struct {
 	carrier carrier.Carrier
 	relay   *outbox.Relay
 	wake    chan struct{}
+	expired prometheus.Counter
+	orphans prometheus.Counter
 }
 
 // New does the rounds over the store and one carrier.
-func New(st *store.Store, trunk carrier.Carrier, relay *outbox.Relay) *Recoverer {
-	return &Recoverer{store: st, carrier: trunk, relay: relay, wake: make(chan struct{}, 1)}
+func New(st *store.Store, trunk carrier.Carrier, relay *outbox.Relay, metrics prometheus.Registerer) *Recoverer {
+	r := &Recoverer{
+		store: st, carrier: trunk, relay: relay, wake: make(chan struct{}, 1),
+		expired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringfence_dialer_expired_total", Help: "Requests that ended undialled because they had waited too long: for room (capacity_timeout) or at all (queue_expired).",
+		}),
+		orphans: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ringfence_dialer_orphaned_calls_total", Help: "Calls of a process that was gone, taken over to be hung up.",
+		}),
+	}
+	metrics.MustRegister(r.expired, r.orphans)
+	return r
 }
 
 // Wake says that there are calls to hang up. It never blocks.
@@ -72,6 +85,7 @@ func (r *Recoverer) note(ctx context.Context, what string, err error) {
 
 func (r *Recoverer) takeOver(ctx context.Context) error {
 	taken, err := r.store.TakeOver(ctx)
+	r.orphans.Add(float64(taken))
 	if taken > 0 {
 		slog.WarnContext(ctx, "calls of a process that is gone are hung up", "calls", taken)
 	}
@@ -85,6 +99,7 @@ func (r *Recoverer) sweep(ctx context.Context) error {
 
 func (r *Recoverer) expire(ctx context.Context) error {
 	ended, err := r.store.Expire(ctx)
+	r.expired.Add(float64(ended))
 	if ended > 0 {
 		r.relay.Wake()
 	}

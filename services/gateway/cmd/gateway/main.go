@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -67,6 +68,7 @@ func serve(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer pool.Close()
+	pgwatch.Pool(pool, tel.Metrics)
 	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
 	if err != nil {
 		return err

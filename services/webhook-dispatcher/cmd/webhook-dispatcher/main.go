@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
@@ -70,6 +71,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer pool.Close()
+	pgwatch.Pool(pool, tel.Metrics)
 	tel.Ready("postgres", pool.Ping)
 	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
 	if err != nil {

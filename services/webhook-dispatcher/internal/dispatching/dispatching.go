@@ -141,7 +141,7 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work) delivery.Resu
 	crash.Point("webhook-dispatcher: after send")
 
 	result := d.judge(w, answer)
-	d.metrics.attempt(w, answer)
+	d.metrics.attempt(ctx, w, result)
 	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome", string(result.Outcome)))
 	if answer.Failure != "" {
 		span.SetStatus(codes.Error, string(answer.Failure))

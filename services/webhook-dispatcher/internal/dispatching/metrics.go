@@ -1,10 +1,14 @@
 package dispatching
 
 import (
+	"context"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -15,6 +19,8 @@ type metrics struct {
 	started      *prometheus.CounterVec
 	connections  *prometheus.CounterVec
 	seconds      prometheus.Histogram
+	terminal     *prometheus.HistogramVec
+	exhausted    prometheus.Counter
 	lag          *prometheus.HistogramVec
 	claimSeconds prometheus.Histogram
 	inflight     prometheus.Gauge
@@ -37,6 +43,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "webhook_connections_total", Help: "Connections that attempts were sent on, reused or new."}, []string{"reused"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "webhook_attempt_seconds", Help: "Duration of one attempt.", Buckets: fine}),
+		terminal: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "webhook_terminal_to_delivered_seconds", Help: "From a call's terminal event to its acceptance by the endpoint, by try: at the first, where the delay is ours, or after a retry. Replays are not counted.",
+			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}}, []string{"try"}),
+		exhausted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "webhook_deliveries_failed_total", Help: "Deliveries given up on after their last attempt; they can be replayed."}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "webhook_lag_seconds", Help: "From the due time of an attempt to its claim.", Buckets: fine}, []string{"try"}),
 		claimSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -57,24 +68,44 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
-	reg.MustRegister(m.attempts, m.started, m.connections, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.started, m.connections, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+	for _, result := range []string{delivered, string(delivery.NotOK), string(delivery.Timeout), string(delivery.Unconnected)} {
+		m.attempts.WithLabelValues(result)
+	}
+	for _, try := range []string{first, retry} {
+		m.terminal.WithLabelValues(try)
+		m.lag.WithLabelValues(try)
+	}
 	return m
 }
 
-func (m *metrics) attempt(w delivery.Work, answer delivery.Answer) {
-	result := "delivered"
+const delivered, first, retry = "delivered", "first", "retry"
+
+// terminal are the events that end a call: a customer waits for them.
+var terminal = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
+
+func (m *metrics) attempt(ctx context.Context, w delivery.Work, judged delivery.Result) {
+	result, answer := delivered, judged.Answer
 	if answer.Failure != "" {
 		result = string(answer.Failure)
 	}
-	try := "first"
+	try := first
 	if w.Retry {
-		try = "retry"
+		try = retry
 	}
 	m.attempts.WithLabelValues(result).Inc()
+	switch {
+	case judged.Outcome == delivery.Over:
+		m.exhausted.Inc()
+	case judged.Outcome == delivery.Done && w.Replay == 0 && slices.Contains(terminal, w.EventType):
+		// The event's id is a UUIDv7: when it was made stands in it, whatever the queue did with it since.
+		made := time.Unix(w.EventID.Time().UnixTime())
+		telemetry.Observe(ctx, m.terminal.WithLabelValues(try), max(0, time.Since(made).Seconds()))
+	}
 	if answer.Connected {
 		m.connections.WithLabelValues(strconv.FormatBool(answer.Reused)).Inc()
 	}
-	m.seconds.Observe(answer.Took.Seconds())
+	telemetry.Observe(ctx, m.seconds, answer.Took.Seconds())
 	m.lag.WithLabelValues(try).Observe(w.Lag.Seconds())
 }
 
