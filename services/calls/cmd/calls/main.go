@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgwatch"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -68,6 +69,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer pool.Close()
+	pgwatch.Pool(pool, tel.Metrics)
 	tel.Ready("database", pool.Ping)
 	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
 	if err != nil {

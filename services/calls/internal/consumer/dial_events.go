@@ -217,5 +217,12 @@ func begin(f *store.Fold, news call.Call) (*call.Call, error) {
 
 func (c *Consumer) keep(ctx context.Context, f *store.Fold, known *call.Call, before call.Status) error {
 	known.Traceparent = telemetry.Carrier(ctx)
+	if known.Status.Terminal() && !before.Terminal() {
+		cause := "none"
+		if known.HangupCause != nil {
+			cause = *known.HangupCause
+		}
+		c.ended.WithLabelValues(known.Direction, string(known.Status), cause).Inc()
+	}
 	return f.Keep(ctx, known, known.Announce(before, f.Now, c.waits))
 }
