@@ -14,6 +14,9 @@ MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod serv
 TESTFLAGS ?= -race -p 2 -timeout 40m
 FUZZTIME ?= 10s
 
+# The packages whose tests take their Kafka from libs/kafkatest.
+SPEAKERS = $(sort $(patsubst %/,./%,$(dir $(shell grep -rl --include=*_test.go ringfence.dev/libs/kafkatest libs services))))
+
 # What cannot be seen through a pooler: tests that open the pool's own address a second time, or stop a client that the pooler holds up.
 PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced
 
@@ -26,10 +29,10 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers
+.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## run everything on this machine until Ctrl-C
 	@exec $(BIN)/ringfence-local up
@@ -58,6 +61,14 @@ test: build cc examples peers ## run every test on a real Postgres and the Kafka
 pooler: build peers ## run the tests of the stores, outbox and inbox through PgBouncer in transaction mode, three sessions a test
 	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)' \
 	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(SERVICES),./services/$(s)/internal/store/...)
+
+kafka: kafka-fetch ## run Apache Kafka itself on this machine until Ctrl-C, for KAFKA_BROKERS (needs Java and Maven)
+	@exec $(BIN)/ringfence-kafka up
+
+test-kafka: build kafka-fetch ## run everything that speaks Kafka against Apache Kafka: libs, services, and end to end the first call, kills, records and outage
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- $(BIN)/ringfence-kafka with -- go test $(TESTFLAGS) $(SPEAKERS)
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- $(BIN)/ringfence-kafka with -- \
+	 go test $(TESTFLAGS) -run '^(TestFirstCall|TestKills|TestRecords|TestDatabaseAway)' ./deploy/e2e ./deploy/tools/apachekafka
 
 fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
 	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
@@ -174,6 +185,18 @@ peers:
 	 else \
 	   echo "SKIPPED: tests with$$missing (services/dialer, libs/pg, deploy/e2e) need apt-get install sip-tester baresip-core kamailio espeak-ng pgbouncer"; \
 	 fi
+
+# Apache Kafka, fetched once by Maven. Who lacks Java or Maven is told so.
+kafka-fetch: go java
+	@mkdir -p $(BIN) && go build -o $(BIN)/ringfence-kafka ./deploy/tools/apachekafka && $(BIN)/ringfence-kafka fetch
+
+java:
+	@{ command -v java && command -v mvn; } >/dev/null || { \
+	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	   echo "installing Java and Maven, which Apache Kafka runs on and is fetched with"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends default-jre-headless maven >/dev/null; \
+	 else \
+	   echo "no Java or no Maven, which Apache Kafka needs: install Java 17 or newer and Maven (apt-get install default-jre-headless maven, brew install openjdk maven)"; exit 1; \
+	 fi; }
 
 $(TOOLS)/helm: deploy/tools/helm/go.mod | go
 	@echo "building helm (once; two minutes)"; cd deploy/tools/helm && GOWORK=off go build -o $@ helm.sh/helm/v3/cmd/helm

@@ -126,8 +126,8 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		trying, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := kafka.EnsureTopics(trying, client, topics)
 		cancel()
-		var partitions *kafka.PartitionsError
-		if err == nil || errors.As(err, &partitions) || ctx.Err() != nil {
+		var topicsFault *kafka.TopicsError
+		if err == nil || errors.As(err, &topicsFault) || ctx.Err() != nil {
 			return err
 		}
 		if !told {

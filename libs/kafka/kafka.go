@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,28 +22,41 @@ type Config struct {
 	// InstanceID is this replica's name, the same over its restarts and no other replica's. A consumer that was killed
 	// then takes its partitions up at once; without one they wait until the broker gives the dead member up.
 	InstanceID string `env:"KAFKA_INSTANCE_ID" help:"name of this replica, unique among the service's and kept over restarts (a StatefulSet's pod name): a killed consumer goes on at once; empty: after 6 s or more"`
+	Security
+	Making
 }
 
 // Client produces (acks all, idempotent, linger 0) and administers.
-type Client struct{ *kgo.Client }
+type Client struct {
+	*kgo.Client
+	cfg Config
+}
 
-// NewClient connects lazily; it does not fail while the brokers are away. Metrics carry the client ID as a label, so
+// NewClient connects lazily; it fails on settings that no broker can mend, and not while the brokers are away or refuse us: that is tried again, and
+// told with its remedy. Metrics carry the client ID as a label, so
 // one registry takes each ID once; nil registers none.
 func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts ...kgo.Opt) (*Client, error) {
-	all := []kgo.Opt{
+	secure, err := cfg.options()
+	if err == nil {
+		err = cfg.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the settings of Kafka: %w", err)
+	}
+	all := append(secure,
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(clientID),
-		kgo.WithLogger(logger{slog.Default().With("kafka_client", clientID)}),
+		kgo.WithLogger(&logger{to: slog.Default().With("kafka_client", clientID), cfg: cfg}),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// The relay's own batches are the batching; kgo's default of 10 ms would be paid once a hop.
 		kgo.ProducerLinger(0),
 		// Well above a 900 KiB value with its headers, below the broker's 1 MiB.
 		kgo.ProducerBatchMaxBytes(1_000_012),
-		kgo.DialTimeout(5 * time.Second),
+		kgo.DialTimeout(5*time.Second),
 		// How soon a client notices that a broker came back or a topic was made.
-		kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
-	}
+	)
 	if metrics != nil {
 		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"client": clientID}, metrics)
 		all = append(all, kgo.WithHooks(kprom.NewMetrics("kafka", kprom.Registerer(labelled),
@@ -52,7 +66,7 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 	if err != nil {
 		return nil, fmt.Errorf("make kafka client %s: %w", clientID, err)
 	}
-	return &Client{client}, nil
+	return &Client{client, cfg}, nil
 }
 
 func backoff(try int) time.Duration {
@@ -61,17 +75,57 @@ func backoff(try int) time.Duration {
 
 // logger hands the client's warnings on. What it tells at info is mostly its own bookkeeping, with one exception: a
 // consumer that found its offset gone starts over, and that is to be seen.
-type logger struct{ to *slog.Logger }
+type logger struct {
+	to  *slog.Logger
+	cfg Config
+	// last is the fault told last, with when: a client that tries again five times a second says so once in a while.
+	mu     sync.Mutex
+	last   string
+	lastAt time.Time
+}
 
-func (l logger) Level() kgo.LogLevel { return kgo.LogLevelInfo }
+func (l *logger) Level() kgo.LogLevel { return kgo.LogLevelInfo }
 
-func (l logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
-	switch {
-	case level == kgo.LogLevelError, strings.Contains(msg, "OFFSET_OUT_OF_RANGE"):
-		l.to.Error("kafka client: "+msg, keyvals...)
-	case level == kgo.LogLevelWarn:
-		l.to.Warn("kafka client: "+msg, keyvals...)
+func (l *logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	if level > kgo.LogLevelWarn && !strings.Contains(msg, "OFFSET_OUT_OF_RANGE") {
+		return
 	}
+	if fault := faultIn(keyvals); fault != nil {
+		if l.repeats(fault) {
+			return
+		}
+		if remedy := l.cfg.remedy(fault); remedy != "" {
+			keyvals = append(keyvals, "remedy", remedy)
+		}
+	}
+	if level == kgo.LogLevelWarn {
+		l.to.Warn("kafka client: "+msg, keyvals...)
+		return
+	}
+	l.to.Error("kafka client: "+msg, keyvals...)
+}
+
+// faultIn is the error among the attributes.
+func faultIn(keyvals []any) error {
+	for _, value := range keyvals {
+		if err, is := value.(error); is {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameFault is how long a fault that goes on is not told again.
+const sameFault = 10 * time.Second
+
+func (l *logger) repeats(fault error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if fault.Error() == l.last && time.Since(l.lastAt) < sameFault {
+		return true
+	}
+	l.last, l.lastAt = fault.Error(), time.Now()
+	return false
 }
 
 type skipError struct{ reason string }

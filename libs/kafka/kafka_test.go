@@ -48,9 +48,9 @@ func TestEnsureTopics_MakesTheCatalogueWithItsDLQs(t *testing.T) {
 
 	wider := kafka.CallEvents
 	wider.Partitions = 24
-	var differs *kafka.PartitionsError
+	var differs *kafka.TopicsError
 	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{wider}); !errors.As(err, &differs) {
-		t.Errorf("another partition count: err = %v, want a PartitionsError", err)
+		t.Errorf("another partition count: err = %v, want a TopicsError", err)
 	}
 }
 

@@ -1,16 +1,8 @@
 package kafka
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // Topic is one entry of the catalogue.
@@ -86,61 +78,4 @@ func Named(name string) (Topic, bool) {
 // DLQ is the dead-letter topic of a topic and its consumer, kept 30 days.
 func DLQ(topic Topic, consumer string) Topic {
 	return Topic{Name: topic.Name + "." + consumer + dlqSuffix, Partitions: topic.Partitions, Retention: dlqRetention}
-}
-
-// EnsureTopics creates what is missing of these topics and of their readers' DLQs, and fails on a partition count that
-// differs: keys would move. What exists keeps its settings.
-func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
-	wanted := slices.Clone(topics)
-	for _, topic := range topics {
-		for _, reader := range Readers(topic.Name) {
-			wanted = append(wanted, DLQ(topic, reader))
-		}
-	}
-	admin := kadm.NewClient(client.Client)
-	names := make([]string, len(wanted))
-	for i, topic := range wanted {
-		names[i] = topic.Name
-	}
-	have, err := admin.ListTopics(ctx, names...)
-	if err != nil {
-		return fmt.Errorf("list topics: %w", err)
-	}
-	for _, topic := range wanted {
-		found, exists := have[topic.Name]
-		if exists && found.Err == nil {
-			if n := len(found.Partitions); n != int(topic.Partitions) {
-				return &PartitionsError{Topic: topic.Name, Have: n, Want: int(topic.Partitions)}
-			}
-			continue
-		}
-		_, err := admin.CreateTopic(ctx, topic.Partitions, -1, topic.settings(), topic.Name)
-		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			return fmt.Errorf("create topic %s: %w", topic.Name, err)
-		}
-	}
-	return nil
-}
-
-// PartitionsError is a topic whose partition count is not the catalogue's. Trying again does not help.
-type PartitionsError struct {
-	Topic      string
-	Have, Want int
-}
-
-func (e *PartitionsError) Error() string {
-	return fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
-		"so put it back or move to a new topic", e.Topic, e.Have, e.Want)
-}
-
-func (t Topic) settings() map[string]*string {
-	policy, retention := "delete", strconv.FormatInt(t.Retention.Milliseconds(), 10)
-	if t.Compacted {
-		policy = "compact"
-	}
-	settings := map[string]*string{"cleanup.policy": &policy}
-	if !t.Compacted && t.Retention > 0 {
-		settings["retention.ms"] = &retention
-	}
-	return settings
 }

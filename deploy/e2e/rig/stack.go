@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,7 +73,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	}
 	s := &Stack{opts: opts, log: log, done: make(chan struct{})}
 	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
-	s.cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...)
+	s.cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+opts.Home), opts.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: opts.Apart}
 	started := time.Now()
@@ -85,6 +86,16 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 		return nil, fmt.Errorf("%w; the end of its log:\n%s", err, s.Tail(40))
 	}
 	return s, nil
+}
+
+// inheritedBroker: where the tests run on Apache Kafka (KAFKA_BROKERS, see libs/kafkatest), each stack has one of its own: two would do each other's work,
+// and tests kill it.
+func inheritedBroker(env []string) []string {
+	if os.Getenv("KAFKA_BROKERS") == "" {
+		return env
+	}
+	env = slices.DeleteFunc(env, func(variable string) bool { return strings.HasPrefix(variable, "KAFKA_BROKERS=") })
+	return append(env, "RINGFENCE_BROKER=apache")
 }
 
 func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {

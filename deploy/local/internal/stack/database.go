@@ -90,19 +90,29 @@ func newPostgres(ctx context.Context, home, data string, note func(string, ...an
 	return &postgres.Server{Binaries: binaries, Account: account, Data: data}, nil
 }
 
-// startBroker brings up the embedded broker as a child, unless KAFKA_BROKERS names others.
+// startBroker brings up a broker as a child, the embedded one or, with RINGFENCE_BROKER=apache, Apache Kafka, unless KAFKA_BROKERS names others.
 func (s *stack) startBroker(ctx context.Context) error {
 	if s.brokers = os.Getenv("KAFKA_BROKERS"); s.brokers != "" {
 		s.Console.Say("using the Kafka of KAFKA_BROKERS")
 		return nil
 	}
 	s.brokers = loopback(s.state.Ports["kafka"])
-	return s.keep(ctx, process.Spec{
-		Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil),
-		Args: []string{
-			"broker", "--dir", s.Home.Path("broker"), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", detour(everybody, "kafka", s.brokers),
-		},
-	})
+	at := func(dir string) []string {
+		return []string{"--dir", s.Home.Path(dir), "--port", strconv.Itoa(s.state.Ports["kafka"]), "--advertise", detour(everybody, "kafka", s.brokers)}
+	}
+	spec := process.Spec{Name: "broker", Path: s.Self, Dir: s.Home.Dir, Env: s.environment(nil), Args: append([]string{"broker"}, at("broker")...)}
+	switch chosen := os.Getenv("RINGFENCE_BROKER"); chosen {
+	case "", "embedded":
+	case "apache":
+		spec.Path, spec.Args = filepath.Join(s.Bin, "ringfence-kafka"), append([]string{"run"}, at("apachekafka")...)
+		if _, err := os.Stat(spec.Path); err != nil {
+			return fmt.Errorf("RINGFENCE_BROKER is apache and %s is not there: run `make kafka-fetch`", spec.Path)
+		}
+		s.Console.Say("starting Apache Kafka, which takes some seconds")
+	default:
+		return fmt.Errorf("RINGFENCE_BROKER is %q: set it to embedded or apache", chosen)
+	}
+	return s.keep(ctx, spec)
 }
 
 // provision makes the schemas with their roles and the topics, side by side.
@@ -145,10 +155,20 @@ func (s *stack) ensureTopics(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	if err := kafka.EnsureTopics(ctx, client, kafka.Catalogue()); err != nil {
-		return fmt.Errorf("make the topics at %s: %w", s.brokers, err)
+	for {
+		err := kafka.EnsureTopics(ctx, client, kafka.Catalogue())
+		var fault *kafka.TopicsError
+		if err == nil {
+			return nil
+		}
+		if errors.As(err, &fault) || ctx.Err() != nil {
+			return fmt.Errorf("make the topics at %s: %w", s.brokers, err)
+		}
+		select { // a broker listens before it is ready
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
-	return nil
 }
 
 func answers(ctx context.Context, addresses []string) bool {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+)
+
+// version is the broker's, as in pom.xml.
+const version = "4.1.1"
+
+//go:embed pom.xml
+var pom []byte
+
+//go:embed log4j2.properties
+var logging []byte
+
+// files is the folder of what was fetched: lib with the jars, formatted with an empty log's metadata, logging.
+type files struct{ dir string }
+
+func (f files) path(name string) string { return filepath.Join(f.dir, name) }
+
+var errNotFetched = errors.New("apache kafka was not fetched: run `make kafka-fetch`")
+
+// there says what is missing.
+func (f files) there() error {
+	if have, err := os.ReadFile(f.path("pom.xml")); err != nil || !bytes.Equal(have, pom) {
+		return errNotFetched
+	}
+	return javaThere()
+}
+
+// fetch does nothing when this very list of artifacts is there already.
+func (f files) fetch(ctx context.Context) error {
+	if err := f.there(); err == nil || !errors.Is(err, errNotFetched) {
+		return err
+	}
+	if err := javaThere(); err != nil {
+		return err
+	}
+	maven, err := exec.LookPath("mvn")
+	if err != nil {
+		return errors.New("java is here and Maven is not, which fetches Apache Kafka: install it (apt-get install maven, brew install maven)")
+	}
+	if err := os.MkdirAll(filepath.Dir(f.dir), 0o755); err != nil {
+		return err
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(f.dir), "apachekafka-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(fresh)
+	made := files{dir: fresh}
+	if err := errors.Join(os.Chmod(fresh, 0o755), os.WriteFile(made.path("pom.xml"), pom, 0o644), os.WriteFile(made.path("log4j2.properties"), logging, 0o644)); err != nil {
+		return err
+	}
+	fmt.Printf("fetching Apache Kafka %s with Maven (once)\n", version)
+	cmd := exec.CommandContext(ctx, maven, "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory="+made.path("lib"))
+	cmd.Dir = fresh
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fetch Apache Kafka: %w\n%s", err, said)
+	}
+	b := broker{files: made, dir: fresh}
+	if err := b.format(ctx, made.path("formatted")); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(f.dir); err != nil {
+		return err
+	}
+	return os.Rename(fresh, f.dir)
+}
+
+var javaVersion = regexp.MustCompile(`version "(\d+)`)
+
+const oldestJava = 17
+
+// javaThere says which Java is missing.
+func javaThere() error {
+	said, err := exec.Command("java", "-version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("no Java, which Apache Kafka needs: install Java %d or newer (apt-get install default-jre-headless maven, brew install openjdk maven)", oldestJava)
+	}
+	if found := javaVersion.FindSubmatch(said); found != nil {
+		if major, err := strconv.Atoi(string(found[1])); err == nil && major < oldestJava {
+			return fmt.Errorf("this Java is version %d and Apache Kafka %s needs %d or newer", major, version, oldestJava)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package kafka_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"ringfence.dev/libs/kafka"
+)
+
+// clusterOf starts so many brokers and says how to reach them.
+func clusterOf(t *testing.T, brokers int) kafka.Config {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(brokers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return kafka.Config{Brokers: cluster.ListenAddrs()}
+}
+
+func connect(t *testing.T, cfg kafka.Config) *kafka.Client {
+	t.Helper()
+	client, err := kafka.NewClient(cfg, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func text(s string) *string { return &s }
+
+func TestEnsureTopics_ReplicasFollowTheClusterOrTheSetting(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name             string
+		brokers          int
+		making           kafka.Making
+		replicas, insync string
+	}{
+		{"one broker", 1, kafka.Making{}, "1", "1"},
+		{"two brokers are no cluster yet", 2, kafka.Making{}, "1", "1"},
+		{"three brokers", 3, kafka.Making{}, "3", "2"},
+		{"five brokers", 5, kafka.Making{}, "3", "2"},
+		{"as set", 3, kafka.Making{Replication: 2, MinInsync: 2}, "2", "2"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := clusterOf(t, test.brokers)
+			cfg.Making = test.making
+			client := connect(t, cfg)
+			if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents}); err != nil {
+				t.Fatal(err)
+			}
+			admin := kadm.NewClient(client.Client)
+			topics, err := admin.ListTopics(t.Context(), kafka.Agents.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(topics[kafka.Agents.Name].Partitions[0].Replicas); string(rune('0'+got)) != test.replicas {
+				t.Errorf("%d replicas, want %s", got, test.replicas)
+			}
+			configs, err := admin.DescribeTopicConfigs(t.Context(), kafka.Agents.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, config := range configs[0].Configs {
+				if config.Key == "min.insync.replicas" && config.MaybeValue() != test.insync {
+					t.Errorf("min.insync.replicas is %s, want %s", config.MaybeValue(), test.insync)
+				}
+			}
+		})
+	}
+}
+
+func TestEnsureTopics_RefusesWhatLosesFacts(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		setting kafka.Making
+		configs map[string]*string
+		want    string // "" is no error
+	}{
+		{"as in the catalogue", kafka.Making{}, map[string]*string{"cleanup.policy": text("delete"), "retention.ms": text("604800000")}, ""},
+		{"a stream that is compacted", kafka.Making{}, map[string]*string{"cleanup.policy": text("compact")}, "cleanup.policy=delete"},
+		{"a stream that is compacted as well", kafka.Making{}, map[string]*string{"cleanup.policy": text("compact,delete")}, "cleanup.policy=delete"},
+		{"kept for an hour is only told", kafka.Making{}, map[string]*string{"retention.ms": text("3600000")}, ""},
+		{"more replicas are asked for than there are", kafka.Making{Replication: 3}, nil, "KAFKA_REPLICATION=1"},
+		{"none can be written", kafka.Making{}, map[string]*string{"min.insync.replicas": text("2")}, "min.insync.replicas"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := clusterOf(t, 1)
+			cfg.Making = test.setting
+			client := connect(t, cfg)
+			topic := kafka.Topic{Name: kafka.CallEvents.Name + ".x", Partitions: 2, Retention: 7 * 24 * time.Hour}
+			if _, err := kadm.NewClient(client.Client).CreateTopic(t.Context(), 2, 1, test.configs, topic.Name); err != nil {
+				t.Fatal(err)
+			}
+			err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{topic})
+			var fault *kafka.TopicsError
+			if test.want == "" && err != nil || test.want != "" && (!errors.As(err, &fault) || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("err = %v, want a TopicsError with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestEnsureTopics_WhoMayNotMakeThemTellsTheCommand(t *testing.T) {
+	t.Parallel()
+	cfg := clusterOf(t, 1)
+	cfg.Topics = "verify"
+	client := connect(t, cfg)
+	err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents})
+	var fault *kafka.TopicsError
+	if err == nil || errors.As(err, &fault) { // somebody may make them: it is tried again
+		t.Fatalf("err = %v, want one that trying again can mend", err)
+	}
+	for _, command := range []string{
+		"--create --topic agents.v1 --partitions 3 --replication-factor 1 --config cleanup.policy=compact --config min.insync.replicas=1\n",
+		"--create --topic agents.v1.dialer.dlq --partitions 3 --replication-factor 1 --config cleanup.policy=delete --config retention.ms=2592000000",
+	} {
+		if !strings.Contains(err.Error(), command) {
+			t.Errorf("%q is not in\n%v", command, err)
+		}
+	}
+	cfg.Topics = "create"
+	if err := kafka.EnsureTopics(t.Context(), connect(t, cfg), []kafka.Topic{kafka.Agents}); err != nil {
+		t.Fatal(err)
+	}
+	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents}); err != nil {
+		t.Errorf("once they are there: %v", err)
+	}
+}

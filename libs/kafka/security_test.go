@@ -1,0 +1,199 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+)
+
+// guarded starts a broker behind TLS and a password and says how to reach it.
+func guarded(t *testing.T, mechanism string) kafka.Config {
+	t.Helper()
+	certificate, file := certify(t)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(mechanism, "ringfence", "right"),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{certificate}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return kafka.Config{Brokers: cluster.ListenAddrs(), Security: kafka.Security{
+		TLS: true, CAFile: file, Mechanism: mechanism, User: "ringfence", Password: "right",
+	}}
+}
+
+// certify makes a certificate of 127.0.0.1 that is its own authority.
+func certify(t *testing.T) (certificate tls.Certificate, file string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	like := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "broker"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, like, like, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
+}
+
+func TestSecurity_TLSAndPasswordLetUsIn(t *testing.T) {
+	t.Parallel()
+	for _, mechanism := range []string{"SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"} {
+		t.Run(mechanism, func(t *testing.T) {
+			t.Parallel()
+			client, err := kafka.NewClient(guarded(t, mechanism), "test", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents}); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: kafka.Agents.Name, Key: []byte("k"), Value: []byte("v")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		change func(t *testing.T, cfg *kafka.Config)
+		want   string
+	}{
+		{"a wrong password", func(_ *testing.T, cfg *kafka.Config) { cfg.Password = "wrong" }, "KAFKA_PASSWORD"},
+		{"another mechanism", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism = "PLAIN" }, "KAFKA_SASL_MECHANISM"},
+		{"an authority that we do not know", func(t *testing.T, cfg *kafka.Config) { _, cfg.CAFile = certify(t) }, "KAFKA_CA_FILE"},
+		{"no TLS", func(_ *testing.T, cfg *kafka.Config) { cfg.TLS, cfg.CAFile = false, "" }, "KAFKA_TLS"},
+		{"no password", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism, cfg.User, cfg.Password = "", "", "" }, "KAFKA_SASL_MECHANISM"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := guarded(t, "SCRAM-SHA-512")
+			test.change(t, &cfg)
+			client, err := kafka.NewClient(cfg, "test", nil)
+			if err != nil {
+				t.Fatalf("settings that a broker can mend ended it at the start: %v", err)
+			}
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("err = %v, want %s named in it", err, test.want)
+			}
+		})
+	}
+}
+
+func TestNewClient_RefusesSettingsThatNoBrokerCanMend(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		cfg  kafka.Config
+		want string
+	}{
+		{"an authority without TLS", kafka.Config{Security: kafka.Security{CAFile: empty}}, "KAFKA_TLS=true"},
+		{"an authority that is not there", kafka.Config{Security: kafka.Security{TLS: true, CAFile: empty + "x"}}, "KAFKA_CA_FILE"},
+		{"an authority without a certificate", kafka.Config{Security: kafka.Security{TLS: true, CAFile: empty}}, "KAFKA_CA_FILE"},
+		{"a certificate without its key", kafka.Config{Security: kafka.Security{TLS: true, CertFile: empty}}, "KAFKA_KEY_FILE"},
+		{"a key that is none", kafka.Config{Security: kafka.Security{TLS: true, CertFile: empty, KeyFile: empty}}, "KAFKA_CERT_FILE"},
+		{"a user without a mechanism", kafka.Config{Security: kafka.Security{User: "u", Password: "p"}}, "KAFKA_SASL_MECHANISM"},
+		{"a mechanism that is not known", kafka.Config{Security: kafka.Security{Mechanism: "GSSAPI", User: "u", Password: "p"}}, "KAFKA_SASL_MECHANISM"},
+		{"a mechanism without a password", kafka.Config{Security: kafka.Security{Mechanism: "PLAIN", User: "u"}}, "KAFKA_PASSWORD"},
+		{"topics neither made nor looked at", kafka.Config{Making: kafka.Making{Topics: "no"}}, "KAFKA_TOPICS"},
+		{"more in sync than there are", kafka.Config{Making: kafka.Making{Replication: 2, MinInsync: 3}}, "KAFKA_MIN_INSYNC"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.cfg.Brokers = []string{"127.0.0.1:1"}
+			client, err := kafka.NewClient(test.cfg, "test", nil)
+			if err == nil {
+				client.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("err = %v, want %s named in it", err, test.want)
+			}
+		})
+	}
+}
+
+// Not parallel: it listens to the log.
+func TestClient_TellsAFaultThatGoesOnOnceInAWhile(t *testing.T) {
+	var said lines
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	cfg := guarded(t, "SCRAM-SHA-512")
+	_, cfg.CAFile = certify(t)
+	client, err := kafka.NewClient(cfg, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 5 {
+		_ = client.Ping(t.Context())
+	}
+	if told := said.with("KAFKA_CA_FILE"); told != 1 {
+		t.Errorf("told %d times, want once:\n%s", told, &said.text)
+	}
+}
+
+// lines is a log that can be read.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) with(word string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, word) {
+			n++
+		}
+	}
+	return n
+}
