@@ -71,7 +71,7 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 // reconcile compares all books by command, which must fail when it has more to tell than its last line, and tell it.
 func reconcile(t *testing.T, s *rig.Stack, want ...string) {
 	t.Helper()
-	said, err := s.Command(t.Context(), "reconcile")
+	said, err := s.Command(t.Context(), "service", "billing-wallet", "reconcile")
 	if (err == nil) != (len(want) == 1) {
 		t.Errorf("reconcile = %v", err)
 	}

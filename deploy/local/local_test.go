@@ -253,29 +253,28 @@ func TestReplay_SaysHowManyStayParked(t *testing.T) {
 		}
 	}
 	for range 2 { // it stays parked, however often it is put back
-		if said, err := putBack(t, opts, "calls", "dial-events.v1"); err != nil || !strings.Contains(said, "applied=0 still_parked=1") {
+		if said, err := serviceCommand(t, opts, "calls", "replay", "dial-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 1 stay parked") {
 			t.Errorf("replay = %v, said %q, want one that stays parked", err, said)
 		}
 	}
-	if said, err := putBack(t, opts, "calls", "wallet-events.v1"); err != nil || !strings.Contains(said, "applied=0 still_parked=0") {
+	if said, err := serviceCommand(t, opts, "calls", "replay", "wallet-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 0 stay parked") {
 		t.Errorf("replay of a topic without parked records = %v, said %q", err, said)
 	}
 	completes(t, s)
 }
 
-func TestReplay_RefusesInOneLine(t *testing.T) {
+func TestService_RefusesInOneLine(t *testing.T) {
 	opts := options(t)
 	for _, test := range []struct {
 		name string
 		args []string
 		want string
 	}{
-		{"nothing was named", nil, "calls (workspaces.v1, dial-events.v1, wallet-events.v1, contacts.v1)"},
-		{"a topic that the service does not read", []string{"calls", "call-requests.v1"}, "calls (workspaces.v1, dial-events.v1, wallet-events.v1, contacts.v1)"},
-		{"no stack", []string{"calls", "dial-events.v1"}, "make run"},
+		{"there is no such service", []string{"phone", "replay"}, "calls, webhook-dispatcher, gateway"},
+		{"no stack", []string{"calls", "replay", "dial-events.v1"}, "make run"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			said, err := putBack(t, opts, test.args...)
+			said, err := serviceCommand(t, opts, test.args...)
 			if err == nil || !strings.Contains(said, test.want) || strings.Count(said, "\n") != 1 {
 				t.Errorf("replay = %v, said %q, want one line with %q", err, said, test.want)
 			}
@@ -303,9 +302,9 @@ func TestUp_ANonsenseSettingIsOneLine(t *testing.T) {
 	}
 }
 
-func putBack(t *testing.T, opts rig.Options, args ...string) (said string, err error) {
+func serviceCommand(t *testing.T, opts rig.Options, args ...string) (said string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), append([]string{"replay"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), append([]string{"service"}, args...)...)
 	cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -1,7 +1,6 @@
-// Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `replay` puts
-// parked records of the running stack back, `reseal` brings its webhook secrets under the first of SEALING_KEYS, `reconcile`
-// compares its wallets' books, `ledger` walks over its consent records. The other two commands are its parts, for tests: `broker` is the embedded Kafka,
-// `with-postgres` lends a throw-away database to a command. Production never runs this.
+// Command ringfence-local runs the whole of Ringfence on this machine: `up` is what `make run` calls, `service` runs a command of a service's
+// binary beside the running stack. The other two are its parts, for tests: `broker` is the embedded Kafka, `with-postgres` lends a
+// throw-away database to a command. Production never runs this.
 package main
 
 import (
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -33,17 +31,10 @@ type commands struct {
 		Port      int    `required:"" help:"The port on 127.0.0.1."`
 		Advertise string `help:"Where clients are told to come, host:port; empty: to that port."`
 	} `cmd:"" help:"Run the embedded Kafka alone."`
-	Replay struct {
-		Service string `arg:"" optional:"" help:"The service that parked them."`
-		Topic   string `arg:"" optional:"" help:"The topic that they came on."`
-	} `cmd:"" help:"Put the records that a service of the running stack has parked back."`
-	Reseal struct {
-	} `cmd:"" help:"Bring the webhook secrets of the running stack under the first of SEALING_KEYS."`
-	Ledger struct {
-	} `cmd:"" help:"Walk over the consent ledger of the running stack and name each row that is not as it was written."`
-	Reconcile struct {
-		Workspace string `help:"The workspace whose books alone are compared, by its id."`
-	} `cmd:"" help:"Compare the books of every wallet of the running stack and print each difference."`
+	Service struct {
+		Name    string   `arg:"" help:"The service."`
+		Command []string `arg:"" passthrough:"" help:"What its binary is to do: replay, migrate, verify, …"`
+	} `cmd:"" help:"Run a command of a service's binary with the environment that the service has in the running stack."`
 	WithPostgres struct {
 		Durable bool     `help:"Let commits reach the disk."`
 		Command []string `arg:"" passthrough:"" help:"The command, after --."`
@@ -60,21 +51,15 @@ func main() {
 	switch command {
 	case "broker":
 		err = broker.Run(ctx, broker.Config{Dir: line.Broker.Dir, Port: line.Broker.Port, Advertise: line.Broker.Advertise})
-	case "replay":
-		err = replay(ctx, line.Replay.Service, line.Replay.Topic)
-	case "reseal":
-		err = reseal(ctx)
-	case "ledger":
-		err = ledger(ctx)
-	case "reconcile":
-		err = reconcile(ctx, line.Reconcile.Workspace)
+	case "service":
+		err = service(ctx, line.Service.Name, line.Service.Command)
 	case "with-postgres":
 		err = stack.WithPostgres(ctx, hurry, line.WithPostgres.Command, line.WithPostgres.Durable)
 	default:
 		err = up(ctx, hurry)
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && slices.Contains([]string{"with-postgres", "replay", "reseal", "reconcile", "ledger"}, command) {
+	if errors.As(err, &exit) && (command == "with-postgres" || command == "service") {
 		os.Exit(max(exit.ExitCode(), 1))
 	}
 	if err != nil {
@@ -98,46 +83,17 @@ func up(ctx, hurry context.Context) error {
 	})
 }
 
-func replay(ctx context.Context, service, topic string) error {
-	running, err := found()
-	if err != nil {
-		return err
-	}
-	return stack.Replay(ctx, running, service, topic)
-}
-
-func reseal(ctx context.Context) error {
-	running, err := found()
-	if err != nil {
-		return err
-	}
-	return stack.Reseal(ctx, running)
-}
-
-func ledger(ctx context.Context) error {
-	running, err := found()
-	if err != nil {
-		return err
-	}
-	return stack.Ledger(ctx, running)
-}
-
-func reconcile(ctx context.Context, workspace string) error {
-	running, err := found()
-	if err != nil {
-		return err
-	}
-	return stack.Reconcile(ctx, running, workspace)
-}
-
-// found is the stack that runs on the home.
-func found() (stack.Options, error) {
+// service runs a command of one of the six beside the stack that runs on the home.
+func service(ctx context.Context, name string, command []string) error {
 	home, err := state.FindHome()
 	if err != nil {
-		return stack.Options{}, err
+		return err
 	}
 	_, bin, err := programs()
-	return stack.Options{Home: &state.Home{Dir: home}, Bin: bin}, err
+	if err != nil {
+		return err
+	}
+	return stack.Command(ctx, stack.Options{Home: &state.Home{Dir: home}, Bin: bin}, name, command...)
 }
 
 // programs finds this program and the services, which lie beside the name it was called by: that may be a link among

@@ -1,5 +1,5 @@
-// Command ringfence is what a person does with a running stack from a terminal: place a call and watch it (demo), or
-// receive webhooks and verify them (listen). It knows the public API only, as any customer's program would.
+// Command ringfence is Ringfence from a terminal: place a call against the local stack and watch it (demo), receive webhooks and verify them
+// (listen), and everything that an operator does over /admin/v1 and with the services' own binaries.
 package main
 
 import (
@@ -9,14 +9,26 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+	"ringfence.dev/deploy/ringfence/internal/operator"
 )
 
 type commands struct {
-	Demo   demoCommand   `cmd:"" help:"Place one call against the running local stack, show its states as they happen, receive and verify its webhooks, print the summary."`
-	Listen listenCommand `cmd:"" help:"Receive the demo workspace's webhooks on a local HTTPS endpoint, verify and print them until Ctrl-C."`
+	Demo   demoCommand   `cmd:"" group:"local" help:"Place one call against the running local stack, show its states as they happen, receive and verify its webhooks, print the summary."`
+	Listen listenCommand `cmd:"" group:"local" help:"Receive the demo workspace's webhooks on a local HTTPS endpoint, verify and print them until Ctrl-C."`
+
+	operator.Commands
+
+	Output    string `short:"o" default:"table" enum:"table,json" help:"How operator's commands print: table or json."`
+	Workspace string `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"The workspace an operator's command is about. Unless set: the demo workspace, when the local stack is meant."`
+	AdminURL  string `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"The gateway's admin address. Unless set: the local stack's. Its token comes from the environment alone, RINGFENCE_ADMIN_TOKEN."`
+	Via       string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"How services' commands reach a service's binary: \"kubectl exec svc/{service} -- /service\", \"docker compose exec {service} /service\". Unless set: the local stack's."`
 }
 
 func main() {
@@ -31,8 +43,18 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 	var cli commands
 	exited := -1
 	parser, err := kong.New(&cli, kong.Name("ringfence"), kong.Description("Ringfence from a terminal."),
+		kong.Groups{"local": "On this machine:", "operator": "For operators:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Writers(out, faults), kong.Exit(func(code int) { exited = code }),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)))
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)),
+		kong.BindToProvider(func() (*desk.Desk, error) { return cli.desk(out, faults) }),
+		kong.BindToProvider(func() (*operator.Office, error) {
+			opened, err := cli.desk(out, faults)
+			if err != nil {
+				return nil, err
+			}
+			return operator.NewOffice(opened, cli.Workspace)
+		}),
+		kong.BindToProvider(func() (*operator.Reach, error) { return cli.reach(out, faults) }))
 	if err != nil {
 		fmt.Fprintln(faults, "ringfence:", err)
 		return 2
@@ -56,4 +78,38 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
+
+// desk is at the address that was named, or at the local stack's, whose demo workspace is then meant.
+func (c *commands) desk(out, faults io.Writer) (*desk.Desk, error) {
+	door := desk.Door{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
+	if door.URL == "" {
+		local, err := readStack()
+		if err != nil {
+			return nil, fmt.Errorf("%w; for another deployment set RINGFENCE_ADMIN_URL and %s", err, tokenVariable)
+		}
+		door = desk.Door{URL: local.AdminURL, Token: local.AdminToken}
+		if c.Workspace == "" {
+			c.Workspace = local.WorkspaceID
+		}
+	}
+	if door.Token == "" {
+		return nil, fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
+	}
+	return desk.New(door, out, faults, c.Output == "json"), nil
+}
+
+// reach is the command that was named, or the local stack's, which lies beside this one.
+func (c *commands) reach(out, faults io.Writer) (*operator.Reach, error) {
+	reach := &operator.Reach{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace}
+	if len(reach.Via) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		reach.Via = []string{filepath.Join(filepath.Dir(self), "ringfence-local"), "service", "{service}"}
+	}
+	return reach, nil
 }

@@ -13,16 +13,28 @@ import (
 
 // stack is what .ringfence/demo.json tells of the local stack (contract.md §8).
 type stack struct {
-	BaseURL  string `json:"base_url"`
-	AgentID  string `json:"agent_id"`
-	WriteKey string `json:"write_key"`
-	ReadKey  string `json:"read_key"`
+	BaseURL     string `json:"base_url"`
+	AdminURL    string `json:"admin_url"`
+	AdminToken  string `json:"admin_token"`
+	WorkspaceID string `json:"workspace_id"`
+	AgentID     string `json:"agent_id"`
+	WriteKey    string `json:"write_key"`
+	ReadKey     string `json:"read_key"`
 
 	home string
 }
 
-// findStack reads demo.json and asks the stack whether calls can be placed. Each error is one line with its remedy.
+// findStack reads demo.json and asks the stack whether calls can be placed.
 func findStack(ctx context.Context) (stack, error) {
+	found, err := readStack()
+	if err != nil {
+		return found, err
+	}
+	return found, found.ready(ctx)
+}
+
+// readStack reads demo.json. Each error is one line with its remedy.
+func readStack() (stack, error) {
 	home := os.Getenv("RINGFENCE_HOME")
 	if home == "" {
 		home = ".ringfence"
@@ -39,7 +51,7 @@ func findStack(ctx context.Context) (stack, error) {
 	if err := json.Unmarshal(data, &found); err != nil {
 		return found, fmt.Errorf("%s cannot be read (%w): stop the stack and start it again with `make run`", file, err)
 	}
-	return found, found.ready(ctx)
+	return found, nil
 }
 
 func (s stack) ready(ctx context.Context) error {

@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
@@ -188,4 +193,60 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 		return fmt.Errorf("replay event %s of %s: %w", letter.EventID, r.topic, err)
 	}
 	return nil
+}
+
+// PutBack is the command `replay` of a service. It tells on out how many parked records of the topic were applied and how many stay; without
+// a topic it lists everything that is parked, and why.
+func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
+	if topic == "" {
+		return c.list(ctx, out)
+	}
+	if c.handlers[topic] == nil {
+		return fmt.Errorf("%s does not read topic %q; it reads %s", c.name, topic, strings.Join(slices.Sorted(maps.Keys(c.handlers)), ", "))
+	}
+	applied, parked, err := c.Replay(ctx, topic)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s: %d records applied, %d stay parked\n", topic, applied, parked)
+	return err
+}
+
+// listedParked are the rows that one listing shows: whoever has more has one cause many times.
+const listedParked = 1000
+
+const listParked = `
+SELECT topic, event_id, key, error, parked_at
+FROM parked
+WHERE consumer = @consumer
+ORDER BY topic, parked_at, event_id
+LIMIT @most`
+
+func (c *Consumer) list(ctx context.Context, out io.Writer) error {
+	rows, err := c.pool.Query(ctx, listParked, pgx.NamedArgs{"consumer": c.name, "most": listedParked})
+	if err != nil {
+		return fmt.Errorf("list parked records: %w", err)
+	}
+	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var (
+		topic, fault string
+		event        uuid.UUID
+		key          []byte
+		at           time.Time
+		found        int
+	)
+	_, err = pgx.ForEachRow(rows, []any{&topic, &event, &key, &fault, &at}, func() error {
+		if found++; found == 1 {
+			_, _ = fmt.Fprintln(lines, "TOPIC\tPARKED AT\tEVENT\tKEY\tERROR") // Flush tells of the writer's fault
+		}
+		_, err := fmt.Fprintf(lines, "%s\t%s\t%s\t%.60q\t%.200q\n", topic, at.UTC().Format(time.RFC3339), event, key, fault)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list parked records: %w", err)
+	}
+	if found == 0 {
+		_, _ = fmt.Fprintln(lines, "nothing is parked")
+	}
+	return lines.Flush()
 }

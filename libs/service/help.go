@@ -57,7 +57,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 		fmt.Fprintf(table, "  migrate\tbrings the schema up to date and ends\n")
 	}
 	if commands.Replay != nil {
-		fmt.Fprintf(table, "  replay <topic>\tputs the parked records of a topic back\n")
+		fmt.Fprintf(table, "  replay [topic]\tputs the parked records of a topic back; without one, lists what is parked and why\n")
 	}
 	for _, further := range commands.Further {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)

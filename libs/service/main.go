@@ -16,12 +16,12 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// Commands are what every service binary can do: serve (the default), migrate, replay <topic>.
+// Commands are what every service binary can do: serve (the default), migrate, replay [topic].
 type Commands[C any] struct {
 	Serve func(ctx context.Context, cfg C) error
 	// Migrate brings the schema up to date and ends.
 	Migrate func(ctx context.Context, cfg C) error
-	// Replay puts the parked records of one topic back; nil when the service consumes nothing.
+	// Replay puts the parked records of one topic back, or lists all when the topic is empty; nil when the service consumes nothing.
 	Replay func(ctx context.Context, cfg C, topic string) error
 	// Further are what this service alone can do.
 	Further []Command[C]
@@ -102,10 +102,10 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 		return commands.Serve, nil
 	case args[0] == "migrate" && len(args) == 1 && commands.Migrate != nil:
 		return commands.Migrate, nil
-	case args[0] == "replay" && len(args) == 2 && commands.Replay != nil:
-		return func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, args[1]) }, nil
+	case args[0] == "replay" && len(args) <= 2 && commands.Replay != nil:
+		return func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, strings.Join(args[1:], "")) }, nil
 	case args[0] == "replay" && commands.Replay != nil:
-		return nil, errors.New("replay takes one topic")
+		return nil, errors.New("replay takes one topic, or none to list what is parked")
 	}
 	for _, further := range commands.Further {
 		if args[0] == further.Name {

@@ -145,7 +145,8 @@ func TestStart_Commands(t *testing.T) {
 		{"serve is the default", nil, 0},
 		{"a command that fails gives 1", []string{"migrate"}, 1},
 		{"replay has a topic", []string{"replay", "call-events.v1"}, 0},
-		{"replay without a topic is refused", []string{"replay"}, 2},
+		{"replay without a topic lists", []string{"replay"}, 0},
+		{"replay has one topic", []string{"replay", "a", "b"}, 2},
 		{"a service may have more commands", []string{"count"}, 0},
 		{"which take no arguments", []string{"count", "twice"}, 2},
 		{"but what they name", []string{"weigh", "--most", "3"}, 0},
@@ -160,10 +161,10 @@ func TestStart_Commands(t *testing.T) {
 			t.Errorf("%s: status = %d, want %d", row.name, got, row.status)
 		}
 	}
-	if want := []string{"serve", "migrate", "replay call-events.v1", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
+	if want := []string{"serve", "migrate", "replay call-events.v1", "replay ", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
 		t.Errorf("ran = %v, want %v", ran, want)
 	}
-	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay <topic>", "counts all there is", "--most <n>", "n at most"} {
+	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay [topic]", "counts all there is", "--most <n>", "n at most"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help lacks %q:\n%s", want, out.String())
 		}

@@ -166,6 +166,19 @@ func (s *Stack) Command(ctx context.Context, args ...string) (said string, err e
 	return string(out), err
 }
 
+// Operate runs the operator's command line against the stack and says what it answered; its asides are in the error.
+func (s *Stack) Operate(ctx context.Context, stdin string, args ...string) (said string, err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence"), args...)
+	cmd.Env, cmd.Stdin = append(append(os.Environ(), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...), strings.NewReader(stdin)
+	var asides strings.Builder
+	cmd.Stderr = &asides
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("ringfence %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(asides.String()))
+	}
+	return string(out), err
+}
+
 // Processes lists what the stack runs: program name to process ids. The postmaster is
 // "postgres", the embedded broker is "broker"; Postgres' own backends are not listed.
 func (s *Stack) Processes() map[string][]int {

@@ -116,7 +116,7 @@ func sealingKey(t *testing.T) string {
 // reseal is what `make reseal` does on the world's stack.
 func (w *world) reseal(t *testing.T, keys string) (told string, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("RINGFENCE_BIN"), "ringfence-local"), "reseal")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("RINGFENCE_BIN"), "ringfence-local"), "service", "webhook-dispatcher", "reseal")
 	cmd.Env = append(append(os.Environ(), w.env...), "RINGFENCE_HOME="+w.home, "SEALING_KEYS="+keys)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 
 	"github.com/google/uuid"
@@ -129,7 +128,5 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	}
 	defer pool.Close()
 	handlers := consumer.New(store.New(pool)).Handlers() // the running service settles what this notes
-	applied, parked, err := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).Replay(ctx, topic)
-	fmt.Printf("%s: %d records applied, %d stay parked\n", topic, applied, parked)
-	return err
+	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).PutBack(ctx, topic, os.Stdout)
 }

@@ -3,7 +3,7 @@ package main
 
 import (
 	"context"
-	"log/slog"
+	"os"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -116,10 +116,5 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	}
 	defer pool.Close()
 	waits := call.Waits{Charge: cfg.ChargeWait, Analysis: cfg.AnalysisWait}
-	applied, parked, err := listen(cfg, pool, store.New(pool), waits, nil, tel).Replay(ctx, topic)
-	if err != nil {
-		return err
-	}
-	slog.InfoContext(ctx, "parked records put back", "topic", topic, "applied", applied, "still_parked", parked)
-	return nil
+	return listen(cfg, pool, store.New(pool), waits, nil, tel).PutBack(ctx, topic, os.Stdout)
 }

@@ -139,10 +139,5 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	}
 	defer pool.Close()
 	handlers := consumer.New(store.New(pool, chains)).Handlers()
-	applied, parked, err := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).Replay(ctx, topic)
-	if err != nil {
-		return err
-	}
-	slog.InfoContext(ctx, "parked records put back", "topic", topic, "applied", applied, "still_parked", parked)
-	return nil
+	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).PutBack(ctx, topic, os.Stdout)
 }

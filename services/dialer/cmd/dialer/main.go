@@ -3,7 +3,7 @@ package main
 
 import (
 	"context"
-	"log/slog"
+	"os"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/inbox"
@@ -132,10 +132,5 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	if err != nil {
 		return err
 	}
-	applied, parked, err := listen(cfg, pool, st, nil, tel).Replay(ctx, topic)
-	if err != nil {
-		return err
-	}
-	slog.InfoContext(ctx, "parked records put back", "topic", topic, "applied", applied, "still_parked", parked)
-	return nil
+	return listen(cfg, pool, st, nil, tel).PutBack(ctx, topic, os.Stdout)
 }

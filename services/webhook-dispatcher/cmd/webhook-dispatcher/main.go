@@ -134,7 +134,5 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	}
 	defer pool.Close()
 	handlers := consumer.New(store.New(pool, box), nil, 0).Handlers()
-	applied, parked, err := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).Replay(ctx, topic)
-	fmt.Printf("%s: %d records applied, %d stay parked\n", topic, applied, parked)
-	return err
+	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).PutBack(ctx, topic, os.Stdout)
 }

@@ -14,39 +14,14 @@ import (
 
 	"ringfence.dev/deploy/local/internal/postgres"
 	"ringfence.dev/deploy/local/internal/state"
-	"ringfence.dev/libs/kafka"
 )
 
-// Replay runs `<service> replay <topic>` with the environment that the service has in the stack that runs on the home, and
-// returns the command's own end.
-func Replay(ctx context.Context, opts Options, name, topic string) error {
-	reads := readBy(name)
-	if !slices.Contains(reads, topic) {
-		return fmt.Errorf("replay takes a service and a topic that it reads: %s", readers())
+// Command runs a command of a service's binary (replay, verify, reconcile, …) with the environment that the service has in the stack that runs
+// on the home, and returns the command's own end.
+func Command(ctx context.Context, opts Options, name string, args ...string) error {
+	if !slices.Contains(serviceNames(), name) {
+		return fmt.Errorf("there is no service %q: name one of %s", name, strings.Join(serviceNames(), ", "))
 	}
-	return command(ctx, opts, name, "replay", topic)
-}
-
-// Reseal runs `webhook-dispatcher reseal` in the same way.
-func Reseal(ctx context.Context, opts Options) error {
-	return command(ctx, opts, dispatcher, "reseal")
-}
-
-// Ledger runs `contacts-compliance verify` in the same way.
-func Ledger(ctx context.Context, opts Options) error {
-	return command(ctx, opts, contacts, "verify")
-}
-
-// Reconcile runs `billing-wallet reconcile` in the same way, for one workspace when its id is given.
-func Reconcile(ctx context.Context, opts Options, workspace string) error {
-	if workspace == "" {
-		return command(ctx, opts, "billing-wallet", "reconcile")
-	}
-	return command(ctx, opts, "billing-wallet", "reconcile", "--workspace", workspace)
-}
-
-// command runs a command of a service with the environment that the service has in the stack that runs on the home.
-func command(ctx context.Context, opts Options, name string, args ...string) error {
 	s := &stack{Options: opts, replicas: 1}
 	if _, err := os.Stat(s.Home.Path("state.json")); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no stack was ever started on %s: start one with `make run`, or set RINGFENCE_HOME", s.Home.Dir)
@@ -90,25 +65,4 @@ func (s *stack) findRunning(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// readBy are the topics that a service reads.
-func readBy(service string) (topics []string) {
-	for _, topic := range kafka.Catalogue() {
-		if slices.Contains(kafka.Readers(topic.Name), service) {
-			topics = append(topics, topic.Name)
-		}
-	}
-	return topics
-}
-
-// readers lists every service that reads anything, with its topics.
-func readers() string {
-	var all []string
-	for _, name := range serviceNames() {
-		if topics := readBy(name); len(topics) > 0 {
-			all = append(all, name+" ("+strings.Join(topics, ", ")+")")
-		}
-	}
-	return strings.Join(all, ", ")
 }

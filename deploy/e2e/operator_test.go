@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// operator is somebody at a terminal, with one workspace open.
+type operator struct {
+	t         *testing.T
+	s         *rig.Stack
+	workspace string
+}
+
+// does runs a command that must succeed and say all of want.
+func (o operator) does(want string, args ...string) string {
+	o.t.Helper()
+	return o.types("", want, args...)
+}
+
+// types is does with something on standard input.
+func (o operator) types(stdin, want string, args ...string) string {
+	o.t.Helper()
+	said, err := o.s.Operate(o.t.Context(), stdin, append([]string{"-w", o.workspace}, args...)...)
+	if err != nil {
+		o.t.Errorf("%v", err)
+	}
+	for word := range strings.SplitSeq(want, "|") {
+		if !strings.Contains(said, word) {
+			o.t.Errorf("ringfence %s said %q, want %q in it", strings.Join(args, " "), said, word)
+		}
+	}
+	return said
+}
+
+// makes runs a command that makes something, and answers its id.
+func (o operator) makes(args ...string) string {
+	o.t.Helper()
+	var made struct{ ID string }
+	if err := json.Unmarshal([]byte(o.does("", append(args, "-o", "json")...)), &made); err != nil || made.ID == "" {
+		o.t.Fatalf("ringfence %s made %+v, %v", strings.Join(args, " "), made, err)
+	}
+	return made.ID
+}
+
+// refused runs a command that must fail and say why.
+func (o operator) refused(want string, args ...string) {
+	o.t.Helper()
+	said, err := o.s.Operate(o.t.Context(), "", append([]string{"-w", o.workspace}, args...)...)
+	if err == nil || !strings.Contains(err.Error(), want) || said != "" {
+		o.t.Errorf("ringfence %s = %q, %v, want it refused with %q", strings.Join(args, " "), said, err, want)
+	}
+}
+
+// TestOperator_DoesEverythingFromTheTerminal runs the operator's command line as it is built, against the whole of a running stack.
+func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
+	hooks := receiver(t)
+	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile)
+	o := operator{t: t, s: s}
+	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
+	o.does(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
+	o.does("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7", "--set", "features.webhooks=false")
+	o.does("suspended", "workspaces", "suspend")
+	o.does("active", "workspaces", "resume")
+	o.refused("plan", "workspaces", "change", "--set", "plan=gold")
+	o.refused("404", "workspaces", "show", "-w", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
+
+	key := o.makes("keys", "add", "crm", "--access", "write")
+	o.does(key+"|crm|write", "keys", "list")
+	o.does("", "keys", "revoke", key)
+	o.setUpCalls()
+	o.moveMoney()
+	o.keepRecords()
+	o.does("POST|/admin/v1/workspaces", "audit", "list", "--all")
+	o.does("0 differences", "services", "reconcile")
+	o.does(" 0 broken", "services", "verify")
+	o.does("nothing is parked", "services", "parked", "calls")
+	o.refused("no service", "services", "parked", "phone")
+
+	w := tenant(t, s, hooks, "10")
+	o.workspace = w.ID
+	o.replayWebhooks(w, hooks)
+}
+
+func (o operator) setUpCalls() {
+	o.t.Helper()
+	agent := o.makes("agents", "add", "Ada", "--set", "max_call_seconds=60")
+	o.does("max_call_seconds|90", "agents", "change", agent, "--set", "max_call_seconds=90")
+	o.does(agent+"|Ada", "agents", "list")
+	o.types("sk-of-the-model-itself\n", "has_key|true", "agents", "key", agent)
+	o.does("deleted", "agents", "unkey", agent)
+	number := o.makes("numbers", "add", "+14155550142", agent)
+	o.does("+14155550142|"+agent, "numbers", "list")
+	o.does("deleted", "numbers", "remove", number)
+	o.does("deleted", "agents", "remove", agent)
+	o.refused("404", "agents", "show", agent)
+
+	said := o.types(`{"name":"carrier","host":"sip.example.net","username":"u","password":"s3cret-of-the-trunk"}`, "", "trunks", "add", "--file", "-", "-o", "json")
+	var made struct{ ID string }
+	if err := json.Unmarshal([]byte(said), &made); err != nil || strings.Contains(said, "s3cret") {
+		o.t.Errorf("trunks add said %q, %v", said, err)
+	}
+	o.does("channels|5", "trunks", "change", made.ID, "--set", "channels=5")
+	o.does("sip.example.net", "trunks", "list")
+	o.does("deleted", "trunks", "remove", made.ID)
+}
+
+func (o operator) moveMoney() {
+	o.t.Helper()
+	for range 2 { // the reference counts once
+		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
+	}
+	o.does("adjustment|-2.5", "wallet", "adjust", "--", "-2.50", "inv-2")
+	o.does("spendable|22.5", "wallet", "show")
+	o.does("inv-1|inv-2", "wallet", "transactions")
+	o.refused("insufficient_credits", "wallet", "adjust", "--", "-100", "inv-3")
+	o.types(`[{"prefix":"+44","per_minute":"0.12","increment_seconds":6}]`, "+44|0.12|6", "wallet", "set-rates", "-")
+	o.does("+44", "wallet", "rates")
+	o.does("ok|true", "wallet", "reconcile")
+}
+
+func (o operator) keepRecords() {
+	o.t.Helper()
+	o.does("consented", "contacts", "grant", "+14155550143", "--source", "web form", "--evidence", `{"ip":"192.0.2.1"}`)
+	o.does("withdrawn", "contacts", "withdraw", "+14155550143", "--source", "letter")
+	o.does("consent_granted|consent_withdrawn|web form|letter", "contacts", "records", "--phone", "+14155550143")
+	o.does("may_be_called|false|consent_withdrawn", "contacts", "preview", "+14155550143")
+	o.does("", "contacts", "decisions")
+	o.refused("--yes", "contacts", "erase", "+14155550143")
+	o.does("erased", "contacts", "erase", "+14155550143", "--yes")
+	o.does("operator:", "contacts", "erasures")
+
+	o.does("applied|2", "opt-outs", "add", "+14155550144", "+14155550145", "--reason", "letters")
+	o.does("dnd_status      dnd", "contacts", "consent", "+14155550144")
+	list := filepath.Join(o.t.TempDir(), "list.csv")
+	var lines strings.Builder
+	for n := range 20_000 { // more than one part
+		fmt.Fprintf(&lines, "+1415%07d\n", 2_000_000+n)
+	}
+	lines.WriteString("nobody\n")
+	if err := os.WriteFile(list, []byte(lines.String()), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+	said := o.does("numbers|20000|bad_rows", "opt-outs", "import", list)
+	if !strings.Contains(said, "nobody") && !strings.Contains(said, "20001") {
+		o.t.Errorf("import said %q, want its bad row", said)
+	}
+	o.does("20000", "opt-outs", "imports")
+	o.does("", "opt-outs", "imports", "--limit", "1")
+}
+
+func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
+	o.t.Helper()
+	if _, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550100"}); err != nil {
+		o.t.Fatal(err)
+	}
+	hook := []struct{ ID string }{}
+	if err := json.Unmarshal([]byte(o.does("", "webhooks", "list", "-o", "json")), &hook); err != nil || len(hook) != 1 {
+		o.t.Fatalf("webhooks list = %v, %v", hook, err)
+	}
+	delivered := []struct {
+		ID     string
+		CallID string `json:"call_id"`
+	}{}
+	until(o.t, 30*time.Second, "three deliveries are listed as delivered", func() bool {
+		said := o.does("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
+		return json.Unmarshal([]byte(said), &delivered) == nil && len(delivered) == 3
+	})
+	o.does("call.completed", "webhooks", "deliveries", hook[0].ID)
+	o.does("history", "webhooks", "delivery", hook[0].ID, delivered[0].ID)
+	o.does("replayed|3", "webhooks", "replay", hook[0].ID, "--call", delivered[0].CallID)
+	o.does("replayed|0", "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
+	o.refused("replay what", "webhooks", "replay", hook[0].ID)
+	until(o.t, 30*time.Second, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
+}

@@ -1,0 +1,140 @@
+package desk
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// open is a desk at a gateway that answers as told, and says what was printed.
+func open(t *testing.T, asJSON bool, answer http.HandlerFunc) (d *Desk, printed *bytes.Buffer) {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	printed = &bytes.Buffer{}
+	return New(Door{URL: server.URL + "/", Token: "a-token"}, printed, printed, asJSON), printed
+}
+
+func TestDesk_ListsPageAfterPage(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		want  Listed
+		lines int
+		more  bool
+		pages []string
+	}{
+		{"one page", Listed{Limit: 100}, 100, true, []string{"100"}},
+		{"a few", Listed{Limit: 3}, 3, true, []string{"3"}},
+		{"more than a page", Listed{Limit: 130}, 130, true, []string{"100", "30"}},
+		{"all", Listed{Limit: 1, All: true}, 250, false, []string{"100", "100", "100"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var pages []string
+			d, printed := open(t, false, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") != "Bearer a-token" || r.URL.Path != "/admin/v1/things" || r.URL.Query().Get("kind") != "a&b" || r.URL.Query().Has("empty") {
+					t.Errorf("asked %s %s", r.URL, r.Header)
+				}
+				from, size := 0, 0
+				_, _ = fmt.Sscan(r.URL.Query().Get("limit"), &size)
+				_, _ = fmt.Sscanf(r.URL.Query().Get("starting_after"), "id-%d", &from)
+				pages = append(pages, r.URL.Query().Get("limit"))
+				rows := []string{}
+				for n := from + 1; n <= min(from+size, 250); n++ {
+					rows = append(rows, fmt.Sprintf(`{"id":"id-%d","of":{"who":"Ada"}}`, n))
+				}
+				_, _ = fmt.Fprintf(w, `{"data":[%s],"has_more":%t}`, strings.Join(rows, ","), from+size < 250)
+			})
+			filter := map[string][]string{"kind": {"a&b"}, "empty": {""}}
+			if err := d.List(t.Context(), At("things"), filter, test.want, "id", "who=of.who"); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Count(printed.String(), "Ada"); got != test.lines || fmt.Sprint(pages) != fmt.Sprint(test.pages) {
+				t.Errorf("%d lines by pages of %v, want %d by %v", got, pages, test.lines, test.pages)
+			}
+			if strings.Contains(printed.String(), "There are more") != test.more || !strings.HasPrefix(printed.String(), "ID") {
+				t.Errorf("printed %.40q … and more: want more = %v", printed, test.more)
+			}
+		})
+	}
+}
+
+func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
+	for _, test := range []struct {
+		status     int
+		body, want string
+	}{
+		{401, `{"error":{"code":"invalid_operator_token","message":"x"}}`, "OPERATOR_TOKENS"},
+		{422, `{"error":{"code":"validation_error","message":"plan must be one of starter, growth, scale."}}`, "plan must be one of starter, growth, scale. (422 validation_error)"},
+		{502, `<html>`, "RINGFENCE_ADMIN_URL"},
+		{200, `<html>`, "RINGFENCE_ADMIN_URL"},
+		{307, ``, "RINGFENCE_ADMIN_URL"},
+	} {
+		d, _ := open(t, false, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(test.status)
+			_, _ = w.Write([]byte(test.body))
+		})
+		if err := d.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%d %s = %v, want %q", test.status, test.body, err, test.want)
+		}
+	}
+	closed := New(Door{URL: "http://127.0.0.1:1", Token: "t"}, nil, nil, false)
+	if err := closed.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("nobody there = %v", err)
+	}
+}
+
+// What customers wrote must not steer the operator's terminal.
+func TestDesk_PrintsNoControlCharacters(t *testing.T) {
+	d, printed := open(t, false, nil)
+	member := json.RawMessage(`{"name":"a\u001b[2Jb\u0000\r\u009bc","count":12345678901234567890,"none":null,"deep":{"x":[1, 2]}}`)
+	if err := d.Member(member); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Table([]json.RawMessage{member}, []string{"name", "missing", "x=deep.x"}); err != nil {
+		t.Fatal(err)
+	}
+	text := printed.String()
+	if strings.ContainsAny(text, "\x1b\x00\r\u009b") || !strings.Contains(text, "12345678901234567890") || !strings.Contains(text, `{"x":[1,2]}`) || !strings.Contains(text, "none   -") {
+		t.Errorf("printed %q", text)
+	}
+	asJSON, printed := open(t, true, nil)
+	if err := asJSON.Table([]json.RawMessage{member}, []string{"name"}); err != nil || !json.Valid(printed.Bytes()) || strings.Contains(printed.String(), "\x1b") {
+		t.Errorf("printed %q, %v", printed, err)
+	}
+}
+
+func TestSettings_BecomeOneObject(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.json")
+	if err := os.WriteFile(file, []byte(`{"name":"from the file","features":{"api":true}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		settings Settings
+		named    map[string]any
+		want     string
+	}{
+		{Settings{Set: []string{"a=1", "b=text, with a comma", `c="1"`, "d=null", "e=a=b", "f="}}, nil, `{"a":1,"b":"text, with a comma","c":"1","d":null,"e":"a=b","f":""}`},
+		{Settings{File: file, Set: []string{"features.webhooks=false"}}, nil, `{"features":{"api":true,"webhooks":false},"name":"from the file"}`},
+		{Settings{File: file}, map[string]any{"name": "named", "plan": ""}, `{"features":{"api":true},"name":"named"}`},
+		{Settings{Set: []string{"name"}}, nil, "KEY=VALUE"},
+		{Settings{Set: []string{"a=1", "a.b=2"}}, nil, "a is no object"},
+		{Settings{}, nil, "nothing to write"},
+		{Settings{File: "/nowhere/at/all"}, nil, "no such file"},
+	} {
+		body, err := test.settings.Body(test.named)
+		got, _ := json.Marshal(body)
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if !strings.Contains(string(got), test.want) {
+			t.Errorf("%+v = %s, want %s", test.settings, got, test.want)
+		}
+	}
+}

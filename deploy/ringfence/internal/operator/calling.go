@@ -1,0 +1,167 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+)
+
+type agents struct {
+	List   agentsList   `cmd:"" help:"List them."`
+	Show   agentsShow   `cmd:"" help:"Show one with all its settings."`
+	Add    agentsAdd    `cmd:"" help:"Make one: --file agent.json, --set from_number='\"+14155550100\"'."`
+	Change agentsChange `cmd:"" help:"Change settings of one."`
+	Remove agentsRemove `cmd:"" help:"Delete one: its queued calls end blocked."`
+	Key    agentsKey    `cmd:"" help:"Keep the agent's own key at its model's provider, read from standard input and sealed."`
+	Unkey  agentsUnkey  `cmd:"" help:"Forget the agent's own key."`
+}
+
+type agentsList struct{ desk.Listed }
+
+func (c agentsList) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("agents"), nil, c.Listed, "id", "name", "kind", "from_number", "longest=max_call_seconds", "created_at")
+}
+
+// agent is the one that a command is about.
+type agent struct {
+	Agent string `arg:"" help:"The agent's id."`
+}
+
+type agentsShow struct{ agent }
+
+func (c agentsShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("agents", c.Agent), nil)
+}
+
+type agentsAdd struct {
+	Name string `arg:"" help:"Its name."`
+	desk.Settings
+}
+
+func (c agentsAdd) Run(ctx context.Context, o *Office) error {
+	body, err := c.Body(map[string]any{"name": c.Name})
+	if err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodPost, o.at("agents"), body)
+}
+
+type agentsChange struct {
+	agent
+	desk.Settings
+}
+
+func (c agentsChange) Run(ctx context.Context, o *Office) error {
+	body, err := c.Body(nil)
+	if err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodPatch, o.at("agents", c.Agent), body)
+}
+
+type agentsRemove struct{ agent }
+
+func (c agentsRemove) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodDelete, o.at("agents", c.Agent), nil)
+}
+
+type agentsKey struct{ agent }
+
+func (c agentsKey) Run(ctx context.Context, o *Office) error {
+	key, err := desk.Contents("-")
+	if err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodPut, o.at("agent-keys", c.Agent), map[string]any{"key": string(bytes.TrimSpace(key))})
+}
+
+type agentsUnkey struct{ agent }
+
+func (c agentsUnkey) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodDelete, o.at("agent-keys", c.Agent), nil)
+}
+
+type numbers struct {
+	List   numbersList   `cmd:"" help:"List them."`
+	Add    numbersAdd    `cmd:"" help:"Give a number to an agent: calls to it reach the agent, and agents may call from it."`
+	Remove numbersRemove `cmd:"" help:"Take a number away."`
+}
+
+type numbersList struct{ desk.Listed }
+
+func (c numbersList) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("numbers"), nil, c.Listed, "id", "number=phone_e164", "agent_id", "created_at")
+}
+
+type numbersAdd struct {
+	Number string `arg:"" help:"In E.164, +14155550100."`
+	agent
+}
+
+func (c numbersAdd) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodPost, o.at("numbers"), map[string]any{"phone_e164": c.Number, "agent_id": c.Agent})
+}
+
+type numbersRemove struct {
+	ID string `arg:"" help:"The number's id."`
+}
+
+func (c numbersRemove) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodDelete, o.at("numbers", c.ID), nil)
+}
+
+type trunks struct {
+	List   trunksList   `cmd:"" help:"List them."`
+	Show   trunksShow   `cmd:"" help:"Show one; its password never shows."`
+	Add    trunksAdd    `cmd:"" help:"Make one: --file trunk.json, with the password in it."`
+	Change trunksChange `cmd:"" help:"Change settings of one: --set status=paused."`
+	Remove trunksRemove `cmd:"" help:"Delete one; calls under way on it go on."`
+}
+
+type trunksList struct{ desk.Listed }
+
+func (c trunksList) Run(ctx context.Context, d *desk.Desk) error {
+	return d.List(ctx, desk.At("trunks"), nil, c.Listed, "id", "name", "status", "host", "port", "transport", "srtp", "channels", "calls_per_second", "priority")
+}
+
+// trunk is the one that a command is about.
+type trunk struct {
+	Trunk string `arg:"" help:"The trunk's id."`
+}
+
+type trunksShow struct{ trunk }
+
+func (c trunksShow) Run(ctx context.Context, d *desk.Desk) error {
+	return d.Show(ctx, http.MethodGet, desk.At("trunks", c.Trunk), nil)
+}
+
+type trunksAdd struct{ desk.Settings }
+
+func (c trunksAdd) Run(ctx context.Context, d *desk.Desk) error {
+	body, err := c.Body(nil)
+	if err != nil {
+		return err
+	}
+	return d.Show(ctx, http.MethodPost, desk.At("trunks"), body)
+}
+
+type trunksChange struct {
+	trunk
+	desk.Settings
+}
+
+func (c trunksChange) Run(ctx context.Context, d *desk.Desk) error {
+	body, err := c.Body(nil)
+	if err != nil {
+		return err
+	}
+	return d.Show(ctx, http.MethodPatch, desk.At("trunks", c.Trunk), body)
+}
+
+type trunksRemove struct{ trunk }
+
+func (c trunksRemove) Run(ctx context.Context, d *desk.Desk) error {
+	return d.Show(ctx, http.MethodDelete, desk.At("trunks", c.Trunk), nil)
+}

@@ -1,0 +1,42 @@
+// Package operator is the operator's part of the command line: a command for each thing that /admin/v1 can do (contract.md §7), and for what
+// the services' own binaries do beside it.
+package operator
+
+import (
+	"errors"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+)
+
+// Commands are what an operator does, by what it is done to.
+type Commands struct {
+	Workspaces workspaces `cmd:"" group:"operator" help:"Who may call: plan, status, features, limits, calling policy, retention."`
+	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
+	Agents     agents     `cmd:"" group:"operator" help:"AI agents of the workspace, and their keys at the model's provider."`
+	Numbers    numbers    `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
+	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks that calls leave and come by."`
+	Wallet     wallet     `cmd:"" group:"operator" help:"What the workspace may spend: balance, top-ups, adjustments, rates."`
+	Contacts   contacts   `cmd:"" group:"operator" help:"Who may be called: consent, previews, records, decisions, erasure."`
+	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that asked not to be called, one by one or as a file."`
+	Webhooks   webhooks   `cmd:"" group:"operator" help:"Subscriptions of the workspace, what was delivered, and replay."`
+	Audit      audit      `cmd:"" group:"operator" help:"What operators changed."`
+	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`
+}
+
+// Office is the desk with one workspace's file open.
+type Office struct {
+	*desk.Desk
+	workspace string
+}
+
+// NewOffice needs the workspace's id.
+func NewOffice(at *desk.Desk, workspace string) (*Office, error) {
+	if workspace == "" {
+		return nil, errors.New("which workspace? Name its id with -w ID or RINGFENCE_WORKSPACE; `ringfence workspaces list` lists them")
+	}
+	return &Office{Desk: at, workspace: workspace}, nil
+}
+
+func (o *Office) at(segments ...string) string {
+	return desk.At(append([]string{"workspaces", o.workspace}, segments...)...)
+}

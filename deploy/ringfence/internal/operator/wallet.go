@@ -1,0 +1,105 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+)
+
+type wallet struct {
+	Show         walletShow         `cmd:"" help:"Show balance, what is held, and what may be spent."`
+	TopUp        walletTopUp        `cmd:"" help:"Add money. The same reference counts once."`
+	Adjust       walletAdjust       `cmd:"" help:"Correct the balance up or down: adjust -- -2.50 REFERENCE. The same reference counts once."`
+	Transactions walletTransactions `cmd:"" help:"List top-ups, adjustments and captures."`
+	Reconcile    walletReconcile    `cmd:"" help:"Hold the kept balances against the sum of their entries; status 1 when they differ."`
+	Rates        walletRates        `cmd:"" help:"Show what a minute costs, by prefix."`
+	SetRates     walletSetRates     `cmd:"" help:"Replace the rates by a JSON list of {prefix, per_minute, increment_seconds}."`
+}
+
+type walletShow struct{}
+
+func (walletShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("wallet"), nil)
+}
+
+// entry is money that an operator moves.
+type entry struct {
+	Amount    string `arg:"" help:"A decimal number, 25.00, in the wallet's currency."`
+	Reference string `arg:"" help:"What makes it count once: an invoice's number."`
+}
+
+func (e entry) post(ctx context.Context, o *Office, kind string) error {
+	return o.Show(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
+}
+
+type walletTopUp struct{ entry }
+
+func (c walletTopUp) Run(ctx context.Context, o *Office) error { return c.post(ctx, o, "top_up") }
+
+type walletAdjust struct{ entry }
+
+func (c walletAdjust) Run(ctx context.Context, o *Office) error { return c.post(ctx, o, "adjustment") }
+
+type walletTransactions struct{ desk.Listed }
+
+func (c walletTransactions) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("wallet", "transactions"), nil, c.Listed, "id", "created_at", "type", "amount", "reference", "operator", "call_request_id")
+}
+
+type walletReconcile struct{}
+
+var errBooks = errors.New("the books do not agree")
+
+func (walletReconcile) Run(ctx context.Context, o *Office) error {
+	answer, err := o.Ask(ctx, http.MethodGet, o.at("wallet", "reconcile"), nil)
+	if err != nil {
+		return err
+	}
+	if err := o.Member(answer); err != nil {
+		return err
+	}
+	var found struct{ OK bool }
+	if err := json.Unmarshal(answer, &found); err != nil || !found.OK {
+		return errBooks
+	}
+	return nil
+}
+
+type walletRates struct{}
+
+func (walletRates) Run(ctx context.Context, o *Office) error {
+	answer, err := o.Ask(ctx, http.MethodGet, o.at("rates"), nil)
+	if err != nil {
+		return err
+	}
+	return rates(o.Desk, answer)
+}
+
+type walletSetRates struct {
+	File string `arg:"" help:"The file; - reads standard input."`
+}
+
+func (c walletSetRates) Run(ctx context.Context, o *Office) error {
+	content, err := desk.Contents(c.File)
+	if err != nil {
+		return err
+	}
+	answer, err := o.Ask(ctx, http.MethodPut, o.at("rates"), content)
+	if err != nil {
+		return err
+	}
+	return rates(o.Desk, answer)
+}
+
+// rates prints a page of rates, which have no ids.
+func rates(d *desk.Desk, answer json.RawMessage) error {
+	var page struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(answer, &page); err != nil {
+		return fmt.Errorf("read the rates: %w", err)
+	}
+	return d.Table(page.Data, []string{"prefix", "per_minute", "increment_seconds"})
+}

@@ -1,0 +1,116 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+)
+
+type webhooks struct {
+	List       webhooksList       `cmd:"" help:"List subscriptions with what failed last."`
+	Show       webhooksShow       `cmd:"" help:"Show one."`
+	Deliveries webhooksDeliveries `cmd:"" help:"List what was delivered to one."`
+	Delivery   webhooksDelivery   `cmd:"" help:"Show one delivery with every attempt."`
+	Replay     webhooksReplay     `cmd:"" help:"Send again: one delivery, a call's, or all that failed or were skipped since a time."`
+}
+
+type webhooksList struct{ desk.Listed }
+
+func (c webhooksList) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("webhook-subscriptions"), nil, c.Listed,
+		"id", "name", "status", "failures=consecutive_failures", "last_success_at", "last_failure_at", "last_error", "url")
+}
+
+// subscription is the one that a command is about.
+type subscription struct {
+	Subscription string `arg:"" help:"The subscription's id."`
+}
+
+type webhooksShow struct{ subscription }
+
+func (c webhooksShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription), nil)
+}
+
+type webhooksDeliveries struct {
+	subscription
+	Status string `help:"Only deliveries that are so: failed, skipped, delivered, …"`
+	Event  string `help:"Only events of this type: call.completed, …"`
+	Call   string `help:"Only this call's, by its id."`
+	desk.Listed
+}
+
+func (c webhooksDeliveries) Run(ctx context.Context, o *Office) error {
+	filter := url.Values{"status": {c.Status}, "event_type": {c.Event}, "call_id": {c.Call}}
+	return o.List(ctx, o.at("webhook-subscriptions", c.Subscription, "deliveries"), filter, c.Listed,
+		"id", "created_at", "event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "call_id")
+}
+
+type webhooksDelivery struct {
+	subscription
+	Delivery string `arg:"" help:"The delivery's id."`
+}
+
+func (c webhooksDelivery) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery), nil)
+}
+
+type webhooksReplay struct {
+	subscription
+	Delivery string `xor:"what" help:"This delivery alone, by its id."`
+	Call     string `xor:"what" help:"This call's, by its id."`
+	Failed   string `xor:"what" placeholder:"SINCE" help:"All that failed since a time: 2026-06-04T09:00:00Z."`
+	Skipped  string `xor:"what" placeholder:"SINCE" help:"All that were skipped since a time."`
+}
+
+func (c webhooksReplay) body() (map[string]any, error) {
+	switch {
+	case c.Delivery != "":
+		return map[string]any{}, nil
+	case c.Call != "":
+		return map[string]any{"call_id": c.Call}, nil
+	case c.Failed != "":
+		return map[string]any{"status": "failed", "since": c.Failed}, nil
+	case c.Skipped != "":
+		return map[string]any{"status": "skipped", "since": c.Skipped}, nil
+	}
+	return nil, errors.New("replay what? Name --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
+}
+
+// Run replays batch after batch: what failed after it began is left to the next command, so it comes to an end.
+func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
+	body, err := c.body()
+	if err != nil {
+		return err
+	}
+	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)
+	path := o.at("webhook-subscriptions", c.Subscription, "deliveries", "replay")
+	if c.Delivery != "" {
+		path = o.at("webhook-subscriptions", c.Subscription, "deliveries", c.Delivery, "replay")
+	}
+	total := 0
+	for more := true; more; {
+		answer, err := o.Ask(ctx, http.MethodPost, path, body)
+		if err != nil {
+			return err
+		}
+		var done struct {
+			Replayed int
+			HasMore  bool `json:"has_more"`
+		}
+		if err := json.Unmarshal(answer, &done); err != nil {
+			return fmt.Errorf("read how many were replayed: %w", err)
+		}
+		total, more = total+done.Replayed, done.HasMore
+		if more {
+			o.Remark("%d queued again so far", total)
+		}
+	}
+	return o.Member(fmt.Appendf(nil, `{"replayed":%d}`, total))
+}

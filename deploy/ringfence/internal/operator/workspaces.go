@@ -1,0 +1,118 @@
+package operator
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+)
+
+type workspaces struct {
+	List    workspacesList    `cmd:"" help:"List all."`
+	Show    workspacesShow    `cmd:"" help:"Show one with all its settings."`
+	Add     workspacesAdd     `cmd:"" help:"Make one."`
+	Change  workspacesChange  `cmd:"" help:"Change settings of one: --set calls_per_second=20, --set features.api=true, --file policy.json."`
+	Suspend workspacesSuspend `cmd:"" help:"Refuse its keys, block its queued calls and hold its webhooks, within 5 seconds."`
+	Resume  workspacesResume  `cmd:"" help:"End its suspension."`
+}
+
+type workspacesList struct{ desk.Listed }
+
+func (c workspacesList) Run(ctx context.Context, d *desk.Desk) error {
+	return d.List(ctx, desk.At("workspaces"), nil, c.Listed, "id", "name", "plan", "status", "currency", "live_calls=max_live_calls", "calls_per_second", "created_at")
+}
+
+type workspacesShow struct{}
+
+func (workspacesShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at(), nil)
+}
+
+type workspacesAdd struct {
+	Name     string `arg:"" help:"Its name."`
+	Plan     string `default:"growth" enum:"starter,growth,scale" help:"starter, growth or scale."`
+	Currency string `default:"USD" help:"What its wallet is kept in; it stays."`
+	desk.Settings
+}
+
+func (c workspacesAdd) Run(ctx context.Context, d *desk.Desk) error {
+	body, err := c.Body(map[string]any{"name": c.Name, "plan": c.Plan, "currency": c.Currency})
+	if err != nil {
+		return err
+	}
+	return d.Show(ctx, http.MethodPost, desk.At("workspaces"), body)
+}
+
+type workspacesChange struct{ desk.Settings }
+
+func (c workspacesChange) Run(ctx context.Context, o *Office) error {
+	body, err := c.Body(nil)
+	if err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodPatch, o.at(), body)
+}
+
+type workspacesSuspend struct{}
+
+func (workspacesSuspend) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "suspended"})
+}
+
+type workspacesResume struct{}
+
+func (workspacesResume) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "active"})
+}
+
+type keys struct {
+	List   keysList   `cmd:"" help:"List them, without their secrets."`
+	Add    keysAdd    `cmd:"" help:"Make one. Its secret is shown this once."`
+	Revoke keysRevoke `cmd:"" help:"Revoke one, everywhere within 5 seconds."`
+}
+
+type keysList struct{ desk.Listed }
+
+func (c keysList) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("api-keys"), nil, c.Listed, "id", "name", "access", "prefix", "created_at", "revoked_at")
+}
+
+type keysAdd struct {
+	Name   string `arg:"" help:"What it is for."`
+	Access string `default:"read" enum:"read,write" help:"read or write."`
+}
+
+func (c keysAdd) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodPost, o.at("api-keys"), map[string]any{"name": c.Name, "access": c.Access})
+}
+
+type keysRevoke struct {
+	Key string `arg:"" help:"The key's id."`
+}
+
+func (c keysRevoke) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodDelete, o.at("api-keys", c.Key), nil)
+}
+
+type audit struct {
+	List auditList `cmd:"" help:"List changes, newest first."`
+	Show auditShow `cmd:"" help:"Show one with what was before and after."`
+}
+
+type auditList struct {
+	Workspace string `name:"of" help:"Only changes of this workspace's."`
+	desk.Listed
+}
+
+func (c auditList) Run(ctx context.Context, d *desk.Desk) error {
+	return d.List(ctx, desk.At("audit"), url.Values{"workspace_id": {c.Workspace}}, c.Listed, "id", "occurred_at", "operator", "method", "path", "status", "outcome")
+}
+
+type auditShow struct {
+	Entry string `arg:"" help:"The entry's id."`
+}
+
+func (c auditShow) Run(ctx context.Context, d *desk.Desk) error {
+	return d.Show(ctx, http.MethodGet, desk.At("audit", c.Entry), nil)
+}
