@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -29,6 +30,8 @@ type settings struct {
 	// scale multiplies what the simulated carrier does with time.
 	scale float64
 	field Field
+	// broker is which one the stack starts: embedded or apache.
+	broker string
 	// patient bounds how long everything may take to settle.
 	patient time.Duration
 	// env is added to the stack's environment.
@@ -55,6 +58,7 @@ func main() {
 	minutes := flag.Float64("minutes", fraction("CHAOS_MINUTES", 5), "how long there are faults (CHAOS_MINUTES)")
 	flag.IntVar(&set.replicas, "replicas", int(number("RINGFENCE_REPLICAS", 2)), "of each service (RINGFENCE_REPLICAS)")
 	flag.BoolVar(&set.keep, "keep", false, "keep the stack's folder, with what every process said, also after a good run")
+	flag.StringVar(&set.broker, "broker", cmp.Or(os.Getenv("RINGFENCE_BROKER"), "embedded"), "embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch)")
 	only := flag.Bool("plan", false, "print what the seed (RINGFENCE_SEED) would do, and do nothing")
 	flag.Parse()
 	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), whole(set.replicas)
@@ -120,6 +124,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	whole := context.WithoutCancel(ctx)
 	r := newReport()
 	r.Seed, r.Commit, r.Fingerprint, r.Planned, r.Replicas, r.Length = set.seed, commit(whole), fingerprint(plan), len(plan), set.replicas, set.length
+	r.Broker = cmp.Or(set.broker, "embedded")
 	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d deeds a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
 	w, err := raise(ctx, set)
 	keep := true

@@ -39,6 +39,7 @@ func (l law) promise() (says, breach string) {
 type Report struct {
 	Seed                uint64
 	Commit, Fingerprint string
+	Broker              string
 	Planned, Replicas   int
 	Length              time.Duration
 	Storm, Settled      time.Duration
@@ -82,7 +83,7 @@ func (r *Report) String() string {
 			total += n
 		}
 	}
-	fmt.Fprintf(&b, "CHAOS  seed %d · plan %s · commit %s · %d of each service\n", r.Seed, r.Fingerprint, r.Commit, r.Replicas)
+	fmt.Fprintf(&b, "CHAOS  seed %d · plan %s · commit %s · %d of each service · broker %s\n", r.Seed, r.Fingerprint, r.Commit, r.Replicas, r.Broker)
 	fmt.Fprintf(&b, "       %s of load under %d faults (%d planned for %s), settled %s later\n\n",
 		r.Storm.Round(time.Second), total, r.Planned, r.Length, r.Settled.Round(100*time.Millisecond))
 	row := func(what, figures string) { fmt.Fprintf(&b, "  %-10s %s\n", what, figures) }

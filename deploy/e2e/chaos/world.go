@@ -161,6 +161,7 @@ func (w *world) environment() []string {
 		fmt.Sprintf("RINGFENCE_PORT=%d", w.ports["base"]), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", w.ports["admin"]),
 		fmt.Sprintf("RINGFENCE_REPLICAS=%d", w.replicas), fmt.Sprintf("SIMULATOR_TIME_SCALE=%g", w.scale),
 		"RINGFENCE_DETOURS=" + strings.Join(detours, ","), "SSL_CERT_FILE=" + w.hooks.CAFile, "POSTGRES_URL=", "KAFKA_BROKERS=",
+		"RINGFENCE_BROKER=" + w.broker,
 		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "CLAIM_LEASE=5s", "RING_LIMIT=30s", "WATCHDOG_GRACE=15s",
 		"WEBHOOK_TIMEOUT=3s", "WEBHOOK_LEASE=5s", "RETRY_DELAYS=1s,2s,3s,5s,8s,13s",
 	}, w.env...)
