@@ -29,7 +29,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers java kafka kafka-fetch test-kafka
+.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts goldens verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,8 +102,12 @@ lint: house $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check forma
 house: go ## check the import rules and sizes of the house alone
 	@go test -count=1 ./deploy/tools/house/...
 
-charts: $(TOOLS)/helm ## render every chart as helm does and look at what comes out
-	@RINGFENCE_HELM=$(TOOLS)/helm go test -count=1 -run TestCharts ./deploy/compose/...
+charts: $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests ## render every chart as helm does and hold what comes out against Kubernetes, kube-score and the goldens
+	@RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests go test -count=1 -run '$(or $(RUN),TestCharts)' ./deploy/compose/...
+
+goldens: ## write the charts' schemas and goldens anew, to be looked at and committed
+	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_RenderAsBefore
+	@git --no-pager diff --stat -- helm deploy/compose/testdata
 
 verify: proto-current breaking tidy-current ## check that generated code is what the sources give, and that no event broke
 	@echo "generated code is up to date; no event was broken"
@@ -200,6 +204,15 @@ java:
 
 $(TOOLS)/helm: deploy/tools/helm/go.mod | go
 	@echo "building helm (once; two minutes)"; cd deploy/tools/helm && GOWORK=off go build -o $@ helm.sh/helm/v3/cmd/helm
+
+$(TOOLS)/kube-score: deploy/tools/kubescore/go.mod | go
+	@echo "building kube-score (once; a minute)"; cd deploy/tools/kubescore && GOWORK=off go build -o $@ github.com/zegl/kube-score/cmd/kube-score
+
+$(TOOLS)/manifests: deploy/tools/manifests/go.mod $(wildcard deploy/tools/manifests/*.go) | go
+	@echo "building what decodes manifests (once; a minute)"; cd deploy/tools/manifests && GOWORK=off go build -o $@ .
+
+$(TOOLS)/compose: deploy/tools/compose/go.mod $(wildcard deploy/tools/compose/*.go) | go
+	@echo "building what reads compose files (once)"; cd deploy/tools/compose && GOWORK=off go build -o $@ .
 
 # What must be on the machine, each with its remedy.
 go:

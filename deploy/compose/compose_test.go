@@ -19,9 +19,6 @@ var (
 	tag      = regexp.MustCompile("env:\"([A-Z][A-Z0-9_]*)(,required)?[^\"]*\"")
 	imported = regexp.MustCompile(`"ringfence\.dev/libs/([a-z]+)"`)
 	envLine  = regexp.MustCompile(`^([A-Z][A-Z0-9_]*)=(.*)$`)
-	yamlEnv  = regexp.MustCompile(`^  ([A-Z][A-Z0-9_]*): `)
-	keyList  = regexp.MustCompile(`^  keys: \[(.*)\]$`)
-	template = regexp.MustCompile(`(?m)^ +(?:- name: )?([A-Z][A-Z0-9_]+)(?::|$)`)
 )
 
 const root = "../.."
@@ -56,6 +53,24 @@ func read(t *testing.T, dir string) map[string]bool {
 		t.Fatalf("%s reads no variable at all", dir)
 	}
 	return found
+}
+
+// goText is all Go below a folder, tests left out.
+func goText(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }
 
 func lines(t *testing.T, path string) []string {
@@ -96,44 +111,6 @@ func TestCompose_SetsWhatTheBinariesRead(t *testing.T) {
 			}
 		}
 		compare(t, file, set, read(t, dir))
-	}
-}
-
-func TestCharts_SetWhatTheBinariesRead(t *testing.T) {
-	t.Parallel()
-	for _, name := range services {
-		set := map[string]bool{"HTTP_ADDR": true, "PRIVATE_ADDR": true, "POSTGRES_MIGRATE_URL": true}
-		file := "helm/" + name + "/values.yaml"
-		for _, line := range lines(t, file) {
-			if match := yamlEnv.FindStringSubmatch(line); match != nil {
-				set[match[1]] = true
-			}
-			if strings.HasPrefix(line, "adminPort: ") {
-				set["ADMIN_ADDR"] = true
-			}
-			if match := keyList.FindStringSubmatch(line); match != nil {
-				for key := range strings.SplitSeq(match[1], ", ") {
-					set[key] = true
-				}
-			}
-		}
-		compare(t, file, set, read(t, "services/"+name))
-	}
-}
-
-// TestCharts_LibrarySetsNoOtherVariables keeps the list in the test above true.
-func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
-	t.Parallel()
-	found := map[string]bool{}
-	for _, file := range []string{"_service.tpl", "_workload.tpl"} {
-		text := strings.Join(lines(t, "helm/ringfence-lib/templates/"+file), "\n")
-		for _, match := range template.FindAllStringSubmatch(text, -1) {
-			found[match[1]] = true
-		}
-	}
-	got, want := slices.Sorted(maps.Keys(found)), []string{"ADMIN_ADDR", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
-	if !slices.Equal(got, want) {
-		t.Errorf("the library sets %v, this test knows %v", got, want)
 	}
 }
 

@@ -1,12 +1,11 @@
 {{/* Everything one service needs. The name of the chart is the name of the service, in the cluster's DNS too. */}}
 {{- define "ringfence-lib.service" -}}
-{{ include "ringfence-lib.serviceaccount" . }}
+{{- range $part := list "serviceaccount" "configmap" "services" "workload" "disruption" "autoscaler" "network" "migration" "monitor" }}
+{{- with include (printf "ringfence-lib.%s" $part) $ | trim }}
 ---
-{{ include "ringfence-lib.configmap" . }}
----
-{{ include "ringfence-lib.services" . }}
----
-{{ include "ringfence-lib.workload" . }}
+{{ . }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "ringfence-lib.selector" -}}
@@ -14,11 +13,15 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{- define "ringfence-lib.labels" -}}
-{{ include "ringfence-lib.selector" . }}
+{{- define "ringfence-lib.about" -}}
 app.kubernetes.io/part-of: ringfence
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "ringfence-lib.labels" -}}
+{{ include "ringfence-lib.selector" . }}
+{{ include "ringfence-lib.about" . }}
 {{- end }}
 
 {{- define "ringfence-lib.serviceaccount" -}}
@@ -39,15 +42,19 @@ kind: ConfigMap
 metadata:
   name: {{ .Chart.Name }}
   labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
-data:
-  HTTP_ADDR: ":8080"
-  PRIVATE_ADDR: ":9090"
-  {{- if .Values.adminPort }}
-  ADMIN_ADDR: ":{{ .Values.adminPort }}"
-  {{- end }}
-  {{- range $name, $value := .Values.env }}
-  {{ $name }}: {{ $value | quote }}
-  {{- end }}
+data: {{- include "ringfence-lib.settings" . | nindent 2 }}
+{{- end }}
+
+{{/* The plain variables of a service, as NAME: "value". */}}
+{{- define "ringfence-lib.settings" -}}
+HTTP_ADDR: ":8080"
+PRIVATE_ADDR: ":9090"
+{{- if .Values.adminPort }}
+ADMIN_ADDR: ":{{ .Values.adminPort }}"
+{{- end }}
+{{- range $name, $value := .Values.env }}
+{{ $name }}: {{ $value | toString | quote }}
+{{- end }}
 {{- end }}
 
 {{/* Three ports, three Services: what may be published is never the same object as what may not. */}}
@@ -66,7 +73,9 @@ apiVersion: v1
 kind: Service
 metadata:
   name: {{ .Chart.Name }}-private
-  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+  labels:
+    {{- include "ringfence-lib.labels" . | nindent 4 }}
+    ringfence.dev/port: private
 spec:
   clusterIP: None
   publishNotReadyAddresses: true

@@ -7,10 +7,15 @@ metadata:
   name: {{ .Chart.Name }}
   labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
 spec:
+  {{- if not .Values.autoscaling.enabled }}
   replicas: {{ .Values.replicas }}
+  {{- end }}
   {{- if eq $kind "StatefulSet" }}
   serviceName: {{ .Chart.Name }}-private
   podManagementPolicy: Parallel
+  {{- else }}
+  # Nobody goes before another is ready, and one at a time: the budget of database connections counts on it.
+  strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
   {{- end }}
   selector:
     matchLabels: {{- include "ringfence-lib.selector" . | nindent 6 }}
@@ -24,44 +29,35 @@ spec:
         {{- end }}
     spec:
       serviceAccountName: {{ .Chart.Name }}
-      automountServiceAccountToken: false
-      terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds | default 30 }} {{- /* the services drain for at most 20 s; the dialer for DRAIN_LIMIT more */}}
-      {{- with .Values.imagePullSecrets }}
-      imagePullSecrets: {{- toYaml . | nindent 8 }}
+      terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+      {{- if .Values.hostNetwork }}
+      hostNetwork: true
+      dnsPolicy: ClusterFirstWithHostNet
       {{- end }}
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        runAsGroup: 65532
-        {{- if .Values.state }}
-        fsGroup: 65532
-        {{- end }}
-        seccompProfile: {type: RuntimeDefault}
-      {{- with (.Values.migrate).secretKey }}
+      {{- include "ringfence-lib.pod" . | nindent 6 }}
+      {{- if eq .Values.migrate.as "init" }}
       initContainers:
         - name: migrate
           args: [migrate]
-          {{- include "ringfence-lib.container" $ | nindent 10 }}
-            - name: POSTGRES_MIGRATE_URL
-              valueFrom: {secretKeyRef: {name: {{ $.Values.secret.name }}, key: {{ . }}}}
+          {{- include "ringfence-lib.container" . | trim | nindent 10 }}
+            {{- include "ringfence-lib.ownerURL" . | nindent 12 }}
       {{- end }}
       containers:
         - name: {{ .Chart.Name }}
-          {{- include "ringfence-lib.container" . | nindent 10 }}
+          {{- include "ringfence-lib.container" . | trim | nindent 10 }}
           ports:
             - {name: http, containerPort: 8080}
             - {name: private, containerPort: 9090}
             {{- with .Values.adminPort }}
             - {name: admin, containerPort: {{ . }}}
             {{- end }}
-          {{- if .Values.state }}
-          volumeMounts:
-            - {name: state, mountPath: /state}
-          {{- end }}
+          # A balancer that has not heard yet still sends requests for a moment.
+          lifecycle: {preStop: {sleep: {seconds: 5}}}
           startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: 30}
           livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6}
           readinessProbe: {httpGet: {path: /readyz, port: private}, periodSeconds: 5, timeoutSeconds: 3}
-      {{- range $field := list "nodeSelector" "tolerations" "affinity" }}
+      affinity: {{- include "ringfence-lib.affinity" . | trim | nindent 8 }}
+      {{- range $field := list "nodeSelector" "tolerations" "topologySpreadConstraints" "priorityClassName" }}
       {{- with index $.Values $field }}
       {{ $field }}: {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -80,15 +76,57 @@ spec:
   {{- end }}
 {{- end }}
 
+{{/* What every pod of ours has. */}}
+{{- define "ringfence-lib.pod" -}}
+automountServiceAccountToken: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  {{- if or .Values.state .Values.files.secret }}
+  fsGroup: 65532
+  {{- end }}
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.files.secret }}
+volumes:
+  - name: files
+    secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+
+{{/* Replicas do not share a node if they can help it; with host networking they cannot. */}}
+{{- define "ringfence-lib.affinity" -}}
+{{- if .Values.affinity }}
+{{- toYaml .Values.affinity }}
+{{- else }}
+podAntiAffinity:
+  {{- if .Values.hostNetwork }}
+  requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels: {{- include "ringfence-lib.selector" . | nindent 10 }}
+  {{- else }}
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{- include "ringfence-lib.selector" . | nindent 12 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "ringfence-lib.image" -}}
+{{- $global := .Values.global | default dict -}}
+{{ with $global.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ .Values.image.tag | default $global.tag | default .Chart.AppVersion }}
+{{- end }}
+
 {{/* What the service and its migration share; env comes last, so that more can follow. */}}
 {{- define "ringfence-lib.container" -}}
-image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
-imagePullPolicy: {{ .Values.image.pullPolicy | default "IfNotPresent" }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
-resources: {{- toYaml .Values.resources | nindent 2 }}
+{{ include "ringfence-lib.body" . }}
 envFrom:
   - configMapRef: {name: {{ .Chart.Name }}}
 env:
@@ -97,8 +135,44 @@ env:
   - name: KAFKA_INSTANCE_ID
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
   {{- end }}
-  {{- range .Values.secret.keys }}
+  {{- range .Values.hostAddress }}
   - name: {{ . }}
-    valueFrom: {secretKeyRef: {name: {{ $.Values.secret.name }}, key: {{ . }}}}
+    valueFrom: {fieldRef: {fieldPath: status.hostIP}}
   {{- end }}
+  {{- include "ringfence-lib.secrets" . | trim | nindent 2 }}
+{{- end }}
+
+{{- define "ringfence-lib.body" -}}
+image: {{ include "ringfence-lib.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+{{- if or .Values.state .Values.files.secret }}
+volumeMounts:
+  {{- if .Values.state }}
+  - {name: state, mountPath: /state}
+  {{- end }}
+  {{- if .Values.files.secret }}
+  - {name: files, mountPath: {{ .Values.files.path }}, readOnly: true}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "ringfence-lib.secrets" -}}
+{{- range .Values.secret.keys }}
+- name: {{ . }}
+  valueFrom: {secretKeyRef: {name: {{ $.Values.secret.name }}, key: {{ . }}}}
+{{- end }}
+{{- range .Values.secret.optional }}
+- name: {{ . }}
+  valueFrom: {secretKeyRef: {name: {{ $.Values.secret.name }}, key: {{ . }}, optional: true}}
+{{- end }}
+{{- end }}
+
+{{- define "ringfence-lib.ownerURL" -}}
+- name: POSTGRES_MIGRATE_URL
+  valueFrom: {secretKeyRef: {name: {{ .Values.secret.name }}, key: {{ .Values.migrate.secretKey }}}}
 {{- end }}

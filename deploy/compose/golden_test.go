@@ -1,0 +1,194 @@
+package compose_test
+
+import (
+	"bytes"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestCharts_RenderAsBefore holds all six against the goldens of testdata/charts, each as values that somebody would use, decodes every object into the Kubernetes types
+// and lets kube-score look at them.
+func TestCharts_RenderAsBefore(t *testing.T) {
+	t.Parallel()
+	for _, environment := range []string{"", "small", "production"} {
+		t.Run("environment "+environment, func(t *testing.T) {
+			t.Parallel()
+			var args []string
+			name := "default"
+			if environment != "" {
+				name, args = environment, []string{"--values", filepath.Join(root, "helm/environments", environment+".yaml")}
+			}
+			rendered := manifests(t, "ringfence", args...)
+			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
+			tool(t, rendered, "RINGFENCE_MANIFESTS")
+			// kube-score says CRITICAL of what it is told to ignore here: a limit on CPU throttles what is idle otherwise; our tags are never reused,
+			// so nothing is pulled again at a start that must not hang on the registry.
+			tool(t, rendered, "RINGFENCE_KUBESCORE", "score", "--output-format", "ci", "--ignore-container-cpu-limit", "--ignore-test", "container-image-pull-policy", "-")
+		})
+	}
+}
+
+// tool runs the program that a variable names on what was rendered.
+func tool(t *testing.T, rendered []byte, variable string, args ...string) {
+	t.Helper()
+	program := os.Getenv(variable)
+	if program == "" {
+		t.Fatalf("%s names no program: run `make charts`", variable)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = bytes.NewReader(rendered)
+	out, err := cmd.CombinedOutput()
+	var faults []string
+	for line := range strings.Lines(string(out)) {
+		if !strings.HasPrefix(line, "[OK]") && !strings.HasPrefix(line, "[SKIPPED]") {
+			faults = append(faults, line)
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: %v:\n%s", variable, err, strings.Join(faults, ""))
+	}
+}
+
+func TestCharts_Lint(t *testing.T) {
+	t.Parallel()
+	out, said, err := helm(t, "lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts", "--values", filepath.Join(root, "helm/environments/production.yaml"))
+	if err != nil {
+		t.Errorf("helm lint: %v\n%s%s", err, out, said)
+	}
+}
+
+func TestCharts_RefuseWrongValues(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, set, says string }{
+		{"a variable that nobody reads", "calls.env.KAFKA_BROKRS=x", "KAFKA_BROKRS"},
+		{"a secret among the plain variables", "calls.env.SIGNING_KEY=x", "SIGNING_KEY"},
+		{"a number of replicas in words", "calls.replicas=two", "replicas"},
+		{"a kind that is none", "dialer.kind=DaemonSet", "kind"},
+		{"a pull policy in lower case", "gateway.image.pullPolicy=never", "pullPolicy"},
+		{"a port that cannot be", "gateway.adminPort=70000", "adminPort"},
+		{"a migration by a stranger", "calls.migrate.as=cron", "/migrate/as"},
+		{"less replicas at most than at least", "calls.autoscaling.enabled=true,calls.autoscaling.min=5,calls.autoscaling.max=2", "max (2) is less than min (5)"},
+		{"a volume without a name", "calls.state.size=1Gi", "only a StatefulSet"},
+		{"a network that is an address", "contacts-compliance.network.nodes={10.0.0.1}", "nodes"},
+		{"somebody who does not exist", "calls.network.askedBy={stranger}", "askedBy"},
+		{"a value with another name", "dialer.replica=3", "replica"},
+		{"a setting of the whole with another name", "postgres.maxConns=3", "maxConns"},
+		{"more connections than there are", "calls.replicas=9", "postgres.maxConnections"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			_, said, err := helm(t, "template", "ringfence", filepath.Join(root, "helm/ringfence"), "--set", row.set)
+			if err == nil || !strings.Contains(said, row.says) {
+				t.Errorf("--set %s: %v, want a fault that names %q: %s", row.set, err, row.says, said)
+			}
+		})
+	}
+}
+
+// TestCharts_AllowExactlyTheQuestions: who may ask whom is what the addresses of the charts say, both ways, and nothing more.
+func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
+	t.Parallel()
+	asked, probed := map[string][]string{}, map[string][]string{}
+	for _, name := range services {
+		v := valuesOf(t, name)
+		var asks, probes []string
+		for variable, value := range v.Env {
+			text, _ := value.(string)
+			if place, err := url.Parse(text); err == nil && strings.HasSuffix(variable, "_URL") && slices.Contains(services, place.Hostname()) {
+				asks = append(asks, place.Hostname())
+			}
+			if variable == "READY_URLS" {
+				for _, match := range regexp.MustCompile(`http://([a-z-]+)-private:`).FindAllStringSubmatch(text, -1) {
+					probes = append(probes, match[1])
+				}
+			}
+		}
+		same(t, name+" may ask", v.Network.Asks, asks)
+		same(t, name+" may probe", v.Network.Probes, probes)
+		for _, peer := range asks {
+			asked[peer] = append(asked[peer], name)
+		}
+		for _, peer := range probes {
+			probed[peer] = append(probed[peer], name)
+		}
+	}
+	for _, name := range services {
+		v := valuesOf(t, name)
+		same(t, name+" may be asked by", v.Network.AskedBy, asked[name])
+		same(t, name+" may be probed by", v.Network.ProbedBy, probed[name])
+	}
+	if questions := len(asked["contacts-compliance"]) + len(asked["billing-wallet"]) + len(asked["dialer"]) - 3; questions != 4 {
+		t.Errorf("%d pairs ask beside the gateway, want 4: calls three, the dialer one", questions)
+	}
+}
+
+func same(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%s %v, its addresses say %v", what, got, want)
+	}
+}
+
+// TestCharts_InternetIsNotOurs: who sends to the world reaches no private address.
+func TestCharts_InternetIsNotOurs(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"webhook-dispatcher", "dialer"} {
+		internet := valuesOf(t, name).Network.Internet
+		for _, private := range []string{
+			"10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "198.18.0.1", "224.0.0.1", "0.0.0.0", "255.255.255.255",
+			"::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "fd00::1", "fe80::1", "ff02::1", "2002:a00:1::",
+		} {
+			at := netip.MustParseAddr(private)
+			if !slices.ContainsFunc(slices.Concat(internet.Except4, internet.Except6), func(network string) bool { return netip.MustParsePrefix(network).Contains(at) }) {
+				t.Errorf("%s may reach %s", name, private)
+			}
+		}
+	}
+}
+
+// TestCharts_DrainOutlastsTheLongestCall: the pod lives as long as the longest call that an agent may be given, and a minute.
+func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
+	t.Parallel()
+	v := valuesOf(t, "dialer")
+	drain, err := time.ParseDuration(v.Env["DRAIN_LIMIT"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := strings.Join(lines(t, "services/calls/internal/agent/agent.go"), "\n")
+	match := regexp.MustCompile(`maxMaxCallSeconds += (\d+)`).FindStringSubmatch(agent)
+	if match == nil {
+		t.Fatal("the longest call of an agent is not to be found")
+	}
+	longest, err := strconv.Atoi(match[1])
+	if err != nil || drain < time.Duration(longest)*time.Second {
+		t.Errorf("DRAIN_LIMIT=%s, an agent may be given %d s: %v", drain, longest, err)
+	}
+	if grace := time.Duration(v.Grace) * time.Second; grace < drain+time.Minute {
+		t.Errorf("a pod gets %s, of which calls may take %s", grace, drain)
+	}
+}
+
+// TestCharts_ScaleOnMetricsThatExist finds each in the code.
+func TestCharts_ScaleOnMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	code := ""
+	for _, dir := range []string{"libs", "services"} {
+		code += goText(t, dir)
+	}
+	for _, name := range services {
+		for _, by := range valuesOf(t, name).Autoscaling.By {
+			if !strings.Contains(code, strconv.Quote(by.Metric)) {
+				t.Errorf("%s scales on %s, which nobody exports", name, by.Metric)
+			}
+		}
+	}
+}

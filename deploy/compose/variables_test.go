@@ -1,0 +1,191 @@
+package compose_test
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+var (
+	structTag = regexp.MustCompile("`(env:\"[A-Z][^`]*)`")
+	// secret matches the variables that hold one. TRUSTED_KEYS are public.
+	secret = regexp.MustCompile(`^(POSTGRES_(DIRECT_|MIGRATE_)?URL|[A-Z0-9_]*(KEY|KEYS|PASSWORD|TOKENS?|PEPPER|SECRET))$`)
+	named  = regexp.MustCompile(`(?m)^ *(?:- name: |- \{name: )?([A-Z][A-Z0-9_]{3,})(?::|,|$)`)
+)
+
+// values is what these tests look at of a service's values.yaml.
+type values struct {
+	Env         map[string]any
+	HostAddress []string `yaml:"hostAddress"`
+	Secret      struct{ Keys, Optional []string }
+	Autoscaling struct{ By []struct{ Metric string } }
+	Network     struct {
+		AskedBy  []string `yaml:"askedBy"`
+		ProbedBy []string `yaml:"probedBy"`
+		Asks     []string
+		Probes   []string
+		Internet struct {
+			Except4, Except6 []string
+		}
+	}
+	Grace int `yaml:"terminationGracePeriodSeconds"`
+}
+
+func valuesOf(t *testing.T, chart string) (v values) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(strings.Join(lines(t, "helm/"+chart+"/values.yaml"), "\n")), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// ofLibrary are the variables that the library chart sets by itself; TestCharts_LibrarySetsNoOtherVariables keeps it true.
+var ofLibrary = []string{"ADMIN_ADDR", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
+
+func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(root, "helm/ringfence-lib/templates/*.tpl"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no templates: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range named.FindAllStringSubmatch(string(text), -1) {
+			found[match[1]] = true
+		}
+	}
+	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, ofLibrary) {
+		t.Errorf("the library sets %v, this test knows %v", got, ofLibrary)
+	}
+}
+
+// TestCharts_SetWhatTheBinariesRead: every value of a chart reaches its binary, every secret comes from the Secret, and nothing is missing that must be set.
+func TestCharts_SetWhatTheBinariesRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range services {
+		reads, set, v := read(t, "services/"+name), map[string]bool{}, valuesOf(t, name)
+		for _, variable := range ofLibrary {
+			if _, ok := reads[variable]; ok {
+				set[variable] = true
+			}
+		}
+		for variable := range v.Env {
+			set[variable] = true
+		}
+		for _, variable := range slices.Concat(v.Secret.Keys, v.Secret.Optional, v.HostAddress) {
+			set[variable] = true
+		}
+		compare(t, "helm/"+name+"/values.yaml", set, reads)
+		for variable := range reads {
+			if secret.MatchString(variable) && variable != "TRUSTED_KEYS" && variable != "POSTGRES_MIGRATE_URL" && !slices.Contains(slices.Concat(v.Secret.Keys, v.Secret.Optional), variable) {
+				t.Errorf("helm/%s/values.yaml: %s holds a secret: add it to secret.optional (or to secret.keys)", name, variable)
+			}
+		}
+	}
+}
+
+// schema is a service's values.schema.json: the library's, with the variables of its binary under env.
+func schema(t *testing.T, name string) []byte {
+	t.Helper()
+	var whole map[string]any
+	if err := json.Unmarshal([]byte(strings.Join(lines(t, "helm/ringfence-lib/service.schema.json"), "\n")), &whole); err != nil {
+		t.Fatal(err)
+	}
+	properties, v := map[string]any{}, valuesOf(t, name)
+	from := slices.Concat(ofLibrary, v.Secret.Keys, v.Secret.Optional)
+	for variable, help := range described(t, "services/"+name) {
+		if !slices.Contains(from, variable) {
+			properties[variable] = map[string]any{"type": []string{"string", "number", "boolean"}, "description": help}
+		}
+	}
+	whole["properties"].(map[string]any)["env"] = map[string]any{
+		"type": "object", "additionalProperties": false, "properties": properties,
+		"patternProperties": map[string]any{"^(OTEL_[A-Z_]+|GOMEMLIMIT|GOGC|SSL_CERT_FILE)$": map[string]any{"type": []string{"string", "number", "boolean"}}},
+	}
+	text, err := json.MarshalIndent(whole, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(text, '\n')
+}
+
+// described is every variable that a service reads, with its help.
+func described(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	reads := read(t, dir)
+	for _, below := range []string{dir, "libs"} {
+		err := filepath.WalkDir(filepath.Join(root, below), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, match := range structTag.FindAllStringSubmatch(string(text), -1) {
+				of := reflect.StructTag(match[1])
+				name, _, _ := strings.Cut(of.Get("env"), ",")
+				if _, ok := reads[name]; ok {
+					found[name] = of.Get("help")
+					if standard := of.Get("envDefault"); standard != "" {
+						found[name] += " (" + standard + ")"
+					}
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// TestCharts_SchemasNameEveryVariable: helm refuses what the binary would not read.
+func TestCharts_SchemasNameEveryVariable(t *testing.T) {
+	t.Parallel()
+	for _, name := range services {
+		golden(t, filepath.Join(root, "helm", name, "values.schema.json"), schema(t, name))
+	}
+}
+
+// golden holds got against a committed file, or with RINGFENCE_UPDATE writes it.
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if os.Getenv("RINGFENCE_HELM") == "" {
+		t.Skip("RINGFENCE_HELM names no helm: `make charts` builds one and runs this")
+	}
+	if os.Getenv("RINGFENCE_UPDATE") != "" {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) == string(got) {
+		return
+	}
+	at, before, after := 0, strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+	for at < min(len(before), len(after)) && before[at] == after[at] {
+		at++
+	}
+	t.Errorf("%s is not what comes out now, from line %d on: look at it with make goldens, and commit it\nwas: %q\nis:  %q", path, at+1,
+		strings.Join(before[at:min(at+2, len(before))], "\n"), strings.Join(after[at:min(at+2, len(after))], "\n"))
+}

@@ -1,0 +1,101 @@
+{{/* Who may reach a service, and whom it may reach: the five questions and what the gateway forwards, Postgres, Kafka, DNS, the collector, and what its values add. A pod with
+host networking is outside of every policy: for those it asks and those that ask it, it is its node, and network.nodes names the nodes' networks. */}}
+{{- define "ringfence-lib.network" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .Chart.Name }}
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- include "ringfence-lib.selector" . | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+  ingress:
+    {{- with .Values.network }}
+    - ports: [{port: http, protocol: TCP}]
+      {{- if not .public }}
+      from:
+        {{- range .askedBy }}
+        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
+        {{- end }}
+        {{- range .nodes }}
+        - ipBlock: {cidr: {{ . | quote }}}
+        {{- end }}
+      {{- else if .clients }}
+      from: {{- toYaml .clients | nindent 8 }}
+      {{- end }}
+    - ports: [{port: private, protocol: TCP}]
+      from:
+        {{- range .probedBy }}
+        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
+        {{- end }}
+        {{- toYaml .monitoring | nindent 8 }}
+    {{- if $.Values.adminPort }}
+    - ports: [{port: admin, protocol: TCP}]
+      from: {{- toYaml .operators | nindent 8 }}
+    {{- end }}
+    {{- end }}
+  egress:
+    {{- include "ringfence-lib.toPostgres" . | nindent 4 }}
+    {{- with .Values.network }}
+    - ports: {{- include "ringfence-lib.tcp" .kafka.ports | trim | nindent 8 }}
+      {{- with .kafka.to }}
+      to: {{- toYaml . | nindent 8 }}
+      {{- end }}
+    - ports: {{- include "ringfence-lib.tcp" .collector.ports | trim | nindent 8 }}
+      to: {{- toYaml .collector.to | nindent 8 }}
+    {{- if .asks }}
+    - ports: [{port: 8080, protocol: TCP}]
+      to:
+        {{- range .asks }}
+        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
+        {{- end }}
+        {{- range .nodes }}
+        - ipBlock: {cidr: {{ . | quote }}}
+        {{- end }}
+    {{- end }}
+    {{- if .probes }}
+    - ports: [{port: 9090, protocol: TCP}]
+      to:
+        {{- range .probes }}
+        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
+        {{- end }}
+        {{- range .nodes }}
+        - ipBlock: {cidr: {{ . | quote }}}
+        {{- end }}
+    {{- end }}
+    {{- with .internet }}
+    - ports: {{- toYaml .ports | nindent 8 }}
+      to:
+        - ipBlock:
+            cidr: 0.0.0.0/0
+            except: {{- toYaml .except4 | nindent 14 }}
+        - ipBlock:
+            cidr: ::/0
+            except: {{- toYaml .except6 | nindent 14 }}
+    {{- end }}
+    {{- with .egress }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- end }}
+{{- end }}
+
+{{- define "ringfence-lib.toPostgres" -}}
+- ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+  to: {{- toYaml .Values.network.dns | nindent 4 }}
+- ports: {{- include "ringfence-lib.tcp" .Values.network.postgres.ports | trim | nindent 4 }}
+  {{- with .Values.network.postgres.to }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{- define "ringfence-lib.tcp" -}}
+{{- range . }}
+- {port: {{ . }}, protocol: TCP}
+{{- end }}
+{{- end }}
+
+{{/* The pods of another service of the same release. */}}
+{{- define "ringfence-lib.peer" -}}
+- podSelector: {matchLabels: {app.kubernetes.io/name: {{ index . 1 }}, app.kubernetes.io/instance: {{ (index . 0).Release.Name }}}}
+{{- end }}

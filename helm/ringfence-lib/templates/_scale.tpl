@@ -1,0 +1,72 @@
+{{/* One replica at a time may be taken away on purpose. */}}
+{{- define "ringfence-lib.disruption" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .Chart.Name }}
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "ringfence-lib.selector" . | nindent 6 }}
+{{- end }}
+
+{{/* Replicas by what waits. The metrics are the service's own, made known to the cluster by an adapter: helm/README.md, Scaling. */}}
+{{- define "ringfence-lib.autoscaler" -}}
+{{- with .Values.autoscaling }}
+{{- if .enabled }}
+{{- if lt (int .max) (int .min) }}{{ fail (printf "autoscaling: max (%d) is less than min (%d)" (int .max) (int .min)) }}{{ end -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ $.Chart.Name }}
+  labels: {{- include "ringfence-lib.labels" $ | nindent 4 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: {{ $.Values.kind }}, name: {{ $.Chart.Name }}}
+  minReplicas: {{ .min }}
+  maxReplicas: {{ .max }}
+  behavior:
+    scaleUp: {stabilizationWindowSeconds: 30, policies: [{type: Pods, value: 2, periodSeconds: 60}]}
+    scaleDown: {stabilizationWindowSeconds: 600, policies: [{type: Pods, value: 1, periodSeconds: 300}]}
+  metrics:
+    {{- with .cpu }}
+    - type: Resource
+      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ . }}}}
+    {{- end }}
+    {{- range .by }}
+    - type: External
+      external:
+        metric:
+          name: {{ .metric }}
+          {{- with .labels }}
+          selector: {matchLabels: {{ toJson . }}}
+          {{- end }}
+        target: {type: Value, value: {{ .above | quote }}}
+    {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "ringfence-lib.monitor" -}}
+{{- with .Values.monitor }}
+{{- if .enabled -}}
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata:
+  name: {{ $.Chart.Name }}
+  labels:
+    {{- include "ringfence-lib.labels" $ | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  jobLabel: app.kubernetes.io/name
+  selector:
+    matchLabels:
+      {{- include "ringfence-lib.selector" $ | nindent 6 }}
+      ringfence.dev/port: private
+  endpoints:
+    - {port: private, path: /metrics, interval: {{ .interval }}}
+{{- end }}
+{{- end }}
+{{- end }}
