@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/farm"
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// sippFarm is a far end that is stopped with the test.
+func sippFarm(t *testing.T, script string) *farm.Farm {
+	t.Helper()
+	if _, err := exec.LookPath(farm.Program); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("sipp is missing: install Debian's sip-tester")
+		}
+		t.Skip("sipp is missing: install Debian's sip-tester to run this")
+	}
+	f, err := farm.Start(t.TempDir(), script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.Stop()
+		if t.Failed() {
+			t.Logf("sipp said: %s", f.Complaints())
+		}
+	})
+	return f
+}
+
+// overSIP is a stack whose calls go over the farms, the first first.
+func overSIP(t *testing.T, farms []*farm.Farm, env ...string) (*rig.Stack, *rig.Workspace, *rig.Receiver) {
+	t.Helper()
+	hooks := receiver(t)
+	s := start(t, binaries(t), append([]string{"SSL_CERT_FILE=" + hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", freeUDP(t)), "CIRCUIT_FAILURES=1000"}, env...)...)
+	w := tenant(t, s, hooks, "100")
+	for i, f := range farms {
+		body := map[string]any{"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": f.Port, "priority": i + 1, "channels": 200, "calls_per_second": 200, "caller_ids": []string{"+14155550100"}}
+		if err := w.Admin.Into(t.Context(), "POST", "/admin/v1/trunks", body, 201, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, w, hooks
+}
+
+// The way a number is dealt with at the far end of TestSIP_EveryRowOfTheCauseTable, by the fourth digit from its end; the last three are the status.
+const (
+	plainly = iota
+	ringingFirst
+	withRetryAfter
+	withReason // Q.850 1
+	whenCanceled
+	byNobody
+)
+
+// causeRow is a row of contract.md §2: what the trunk says, and what becomes of call and request.
+type causeRow struct {
+	how, code                                    int
+	status, cause, disposition, request, errCode string
+}
+
+func (r causeRow) to() string { return fmt.Sprintf("+1415555%d%03d", r.how, r.code) }
+
+// script is what the far end does.
+func (r causeRow) script() string {
+	status := fmt.Sprintf("%d No", r.code)
+	switch r.how {
+	case ringingFirst:
+		return farm.Says("180 Ringing") + `<pause milliseconds="100"/>` + farm.Refuses(status)
+	case withRetryAfter:
+		return farm.Refuses(status, "Retry-After: 30")
+	case withReason:
+		return farm.Refuses(status, `Reason: Q.850;cause=1;text="unallocated"`)
+	case whenCanceled:
+		return farm.Says("180 Ringing") + farm.Canceled()
+	case byNobody:
+		return `<pause milliseconds="60000"/>`
+	}
+	return farm.Refuses(status)
+}
+
+func causeTable() []causeRow {
+	const invalid, rejected, unavailable = "invalid_number", "provider_rejected", "provider_unavailable"
+	busy := func(code int) causeRow { return causeRow{plainly, code, "busy", "user_busy", "busy", "completed", ""} }
+	failed := func(how, code int, cause, disposition, errCode string) causeRow {
+		return causeRow{how, code, "failed", cause, disposition, "failed", errCode}
+	}
+	silent := func(how, code int, cause, disposition string) causeRow {
+		return causeRow{how, code, "no_answer", cause, disposition, "completed", ""}
+	}
+	rows := []causeRow{
+		busy(486), busy(600),
+		silent(plainly, 408, "no_user_response", "no_answer"), silent(plainly, 480, "subscriber_absent", "unreachable"), silent(ringingFirst, 480, "no_answer", "no_answer"),
+		silent(whenCanceled, 487, "no_answer", "no_answer"),
+		failed(plainly, 503, "normal_temporary_failure", "unreachable", unavailable), failed(withRetryAfter, 503, "switch_congestion", "unreachable", unavailable),
+		failed(plainly, 502, "network_out_of_order", "unreachable", unavailable), failed(plainly, 504, "recovery_on_timer_expire", "unreachable", unavailable),
+		failed(byNobody, 0, "recovery_on_timer_expire", "unreachable", unavailable),
+		failed(plainly, 501, "facility_rejected", "unreachable", rejected), failed(withReason, 500, "unallocated_number", "invalid_number", invalid),
+	}
+	for cause, codes := range map[string][]int{"call_rejected": {403, 603}, "spam_blocked": {607, 608}} {
+		for _, code := range codes {
+			rows = append(rows, failed(plainly, code, cause, "rejected", rejected))
+		}
+	}
+	for cause, codes := range map[string][]int{"provider_auth_failed": {401, 407}, "incompatible_destination": {415, 488, 606}} {
+		for _, code := range codes {
+			rows = append(rows, failed(plainly, code, cause, "unreachable", rejected))
+		}
+	}
+	for cause, codes := range map[string][]int{
+		"unallocated_number": {404, 604}, "number_changed": {410}, "invalid_number_format": {416, 484}, "no_route_destination": {300, 301, 302, 305, 380},
+	} {
+		for _, code := range codes {
+			rows = append(rows, failed(plainly, code, cause, "invalid_number", invalid))
+		}
+	}
+	for _, code := range []int{400, 402, 405, 406, 413, 414, 420, 421, 423, 481, 482, 483, 485, 491, 493, 500, 505, 513, 580} {
+		rows = append(rows, failed(plainly, code, "normal_temporary_failure", "unreachable", unavailable))
+	}
+	return rows
+}
+
+// TestSIP_EveryRowOfTheCauseTable has a trunk end a call with each final response there is, and looks at what the customer is told.
+func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
+	rows, requests := causeTable(), map[string]string{}
+	var branches []string
+	for i, row := range rows {
+		branches = append(branches, farm.When(2*i+1, "number", []int{1000*row.how + row.code}, row.script()))
+	}
+	far := sippFarm(t, farm.Script(`([0-9][0-9][0-9][0-9])`, []string{"number"}, append(branches, farm.Over())...))
+	_, w, hooks := overSIP(t, []*farm.Farm{far}, "RING_LIMIT=2s")
+	for _, row := range rows {
+		req, err := w.Place(t.Context(), map[string]any{"to": row.to()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests[row.to()] = req.ID
+	}
+	until(t, time.Minute, "every call is told to its end", func() bool {
+		told := 0
+		for _, kind := range types(hooks, "/"+w.ID) {
+			if kind != "call.ringing" {
+				told++
+			}
+		}
+		return told >= len(rows)
+	})
+	for _, row := range rows {
+		var req struct {
+			rig.Request
+			ErrorCode *string `json:"error_code"`
+		}
+		if err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+requests[row.to()], nil, 200, &req); err != nil || req.CallID == nil {
+			t.Errorf("%s: request %+v, %v", row.to(), req, err)
+			continue
+		}
+		var call struct {
+			Status, Disposition string
+			HangupCause         string `json:"hangup_cause"`
+			Outcome             *string
+		}
+		if err := w.API.Into(t.Context(), "GET", "/v1/calls/"+*req.CallID, nil, 200, &call); err != nil {
+			t.Fatal(err)
+		}
+		got := causeRow{row.how, row.code, call.Status, call.HangupCause, call.Disposition, req.Status, ""}
+		if req.ErrorCode != nil {
+			got.errCode = *req.ErrorCode
+		}
+		if got != row || call.Outcome != nil {
+			t.Errorf("%d, %d: %+v, want %+v", row.how, row.code, got, row)
+		}
+	}
+	calls, err := far.Calls()
+	if err != nil || len(calls) != len(rows) {
+		t.Fatalf("%d calls at the far end, want %d: %v", len(calls), len(rows), err)
+	}
+	for _, c := range calls {
+		if c.Dials != 1 || !strings.HasPrefix(c.To, "+1415555") {
+			t.Errorf("%s was dialled %d times", c.To, c.Dials)
+		}
+	}
+	if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
+		t.Errorf("the books: %v, %v", differences, err)
+	}
+}
