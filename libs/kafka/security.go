@@ -109,7 +109,6 @@ func (s Security) remedy(err error) string {
 	var name x509.HostnameError
 	var stale x509.CertificateInvalidError
 	var record tls.RecordHeaderError
-	var alert tls.AlertError
 	switch text := err.Error(); {
 	case errors.As(err, &unknown):
 		return "the brokers' certificate comes from an authority that is not in KAFKA_CA_FILE (empty: the system's): set it to theirs"
@@ -119,7 +118,7 @@ func (s Security) remedy(err error) string {
 		return "the brokers' certificate is not valid: renew it, or mend the clock"
 	case errors.As(err, &record):
 		return "the brokers speak no TLS at this port: set KAFKA_TLS=false, or KAFKA_BROKERS to their TLS port"
-	case errors.As(err, &alert):
+	case strings.Contains(text, "remote error: tls:"):
 		return "the brokers refuse our certificate: look at KAFKA_CERT_FILE and KAFKA_KEY_FILE"
 	case errors.Is(err, kerr.SaslAuthenticationFailed), strings.Contains(text, "SASL_AUTHENTICATION_FAILED"):
 		return "the brokers refuse KAFKA_USER with KAFKA_PASSWORD: set both to what the brokers know, for KAFKA_SASL_MECHANISM " + s.Mechanism
