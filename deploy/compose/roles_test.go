@@ -1,0 +1,223 @@
+package compose_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/pg"
+)
+
+// laws are what a running role may not do to its own tables: what is written there stays.
+var laws = map[string]map[string]string{
+	"gateway":             {"audit": "UPDATE DELETE TRUNCATE"},
+	"calls":               {"tombstones": "UPDATE DELETE TRUNCATE"},
+	"contacts_compliance": {"policies": "UPDATE DELETE TRUNCATE", "consent_records": "UPDATE DELETE TRUNCATE", "decisions": "UPDATE DELETE TRUNCATE", "erasures": "DELETE TRUNCATE", "consent_heads": "DELETE TRUNCATE", "consent_starts": "DELETE TRUNCATE"},
+	"dialer":              {"fences": "UPDATE DELETE TRUNCATE"},
+	"billing_wallet":      {"transactions": "UPDATE DELETE TRUNCATE", "entries": "INSERT UPDATE DELETE TRUNCATE", "holds": "DELETE TRUNCATE", "wallets": "DELETE TRUNCATE"},
+	"webhook_dispatcher":  {"webhook_event": "UPDATE TRUNCATE", "webhook_attempt": "UPDATE TRUNCATE"},
+}
+
+// of the tables that every schema has.
+var commonLaws = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_version": "INSERT UPDATE DELETE TRUNCATE"}
+
+// TestRoles_AServiceReachesItsOwnAlone runs the real migrations in a database that postgres.sql made, and in one that the local stack would make, and tries from each running role
+// what it must not be able to do.
+func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: no Postgres is started")
+	}
+	bin := os.Getenv("RINGFENCE_BIN")
+	if bin == "" {
+		t.Skip("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+	}
+	server, err := rig.StartPostgres(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	super := connected(t, server.URL)
+	for _, step := range script(t, super) {
+		if _, err := super.Exec(t.Context(), step); err != nil {
+			t.Fatalf("postgres.sql: %v: %s", err, step)
+		}
+	}
+	try(t, bin, server.URL, "postgres.sql")
+	if _, err := super.Exec(t.Context(), "CREATE DATABASE provisioned"); err != nil {
+		t.Fatal(err)
+	}
+	second := in(t, server.URL, "provisioned", "", "")
+	for _, name := range services {
+		if err := pg.Provision(t.Context(), second, strings.ReplaceAll(name, "-", "_"), "example", "example"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try(t, bin, second, "the local stack")
+}
+
+// script is postgres.sql as psql runs it: \gexec executes what the statement before it answers.
+func script(t *testing.T, super *pgx.Conn) (steps []string) {
+	t.Helper()
+	var text []string
+	for _, line := range lines(t, "deploy/compose/postgres.sql") {
+		if !strings.HasPrefix(line, `\set`) {
+			text = append(text, line)
+		}
+	}
+	plain, query, _ := strings.Cut(strings.Join(text, "\n"), "SELECT format")
+	steps = append(steps, plain)
+	query, _, found := strings.Cut("SELECT format"+query, `\gexec`)
+	rows, err := super.Query(t.Context(), query)
+	if err != nil || !found {
+		t.Fatalf("postgres.sql is not what this test reads: %v", err)
+	}
+	made, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(made) != len(services) {
+		t.Fatalf("postgres.sql makes %d schemas: %v", len(made), err)
+	}
+	return append(steps, made...)
+}
+
+// in is the server's URL for another database, and for another role when one is named.
+func in(t *testing.T, super, database, role, password string) string {
+	t.Helper()
+	address, err := url.Parse(super)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if database != "" {
+		address.Path = "/" + database
+	}
+	if role != "" {
+		address.User = url.UserPassword(role, password)
+	}
+	return address.String()
+}
+
+func connected(t *testing.T, address string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// try migrates a database by the real programs, with the environment of compose, and tries every running role.
+func try(t *testing.T, bin, super, by string) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, name := range services {
+		all.Go(func() {
+			schema := strings.ReplaceAll(name, "-", "_")
+			cmd := exec.Command(filepath.Join(bin, name), "migrate")
+			for variable, value := range env(t, name) {
+				if role, ok := map[string]string{"POSTGRES_URL": pg.AppRole(schema), "POSTGRES_MIGRATE_URL": pg.OwnerRole(schema)}[variable]; ok {
+					value = in(t, super, "", role, "example")
+				}
+				cmd.Env = append(cmd.Env, variable+"="+value)
+			}
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s migrate: %v: %s", name, err, out)
+			}
+		})
+	}
+	all.Wait()
+	tables := map[string][]string{}
+	rows, err := connected(t, super).Query(t.Context(), `SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind IN ('r', 'p', 'v', 'm') AND pg_get_userbyid(n.nspowner) LIKE '%\_owner'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema, table string
+	if _, err := pgx.ForEachRow(rows, []any{&schema, &table}, func() error { tables[schema] = append(tables[schema], table); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range services {
+		schema := strings.ReplaceAll(name, "-", "_")
+		if len(tables[schema]) < 5 {
+			t.Fatalf("%s: only %v were migrated by %s", schema, tables[schema], name)
+		}
+		role := &intruder{t, connected(t, in(t, super, "", pg.AppRole(schema), "example")), by + ": " + pg.AppRole(schema)}
+		role.stays(schema, tables)
+		role.keeps(schema, laws[schema])
+		role.keeps(schema, commonLaws)
+		role.keeps(schema, map[string]string{schema + "_version": "INSERT UPDATE DELETE TRUNCATE"})
+	}
+}
+
+// intruder is a running role that tries what it must not be able to do.
+type intruder struct {
+	t    *testing.T
+	conn *pgx.Conn
+	who  string
+}
+
+func (i *intruder) refused(statement string) {
+	i.t.Helper()
+	_, err := i.conn.Exec(i.t.Context(), statement)
+	var fault *pgconn.PgError
+	if !errors.As(err, &fault) || fault.Code != "42501" && fault.Code != "55000" { // no permission, or a view that nobody can write
+		i.t.Errorf("%s: %s: %v, want a refusal", i.who, statement, err)
+	}
+}
+
+func (i *intruder) holds(what, question string, args ...any) {
+	i.t.Helper()
+	var may bool
+	if err := i.conn.QueryRow(i.t.Context(), question, args...).Scan(&may); err != nil || may {
+		i.t.Errorf("%s may %s: %v, %v", i.who, what, may, err)
+	}
+}
+
+// stays within its schema: reads and writes nothing of another, makes nothing anywhere, and is no more than it seems.
+func (i *intruder) stays(own string, tables map[string][]string) {
+	for schema, names := range tables {
+		if schema == own {
+			continue
+		}
+		i.holds("look into "+schema, "SELECT has_schema_privilege($1, 'USAGE') OR has_schema_privilege($1, 'CREATE')", schema)
+		for _, name := range names {
+			i.refused("SELECT FROM " + schema + "." + name)
+			i.refused("DELETE FROM " + schema + "." + name)
+		}
+	}
+	i.holds("use anything of another schema", `SELECT coalesce(bool_or(has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER') OR has_any_column_privilege(c.oid, 'SELECT, INSERT, UPDATE, REFERENCES')), false)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm') AND pg_get_userbyid(n.nspowner) LIKE '%\_owner' AND n.nspname <> $1`, own)
+	for _, statement := range []string{
+		"CREATE TABLE mine (id int)", "CREATE TABLE public.mine (id int)", "CREATE TEMPORARY TABLE mine (id int)", "CREATE SCHEMA mine", "CREATE ROLE mine",
+		"CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE DATABASE mine", "COPY outbox TO '/tmp/mine'", "DROP SCHEMA " + own,
+	} {
+		i.refused(statement)
+	}
+	i.holds("be another", `SELECT rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication OR rolbypassrls OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid)
+		FROM pg_roles r WHERE rolname = current_user`)
+}
+
+// keeps what its own tables have for good.
+func (i *intruder) keeps(schema string, forbidden map[string]string) {
+	for table, deeds := range forbidden {
+		for deed := range strings.FieldsSeq(deeds) {
+			question := "SELECT has_table_privilege($1, $2)"
+			if deed == "UPDATE" || deed == "INSERT" {
+				question = "SELECT has_table_privilege($1, $2) OR has_any_column_privilege($1, $2)"
+			}
+			i.holds(deed+" "+table, question, schema+"."+table, deed)
+		}
+		if strings.Contains(deeds, "DELETE") {
+			i.refused("DELETE FROM " + table)
+		}
+	}
+}
