@@ -74,6 +74,7 @@ fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTI
 	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
 
 bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
+	@$(MAKE) --no-print-directory kafka-fetch || true
 	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
 	@go test -c -o $(BIN)/ringfence-media ./services/dialer/internal/media
 	@go test -c -o $(BIN)/ringfence-talks ./services/dialer/internal/talking

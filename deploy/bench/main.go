@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,11 +37,15 @@ type settings struct {
 	profile  string
 	held     int
 	contacts int
+	// broker is embedded, apache or both.
+	broker string
 }
 
 // bench is what a measurement has at hand: one stack, idle when the measurement begins.
 type bench struct {
 	settings
+	// on is the broker of the stack: embedded or apache.
+	on string
 	// home is the stack's folder.
 	home string
 	// db connects to the stack's database as superuser.
@@ -62,6 +67,8 @@ type measurement struct {
 	run        func(context.Context, *bench) error
 	// asked: it runs only when -only names it.
 	asked bool
+	// bus: facts ride on Kafka meanwhile, so it is run on each of them.
+	bus bool
 }
 
 func measurements() []measurement {
@@ -71,13 +78,13 @@ func measurements() []measurement {
 		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
 		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
 		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: called(calling.Dials)},
-		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(calling.Pipeline)},
+		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(calling.Pipeline), bus: true},
 		{name: "held", says: "ten thousand simulated calls at once for a minute, and their memory", run: called(calling.Held)},
 		{name: "media", says: "RTP of 100, 300 and 500 calls both ways: CPU, how late packets are sent, loss; SRTP beside it", run: media},
 		{name: "bridge", says: "20, 100 and 200 calls that talk to a model: CPU, what the bridge adds from mouth to ear, from the answer to the agent's first sound", run: bridge},
-		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks},
-		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries)},
-		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady)},
+		{name: "webhooks", says: "from POST to the arrival of the webhook", run: webhooks, bus: true},
+		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries), bus: true},
+		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady), bus: true},
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(delivering.Neighbours)},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
 		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(delivering.Soak), asked: true},
@@ -131,6 +138,7 @@ func main() {
 	flag.DurationVar(&set.soak, "soak", 10*time.Minute, "how long soak runs, which only -only starts")
 	flag.IntVar(&set.held, "held", 10_000, "calls that held holds at once")
 	flag.IntVar(&set.contacts, "contacts", 5_000_000, "contacts that judging judges beside; a fifth as many are imported")
+	flag.StringVar(&set.broker, "broker", "both", "embedded, apache, or both: what Kafka matters to is measured on Apache Kafka as well (after make kafka-fetch)")
 	flag.StringVar(&set.profile, "profile", "", "file for the CPU profile of webhook-dispatcher under the backlog; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -158,29 +166,72 @@ func chosen(only string) ([]measurement, error) {
 	return picked, nil
 }
 
+const (
+	embedded = "embedded"
+	apache   = "apache"
+)
+
+// brokers are those that the setting means, as far as they are here.
+func brokers(set settings) ([]string, error) {
+	_, err := os.Stat(filepath.Join(set.bin, "apachekafka"))
+	here := err == nil || os.Getenv("RINGFENCE_KAFKA_JARS") != ""
+	switch set.broker {
+	case embedded:
+		return []string{embedded}, nil
+	case apache:
+		return []string{apache}, nil
+	case "both":
+		if !here {
+			fmt.Println("SKIPPED: nothing is measured on Apache Kafka, which is not here: make kafka-fetch (Java 17 or newer, Maven)")
+			return []string{embedded}, nil
+		}
+		return []string{embedded, apache}, nil
+	}
+	return nil, fmt.Errorf("-broker is %q: set it to embedded, apache or both", set.broker)
+}
+
 func run(ctx context.Context, set settings) error {
 	list, err := chosen(set.only)
 	if err != nil {
 		return err
 	}
-	home, err := os.MkdirTemp("", "ringfence-bench-")
+	on, err := brokers(set)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(home)
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
+	fmt.Printf("ringfence bench: %s a measurement, one machine for everything\n", set.each)
+	for i, broker := range on {
+		if i > 0 {
+			list = slices.DeleteFunc(list, func(m measurement) bool { return !m.bus })
+		}
+		if len(list) == 0 {
+			continue
+		}
+		if err := measure(ctx, &bench{settings: set, on: broker}, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure runs the list on one stack.
+func measure(ctx context.Context, b *bench, list []measurement) (err error) {
+	if b.home, err = os.MkdirTemp("", "ringfence-bench-"); err != nil {
 		return err
 	}
-	b := &bench{settings: set, home: home, db: set.postgres}
-	if b.db == "" {
-		server, err := rig.StartPostgres(set.bin, "--durable")
+	defer os.RemoveAll(b.home)
+	if err := os.Chmod(b.home, 0o755); err != nil { // an unprivileged Postgres must reach it
+		return err
+	}
+	if b.db = b.postgres; b.db == "" {
+		server, err := rig.StartPostgres(b.bin, "--durable")
 		if err != nil {
 			return err
 		}
 		defer func() { _ = server.Stop() }()
 		b.db = server.URL
 	}
-	if b.hooks, err = rig.NewReceiver(home); err != nil {
+	if b.hooks, err = rig.NewReceiver(b.home); err != nil {
 		return err
 	}
 	defer b.hooks.Close()
@@ -189,27 +240,29 @@ func run(ctx context.Context, set settings) error {
 	if b.stack, err = b.start(ctx, b.home, b.db); err != nil {
 		return err
 	}
-	defer func() {
-		if b.house != nil {
-			b.house.Close()
-		}
-		if b.dialing != nil {
-			b.dialing.Close()
-		}
-		_ = b.stack.Stop()
-	}()
+	defer b.stop()
 	if b.meter, err = cpu.New(ctx, b.stack, b.db); err != nil {
 		return err
 	}
 	defer b.meter.Close()
-	fmt.Printf("ringfence bench: %s a measurement, one machine for everything\n", set.each)
 	for _, m := range list {
-		fmt.Printf("\n%s: %s\n", m.name, m.says)
+		fmt.Printf("\n%s, %s broker: %s\n", m.name, b.on, m.says)
 		if err := m.run(ctx, b); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	return nil
+}
+
+// stop ends what the measurements shared, and the stack.
+func (b *bench) stop() {
+	if b.house != nil {
+		b.house.Close()
+	}
+	if b.dialing != nil {
+		b.dialing.Close()
+	}
+	_ = b.stack.Stop()
 }
 
 // start brings a stack up in a folder and on a database of its own.
@@ -227,6 +280,7 @@ func (b *bench) start(ctx context.Context, home, db string) (*rig.Stack, error) 
 	}
 	return rig.Start(ctx, rig.Options{Bin: b.bin, Home: home, Env: []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
+		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
 		// The dialer's shared limits are out of the way: one workspace may have nine tenths of them.
 		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
