@@ -59,6 +59,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 	if commands.Replay != nil {
 		fmt.Fprintf(table, "  replay [topic]\tputs the parked records of a topic back; without one, lists what is parked and why\n")
 	}
+	fmt.Fprintf(table, "  healthy\tasks the service at PRIVATE_ADDR whether it is ready; status 1 when it is not\n  --version\tprints the version\n")
 	for _, further := range commands.Further {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
 		further.flags().VisitAll(func(f *flag.Flag) {

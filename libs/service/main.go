@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -46,7 +47,7 @@ func (c Command[C]) flags() *flag.FlagSet {
 	return set
 }
 
-// Main is the frame of every main.go: it parses the environment into C (all faults listed together, exit 2), answers --help with
+// Main is the frame of every main.go: it parses the environment into C (all faults listed together, exit 2), answers --version, and --help with
 // the commands and a table of the variables (their meaning is the struct tag `help`), and runs the command with a
 // context ended by SIGTERM or SIGINT. A command that fails is logged, and the exit status is 1.
 func Main[C any](name string, commands Commands[C]) {
@@ -64,6 +65,13 @@ const gcPercent = 400
 
 // start is Main without the process: it returns the exit status.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
+	if len(args) == 1 && args[0] == "healthy" { // it needs no environment but the port
+		if err := healthy(ctx); err != nil {
+			fmt.Fprintf(faults, "%s: %v\n", name, err)
+			return 1
+		}
+		return 0
+	}
 	run, err := choose(name, commands, args, out)
 	if err != nil {
 		fmt.Fprintf(faults, "%s: %v\n%s --help lists the commands and variables.\n", name, err, name)
@@ -97,6 +105,9 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 	switch {
 	case args[0] == "--help" || args[0] == "-h" || args[0] == "help":
 		help(out, name, commands)
+		return nil, nil
+	case args[0] == "--version" || args[0] == "version":
+		fmt.Fprintf(out, "%s %s %s\n", name, Version(), runtime.Version())
 		return nil, nil
 	case args[0] == "serve" && len(args) == 1:
 		return commands.Serve, nil

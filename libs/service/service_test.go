@@ -6,7 +6,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -143,6 +146,7 @@ func TestStart_Commands(t *testing.T) {
 		status int
 	}{
 		{"serve is the default", nil, 0},
+		{"a version", []string{"--version"}, 0},
 		{"a command that fails gives 1", []string{"migrate"}, 1},
 		{"replay has a topic", []string{"replay", "call-events.v1"}, 0},
 		{"replay without a topic lists", []string{"replay"}, 0},
@@ -195,4 +199,30 @@ func TestListen_ReplicasShareAPort(t *testing.T) {
 		t.Fatalf("second Listen = %v, want a shared port", err)
 	}
 	_ = second.Close()
+}
+
+func TestHealthy_IsWhatReadyzSays(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(status)
+	}))
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	ask := func(addr string) int {
+		t.Setenv("PRIVATE_ADDR", addr)
+		return start(t.Context(), "test", Commands[config]{}, []string{"healthy"}, io.Discard, io.Discard)
+	}
+	if got := ask(":" + port); got != 0 {
+		t.Errorf("ready: status %d, want 0", got)
+	}
+	status = http.StatusServiceUnavailable
+	if got := ask(":" + port); got != 1 {
+		t.Errorf("not ready: status %d, want 1", got)
+	}
+	if got := ask("127.0.0.1:0"); got != 1 {
+		t.Errorf("no port to ask: status %d, want 1", got)
+	}
 }

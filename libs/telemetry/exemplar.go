@@ -2,10 +2,12 @@ package telemetry
 
 import (
 	"context"
-	"runtime/debug"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+
+	"ringfence.dev/libs/service"
 )
 
 // Observe adds a value to a histogram. The trace of ctx, when it is kept, stands beside the value's bucket as an exemplar (trace_id), so that
@@ -21,11 +23,8 @@ func Observe(ctx context.Context, histogram prometheus.Observer, value float64) 
 }
 
 // newBuild is 1, with what runs here as labels: two versions at once are seen while an upgrade rolls.
-func newBuild(service string) prometheus.Gauge {
-	labels := prometheus.Labels{"service": service, "version": "unknown", "go_version": "unknown"}
-	if built, ok := debug.ReadBuildInfo(); ok {
-		labels["version"], labels["go_version"] = built.Main.Version, built.GoVersion
-	}
+func newBuild(name string) prometheus.Gauge {
+	labels := prometheus.Labels{"service": name, "version": service.Version(), "go_version": runtime.Version()}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "ringfence_build_info", Help: "1, labelled with the service, its version and that of Go.", ConstLabels: labels,
 	})
