@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -131,11 +132,11 @@ func (b *Backlog) ask(ctx context.Context, admin *kadm.Client) ([]topicState, er
 		return nil, fmt.Errorf("fetch offsets of %s: %w", b.group, err)
 	}
 	starts, err := admin.ListStartOffsets(ctx, b.topics...)
-	if err != nil {
+	if nothing(err) {
 		return nil, fmt.Errorf("list start offsets: %w", err)
 	}
 	ends, err := admin.ListEndOffsets(ctx, b.topics...)
-	if err != nil {
+	if nothing(err) {
 		return nil, fmt.Errorf("list end offsets: %w", err)
 	}
 	var all []topicState
@@ -162,6 +163,12 @@ func (b *Backlog) ask(ctx context.Context, admin *kadm.Client) ([]topicState, er
 		all = append(all, state)
 	}
 	return all, nil
+}
+
+// nothing says that no broker has answered; while one is away, the others' partitions are told.
+func nothing(err error) bool {
+	var some *kadm.ShardErrors
+	return err != nil && (!errors.As(err, &some) || some.AllFailed)
 }
 
 // Describe is the registry's.

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,8 +24,8 @@ import (
 // Throwaway is how the id of a cluster begins that tests may empty; the brokers of deploy/tools/apachekafka have such a one.
 const Throwaway = "ringfence-throwaway-"
 
-// New gives a Kafka with the whole catalogue created and nothing in it; it ends with the test. A real cluster is emptied of every topic and
-// group first, and refused unless its id says that it may be. A test that asks for one while another has it waits, whatever the package or process: call
+// New gives a Kafka with the whole catalogue created and nothing in it; it ends with the test. A real cluster is emptied of every group and
+// topic that was used first, and refused unless its id says that it may be. A test that asks for one while another has it waits, whatever the package or process: call
 // New once, before anything that reads or writes is started.
 func New(t testing.TB) kafka.Config {
 	t.Helper()
@@ -78,7 +80,7 @@ func reserve(t testing.TB, brokers string) {
 	}
 }
 
-// empty deletes every group and topic, and waits until they are gone.
+// empty deletes every group and every topic that was used, and waits until they are gone.
 func empty(ctx context.Context, admin *kadm.Client) error {
 	cluster, err := admin.BrokerMetadata(ctx)
 	if err != nil {
@@ -88,27 +90,47 @@ func empty(ctx context.Context, admin *kadm.Client) error {
 		return fmt.Errorf("it is cluster %q, which is not for tests: they delete its topics; `make test-kafka` brings one that is, or unset KAFKA_BROKERS", cluster.Cluster)
 	}
 	for {
-		left, err := admin.ListTopics(ctx)
-		if err != nil {
-			return err
-		}
-		left.FilterInternal()
-		groups, err := admin.ListGroups(ctx)
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 && len(groups) == 0 {
+		used, err := usedTopics(ctx, admin)
+		groups, listing := admin.ListGroups(ctx)
+		err = errors.Join(err, listing) // of a topic that is just going, not every broker knows the same
+		if err == nil && len(used) == 0 && len(groups) == 0 {
 			return nil
 		}
 		// A member that left with its connection only is waited for.
-		_, err = admin.DeleteGroups(ctx, groups.Groups()...)
-		if _, deleting := admin.DeleteTopics(ctx, left.Names()...); err != nil || deleting != nil {
-			return errors.Join(err, deleting)
-		}
+		_, leaving := admin.DeleteGroups(ctx, groups.Groups()...)
+		_, deleting := admin.DeleteTopics(ctx, used...)
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d topics and %d groups are still there: %w", len(left), len(groups), ctx.Err())
+			return fmt.Errorf("%d topics and %d groups are still there: %w", len(used), len(groups), errors.Join(ctx.Err(), err, leaving, deleting))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// usedTopics are those that are not as EnsureTopics makes them: they have had records, or nobody's catalogue names them.
+func usedTopics(ctx context.Context, admin *kadm.Client) ([]string, error) {
+	all, err := admin.ListTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all.FilterInternal()
+	if len(all) == 0 {
+		return nil, nil
+	}
+	ends, err := admin.ListEndOffsets(ctx, all.Names()...)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for name := range all {
+		if _, known := kafka.Named(name); !known {
+			used[name] = true
+		}
+	}
+	ends.Each(func(end kadm.ListedOffset) {
+		if end.Err != nil || end.Offset > 0 {
+			used[end.Topic] = true
+		}
+	})
+	return slices.Collect(maps.Keys(used)), nil
 }
