@@ -78,7 +78,6 @@ bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a
 	@go test -c -o $(BIN)/ringfence-claims ./services/dialer/internal/store
 	@go test -c -o $(BIN)/ringfence-media ./services/dialer/internal/media
 	@go test -c -o $(BIN)/ringfence-talks ./services/dialer/internal/talking
-	@go build -o $(BIN)/ ./services/dialer/internal/agent/realtime/realtimetest/fakerealtime
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-bench $(ARGS)
 
 chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run
@@ -90,7 +89,7 @@ prove: build examples ## the end-to-end laws, every trial in full; the report is
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
 	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
-	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence && \
+	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence ./services/dialer/internal/agent/realtime/realtimetest/fakerealtime && \
 	   go build -v -o $(BIN)/ringfence-local ./deploy/local && \
 	   go build -v -o $(BIN)/ringfence-bench ./deploy/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 
@@ -183,12 +182,12 @@ examples:
 
 # The programs that the dialer's telephony is held against: SIP peers, and a voice; and a pooler in front of Postgres. Who lacks one is told that its tests are skipped; with CI=true they fail.
 peers:
-	@for peer in sipp baresip kamailio espeak-ng pgbouncer; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
+	@for peer in sipp baresip kamailio espeak-ng sox pgbouncer; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
 	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	   echo "installing$$missing, which calls over SIP and the database behind a pooler are tested with"; { apt-get update -q >/dev/null && \
-	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng pgbouncer >/dev/null; } || [ "$$CI" != true ]; \
+	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng sox pgbouncer >/dev/null; } || [ "$$CI" != true ]; \
 	 else \
-	   echo "SKIPPED: tests with$$missing (services/dialer, libs/pg, deploy/e2e) need apt-get install sip-tester baresip-core kamailio espeak-ng pgbouncer"; \
+	   echo "SKIPPED: tests with$$missing (services/dialer, libs/pg, deploy/e2e) need apt-get install sip-tester baresip-core kamailio espeak-ng sox pgbouncer"; \
 	 fi
 
 # Apache Kafka, fetched once by Maven. Who lacks Java or Maven is told so.

@@ -79,6 +79,7 @@ func (s *Store) Add(ctx context.Context, t trunk.Trunk) error {
 	if err != nil {
 		return err
 	}
+	defer s.forget()
 	if _, err := s.pool.Exec(ctx, insert, args); err != nil {
 		return fmt.Errorf("add trunk: %w", named(err))
 	}
@@ -106,6 +107,7 @@ WHERE trunk_id = @trunk_id`
 
 // Change lets decide change a trunk and keeps it; two changes come one after the other. ErrNone, ErrNameTaken, or decide's own error.
 func (s *Store) Change(ctx context.Context, id uuid.UUID, decide func(*trunk.Trunk) error) (changed trunk.Trunk, err error) {
+	defer s.forget()
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if changed, err = s.one(ctx, tx, lock, id); err != nil {
 			return err
@@ -129,6 +131,7 @@ const remove = `DELETE FROM trunks WHERE trunk_id = @trunk_id`
 
 // Remove forgets a trunk; ErrNone when there is none.
 func (s *Store) Remove(ctx context.Context, id uuid.UUID) error {
+	defer s.forget()
 	gone, err := s.pool.Exec(ctx, remove, pg.Args{"trunk_id": id})
 	switch {
 	case err != nil:
@@ -152,7 +155,14 @@ func (s *Store) List(ctx context.Context, asked page.Request) ([]trunk.Trunk, er
 
 const active = `SELECT ` + columns + ` FROM trunks WHERE status = 'active' ORDER BY priority, trunk_id`
 
-// Active are the trunks that may place and take calls, in the order in which they are tried, as they were within the last second.
+// forget has the next Active look again: what was changed here counts at once.
+func (s *Store) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read = time.Time{}
+}
+
+// Active are the trunks that may place and take calls, in the order in which they are tried, as they were within the last second, or since the last change of this process.
 func (s *Store) Active(ctx context.Context) ([]trunk.Trunk, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

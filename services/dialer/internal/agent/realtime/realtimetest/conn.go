@@ -203,6 +203,9 @@ func (c *conn) createItem(event map[string]any) {
 	case "function_call_output":
 		c.heard = output
 	case "message":
+		if words, _ := dig(event, "item", "content").([]any); len(words) == 1 && dig(event, "item", "role") == "user" {
+			c.heard, _ = dig(words[0], "text").(string)
+		}
 	default:
 		c.mu.Unlock()
 		c.refuse(event, "invalid_value", "Invalid value.", "item.type")

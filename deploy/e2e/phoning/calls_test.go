@@ -1,0 +1,210 @@
+package phoning_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// outgoing is one call through the proxy, to a far end that does what its script says.
+type outgoing struct {
+	name  string
+	far   func(e *ear) script
+	agent map[string]any
+	// talk is what else happens, and what is to be seen of it, before the call ends.
+	talk   func(t *testing.T, w *world, e *ear)
+	status string
+	cause  string
+	events []string
+}
+
+// tone is an agent that says one, and hangs up after so long; 0: never.
+func tone(millis, ends int) map[string]any {
+	return map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": millis, "end_after_millis": ends}}
+}
+
+var talked = []string{"call.ringing", "call.answered", "call.completed"}
+
+func outgoings() []outgoing {
+	both := func(e *ear) string { return e.description("sendrecv") }
+	return []outgoing{
+		{
+			name: "the agent hangs up", agent: tone(600, 1200), status: "completed", cause: "normal_clearing", events: talked,
+			far:  func(e *ear) script { return invited().answered(both(e)).hungUp() },
+			talk: func(t *testing.T, _ *world, e *ear) { e.hears(t, "the tone", func() bool { return e.loud > 20 }) },
+		},
+		{
+			name: "the person hangs up", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			far: func(e *ear) script { return invited().answered(both(e)).pause(1200 * time.Millisecond).hangsUp() },
+		},
+		{
+			name: "nobody picks up", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
+			far: func(*ear) script { return invited().say(180, "").canceled() },
+		},
+		{
+			name: "it never rings", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.no_answer"},
+			far: func(*ear) script { return invited().respond(100, "", "").canceled() },
+		},
+		{
+			name: "the answer crosses the cancellation", agent: tone(600, 0), status: "no_answer", cause: "no_answer", events: []string{"call.ringing", "call.no_answer"},
+			far: func(e *ear) script {
+				return append(invited().say(180, ""), `<recv request="CANCEL"/>`).ok("").late(both(e)).hear("ACK").hungUp()
+			},
+		},
+		{
+			name: "hold and resume", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			far: func(e *ear) script {
+				return invited().answered(both(e)).pause(time.Second).ask("INVITE", e.description("sendonly"), 2).told(200).ask("ACK", "", 2).pause(2500*time.Millisecond).
+					ask("INVITE", both(e), 3).told(200).ask("ACK", "", 3).pause(2500 * time.Millisecond).hangsUp()
+			},
+			talk: func(t *testing.T, _ *world, e *ear) {
+				e.hears(t, "nothing for 1.5 s, and the agent again", func() bool { return e.longest > 1500*time.Millisecond && e.since > 20 })
+			},
+		},
+		{
+			name: "the session is refreshed by us", agent: tone(60_000, 0), status: "completed", cause: "normal_clearing", events: talked,
+			far: func(e *ear) script {
+				expires := "Session-Expires: 4;refresher=uac"
+				return invited().answered(both(e), expires, "Require: timer").hear("INVITE").ok(both(e), expires).hear("ACK").pause(300 * time.Millisecond).hangsUp()
+			},
+		},
+		{
+			name: "the session is not refreshed by them", agent: tone(60_000, 0), status: "failed", cause: "recovery_on_timer_expire",
+			events: []string{"call.ringing", "call.answered", "call.failed"},
+			far:    func(e *ear) script { return invited().answered(both(e), "Session-Expires: 3;refresher=uas").hungUp() },
+		},
+		{
+			name: "keys both ways", status: "completed", cause: "normal_clearing", events: talked,
+			agent: map[string]any{"kind": "openai_realtime", "greeting": "Press a key.", "disclosure": map[string]any{"off_reason": "a test"}},
+			far:   func(e *ear) script { return invited().answered(both(e)).hungUp() },
+			talk: func(t *testing.T, w *world, e *ear) {
+				e.hears(t, "the agent", func() bool { return e.loud > 30 })
+				e.presses("5")
+				e.hears(t, "the agent's keys", func() bool { return e.digits == "42#" })
+				told := fmt.Sprint(w.told(t, "conversation.item.create"))
+				if strings.Count(told, "[The person pressed the key 5]") != 1 || strings.Count(told, "pressed the key") != 1 {
+					t.Errorf("the model was told %s", told)
+				}
+			},
+		},
+	}
+}
+
+// TestCalls_ThroughAProxy: whatever a far end does, the customer is told what became of the call, once.
+func TestCalls_ThroughAProxy(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	house := w.house(t, nil)
+	for _, row := range outgoings() {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			e, port := listen(t), freePort()
+			far := sipp(t, port, row.far(e))
+			until(t, "the far end is there", func() bool { return listens("udp", port) })
+			req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, row.agent)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.talk != nil {
+				row.talk(t, w, e)
+			}
+			call := w.over(t, house, req, row.events[len(row.events)-1])
+			if call.Status != row.status || *call.HangupCause != row.cause || (call.CreditsCharged != "") != (row.status == "completed") {
+				t.Errorf("call = %+v, cause %v", call, *call.HangupCause)
+			}
+			w.wantTypes(t, house, call.CallID, row.events)
+			far.ends(t)
+		})
+	}
+}
+
+func (w *world) wantTypes(t *testing.T, house *rig.Workspace, callID string, want []string) (got []rig.Delivery) {
+	t.Helper()
+	got = w.events(t, house, callID, want[len(want)-1])
+	var types []string
+	for _, d := range got {
+		types = append(types, d.Type)
+	}
+	if !slices.Equal(types, want) {
+		t.Errorf("events = %v, want %v", types, want)
+	}
+	return got
+}
+
+// late is the answer to an INVITE whose CANCEL was taken.
+func (s script) late(body string) script {
+	return append(s, `<send><![CDATA[
+
+SIP/2.0 200 OK
+[last_Via:]
+[last_From:]
+[last_To:]`+tag+`
+[last_Call-ID:]
+CSeq: [cseq] INVITE
+[last_Record-Route:]
+Contact: <sip:far@[local_ip]:[local_port];transport=[transport]>
+Content-Type: application/sdp
+Content-Length: [len]
+
+`+body+`
+]]></send>`)
+}
+
+// calling is somebody who calls our number through the proxy and is hung up on.
+func calling(e *ear) script {
+	request := func(method, uri, to, seq string) string {
+		return method + " " + uri + " SIP/2.0\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\nFrom: <sip:+14155550001@[local_ip]:[local_port]>;tag=[pid]caller\n" +
+			"To: <sip:" + account + "@[remote_ip]:[remote_port]>" + to + "\nCall-ID: [call_id]\nCSeq: " + seq + "\nContact: <sip:+14155550001@[local_ip]:[local_port]>\nMax-Forwards: 70\n"
+	}
+	s := script{}.send(request("INVITE", "sip:"+account+"@[remote_ip]:[remote_port]", "", "1 INVITE"), e.description("sendrecv"))
+	s = append(s, `<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="200" rrs="true"/>`)
+	return s.send(request("ACK", "[next_url]", "[peer_tag_param]", "1 ACK")+"[routes]\n", "").hungUp()
+}
+
+// TestCalls_ComeInOverARegistration: the trunk sends calls to where we have registered; the customer sees them as calls.
+func TestCalls_ComeInOverARegistration(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	house := w.house(t, nil)
+	number := map[string]any{"phone_e164": "+" + account, "agent_id": agent(t, house, tone(600, 1500))}
+	if err := house.Admin.Into(t.Context(), "POST", "/admin/v1/workspaces/"+house.ID+"/numbers", number, 201, nil); err != nil {
+		t.Fatal(err)
+	}
+	var e *ear
+	until(t, "we have registered and are called", func() bool {
+		e = listen(t)
+		p := caller(t, w.proxy, calling(e))
+		<-p.done
+		return p.err == nil
+	})
+	if _, loud := e.heard(); loud < 20 {
+		t.Errorf("the caller heard %d loud frames", loud)
+	}
+	var id string
+	until(t, "the call is told of", func() bool {
+		for _, d := range w.hooks.Deliveries(house.ID) {
+			if d.Type == "call.completed" {
+				id = d.CallID
+			}
+		}
+		return id != ""
+	})
+	got := w.wantTypes(t, house, id, talked)
+	var told struct {
+		Data struct {
+			Direction, From, To, Status string
+			HangupCause                 string `json:"hangup_cause"`
+		}
+	}
+	if err := json.Unmarshal(got[2].Body, &told); err != nil {
+		t.Fatal(err)
+	}
+	if d := told.Data; d.Direction != "inbound" || d.From != "+14155550001" || d.To != "+"+account || d.Status != "completed" || d.HangupCause != "normal_clearing" {
+		t.Errorf("call.completed tells %s", got[2].Body)
+	}
+}

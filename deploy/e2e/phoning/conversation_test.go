@@ -1,0 +1,299 @@
+package phoning_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// What the person says, at which second of the call, and what the agent says.
+const (
+	interruption, interrupts = "Who is this calling me", 5
+	refusal, refuses         = "Never call me again", 11
+	disclosure               = "Hello, you are talking to an AI assistant."
+	greeting                 = "This is Ida from the energy cooperative, and I would like to tell you at some length about our new tariffs, which begin in January, and how you could save a good deal by them."
+	explained                = "This is Ida."
+	parting                  = "That is noted. Goodbye."
+	// letter is how long the model takes for one.
+	letter = 60 * time.Millisecond
+)
+
+// phone is a baresip that picks up by itself, plays a file to whoever calls, and keeps what it hears.
+type phone struct {
+	port int
+	dir  string
+	ctrl net.Conn
+}
+
+func newPhone(t *testing.T, says, config, account string) *phone {
+	t.Helper()
+	p := &phone{port: freePort(), dir: t.TempDir()}
+	control := freePort()
+	config = fmt.Sprintf(`sip_listen 127.0.0.1:%d
+audio_player aubridge,x
+audio_source aufile,%s
+audio_alert aubridge,y
+net_interface 127.0.0.1
+rtp_ports 34000-36000
+module_path /usr/lib/baresip/modules
+module g711.so
+module aubridge.so
+module aufile.so
+module sndfile.so
+snd_path %s
+module_app ctrl_tcp.so
+ctrl_tcp_listen 127.0.0.1:%d
+module_tmp account.so
+module_app menu.so
+`, p.port, says, p.dir, control) + config
+	for name, text := range map[string]string{"config": config, "contacts": "", "accounts": strings.NewReplacer("NUMBER", number(p.port), "PORT", fmt.Sprint(p.port)).Replace(account) + "\n"} {
+		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := run(p.dir, "baresip", "-f", p.dir, "-v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = program.kill()
+		if t.Failed() {
+			t.Logf("baresip said: %s", program.text())
+		}
+	})
+	until(t, "the phone is there", func() bool {
+		p.ctrl, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", control))
+		return err == nil && listens("udp", p.port)
+	})
+	t.Cleanup(func() { _ = p.ctrl.Close() })
+	return p
+}
+
+// do has the phone do something: its control takes netstrings of JSON.
+func (p *phone) do(t *testing.T, command string) {
+	t.Helper()
+	text := fmt.Sprintf(`{"command":%q}`, command)
+	if _, err := fmt.Fprintf(p.ctrl, "%d:%s,", len(text), text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heard is what the phone heard, 16 bits a sample at 8 kHz.
+func (p *phone) heard(t *testing.T) (samples []int16) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.dir, "dump-*-dec.wav"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the phone kept %v: %v", files, err)
+	}
+	raw := sox(t, files[0], "-t", "raw", "-r", "8000", "-c", "1", "-e", "signed", "-b", "16", "-")
+	samples = make([]int16, len(raw)/2)
+	if _, err := binary.Decode(raw, binary.LittleEndian, samples); err != nil {
+		t.Fatal(err)
+	}
+	return samples
+}
+
+// sox runs it and returns what it writes.
+func sox(t *testing.T, args ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	if args[len(args)-1] == "-" {
+		args[len(args)-1] = filepath.Join(dir, "out")
+		defer func() { _ = os.RemoveAll(dir) }()
+	}
+	p, err := run(dir, "sox", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ends(t)
+	out, err := os.ReadFile(args[len(args)-1])
+	if err != nil && !strings.HasPrefix(args[len(args)-1], "-") {
+		return []byte(p.text())
+	}
+	return out
+}
+
+// spoken is a WAV file in which each sentence begins at its second.
+func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
+	t.Helper()
+	dir := t.TempDir()
+	path = filepath.Join(dir, "speech.wav")
+	args := []string{}
+	for i, sentence := range sentences {
+		raw, ready := filepath.Join(dir, fmt.Sprint(i)+".wav"), filepath.Join(dir, fmt.Sprint(i)+"-8k.wav")
+		p, err := run(dir, "espeak-ng", "-v", "en", "-s", "170", "-a", "150", "-w", raw, sentence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t)
+		sox(t, raw, "-r", "8000", "-c", "1", "-b", "16", ready, "pad", fmt.Sprint(seconds[i]), "4")
+		args = append(args, ready)
+	}
+	if len(args) > 1 {
+		args = append([]string{"-m"}, args...)
+	}
+	sox(t, append(args, "-b", "16", path, "gain", "-n", "-3", "pad", "0", "60")...)
+	return path
+}
+
+// runs are the times, in samples, in which somebody is heard, pauses of less than 100 ms left out.
+func runs(samples []int16) (found [][2]int) {
+	const frame, pause = 80, 800
+	for at := 0; at+frame <= len(samples); at += frame {
+		sum := 0
+		for _, s := range samples[at : at+frame] {
+			sum += max(int(s), -int(s))
+		}
+		if sum < 200*frame {
+			continue
+		}
+		if n := len(found); n > 0 && at-found[n-1][1] < pause {
+			found[n-1][1] = at + frame
+		} else {
+			found = append(found, [2]int{at, at + frame})
+		}
+	}
+	return found
+}
+
+func length(samples int) time.Duration { return time.Duration(samples) * time.Second / 8000 }
+
+// TestConversation_FromPOSTToWebhook is a whole call: a proxy that wants credentials, a real phone, synthesised speech, and a model that speaks the Realtime protocol. The
+// person interrupts the agent and asks not to be called again.
+func TestConversation_FromPOSTToWebhook(t *testing.T) {
+	t.Parallel()
+	w := stack(t)
+	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
+	ida := agent(t, house, map[string]any{"kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": greeting})
+	bo := newPhone(t, spoken(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
+	to := number(bo.port)
+	truncated := len(w.told(t, "conversation.item.truncate"))
+	placed := time.Now().Add(-time.Second)
+	req, err := house.Place(t.Context(), map[string]any{"to": to, "agent_id": ida, "external_ref": "real"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := w.over(t, house, req, "call.completed")
+	if call.Status != "completed" || *call.HangupCause != "normal_clearing" || call.Outcome == nil || *call.Outcome != "opted_out" || call.Disposition == nil || *call.Disposition != "human" {
+		t.Errorf("call = %+v", call)
+	}
+	until(t, "the person is not to be called", func() bool {
+		var contact struct {
+			DND string `json:"dnd_status"`
+		}
+		return house.API.Into(t.Context(), "GET", "/v1/opt-outs/"+strings.Replace(to, "+", "%2B", 1), nil, 200, &contact) == nil && contact.DND == "dnd"
+	})
+	if status, answer, err := house.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{"to": to, "agent_id": ida}); err != nil || status != 422 || !bytes.Contains(answer, []byte("recipient_dnd")) {
+		t.Errorf("whoever opted out is called again: %d %s %v", status, answer, err)
+	}
+	w.wantEvents(t, house, call.CallID)
+	w.wantTranscript(t, house, call.CallID, placed)
+	cuts := w.told(t, "conversation.item.truncate")[truncated:]
+	if len(cuts) != 1 {
+		t.Fatalf("the model was told of %d interruptions: %v", len(cuts), cuts)
+	}
+	wantHeard(t, bo.heard(t), time.Duration(cuts[0]["audio_end_ms"].(float64))*time.Millisecond)
+}
+
+// over is the call of a request, once the last was told of it.
+func (w *world) over(t *testing.T, house *rig.Workspace, req rig.Request, last string) rig.Call {
+	t.Helper()
+	var id string
+	until(t, "the request has a call", func() bool {
+		now, err := house.Request(t.Context(), req.ID)
+		if err == nil && now.CallID != nil {
+			id = *now.CallID
+		}
+		return id != ""
+	})
+	w.events(t, house, id, last)
+	call, err := house.Call(t.Context(), id)
+	if err != nil || call.HangupCause == nil {
+		t.Fatalf("call = %+v, %v", call, err)
+	}
+	return call
+}
+
+// wantEvents: each once, signed, and the last tells how the call went, summary included.
+func (w *world) wantEvents(t *testing.T, house *rig.Workspace, callID string) {
+	t.Helper()
+	got := w.events(t, house, callID, "call.completed")
+	var names []string
+	for _, d := range got {
+		names = append(names, d.Type)
+		if !d.Signed {
+			t.Errorf("%s is not signed", d.Type)
+		}
+	}
+	if want := []string{"call.ringing", "call.answered", "call.completed"}; !slices.Equal(names, want) && !slices.Equal(names, want[1:]) { // a phone may pick up without ringing
+		t.Errorf("events = %v", names)
+	}
+	var told struct {
+		Data rig.Call `json:"data"`
+	}
+	if err := json.Unmarshal(got[len(got)-1].Body, &told); err != nil {
+		t.Fatal(err)
+	}
+	if d := told.Data; d.Outcome == nil || *d.Outcome != "opted_out" || d.Summary["customer_name"] != "Bo" || d.Summary["outcome"] != "opted_out" || *d.ExternalRef != "real" || d.CreditsCharged == "" {
+		t.Errorf("call.completed tells %s", got[len(got)-1].Body)
+	}
+}
+
+// wantTranscript: who said what, in order and in time.
+func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string, after time.Time) {
+	t.Helper()
+	var transcript struct {
+		Turns []struct {
+			Role, Text string
+			At         time.Time
+		}
+	}
+	if err := house.API.Into(t.Context(), "GET", "/v1/calls/"+callID+"/transcript", nil, 200, &transcript); err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ role, text string }{
+		{"agent", disclosure}, {"agent", greeting}, {"person", interruption}, {"agent", explained}, {"person", refusal}, {"agent", parting},
+	}
+	if len(transcript.Turns) != len(want) {
+		t.Fatalf("transcript = %+v", transcript.Turns)
+	}
+	for i, turn := range transcript.Turns {
+		whole := turn.Text == want[i].text || i == 1 && len(turn.Text) < len(greeting) && strings.HasPrefix(greeting, strings.TrimRight(turn.Text, " …-–—.")) // cut off
+		if turn.Role != want[i].role || !whole || turn.At.Before(after) || turn.At.After(time.Now()) {
+			t.Errorf("turn %d = %+v, want %v", i, turn, want[i])
+		}
+		after = turn.At
+	}
+	said := func(i int) time.Time { return transcript.Turns[i].At }
+	if gap := said(4).Sub(said(2)); gap < (refuses-interrupts-2)*time.Second || gap > (refuses-interrupts+2)*time.Second {
+		t.Errorf("the person's two sentences are %s apart, which were played %d s apart", gap, refuses-interrupts)
+	}
+}
+
+// wantHeard: the first that the phone heard without a pause is the disclosure, whole, and so much of the greeting as the model was told.
+func wantHeard(t *testing.T, samples []int16, told time.Duration) {
+	t.Helper()
+	found := runs(samples)
+	if len(found) < 2 {
+		t.Fatalf("the phone heard %v", found)
+	}
+	first := length(found[0][1] - found[0][0])
+	opening := time.Duration(len(disclosure)) * letter
+	t.Logf("the phone heard %d times somebody, the first for %s; the model was told that %s of its greeting were heard", len(found), first, told)
+	if off := (first - opening - told).Abs(); off > 400*time.Millisecond {
+		t.Errorf("the phone heard %s in one piece, of which %s are the disclosure; the model was told of %s more", first, opening, told)
+	}
+	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond || told > whole-time.Second {
+		t.Errorf("the greeting, %s long, was cut at %s", whole, told)
+	}
+}

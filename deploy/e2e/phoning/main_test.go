@@ -1,0 +1,256 @@
+package phoning_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+const (
+	// soon bounds whatever a busy machine may take for one thing.
+	soon = 40 * time.Second
+	// ringLimit is how long the stack lets phones ring.
+	ringLimit = 5 * time.Second
+	// account is ours at the proxy, and the number under which we are called.
+	account, secret = "14155559000", "a secret"
+)
+
+// world is a stack that calls over SIP, the model that its agents are, and the proxy.
+type world struct {
+	*rig.Stack
+	hooks *rig.Receiver
+	home  string
+	sip   int // where the stack listens for SIP, UDP and TCP; TLS at the next
+	model string
+	proxy int
+	trunk string
+	stop  []func() error
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil { // they wait more than they work
+		panic(err)
+	}
+	code := m.Run()
+	if err := shared.end(code == 0); err != nil {
+		fmt.Fprintln(os.Stderr, "end the stack:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// shared is begun by the first test that needs it.
+var shared = &beginning{}
+
+type beginning struct {
+	once sync.Once
+	w    *world
+	err  error
+}
+
+// stack is the shared world; where a peer is missing, the test is skipped.
+func stack(t *testing.T) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: the whole stack is not started")
+	}
+	installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
+	shared.once.Do(func() { shared.w, shared.err = begin() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.w
+}
+
+func (b *beginning) end(well bool) error {
+	if b.w == nil {
+		return nil
+	}
+	var err error
+	for i := len(b.w.stop) - 1; i >= 0; i-- {
+		err = errors.Join(err, b.w.stop[i]())
+	}
+	if well && err == nil {
+		return os.RemoveAll(b.w.home)
+	}
+	fmt.Fprintf(os.Stderr, "kept %s; the end of the stack's log:\n%s\n", b.w.home, b.w.Tail(40))
+	return err
+}
+
+func begin() (w *world, err error) {
+	w = &world{}
+	bin := os.Getenv("RINGFENCE_BIN")
+	if bin == "" {
+		return nil, errors.New("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+	}
+	if w.home, err = os.MkdirTemp("", "ringfence-phoning-"); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(w.home, 0o755); err != nil { // an unprivileged Postgres must reach it
+		return nil, err
+	}
+	if w.hooks, err = rig.NewReceiver(w.home); err != nil {
+		return nil, err
+	}
+	w.stop = append(w.stop, func() error { w.hooks.Close(); return nil })
+	model, err := w.answering(bin)
+	if err != nil {
+		return nil, err
+	}
+	summaries := httptest.NewServer(http.HandlerFunc(summarise))
+	w.stop = append(w.stop, func() error { summaries.Close(); return nil })
+	key, cert, err := certified()
+	if err != nil {
+		return nil, err
+	}
+	keyFile, certFile := filepath.Join(w.home, "sip-key.pem"), filepath.Join(w.home, "sip-cert.pem")
+	if err := errors.Join(os.WriteFile(keyFile, key, 0o600), os.WriteFile(certFile, cert, 0o600)); err != nil {
+		return nil, err
+	}
+	w.sip = freePort()
+	env := []string{
+		"SSL_CERT_FILE=" + w.hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", w.sip), fmt.Sprintf("SIP_TCP_ADDR=127.0.0.1:%d", w.sip),
+		fmt.Sprintf("SIP_TLS_ADDR=127.0.0.1:%d", w.sip+1), "SIP_TLS_CERT_FILE=" + certFile, "SIP_TLS_KEY_FILE=" + keyFile,
+		"REALTIME_URL=" + model, "REALTIME_KEY=the-operators", "SUMMARY_URL=" + summaries.URL + "/v1", "RING_LIMIT=" + ringLimit.String(), "DRAIN_LIMIT=1s",
+	}
+	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
+		port, err := rig.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		env = append(env, fmt.Sprintf("%s=%d", variable, port))
+	}
+	if w.Stack, err = rig.Start(context.Background(), rig.Options{Bin: bin, Home: w.home, Env: env}); err != nil {
+		return nil, err
+	}
+	w.stop = append(w.stop, w.Stop)
+	return w, w.throughProxy()
+}
+
+// throughProxy sets up the one trunk: a proxy that wants credentials and sends our callers on.
+func (w *world) throughProxy() (err error) {
+	if w.proxy, err = w.proxying(); err != nil {
+		return err
+	}
+	var made struct {
+		ID string `json:"id"`
+	}
+	err = rig.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(context.Background(), "POST", "/admin/v1/trunks", map[string]any{
+		"name": "proxy", "host": "127.0.0.1", "port": w.proxy, "username": account, "password": secret, "register": true,
+		"channels": 100, "calls_per_second": 100, "caller_ids": []string{"+" + account},
+	}, http.StatusCreated, &made)
+	w.trunk = made.ID
+	return err
+}
+
+// answering starts the model. What it hears said, in this order on each of its calls, and what it answers is the script.
+func (w *world) answering(bin string) (url string, err error) {
+	script, err := json.Marshal([]map[string]any{
+		{"heard": interruption, "text": explained},
+		{"heard": refusal, "tool": "opt_out", "args": `{"quote":"` + refusal + `"}`},
+		{"heard": "[The person pressed the key 5]", "tool": "press_digits", "args": `{"digits":"42#"}`},
+	})
+	path := filepath.Join(w.home, "script.json")
+	if err == nil {
+		err = os.WriteFile(path, script, 0o600)
+	}
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(filepath.Join(bin, "fakerealtime"), "-script", path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return "", fmt.Errorf("start the model, which `make build` builds: %w", err)
+	}
+	w.stop = append(w.stop, func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	url = strings.TrimSpace(line)
+	w.model = "http" + strings.TrimSuffix(strings.TrimPrefix(url, "ws"), "/v1/realtime")
+	return url, err
+}
+
+// summarise answers as an OpenAI-compatible API would.
+func summarise(w http.ResponseWriter, _ *http.Request) {
+	summary := `{"outcome":"opted_out","confidence":0.97,"next_action":"Do not call again.","business_type":null,"customer_name":"Bo","key_interests":[],"key_objections":["calls"],"scheduled_for":null}`
+	message := map[string]any{"role": "assistant", "content": summary}
+	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
+}
+
+// told are the events of a kind that the model was told, on all its calls.
+func (w *world) told(t *testing.T, kind string) (events []map[string]any) {
+	t.Helper()
+	if err := rig.NewClient(w.model, "").Into(t.Context(), "GET", "/received?type="+kind, nil, 200, &events); err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// house is a workspace whose events come to the receiver.
+func (w *world) house(t *testing.T, more map[string]any) *rig.Workspace {
+	t.Helper()
+	one, err := w.NewWorkspace(t.Context(), t.Name(), "100")
+	if err == nil && more != nil {
+		err = one.Admin.Into(t.Context(), "PATCH", "/admin/v1/workspaces/"+one.ID, more, 200, nil)
+	}
+	if err == nil {
+		_, err = one.Subscribe(t.Context(), w.hooks)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return one
+}
+
+// agent makes one of the workspace's.
+func agent(t *testing.T, house *rig.Workspace, settings map[string]any) (id string) {
+	t.Helper()
+	var made struct {
+		ID string `json:"id"`
+	}
+	settings["name"] = "Ida"
+	if err := house.Admin.Into(t.Context(), "POST", "/admin/v1/workspaces/"+house.ID+"/agents", settings, 201, &made); err != nil {
+		t.Fatal(err)
+	}
+	return made.ID
+}
+
+// events are those of a call, once the last has come.
+func (w *world) events(t *testing.T, house *rig.Workspace, callID, last string) (got []rig.Delivery) {
+	t.Helper()
+	until(t, "the event "+last, func() bool {
+		got = nil
+		for _, d := range w.hooks.Deliveries(house.ID) {
+			if d.CallID == callID {
+				got = append(got, d)
+			}
+		}
+		return len(got) > 0 && got[len(got)-1].Type == last
+	})
+	return got
+}
+
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	if err := rig.Until(context.WithoutCancel(t.Context()), soon, what, func() (bool, error) { return cond(), nil }); err != nil {
+		t.Fatal(err)
+	}
+}

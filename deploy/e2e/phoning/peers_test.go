@@ -1,0 +1,225 @@
+package phoning_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// installed skips the test where a program is missing, and fails it with CI=true: `make test` installs them where it may.
+func installed(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s is missing: `make peers` installs it", program)
+		}
+		t.Skipf("SKIPPED: %s is missing: `make peers` installs it", program)
+	}
+}
+
+// peer is a program that runs.
+type peer struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	said bytes.Buffer
+	done chan struct{}
+	err  error
+}
+
+func (p *peer) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(text)
+}
+
+func (p *peer) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+// run starts a program in a folder.
+func run(dir, program string, args ...string) (*peer, error) {
+	p := &peer{cmd: exec.Command(program, args...), done: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
+	p.cmd.Env = append(os.Environ(), "HOME="+dir, "TERM=dumb")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with those that it starts itself
+	p.cmd.WaitDelay = 2 * time.Second
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	go func() { p.err = p.cmd.Wait(); close(p.done) }()
+	return p, nil
+}
+
+func (p *peer) kill() error {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.done
+	return nil
+}
+
+// ends waits for the program's end, which must be a good one.
+func (p *peer) ends(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.done:
+		if p.err != nil {
+			t.Errorf("%s: %v\n%s", p.cmd.Path, p.err, p.text())
+		}
+	case <-time.After(soon):
+		t.Errorf("%s goes on\n%s", p.cmd.Path, p.text())
+	}
+}
+
+// listens says whether somebody has a port of the loopback.
+func listens(network string, port int) bool {
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	if network == "udp" {
+		conn, err := net.ListenPacket("udp", at)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}
+	conn, err := net.Listen("tcp", at)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
+}
+
+// ports are those that were given away, in this process.
+var ports sync.Map
+
+// freePort is one that nobody has, nor the next one, for UDP and TCP, of five digits and below the range that the system gives away by itself.
+func freePort() int {
+	for {
+		port := 20_000 + 2*rand.IntN(6_000)
+		if _, taken := ports.LoadOrStore(port, true); !taken && !listens("udp", port) && !listens("tcp", port) && !listens("udp", port+1) && !listens("tcp", port+1) {
+			return port
+		}
+	}
+}
+
+// number is the one at which the proxy reaches a port.
+func number(port int) string { return fmt.Sprintf("+1415%d%05d", 55, port) }
+
+// routing asks us for credentials, stays in the way of calls (Record-Route), sends +1415 55 and a port to that port, and calls for us to where we have registered.
+const routing = `
+request_route {
+	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
+	if (is_method("OPTIONS") && !has_totag()) { sl_send_reply("200", "OK"); exit; }
+	if (is_method("CANCEL")) { if (t_check_trans()) { t_relay(); } exit; }
+	if (has_totag()) {
+		if (loose_route()) { t_relay(); exit; }
+		if (is_method("ACK")) { if (t_check_trans()) { t_relay(); } exit; }
+		sl_send_reply("404", "Not Here"); exit;
+	}
+	if (is_method("REGISTER")) {
+		if (!pv_www_authenticate("proxy.test", "%[2]s", "0")) { www_challenge("proxy.test", "1"); exit; }
+		save("location"); exit;
+	}
+	record_route();
+	if ($rU == "%[1]s") {
+		if (!lookup("location")) { sl_send_reply("404", "Not Registered"); exit; }
+		if (!t_relay()) { sl_reply_error(); }
+		exit;
+	}
+	if (!pv_proxy_authenticate("proxy.test", "%[2]s", "0")) { proxy_challenge("proxy.test", "1"); exit; }
+	consume_credentials();
+	$du = "sip:127.0.0.1:" + $(rU{s.substr,7,5});
+	if (!t_relay()) { sl_reply_error(); }
+}`
+
+// proxying starts a kamailio that listens for UDP and TCP.
+func (w *world) proxying() (port int, err error) {
+	modules, err := filepath.Glob("/usr/lib/*/kamailio/modules")
+	if err != nil || len(modules) == 0 {
+		return 0, fmt.Errorf("kamailio's modules are not where Debian puts them: %w", err)
+	}
+	port = freePort()
+	text := fmt.Sprintf(`#!KAMAILIO
+debug=0
+log_stderror=yes
+fork=yes
+children=2
+tcp_children=1
+auto_aliases=no
+listen=udp:127.0.0.1:%[1]d
+listen=tcp:127.0.0.1:%[1]d
+mpath="%[2]s/"
+`, port, modules[0])
+	for _, name := range []string{"kex", "tm", "tmx", "sl", "rr", "pv", "maxfwd", "auth", "textops", "siputils", "usrloc", "registrar"} {
+		text += fmt.Sprintf("loadmodule %q\n", name+".so")
+	}
+	text += `modparam("tm", "fr_inv_timer", 60000)` + "\n" + fmt.Sprintf(routing, account, secret)
+	file := filepath.Join(w.home, "kamailio.cfg")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return 0, err
+	}
+	p, err := run(w.home, "kamailio", "-f", file, "-DD", "-E", "-Y", w.home, "-m", "32", "-M", "4")
+	if err != nil {
+		return 0, err
+	}
+	w.stop = append(w.stop, p.kill)
+	for begun := time.Now(); !listens("udp", port); time.Sleep(10 * time.Millisecond) { // a poll of the condition
+		select {
+		case <-p.done:
+			return 0, fmt.Errorf("kamailio ended: %w\n%s", p.err, p.text())
+		default:
+		}
+		if time.Since(begun) > soon {
+			return 0, fmt.Errorf("kamailio does not listen\n%s", p.text())
+		}
+	}
+	return port, nil
+}
+
+// caller plays a scenario once that begins with an INVITE to a port.
+func caller(t *testing.T, to int, steps []string) *peer {
+	t.Helper()
+	return sipp(t, freePort(), steps, fmt.Sprintf("127.0.0.1:%d", to))
+}
+
+// sipp plays a scenario once at a port.
+func sipp(t *testing.T, port int, steps []string, more ...string) *peer {
+	t.Helper()
+	dir := t.TempDir()
+	text := `<?xml version="1.0" encoding="ISO-8859-1" ?>` + "\n<scenario name=\"far end\">\n" + strings.Join(steps, "\n") + "\n"
+	for _, variable := range []string{"1", "2", "3"} {
+		if strings.Contains(text, `assign_to="`+variable+`"`) && !strings.Contains(text, "[$"+variable+"]") {
+			text += `<Reference variables="` + variable + `"/>` + "\n"
+		}
+	}
+	file := filepath.Join(dir, "far.xml")
+	if err := os.WriteFile(file, []byte(text+"</scenario>\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := run(dir, "sipp", append([]string{
+		"-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1", "-m", "1", "-nostdin", "-timeout", "60s", "-timeout_error",
+		"-mp", strconv.Itoa(freePort()), "-trace_err", "-error_file", "/dev/stderr",
+	}, more...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.kill()
+		if t.Failed() {
+			t.Logf("sipp said: %s", p.text())
+		}
+	})
+	return p
+}

@@ -1,0 +1,121 @@
+package phoning_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// set changes the trunk, for calls that begin from now on.
+func (w *world) set(t *testing.T, settings map[string]any) {
+	t.Helper()
+	if err := rig.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(t.Context(), "PATCH", "/admin/v1/trunks/"+w.trunk, settings, 200, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrunks_AsTheOperatorSetsThemUp runs before all others, which share the trunk: over TCP, with a wrong password, and over TLS with SRTP to a real phone.
+func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
+	w := stack(t)
+	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
+	standard := map[string]any{
+		"port": w.proxy, "transport": "udp", "srtp": "off", "username": account, "password": secret, "register": true, "ca_certificates": nil, "codecs": nil,
+	}
+	defer w.set(t, standard)
+	tcp := func(t *testing.T, settings map[string]any, far func(*ear) script, status, cause, last string) *ear {
+		t.Helper()
+		w.set(t, settings)
+		e, port := listen(t), freePort()
+		if far != nil {
+			far := sipp(t, port, far(e))
+			until(t, "the far end is there", func() bool { return listens("udp", port) })
+			defer far.ends(t)
+		}
+		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, tone(600, 900))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if call := w.over(t, house, req, last); call.Status != status || *call.HangupCause != cause {
+			t.Errorf("call = %+v, cause %s", call, *call.HangupCause)
+		}
+		return e
+	}
+	t.Run("TCP, A-law first", func(t *testing.T) {
+		e := tcp(t, map[string]any{"transport": "tcp", "codecs": []string{"pcma", "pcmu"}}, func(e *ear) script {
+			return invited().answered(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU", "8 PCMA").Replace(e.description("sendrecv"))).hungUp()
+		}, "completed", "normal_clearing", "call.completed")
+		if frames, _ := e.heard(); frames < 20 {
+			t.Errorf("the person heard %d frames", frames)
+		}
+	})
+	t.Run("a wrong password", func(t *testing.T) {
+		tcp(t, map[string]any{"transport": "udp", "codecs": nil, "password": "wrong"}, nil, "failed", "provider_auth_failed", "call.failed")
+	})
+	t.Run("TLS and SRTP", func(t *testing.T) {
+		dir := t.TempDir()
+		key, cert, err := certified()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "cert.pem"), append(key, cert...), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		bo := newPhone(t, spoken(t, []int{2}, interruption), fmt.Sprintf("sip_certificate %s\nmodule srtp.so\n", filepath.Join(dir, "cert.pem")),
+			"<sip:NUMBER@127.0.0.1:PORT;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand")
+		until(t, "the phone listens for TLS", func() bool { return listens("tcp", bo.port+1) })
+		w.set(t, map[string]any{"transport": "tls", "port": bo.port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
+		ida := agent(t, house, map[string]any{"kind": "openai_realtime", "greeting": "Good day.", "disclosure": map[string]any{"off_reason": "a test"}})
+		req, err := house.Place(t.Context(), map[string]any{"to": number(bo.port), "agent_id": ida})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var heard []map[string]any
+		until(t, "the model hears the person", func() bool {
+			err := rig.NewClient(w.model, "").Into(t.Context(), "GET", "/sent?type=conversation.item.input_audio_transcription.completed", nil, 200, &heard)
+			if ended, err := house.Request(t.Context(), req.ID); err == nil && ended.Final() {
+				t.Fatalf("the call ended: %+v", ended)
+			}
+			return err == nil && len(heard) > 0
+		})
+		bo.do(t, "hangup")
+		call := w.over(t, house, req, "call.completed")
+		if call.Status != "completed" || *call.HangupCause != "normal_clearing" {
+			t.Errorf("call = %+v", call)
+		}
+		if found := runs(bo.heard(t)); len(found) == 0 || length(found[0][1]-found[0][0]) < 400*time.Millisecond {
+			t.Errorf("the phone heard %v", found)
+		}
+	})
+}
+
+// certified is a certificate of the loopback's, signed by itself: the key and certificate in PEM.
+func certified() (key, cert []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		return nil, nil, err
+	}
+	encoded, err := x509.MarshalECPrivateKey(private)
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), err
+}
