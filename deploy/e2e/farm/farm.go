@@ -39,7 +39,7 @@ func Start(dir, script string) (*Farm, error) {
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
 	}
-	f.cmd = exec.Command(Program, "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", strconv.Itoa(port), "-mp", strconv.Itoa(media), "-rtp_echo", "-nostdin",
+	f.cmd = exec.Command(Program, "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", strconv.Itoa(port), "-mp", strconv.Itoa(media), "-rtp_echo", "-nostdin", "-aa",
 		"-trace_msg", "-message_file", f.messages(), "-trace_err", "-error_file", f.errors())
 	f.cmd.Dir, f.cmd.Stderr = dir, &f.said
 	if err := f.cmd.Start(); err != nil {

@@ -9,7 +9,7 @@ import (
 func Script(pattern string, named []string, branches ...string) string {
 	return `<?xml version="1.0" encoding="UTF-8" ?><!DOCTYPE scenario SYSTEM "sipp.dtd"><scenario name="farm">
 <recv request="INVITE" crlf="true"><action><ereg regexp="sip:[^@]*` + pattern + `@" search_in="msg" check_it="true" assign_to="whole,` + strings.Join(named, ",") + `"/>
-<log message="[$whole]"/></action></recv>` + strings.Join(branches, "") + `</scenario>`
+<log message="[$whole] [$` + strings.Join(named, "] [$") + `]"/></action></recv>` + strings.Join(branches, "") + `</scenario>`
 }
 
 // When plays what for numbers whose variable is one of the values. label is a number that no other branch has, nor its neighbour.

@@ -262,6 +262,8 @@ func (c *Call) forget() {
 func (c *Call) settle(e End) {
 	cause, unknown := e.Cause, false
 	switch c.Ending {
+	case EndingNone: // whoever ended it for no reason of the call's had found it without an owner, before recovery had
+		unknown = e.ByUs && cause == Unspecified
 	case EndingAgent: // whoever hung up then: the agent had broken
 		cause = AgentError
 	case EndingRecovery, EndingUnknown, EndingLost: // the truth, when it ended before we touched it

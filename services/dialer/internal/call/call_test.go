@@ -107,6 +107,17 @@ func TestEnd_OurOwnHangups(t *testing.T) {
 	}
 }
 
+// TestEnd_FoundWithoutAnOwner: a carrier may find a dead process's call, and end it, before recovery has taken it over.
+func TestEnd_FoundWithoutAnOwner(t *testing.T) {
+	c := outbound()
+	c.Initiate(at(0))
+	c.Answer(at(1))
+	c.End(call.End{At: at(4), Cause: call.Unspecified, ByUs: true})
+	if got := newest(c); got.GetStatus() != "failed" || got.GetErrorCode() != "dial_state_unknown" || got.GetBillableSeconds() != 0 {
+		t.Errorf("call = %v", got)
+	}
+}
+
 func TestHear_BreakingNoiseAndOptOut(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))

@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/farm"
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere kills the dialer while one call is up and one rings: whoever comes after it hangs up and cancels, and dials nobody. A trunk that
+// refuses is followed by the next.
+func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
+	first := sippFarm(t, farm.Script(`([0-9][0-9])`, []string{"number"},
+		farm.When(10, "number", []int{1}, farm.Says("180 Ringing")+farm.Answers()+farm.HearsBye()),
+		farm.When(20, "number", []int{2}, farm.Says("180 Ringing")+farm.Canceled()),
+		farm.Says("100 Trying")+farm.Refuses("503 Service Unavailable"), farm.Over()))
+	second := sippFarm(t, farm.Script(`([0-9][0-9])`, []string{"number"}, farm.Says("180 Ringing"), farm.Answers(), farm.SaysBye(10, 1200), farm.Over()))
+	s, w, hooks := overSIP(t, []*farm.Farm{first, second}, "CLAIM_LEASE=5s", "INSTANCE_LEASE=3s")
+	settings := map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 500}}
+	if err := w.Admin.Into(t.Context(), "PATCH", "/admin/v1/workspaces/"+w.ID+"/agents/"+w.AgentID, settings, 200, nil); err != nil {
+		t.Fatal(err)
+	}
+	place := func(to string) string {
+		t.Helper()
+		req, err := w.Place(t.Context(), map[string]any{"to": to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req.ID
+	}
+	at := func(f *farm.Farm, to string) *farm.Call {
+		t.Helper()
+		calls, err := f.Calls()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := slices.IndexFunc(calls, func(c *farm.Call) bool { return c.To == to }); i >= 0 {
+			return calls[i]
+		}
+		return &farm.Call{}
+	}
+	elsewhere := place("+14155550203")
+	for round, number := range []struct{ up, rings string }{{"+14155550101", "+14155550102"}, {"+14155550201", "+14155550202"}}[:max(1, rig.Trials(200)/100)] {
+		up, rings := place(number.up), place(number.rings)
+		until(t, 20*time.Second, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
+		if round == 0 {
+			until(t, 20*time.Second, "the call that went elsewhere has ended", func() bool { req, err := w.Request(t.Context(), elsewhere); return err == nil && req.Final() })
+		}
+		if !s.KillOne("dialer", 0) {
+			t.Fatal("there is no dialer")
+		}
+		killed := time.Now()
+		until(t, 30*time.Second, "both are ended at the far end", func() bool { return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero() })
+		t.Logf("ended %s after the kill", time.Since(killed).Round(100*time.Millisecond))
+		if up, rings := at(first, number.up), at(first, number.rings); !up.HungUp || !rings.Canceled || up.Dials != 1 || rings.Dials != 1 {
+			t.Errorf("at the far end: %+v, %+v", up, rings)
+		}
+		for _, id := range []string{up, rings} {
+			var req struct {
+				Status    string
+				ErrorCode *string `json:"error_code"`
+			}
+			until(t, 30*time.Second, "the request ends", func() bool {
+				err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+id, nil, 200, &req)
+				return err == nil && req.Status != "dialing"
+			})
+			if call := finishedCall(t, w, id); req.Status != "failed" || req.ErrorCode == nil || *req.ErrorCode != "dial_state_unknown" || call.Status != "failed" || call.CreditsCharged != "" {
+				t.Errorf("request %s %v, call %+v", req.Status, *req.ErrorCode, call)
+			}
+		}
+	}
+	refused, taken, call := at(first, "+14155550203"), at(second, "+14155550203"), finishedCall(t, w, elsewhere)
+	if refused.Dials != 1 || refused.Refused != 503 || !refused.Rang.IsZero() || taken.Dials != 1 || taken.CallID == refused.CallID || call.CallID != taken.CallID || call.Status != "completed" {
+		t.Errorf("refused %+v, taken %+v, call %+v", refused, taken, call)
+	}
+	calls, err := first.Calls()
+	if err != nil || len(calls)%2 != 1 {
+		t.Errorf("%d calls at the first trunk: %v", len(calls), err)
+	}
+	until(t, 20*time.Second, "every end is told", func() bool {
+		told := types(hooks, "/"+w.ID)
+		return count(told, "call.failed") == len(calls)-1 && count(told, "call.completed") == 1
+	})
+	if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
+		t.Errorf("the books: %v, %v", differences, err)
+	}
+}
+
+func count(all []string, one string) (n int) {
+	for _, each := range all {
+		if each == one {
+			n++
+		}
+	}
+	return n
+}
