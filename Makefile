@@ -29,7 +29,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts goldens verify proto proto-current breaking tidy-current fmt clean build go cc npm examples peers java kafka kafka-fetch test-kafka
+.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove lint house charts goldens verify proto proto-current breaking tidy-current fmt clean build sbom reproducible go cc npm examples peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,12 @@ chaos: build ## kill, stop and cut everything at random under load, then hold ev
 
 prove: build examples ## the end-to-end laws, every trial in full; the report is added to deploy/e2e/PROVED.md (RINGFENCE_SEED repeats a run)
 	@RINGFENCE_BIN=$(BIN) go run ./deploy/tools/prove -report deploy/e2e/PROVED.md -- $(ARGS)
+
+sbom: build ## write what each program is made of, as CycloneDX, into bin/sbom/
+	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do go run ./deploy/tools/sbom $(BIN)/$$program > $(BIN)/sbom/$$program.cdx.json || exit 1; done; ls $(BIN)/sbom
+
+reproducible: go ## build every image's program twice, in two folders with an empty cache each, and compare (ten minutes)
+	@RINGFENCE_REPRODUCE=all go test -count=1 -timeout 40m -run TestImage -v ./deploy/compose
 
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -38,6 +39,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var cfg Config
+	if len(os.Args) == 2 && os.Args[1] == "--version" {
+		fmt.Println("simcarrier", service.Version(), runtime.Version())
+		return
+	}
 	if len(os.Args) > 1 {
 		help()
 		if len(os.Args) > 2 || os.Args[1] != "--help" && os.Args[1] != "-h" && os.Args[1] != "help" {
