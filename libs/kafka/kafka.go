@@ -78,22 +78,23 @@ func backoff(try int) time.Duration {
 type logger struct {
 	to  *slog.Logger
 	cfg Config
-	// last is the fault told last, with when: a client that tries again five times a second says so once in a while.
-	mu     sync.Mutex
-	last   string
-	lastAt time.Time
+	// told is when each warning was told last: a client that tries again ten times a second says so once in a while.
+	mu   sync.Mutex
+	told map[string]time.Time
 }
 
 func (l *logger) Level() kgo.LogLevel { return kgo.LogLevelInfo }
 
 func (l *logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
-	if level > kgo.LogLevelWarn && !strings.Contains(msg, "OFFSET_OUT_OF_RANGE") {
+	if strings.Contains(msg, "OFFSET_OUT_OF_RANGE") {
+		l.to.Error("kafka client: "+msg, keyvals...)
 		return
 	}
-	if fault := faultIn(keyvals); fault != nil {
-		if l.repeats(fault) {
-			return
-		}
+	fault := faultIn(keyvals)
+	if level > kgo.LogLevelWarn || l.repeats(fmt.Sprint(msg, fault)) {
+		return
+	}
+	if fault != nil {
 		if remedy := l.cfg.remedy(fault); remedy != "" {
 			keyvals = append(keyvals, "remedy", remedy)
 		}
@@ -115,16 +116,22 @@ func faultIn(keyvals []any) error {
 	return nil
 }
 
-// sameFault is how long a fault that goes on is not told again.
-const sameFault = 10 * time.Second
+const (
+	// sameFault is how long a warning that goes on is not told again, and faultsKept how many are remembered for it.
+	sameFault  = 10 * time.Second
+	faultsKept = 100
+)
 
-func (l *logger) repeats(fault error) bool {
+func (l *logger) repeats(warning string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if fault.Error() == l.last && time.Since(l.lastAt) < sameFault {
+	if time.Since(l.told[warning]) < sameFault {
 		return true
 	}
-	l.last, l.lastAt = fault.Error(), time.Now()
+	if l.told == nil || len(l.told) >= faultsKept {
+		l.told = map[string]time.Time{}
+	}
+	l.told[warning] = time.Now()
 	return false
 }
 

@@ -127,11 +127,11 @@ func (s Security) remedy(err error) string {
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return "KAFKA_USER may not do this: give it the right (libs/kafka/README.md lists them)"
 	case !s.TLS && (hungUp(text) || strings.Contains(text, "invalid large response size")):
-		return "the brokers hang up on us: if this is their TLS port, set KAFKA_TLS=true; if they ask for a password, set KAFKA_SASL_MECHANISM"
+		return "the brokers hang up on us; unless they are only starting: if this is their TLS port, set KAFKA_TLS=true; if they ask for a password, set KAFKA_SASL_MECHANISM"
 	case s.Mechanism == "" && hungUp(text):
-		return "the brokers hang up on us: if they ask for a password, set KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
+		return "the brokers hang up on us; unless they are only starting: if they ask for a password, set KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
 	case s.Mechanism != "" && hungUp(text):
-		return "the brokers hang up on us: look at KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
+		return "the brokers hang up on us; unless they are only starting: look at KAFKA_SASL_MECHANISM, KAFKA_USER and KAFKA_PASSWORD"
 	}
 	return ""
 }
