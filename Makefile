@@ -108,8 +108,8 @@ lint: house $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check forma
 house: go ## check the import rules and sizes of the house alone
 	@go test -count=1 ./deploy/tools/house/...
 
-charts: $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests ## render every chart as helm does and hold what comes out against Kubernetes, kube-score and the goldens
-	@RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests go test -count=1 -run '$(or $(RUN),TestCharts)' ./deploy/compose/...
+charts: $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose ## render every chart and hold it against Kubernetes, kube-score and the goldens; resolve docker-compose.yml
+	@RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 -run '$(or $(RUN),TestCharts|TestComposeFile)' ./deploy/compose/...
 
 goldens: ## write the charts' schemas and goldens anew, to be looked at and committed
 	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_RenderAsBefore

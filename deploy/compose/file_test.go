@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,21 +15,28 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// pinned is a tag that names one release.
+var pinned = regexp.MustCompile(`^[a-z0-9/-]+:(v?\d+\.\d+(\.\d+)?|RELEASE\.[0-9TZ-]+)$`)
+
 // composition is what these tests look at of docker-compose.yml, its anchors and merges resolved.
 type composition struct {
-	Services map[string]struct {
-		Image string
-		Build struct {
-			Context, Dockerfile string
-			Args                map[string]string
-		}
-		EnvFile     string `yaml:"env_file"`
-		Ports       []string
-		Volumes     []string
-		Healthcheck map[string]any
-		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+	Services map[string]member
+	Volumes  map[string]any
+}
+
+type member struct {
+	Image string
+	Build struct {
+		Context, Dockerfile string
+		Args                map[string]string
 	}
-	Volumes map[string]any
+	EnvFile     string `yaml:"env_file"`
+	Environment map[string]string
+	Ports       []string
+	Volumes     []string
+	Command     []string
+	Healthcheck struct{ Test []string }
+	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 }
 
 func composed(t *testing.T) composition {
@@ -47,7 +55,7 @@ func composed(t *testing.T) composition {
 func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
-	want := append([]string{"postgres", "kafka", "simcarrier"}, services...)
+	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier"}, services...)
 	if got := slices.Sorted(maps.Keys(c.Services)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("it runs %v, want %v", got, want)
 	}
@@ -56,8 +64,8 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 		if ours && (s.Image != "ringfence/"+name || s.Build.Args["SERVICE"] != name || s.EnvFile != "deploy/compose/"+name+".env") {
 			t.Errorf("%s: image %q, build argument %q, %q", name, s.Image, s.Build.Args["SERVICE"], s.EnvFile)
 		}
-		if s.Image == "" || !ours && !strings.Contains(s.Image, ":") {
-			t.Errorf("%s: the image %q is not pinned", name, s.Image)
+		if !ours && !pinned.MatchString(s.Image) {
+			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
 		}
 		if ours {
 			isThere(t, name, filepath.Join(s.Build.Context, s.Build.Dockerfile))
@@ -66,7 +74,7 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 			isThere(t, name, s.EnvFile)
 		}
 		for other, how := range s.DependsOn {
-			if _, ok := c.Services[other]; !ok || how.Condition == "service_healthy" && c.Services[other].Healthcheck == nil {
+			if _, ok := c.Services[other]; !ok || how.Condition == "service_healthy" && c.Services[other].Healthcheck.Test == nil {
 				t.Errorf("%s waits for %s, which is not there or tells no health", name, other)
 			}
 		}
@@ -145,6 +153,12 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 					place, err := url.Parse(part)
 					if err != nil {
 						t.Errorf("%s: %s: %v", name, variable, err)
+						continue
+					}
+					if place.Hostname() == "localhost" { // as seen from outside: through a port that somebody opens
+						if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s member) bool { return slices.Contains(s.Ports, "127.0.0.1:"+place.Port()+":"+place.Port()) }) {
+							t.Errorf("%s: %s leads to a port that nobody opens", name, variable)
+						}
 						continue
 					}
 					if _, ok := c.Services[place.Hostname()]; !ok {

@@ -42,14 +42,16 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 		}
 	}
 	var digests [2]map[string][32]byte
+	from := root
 	for i := range digests {
 		digests[i] = map[string][32]byte{}
 		folder := filepath.Join(t.TempDir(), strings.Repeat("deeper/", i), "src")
 		for _, part := range []string{"libs", "proto", "deploy", "services"} {
-			if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(root, part))); err != nil {
+			if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(from, part))); err != nil {
 				t.Fatal(err)
 			}
 		}
+		from = folder // somebody may be writing in the first
 		own := slices.Clone(env)
 		if all {
 			own = append(own, "GOCACHE="+t.TempDir())

@@ -1,0 +1,186 @@
+package compose_test
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestComposeFile_FitsTheSpecification lets the compose library, which docker compose is made of, resolve the file against the schema of the specification.
+func TestComposeFile_FitsTheSpecification(t *testing.T) {
+	t.Parallel()
+	program := os.Getenv("RINGFENCE_COMPOSE")
+	if program == "" {
+		t.Skip("RINGFENCE_COMPOSE names no program: `make charts` builds it and runs this")
+	}
+	if out, err := exec.Command(program, filepath.Join(root, "docker-compose.yml")).CombinedOutput(); err != nil {
+		t.Errorf("docker-compose.yml: %v: %s", err, out)
+	}
+	broken := filepath.Join(t.TempDir(), "compose.yml")
+	if err := os.WriteFile(broken, []byte("services:\n  a:\n    image: a:1\n    helthcheck: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(program, broken).CombinedOutput(); err == nil || !strings.Contains(string(out), "helthcheck") {
+		t.Errorf("a misspelt field: %v, %s", err, out)
+	}
+}
+
+func parsed(t *testing.T, path string, into any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(strings.Join(lines(t, path), "\n")), into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// TestComposeFile_CommandsAndPortsAreThoseOfTheCode: the probe is a command of the binary at its place in the image, and each port that is published is one that the process opens.
+func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	c := composed(t)
+	image, frame := strings.Join(lines(t, "deploy/Dockerfile"), "\n"), goText(t, "libs/service")
+	for _, name := range append([]string{"simcarrier"}, services...) {
+		s := c.Services[name]
+		if probe := s.Healthcheck.Test; name != "simcarrier" && (len(probe) != 3 || !strings.Contains(image, fmt.Sprintf("ENTRYPOINT [%q]", probe[1])) ||
+			!strings.Contains(frame, fmt.Sprintf("args[0] == %q", probe[2]))) {
+			t.Errorf("%s: its health is asked by %v, which is no command of the image", name, probe)
+		}
+		var opens []string
+		for variable, value := range env(t, name) {
+			if _, port, err := net.SplitHostPort(value); err == nil && strings.HasSuffix(variable, "_ADDR") {
+				opens = append(opens, port)
+			}
+		}
+		for _, published := range s.Ports {
+			if port := published[strings.LastIndex(published, ":")+1:]; !slices.Contains(opens, port) {
+				t.Errorf("%s: %s is published, the process opens %v", name, published, opens)
+			}
+		}
+	}
+}
+
+// TestComposeFile_WhatWatchesFindsWhatItWatches follows every address in the configuration of the collector, Prometheus and Grafana.
+func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
+	t.Parallel()
+	c := composed(t)
+	leads := func(who, address string, ports ...string) {
+		t.Helper()
+		host, port, err := net.SplitHostPort(strings.TrimPrefix(address, "http://"))
+		if _, ok := c.Services[host]; err != nil || !ok || !slices.Contains(ports, port) {
+			t.Errorf("%s: %s leads to no port of a service (%v)", who, address, ports)
+		}
+	}
+	var collector struct {
+		Receivers struct {
+			OTLP struct {
+				Protocols map[string]struct{ Endpoint string }
+			}
+		}
+		Processors, Exporters map[string]struct{ Endpoint string }
+		Service               struct {
+			Pipelines map[string]struct{ Receivers, Processors, Exporters []string }
+		}
+	}
+	parsed(t, "deploy/otel/collector.yml", &collector)
+	_, port, _ := net.SplitHostPort(collector.Receivers.OTLP.Protocols["http"].Endpoint)
+	for _, name := range services {
+		leads(name, c.Services[name].Environment["OTEL_EXPORTER_OTLP_ENDPOINT"], port)
+	}
+	leads("the collector", collector.Exporters["otlp"].Endpoint, "4317")
+	traces := collector.Service.Pipelines["traces"]
+	for _, processor := range traces.Processors {
+		if _, ok := collector.Processors[processor]; !ok {
+			t.Errorf("the collector has no processor %s", processor)
+		}
+	}
+	if !slices.Equal(traces.Receivers, []string{"otlp"}) || !slices.Equal(traces.Exporters, []string{"otlp"}) {
+		t.Errorf("the collector's pipeline is %+v", traces)
+	}
+	var prometheus struct {
+		Rules  []string `yaml:"rule_files"`
+		Scrape []struct {
+			Static []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	parsed(t, "deploy/prometheus/prometheus.yml", &prometheus)
+	for _, pattern := range prometheus.Rules {
+		if found, err := filepath.Glob(filepath.Join(root, "deploy/prometheus", pattern)); err != nil || len(found) == 0 {
+			t.Errorf("Prometheus reads the rules %s, which are not there", pattern)
+		}
+	}
+	var scraped []string
+	for _, job := range prometheus.Scrape {
+		for _, static := range job.Static {
+			for _, target := range static.Targets {
+				host, _, _ := strings.Cut(target, ":")
+				scraped = append(scraped, host)
+				if slices.Contains(services, host) {
+					leads("Prometheus", target, strings.TrimPrefix(env(t, host)["PRIVATE_ADDR"], ":"))
+				} else {
+					leads("Prometheus", target, "8888")
+				}
+			}
+		}
+	}
+	for _, name := range services {
+		if !slices.Contains(scraped, name) {
+			t.Errorf("Prometheus does not scrape %s", name)
+		}
+	}
+	var sources struct{ Datasources []struct{ UID, URL string } }
+	parsed(t, "deploy/grafana/provisioning/datasources/ringfence.yml", &sources)
+	for _, source := range sources.Datasources {
+		at, err := url.Parse(source.URL)
+		if err != nil || !slices.Contains(c.Services[at.Hostname()].Ports, "127.0.0.1:"+at.Port()+":"+at.Port()) {
+			t.Errorf("Grafana reads %s at %s, which nobody serves: %v", source.UID, source.URL, err)
+		}
+	}
+}
+
+// TestComposeFile_ConnectionsFitPostgres: one of each and their migrations, at the pools' own sizes (deploy/runbooks/postgres-connections.md).
+func TestComposeFile_ConnectionsFitPostgres(t *testing.T) {
+	t.Parallel()
+	command, most := composed(t).Services["postgres"].Command, 0
+	for _, word := range command {
+		if text, ok := strings.CutPrefix(word, "max_connections="); ok {
+			most, _ = strconv.Atoi(text)
+		}
+	}
+	pool, _ := strconv.Atoi(poolSize(t))
+	sum := 1 // webhook-dispatcher listens
+	for _, name := range slices.Sorted(maps.Keys(composed(t).Services)) {
+		if slices.Contains(services, name) {
+			own := pool
+			if text := env(t, name)["POSTGRES_MAX_CONNS"]; text != "" {
+				own, _ = strconv.Atoi(text)
+			}
+			sum += own + 1 + 2
+		}
+	}
+	if pool == 0 || sum+13 > most {
+		t.Errorf("the services may open %d connections (pools of %d), Postgres has %d and 13 are for superusers and people", sum, pool, most)
+	}
+}
+
+// poolSize is the default of POSTGRES_MAX_CONNS.
+func poolSize(t *testing.T) string {
+	t.Helper()
+	help := described(t, "services/calls")["POSTGRES_MAX_CONNS"]
+	return strings.TrimSuffix(help[strings.LastIndex(help, "(")+1:], ")")
+}
+
+// TestCharts_CountThePoolsDefault keeps the number in helm/ringfence/templates/budget.yaml true.
+func TestCharts_CountThePoolsDefault(t *testing.T) {
+	t.Parallel()
+	if text := strings.Join(lines(t, "helm/ringfence/templates/budget.yaml"), "\n"); !strings.Contains(text, "POSTGRES_MAX_CONNS | default "+poolSize(t)+")") {
+		t.Errorf("the charts count with another pool than the default of %s", poolSize(t))
+	}
+}
