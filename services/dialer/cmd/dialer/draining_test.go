@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/sdp"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// dispatching stays in the way of calls and sends them to one of several, in turn, and to the next when one takes no more.
+const dispatching = `#!KAMAILIO
+debug=0
+log_stderror=yes
+fork=yes
+children=1
+auto_aliases=no
+disable_tcp=yes
+listen=udp:127.0.0.1:%d
+mpath="%s/"
+%s
+modparam("dispatcher", "list_file", "%s")
+modparam("dispatcher", "flags", 2)
+modparam("dispatcher", "ds_ping_interval", 1)
+modparam("dispatcher", "ds_probing_mode", 1)
+modparam("dispatcher", "ds_ping_reply_codes", "class=2")
+request_route {
+	if (is_method("OPTIONS") && !has_totag()) { sl_send_reply("200", "OK"); exit; }
+	if (is_method("CANCEL")) { if (t_check_trans()) { t_relay(); } exit; }
+	if (has_totag()) {
+		if (loose_route()) { t_relay(); exit; }
+		if (is_method("ACK")) { if (t_check_trans()) { t_relay(); } exit; }
+		sl_send_reply("404", "Not Here"); exit;
+	}
+	record_route();
+	if (!ds_select_dst("1", "4")) { sl_send_reply("500", "Nobody"); exit; }
+	t_on_failure("NEXT");
+	t_relay();
+}
+failure_route[NEXT] {
+	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
+}
+`
+
+func dispatcher(t *testing.T, addresses []string) (port int) {
+	t.Helper()
+	signaltest.Installed(t, "kamailio")
+	modules, err := filepath.Glob("/usr/lib/*/kamailio/modules")
+	if err != nil || len(modules) == 0 {
+		t.Skip("SKIPPED: kamailio's modules are not where Debian puts them")
+	}
+	dir, port := t.TempDir(), signaltest.FreePort(t)
+	var load, list strings.Builder
+	for _, name := range []string{"kex", "tm", "tmx", "sl", "rr", "pv", "textops", "siputils", "dispatcher"} {
+		fmt.Fprintf(&load, "loadmodule %q\n", name+".so")
+	}
+	for _, address := range addresses {
+		fmt.Fprintf(&list, "1 sip:%s\n", address)
+	}
+	config, destinations := filepath.Join(dir, "kamailio.cfg"), filepath.Join(dir, "dispatcher.list")
+	for file, text := range map[string]string{config: fmt.Sprintf(dispatching, port, modules[0], load.String(), destinations), destinations: list.String()} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signaltest.Start(t, dir, "kamailio", "-f", config, "-DD", "-E", "-Y", dir, "-m", "32", "-M", "4").Listens(t.Context(), "udp", port)
+	return port
+}
+
+// held is a call to us that goes on until its caller hangs up.
+type held struct {
+	*signal.Dialog
+	answered chan struct{}
+	ended    chan signal.End
+}
+
+// callers call a number through a proxy.
+type callers struct {
+	t     *testing.T
+	agent *signal.Agent
+	proxy int
+	to    string
+}
+
+// call is one call, once it is answered; false: it ended instead.
+func (c *callers) call() (h held, answered bool) {
+	c.t.Helper()
+	body, err := sdp.NewSession(1, sdp.Local{Address: netip.MustParseAddr("127.0.0.1"), Port: 40000}).Offer(sdp.Both)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	h = held{answered: make(chan struct{}), ended: make(chan signal.End, 1)}
+	h.Dialog, err = c.agent.Invite(c.t.Context(), signal.Trunk{Name: "us", Host: "127.0.0.1", Port: c.proxy, Transport: line.UDP, CallerID: signal.InFrom},
+		signal.Invite{CallID: uuid.NewString(), From: "+14155550001", To: c.to, Body: body, FirstResponse: 10 * time.Second},
+		signal.Observer{Answered: func(time.Time, []byte) error { close(h.answered); return nil }, Ended: func(e signal.End) { h.ended <- e }})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	select {
+	case <-h.answered:
+		return h, true
+	case end := <-h.ended:
+		h.ended <- end
+		return h, false
+	case <-time.After(30 * time.Second):
+		c.t.Fatal("a call is neither answered nor refused")
+		return h, false
+	}
+}
+
+// TestSIP_DrainBehindADispatcher tells one of two dialers to stop while both have calls: its calls go on, callers reach the other, none is lost, and it ends with its last call.
+func TestSIP_DrainBehindADispatcher(t *testing.T) {
+	t.Parallel()
+	const ours, each = "+14155559100", 3
+	r, addresses := newRig(t, "0"), []string{freeUDP(t), freeUDP(t)}
+	port := dispatcher(t, addresses)
+	var both []*process
+	for i, address := range addresses {
+		both = append(both, r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, fmt.Sprintf("RTP_PORT_LOW=%d", 45002+i*2000), fmt.Sprintf("RTP_PORT_HIGH=%d", 46998+i*2000), "DRAIN_LIMIT=2m"))
+	}
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 300, SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`)}},
+	})
+	if status, told := r.asOperator("POST", "http://"+both[0].addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"dispatcher","host":"127.0.0.1","port":%d}`, port)); status != 201 {
+		t.Fatalf("POST = %d %v", status, told)
+	}
+	if status, told := r.admin(both[0], "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {
+		t.Fatalf("POST = %d %v", status, told)
+	}
+	agent, err := signal.New(signal.Config{UDP: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Close)
+	callers, all := &callers{t: t, agent: agent, proxy: port, to: ours}, []held(nil)
+	await(t, "both have calls", func() bool {
+		if h, answered := callers.call(); answered {
+			all = append(all, h)
+		}
+		var owners int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT owner FROM sip_calls WHERE ended_at IS NULL AND answered_at IS NOT NULL GROUP BY owner HAVING count(*) >= $1) AS o", each).Scan(&owners)
+		return err == nil && owners == 2
+	})
+	if err := both[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * each { // at once: whether the dispatcher knows it or not, a call that is turned away there goes to the other
+		h, answered := callers.call()
+		if !answered {
+			t.Errorf("a caller was turned away: %+v", <-h.ended)
+		}
+		all = append(all, h)
+	}
+	select {
+	case <-both[0].done:
+		t.Error("the dialer ended before its calls")
+	default:
+	}
+	for _, h := range all {
+		select {
+		case end := <-h.ended:
+			t.Errorf("a call was ended by the drain: %+v", end)
+		default:
+		}
+		_ = h.Hangup(t.Context(), call.NormalClearing)
+	}
+	await(t, "the dialer ends", func() bool {
+		select {
+		case <-both[0].done:
+			return true
+		default:
+			return false
+		}
+	})
+	if code := both[0].cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+	await(t, "every call is told whole", func() bool {
+		var completed, others int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE status = 'completed' AND hangup_cause = 'normal_clearing'), count(*) FILTER (WHERE status NOT IN ('completed', 'failed', 'no_answer', 'canceled')) FROM calls WHERE direction = 'inbound'").
+			Scan(&completed, &others)
+		return err == nil && completed == len(all) && others == 0
+	})
+}
