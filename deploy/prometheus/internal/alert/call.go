@@ -1,0 +1,75 @@
+package alert
+
+// calls are causes on the way of a call, from the queue to the carrier.
+func calls() []Alert {
+	return []Alert{
+		{
+			Name: "DialQueueStuck", Severity: Page, For: "2m",
+			Expr:    `max(ringfence_dialer_queue_oldest_due_seconds) > <5m>`,
+			Summary: "A call has been due for more than five minutes and was not dialled", Description: "The oldest waits for {{ $value | humanizeDuration }}.",
+			Trial: []Series{{Name: `ringfence_dialer_queue_oldest_due_seconds{job="dialer"}`, Well: 0, Ill: 900}},
+		}, {
+			Name: "CallsExpired", Severity: Page, For: "1m",
+			Expr:    `sum(increase(ringfence_dialer_expired_total[15m])) > 0`,
+			Summary: "Calls ended undialled because they had waited too long", Description: "{{ $value | humanize }} in a quarter of an hour: for want of room, or in the queue.",
+			Trial: []Series{{Name: `ringfence_dialer_expired_total{job="dialer"}`, Ill: 5, Grows: true}},
+		}, {
+			Name: "GateSilent", Severity: Page, For: "2m",
+			Expr:    `sum(rate(ringfence_dialer_attempts_total{result="gate_silent"}[5m])) > 0`,
+			Summary: "The dialer cannot ask whether people may be called, and dials nobody", Description: "{{ $value | humanize }} attempts a second were put back unasked.",
+			Trial: []Series{{Name: `ringfence_dialer_attempts_total{job="dialer",result="gate_silent"}`, Ill: 30, Grows: true}},
+		}, {
+			Name: "TrunkCircuitOpen", Severity: Page, For: "2m",
+			Expr:    `max by (trunk) (ringfence_dialer_circuit_state{state="open"}) == 1`,
+			Summary: "A trunk's circuit is open: nothing is dialled over it", Description: "Trunk {{ $labels.trunk }} failed several times in a row, and rests.",
+			Trial: []Series{{Name: `ringfence_dialer_circuit_state{job="dialer",trunk="sim",state="open"}`, Ill: 1}},
+		}, {
+			Name: "CarrierRefuses", Severity: Page, For: "5m",
+			Expr: `sum(rate(ringfence_dialer_attempts_total{result=~"refused|unknown"}[5m]))
+/ sum(rate(ringfence_dialer_attempts_total{result=~"dialed|refused|unknown"}[5m])) > 0.2`,
+			Summary: "The carrier refuses more than a fifth of our calls", Description: "{{ $value | humanizePercentage }} of what was sent to a trunk was refused or not answered.",
+			Trial: []Series{
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Well: 60, Ill: 30, Grows: true},
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="refused"}`, Ill: 30, Grows: true},
+			},
+		}, {
+			Name: "CallsBreakOff", Severity: Page, For: "5m",
+			Expr: `sum(rate(calls_ended_total{direction="outbound",status="failed"}[15m]))
+/ sum(rate(calls_ended_total{direction="outbound"}[15m])) > 0.3`,
+			Summary: "More than three in ten calls fail", Description: "{{ $value | humanizePercentage }} of the calls that ended had failed. The causes stand on the dashboard of the call path.",
+			Trial: []Series{
+				{Name: `calls_ended_total{job="calls",direction="outbound",status="completed",cause="normal_clearing"}`, Well: 60, Ill: 30, Grows: true},
+				{Name: `calls_ended_total{job="calls",direction="outbound",status="failed",cause="network_out_of_order"}`, Ill: 30, Grows: true},
+			},
+		}, {
+			Name: "DialStateUnknown", Severity: Ticket,
+			Expr:    `sum(increase(ringfence_dialer_attempts_total{result="unknown"}[1h])) > 0`,
+			Summary: "It is not known whether some calls were dialled", Description: "{{ $value | humanize }} in an hour ended dial_state_unknown: the carrier did not say. Nobody is dialled again.",
+			Trial: []Series{{Name: `ringfence_dialer_attempts_total{job="dialer",result="unknown"}`, Ill: 1, Grows: true}},
+		}, {
+			Name: "ChannelsFull", Severity: Ticket, For: "15m",
+			Expr:    `sum(max by (trunk) (ringfence_dialer_slots)) / max(ringfence_dialer_channels > 0) > 0.9`,
+			Summary: "The trunks are nearly full", Description: "{{ $value | humanizePercentage }} of the channels are taken. Calls begin to wait for room.",
+			Trial: []Series{{Name: `ringfence_dialer_slots{job="dialer",trunk="sim"}`, Well: 10, Ill: 95}, {Name: `ringfence_dialer_channels{job="dialer"}`, Well: 100, Ill: 100}},
+		}, {
+			Name: "MediaLate", Severity: Ticket, For: "5m",
+			Expr:    `sum(rate(ringfence_dialer_rtp_skipped_frames_total[5m])) > 0`,
+			Summary: "A dialer is too slow for the audio of its calls", Description: "{{ $value | humanize }} frames of 20 ms a second are left out: people hear gaps.",
+			Trial: []Series{{Name: `ringfence_dialer_rtp_skipped_frames_total{job="dialer"}`, Ill: 100, Grows: true}},
+		}, {
+			Name: "CallsCompletedIncomplete", Severity: Ticket, For: "5m",
+			Expr: `sum(increase(calls_late_news_total[1h])) > 0.02 * sum(increase(calls_ended_total{status="completed"}[1h]))
+and sum(increase(calls_late_news_total[1h])) > 0`,
+			Summary: "call.completed goes out without its charge or its analysis", Description: "{{ $value | humanize }} charges or analyses came after the event in an hour. They show in GET only.",
+			Trial: []Series{
+				{Name: `calls_late_news_total{job="calls",kind="charge"}`, Ill: 10, Grows: true},
+				{Name: `calls_ended_total{job="calls",direction="outbound",status="completed",cause="normal_clearing"}`, Well: 100, Ill: 100, Grows: true},
+			},
+		}, {
+			Name: "CallsRepublished", Severity: Ticket,
+			Expr:    `sum(increase(calls_republished_total[1h])) > 0`,
+			Summary: "Calls were ordered again because nobody had dialled them a quarter of an hour after they were due", Description: "{{ $value | humanize }} in an hour.",
+			Trial: []Series{{Name: `calls_republished_total{job="calls"}`, Ill: 2, Grows: true}},
+		},
+	}
+}

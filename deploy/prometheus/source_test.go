@@ -1,0 +1,106 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// code is what pages and rules are held against.
+type code struct {
+	files    map[string]string
+	makefile string
+	words    map[string]bool // every string of the Go files
+}
+
+func source(t *testing.T) code {
+	t.Helper()
+	c := code{files: map[string]string{}, words: map[string]bool{}}
+	tree := os.DirFS("../..")
+	quoted := regexp.MustCompile(`"([^"\s]*)"`)
+	for _, root := range []string{"libs", "services"} {
+		err := fs.WalkDir(tree, root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return nil // a file that a colleague has just moved is no fault
+			}
+			text, err := fs.ReadFile(tree, path)
+			if err != nil {
+				return nil
+			}
+			c.files[path] = string(text)
+			for _, word := range quoted.FindAllStringSubmatch(string(text), -1) {
+				c.words[word[1]] = true
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := fs.ReadFile(tree, "Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.makefile = string(text)
+	return c
+}
+
+// routes says whether some file has a route of this path, whole or in two pieces (a router's prefix, and a handler's rest).
+func (c code) routes(path string) bool {
+	if strings.HasPrefix(path, "/debug/pprof/") {
+		return c.words["/debug/pprof/"]
+	}
+	pattern := regexp.MustCompile(`\\\$[A-Z]+`).ReplaceAllString(regexp.QuoteMeta(path), `\{[a-z_0-9]+\}`)
+	pieces := strings.Split(strings.TrimPrefix(pattern, "/"), "/")
+	for _, text := range c.files {
+		if regexp.MustCompile(`"` + pattern + `"`).MatchString(text) {
+			return true
+		}
+		for i := 1; i <= len(pieces); i++ {
+			front, back := "/"+strings.Join(pieces[:i], "/"), "/"+strings.Join(pieces[i:], "/")
+			if regexp.MustCompile(`Route\("`+front+`"`).MatchString(text) && regexp.MustCompile(`\("`+back+`"`).MatchString(text) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var (
+	noise  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\{[^}]*\}|(?:by|on|without|ignoring|group_left|group_right) ?\([^)]*\)`)
+	names  = regexp.MustCompile(`[a-z][a-z0-9_:]*_[a-z0-9_:]+\b`)
+	called = regexp.MustCompile(`[a-z_]+\s*\(`)
+)
+
+// unknown are the metrics of a query that nothing in the code is called like. Those of Go, of the process and of kgo come with their libraries.
+func (c code) unknown(query string) (missing []string) {
+	query = called.ReplaceAllString(noise.ReplaceAllString(query, " "), "(")
+	for _, name := range names.FindAllString(query, -1) {
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			name = strings.TrimSuffix(name, suffix)
+		}
+		if !c.told(name) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+func (c code) told(name string) bool {
+	for _, prefix := range []string{"go_", "process_", "slo:", "kafka_produce_", "kafka_fetch_", "kafka_connects_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	if c.words[name] {
+		return true
+	}
+	for i := range name {
+		if name[i] == '_' && c.words[name[:i+1]] && c.words[name[i+1:]] {
+			return true
+		}
+	}
+	return false
+}
