@@ -47,6 +47,8 @@ func TestNew_RefusesNamingTheField(t *testing.T) {
 		{"a message without words", `{"name":"a","on_voicemail":"leave_message"}`, "voicemail_message"},
 		{"a language that is none", `{"name":"a","language":"English please"}`, "language"},
 		{"a moment of silence", `{"name":"a","silence_seconds":4}`, "silence_seconds"},
+		{"a notice of another shape", `{"name":"a","recording":{"off":"yes"}}`, "recording"},
+		{"a notice without an end", `{"name":"a","recording":{"notice":"` + strings.Repeat("x", 2001) + `"}}`, "recording.notice"},
 		{"no disclosure, for no reason", `{"name":"a","disclosure":{"off_reason":"  "}}`, "disclosure.off_reason"},
 		{"a disclosure turned off and said", `{"name":"a","disclosure":{"off_reason":"x","text":"y"}}`, "disclosure"},
 		{"a disclosure of another shape", `{"name":"a","disclosure":false}`, "disclosure"},

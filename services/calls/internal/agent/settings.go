@@ -29,6 +29,7 @@ type known struct {
 	Language         string            `json:"language"`
 	Greeting         string            `json:"greeting"`
 	Disclosure       disclosure        `json:"disclosure"`
+	Recording        recorded          `json:"recording"`
 	Model            string            `json:"model"`
 	BaseURL          string            `json:"base_url"`
 	MediaURL         string            `json:"media_url"`
@@ -45,6 +46,12 @@ type disclosure struct {
 	OffReason string `json:"off_reason"`
 }
 
+// recorded is how the person is told that the call is recorded, where the workspace has calls recorded; off: this agent's never are.
+type recorded struct {
+	Notice string `json:"notice"`
+	Off    bool   `json:"off"`
+}
+
 // readKnown reads and judges the settings that the dialer acts on; the refusal names the field and what it must be.
 func readKnown(settings map[string]json.RawMessage) (known, error) {
 	var k known
@@ -58,6 +65,7 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		{"language", "must be a language tag such as en or pt-BR.", &k.Language},
 		{"greeting", "must be a string.", &k.Greeting},
 		{"disclosure", `must be an object such as {"text":"…"} or {"off_reason":"…"}.`, &k.Disclosure},
+		{"recording", `must be an object such as {"notice":"…"} or {"off":true}.`, &k.Recording},
 		{"model", "must be a string.", &k.Model},
 		{"base_url", "must be a string.", &k.BaseURL},
 		{"media_url", "must be a string.", &k.MediaURL},
@@ -117,7 +125,7 @@ func (k known) judgeWords() error {
 		longest    int
 	}{
 		{"instructions", k.Instructions, maxInstructions}, {"voice", k.Voice, maxWord}, {"model", k.Model, maxWord}, {"language", k.Language, maxWord},
-		{"greeting", k.Greeting, maxSaid}, {"voicemail_message", k.VoicemailMessage, maxSaid}, {"disclosure.text", k.Disclosure.Text, maxSaid},
+		{"greeting", k.Greeting, maxSaid}, {"voicemail_message", k.VoicemailMessage, maxSaid}, {"disclosure.text", k.Disclosure.Text, maxSaid}, {"recording.notice", k.Recording.Notice, maxSaid},
 		{"disclosure.off_reason", k.Disclosure.OffReason, maxSaid},
 	} {
 		if utf8.RuneCountInString(field.text) > field.longest {

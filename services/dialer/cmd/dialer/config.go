@@ -7,6 +7,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -36,6 +37,9 @@ type Config struct {
 	Realtime realtime.Config
 	// Summary is the operator's own endpoint for summaries.
 	Summary summarising.Config
+
+	// Recordings is where recordings of calls lie.
+	Recordings recordingsConfig
 
 	// Attempts is how many requests this process works on at once.
 	Attempts int `env:"DIAL_ATTEMPTS" envDefault:"64" help:"requests this process works on at once"`
@@ -90,4 +94,13 @@ type sipConfig struct {
 	Drain time.Duration `env:"DRAIN_LIMIT" envDefault:"15m" help:"how long SIP calls may go on after the process was told to stop, as a duration; then they are hung up"`
 	// Guard of the URLs that agents name.
 	AllowNetworks []string `env:"AGENT_ALLOW_NETWORKS" help:"networks, as CIDRs, that an agent's own URL may lead to besides public addresses"`
+}
+
+// recordingsConfig is where recordings lie, and are written before.
+type recordingsConfig struct {
+	Storage recording.Storage
+	// Directory is the storage with RECORDINGS_LINK_KEYS.
+	Directory string        `env:"RECORDINGS_DIR" help:"with RECORDINGS_LINK_KEYS: the directory that recordings lie in, the same for all replicas"`
+	Spool     string        `env:"RECORDINGS_SPOOL_DIR" help:"where calls are recorded while they go on; what a killed process left there is brought into the storage by the next one; empty: .spool in RECORDINGS_DIR, or ringfence-recordings in the directory for temporary files"`
+	Keep      time.Duration `env:"RECORDINGS_KEEP" envDefault:"720h" help:"how long recordings are kept where their workspace says nothing, as a duration"`
 }

@@ -44,7 +44,7 @@ type lines struct {
 	limit func(context.Context) (room.Limit, error)
 }
 
-func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tel *telemetry.Telemetry) (lines, error) {
+func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
 	most := room.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
@@ -55,7 +55,7 @@ func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, t
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
-		opened, err := openSIP(cfg, pool, st, known, tel)
+		opened, err := openSIP(cfg, pool, st, known, tapes, tel)
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
 			active, err := known.trunks.Active(ctx)
 			if err != nil {
@@ -72,7 +72,7 @@ func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, t
 	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }
 
-func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tel *telemetry.Telemetry) (lines, error) {
+func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
 		return lines{}, fmt.Errorf("read RTP_ADDR: %w", err)
@@ -111,11 +111,15 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tel
 	if err != nil {
 		return lines{}, fmt.Errorf("listen for SIP: %w", err)
 	}
+	var recorder talking.Recorder
+	if tapes.recorder != nil {
+		recorder = tapes.recorder
+	}
 	owner, err := uuid.NewV7()
 	if err != nil {
 		return lines{}, err
 	}
-	line = sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), known.trunks, talking.New(st, known.keys, streams, advertised, agents), sip.Config{
+	line = sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), known.trunks, talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
 		Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 	})
 	close(opened)

@@ -75,11 +75,15 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	trunk, err := openLines(cfg, pool, st, known, tel)
+	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	tapes, err := openTaping(cfg.Recordings, pool, st, relay.Wake, tel)
 	if err != nil {
 		return err
 	}
-	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	trunk, err := openLines(cfg, pool, st, known, tapes, tel)
+	if err != nil {
+		return err
+	}
 	heart := recovering.NewHeart(st, cfg.InstanceLease)
 	recoverer := recovering.New(st, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
@@ -91,7 +95,7 @@ func serve(ctx context.Context, cfg Config) error {
 	}
 	ended := func() { dialer.Wake(); analyser.Wake() }
 	bridge := bridging.New(st, trunk, relay, recoverer, ended, answerer.Wake, reporter.Wake)
-	api, err := httpapi.New(st, known.trunks, known.keys, relay, keys, tel)
+	api, err := httpapi.New(st, known.trunks, known.keys, httpapi.Recordings{Files: tapes.files, Links: tapes.links}, relay, keys, tel)
 	if err != nil {
 		return err
 	}
@@ -107,6 +111,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "reporting", Run: reporter.Run},
 		service.Part{Name: "analysing", Run: analyser.Run},
 		service.Part{Name: "answering", Run: answerer.Run},
+		service.Part{Name: "recording", Run: tapes.run},
 		service.Part{Name: "bridging", Run: bridge.Run},
 		service.Part{Name: "looking", Run: bridging.NewLooker(st, trunk, relay, cfg.LookEvery, dialer.Wake).Run},
 		service.Part{Name: "lines", Run: trunk.run}, // what goes on over them is seen through before those above are told to stop

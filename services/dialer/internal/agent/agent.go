@@ -42,6 +42,9 @@ type Spec struct {
 	Settings        Settings
 	// Variables is the contact's, merged with the request's: a JSON object of strangers' words, or nil.
 	Variables json.RawMessage
+	// Notice is said right behind the disclosure: that the call is recorded; empty: it is not. NoticeKnown says that it is in the agent's language.
+	Notice      string
+	NoticeKnown bool
 	// Key is the workspace's own for its base URL, or its secret for its media URL. It is in no log.
 	Key string
 	// Zone is the person's, and Now the instant at which the call begins.
@@ -80,13 +83,14 @@ type Session interface {
 type Kind string
 
 // Kinds. Audio is a piece of any length of an item (one thing that the agent says), ItemDone its end. SpeechStarted: the person began to talk, so what is still queued is
-// stale; Clear: the agent itself throws it away. Said: somebody's words, whole. TurnDone: the agent says no more of its own accord. Failed: it cannot go
+// stale; Clear: the agent itself throws it away. Noticed: with what was told before, up to the end of Item, all of Spec.Notice is said. Said: somebody's words, whole. TurnDone: the agent says no more of its own accord. Failed: it cannot go
 // on. Closed: it ended the conversation, or Close did.
 const (
 	Audio         Kind = "audio"
 	ItemDone      Kind = "item_done"
 	SpeechStarted Kind = "speech_started"
 	Clear         Kind = "clear"
+	Noticed       Kind = "noticed"
 	Said          Kind = "said"
 	ToolCall      Kind = "tool_call"
 	TurnDone      Kind = "turn_done"
@@ -120,4 +124,6 @@ const (
 	ToolVoicemail = "voicemail_detected"
 	ToolTransfer  = "transfer"
 	ToolDigits    = "press_digits"
+	// ToolStopRecording: the person does not want to be recorded.
+	ToolStopRecording = "stop_recording"
 )

@@ -44,6 +44,8 @@ type Settings struct {
 	Greeting string `json:"greeting"`
 	// Disclosure that the agent is an AI, spoken first on every call.
 	Disclosure Disclosure `json:"disclosure"`
+	// Recording says how the person is told that the call is recorded, where the workspace has calls recorded.
+	Recording Recording `json:"recording"`
 	// Model and BaseURL are of openai_realtime; empty: the operator's. MediaURL is of media_ws.
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
@@ -75,11 +77,19 @@ type Disclosure struct {
 	OffReason string `json:"off_reason"`
 }
 
+// Recording of an agent's calls; Off: never. Notice stands for the sentence of the agent's language.
+type Recording struct {
+	Notice string `json:"notice"`
+	Off    bool   `json:"off"`
+}
+
 // Script is what a scripted agent does: after an answer a tone of ToneHz for ToneMillis (zero: none), and the end after EndAfterMillis (zero: when the person hangs up).
 type Script struct {
 	ToneHz         int `json:"tone_hz"`
 	ToneMillis     int `json:"tone_millis"`
 	EndAfterMillis int `json:"end_after_millis"`
+	// Speaks says that its tones stand for words, the notice of a recording among them: for tests.
+	Speaks bool `json:"speaks"`
 }
 
 // ReadSettings reads an agent's settings; a field that is not of its kind is an error naming it, fields that nobody knows are left alone.
@@ -131,40 +141,4 @@ func (s Settings) OutcomeList() []string {
 		}
 	}
 	return list
-}
-
-// DisclosureText is what is said first: that the person talks to an AI. Empty: it was turned off, for the reason on record. known says that the sentence is in
-// the agent's own language; if not, it is English and is to be translated by whoever speaks it.
-func (s Settings) DisclosureText() (text string, known bool) {
-	switch {
-	case s.Disclosure.OffReason != "":
-		return "", true
-	case s.Disclosure.Text != "":
-		return s.Disclosure.Text, true
-	}
-	primary, _, _ := strings.Cut(strings.ToLower(s.Language), "-")
-	if primary == "" {
-		primary = "en"
-	}
-	if text := disclosures()[primary]; text != "" {
-		return text, true
-	}
-	return disclosures()["en"], false
-}
-
-func disclosures() map[string]string {
-	return map[string]string{
-		"en": "Hello, you are talking to an AI assistant.",
-		"de": "Guten Tag, Sie sprechen mit einem KI-Assistenten.",
-		"fr": "Bonjour, vous parlez avec un assistant fondé sur l'intelligence artificielle.",
-		"es": "Hola, está hablando con un asistente de inteligencia artificial.",
-		"it": "Buongiorno, sta parlando con un assistente di intelligenza artificiale.",
-		"pt": "Olá, está a falar com um assistente de inteligência artificial.",
-		"nl": "Goedendag, u spreekt met een AI-assistent.",
-		"pl": "Dzień dobry, rozmawiają Państwo z asystentem opartym na sztucznej inteligencji.",
-		"cs": "Dobrý den, hovoříte s asistentem umělé inteligence.",
-		"sv": "Hej, du talar med en AI-assistent.",
-		"da": "Goddag, du taler med en AI-assistent.",
-		"fi": "Hei, puhut tekoälyavustajan kanssa.",
-	}
 }

@@ -46,6 +46,37 @@ func TestDisclosureText(t *testing.T) {
 	}
 }
 
+func TestNoticeText(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, settings, want string
+		known                bool
+	}{
+		{"in the agent's language", `{"kind":"openai_realtime","language":"de-CH"}`, "Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte.", true},
+		{"a language nobody wrote down", `{"kind":"media_ws","media_url":"wss://x","language":"eo"}`, "This call is recorded. If you do not want that, please say so.", false},
+		{"the agent's own words", `{"kind":"openai_realtime","recording":{"notice":" Taped. "}}`, "Taped.", true},
+		{"never of this agent", `{"kind":"openai_realtime","recording":{"notice":"Taped.","off":true}}`, "", true},
+		{"an agent that cannot say it", `{"kind":"scripted","recording":{"notice":"Taped."}}`, "", true},
+		{"one whose tones stand for words", `{"script":{"speaks":true}}`, "This call is recorded. If you do not want that, please say so.", true},
+	} {
+		s, err := agent.ReadSettings([]byte(test.settings))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, known := s.NoticeText(); text != test.want || known != test.known {
+			t.Errorf("%s: %q %v, want %q %v", test.name, text, known, test.want, test.known)
+		}
+	}
+	for words, objects := range map[string]bool{
+		"Please STOP recording this.": true, "I don’t want to be recorded": true, "Das möchte ich nicht aufzeichnen lassen": true,
+		"I have a broken record player": false, "Put it on record": false, "": false,
+	} {
+		if agent.ObjectsToRecording(words) != objects {
+			t.Errorf("%q: objects %v, want %v", words, !objects, objects)
+		}
+	}
+}
+
 func TestOutcomeList_HoldsWhatToolsReach(t *testing.T) {
 	t.Parallel()
 	own := agent.Settings{Outcomes: []string{"sold", "opted_out"}}.OutcomeList()

@@ -21,6 +21,9 @@ type Settings struct {
 	Longest time.Duration
 	// Zone is the person's; nil: UTC.
 	Zone *time.Location
+	// Noticed is told once, when the person has heard to its end that the call is recorded, and Objected, once, when they do not want that: before the agent says another word. Both
+	// return soon; nil: nobody records.
+	Noticed, Objected func()
 }
 
 // Leg is what a conversation can ask of the telephone. SendDigits and Transfer may take as long as they need.
@@ -257,7 +260,7 @@ func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) 
 			case e.Kind == agent.Failed, e.Kind == agent.Closed:
 				c.unheard += e.Dropped
 				return
-			case e.Kind == agent.Said, e.Kind == agent.ToolCall && (e.Tool == agent.ToolOptOut || e.Tool == agent.ToolCallback):
+			case e.Kind == agent.Said, e.Kind == agent.ToolCall && (e.Tool == agent.ToolOptOut || e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
 				c.on(ctx, e)
 			}
 		}
@@ -275,7 +278,7 @@ func (c *Conversation) lastWords(events <-chan agent.Event) {
 				return
 			}
 			if c.unheard += e.Dropped; e.Kind == agent.Said {
-				c.transcript.say(e.Role, e.Item, e.Text, time.Now())
+				c.said(e, time.Now())
 			}
 		case <-limit.C:
 			go func() { // whatever it is, it does not hold up the end of the call

@@ -50,6 +50,9 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 		c.onMachine(e.ID, args.Kind)
 	case agent.ToolTransfer:
 		c.transfer(ctx, e.ID, args.To)
+	case agent.ToolStopRecording:
+		c.object()
+		c.answer(e.ID, map[string]any{"state": "done", "next": "Say that nothing is recorded any more and that what was recorded is deleted; then go on."})
 	case agent.ToolDigits:
 		c.press(ctx, e.ID, args.Digits)
 	default:

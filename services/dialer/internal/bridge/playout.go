@@ -82,6 +82,11 @@ func (q *playout) finish(id string) {
 	p.done = true
 }
 
+// mark puts an item without audio behind everything, which no barge-in takes away.
+func (q *playout) mark(id string) {
+	q.pieces = append(q.pieces, &piece{id: id, keep: true, done: true})
+}
+
 func (q *playout) find(id string) *piece {
 	for i := len(q.pieces) - 1; i >= q.head; i-- {
 		if q.pieces[i].id == id {

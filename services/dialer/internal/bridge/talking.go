@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
@@ -40,6 +41,8 @@ type state struct {
 	transferred      bool
 	callback         *time.Time
 
+	notice
+
 	closing *closing
 	// leaving: a machine answered, and the message waits for its beep or silence since then.
 	leaving time.Time
@@ -77,8 +80,10 @@ func (c *Conversation) on(ctx context.Context, e agent.Event) {
 		c.flush()
 	case agent.Clear:
 		c.flush()
+	case agent.Noticed:
+		c.noticed(e.Item)
 	case agent.Said:
-		c.transcript.say(e.Role, e.Item, e.Text, now)
+		c.said(e, now)
 	case agent.ToolCall:
 		c.onTool(ctx, e)
 	case agent.TurnDone:
@@ -146,6 +151,7 @@ func (c *Conversation) flush() {
 	c.mu.Unlock()
 	for _, one := range cuts {
 		c.drop(one.id)
+		c.unnotice(one)
 		if one.total > 0 {
 			c.transcript.cut(one.id, float64(one.played)/float64(one.total))
 		}
@@ -161,6 +167,10 @@ func (c *Conversation) look() {
 	played, dry := c.queue.collect(), c.queue.depth == 0
 	c.mu.Unlock()
 	for _, item := range played {
+		if of, mark := strings.CutPrefix(item, noticeMark); mark {
+			c.recordable(of)
+			continue
+		}
 		c.session.Played(item)
 	}
 	signals := Signal(c.signals.Swap(0))

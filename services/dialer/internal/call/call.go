@@ -82,10 +82,12 @@ type Call struct {
 	Turns          []agent.Turn `db:"turns"`
 	MaxCallSeconds int32        `db:"max_call_seconds"`
 	// Outcome is what the conversation of an agent that talks by itself came to; Analysing that its analysis is still to be told.
-	Outcome     string `db:"outcome"`
-	Analysing   bool   `db:"analysing"`
-	Traceparent string `db:"traceparent"`
-	Version     int64  `db:"version"`
+	Outcome   string `db:"outcome"`
+	Analysing bool   `db:"analysing"`
+	// RecordingKey is where the recording lies, once it does; empty: there is none, or none any more.
+	RecordingKey string `db:"recording_key"`
+	Traceparent  string `db:"traceparent"`
+	Version      int64  `db:"version"`
 	// Erased: the person was erased; of what is said nothing is kept or told once the call has ended.
 	Erased bool `db:"erased"`
 
@@ -236,6 +238,16 @@ func (c *Call) Analyse(summary *agent.Summary, at time.Time) bool {
 		judged.Outcome, judged.Summary = summary.Outcome, summary
 	}
 	c.analyse(judged, c.notBefore(at))
+	return true
+}
+
+// Record takes where the recording of an ended call lies; "": it lies there no more. Again, and of an erased person, it changes nothing.
+func (c *Call) Record(key string, at time.Time) bool {
+	if c.Live() || c.RecordingKey == key || c.Erased && key != "" {
+		return false
+	}
+	c.RecordingKey = key
+	c.tell(recorded, c.notBefore(at))
 	return true
 }
 

@@ -19,6 +19,7 @@ const (
 	answered = "answered"
 	ended    = "ended"
 	analysed = "analysed"
+	recorded = "recorded"
 	erased   = "erased"
 )
 
@@ -34,6 +35,8 @@ func (c *Call) tell(name string, at time.Time) {
 		f.Event.Event = &eventv1.DialEvent_Answered{Answered: &eventv1.Answered{}}
 	case ended:
 		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{}}
+	case recorded:
+		f.Event.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}}
 	}
 	c.facts = append(c.facts, f)
 }
@@ -78,6 +81,9 @@ func (c *Call) event() *eventv1.Call {
 		QueuedAt: stamp(c.QueuedAt), DialedAt: stamp(c.DialedAt), RingingAt: stamp(c.RingingAt),
 		AnsweredAt: stamp(c.AnsweredAt), EndedAt: stamp(c.EndedAt),
 		ErrorCode: c.ErrorCode, ErrorDetail: c.ErrorDetail, Version: c.Version,
+	}
+	if !c.Erased {
+		out.RecordingKey = c.RecordingKey
 	}
 	if c.ContactID != nil {
 		out.ContactId = c.ContactID.String()

@@ -28,6 +28,7 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	saved := tenant.Workspace{
 		WorkspaceID: id, Version: event.GetVersion(), Status: workspace.GetStatus(), APIEnabled: workspace.GetApiEnabled(),
 		MaxLiveCalls: workspace.GetMaxLiveCalls(), CallsPerSecond: workspace.GetCallsPerSecond(), Destinations: workspace.GetDestinations(),
+		Recordings: workspace.GetRecordingsEnabled(), KeepRecordingsDays: workspace.GetKeepRecordingsDays(),
 	}
 	if saved.MaxLiveCalls <= 0 {
 		saved.MaxLiveCalls = tenant.DefaultMaxLiveCalls

@@ -52,7 +52,7 @@ func open(f testing.TB) office {
 		f.Fatal(err)
 	}
 	gateway := keys(f, "gateway")
-	handler, err := httpapi.New(st, trunks.New(pool, box), agentkeys.New(pool, box), nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
+	handler, err := httpapi.New(st, trunks.New(pool, box), agentkeys.New(pool, box), httpapi.Recordings{}, nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
 	if err != nil {
 		f.Fatal(err)
 	}

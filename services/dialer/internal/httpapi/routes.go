@@ -1,4 +1,4 @@
-// Package httpapi listens: the operator's numbers and trunks, and question 4, withdraw. Decode, ask, encode.
+// Package httpapi listens: the operator's numbers and trunks, recordings in a local directory, and question 4, withdraw. Decode, ask, encode.
 package httpapi
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
@@ -24,16 +25,17 @@ type API struct {
 	store  *store.Store
 	trunks *trunks.Store
 	keys   *agentkeys.Store
+	tapes  Recordings
 	relay  *outbox.Relay
 }
 
-// New makes the routes: numbers and agent-keys under /admin/v1/workspaces/{id}, and /admin/v1/trunks for operators, the Withdraw question for calls.
-func New(st *store.Store, lines *trunks.Store, own *agentkeys.Store, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+// New makes the routes: numbers and agent-keys under /admin/v1/workspaces/{id}, and /admin/v1/trunks for operators, recordings for whoever has a link, the Withdraw question for calls.
+func New(st *store.Store, lines *trunks.Store, own *agentkeys.Store, tapes Recordings, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	api := &API{store: st, trunks: lines, keys: own, relay: relay}
+	api := &API{store: st, trunks: lines, keys: own, tapes: tapes, relay: relay}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
@@ -55,6 +57,10 @@ func New(st *store.Store, lines *trunks.Store, own *agentkeys.Store, relay *outb
 		r.Get("/{trunk_id}", httpserver.Handle(api.readTrunk))
 		r.Patch("/{trunk_id}", httpserver.Handle(api.changeTrunk))
 		r.Delete("/{trunk_id}", httpserver.Handle(api.removeTrunk))
+	})
+	router.Route(recording.Path, func(r chi.Router) {
+		r.Use(keys.RequireCaller)
+		r.Get("/*", httpserver.Handle(api.readRecording))
 	})
 	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", answers)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -18,7 +19,7 @@ import (
 
 const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
 	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
-	max_call_seconds, traceparent, version, erased, outcome, analyse_at IS NOT NULL AS analysing`
+	max_call_seconds, traceparent, version, erased, outcome, recording_key, analyse_at IS NOT NULL AS analysing`
 
 const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
 
@@ -26,7 +27,7 @@ const saveCall = `
 UPDATE calls SET contact_id = @contact_id, status = @status, ending = @ending, hangup_cause = @hangup_cause,
 	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
 	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
-	outcome = @outcome, analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
+	outcome = @outcome, recording_key = @recording_key, analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
 	variables = CASE WHEN @ended_at::timestamptz IS NULL THEN variables END,
 	hangup_at = CASE WHEN ending = '' AND @ending <> '' THEN now() ELSE hangup_at END,
 	answer_at = CASE WHEN @answered_at::timestamptz IS NULL THEN answer_at END,
@@ -59,6 +60,15 @@ func (s *Store) Change(ctx context.Context, ids []uuid.UUID, decide func(map[uui
 			return fmt.Errorf("lock calls: %w", err)
 		}
 		return s.changeLocked(ctx, tx, locked, decide)
+	})
+}
+
+// Record notes where the recording of an ended call lies, "" that it lies there no more, and tells it. Again, it changes nothing.
+func (s *Store) Record(ctx context.Context, callID uuid.UUID, key string, at time.Time) error {
+	return s.Change(ctx, []uuid.UUID{callID}, func(calls map[uuid.UUID]*call.Call) {
+		if c := calls[callID]; c != nil {
+			c.Record(key, at)
+		}
 	})
 }
 
@@ -114,7 +124,7 @@ func (s *Store) callArgs(c *call.Call) pg.Args {
 		"call_id": c.CallID, "contact_id": c.ContactID, "status": string(c.Status), "ending": string(c.Ending),
 		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
-		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome, "analysing": c.Analysing,
+		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome, "recording_key": c.RecordingKey, "analysing": c.Analysing,
 		"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
 	}
 }

@@ -66,10 +66,39 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	batch.Queue(eraseCallsOfRequest, args) // once more: the call of another try (FenceAgain), whose commit the first had to wait for
 	batch.Queue(forgetNewsOfRequest, args)
 	batch.Queue(forgetVariables, args)
-	if err := outbox.Queue(ctx, &batch, stepDone(e, id.String())); err != nil {
+	if err := send(ctx, tx, &batch); err != nil {
 		return err
 	}
-	return send(ctx, tx, &batch)
+	next, err := eraseRecordings(ctx, tx, eraseRecordingsOfRequest, pg.Args{"call_request_id": id, "workspace_id": e.WorkspaceID, "erasure_id": e.ID})
+	if err != nil {
+		return err
+	}
+	return outbox.Put(ctx, tx, stepDone(e, id.String(), next...))
+}
+
+const (
+	eraseRecordingsOf = `
+UPDATE recordings SET erasures = array_append(array_remove(erasures, @erasure_id::uuid), @erasure_id), try_at = now(), tries = 0,
+	state = CASE WHEN state = 'recording' THEN state ELSE 'leaving' END
+WHERE workspace_id = @workspace_id AND call_id = ANY (ARRAY(`
+	eraseRecordingsOfRequest = eraseRecordingsOf + `SELECT c.call_id FROM calls c WHERE c.call_request_id = @call_request_id)) RETURNING call_id`
+	eraseRecordingsOfCalls   = eraseRecordingsOf + `SELECT unnest(@calls::uuid[]))) RETURNING call_id`
+)
+
+// eraseRecordings has recordings go, each of which is a step of its own that is told when it has gone. What a call that goes on still records goes with its end.
+func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (next []*eventv1.ErasureStep, err error) {
+	rows, err := tx.Query(ctx, sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("erase recordings: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("erase recordings: %w", err)
+	}
+	for _, id := range ids {
+		next = append(next, &eventv1.ErasureStep{Service: "dialer", Ref: id.String()})
+	}
+	return next, nil
 }
 
 const orderErasure = `INSERT INTO erasures (erasure_id) VALUES (@erasure_id) ON CONFLICT DO NOTHING`
@@ -109,7 +138,14 @@ func (s *Store) EraseCaller(ctx context.Context, tx pgx.Tx, number string, e Era
 	}
 	var batch pgx.Batch
 	batch.Queue(forgetEvidence, args)
-	var next []*eventv1.ErasureStep
+	ids := make([]uuid.UUID, len(calls))
+	for i, c := range calls {
+		ids[i] = c.CallID
+	}
+	next, err := eraseRecordings(ctx, tx, eraseRecordingsOfCalls, pg.Args{"calls": ids, "workspace_id": e.WorkspaceID, "erasure_id": e.ID})
+	if err != nil {
+		return err
+	}
 	for _, c := range calls {
 		c.Erase(e.ID, at)
 		batch.Queue(saveErased, pg.Args{"call_id": c.CallID, "turns": s.callArgs(c)["turns"], "version": c.Version})

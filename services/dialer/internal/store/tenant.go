@@ -18,11 +18,12 @@ import (
 )
 
 const saveWorkspace = `
-INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
-VALUES (@workspace_id, @version, @status, @api_enabled, @max_live_calls, @calls_per_second, @destinations)
+INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations, recordings, keep_recordings_days)
+VALUES (@workspace_id, @version, @status, @api_enabled, @max_live_calls, @calls_per_second, @destinations, @recordings, nullif(@keep_recordings_days::int, 0))
 ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EXCLUDED.status,
 	api_enabled = EXCLUDED.api_enabled, max_live_calls = EXCLUDED.max_live_calls,
-	calls_per_second = EXCLUDED.calls_per_second, destinations = EXCLUDED.destinations
+	calls_per_second = EXCLUDED.calls_per_second, destinations = EXCLUDED.destinations,
+	recordings = EXCLUDED.recordings, keep_recordings_days = EXCLUDED.keep_recordings_days
 WHERE workspaces.version < EXCLUDED.version`
 
 // What waits is looked at now, so that it ends blocked within seconds. The bound keeps one record from holding up the topic; what is left over ends
@@ -45,6 +46,7 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace
 	_, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": append([]string{}, w.Destinations...),
+		"recordings": w.Recordings, "keep_recordings_days": w.KeepRecordingsDays,
 	})
 	if err != nil {
 		return fmt.Errorf("save workspace %s: %w", w.WorkspaceID, err)
@@ -93,7 +95,8 @@ FROM agents WHERE agent_id = @agent_id`
 
 const orderOfCall = `
 SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from_number ELSE c.to_e164 END AS person, c.variables::text AS variables,
-	c.max_call_seconds, coalesce(a.settings, '{}')::text AS settings
+	c.max_call_seconds, coalesce(a.settings, '{}')::text AS settings, NOT c.erased AND EXISTS (
+		SELECT 1 FROM workspaces w WHERE w.workspace_id = c.workspace_id AND w.recordings) AS recorded
 FROM calls c LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.workspace_id = c.workspace_id
 WHERE c.call_id = @call_id`
 
@@ -103,6 +106,8 @@ type Order struct {
 	Person               string
 	Variables, Settings  []byte
 	MaxCallSeconds       int32
+	// Recorded: the workspace wants it recorded.
+	Recorded bool
 }
 
 // ErrNoCall says that there is no such call.
@@ -112,7 +117,7 @@ var ErrNoCall = errors.New("no such call")
 func (s *Store) Order(ctx context.Context, callID uuid.UUID) (o Order, err error) {
 	var variables *string
 	var settings string
-	err = s.pool.QueryRow(ctx, orderOfCall, pg.Args{"call_id": callID}).Scan(&o.WorkspaceID, &o.AgentID, &o.Person, &variables, &o.MaxCallSeconds, &settings)
+	err = s.pool.QueryRow(ctx, orderOfCall, pg.Args{"call_id": callID}).Scan(&o.WorkspaceID, &o.AgentID, &o.Person, &variables, &o.MaxCallSeconds, &settings, &o.Recorded)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return o, ErrNoCall
 	}

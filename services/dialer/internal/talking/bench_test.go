@@ -53,7 +53,7 @@ func BenchmarkTalks(b *testing.B) {
 	go func() { ended <- streams.Run(ctx) }()
 	model := realtime.New(realtime.Config{URL: os.Getenv("RINGFENCE_TALK_MODEL"), Key: "bench", Model: "echo"}, guard.New(nil), nil)
 	talks := talking.New(hours(`{"kind":"openai_realtime","greeting":"Hello.","disclosure":{"off_reason":"a bench"}}`), noKeys{}, streams, loopback,
-		map[string]agent.Opener{agent.Realtime: model})
+		map[string]agent.Opener{agent.Realtime: model}, nil)
 	all, answers := make([]sip.Talk, len(phones)), make([]int64, len(phones))
 	for i, phone := range phones {
 		all[i] = ring(b, talks)

@@ -41,8 +41,7 @@ type talk struct {
 
 	open   sync.Once
 	opened chan struct{} // closed when the agent was reached, or could not be
-	agent  agent.Session
-	how    bridge.Settings
+	agent  reached
 	fault  error
 
 	conversation atomic.Pointer[bridge.Conversation]
@@ -88,7 +87,7 @@ func (t *talk) Ring() {
 			defer close(t.opened)
 			ctx, cancel := context.WithTimeout(t.life, reaching)
 			defer cancel()
-			t.agent, t.how, t.fault = t.talking.open(ctx, t.callID)
+			t.agent, t.fault = t.talking.open(ctx, t.callID)
 		}()
 	})
 }
@@ -161,7 +160,11 @@ func (t *talk) converse(told sip.Told) {
 		told.Over(call.AgentError)
 		return
 	}
-	conversation := bridge.New(t.agent, t.how, phoneLeg{t.stream}, &ears{}, told.OptedOut)
+	conversation := bridge.New(t.agent.session, t.agent.how, phoneLeg{t.stream}, &ears{}, told.OptedOut)
+	if t.agent.tape != nil {
+		t.agent.tape.join(conversation)
+		defer t.agent.tape.close()
+	}
 	t.conversation.Store(conversation)
 	r := conversation.Run(t.life)
 	t.conversation.Store(nil)
@@ -221,8 +224,8 @@ func (t *talk) End() sip.Result {
 // dismiss sends an agent away that nobody talked to.
 func (t *talk) dismiss() {
 	<-t.opened
-	if t.agent != nil {
-		t.agent.Close()
+	if t.agent.session != nil {
+		t.agent.session.Close()
 	}
 }
 

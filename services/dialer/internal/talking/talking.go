@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/services/dialer/internal/bridge"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/recording"
 	"ringfence.dev/services/dialer/internal/sdp"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
@@ -34,6 +35,11 @@ type Keys interface {
 	Key(ctx context.Context, workspaceID, agentID uuid.UUID) (string, error)
 }
 
+// Recorder makes tapes of calls.
+type Recorder interface {
+	Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*recording.Tape, error)
+}
+
 // Talking makes talks.
 type Talking struct {
 	store   Store
@@ -42,11 +48,13 @@ type Talking struct {
 	// address is what far ends are told to send audio to.
 	address netip.Addr
 	agents  map[string]agent.Opener
+	// recorder is nil where there is nowhere to keep recordings.
+	recorder Recorder
 }
 
-// New makes talks whose audio far ends send to the address, with agents by their kind.
-func New(st Store, keys Keys, streams *media.Streams, address netip.Addr, agents map[string]agent.Opener) *Talking {
-	return &Talking{store: st, keys: keys, streams: streams, address: address, agents: agents}
+// New makes talks whose audio far ends send to the address, with agents by their kind; recorder may be nil.
+func New(st Store, keys Keys, streams *media.Streams, address netip.Addr, agents map[string]agent.Opener, recorder Recorder) *Talking {
+	return &Talking{store: st, keys: keys, streams: streams, address: address, agents: agents, recorder: recorder}
 }
 
 // Begin binds a port and describes it. Nothing is known of the conversation yet.
@@ -90,15 +98,22 @@ func (t *Talking) describe(port uint16, over trunk.Trunk) (*sdp.Session, error) 
 
 var errNoKind = errors.New("this build has no agent of this kind")
 
+// reached is an agent that could talk, how, and onto what; tape is nil for a call that is not recorded.
+type reached struct {
+	session agent.Session
+	how     bridge.Settings
+	tape    *taped
+}
+
 // open gets the agent of a call ready.
-func (t *Talking) open(ctx context.Context, callID uuid.UUID) (agent.Session, bridge.Settings, error) {
+func (t *Talking) open(ctx context.Context, callID uuid.UUID) (made reached, err error) {
 	order, err := t.store.Order(ctx, callID)
 	if err != nil {
-		return nil, bridge.Settings{}, err
+		return made, err
 	}
 	settings, err := agent.ReadSettings(order.Settings)
 	if err != nil {
-		return nil, bridge.Settings{}, err
+		return made, err
 	}
 	kind := settings.Kind
 	if kind == "" {
@@ -106,21 +121,27 @@ func (t *Talking) open(ctx context.Context, callID uuid.UUID) (agent.Session, br
 	}
 	opener := t.agents[kind]
 	if opener == nil {
-		return nil, bridge.Settings{}, fmt.Errorf("open agent of kind %s: %w", kind, errNoKind)
+		return made, fmt.Errorf("open agent of kind %s: %w", kind, errNoKind)
 	}
 	key, err := t.keys.Key(ctx, order.WorkspaceID, order.AgentID)
 	if err != nil && !errors.Is(err, agentkeys.ErrNone) {
-		return nil, bridge.Settings{}, err
+		return made, err
 	}
 	zone := time.UTC
 	if zones := phone.Number(order.Person).Zones(); len(zones) > 0 {
 		zone = zones[0]
 	}
-	session, err := opener.Open(ctx, agent.Spec{
-		CallID: callID, AgentID: order.AgentID, Settings: settings, Variables: order.Variables, Key: key, Zone: zone, Now: time.Now(),
-	})
-	if err != nil {
-		return nil, bridge.Settings{}, fmt.Errorf("open agent of kind %s: %w", kind, err)
+	spec := agent.Spec{CallID: callID, AgentID: order.AgentID, Settings: settings, Variables: order.Variables, Key: key, Zone: zone, Now: time.Now()}
+	made.how = bridge.Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}
+	if order.Recorded && t.recorder != nil {
+		spec.Notice, spec.NoticeKnown = settings.NoticeText()
 	}
-	return session, bridge.Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}, nil
+	if spec.Notice != "" {
+		made.tape = &taped{recorder: t.recorder, workspaceID: order.WorkspaceID, callID: callID}
+		made.how.Noticed, made.how.Objected = made.tape.begin, made.tape.discard
+	}
+	if made.session, err = opener.Open(ctx, spec); err != nil {
+		return made, fmt.Errorf("open agent of kind %s: %w", kind, err)
+	}
+	return made, nil
 }

@@ -98,7 +98,7 @@ func newRig(t *testing.T, settings string, agents map[string]agent.Opener, chang
 	for _, one := range change {
 		one(&over)
 	}
-	r.talk, err = talking.New(orders(settings), noKeys{}, streams, loopback, agents).Begin(t.Context(), uuid.New(), over)
+	r.talk, err = talking.New(orders(settings), noKeys{}, streams, loopback, agents, nil).Begin(t.Context(), uuid.New(), over)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ type Workspace struct {
 	MaxLiveCalls   int32     `db:"max_live_calls"`
 	CallsPerSecond int32     `db:"calls_per_second"`
 	Destinations   []string  `db:"destinations"`
+	// Recordings: its calls are recorded. KeepRecordingsDays is for how long; 0: as long as the service is set to. A dial needs neither.
+	Recordings         bool  `db:"-"`
+	KeepRecordingsDays int32 `db:"-"`
 }
 
 // MayDial says whether the plan allows calls and the workspace is not suspended.

@@ -26,6 +26,7 @@ import (
 
 // bot is a customer's agent: one connection, and what it heard.
 type bot struct {
+	notice string
 	t      *testing.T
 	url    string
 	server *httptest.Server
@@ -65,7 +66,7 @@ var spec = agent.Spec{
 func (b *bot) open() agent.Session {
 	b.t.Helper()
 	mine := spec
-	mine.Settings.MediaURL = b.url
+	mine.Settings.MediaURL, mine.Notice = b.url, b.notice
 	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
 	s, err := mediaws.New(local(), b.roots).Open(ctx, mine)
 	cancel()
@@ -251,6 +252,35 @@ func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
 	}
 	if m := b.next("dtmf"); m == nil {
 		t.Error("a mark came back twice")
+	}
+}
+
+// What stands before the mark of that name is the notice, when there is one to say and something was said.
+func TestMark_OfTheRecordingNotice(t *testing.T) {
+	t.Parallel()
+	for _, notice := range []string{"", "This call is recorded."} {
+		b := newBot(t)
+		b.notice = notice
+		s := b.open()
+		s.Begin()
+		told := b.next("start")["start"].(map[string]any)["customParameters"].(map[string]any)["recording_notice"]
+		if notice == "" && told != nil || notice != "" && told != notice {
+			t.Errorf("told %v, want %q", told, notice)
+		}
+		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // nothing was said
+		b.play(time.Second)
+		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`)
+		b.send(`{"event":"hangup"}`)
+		said, noticed := take(t, s, agent.Audio), []string(nil)
+		s.Close()
+		for e := range s.Events() {
+			if e.Kind == agent.Noticed {
+				noticed = append(noticed, e.Item)
+			}
+		}
+		if notice == "" && len(noticed) > 0 || notice != "" && (len(noticed) != 1 || noticed[0] != said.Item) {
+			t.Errorf("with the notice %q: noticed %v, said in %s", notice, noticed, said.Item)
+		}
 	}
 }
 

@@ -21,6 +21,9 @@ const (
 	mostTools = 200
 )
 
+// noticeMark is the name by which an agent says that what stands before the mark is the notice of a recording.
+const noticeMark = "recording_notice"
+
 var (
 	errTools = errors.New("the agent asks for tools without end")
 	errMarks = errors.New("the agent sets more marks than anybody plays")
@@ -40,6 +43,7 @@ type session struct {
 	begun bool
 	ended bool
 	item  int
+	heard bool           // there is sound in it
 	marks map[int]string // names by the item they end
 	tools map[string]bool
 	asked int
@@ -67,6 +71,9 @@ func (s *session) Begin() {
 	}
 	if text, _ := s.spec.Settings.DisclosureText(); text != "" {
 		parameters["disclosure"] = text
+	}
+	if s.spec.Notice != "" {
+		parameters["recording_notice"] = s.spec.Notice
 	}
 	s.send(message{Event: "start", Start: &start{
 		StreamSID: s.stream, CallSID: s.spec.CallID.String(), Tracks: []string{"inbound"}, CustomParameters: parameters,
@@ -187,6 +194,7 @@ func (s *session) take(m message) error {
 		}
 		s.mu.Lock()
 		item := s.item
+		s.heard = s.heard || len(audio) > 0
 		s.mu.Unlock()
 		if len(audio) > 0 {
 			s.emit(agent.Event{Kind: agent.Audio, Item: strconv.Itoa(item), Audio: audio})
@@ -196,6 +204,7 @@ func (s *session) take(m message) error {
 	case "clear":
 		s.mu.Lock()
 		s.item++
+		s.heard = false
 		s.mu.Unlock()
 		s.emit(agent.Event{Kind: agent.Clear})
 	case "hangup":
@@ -227,9 +236,14 @@ func (s *session) onMark(m message) error {
 	}
 	item := s.item
 	s.marks[item] = m.Mark.Name[:min(len(m.Mark.Name), maxMark)]
+	noticed := s.spec.Notice != "" && m.Mark.Name == noticeMark && s.heard
 	s.item++
+	s.heard = false
 	s.mu.Unlock()
 	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
+	if noticed {
+		s.emit(agent.Event{Kind: agent.Noticed, Item: strconv.Itoa(item)})
+	}
 	return nil
 }
 

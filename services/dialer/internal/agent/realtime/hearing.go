@@ -71,6 +71,9 @@ func (s *session) onItemDone(id string) {
 	it := s.items[id]
 	if it != nil {
 		it.done = true
+		if s.making {
+			s.spoken = id
+		}
 	}
 	s.mu.Unlock()
 	if it != nil {
@@ -116,9 +119,11 @@ func (s *session) onDone(e serverEvent) error {
 	} else if broken {
 		s.waiting = append([]response{{}}, s.waiting...)
 	}
+	noticed := s.making && whole && s.spec.Notice != "" && s.spoken != ""
 	if s.making && whole {
 		s.answer()
 	}
+	spoken := s.spoken
 	s.failed = failedInARow(s.failed, broken)
 	s.active, s.asked, s.making, s.kept = false, nil, false, ""
 	silent := s.failed >= failures
@@ -128,6 +133,9 @@ func (s *session) onDone(e serverEvent) error {
 	s.mu.Unlock()
 	if silent {
 		return errSilent
+	}
+	if noticed {
+		s.emit(agent.Event{Kind: agent.Noticed, Item: spoken})
 	}
 	s.emit(agent.Event{Kind: agent.TurnDone})
 	return nil

@@ -41,6 +41,9 @@ func instructions(spec agent.Spec) string {
 		"- If a machine answered (voicemail, a menu, a fax, a screening service), call voicemail_detected at once and say nothing.\n" +
 		"- When the conversation is over, say goodbye first and then call end_call.\n" +
 		"- Never deny that you are an AI.\n")
+	if spec.Notice != "" {
+		b.WriteString("- This call is recorded, and the person was told. If the person does not want that, call stop_recording at once, before you answer.\n")
+	}
 	if len(variables) == 0 {
 		return b.String()
 	}
@@ -129,8 +132,9 @@ func sayExactly(text string, inLanguage bool, s agent.Settings) responseSettings
 	return responseSettings{Instructions: how + ": " + string(quoted), ToolChoice: "none"}
 }
 
-// tools are what the model may do; transfer only where there is somebody to transfer to.
-func tools(s agent.Settings) []tool {
+// tools are what the model may do; transfer only where there is somebody to transfer to, stop_recording only where the call is recorded.
+func tools(spec agent.Spec) []tool {
+	s := spec.Settings
 	outcomes, _ := json.Marshal(s.OutcomeList())
 	list := []tool{
 		{Name: agent.ToolEndCall, Description: "End the call, after goodbye was said.",
@@ -143,6 +147,9 @@ func tools(s agent.Settings) []tool {
 			Parameters: json.RawMessage(`{"type":"object","properties":{"kind":{"type":"string","enum":["voicemail","ivr","fax","call_screening"]}},"required":["kind"]}`)},
 		{Name: agent.ToolDigits, Description: "Press keys of the telephone, for a menu.",
 			Parameters: json.RawMessage(`{"type":"object","properties":{"digits":{"type":"string","pattern":"^[0-9*#]{1,32}$"}},"required":["digits"]}`)},
+	}
+	if spec.Notice != "" {
+		list = append(list, tool{Name: agent.ToolStopRecording, Description: "The person does not want to be recorded. Call it at once.", Parameters: json.RawMessage(`{"type":"object","properties":{}}`)})
 	}
 	if len(s.Transfers) > 0 {
 		names, _ := json.Marshal(slices.Sorted(maps.Keys(s.Transfers)))

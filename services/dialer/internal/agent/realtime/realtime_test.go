@@ -46,6 +46,12 @@ func open(t *testing.T, server *realtimetest.Server, settings agent.Settings) *l
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
+	return listen(t, server, s)
+}
+
+// listen takes what a session does.
+func listen(t *testing.T, server *realtimetest.Server, s agent.Session) *line {
+	t.Helper()
 	l := &line{Session: s, t: t, server: server, more: make(chan struct{}, 1), ended: make(chan struct{})}
 	go func() {
 		defer close(l.ended)

@@ -67,7 +67,8 @@ type session struct {
 	// kept is the response under way that is to be kept. echoes: the server tells which response is whose, as its first one, which can only be ours, has shown.
 	kept    string
 	echoes  bool
-	making  bool // the response that is made is the disclosure
+	making  bool   // the response that is made is the disclosure
+	spoken  string // its last item of which there was sound
 	items   map[string]*item
 	calls   map[string]string // tool calls that wait for their result, by name
 	names   map[string]string // names of calls that are still being written, by item
@@ -83,18 +84,19 @@ type session struct {
 }
 
 func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*socket.Socket, error)) *session {
-	text, _ := spec.Settings.DisclosureText()
-	return &session{
-		opened: text == "",
-		spec:   spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), over: make(chan struct{}),
+	s := &session{
+		spec: spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), over: make(chan struct{}),
 		items: map[string]*item{}, calls: map[string]string{}, names: map[string]string{}, called: map[string]bool{},
 	}
+	text, _ := s.told()
+	s.opened = text == ""
+	return s
 }
 
 // settings are the session's, as they are sent at its beginning.
 func (s *session) settings() *sessionSettings {
 	out := &sessionSettings{
-		Type: "realtime", OutputModalities: []string{modality}, Instructions: instructions(s.spec), Tools: tools(s.spec.Settings), ToolChoice: "auto",
+		Type: "realtime", OutputModalities: []string{modality}, Instructions: instructions(s.spec), Tools: tools(s.spec), ToolChoice: "auto",
 		Audio: audioSettings{Input: s.input(), Output: &audioOutput{Format: format{mulaw}, Voice: s.spec.Settings.Voice}},
 	}
 	return out

@@ -3,6 +3,7 @@ package realtime
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
@@ -11,9 +12,18 @@ import (
 // asked is the key under which a response carries the id of what asked for it.
 const asked = "asked"
 
+// told is what every person is told first: that they talk to an AI and, where it is, that the call is recorded. Empty: nothing.
+func (s *session) told() (text string, inLanguage bool) {
+	text, inLanguage = s.spec.Settings.DisclosureText()
+	if s.spec.Notice == "" {
+		return text, inLanguage
+	}
+	return strings.TrimSpace(text + " " + s.spec.Notice), inLanguage && s.spec.NoticeKnown
+}
+
 // disclosure is the first response of every call: it is played to its end, and until it is made nothing that the person says is answered.
 func (s *session) disclosure() response {
-	text, inLanguage := s.spec.Settings.DisclosureText()
+	text, inLanguage := s.told()
 	settings := sayExactly(text, inLanguage, s.spec.Settings)
 	return response{settings: &settings, first: true, keep: true}
 }
@@ -27,7 +37,7 @@ func (s *session) Begin() {
 	}
 	s.begun = true
 	s.sock.Flow()
-	if text, _ := s.spec.Settings.DisclosureText(); text != "" {
+	if text, _ := s.told(); text != "" {
 		s.waiting = append(s.waiting, s.disclosure())
 	}
 	greeting := response{moot: true}
@@ -57,7 +67,7 @@ func (s *session) ask() {
 	s.waiting = s.waiting[1:]
 	s.counted++
 	s.active, s.asked, s.askedID = true, &next, "ask-"+strconv.Itoa(s.counted)
-	s.making = next.first
+	s.making, s.spoken = next.first, ""
 	settings := responseSettings{}
 	if next.settings != nil {
 		settings = *next.settings

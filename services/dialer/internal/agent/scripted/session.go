@@ -21,12 +21,13 @@ func New(after After) *Opener { return &Opener{after} }
 
 // Open is ready at once.
 func (o *Opener) Open(_ context.Context, spec agent.Spec) (agent.Session, error) {
-	return &session{script: spec.Settings.Script, after: o.after, events: make(chan agent.Event, 8)}, nil
+	return &session{script: spec.Settings.Script, notice: spec.Notice != "", after: o.after, events: make(chan agent.Event, 12)}, nil
 }
 
 // session plays its script: a tone, then nothing, then the end. It hears and does not answer.
 type session struct {
 	script agent.Script
+	notice bool
 	after  After
 	events chan agent.Event
 
@@ -36,8 +37,11 @@ type session struct {
 	stop  func() bool
 }
 
-// tone is what the script says, and what is said when it is to say words.
-const tone = "tone"
+// tone is what the script says, and what is said when it is to say words: for so many milliseconds. notice stands for the words that the call is recorded.
+const (
+	tone, notice = "tone", "notice"
+	words        = 500
+)
 
 func (s *session) Begin() {
 	s.mu.Lock()
@@ -46,6 +50,11 @@ func (s *session) Begin() {
 		return
 	}
 	s.begun = true
+	if s.notice && s.script.Speaks {
+		s.events <- agent.Event{Kind: agent.Audio, Item: notice, Audio: Tone(max(s.script.ToneHz, 1), words), Keep: true}
+		s.events <- agent.Event{Kind: agent.ItemDone, Item: notice}
+		s.events <- agent.Event{Kind: agent.Noticed, Item: notice}
+	}
 	s.play(s.script.ToneMillis, false)
 	if s.script.EndAfterMillis > 0 {
 		s.stop = s.after(time.Duration(s.script.EndAfterMillis)*time.Millisecond, s.Close)
@@ -67,7 +76,7 @@ func (s *session) Say(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
-		s.play(500, true)
+		s.play(words, true)
 	}
 }
 

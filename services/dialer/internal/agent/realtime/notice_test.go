@@ -1,0 +1,74 @@
+package realtime_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+)
+
+// recorded is a line whose call is recorded.
+func recorded(t *testing.T, server *realtimetest.Server, settings agent.Settings) *line {
+	t.Helper()
+	settings.Kind = agent.Realtime
+	spec := agent.Spec{Settings: settings, Now: time.Now()}
+	spec.Notice, spec.NoticeKnown = settings.NoticeText()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	s, err := opener(server).Open(ctx, spec)
+	cancel()
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	return listen(t, server, s)
+}
+
+func TestNotice_IsSaidInOneBreathWithTheDisclosure(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		settings agent.Settings
+		want     string
+	}{
+		"behind the disclosure": {agent.Settings{Language: "de"}, "Guten Tag, Sie sprechen mit einem KI-Assistenten. Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte."},
+		"alone":                 {agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}, Recording: agent.Recording{Notice: "We tape this."}}, "We tape this."},
+	} {
+		failed := false
+		server := serve(t, realtimetest.Options{Reply: func(_, asked string, n int) realtimetest.Reply {
+			if n == 1 && name == "alone" {
+				failed = true
+				return realtimetest.Reply{Status: "failed"}
+			}
+			return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day.")}
+		}})
+		l := recorded(t, server, row.settings)
+		l.Begin()
+		noticed := l.wait(agent.Noticed, 1)
+		l.wait(agent.Said, 2)
+		said := l.all(agent.Said)
+		if said[0].Text != row.want || noticed.Item != said[0].Item || failed != (name == "alone") {
+			t.Errorf("%s: said %q, noticed %q of %q", name, said[0].Text, noticed.Item, said[0].Item)
+		}
+		for _, e := range l.all(agent.Audio) {
+			if e.Keep != (e.Item == noticed.Item) {
+				t.Errorf("%s: audio of %s: keep %v", name, e.Item, e.Keep)
+			}
+		}
+		if session := string(server.Received("session.update")[0]); !strings.Contains(session, `"stop_recording"`) || !strings.Contains(session, "This call is recorded") {
+			t.Errorf("%s: the model does not know of it: %s", name, session)
+		}
+		l.clean()
+	}
+}
+
+func TestNotice_NobodyIsToldOfARecordingThatIsNone(t *testing.T) {
+	t.Parallel()
+	server := serve(t, realtimetest.Options{})
+	l := open(t, server, agent.Settings{})
+	l.Begin()
+	l.wait(agent.TurnDone, 2)
+	if session := string(server.Received("session.update")[0]); len(l.all(agent.Noticed)) > 0 || strings.Contains(session, "record") {
+		t.Errorf("%d noticed; %s", len(l.all(agent.Noticed)), session)
+	}
+}

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"strings"
+)
+
+// DisclosureText is what is said first: that the person talks to an AI. Empty: it was turned off, for the reason on record. known says that the sentence is in
+// the agent's own language; if not, it is English and is to be translated by whoever speaks it.
+func (s Settings) DisclosureText() (text string, known bool) {
+	switch {
+	case s.Disclosure.OffReason != "":
+		return "", true
+	case s.Disclosure.Text != "":
+		return s.Disclosure.Text, true
+	}
+	return inLanguage(disclosures(), s.Language)
+}
+
+// NoticeText is what a person is told before the call is recorded; known as for DisclosureText. Empty: this agent's calls are not recorded, since they are not to be, or since it
+// cannot say so.
+func (s Settings) NoticeText() (text string, known bool) {
+	switch {
+	case s.Recording.Off, s.Kind != Realtime && s.Kind != MediaWS && !s.Script.Speaks:
+		return "", true
+	case strings.TrimSpace(s.Recording.Notice) != "":
+		return strings.TrimSpace(s.Recording.Notice), true
+	}
+	return inLanguage(notices(), s.Language)
+}
+
+// inLanguage picks the sentence of a language, else the English one.
+func inLanguage(sentences map[string]string, language string) (text string, known bool) {
+	primary, _, _ := strings.Cut(strings.ToLower(language), "-")
+	if primary == "" {
+		primary = "en"
+	}
+	if text := sentences[primary]; text != "" {
+		return text, true
+	}
+	return sentences["en"], false
+}
+
+// ObjectsToRecording says that somebody's words ask for no recording. It is a net below the agent's own tool, and knows only the plainest words.
+func ObjectsToRecording(words string) bool {
+	lower := strings.ToLower(strings.ReplaceAll(words, "’", "'"))
+	for _, phrase := range objections() {
+		if strings.Contains(lower, phrase) {
+			return true
+		}
+	}
+	return false
+}
+
+func objections() []string {
+	return []string{
+		"stop recording", "stop the recording", "do not record", "don't record", "not want to be recorded", "don't want to be recorded", "turn off the recording",
+		"nicht aufzeichnen", "nicht aufnehmen", "keine aufzeichnung", "keine aufnahme", "nicht aufgezeichnet werden", "nicht aufgenommen werden",
+		"n'enregistrez pas", "pas être enregistré", "no me grabe", "no quiero que me grabe", "no graben", "non registrate", "non voglio essere registrat",
+		"não grave", "não quero ser gravad", "niet opnemen", "niet opgenomen worden", "nie nagrywa", "nenahrávejte", "spela inte in", "optag ikke", "älkää nauhoittako",
+	}
+}
+
+func notices() map[string]string {
+	return map[string]string{
+		"en": "This call is recorded. If you do not want that, please say so.",
+		"de": "Dieses Gespräch wird aufgezeichnet. Wenn Sie das nicht möchten, sagen Sie es bitte.",
+		"fr": "Cet appel est enregistré. Si vous ne le souhaitez pas, dites-le, s'il vous plaît.",
+		"es": "Esta llamada se graba. Si no lo desea, dígalo, por favor.",
+		"it": "Questa chiamata viene registrata. Se non lo desidera, lo dica, per favore.",
+		"pt": "Esta chamada é gravada. Se não o desejar, diga, por favor.",
+		"nl": "Dit gesprek wordt opgenomen. Als u dat niet wilt, zeg het dan alstublieft.",
+		"pl": "Ta rozmowa jest nagrywana. Jeśli sobie Państwo tego nie życzą, proszę to powiedzieć.",
+		"cs": "Tento hovor se nahrává. Pokud si to nepřejete, řekněte to, prosím.",
+		"sv": "Samtalet spelas in. Säg till om du inte vill det.",
+		"da": "Samtalen optages. Sig til, hvis du ikke ønsker det.",
+		"fi": "Tämä puhelu nauhoitetaan. Jos ette halua sitä, sanokaa siitä.",
+	}
+}
+
+func disclosures() map[string]string {
+	return map[string]string{
+		"en": "Hello, you are talking to an AI assistant.",
+		"de": "Guten Tag, Sie sprechen mit einem KI-Assistenten.",
+		"fr": "Bonjour, vous parlez avec un assistant fondé sur l'intelligence artificielle.",
+		"es": "Hola, está hablando con un asistente de inteligencia artificial.",
+		"it": "Buongiorno, sta parlando con un assistente di intelligenza artificiale.",
+		"pt": "Olá, está a falar com um assistente de inteligência artificial.",
+		"nl": "Goedendag, u spreekt met een AI-assistent.",
+		"pl": "Dzień dobry, rozmawiają Państwo z asystentem opartym na sztucznej inteligencji.",
+		"cs": "Dobrý den, hovoříte s asistentem umělé inteligence.",
+		"sv": "Hej, du talar med en AI-assistent.",
+		"da": "Goddag, du taler med en AI-assistent.",
+		"fi": "Hei, puhut tekoälyavustajan kanssa.",
+	}
+}

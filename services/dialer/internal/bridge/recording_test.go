@@ -1,0 +1,146 @@
+package bridge
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// reel is a recorder in memory.
+type reel struct{ person, agent []byte }
+
+func (r *reel) Tick(person, said []byte) {
+	r.person, r.agent = append(r.person, person...), append(r.agent, said...)
+}
+
+// told says what the person has been told and has said about a recording.
+type told struct{ noticed, objected int }
+
+func recorded(t *testing.T, test func(*talk, *told, *reel)) {
+	t.Helper()
+	converse(t, agent.Settings{}, func(k *talk) {
+		seen, into := &told{}, &reel{}
+		k.settings.Noticed = func() { seen.noticed++; k.Record(into) }
+		k.settings.Objected = func() { seen.objected++; k.fake.note("objected") }
+		test(k, seen, into)
+	})
+}
+
+func TestRecording_BeginsWhenTheNoticeWasHeard(t *testing.T) {
+	t.Parallel()
+	recorded(t, func(k *talk, seen *told, into *reel) {
+		k.send(agent.Event{Kind: agent.Audio, Item: "disclosure", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "disclosure"},
+			agent.Event{Kind: agent.Noticed, Item: "disclosure"})
+		k.speak("greeting", time.Second)
+		k.pass(900 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"}) // a barge-in takes the greeting, and not the notice
+		k.pass(60 * time.Millisecond)
+		if seen.noticed != 0 {
+			t.Error("recorded before the notice was heard")
+		}
+		k.pass(100 * time.Millisecond)
+		if seen.noticed != 1 {
+			t.Errorf("noticed %d times, want once", seen.noticed)
+		}
+		if played := k.fake.now().played; slices.ContainsFunc(played, func(item string) bool { return item != "disclosure" }) {
+			t.Errorf("the agent was told of %q", played)
+		}
+		k.send(agent.Event{Kind: agent.Noticed, Item: "disclosure"})
+		k.pass(time.Second)
+		if seen.noticed != 1 || len(into.agent) == 0 || len(into.agent) != len(into.person) {
+			t.Errorf("noticed %d times; %d and %d bytes", seen.noticed, len(into.agent), len(into.person))
+		}
+	})
+}
+
+func TestRecording_OfANoticeThatWasCutOffNothingComes(t *testing.T) {
+	t.Parallel()
+	recorded(t, func(k *talk, seen *told, _ *reel) {
+		notice := func(item string) {
+			k.speak(item, time.Second)
+			k.send(agent.Event{Kind: agent.Noticed, Item: item})
+		}
+		notice("1") // of a bot that does not keep what it says
+		k.pass(500 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
+		k.pass(2 * time.Second)
+		if seen.noticed != 0 {
+			t.Error("half a notice counts")
+		}
+		notice("2")
+		k.pass(2 * time.Second)
+		if seen.noticed != 1 {
+			t.Error("said again, it does not count")
+		}
+	})
+}
+
+func TestRecording_EndsWhenThePersonObjects(t *testing.T) {
+	t.Parallel()
+	for name, object := range map[string]func(*talk){
+		"by the agent's tool": func(k *talk) { k.tool(agent.ToolStopRecording, "{}") },
+		"in so many words": func(k *talk) {
+			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p", Text: "Well, I don’t want to be recorded."})
+		},
+	} {
+		recorded(t, func(k *talk, seen *told, into *reel) {
+			k.speak("notice", 100*time.Millisecond)
+			k.send(agent.Event{Kind: agent.Noticed, Item: "notice"})
+			k.pass(time.Second)
+			before := len(into.agent)
+			object(k)
+			object(k)
+			k.pass(time.Second)
+			if seen.objected != 1 || before == 0 || len(into.agent) != before {
+				t.Errorf("%s: objected %d times, %d bytes and then %d", name, seen.objected, before, len(into.agent))
+			}
+			if result := k.fake.now(); name == "by the agent's tool" && slices.Index(result.told, "objected") > slices.Index(result.told, "result "+agent.ToolStopRecording) {
+				t.Errorf("%s: answered before it was done: %v", name, result.told)
+			}
+		})
+	}
+	recorded(t, func(k *talk, seen *told, _ *reel) { // before the notice was heard
+		k.speak("notice", time.Second)
+		k.send(agent.Event{Kind: agent.Noticed, Item: "notice"}, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Bitte nicht aufzeichnen!"})
+		k.pass(2 * time.Second)
+		if seen.noticed != 0 || seen.objected != 1 {
+			t.Errorf("noticed %d, objected %d", seen.noticed, seen.objected)
+		}
+	})
+	recorded(t, func(k *talk, seen *told, _ *reel) { // the agent's own words are nobody's wish
+		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "I can stop recording if you like."})
+		if seen.objected != 0 {
+			t.Error("the agent objected")
+		}
+	})
+}
+
+func TestRecording_KeepsWhatWasSentAndWhatWasHeardTogether(t *testing.T) {
+	t.Parallel()
+	recorded(t, func(k *talk, _ *told, _ *reel) {
+		into := &reel{}
+		k.Record(into)
+		k.speak("long", 10*time.Second)
+		k.pass(time.Second)
+		k.hear(500 * time.Millisecond)
+		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
+		k.pass(time.Second)
+		k.Record(nil)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		first, last := bytes.IndexByte(into.agent, 0x20), bytes.LastIndexByte(into.agent, 0xa0)
+		if said := agent.Duration(last - first); said < 1400*time.Millisecond || said > 1600*time.Millisecond {
+			t.Errorf("the agent is on it for %s, want what was sent until it was cut: 1.5 s", said)
+		}
+		heard := agent.Duration(bytes.IndexByte(into.person, 0x20) - first)
+		if heard < 950*time.Millisecond || heard > 1100*time.Millisecond {
+			t.Errorf("the person begins %s behind the agent, want 1 s", heard)
+		}
+		if len(into.agent) != len(into.person) || len(into.agent)%160 != 0 {
+			t.Errorf("%d and %d bytes", len(into.agent), len(into.person))
+		}
+	})
+}

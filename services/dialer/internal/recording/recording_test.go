@@ -1,0 +1,446 @@
+package recording_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/s3test"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/recording"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/store/recordings"
+	"ringfence.dev/services/dialer/internal/storing"
+	"ringfence.dev/services/dialer/internal/wav"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// rig is a database, a storage, a spool, and the recorders that work with them.
+type rig struct {
+	t         *testing.T
+	pool      *pgxpool.Pool
+	store     *store.Store
+	s3        *s3test.Server
+	spool     string
+	workspace uuid.UUID
+	calls     int
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	t.Parallel()
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	r := &rig{t: t, pool: pool, store: store.New(pool, uuid.New(), store.Timing{}), s3: s3test.New(), spool: t.TempDir(), workspace: uuid.New()}
+	t.Cleanup(r.s3.Close)
+	return r
+}
+
+// recorder is another process in the spool.
+func (r *rig) recorder(spool string) *recording.Recorder {
+	r.t.Helper()
+	opened, err := recording.OpenSpool(spool)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	bucket, err := storing.NewBucket(r.s3.Storage())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return recording.New(opened, recordings.New(r.pool, opened.Name()), r.store, bucket, 30*24*time.Hour, func() {}, prometheus.NewRegistry())
+}
+
+// call is one that goes on.
+func (r *rig) call() uuid.UUID {
+	id := uuid.Must(uuid.NewV7())
+	r.calls++ // each to another number: one has one live call
+	r.exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status, queued_at, max_call_seconds, deadline_at, traceparent, dialed_at, answered_at, version)
+		VALUES ($1, $2, $3, 'outbound', '+15005550006', $4, $2, 'in_progress', now(), 60, now() + interval '1 hour', '', now(), now(), 3)`, id, uuid.Must(uuid.NewV7()), r.workspace, fmt.Sprintf("+1415555%04d", r.calls))
+	return id
+}
+
+func (r *rig) hangUp(id uuid.UUID) {
+	r.exec(`UPDATE calls SET status = 'completed', ended_at = now() WHERE call_id = $1`, id)
+}
+
+func (r *rig) exec(sql string, args ...any) {
+	r.t.Helper()
+	if _, err := r.pool.Exec(r.t.Context(), sql, args...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// due lets every wait be over.
+func (r *rig) due() { r.t.Helper(); r.exec(`UPDATE recordings SET try_at = now()`) }
+
+func (r *rig) round(rec *recording.Recorder) error { r.due(); return rec.Round(r.t.Context()) }
+
+func (r *rig) mustRound(rec *recording.Recorder) {
+	r.t.Helper()
+	if err := r.round(rec); err != nil {
+		r.t.Errorf("round: %v", err)
+	}
+}
+
+// begin records a second of a call.
+func (r *rig) begin(rec *recording.Recorder, id uuid.UUID) *recording.Tape {
+	r.t.Helper()
+	tape, err := rec.Begin(r.t.Context(), r.workspace, id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	second(tape)
+	return tape
+}
+
+func second(tape *recording.Tape) {
+	for range 50 {
+		tape.Tick(bytes.Repeat([]byte{1}, 160), bytes.Repeat([]byte{2}, 160))
+	}
+}
+
+func (r *rig) state(id uuid.UUID) (state string) {
+	r.t.Helper()
+	if err := r.pool.QueryRow(r.t.Context(), `SELECT coalesce((SELECT state FROM recordings WHERE call_id = $1), 'gone')`, id).Scan(&state); err != nil {
+		r.t.Fatal(err)
+	}
+	return state
+}
+
+// told are the keys that dial-events.v1 was told of the call, in order.
+func (r *rig) told(id uuid.UUID) (keys []string) {
+	r.t.Helper()
+	for _, payload := range r.payloads("dial-events.v1") {
+		var ev eventv1.DialEvent
+		if err := proto.Unmarshal(payload, &ev); err != nil {
+			r.t.Fatal(err)
+		}
+		if ev.GetCall().GetCallId() == id.String() && ev.GetRecorded() != nil {
+			keys = append(keys, ev.GetCall().GetRecordingKey())
+		}
+	}
+	return keys
+}
+
+// steps are the refs of erasure steps that were reported done, and of those announced.
+func (r *rig) steps() (done, next []string) {
+	r.t.Helper()
+	for _, payload := range r.payloads("erasure-reports.v1") {
+		var ev eventv1.ErasureReport
+		if err := proto.Unmarshal(payload, &ev); err != nil {
+			r.t.Fatal(err)
+		}
+		done = append(done, ev.GetStepDone().GetRef())
+		for _, step := range ev.GetStepDone().GetNext() {
+			next = append(next, step.GetService()+" "+step.GetRef())
+		}
+	}
+	return done, next
+}
+
+func (r *rig) payloads(topic string) [][]byte {
+	r.t.Helper()
+	rows, err := r.pool.Query(r.t.Context(), `SELECT payload FROM outbox WHERE topic = $1 ORDER BY id`, topic)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return found
+}
+
+func (r *rig) files() []string {
+	found, _ := filepath.Glob(filepath.Join(r.spool, "*.wav"))
+	return found
+}
+
+// object is the one that was stored, checked as a file.
+func (r *rig) object(seconds int) {
+	r.t.Helper()
+	objects := r.s3.Objects()
+	if len(objects) != 1 {
+		r.t.Fatalf("%d objects, want one", len(objects))
+	}
+	for _, object := range objects {
+		body := object.Body
+		if len(body) != wav.HeaderBytes+seconds*wav.BytesPerSecond || !bytes.Equal(body[:wav.HeaderBytes], wav.Header(int64(seconds*wav.BytesPerSecond))) {
+			r.t.Fatalf("%d bytes, want a header and %d s", len(body), seconds)
+		}
+		if sound := body[wav.HeaderBytes:]; !bytes.Equal(sound, bytes.Repeat([]byte{1, 2}, len(sound)/2)) {
+			r.t.Error("the two sides are not left and right")
+		}
+	}
+}
+
+func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
+	r := newRig(t)
+	rec, id := r.recorder(r.spool), r.call()
+	tape := r.begin(rec, id)
+	if _, err := rec.Begin(t.Context(), r.workspace, id); err == nil {
+		t.Error("a call has two tapes")
+	}
+	r.mustRound(rec)
+	if r.state(id) != "recording" {
+		t.Errorf("while it goes on it is %s", r.state(id))
+	}
+	tape.Close()
+	second(tape) // nobody hears it
+	r.mustRound(rec)
+	if r.state(id) != "recorded" || len(r.told(id)) != 0 {
+		t.Errorf("before the call's end is told it is %s", r.state(id))
+	}
+	r.hangUp(id)
+	r.s3.Away(true)
+	if r.round(rec) == nil || r.state(id) != "recorded" || len(r.told(id)) != 0 {
+		t.Error("it counts as stored while the storage is away")
+	}
+	r.s3.Away(false)
+	r.mustRound(rec)
+	r.mustRound(rec)
+	if r.state(id) != "stored" || len(r.files()) != 0 {
+		t.Errorf("it is %s, files %v", r.state(id), r.files())
+	}
+	r.object(1)
+	want := r.workspace.String() + time.Now().UTC().Format("/2006/01/02/") + id.String() + ".wav"
+	if got := r.told(id); !slices.Equal(got, []string{want}) {
+		t.Errorf("told %v, want %s once", got, want)
+	}
+	// Its time is over.
+	if err := rec.Tidy(t.Context(), time.Now().Add(29*24*time.Hour)); err != nil || r.state(id) != "stored" {
+		t.Errorf("a day before: %v, %s", err, r.state(id))
+	}
+	if err := rec.Tidy(t.Context(), time.Now().Add(31*24*time.Hour)); err != nil || r.state(id) != "leaving" {
+		t.Errorf("a day after: %v, %s", err, r.state(id))
+	}
+	r.s3.Away(true)
+	if r.round(rec) == nil || r.state(id) != "leaving" {
+		t.Error("it is forgotten though it lies there")
+	}
+	r.s3.Away(false)
+	r.mustRound(rec)
+	if got := r.told(id); r.state(id) != "gone" || len(r.s3.Objects()) != 0 || !slices.Equal(got, []string{want, ""}) {
+		t.Errorf("it is %s, told %v", r.state(id), got)
+	}
+}
+
+func TestRecorder_TheWorkspaceSaysForHowLong(t *testing.T) {
+	r := newRig(t)
+	r.exec(`INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations, recordings, keep_recordings_days)
+		VALUES ($1, 1, 'active', true, 1, 1, '{}', true, 2)`, r.workspace)
+	rec, id := r.recorder(r.spool), r.call()
+	r.begin(rec, id).Close()
+	r.hangUp(id)
+	r.mustRound(rec)
+	if err := rec.Tidy(t.Context(), time.Now().Add(3*24*time.Hour)); err != nil || r.state(id) != "leaving" {
+		t.Errorf("%v, %s", err, r.state(id))
+	}
+}
+
+func TestRecorder_WhoObjectsWasNeverRecorded(t *testing.T) {
+	r := newRig(t)
+	rec, id := r.recorder(r.spool), r.call()
+	tape := r.begin(rec, id)
+	tape.Discard()
+	if len(r.files()) != 0 {
+		t.Error("the file outlives the objection")
+	}
+	second(tape)
+	r.hangUp(id)
+	r.mustRound(rec)
+	r.mustRound(rec)
+	if r.state(id) != "gone" || len(r.s3.Objects()) != 0 || len(r.told(id)) != 0 || len(r.files()) != 0 {
+		t.Errorf("it is %s, told %v", r.state(id), r.told(id))
+	}
+}
+
+func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
+	r := newRig(t)
+	killed, id, empty, lost := r.recorder(r.spool), r.call(), r.call(), r.call()
+	tape := r.begin(killed, id)
+	tape.Close()
+	file := filepath.Join(r.spool, id.String()+".wav")
+	body, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As it lies on the disk in the middle of a call: no sizes in the header, half a sample at the end.
+	if err := os.WriteFile(file, slices.Concat(wav.Header(0), body[wav.HeaderBytes:], []byte{9}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.begin(killed, lost).Close()
+	_ = os.Remove(filepath.Join(r.spool, lost.String()+".wav"))
+	r.begin(killed, empty).Close()
+	if err := os.WriteFile(filepath.Join(r.spool, empty.String()+".wav"), wav.Header(0)[:10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nobodys := filepath.Join(r.spool, uuid.NewString()+".wav")
+	if err := os.WriteFile(nobodys, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []uuid.UUID{id, empty, lost} {
+		r.hangUp(one)
+	}
+	elsewhere := r.recorder(t.TempDir()) // another machine
+	r.mustRound(elsewhere)
+	if err := elsewhere.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "recording" {
+		t.Errorf("another machine made it %s, %v", r.state(id), err)
+	}
+	next := r.recorder(r.spool)
+	r.mustRound(next)
+	r.mustRound(next)
+	if err := next.Tidy(t.Context(), time.Now()); err != nil {
+		t.Error(err)
+	}
+	if r.state(id) != "stored" || r.state(lost) != "lost" || r.state(empty) != "gone" {
+		t.Errorf("the call is %s, the one without a file %s, the one without sound %s", r.state(id), r.state(lost), r.state(empty))
+	}
+	r.object(1)
+	if left := r.files(); len(left) != 0 {
+		t.Errorf("files %v", left)
+	}
+}
+
+func TestRecorder_AProcessBesideWritesItsOwn(t *testing.T) {
+	r := newRig(t)
+	mine, beside, id := r.recorder(r.spool), r.recorder(r.spool), r.call()
+	tape := r.begin(mine, id)
+	r.mustRound(beside)
+	if err := beside.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "recording" || len(r.files()) != 1 {
+		t.Errorf("it is %s, %v", r.state(id), err)
+	}
+	tape.Close()
+	r.hangUp(id)
+	r.mustRound(mine)
+	r.object(1)
+}
+
+func TestRecorder_WhatNobodyReachesIsLost(t *testing.T) {
+	r := newRig(t)
+	gone, id, erased := r.recorder(t.TempDir()), r.call(), r.call()
+	r.begin(gone, id)
+	r.begin(gone, erased)
+	r.mustRound(gone)
+	r.hangUp(id)
+	r.hangUp(erased)
+	erasure := r.erase(erased)
+	here := r.recorder(r.spool)
+	if err := here.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "recording" {
+		t.Errorf("lost too soon: %s, %v", r.state(id), err)
+	}
+	r.exec(`UPDATE spools SET seen_at = now() - interval '61 minutes'`)
+	if err := here.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "lost" {
+		t.Errorf("it is %s, %v", r.state(id), err)
+	}
+	r.mustRound(here)
+	if done, _ := r.steps(); r.state(erased) != "gone" || !slices.Contains(done, erased.String()) {
+		t.Errorf("erasure %s waits for ever: %s, %v", erasure, r.state(erased), done)
+	}
+}
+
+// erase erases the person of a call.
+func (r *rig) erase(call uuid.UUID) uuid.UUID {
+	r.t.Helper()
+	var request uuid.UUID
+	if err := r.pool.QueryRow(r.t.Context(), `SELECT call_request_id FROM calls WHERE call_id = $1`, call).Scan(&request); err != nil {
+		r.t.Fatal(err)
+	}
+	erasure := uuid.New()
+	for range 2 { // told again, it is the same
+		err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
+			return r.store.EraseRequest(r.t.Context(), tx, request, store.Erasure{ID: erasure, WorkspaceID: r.workspace})
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return erasure
+}
+
+func TestRecorder_AnErasureWaitsForTheObject(t *testing.T) {
+	r := newRig(t)
+	rec, stored, live := r.recorder(r.spool), r.call(), r.call()
+	r.begin(rec, stored).Close()
+	tape := r.begin(rec, live)
+	r.hangUp(stored)
+	r.mustRound(rec)
+	r.mustRound(rec)
+	if len(r.s3.Objects()) != 1 {
+		t.Fatal("nothing was stored")
+	}
+	r.erase(stored)
+	r.erase(live)
+	done, next := r.steps()
+	for _, id := range []uuid.UUID{stored, live} {
+		if slices.Contains(done, id.String()) || !slices.Contains(next, "dialer "+id.String()) {
+			t.Errorf("done %v, next %v: the recording is a step of its own", done, next)
+		}
+	}
+	if fresh := r.call(); true {
+		r.erase(fresh)
+		if _, err := rec.Begin(t.Context(), r.workspace, fresh); err == nil {
+			t.Error("an erased person is recorded")
+		}
+	}
+	r.s3.Away(true)
+	if r.round(rec) == nil {
+		t.Error("the storage is away, and nobody says so")
+	}
+	if done, _ := r.steps(); slices.Contains(done, stored.String()) {
+		t.Error("told as done though the object lies there")
+	}
+	r.s3.Away(false)
+	r.mustRound(rec)
+	tape.Close()
+	r.hangUp(live)
+	r.mustRound(rec)
+	r.mustRound(rec)
+	done, _ = r.steps()
+	for _, id := range []uuid.UUID{stored, live} {
+		if r.state(id) != "gone" || !slices.Contains(done, id.String()) {
+			t.Errorf("it is %s, done %v", r.state(id), done)
+		}
+	}
+	if len(r.s3.Objects())+len(r.files()) != 0 {
+		t.Errorf("objects %d, files %v", len(r.s3.Objects()), r.files())
+	}
+}
+
+// TestTape_SoxReadsIt has sox judge the file, where there is one.
+func TestTape_SoxReadsIt(t *testing.T) {
+	r := newRig(t)
+	rec, id := r.recorder(r.spool), r.call()
+	r.begin(rec, id).Close()
+	body, err := os.ReadFile(r.files()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := binary.LittleEndian.Uint32(body[4:]); int(size) != len(body)-8 {
+		t.Errorf("the header says %d of %d bytes", size, len(body))
+	}
+	sox, err := exec.LookPath("soxi")
+	if err != nil {
+		t.Skip("sox is missing: install Debian's sox to have it judge recordings")
+	}
+	for flag, want := range map[string]string{"-c": "2", "-r": "8000", "-e": "u-law", "-s": "8000"} {
+		if said, err := exec.Command(sox, flag, r.files()[0]).Output(); err != nil || string(bytes.TrimSpace(said)) != want {
+			t.Errorf("soxi %s says %s, %v; want %s", flag, said, err, want)
+		}
+	}
+}
