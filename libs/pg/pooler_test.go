@@ -19,13 +19,14 @@ import (
 func pooled(t *testing.T, pool *pgxpool.Pool) pg.Config {
 	t.Helper()
 	at := pool.Config().ConnConfig
-	direct, err := url.Parse(os.Getenv("RINGFENCE_TEST_POSTGRES"))
+	super := os.Getenv("RINGFENCE_TEST_POSTGRES")
+	direct, err := url.Parse(super)
 	if err != nil {
 		t.Fatal(err)
 	}
 	direct.Path, direct.User = "/"+at.Database, url.UserPassword(pg.AppRole(schema), "ringfence-test")
 	through := *direct
-	through.Host = pgtest.Pooler(t, direct.String(), 1, map[string]string{pg.AppRole(schema): "ringfence-test"})
+	through.Host = pgtest.Pooler(t, super, 1)
 	return pg.Config{URL: through.String(), DirectURL: direct.String(), MaxConns: 8}
 }
 

@@ -25,9 +25,9 @@ const poolSessions = 3
 // nobody runs what refuses to run as root.
 const nobody = 65534
 
-// Pooler starts a PgBouncer in transaction mode in front of the test server, with so many sessions for a user and database, and answers its
-// address. It goes with the test. Without the program the test is skipped, and fails with CI=true.
-func Pooler(t testing.TB, server string, sessions int, passwords map[string]string) (address string) {
+// Pooler starts a PgBouncer in transaction mode in front of a server, with so many sessions for a role and database, and answers its
+// address. It asks the server for the roles' secrets, as the superuser of the URL. It goes with the test. Without the program the test is skipped, and fails with CI=true.
+func Pooler(t testing.TB, super string, sessions int) (address string) {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -36,9 +36,9 @@ func Pooler(t testing.TB, server string, sessions int, passwords map[string]stri
 		}
 		t.Skip("no PgBouncer here: apt-get install pgbouncer")
 	}
-	to, err := url.Parse(server)
+	to, err := url.Parse(super)
 	if err != nil {
-		t.Fatalf("parse %s: %v", serverVariable, err)
+		t.Fatalf("parse the superuser's URL: %v", err)
 	}
 	port := freePort(t)
 	dir, err := os.MkdirTemp("", "ringfence-pooler-")
@@ -49,10 +49,8 @@ func Pooler(t testing.TB, server string, sessions int, passwords map[string]stri
 	if err := os.Chmod(dir, 0o755); err != nil { // nobody reads it
 		t.Fatal(err)
 	}
-	users := ""
-	for role, secret := range passwords {
-		users += fmt.Sprintf("%q %q\n", role, secret)
-	}
+	secret, _ := to.User.Password()
+	users := fmt.Sprintf("%q %q\n", to.User.Username(), secret)
 	config := fmt.Sprintf(`[databases]
 * = host=%s port=%s
 [pgbouncer]
@@ -60,11 +58,13 @@ listen_addr = 127.0.0.1
 listen_port = %d
 unix_socket_dir =
 pool_mode = transaction
-auth_type = plain
+auth_type = scram-sha-256
 auth_file = %s
+auth_user = %s
+auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename = $1
 default_pool_size = %d
 max_client_conn = 1000
-`, to.Hostname(), to.Port(), port, filepath.Join(dir, "users"), sessions)
+`, to.Hostname(), to.Port(), port, filepath.Join(dir, "users"), to.User.Username(), sessions)
 	for name, text := range map[string]string{"users": users, "pgbouncer.ini": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -126,6 +126,6 @@ func reach(t testing.TB, super, database, schema string) pg.Config {
 	if err != nil {
 		t.Fatalf("parse %s: %v", serverVariable, err)
 	}
-	address.Host = Pooler(t, super, poolSessions, map[string]string{pg.AppRole(schema): password})
+	address.Host = Pooler(t, super, poolSessions)
 	return pg.Config{URL: address.String(), DirectURL: direct, MaxConns: 10}
 }

@@ -183,18 +183,25 @@ func answers(ctx context.Context, addresses []string) bool {
 
 var errPostgresURL = errors.New("POSTGRES_URL is no URL of the form postgres://user:password@host:port/database: set it to one, or unset it")
 
-// schemaURLs connect to the same database as the two roles of a service's schema.
-func (s *stack) schemaURLs(name string) (owner, app string, err error) {
+// schemaURLs are the variables that connect to the same database as the two roles of a service's schema. RINGFENCE_POOLER is the address of a pooler in transaction
+// mode in front of it.
+func (s *stack) schemaURLs(name string) (map[string]string, error) {
 	base, err := url.Parse(s.postgresURL)
 	if err != nil || base.Host == "" {
-		return "", "", errPostgresURL
+		return nil, errPostgresURL
 	}
 	ownerPassword, appPassword := s.state.Schema(schema(name))
-	as := func(role, password string) string {
+	as := func(role, password, host string) string {
 		u := *base
-		u.Host = detour(name, "postgres", u.Host)
+		u.Host = host
 		u.User = url.UserPassword(role, password)
 		return u.String()
 	}
-	return as(pg.OwnerRole(schema(name)), ownerPassword), as(pg.AppRole(schema(name)), appPassword), nil
+	direct := detour(name, "postgres", base.Host)
+	app, owner := pg.AppRole(schema(name)), pg.OwnerRole(schema(name))
+	urls := map[string]string{"POSTGRES_URL": as(app, appPassword, direct), "POSTGRES_MIGRATE_URL": as(owner, ownerPassword, direct)}
+	if pooler := os.Getenv("RINGFENCE_POOLER"); pooler != "" {
+		urls["POSTGRES_URL"], urls["POSTGRES_DIRECT_URL"] = as(app, appPassword, pooler), urls["POSTGRES_URL"]
+	}
+	return urls, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -111,21 +112,20 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		}
 		trusted = append(trusted, asker+"="+public)
 	}
-	owner, app, err := s.schemaURLs(svc.name)
+	urls, err := s.schemaURLs(svc.name)
 	if err != nil {
 		return process.Spec{}, err
 	}
 	set := map[string]string{
-		"HTTP_ADDR":            loopback(s.state.Ports[svc.name]),
-		"HTTP_REUSE_PORT":      strconv.FormatBool(s.replicas > 1),
-		"PRIVATE_ADDR":         loopback(s.state.Ports[privatePort(svc.name, replica)]),
-		"POSTGRES_URL":         app,
-		"POSTGRES_MIGRATE_URL": owner,
-		"KAFKA_BROKERS":        detour(everybody, "kafka", s.brokers),
-		"KAFKA_INSTANCE_ID":    fmt.Sprintf("%s-%d", svc.name, replica),
-		"SIGNING_KEY":          seed,
-		"TRUSTED_KEYS":         strings.Join(trusted, ","),
+		"HTTP_ADDR":         loopback(s.state.Ports[svc.name]),
+		"HTTP_REUSE_PORT":   strconv.FormatBool(s.replicas > 1),
+		"PRIVATE_ADDR":      loopback(s.state.Ports[privatePort(svc.name, replica)]),
+		"KAFKA_BROKERS":     detour(everybody, "kafka", s.brokers),
+		"KAFKA_INSTANCE_ID": fmt.Sprintf("%s-%d", svc.name, replica),
+		"SIGNING_KEY":       seed,
+		"TRUSTED_KEYS":      strings.Join(trusted, ","),
 	}
+	maps.Copy(set, urls)
 	for variable, peer := range svc.asks {
 		set[variable] = "http://" + detour(svc.name, peer, loopback(s.state.Ports[peer]))
 	}
