@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -47,6 +48,30 @@ func TestChaos_EveryLawHolds(t *testing.T) {
 	}
 	if report.Dials == 0 || report.Accepted == 0 {
 		t.Errorf("nothing happened:\n%s", report)
+	}
+}
+
+// TestChaos_EveryLawHoldsOverSIP is the same over SIP trunks whose far ends are sipp, two minutes of it in `make prove`.
+func TestChaos_EveryLawHoldsOverSIP(t *testing.T) {
+	if _, err := exec.LookPath(farm.Program); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("sipp is missing: install Debian's sip-tester")
+		}
+		t.Skip("sipp is missing: install Debian's sip-tester to run this")
+	}
+	set := settings{bin: binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, scale: 1, patient: 3 * time.Minute, field: whole(1)}
+	if set.length = time.Duration(rig.Trials(120)) * time.Second; set.length < 15*time.Second {
+		t.Skip("only make prove has the time")
+	}
+	set.overSIP()
+	t.Logf("RINGFENCE_SEED=%d", set.seed)
+	report, err := run(t.Context(), set, func(line string) { fmt.Fprintln(t.Output(), line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, report)
+	if !report.Holds() || report.Dials == 0 || report.Accepted == 0 {
+		t.Errorf("laws were broken, or nothing happened:\n%s", report)
 	}
 }
 

@@ -148,7 +148,10 @@ func dialled(log []rig.LogLine) map[string]int {
 
 // dials: each that the carrier heard of is the one of a request.
 func (j *judge) dials(log []rig.LogLine, owned map[string]bool) {
-	seen := map[string]bool{}
+	seen, refused := map[string]bool{}, map[string]bool{}
+	for _, line := range log {
+		refused[line.CallID] = refused[line.CallID] || line.Kind == refusal
+	}
 	for _, line := range log {
 		if line.Kind != "originate" {
 			continue
@@ -157,6 +160,7 @@ func (j *judge) dials(log []rig.LogLine, owned map[string]bool) {
 		switch {
 		case seen[line.CallID]:
 			j.r.broken(lawOnce, fmt.Sprintf("%s rang again for call %s", line.To, line.CallID))
+		case refused[line.CallID]: // a try that was no call
 		case !owned[line.CallID]:
 			j.r.broken(lawOnce, fmt.Sprintf("%s rang for call %s, which is no request's", line.To, line.CallID))
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/money"
 )
@@ -67,6 +68,31 @@ func (s *scene) change(change func(*call)) {
 }
 
 // TestJudge_FindsEachBreach has a good run, and one fault at a time in it.
+// TestHeard_WhatATrunkRefusedIsNoDouble, and whatever else rang without a request is one.
+func TestHeard_WhatATrunkRefusedIsNoDouble(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name     string
+		call     farm.Call
+		followed bool
+		breaches int
+	}{
+		{"refused, and another was tried", farm.Call{Dials: 1, Refused: 503, Over: at}, true, 0},
+		{"refused by the last", farm.Call{Dials: 1, Refused: 503, Over: at}, false, 1},
+		{"refused after it rang", farm.Call{Dials: 1, Refused: 503, Rang: at, Over: at}, true, 1},
+		{"refused for the number's sake", farm.Call{Dials: 1, Refused: 404, Over: at}, true, 1},
+		{"dialled twice", farm.Call{Dials: 2, Refused: 503, Over: at}, true, 1},
+	} {
+		s := aScene()
+		tt.call.CallID, tt.call.To, tt.call.Begun = "c2", "+14155550101", at
+		s.log = append(s.log, heard(&tt.call, tt.followed)...)
+		if got := len(s.judged().Breaches[lawOnce]); got != tt.breaches {
+			t.Errorf("%s: %d breaches, want %d", tt.name, got, tt.breaches)
+		}
+	}
+}
+
 func TestJudge_FindsEachBreach(t *testing.T) {
 	t.Parallel()
 	if r := aScene().judged(); !r.Holds() {

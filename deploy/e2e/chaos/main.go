@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,8 @@ type settings struct {
 	patient time.Duration
 	// env is added to the stack's environment.
 	env []string
+	// sip: calls go over SIP trunks to a farm of sipp, and not over the simulated carrier.
+	sip bool
 	// expendable: the stack's folder goes also after a breach; keep: it stays also after a good run.
 	expendable, keep bool
 }
@@ -46,6 +49,13 @@ func whole(replicas int) Field {
 		Processes: mortals(), Replicated: services(), Replicas: replicas, Links: lines(),
 		Gap: 1600 * time.Millisecond, AtOnce: 3, Blackouts: 2 * time.Minute,
 	}
+}
+
+// overSIP is the same without the simulated carrier. One process has the SIP port, so there is one of each service.
+func (set *settings) overSIP() {
+	simulated := func(name string) bool { return strings.HasSuffix(name, carrier) }
+	set.sip, set.replicas, set.field.Replicas = true, 1, 1
+	set.field.Processes, set.field.Links = slices.DeleteFunc(set.field.Processes, simulated), slices.DeleteFunc(set.field.Links, simulated)
 }
 
 // mortals are the processes that can be hurt.
@@ -59,9 +69,13 @@ func main() {
 	flag.IntVar(&set.replicas, "replicas", int(number("RINGFENCE_REPLICAS", 2)), "of each service (RINGFENCE_REPLICAS)")
 	flag.BoolVar(&set.keep, "keep", false, "keep the stack's folder, with what every process said, also after a good run")
 	flag.StringVar(&set.broker, "broker", cmp.Or(os.Getenv("RINGFENCE_BROKER"), "embedded"), "embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch)")
+	over := flag.String("carrier", "sim", "what calls go over: sim, the simulated carrier, or sip, trunks to a farm of sipp, with one of each service")
 	only := flag.Bool("plan", false, "print what the seed (RINGFENCE_SEED) would do, and do nothing")
 	flag.Parse()
 	set.length, set.field = time.Duration(*minutes*float64(time.Minute)), whole(set.replicas)
+	if *over == "sip" {
+		set.overSIP()
+	}
 	if *only {
 		for _, f := range Plan(set.seed, set.length, set.field) {
 			fmt.Printf("%s  %s\n", clock(f.At), f)
@@ -123,7 +137,7 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	plan := Plan(set.seed, set.length, set.field)
 	whole := context.WithoutCancel(ctx)
 	r := newReport()
-	r.Seed, r.Commit, r.Fingerprint, r.Planned, r.Replicas, r.Length = set.seed, commit(whole), fingerprint(plan), len(plan), set.replicas, set.length
+	r.SIP, r.Seed, r.Commit, r.Fingerprint, r.Planned, r.Replicas, r.Length = set.sip, set.seed, commit(whole), fingerprint(plan), len(plan), set.replicas, set.length
 	r.Broker = cmp.Or(set.broker, "embedded")
 	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d deeds a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
 	w, err := raise(ctx, set)

@@ -37,6 +37,7 @@ func (l law) promise() (says, breach string) {
 
 // Report is what a run found.
 type Report struct {
+	SIP                 bool
 	Seed                uint64
 	Commit, Fingerprint string
 	Broker              string
@@ -83,7 +84,11 @@ func (r *Report) String() string {
 			total += n
 		}
 	}
-	fmt.Fprintf(&b, "CHAOS  seed %d · plan %s · commit %s · %d of each service · broker %s\n", r.Seed, r.Fingerprint, r.Commit, r.Replicas, r.Broker)
+	over := ""
+	if r.SIP {
+		over = " · over SIP"
+	}
+	fmt.Fprintf(&b, "CHAOS  seed %d · plan %s · commit %s · %d of each service%s · broker %s\n", r.Seed, r.Fingerprint, r.Commit, r.Replicas, over, r.Broker)
 	fmt.Fprintf(&b, "       %s of load under %d faults (%d planned for %s), settled %s later\n\n",
 		r.Storm.Round(time.Second), total, r.Planned, r.Length, r.Settled.Round(100*time.Millisecond))
 	row := func(what, figures string) { fmt.Fprintf(&b, "  %-10s %s\n", what, figures) }

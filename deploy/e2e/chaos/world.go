@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/money"
 )
@@ -56,6 +57,7 @@ type world struct {
 	links   map[string]*rig.Proxy
 	hooks   *rig.Receiver
 	tenants []*tenant
+	farms   []*farm.Farm // the far ends of the trunks, in the order in which they are tried
 
 	mu    sync.Mutex
 	stack *rig.Stack
@@ -93,6 +95,9 @@ func raise(ctx context.Context, set settings) (w *world, err error) {
 	if err := w.wire(); err != nil {
 		return w, err
 	}
+	if err := w.plant(); err != nil {
+		return w, err
+	}
 	if w.stack, err = rig.Start(ctx, rig.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, Apart: true}); err != nil {
 		return w, err
 	}
@@ -102,7 +107,39 @@ func raise(ctx context.Context, set settings) (w *world, err error) {
 		}
 		w.tenants = append(w.tenants, t)
 	}
-	return w, nil
+	return w, w.trunks(ctx)
+}
+
+// plant starts the far ends of two trunks, the first of which refuses some calls.
+func (w *world) plant() error {
+	if !w.sip {
+		return nil
+	}
+	for i, elsewhere := range []string{farm.Elsewhere(), farm.Here()} {
+		dir := filepath.Join(w.home, fmt.Sprintf("farm-%d", i))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+		one, err := farm.Start(dir, farm.Town(elsewhere))
+		if err != nil {
+			return err
+		}
+		w.farms = append(w.farms, one)
+	}
+	port, err := rig.FreePort()
+	w.env = append(w.env, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", port), "RING_LIMIT=6s")
+	return err
+}
+
+// trunks has the calls go to the farms.
+func (w *world) trunks(ctx context.Context) error {
+	for i, one := range w.farms {
+		body := map[string]any{"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": one.Port, "priority": i + 1, "channels": 500, "calls_per_second": 100}
+		if err := w.tenants[0].Admin.Into(ctx, "POST", "/admin/v1/trunks", body, 201, nil); err != nil {
+			return fmt.Errorf("set up a trunk: %w", err)
+		}
+	}
+	return nil
 }
 
 // wire chooses every port beforehand, so that a proxy stands before each, and leaves them where the stack finds them.
@@ -182,7 +219,9 @@ func (w *world) settleIn(ctx context.Context, t *tenant) (err error) {
 	var made struct {
 		ID string `json:"id"`
 	}
-	err = t.Admin.Into(ctx, "POST", "/admin/v1/workspaces/"+t.ID+"/agents", map[string]any{"name": "Hasty", "max_call_seconds": longestCall}, 201, &made)
+	err = t.Admin.Into(ctx, "POST", "/admin/v1/workspaces/"+t.ID+"/agents", map[string]any{
+		"name": "Hasty", "max_call_seconds": longestCall, "script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": 1500}, // the script is that of calls over SIP
+	}, 201, &made)
 	if err != nil {
 		return err
 	}
@@ -204,6 +243,9 @@ func (w *world) raze(keep bool) error {
 	if w.stack != nil {
 		w.resume()
 		errs = append(errs, w.stack.Stop())
+	}
+	for _, one := range w.farms {
+		one.Stop()
 	}
 	for _, proxy := range w.links {
 		proxy.Cut()

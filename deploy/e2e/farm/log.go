@@ -95,8 +95,8 @@ type Call struct {
 	Begun, Rang, Answered, Over time.Time
 	// Refused is the final response with which the farm refused.
 	Refused int
-	// Canceled and HungUp say that the other side did.
-	Canceled, HungUp bool
+	// Canceled and HungUp say that the other side did. Silent: the farm never said a word.
+	Canceled, HungUp, Silent bool
 }
 
 // Calls are all so far, in the order in which they began.
@@ -116,7 +116,7 @@ func fold(messages []Message) (calls []*Call) {
 			if m.To == "" || !m.Heard {
 				continue
 			}
-			c = &Call{CallID: m.CallID, To: m.To, Begun: m.At}
+			c = &Call{CallID: m.CallID, To: m.To, Begun: m.At, Silent: true}
 			known[m.CallID], calls = c, append(calls, c)
 		}
 		c.take(m, branches)
@@ -125,6 +125,7 @@ func fold(messages []Message) (calls []*Call) {
 }
 
 func (c *Call) take(m Message, branches map[string]bool) {
+	c.Silent = c.Silent && m.Heard
 	once := func(at *time.Time) {
 		if at.IsZero() {
 			*at = m.At

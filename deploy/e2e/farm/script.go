@@ -24,7 +24,7 @@ func When(label int, variable string, values []int, what string) string {
 }
 
 // End is the label behind everything; a script ends with Over.
-const End = 999
+const End = 1000
 
 // Over is the end of a script.
 func Over() string { return fmt.Sprintf(`<label id="%d"/><pause milliseconds="1"/>`, End) }
