@@ -13,6 +13,7 @@ require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/fergusstrange/embedded-postgres v1.34.0
 	github.com/google/uuid v1.6.0
+	github.com/grafana/grafana-foundation-sdk/go v0.0.12
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/rs/zerolog v1.33.0
 	github.com/twmb/franz-go v1.22.2
