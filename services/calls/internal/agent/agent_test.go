@@ -53,6 +53,12 @@ func TestNew_RefusesNamingTheField(t *testing.T) {
 		{"a disclosure turned off and said", `{"name":"a","disclosure":{"off_reason":"x","text":"y"}}`, "disclosure"},
 		{"a disclosure of another shape", `{"name":"a","disclosure":false}`, "disclosure"},
 		{"a transfer to no number", `{"name":"a","transfers":{"sales":"5"}}`, "transfers"},
+		{"a setting in other letters", `{"name":"a","Media_URL":"ws://a.example"}`, "Media_URL"},
+		{"a summary that is no object", `{"name":"a","summary":"short"}`, "summary"},
+		{"a summary asked for in the open", `{"name":"a","summary":{"base_url":"http://a.example/v1"}}`, "summary.base_url"},
+		{"a script that is no object", `{"name":"a","script":5}`, "script"},
+		{"a tone that nobody hears", `{"name":"a","script":{"tone_hz":4000}}`, "script"},
+		{"a transfer to a premium number", `{"name":"a","transfers":{"sales":"+19005550100"}}`, "transfers"},
 		{"a long greeting", `{"name":"a","greeting":"` + strings.Repeat("x", 2001) + `"}`, "greeting"},
 	}
 	for _, tt := range tests {

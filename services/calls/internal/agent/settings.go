@@ -38,6 +38,8 @@ type known struct {
 	Outcomes         []string          `json:"outcomes"`
 	Transfers        map[string]string `json:"transfers"`
 	SilenceSeconds   *int64            `json:"silence_seconds"`
+	Summary          summarised        `json:"summary"`
+	Script           script            `json:"script"`
 }
 
 // disclosure that the agent is an AI: on, unless there is a reason to turn it off, which the audit keeps.
@@ -50,6 +52,20 @@ type disclosure struct {
 type recorded struct {
 	Notice string `json:"notice"`
 	Off    bool   `json:"off"`
+}
+
+// summarised is where a finished call is summarised; what is empty is the operator's.
+type summarised struct {
+	BaseURL string `json:"base_url"`
+	Model   string `json:"model"`
+}
+
+// script is what a scripted agent does: a tone, and after so long the end.
+type script struct {
+	ToneHz         int  `json:"tone_hz"`
+	ToneMillis     int  `json:"tone_millis"`
+	EndAfterMillis int  `json:"end_after_millis"`
+	Speaks         bool `json:"speaks"`
 }
 
 // readKnown reads and judges the settings that the dialer acts on; the refusal names the field and what it must be.
@@ -74,7 +90,14 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		{"outcomes", "must be a list of strings.", &k.Outcomes},
 		{"transfers", `must be an object of E.164 numbers by name, such as {"sales":"+14155550100"}.`, &k.Transfers},
 		{"silence_seconds", "must be a whole number from 5 to 300.", &k.SilenceSeconds},
+		{"summary", `must be an object such as {"base_url":"https://…/v1","model":"…"}.`, &k.Summary},
+		{"script", `must be an object such as {"tone_hz":440,"tone_millis":500,"end_after_millis":5000}.`, &k.Script},
 	} {
+		for name := range settings {
+			if name != field.name && strings.EqualFold(name, field.name) { // the dialer would take it for the setting, unjudged
+				return known{}, apierr.Validation(name, "must be written %s.", field.name)
+			}
+		}
 		raw, given := settings[field.name]
 		if given && json.Unmarshal(raw, field.into) != nil {
 			return known{}, apierr.Validation(field.name, "%s", field.want)
@@ -104,8 +127,10 @@ func (k known) judgeKind() error {
 		return apierr.Validation("language", "must be a language tag such as en or pt-BR.")
 	case k.SilenceSeconds != nil && (*k.SilenceSeconds < 5 || *k.SilenceSeconds > 300):
 		return apierr.Validation("silence_seconds", "must be a whole number from 5 to 300.")
+	case !k.Script.playable():
+		return apierr.Validation("script", "holds a number out of range: tone_hz is 0 to 3999, tone_millis 0 to 60000, end_after_millis not below 0.")
 	}
-	for _, at := range []struct{ field, text, scheme string }{{"base_url", k.BaseURL, "wss"}, {"media_url", k.MediaURL, "wss"}} {
+	for _, at := range []struct{ field, text, scheme string }{{"base_url", k.BaseURL, "wss"}, {"media_url", k.MediaURL, "wss"}, {"summary.base_url", k.Summary.BaseURL, "https"}} {
 		if at.text == "" {
 			continue
 		}
@@ -114,6 +139,10 @@ func (k known) judgeKind() error {
 		}
 	}
 	return nil
+}
+
+func (s script) playable() bool {
+	return s.ToneHz >= 0 && s.ToneHz < 4000 && s.ToneMillis >= 0 && s.ToneMillis <= 60_000 && s.EndAfterMillis >= 0
 }
 
 // anywhere leaves it to the dialer's guard, which sees what a name leads to, where an agent may be.
@@ -126,7 +155,7 @@ func (k known) judgeWords() error {
 	}{
 		{"instructions", k.Instructions, maxInstructions}, {"voice", k.Voice, maxWord}, {"model", k.Model, maxWord}, {"language", k.Language, maxWord},
 		{"greeting", k.Greeting, maxSaid}, {"voicemail_message", k.VoicemailMessage, maxSaid}, {"disclosure.text", k.Disclosure.Text, maxSaid}, {"recording.notice", k.Recording.Notice, maxSaid},
-		{"disclosure.off_reason", k.Disclosure.OffReason, maxSaid},
+		{"disclosure.off_reason", k.Disclosure.OffReason, maxSaid}, {"summary.model", k.Summary.Model, maxWord},
 	} {
 		if utf8.RuneCountInString(field.text) > field.longest {
 			return apierr.Validation(field.name, "must have at most %d characters.", field.longest)
@@ -154,9 +183,13 @@ func (k known) judgeLists() error {
 			return apierr.Validation("outcomes", "must be different words of 1 to %d characters.", maxWord)
 		}
 	}
-	for name, number := range k.Transfers {
-		if _, ok := phone.Parse(number); !ok || strings.TrimSpace(name) == "" || utf8.RuneCountInString(name) > maxWord {
+	for name, text := range k.Transfers {
+		number, ok := phone.Parse(text)
+		if !ok || strings.TrimSpace(name) == "" || utf8.RuneCountInString(name) > maxWord {
 			return apierr.Validation("transfers", `must be an object of E.164 numbers by name, such as {"sales":"+14155550100"}.`)
+		}
+		if kind := number.Forbidden(); kind != "" {
+			return apierr.Validation("transfers", "names a number to which no call is placed (%s).", kind)
 		}
 	}
 	return nil
