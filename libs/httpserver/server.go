@@ -5,14 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
+	"ringfence.dev/libs/port"
 	"ringfence.dev/libs/service"
 )
 
-// drain is how long open requests get to end once the server is told to stop.
-const drain = 15 * time.Second
+const (
+	// drain is how long open requests get to end once the server is told to stop.
+	drain = 15 * time.Second
+	// shutting is how long those may take to be let in who stand at the door when it is shut.
+	shutting = time.Second
+)
 
 // Server serves a handler with timeouts (header 10 s, whole request 30 s, answer 75 s, idle 2 min) until its context ends, then drains.
 type Server struct {
@@ -26,17 +32,21 @@ type Server struct {
 	Header http.Header
 }
 
-// Run serves until ctx ends, then waits up to 15 s for open requests.
+// Run serves until ctx ends, then waits up to 15 s for open requests. While the process is leaving, and from then on, each answer asks the client to
+// close the connection. Nobody who has connected by then is failed, with one exception that HTTP/1.1 has: a request on a connection that was idle for all
+// of the process's delay, sent in the moment in which it is closed.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {
 		variable = "HTTP_ADDR"
 	}
-	listener, err := service.Listen(ctx, s.Addr, variable, s.ReusePort)
+	listener, err := port.Open(ctx, s.Addr, variable, s.ReusePort)
 	if err != nil {
 		return err
 	}
 	server := s.settings()
+	server.Handler = parting(s.Handler)
+	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	slog.InfoContext(ctx, "listening", "addr", listener.Addr().String(), "setting", variable)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(wire{listener, s.Header}) }()
@@ -44,6 +54,12 @@ func (s *Server) Run(ctx context.Context) error {
 	case err := <-ended:
 		return fmt.Errorf("serve %s: %w", s.Addr, err)
 	case <-ctx.Done():
+	}
+	if listener.Shut() {
+		select {
+		case <-ended:
+		case <-time.After(shutting):
+		}
 	}
 	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
@@ -55,6 +71,16 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("drain %s: %w", s.Addr, err)
 	}
 	return nil
+}
+
+// parting lets clients that keep connections leave by themselves while the process does.
+func parting(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if service.IsLeaving(r.Context()) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // settings are the timeouts and bounds of every listener.

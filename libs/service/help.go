@@ -70,7 +70,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 	_ = table.Flush()
 	fmt.Fprintf(out, "\nEnvironment\n")
 	table = tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	for _, v := range Variables[C]() {
+	for _, v := range append(Variables[C](), Variables[frame]()...) {
 		standard := v.Default
 		if v.Required {
 			standard = "(required)"

@@ -80,8 +80,9 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 	if run == nil {
 		return 0
 	}
+	own, frameFault := env.ParseAs[frame]()
 	cfg, err := env.ParseAs[C]()
-	if err != nil {
+	if err = errors.Join(frameFault, err); err != nil {
 		fmt.Fprintf(faults, "%s: the environment is not complete:\n", name)
 		for _, fault := range configFaults(err) {
 			fmt.Fprintf(faults, "  - %s\n", fault)
@@ -89,7 +90,7 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 		fmt.Fprintf(faults, "%s --help lists the variables.\n", name)
 		return 2
 	}
-	err = run(ctx, cfg)
+	err = run(context.WithValue(ctx, delayKey{}, own.DrainDelay), cfg)
 	if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return 0
 	}
@@ -137,8 +138,17 @@ func (c Command[C]) choose(args []string) (func(context.Context, C) error, error
 	return c.Run, nil
 }
 
-// configFaults are the single faults of one parse.
-func configFaults(err error) []string {
+// configFaults are the single faults of the parses that err joins.
+func configFaults(err error) (faults []string) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range joined.Unwrap() {
+			faults = append(faults, parseFaults(one)...)
+		}
+	}
+	return faults
+}
+
+func parseFaults(err error) []string {
 	var aggregate env.AggregateError
 	if !errors.As(err, &aggregate) {
 		return []string{err.Error()}

@@ -1,5 +1,5 @@
 // Package service owns a process's life: its parts start together, SIGTERM and Ctrl-C drain them,
-// the first fault ends them all. It also owns the frame of every main.go and how a port is opened.
+// the first fault ends them all. It also owns the frame of every main.go and how a port is opened and left.
 package service
 
 import (
@@ -23,7 +23,7 @@ type Part struct {
 }
 
 // Run starts the parts and waits. It ends when ctx ends, on SIGTERM or SIGINT, or when a part fails; then the
-// others are told to stop and get 20 s. Parts stop one after another in reverse order of the list: put what is fed
+// others are told to stop and get 20 s. A process that was told to stop, and did not fail, is Leaving for DRAIN_DELAY before that. Parts stop one after another in reverse order of the list: put what is fed
 // (private port, relay) first and what feeds (consumers, HTTP) last. A part that returns nil early is simply done. A
 // second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
@@ -45,13 +45,14 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 	ctx, unhook := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer unhook()
 	defer context.AfterFunc(ctx, unhook)()
+	told, leaving := withLeaving(ctx)
 
 	started := make([]*running, len(parts))
 	failed := make(chan struct{})
 	var once sync.Once
 	var all sync.WaitGroup
 	for i, part := range parts {
-		own, stop := context.WithCancel(context.WithoutCancel(ctx))
+		own, stop := context.WithCancel(context.WithoutCancel(told))
 		p := &running{Part: part, stop: stop, done: make(chan struct{})}
 		started[i] = p
 		all.Go(func() {
@@ -67,6 +68,7 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 
 	select {
 	case <-ctx.Done():
+		leaving.linger(failed, finished)
 	case <-failed:
 	case <-finished:
 	}

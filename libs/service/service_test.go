@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -175,30 +176,57 @@ func TestStart_Commands(t *testing.T) {
 	}
 }
 
-func TestListen_TakenPortNamesPortAndVariable(t *testing.T) {
-	first, err := Listen(t.Context(), "127.0.0.1:0", "HTTP_ADDR", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close()
-	addr := first.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	if _, err = Listen(t.Context(), addr, "HTTP_ADDR", false); err == nil || !strings.Contains(err.Error(), "port "+port) || !strings.Contains(err.Error(), "HTTP_ADDR") {
-		t.Errorf("second Listen = %v, want the port and the variable", err)
-	}
+func TestRun_LeavesBeforeItStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), delayKey{}, 5*time.Second))
+		var told time.Time
+		var left, stopped time.Duration
+		part := Part{"http", func(ctx context.Context) error {
+			if IsLeaving(ctx) {
+				t.Error("it leaves before it was told to")
+			}
+			told = time.Now()
+			cancel()
+			<-Leaving(ctx)
+			left = time.Since(told)
+			<-ctx.Done()
+			stopped = time.Since(told)
+			return nil
+		}}
+		if err := Run(ctx, part); err != nil || left != 0 || stopped != 5*time.Second {
+			t.Errorf("Run = %v, left after %s, stopped after %s: want at once and after 5 s", err, left, stopped)
+		}
+	})
 }
 
-func TestListen_ReplicasShareAPort(t *testing.T) {
-	first, err := Listen(t.Context(), "127.0.0.1:0", "HTTP_ADDR", true)
-	if err != nil {
-		t.Fatal(err)
+func TestRun_FaultDoesNotLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), delayKey{}, time.Minute))
+		cancel()
+		began := time.Now()
+		err := Run(ctx, Part{"relay", func(ctx context.Context) error { <-Leaving(ctx); return errors.New("broken") }})
+		if err == nil || time.Since(began) != 0 {
+			t.Errorf("Run = %v after %s, want the fault at once", err, time.Since(began))
+		}
+	})
+}
+
+func TestStart_DrainDelayIsEveryServices(t *testing.T) {
+	t.Setenv("TEST_NAME", "x")
+	t.Setenv("DRAIN_DELAY", "7s")
+	var delay time.Duration
+	var out bytes.Buffer
+	serve := func(ctx context.Context, _ config) error {
+		delay, _ = ctx.Value(delayKey{}).(time.Duration)
+		return nil
 	}
-	defer first.Close()
-	second, err := Listen(t.Context(), first.Addr().String(), "HTTP_ADDR", true)
-	if err != nil {
-		t.Fatalf("second Listen = %v, want a shared port", err)
+	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 0 || delay != 7*time.Second {
+		t.Errorf("status %d, delay %s, want 7s\n%s", status, delay, out.String())
 	}
-	_ = second.Close()
+	t.Setenv("DRAIN_DELAY", "soon")
+	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 2 || !strings.Contains(out.String(), "DrainDelay") {
+		t.Errorf("status %d, want 2 and the fault:\n%s", status, out.String())
+	}
 }
 
 func TestHealthy_IsWhatReadyzSays(t *testing.T) {

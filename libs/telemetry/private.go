@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"ringfence.dev/libs/port"
 	"ringfence.dev/libs/service"
 )
 
@@ -32,13 +34,16 @@ func (t *Telemetry) Ready(name string, ask func(context.Context) error) {
 	t.checks = append(t.checks, check{name, ask})
 }
 
-// Private serves the private port until ctx ends, as a service.Part.
+// Private serves the private port until ctx ends, as a service.Part. A process that is leaving is not ready.
 func (t *Telemetry) Private(ctx context.Context) error {
-	listener, err := service.Listen(ctx, t.addr, "PRIVATE_ADDR", false)
+	listener, err := port.Open(ctx, t.addr, "PRIVATE_ADDR", false)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: t.privateHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{
+		Handler: t.privateHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
 	t.Log.InfoContext(ctx, "private port is open", "addr", listener.Addr().String())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -60,6 +65,10 @@ func (t *Telemetry) privateHandler() http.Handler {
 		answer(w, http.StatusOK, probe{Status: "ok", Failing: []string{}})
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		if service.IsLeaving(r.Context()) {
+			answer(w, http.StatusServiceUnavailable, probe{Status: "leaving", Failing: []string{}})
+			return
+		}
 		failing := t.failing(r.Context())
 		if len(failing) > 0 {
 			answer(w, http.StatusServiceUnavailable, probe{Status: "unready", Failing: failing})

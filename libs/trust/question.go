@@ -32,12 +32,16 @@ func (k *Keys) Answer(askers ...string) connect.HandlerOption {
 // own each question to a machine that is cut off would leave a socket behind for two minutes.
 const reach = 2 * time.Second
 
+// IdleFor is how long a connection inside the house is kept without use. It is less than the DRAIN_DELAY that the charts set: whoever leaves has by then
+// asked every client that still speaks to close, and no POST meets a connection that is being closed.
+const IdleFor = 2 * time.Second
+
 // Client is the HTTP client to ask peers with: no proxy, connections kept, each made within 2 s. Deadlines are the questions'.
 func Client() *http.Client {
 	dialer := &net.Dialer{Timeout: reach, KeepAlive: 15 * time.Second}
 	return &http.Client{Transport: &http.Transport{
 		Proxy: nil, DialContext: dialer.DialContext, TLSHandshakeTimeout: reach,
-		MaxIdleConns: 512, MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute,
+		MaxIdleConns: 512, MaxIdleConnsPerHost: 128, IdleConnTimeout: IdleFor,
 	}}
 }
 

@@ -40,7 +40,7 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	ctx := r.Context()
 	holder, err := d.holder(ctx, r.Header)
 	if errors.Is(err, store.ErrMissing) {
-		standing, err := d.turn(ctx, "address "+d.proxies.Client(r), quota.Anonymous)
+		standing, err := d.Visit(r)
 		if err != nil {
 			return store.Holder{}, standing, err
 		}
@@ -51,6 +51,11 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	}
 	standing, err := d.turn(ctx, "key "+holder.KeyID.String(), quota.Policy(holder.Workspace().RatePerMinute()))
 	return holder, standing, err
+}
+
+// Visit counts a request that needs no key by the client's address; a 429 is its error. The standing is always good for the headers.
+func (d *Door) Visit(r *http.Request) (quota.Standing, error) {
+	return d.turn(r.Context(), "address "+d.proxies.Client(r), quota.Anonymous)
 }
 
 func (d *Door) holder(ctx context.Context, header http.Header) (store.Holder, error) {

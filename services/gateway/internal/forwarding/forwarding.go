@@ -28,6 +28,9 @@ import (
 // limit is how long an owner may take for its answer.
 const limit = 30 * time.Second
 
+// fetching is how long a file may take to be fetched.
+const fetching = time.Hour
+
 // bodyLimit is how long a client may take to send the body of a request that was let in.
 const bodyLimit = 30 * time.Second
 
@@ -47,7 +50,7 @@ func New(keys *trust.Keys, urls map[string]string) (*Peers, error) {
 		TLSHandshakeTimeout:   2 * time.Second,
 		MaxIdleConns:          2048,
 		MaxIdleConnsPerHost:   256,
-		IdleConnTimeout:       90 * time.Second, // the owners' is 2 min: ours must be the shorter
+		IdleConnTimeout:       trust.IdleFor,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true,
 	}}
@@ -97,11 +100,21 @@ type targetKey struct{}
 // Forward hands the request to the owner of its route and streams the answer back. The body is read first: one that is too
 // large never reaches the owner (413), and a slow client does not hold it up.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller trust.Caller) error {
+	return p.forward(w, r, owner, path, caller, limit)
+}
+
+// Fetch is Forward for a file, whose client may take an hour over it.
+func (p *Peers) Fetch(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller trust.Caller) error {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetching)) // a writer that cannot has no connection
+	return p.forward(w, r, owner, path, caller, fetching)
+}
+
+func (p *Peers) forward(w http.ResponseWriter, r *http.Request, owner string, path *url.URL, caller trust.Caller, within time.Duration) error {
 	to, err := p.target(owner, path, caller)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
 	out := r.WithContext(context.WithValue(ctx, targetKey{}, to))
 	out.Header = r.Header.Clone()

@@ -51,6 +51,9 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("X-Request-Id", requestID.String())
 	if open, ok := p.openRoute(r.URL); ok {
 		telemetry.Route(ctx, open.Template)
+		if open.Owner == route.Dialer {
+			return p.recording(w, r, open, requestID)
+		}
 		maps.Copy(w.Header(), Uncounted())
 		if open.Template == "/readyz" {
 			return p.ready.answer(w, r)
@@ -89,6 +92,20 @@ func (p *Public) answer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// recording hands a link to the dialer, which has signed nothing less than this recording for this hour. Whoever has no key counts by address.
+func (p *Public) recording(w http.ResponseWriter, r *http.Request, open route.Match, requestID uuid.UUID) error {
+	httpserver.Hurry(w, r, refusedBody)
+	standing, err := p.door.Visit(r)
+	standing.Write(w.Header())
+	if err != nil {
+		return err
+	}
+	if !open.Allows(r.Method) {
+		return httpserver.WrongMethod(w, r.Method, open.Allow()...)
+	}
+	return p.peers.Fetch(w, r, open.Owner, open.Path, trust.Caller{RequestID: requestID, Access: trust.Read})
+}
+
 // readable answers 422 for a query that url.Values would read in part.
 func readable(address *url.URL) error {
 	if _, err := url.ParseQuery(address.RawQuery); err != nil {
@@ -105,12 +122,11 @@ func Uncounted() http.Header {
 }
 
 // openRoute finds the paths that need no key. /docs/ is the page as well.
-func (p *Public) openRoute(path *url.URL) (route.Route, bool) {
+func (p *Public) openRoute(path *url.URL) (route.Match, bool) {
 	if path.Path == "/docs/" {
 		path = &url.URL{Path: "/docs"}
 	}
-	match, ok := p.open.Find(path)
-	return match.Route, ok
+	return p.open.Find(path)
 }
 
 // included answers 403 for what the plan does not include.

@@ -14,6 +14,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
 )
@@ -62,6 +63,9 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	failing := r.ask(request.Context())
+	if service.IsLeaving(request.Context()) {
+		failing = append(slices.Clone(failing), "gateway")
+	}
 	if len(failing) > 0 {
 		refused := apierr.New(http.StatusServiceUnavailable, "unavailable", "Not ready yet: %s.", strings.Join(failing, ", "))
 		refused.RetryAfter = time.Second

@@ -27,7 +27,7 @@ func Public() Table {
 	}
 }
 
-// Open are the paths that need no key and count against no rate (contract.md §1, §6).
+// Open are the paths that need no key and count against no rate (contract.md §1, §6); but recordings, for which a link is the key, and which count against the address.
 func Open() Table {
 	get := []string{http.MethodGet}
 	return Table{
@@ -35,6 +35,7 @@ func Open() Table {
 		{Template: "/openapi.json", Owner: Gateway, Methods: get},
 		{Template: "/docs", Owner: Gateway, Methods: get},
 		{Template: "/docs/*", Owner: Gateway, Methods: get},
+		{Template: "/recordings/*", Owner: Dialer, Methods: get},
 	}
 }
 

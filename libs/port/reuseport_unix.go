@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package service
+package port
 
 import (
 	"fmt"

@@ -1,0 +1,58 @@
+package service
+
+import (
+	"context"
+	"time"
+)
+
+// frame is what every service reads besides its own settings.
+type frame struct {
+	// DrainDelay is what balancers need to forget a replica. Clients inside the house keep idle connections for less (trust.IdleFor).
+	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service that was told to stop still serves, while it says that it is not ready and asks its clients to close their connections, as a duration; as long as a balancer needs to forget it"`
+}
+
+type (
+	delayKey   struct{}
+	leavingKey struct{}
+)
+
+// leaving is one process's way out.
+type leaving struct {
+	delay time.Duration
+	begun chan struct{}
+}
+
+func withLeaving(ctx context.Context) (context.Context, leaving) {
+	delay, _ := ctx.Value(delayKey{}).(time.Duration)
+	l := leaving{delay: delay, begun: make(chan struct{})}
+	return context.WithValue(ctx, leavingKey{}, l.begun), l
+}
+
+// linger says that the process leaves and waits for the delay, or less when a part fails or all are done.
+func (l leaving) linger(failed, finished <-chan struct{}) {
+	close(l.begun)
+	over := time.NewTimer(l.delay)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-failed:
+	case <-finished:
+	}
+}
+
+// Leaving is closed once the process that a part runs in was told to stop: what must not come to it any more is to be sent elsewhere. A context
+// that is none of a part's is never Leaving.
+func Leaving(ctx context.Context) <-chan struct{} {
+	begun, _ := ctx.Value(leavingKey{}).(chan struct{})
+	return begun
+}
+
+// IsLeaving says whether Leaving is closed.
+func IsLeaving(ctx context.Context) bool {
+	select {
+	case <-Leaving(ctx):
+		return true
+	default:
+		return false
+	}
+}
