@@ -41,7 +41,11 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if body.Key == nil || len(*body.Key) < minKey || len(*body.Key) > maxKey || strings.ContainsFunc(*body.Key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 		return apierr.Validation("key", "must be %d to %d printable ASCII characters without spaces.", minKey, maxKey)
 	}
-	at, err := a.keys.Put(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, *body.Key)
+	var at time.Time
+	err = onceKnown(r.Context(), agentkeys.ErrNoAgent, func() error {
+		at, err = a.keys.Put(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, *body.Key)
+		return err
+	})
 	if err != nil {
 		return missingKey(err)
 	}

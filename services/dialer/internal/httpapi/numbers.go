@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
-// agentPatience is how long a number waits for its agent: agents.v1 is at most 5 s behind.
+// agentPatience is how long a number, or a key, waits for its agent: agents.v1 is at most 5 s behind.
 const agentPatience = 5 * time.Second
 
 type numberView struct {
@@ -58,7 +59,8 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	added := tenant.Number{NumberID: id, WorkspaceID: trust.CallerFrom(r.Context()).WorkspaceID, PhoneE164: string(number), AgentID: agentID}
-	switch err := a.add(r, added); {
+	err = onceKnown(r.Context(), store.ErrNoAgent, func() error { return a.store.AddNumber(r.Context(), added) })
+	switch {
 	case errors.Is(err, store.ErrTaken):
 		return apierr.Conflict("number_exists", "The number %s is in use already; delete it there first.", number)
 	case errors.Is(err, store.ErrNoAgent):
@@ -69,15 +71,15 @@ func (a *API) addNumber(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, viewNumber(added))
 }
 
-// add waits for an agent that was made a moment ago.
-func (a *API) add(r *http.Request, n tenant.Number) error {
+// onceKnown does something again while it fails for want of an agent, who may have been made a moment ago.
+func onceKnown(ctx context.Context, unknown error, do func() error) error {
 	for begun := time.Now(); ; {
-		err := a.store.AddNumber(r.Context(), n)
-		if !errors.Is(err, store.ErrNoAgent) || time.Since(begun) > agentPatience {
+		err := do()
+		if !errors.Is(err, unknown) || time.Since(begun) > agentPatience {
 			return err
 		}
 		select {
-		case <-r.Context().Done():
+		case <-ctx.Done():
 			return err
 		case <-time.After(50 * time.Millisecond):
 		}

@@ -119,3 +119,23 @@ func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
 		t.Errorf("GET after the end = %d %s", status, told)
 	}
 }
+
+// agents.v1 is a moment behind: a key that is put right after its agent was made finds it.
+func TestAgentKeys_WaitForAnAgentThatWasMadeAMomentAgo(t *testing.T) {
+	t.Parallel()
+	o, late := open(t), uuid.New()
+	done := make(chan int, 1)
+	go func() {
+		request, _ := fuzztest.Request(t, http.MethodPut, o.keyOf(late), []byte(`{"key":"s3cret-of-the-agent"}`))
+		o.sign(t, request)
+		answer := httptest.NewRecorder()
+		o.handler.ServeHTTP(answer, request)
+		done <- answer.Code
+	}()
+	if _, err := o.pool.Exec(t.Context(), "INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted) VALUES ($1, $2, 1, 'Ada', '', 60, false)", late, o.workspace); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-done; status != http.StatusOK {
+		t.Errorf("PUT = %d", status)
+	}
+}

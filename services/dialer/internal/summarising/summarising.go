@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -170,6 +171,9 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 		req.Header.Set("Authorization", "Bearer "+to.key)
 	}
 	resp, err := s.client.Do(req)
+	if told := (*url.Error)(nil); errors.As(err, &told) {
+		err = told.Err // without the URL: a customer's may hold a token
+	}
 	if err != nil {
 		return "", fmt.Errorf("ask the endpoint: %w", err)
 	}

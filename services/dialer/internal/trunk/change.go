@@ -1,8 +1,10 @@
 package trunk
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -173,8 +175,8 @@ func (t *Trunk) whole() error {
 		return apierr.Validation("host", "is required: the trunk's host name or address, without scheme and port.")
 	case t.OutboundProxy != "" && (!isHost(host) || port == 0):
 		return apierr.Validation("outbound_proxy", "must be host or host:port.")
-	case t.CACertificates != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CACertificates)):
-		return apierr.Validation("ca_certificates", "must be certificates in PEM form.")
+	case !isCertificates(t.CACertificates):
+		return apierr.Validation("ca_certificates", "must be certificates in PEM form, and nothing else: no key.")
 	case !tokenPattern.MatchString(t.Username):
 		return apierr.Validation("username", "has a character that no SIP user name has.")
 	case strings.ContainsFunc(t.Password, isControl):
@@ -218,6 +220,22 @@ func (t *Trunk) lists() error {
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// isCertificates says that a text holds nothing but certificates: what else it holds would be shown to whoever reads the trunk.
+func isCertificates(text string) bool {
+	rest := []byte(text)
+	for len(bytes.TrimSpace(rest)) > 0 {
+		var block *pem.Block
+		before := rest
+		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" || !bytes.HasPrefix(bytes.TrimSpace(before), []byte("-----BEGIN")) {
+			return false
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return false
+		}
+	}
+	return true
+}
 
 var hostPattern = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?$`)
 

@@ -2,7 +2,9 @@ package trunk
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -61,6 +63,29 @@ func TestChange_RefusesNamingTheField(t *testing.T) {
 			if err := change(t, &tr, body); !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, field+" ") {
 				t.Errorf("%s: %v, want validation_error naming %s", body, err, field)
 			}
+		}
+	}
+}
+
+func TestChange_CertificatesAndNothingElse(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	block := func(kind string, bytes []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}))
+	}
+	certificate := block("CERTIFICATE", server.Certificate().Raw)
+	for text, good := range map[string]bool{
+		"": true, certificate: true, certificate + "\n" + certificate: true,
+		certificate + block("PRIVATE KEY", []byte("x")): false, certificate + "\x00": false, "ours:\n" + certificate: false, certificate + block("CERTIFICATE", []byte("x")): false,
+	} {
+		body, err := json.Marshal(map[string]string{"name": "a", "host": "h", "ca_certificates": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := New(uuid.Nil)
+		if err := change(t, &tr, string(body)); (err == nil) != good {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

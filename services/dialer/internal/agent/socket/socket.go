@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	neturl "net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,6 +78,9 @@ func Dial(ctx context.Context, client *http.Client, url string, header http.Head
 
 func dial(ctx context.Context, client *http.Client, url string, header http.Header, encode func(dst, frame []byte) []byte, every, wait time.Duration) (*Socket, error) {
 	conn, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}) //nolint:bodyclose // the library does
+	if told := (*neturl.Error)(nil); errors.As(err, &told) {
+		err = told.Err // without the URL: a customer's may hold a token
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's socket: %w", err)
 	}

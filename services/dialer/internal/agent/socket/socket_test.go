@@ -126,6 +126,14 @@ func TestSend_AnAgentThatReadsNothingIsLost(t *testing.T) {
 	}
 }
 
+// A customer's URL may hold a token, and what goes wrong is written to the log.
+func TestDial_TellsNoURL(t *testing.T) {
+	t.Parallel()
+	if _, err := Dial(t.Context(), NewClient(local(), nil), "ws://127.0.0.1:1/agent?token=hunter2", nil, plain); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("Dial = %v", err)
+	}
+}
+
 func TestNewClient_FollowsNothing(t *testing.T) {
 	t.Parallel()
 	visited := make(chan struct{}, 1)
