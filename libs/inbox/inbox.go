@@ -77,6 +77,7 @@ func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Han
 	}
 	topics := slices.Collect(maps.Keys(handlers))
 	c.backlog = kafka.NewBacklog(name, topics, metrics)
+	c.metrics.begin(topics)
 	c.desk = &desk{consumer: c, waiting: map[string][]*bundle{}, serving: map[string]int{}}
 	return c
 }

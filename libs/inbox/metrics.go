@@ -37,3 +37,14 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		pruned: factory.NewCounter(prometheus.CounterOpts{Name: "inbox_pruned_total", Help: "Event ids forgotten because of their age."}),
 	}
 }
+
+// begin makes counters that an alert looks at stand at zero, so that the first is seen to grow.
+func (m *metrics) begin(topics []string) {
+	for _, topic := range topics {
+		for _, result := range []string{applied, duplicate, skipped, parked} {
+			m.records.WithLabelValues(topic, result)
+		}
+		m.retries.WithLabelValues(topic)
+		m.resets.WithLabelValues(topic)
+	}
+}
