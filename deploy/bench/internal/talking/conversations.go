@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// talker and model are the dialer's own benchmark of its conversations and its fake of a Realtime API, built as programs by `make bench`.
+	// converser and model are the dialer's own benchmark of its conversations and its fake of a Realtime API, built as programs by `make bench`.
 	converser, model = "ringfence-talks", "fakerealtime"
 	// goalDelay is what the bridge may add from mouth to ear, at p50, in ms, with few calls.
 	goalDelay, few = 12, 20

@@ -192,7 +192,9 @@ func (d *desk) real(t *testing.T, frames int, after time.Duration) (waited time.
 	t.Helper()
 	for range frames {
 		usual := time.Duration(d.moment.usual()) * slotTime
-		usual = max(usual-(usual-d.time)/frameTime*frameTime, usual-frameTime)
+		if usual-d.time >= frameTime { // the one before is still to come
+			usual -= frameTime
+		}
 		for d.time < usual+after {
 			d.time += time.Millisecond
 			d.streams.pace(d.time)

@@ -289,6 +289,10 @@ func TestTool_OneAnswerForAllResults(t *testing.T) {
 	got(t, l.server, "conversation.item.create", 1)
 	l.ToolResult("c2", json.RawMessage(`{}`))
 	l.wait(agent.TurnDone, 3)
+	l.server.Inject([]byte(`{"type":"response.function_call_arguments.done","item_id":"i","call_id":"c3","name":"opt_out","arguments":"{}"}`))
+	l.wait(agent.ToolCall, 3)
+	l.ToolResult("c3", json.RawMessage(`{}`)) // behind whatever else there was to ask
+	l.wait(agent.TurnDone, 4)
 	var order []string
 	for _, message := range l.server.Received("") {
 		var head struct{ Type string }
@@ -297,8 +301,8 @@ func TestTool_OneAnswerForAllResults(t *testing.T) {
 		}
 		order = append(order, head.Type)
 	}
-	want := "conversation.item.create conversation.item.create response.create"
+	want := "conversation.item.create conversation.item.create response.create conversation.item.create response.create"
 	if !strings.HasSuffix(strings.Join(order, " "), want) {
-		t.Errorf("sent %v, want both results and then one question", order)
+		t.Errorf("sent %v, want both results and then one question, and the third and another", order)
 	}
 }

@@ -153,7 +153,9 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 	if name == agent.ToolEndCall {
 		return
 	}
-	s.waiting = append(s.waiting, response{})
+	if n := len(s.waiting); n == 0 || s.waiting[n-1] != (response{}) { // one answer for all results
+		s.waiting = append(s.waiting, response{})
+	}
 	if len(s.calls) == 0 {
 		s.ask()
 	}
