@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/reason"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
@@ -103,7 +104,7 @@ func TestInvite_FinalCodes(t *testing.T) {
 			r.exchange.On(suffix, func(c *signaltest.Call) { c.Respond(code, "", "Contact: <sip:elsewhere@127.0.0.1>") })
 			l := r.dial(suffix)
 			end := l.ends(want, false)
-			if end.Status != code || end.Elsewhere != (code == 503) || r.heard(l, sip.INVITE) != 1 {
+			if end.Status != code || end.Elsewhere != (reason.Final{Status: code}).Elsewhere() || r.heard(l, sip.INVITE) != 1 {
 				t.Errorf("end = %+v after %d INVITEs", end, r.heard(l, sip.INVITE))
 			}
 		})
