@@ -58,7 +58,10 @@ func (s *session) onAudio(e serverEvent) error {
 		s.items[e.ItemID] = it
 	}
 	it.bytes += len(audio)
-	cut, keep := it.cut, s.kept != "" && e.ResponseID == s.kept
+	if s.making && len(audio) > 0 {
+		s.spoken = e.ItemID
+	}
+	cut, keep := it.cut, s.kept != "" && (e.ResponseID == s.kept || e.ResponseID == "")
 	s.mu.Unlock()
 	if !cut && len(audio) > 0 {
 		s.emit(agent.Event{Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep})
@@ -71,9 +74,6 @@ func (s *session) onItemDone(id string) {
 	it := s.items[id]
 	if it != nil {
 		it.done = true
-		if s.making {
-			s.spoken = id
-		}
 	}
 	s.mu.Unlock()
 	if it != nil {
@@ -108,10 +108,10 @@ func (s *session) onCreated(e serverEvent) {
 	}
 }
 
-// onDone: the response is made, or given up. A disclosure that was not made is asked for again.
+// onDone: the response is made, or given up. A disclosure that was not made, or without a sound, is asked for again.
 func (s *session) onDone(e serverEvent) error {
 	s.mu.Lock()
-	whole := e.Response.Status == "completed" || e.Response.Status == ""
+	whole := (e.Response.Status == "completed" || e.Response.Status == "") && (!s.making || s.spoken != "")
 	broken := e.Response.Status == "failed" || e.Response.Status == "incomplete" && s.making
 	if s.making && !whole {
 		broken = true
@@ -119,7 +119,7 @@ func (s *session) onDone(e serverEvent) error {
 	} else if broken {
 		s.waiting = append([]response{{}}, s.waiting...)
 	}
-	noticed := s.making && whole && s.spec.Notice != "" && s.spoken != ""
+	noticed := s.making && whole && s.spec.Notice != ""
 	if s.making && whole {
 		s.answer()
 	}
