@@ -14,6 +14,7 @@ import (
 
 	"ringfence.dev/libs/guard"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/mediaws"
@@ -121,6 +122,13 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tap
 	}
 	line = sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), known.trunks, talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
 		Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
+		MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
+			whose, err := st.WorkspaceOfCall(ctx, callID)
+			if err == nil && !whose.MayReach(phone.Number(to)) {
+				err = errors.New("the workspace may not call that number")
+			}
+			return err
+		},
 	})
 	close(opened)
 	return lines{Carrier: line, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {

@@ -65,8 +65,8 @@ func (p *person) NextFrame(dst []byte) bool {
 	return true
 }
 
-// farEnd answers every call on a trunk of its own, as one person.
-func farEnd(t *testing.T, p *person) (port int) {
+// farEnd answers every call on a trunk of its own, as one person; goesOn is what it does then.
+func farEnd(t *testing.T, p *person, goesOn func(*signaltest.Call)) (port int) {
 	t.Helper()
 	x := signaltest.New(t, line.Config{UDP: "127.0.0.1:0"})
 	streams, err := media.New(media.Settings{Bind: netip.MustParseAddr("127.0.0.1")}, nil)
@@ -95,7 +95,7 @@ func farEnd(t *testing.T, p *person) (port int) {
 		}
 		c.Respond(180, "")
 		c.Answer(string(answer))
-		c.Next(sip.BYE).Reply(200)
+		goesOn(c)
 	})
 	return x.Port(line.UDP)
 }
@@ -126,7 +126,7 @@ func TestSIP_AConversationWithAModel(t *testing.T) {
 	}))
 	t.Cleanup(summaries.Close)
 	callee := &person{}
-	port := farEnd(t, callee)
+	port := farEnd(t, callee, func(c *signaltest.Call) { c.Next(sip.BYE).Reply(200) })
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeUDP(t), "RTP_PORT_LOW=20002", "RTP_PORT_HIGH=29998", "REALTIME_URL="+model.URL, "REALTIME_KEY=the-operators",
 		"SUMMARY_URL="+summaries.URL+"/v1")
 	if status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port)); status != 201 {

@@ -123,5 +123,5 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return a.summariser.Summarise(ctx, summarising.Call{Settings: settings, Key: key, Turns: one.Turns, EndedAt: one.EndedAt, Zone: zone, Outcome: one.Outcome})
+	return a.summariser.Summarise(ctx, summarising.Call{Settings: settings, Key: key, Turns: one.Turns, EndedAt: one.EndedAt, Zone: zone, Outcome: one.Outcome, CallbackAt: one.CallbackAt})
 }

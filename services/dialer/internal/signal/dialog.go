@@ -96,6 +96,7 @@ type Dialog struct {
 	timer      session.Timer
 	acked      map[uint32]chan []byte // by CSeq of their INVITEs
 	takenOnce  sync.Once
+	referred   chan int // takes what became of our REFER; nil: there is none
 }
 
 func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {

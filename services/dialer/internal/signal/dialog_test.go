@@ -207,7 +207,7 @@ func TestWithin_OtherRequests(t *testing.T) {
 			want   int
 		}{
 			{sip.OPTIONS, "A: b", 200}, {sip.INFO, "A: b", 200}, {sip.UPDATE, "A: b", 200}, {sip.REFER, "Refer-To: <sip:x@127.0.0.1>", 603}, {sip.PRACK, "RAck: 1 1 INVITE", 405},
-			{sip.NOTIFY, "Event: refer", 405}, {sip.UPDATE, "Require: 100rel, timer, x-y", 420}, {sip.UPDATE, "Session-Expires: 0", 200}, {"X-NOBODY", "A: b", 405},
+			{sip.NOTIFY, "Event: refer", 481}, {sip.UPDATE, "Require: 100rel, timer, x-y", 420}, {sip.UPDATE, "Session-Expires: 0", 200}, {"X-NOBODY", "A: b", 405},
 		} {
 			res := c.Request(one.method, "", one.header)
 			if res.StatusCode != one.want {

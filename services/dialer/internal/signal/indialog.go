@@ -173,6 +173,8 @@ func (d *Dialog) askedWithin(req *sip.Request, tx *sip.ServerTx) {
 		}
 	case sip.OPTIONS, sip.INFO:
 		d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+	case sip.NOTIFY:
+		d.notified(req, tx)
 	case sip.REFER: // we move no calls on another's word: toll fraud
 		d.agent.refuse(req, tx, sip.StatusGlobalDecline, "Decline")
 	default:

@@ -136,7 +136,7 @@ func hostPort(host string, port int) string {
 }
 
 // allowed is what we answer; PRACK is not among it, so no peer may want reliable provisionals.
-const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE"
+const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
 
 // leg is our end of a dialog, or of what may become one: who we are, who they are, and the way that requests go (RFC 3261 12).
 type leg struct {

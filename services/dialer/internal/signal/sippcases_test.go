@@ -113,6 +113,15 @@ func sippCalls() []sippCase {
 		{name: "session not refreshed by them", far: invited().answered("Session-Expires: 1;refresher=uas").hungUp(), cause: call.RecoveryOnTimerExpire, byUs: true, told: whole},
 		{name: "session refreshed by them", far: invited().answered("Session-Expires: 2;refresher=uas").ask("UPDATE", "", 2, "Session-Expires: 2;refresher=uac", "Supported: timer").told(200).hangsUp(),
 			cause: call.NormalClearing, told: whole},
+		{name: "transfer", far: invited().answered().hear("REFER").respond(202, "", "").ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").told(200).
+			ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer", "Subscription-State: terminated;reason=noresource").told(200).hungUp(),
+			talk: func(l *leg) {
+				l.until("answered", 1)
+				if err := l.Refer(l.t.Context(), "+14155559999"); err != nil {
+					l.t.Errorf("refer: %v", err)
+				}
+				l.hangUp(call.NormalClearing)
+			}, cause: call.NormalClearing, byUs: true},
 		{name: "INFO OPTIONS REFER", far: invited().answered().ask("INFO", "", 2).told(200).ask("OPTIONS", "", 3).told(200).ask("REFER", "", 4, "Refer-To: <sip:other@127.0.0.1>").told(603).hangsUp(),
 			cause: call.NormalClearing, told: whole},
 		{name: "credentials", trunk: account("secret"), far: invited().say(401, "", challenge).hear("ACK").add(verified).answered().hungUp().add(`<nop next="end"/><label id="bad"/>`).

@@ -110,6 +110,23 @@ type Order struct {
 	Recorded bool
 }
 
+const workspaceOfCall = `
+SELECT w.workspace_id, w.version, w.status, w.api_enabled, w.max_live_calls, w.calls_per_second, w.destinations
+FROM calls c JOIN workspaces w ON w.workspace_id = c.workspace_id WHERE c.call_id = @call_id`
+
+// WorkspaceOfCall reads whose a call is; ErrNoCall when there is no such call.
+func (s *Store) WorkspaceOfCall(ctx context.Context, callID uuid.UUID) (tenant.Workspace, error) {
+	rows, err := s.pool.Query(ctx, workspaceOfCall, pg.Args{"call_id": callID})
+	found, err := maybe[tenant.Workspace](rows, err)
+	switch {
+	case err != nil:
+		return tenant.Workspace{}, fmt.Errorf("read the workspace of call %s: %w", callID, err)
+	case found == nil:
+		return tenant.Workspace{}, ErrNoCall
+	}
+	return *found, nil
+}
+
 // ErrNoCall says that there is no such call.
 var ErrNoCall = errors.New("no such call")
 
@@ -137,8 +154,8 @@ WITH due AS (
 		SELECT call_id FROM calls WHERE analyse_at <= now() ORDER BY analyse_at LIMIT 16 FOR UPDATE SKIP LOCKED))
 	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, turns, ended_at, outcome, analyses
 )
-SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings
-FROM due d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id`
+SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
+FROM due d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_calls s ON s.call_id = d.call_id`
 
 // Analysis is a call that has ended and is to be analysed; Analyses is how often somebody began, this time included.
 type Analysis struct {
@@ -151,6 +168,7 @@ type Analysis struct {
 	Outcome     string       `db:"outcome"`
 	Analyses    int32        `db:"analyses"`
 	Settings    []byte       `db:"settings"`
+	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
 // DueAnalyses takes the calls that are to be analysed now; each comes again after 90 s unless that was told.

@@ -160,7 +160,7 @@ func (t *talk) converse(told sip.Told) {
 		told.Over(call.AgentError)
 		return
 	}
-	conversation := bridge.New(t.agent.session, t.agent.how, phoneLeg{t.stream}, &ears{}, told.OptedOut)
+	conversation := bridge.New(t.agent.session, t.agent.how, phoneLeg{t.stream, told.Transfer}, &ears{}, told.OptedOut)
 	if t.agent.tape != nil {
 		t.agent.tape.join(conversation)
 		defer t.agent.tape.close()
@@ -168,7 +168,7 @@ func (t *talk) converse(told sip.Told) {
 	t.conversation.Store(conversation)
 	r := conversation.Run(t.life)
 	t.conversation.Store(nil)
-	t.result = sip.Result{Turns: r.Turns, Outcome: r.Outcome, Reached: r.Reached}
+	t.result = sip.Result{Turns: r.Turns, Outcome: r.Outcome, Reached: r.Reached, CallbackAt: r.CallbackAt}
 	if r.Cause != "" {
 		told.Over(r.Cause)
 	}
@@ -230,7 +230,10 @@ func (t *talk) dismiss() {
 }
 
 // phoneLeg is what a conversation can ask of the telephone.
-type phoneLeg struct{ stream *media.Stream }
+type phoneLeg struct {
+	stream   *media.Stream
+	transfer func(ctx context.Context, to string) error
+}
 
 func (l phoneLeg) SpeakSoon() { l.stream.SpeakSoon() }
 
@@ -238,9 +241,11 @@ func (l phoneLeg) SendDigits(_ context.Context, digits string) error {
 	return l.stream.SendDigits(digits)
 }
 
-// Transfer is refused: no trunk of this build hands calls on.
-func (l phoneLeg) Transfer(context.Context, string) error {
-	return errors.New("this line cannot hand calls on")
+func (l phoneLeg) Transfer(ctx context.Context, to string) error {
+	if l.transfer == nil {
+		return errors.New("this line cannot hand calls on")
+	}
+	return l.transfer(ctx, to)
 }
 
 // ears hear who answered.

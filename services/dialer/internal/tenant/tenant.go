@@ -2,7 +2,11 @@
 // agents.v1 tell them, and the numbers that the dialer itself owns.
 package tenant
 
-import "github.com/google/uuid"
+import (
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/phone"
+)
 
 // DefaultFrom is the caller id of an agent that has no number (contract.md §8).
 const DefaultFrom = "+15005550006"
@@ -29,6 +33,11 @@ type Workspace struct {
 
 // MayDial says whether the plan allows calls and the workspace is not suspended.
 func (w Workspace) MayDial() bool { return w.Status == "active" && w.APIEnabled }
+
+// MayReach says whether the workspace may have a number called: one that is dialled at all, among its destinations.
+func (w Workspace) MayReach(to phone.Number) bool {
+	return w.MayDial() && to.Forbidden() == "" && (len(w.Destinations) == 0 || to.HasPrefix(w.Destinations))
+}
 
 // Agent is who holds the conversation.
 type Agent struct {

@@ -35,7 +35,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		a.Refuse(call.SwitchCongestion)
 		return
 	}
-	l := &leg{carrier: c, callID: id, talk: talk, taken: true, offer: a.Offer}
+	l := &leg{carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer}
 	c.enter(l)
 	d, err := a.Take(wire(over), l.callee())
 	if err != nil {
@@ -106,6 +106,6 @@ func (l *leg) pickUp() {
 			return
 		}
 		l.tell(func(ctx context.Context) (bool, error) { return l.carrier.journal.Answer(ctx, l.callID, at) })
-		l.talk.Begin(Told{OptedOut: l.optedOut, Over: l.hangUp})
+		l.talk.Begin(Told{OptedOut: l.optedOut, Over: l.hangUp, Transfer: l.transfer})
 	}()
 }

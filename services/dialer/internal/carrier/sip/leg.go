@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/trunk"
 )
 
 // leg is one call of this process. What happens to it is written to the journal in order, behind the signalling, which waits for nothing but the state that ends the call.
@@ -19,6 +20,7 @@ type leg struct {
 	carrier *Carrier
 	callID  uuid.UUID
 	talk    Talk
+	trunk   trunk.Trunk
 
 	mu     sync.Mutex
 	dialog *signal.Dialog
@@ -70,6 +72,28 @@ func (l *leg) join(d *signal.Dialog) {
 	if wished != "" {
 		l.hangUp(wished)
 	}
+}
+
+// transferring bounds a transfer: it rings there, too.
+const transferring = time.Minute
+
+// transfer hands the call on, to whom its workspace may call.
+func (l *leg) transfer(ctx context.Context, to string) error {
+	if l.carrier.cfg.MayReach == nil {
+		return errNobodyElse
+	}
+	ctx, cancel := context.WithTimeout(ctx, transferring)
+	defer cancel()
+	if err := l.carrier.cfg.MayReach(ctx, l.callID, to); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	d := l.dialog
+	l.mu.Unlock()
+	if d == nil {
+		return errNobodyElse
+	}
+	return d.Refer(ctx, l.trunk.Write(to))
 }
 
 // answerOriginate tells the originate what came of it, unless it has been told, or has left.
@@ -195,7 +219,7 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 		Answered: func(at time.Time, answer []byte) error {
 			l.take(at)
 			l.tell(func(ctx context.Context) (bool, error) { return j.Answer(ctx, l.callID, at) })
-			return l.talk.Answer(answer, Told{OptedOut: l.optedOut, Over: l.hangUp})
+			return l.talk.Answer(answer, Told{OptedOut: l.optedOut, Over: l.hangUp, Transfer: l.transfer})
 		},
 		Offered: l.talk.Offered,
 		Agreed:  l.talk.Agreed,
@@ -251,7 +275,7 @@ func (l *leg) ended(e signal.End) {
 	}
 	l.tell(func(ctx context.Context) (bool, error) { return true, j.Say(ctx, l.callID, talked.Turns) })
 	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
-		return j.End(ctx, l.callID, journal.End{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached})
+		return j.End(ctx, l.callID, journal.End{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached, CallbackAt: talked.CallbackAt})
 	}})
 	l.answerOriginate(errSilence)
 }
@@ -277,6 +301,7 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 }
 
 var (
-	errRefused = errors.New("the trunk refused the call before it rang")
-	errSilence = errors.New("the trunk did not say whether it took the call")
+	errRefused    = errors.New("the trunk refused the call before it rang")
+	errNobodyElse = errors.New("this call cannot be handed on")
+	errSilence    = errors.New("the trunk did not say whether it took the call")
 )

@@ -71,7 +71,7 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 		return first{}, err
 	}
 	said := make(chan error, 1)
-	l := &leg{carrier: c, callID: o.CallID, talk: talk, said: said}
+	l := &leg{carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said}
 	if followed {
 		l.refusable = over.TrunkID.String()
 	}

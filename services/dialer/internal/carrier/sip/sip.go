@@ -69,12 +69,16 @@ type Told struct {
 	OptedOut func(quote string, at time.Time)
 	// Over: nothing more will be said, the call is to be hung up with the cause.
 	Over func(call.Cause)
+	// Transfer hands the call to a number, and returns when somebody has answered there: then it is to be hung up. An error: it goes on as it was, or has ended.
+	Transfer func(ctx context.Context, to string) error
 }
 
 // Result is how a talk went. Reached is empty when there was none.
 type Result struct {
 	Turns            []agent.Turn
 	Outcome, Reached string
+	// CallbackAt is when the person wants to be called again; nil: nothing was agreed.
+	CallbackAt *time.Time
 }
 
 // Config of the carrier.
@@ -83,6 +87,8 @@ type Config struct {
 	Ring time.Duration
 	// Keep is how long the journal keeps what was told and read.
 	Keep time.Duration
+	// MayReach says whether a call may be handed to a number; nil: none is.
+	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
 	// Drain is how long calls may go on once Run is told to end; then they are hung up.
 	Drain time.Duration
 }

@@ -157,7 +157,7 @@ WITH changed AS (
 	UPDATE sip_calls SET owner = owner` + changed + ` AND answered_at IS NOT NULL` + tell
 	end = `
 WITH changed AS (
-	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached, teardown = NULL` + changed + tell
+	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached, callback_at = @callback_at, teardown = NULL` + changed + tell
 )
 
 // Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up. Each counts once, and not
@@ -221,11 +221,13 @@ type End struct {
 	Cause            call.Cause
 	ByUs             bool
 	Outcome, Reached string
+	// CallbackAt is when the person wants to be called again; nil: nothing was agreed.
+	CallbackAt *time.Time
 }
 
 // End tells the end, once.
 func (j *Journal) End(ctx context.Context, callID uuid.UUID, e End) (told bool, err error) {
-	return j.tell(ctx, end, Ended, callID, e.At, pg.Args{"cause": string(e.Cause), "by_us": e.ByUs, "outcome": e.Outcome, "reached": e.Reached, "text": ""})
+	return j.tell(ctx, end, Ended, callID, e.At, pg.Args{"cause": string(e.Cause), "by_us": e.ByUs, "outcome": e.Outcome, "reached": e.Reached, "callback_at": e.CallbackAt, "text": ""})
 }
 
 func (j *Journal) tell(ctx context.Context, sql string, kind Kind, callID uuid.UUID, at time.Time, args pg.Args) (bool, error) {

@@ -31,7 +31,7 @@ type Reply struct {
 type Options struct {
 	// Key that it takes; empty: any.
 	Key string
-	// Reply decides what the model does. heard is the person's words, or a tool's name and output; asked the instructions of the response, when it has its own. n counts from 1.
+	// Reply decides what the model does. heard is the person's words, or a tool's output; asked the instructions of the response, when it has its own. n counts from 1.
 	Reply func(heard, asked string, n int) Reply
 	// Hears are the words of the nth time that somebody speaks, as voice detection finds it in the audio; nil: audio is only counted.
 	Hears func(n int) string

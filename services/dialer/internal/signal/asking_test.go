@@ -1,6 +1,7 @@
 package signal_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -120,4 +121,63 @@ func TestReinvite_Glare(t *testing.T) {
 		c.Request(sip.BYE, "")
 	})
 	r.dial("01").ends(call.NormalClearing, false)
+}
+
+// TestRefer_IsOverWhenSomebodyHasAnswered, and not before; what comes to nothing leaves the call as it was.
+func TestRefer_IsOverWhenSomebodyHasAnswered(t *testing.T) {
+	const active, over = "Subscription-State: active;expires=60", "Subscription-State: terminated;reason=noresource"
+	for _, tt := range []struct {
+		name  string
+		says  func(c *signaltest.Call)
+		moved bool
+	}{
+		{"answered", func(c *signaltest.Call) {
+			c.Request(sip.NOTIFY, "SIP/2.0 100 Trying", "Event: refer", active)
+			c.Request(sip.NOTIFY, "SIP/2.0 200 OK\r\n", "Event: refer;id=2", over)
+		}, true},
+		{"busy", func(c *signaltest.Call) { c.Request(sip.NOTIFY, "SIP/2.0 486 Busy Here", "Event: refer", over) }, false},
+		{"no word of it", func(c *signaltest.Call) { c.Request(sip.NOTIFY, "", "Event: refer", over) }, false},
+		{"the person hangs up", func(c *signaltest.Call) { c.Request(sip.BYE, "") }, false},
+		{"of something else", func(c *signaltest.Call) {
+			if res := c.Request(sip.NOTIFY, "SIP/2.0 200 OK", "Event: presence", over); res.StatusCode != 481 {
+				t.Errorf("NOTIFY was answered %d", res.StatusCode)
+			}
+			c.Request(sip.BYE, "")
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, line.UDP)
+			r.exchange.On("01", func(c *signaltest.Call) {
+				c.Answer(answer)
+				refer := c.Next(sip.REFER)
+				if got := refer.Says("Refer-To"); !strings.HasPrefix(got, "<sip:+14155559999@127.0.0.1") || refer.Says("Referred-By") == "" {
+					t.Errorf("REFER = %s", refer)
+				}
+				refer.Reply(202)
+				tt.says(c)
+				if tt.moved || tt.name == "busy" || tt.name == "no word of it" {
+					c.Hangup()
+				}
+			})
+			l := r.dial("01")
+			l.until("answered", 1)
+			if err := l.Refer(t.Context(), "+14155559999"); (err == nil) != tt.moved || err != nil && !errors.Is(err, signal.ErrReferred) {
+				t.Errorf("refer: %v", err)
+			}
+			l.hangUp(call.NormalClearing)
+		})
+	}
+	t.Run("refused", func(t *testing.T) {
+		r := newRig(t, line.UDP)
+		r.exchange.On("01", func(c *signaltest.Call) { c.Answer(answer); c.Next(sip.REFER).Reply(603); c.Hangup() })
+		l := r.dial("01")
+		if err := l.Refer(t.Context(), "+14155559999"); !errors.Is(err, signal.ErrReferred) && l.State() == nil {
+			t.Errorf("refer before the answer: %v", err)
+		}
+		l.until("answered", 1)
+		if err := l.Refer(t.Context(), "+14155559999"); !errors.Is(err, signal.ErrReferred) || !strings.Contains(err.Error(), "603") {
+			t.Errorf("refer: %v", err)
+		}
+		l.hangUp(call.NormalClearing)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -186,4 +187,85 @@ func (d *Dialog) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy = false
+}
+
+// ErrReferred says that a transfer came to nothing: the call is still ours, unless it has ended.
+var ErrReferred = errors.New("the call was not handed on")
+
+// Refer asks the far end to connect the call to a number, as the trunk writes it, in our place (RFC 3515). nil: whoever is there has answered, and the leg is to be hung up. ErrReferred: the far end refused,
+// or did not reach anybody, or the leg has ended meanwhile. One at a time.
+func (d *Dialog) Refer(ctx context.Context, to string) error {
+	told := make(chan int, 1)
+	d.mu.Lock()
+	if !d.established || d.over || d.referred != nil {
+		d.mu.Unlock()
+		return fmt.Errorf("%w: it is not a call that can be", ErrReferred)
+	}
+	d.referred = told
+	d.leg.cseq++
+	us := d.leg
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.referred = nil
+	}()
+	target := d.trunk.uri(to)
+	target.UriParams = nil
+	req := us.request(sip.REFER)
+	req.AppendHeader(sip.NewHeader("Refer-To", "<"+target.String()+">"))
+	req.AppendHeader(sip.NewHeader("Referred-By", "<"+us.local.Address.String()+">"))
+	d.agent.sign(req)
+	res, err := d.line.Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrReferred, err)
+	case !res.IsSuccess():
+		return fmt.Errorf("%w: %d %s", ErrReferred, res.StatusCode, res.Reason)
+	}
+	select {
+	case status := <-told:
+		if status/100 == 2 {
+			return nil
+		}
+		return fmt.Errorf("%w: the far end was told %d", ErrReferred, status)
+	case <-d.done:
+		return fmt.Errorf("%w: it has ended", ErrReferred)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrReferred, ctx.Err())
+	}
+}
+
+// notified takes what became of our REFER: a status line (RFC 3420), of which only a final one counts, and the end of the subscription without one.
+func (d *Dialog) notified(req *sip.Request, tx *sip.ServerTx) {
+	d.mu.Lock()
+	told := d.referred
+	d.mu.Unlock()
+	if event, _, _ := strings.Cut(strings.Join(values(req, "Event"), ","), ";"); told == nil || strings.TrimSpace(event) != "refer" {
+		d.agent.refuse(req, tx, sip.StatusCallTransactionDoesNotExists, "Subscription Does Not Exist")
+		return
+	}
+	d.agent.respond(req, tx, d.agent.plain(req, sip.StatusOK, "OK"))
+	status := fragment(req.Body())
+	over := strings.HasPrefix(strings.TrimSpace(strings.Join(values(req, "Subscription-State"), ",")), "terminated")
+	if status < 200 && !over {
+		return
+	}
+	select {
+	case told <- status:
+	default: // the first counts
+	}
+}
+
+// fragment is the status of a sipfrag body; 0: it has none.
+func fragment(body []byte) (status int) {
+	rest, is := strings.CutPrefix(strings.TrimSpace(string(body)), "SIP/2.0 ")
+	if !is || len(rest) < 3 {
+		return 0
+	}
+	status, err := strconv.Atoi(rest[:3])
+	if err != nil || status < 100 || status > 699 {
+		return 0
+	}
+	return status
 }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestSIP_ACallIsHandedOnAndAnotherPutOff: the person asks for somebody else, who is to be reached where the workspace may call only; and the next wants to be called another time, which the summary
+// tells whatever the model makes of it.
+func TestSIP_ACallIsHandedOnAndAnotherPutOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	pacific, err := time.LoadLocation("America/Los_Angeles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().In(pacific).AddDate(0, 0, 3).Truncate(time.Minute)
+	var words atomic.Value
+	words.Store("Sales, please.")
+	model := realtimetest.New(realtimetest.Options{
+		Hears: func(int) string { return words.Load().(string) },
+		Reply: func(heard, asked string, _ int) realtimetest.Reply {
+			switch {
+			case strings.Contains(heard, "Sales"):
+				return realtimetest.Reply{Tool: "transfer", Args: `{"to":"abroad"}`}
+			case strings.Contains(heard, "failed"):
+				return realtimetest.Reply{Tool: "transfer", Args: `{"to":"sales"}`}
+			case strings.Contains(heard, "another time"):
+				return realtimetest.Reply{Tool: "schedule_callback", Args: fmt.Sprintf(`{"at":%q}`, later.Format("2006-01-02T15:04"))}
+			case strings.Contains(heard, "noted"):
+				return realtimetest.Reply{Text: "Until then.", Length: 300 * time.Millisecond, Tool: "end_call", Args: `{"outcome":"callback_requested"}`}
+			}
+			return realtimetest.Reply{Text: realtimetest.Quoted(asked, "Good day."), Length: 300 * time.Millisecond}
+		},
+	})
+	t.Cleanup(model.Close)
+	summaries := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		summary := `{"outcome":"interested","confidence":0.9,"next_action":"Call.","business_type":null,"customer_name":null,"key_interests":[],"key_objections":[],"scheduled_for":null}`
+		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": summary}}}})
+	}))
+	t.Cleanup(summaries.Close)
+	referred := make(chan string, 4)
+	handsOn := farEnd(t, &person{}, func(c *signaltest.Call) {
+		refer := c.Next(sip.REFER)
+		referred <- refer.Says("Refer-To")
+		refer.Reply(202)
+		c.Request(sip.NOTIFY, "SIP/2.0 180 Ringing", "Event: refer", "Subscription-State: active")
+		c.Request(sip.NOTIFY, "SIP/2.0 200 OK", "Event: refer", "Subscription-State: terminated")
+		c.Next(sip.BYE).Reply(200)
+	})
+	stays := farEnd(t, &person{}, func(c *signaltest.Call) { c.Next(sip.BYE).Reply(200) })
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeUDP(t), "RTP_PORT_LOW=45002", "RTP_PORT_HIGH=49998", "REALTIME_URL="+model.URL, "REALTIME_KEY=x", "SUMMARY_URL="+summaries.URL+"/v1")
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+			Name: "Ida", MaxCallSeconds: 60, SettingsJson: []byte(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day.","transfers":{"sales":"+14155559999","abroad":"+4930123456"}}`),
+		}},
+	})
+	await(t, "the agent's settings are here", func() bool {
+		var kind string
+		err := r.pool.QueryRow(t.Context(), "SELECT settings->>'kind' FROM agents WHERE agent_id = $1", r.agent).Scan(&kind)
+		return err == nil && kind == "openai_realtime"
+	})
+	call := func(port int, number string) *eventv1.DialEvent {
+		t.Helper()
+		status, told := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"%d","host":"127.0.0.1","port":%d,"calls_per_second":10}`, port, port))
+		if status != 201 {
+			t.Fatalf("POST = %d %v", status, told)
+		}
+		facts := r.ends(r.request(number))
+		if got := names(facts); got != talked {
+			t.Fatalf("facts = %s, want %s", got, talked)
+		}
+		id, _ := told["id"].(string)
+		if status, told := r.asOperator("PATCH", "http://"+p.addr+"/admin/v1/trunks/"+id, `{"status":"disabled"}`); status != 200 {
+			t.Fatalf("PATCH = %d %v", status, told)
+		}
+		return last(facts)
+	}
+	end := call(handsOn, "+14155551401")
+	if c := end.GetCall(); c.GetStatus() != "completed" || c.GetHangupCause() != "normal_clearing" || end.GetAnalysed().GetOutcome() != "transferred" {
+		t.Errorf("end = %v", end)
+	}
+	if to := <-referred; !strings.HasPrefix(to, "<sip:+14155559999@") || len(referred) > 0 {
+		t.Errorf("handed to %s and %d others", to, len(referred))
+	}
+	words.Store("Call me another time.")
+	end = call(stays, "+14155551402")
+	var summary struct {
+		Outcome      string
+		ScheduledFor string `json:"scheduled_for"`
+	}
+	if err := json.Unmarshal(end.GetAnalysed().GetSummaryJson(), &summary); err != nil || summary.Outcome != "callback_requested" || summary.ScheduledFor != later.Format(time.RFC3339) {
+		t.Errorf("summary %s, want %s: %v", end.GetAnalysed().GetSummaryJson(), later.Format(time.RFC3339), err)
+	}
+}
