@@ -183,14 +183,17 @@ type ClientInterface interface {
 
 	// ReadRecording Get a link to a call's recording
 	//
-	// Recordings are off; until they can be turned on the answer is always 404 recording_not_available.
+	// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
+	// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
+	// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
 	//
 	// Corresponds with GET /v1/calls/{id}/recording (the `ReadRecording` operationId).
 	ReadRecording(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadTranscript Read a call's transcript
 	//
-	// Transcripts are off; until they can be turned on the answer is always 404 transcript_not_available.
+	// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
+	// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
 	//
 	// Corresponds with GET /v1/calls/{id}/transcript (the `ReadTranscript` operationId).
 	ReadTranscript(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -548,7 +551,9 @@ func (c *Client) ReadCall(ctx context.Context, id CallID, reqEditors ...RequestE
 
 // ReadRecording Get a link to a call's recording
 //
-// Recordings are off; until they can be turned on the answer is always 404 recording_not_available.
+// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
+// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
+// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
 //
 // Corresponds with GET /v1/calls/{id}/recording (the `ReadRecording` operationId).
 func (c *Client) ReadRecording(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -565,7 +570,8 @@ func (c *Client) ReadRecording(ctx context.Context, id CallID, reqEditors ...Req
 
 // ReadTranscript Read a call's transcript
 //
-// Transcripts are off; until they can be turned on the answer is always 404 transcript_not_available.
+// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
+// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
 //
 // Corresponds with GET /v1/calls/{id}/transcript (the `ReadTranscript` operationId).
 func (c *Client) ReadTranscript(ctx context.Context, id CallID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2253,7 +2259,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReadRecordingWithResponse Get a link to a call's recording
 	//
-	// Recordings are off; until they can be turned on the answer is always 404 recording_not_available.
+	// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
+	// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
+	// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2262,7 +2270,8 @@ type ClientWithResponsesInterface interface {
 
 	// ReadTranscriptWithResponse Read a call's transcript
 	//
-	// Transcripts are off; until they can be turned on the answer is always 404 transcript_not_available.
+	// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
+	// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3823,7 +3832,9 @@ func (c *ClientWithResponses) ReadCallWithResponse(ctx context.Context, id CallI
 
 // ReadRecordingWithResponse Get a link to a call's recording
 //
-// Recordings are off; until they can be turned on the answer is always 404 recording_not_available.
+// A link to the call's recording, good for an hour and for whoever has it: WAV, mu-law, 8 kHz, the person left and the agent right. The operator turns recordings on for a
+// workspace. A call is recorded from the moment in which the person has heard that it is, and not at all if they object; the recording is there some seconds after
+// the end. Without one, and once it was deleted (30 days after the call unless the workspace has another time), the answer is 404 recording_not_available.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3838,7 +3849,8 @@ func (c *ClientWithResponses) ReadRecordingWithResponse(ctx context.Context, id 
 
 // ReadTranscriptWithResponse Read a call's transcript
 //
-// Transcripts are off; until they can be turned on the answer is always 404 transcript_not_available.
+// What was said in the call. The operator turns transcripts on for a workspace; until then, of calls from before, and once it was deleted (30 days
+// after the call unless the workspace has another time), the answer is 404 transcript_not_available.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -301,7 +301,9 @@ type Call struct {
 	Summary     *CallSummary `json:"summary"`
 
 	// ExternalRef What the call request carried.
-	ExternalRef  *string     `json:"external_ref"`
+	ExternalRef *string `json:"external_ref"`
+
+	// RecordingURL A link as GET /v1/calls/{id}/recording gives it. In no event: it is good for an hour only, and the recording is there only after the call.
 	RecordingURL *string     `json:"recording_url,omitempty"`
 	Transcript   *Transcript `json:"transcript,omitempty"`
 }
@@ -615,10 +617,14 @@ type Transcript struct {
 
 // TranscriptTurn defines model for TranscriptTurn.
 type TranscriptTurn struct {
-	// Role Who spoke.
-	Role string    `json:"role"`
-	Text string    `json:"text"`
-	At   time.Time `json:"at"`
+	// Role Who spoke: `person` or `agent`. More may come.
+	Role string `json:"role"`
+
+	// Text Of what was cut off by the person about the part that was heard.
+	Text string `json:"text"`
+
+	// At When it began.
+	At time.Time `json:"at"`
 }
 
 // UpdateContact defines model for UpdateContact.

@@ -146,6 +146,11 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile
 		set["WEBHOOK_ALLOW_NETWORKS"] = "127.0.0.0/8,::1/128"
 	}
+	if os.Getenv("RECORDINGS_S3_URL") == "" && (svc.name == dialer || svc.name == "calls") {
+		set["RECORDINGS_LINK_KEYS"] = s.state.LinkKey
+		set["RECORDINGS_LINK_URL"] = s.baseURL()
+		set["RECORDINGS_DIR"] = s.Home.Path("recordings")
+	}
 	name := svc.name
 	if replica > 1 {
 		name = fmt.Sprintf("%s-%d", svc.name, replica)

@@ -28,6 +28,7 @@ type State struct {
 	Pepper      string            `json:"api_key_pepper"`
 	SealingKey  string            `json:"sealing_key"`
 	ConsentKey  string            `json:"consent_key"`
+	LinkKey     string            `json:"link_key"`
 	AdminToken  string            `json:"admin_token"`
 	Demo        Demo              `json:"demo"`
 
@@ -105,6 +106,7 @@ func (s *State) fill() {
 		&s.Pepper:           key,
 		&s.SealingKey:       key,
 		&s.ConsentKey:       key,
+		&s.LinkKey:          key,
 		&s.AdminToken:       func() string { return "rfadm_" + password() },
 	} {
 		if *secret == "" {

@@ -50,7 +50,7 @@ func New(keys *trust.Keys, urls map[string]string) (*Peers, error) {
 		TLSHandshakeTimeout:   2 * time.Second,
 		MaxIdleConns:          2048,
 		MaxIdleConnsPerHost:   256,
-		IdleConnTimeout:       trust.IdleFor,
+		IdleConnTimeout:       90 * time.Second, // the owners' is 2 min: ours must be the shorter
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true,
 	}}

@@ -1,0 +1,88 @@
+package httpapi_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/trust"
+)
+
+const aRecording = "/recordings/01990000-0000-7000-8000-000000000001/2026/11/21/01990000-0000-7000-8000-000000000002.wav"
+
+func TestRecording_ALinkReachesTheDialerWithoutAKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.answer = func(w http.ResponseWriter, h heard) bool {
+		w.Header().Set("Content-Type", "audio/wav")
+		w.Header().Set("Content-Range", "bytes 0-3/9")
+		w.WriteHeader(http.StatusPartialContent)
+		_, _ = io.WriteString(w, "RIFF")
+		return true
+	}
+	request, err := http.NewRequestWithContext(t.Context(), "GET", r.public.URL+aRecording+"?expires=1&signature=ab", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Range", "bytes=0-3")
+	request.Header.Set("Authorization", "Bearer whatever")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, _ := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusPartialContent || string(body) != "RIFF" || response.Header.Get("Content-Type") != "audio/wav" || response.Header.Get("Content-Range") == "" ||
+		response.Header.Get("RateLimit-Policy") == "" {
+		t.Errorf("%d %s %v", response.StatusCode, body, response.Header)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.heard) != 1 {
+		t.Fatalf("asked %v", r.heard)
+	}
+	h := r.heard[0]
+	if h.owner != "dialer" || h.uri != aRecording+"?expires=1&signature=ab" || h.header.Get("Range") != "bytes=0-3" || h.header.Get("Authorization") != "" ||
+		h.caller.WorkspaceID != uuid.Nil || h.caller.Access != trust.Read || h.caller.Operator != "" {
+		t.Errorf("the dialer was asked %+v", h)
+	}
+}
+
+func TestRecording_NothingElseIsOpen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		method, path string
+		status       int
+	}{
+		{"POST", aRecording, http.StatusMethodNotAllowed},
+		{"DELETE", aRecording, http.StatusMethodNotAllowed},
+		{"GET", "/recordings", http.StatusUnauthorized},
+		{"GET", "/recordings/", http.StatusUnauthorized},
+		{"GET", "/recordings/../v1/calls", http.StatusUnauthorized},
+		{"GET", "/recordings/%2e%2e/v1/calls", http.StatusUnauthorized},
+	} {
+		if got := r.customer(row.method, row.path, "", ""); got.status != row.status {
+			t.Errorf("%s %s = %d %s, want %d", row.method, row.path, got.status, got.body, row.status)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.heard) != 0 {
+		t.Errorf("asked %v", r.heard)
+	}
+}
+
+func TestRecording_LinksCountAgainstTheAddress(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var last int
+	for range 700 { // 10 come back each second
+		last = r.customer("HEAD", aRecording, "", "").status
+	}
+	if last != http.StatusTooManyRequests {
+		t.Errorf("the last of 700 = %d", last)
+	}
+}
