@@ -20,7 +20,8 @@ import (
 const (
 	interruption, interrupts = "Who is this calling me", 5
 	refusal, refuses         = "Never call me again", 11
-	disclosure               = "Hello, you are talking to an AI assistant."
+	disclosure               = "I am an AI."
+	notice                   = "This is recorded."
 	greeting                 = "This is Ida from the energy cooperative, and I would like to tell you at some length about our new tariffs, which begin in January, and how you could save a good deal by them."
 	explained                = "This is Ida."
 	parting                  = "That is noted. Goodbye."
@@ -88,14 +89,20 @@ func (p *phone) do(t *testing.T, command string) {
 	}
 }
 
-// heard is what the phone heard, 16 bits a sample at 8 kHz.
-func (p *phone) heard(t *testing.T) (samples []int16) {
+// kept is what the phone heard (dec) or said (enc).
+func (p *phone) kept(t *testing.T, side string) []int16 {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(p.dir, "dump-*-dec.wav"))
+	files, err := filepath.Glob(filepath.Join(p.dir, "dump-*-"+side+".wav"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the phone kept %v: %v", files, err)
 	}
-	raw := sox(t, files[0], "-t", "raw", "-r", "8000", "-c", "1", "-e", "signed", "-b", "16", "-")
+	return samplesOf(t, files[0], 1)
+}
+
+// samplesOf are those of a file's channel, 16 bits each at 8 kHz.
+func samplesOf(t *testing.T, file string, channel int) (samples []int16) {
+	t.Helper()
+	raw := sox(t, file, "-t", "raw", "-r", "8000", "-e", "signed", "-b", "16", "-", "remix", fmt.Sprint(channel))
 	samples = make([]int16, len(raw)/2)
 	if _, err := binary.Decode(raw, binary.LittleEndian, samples); err != nil {
 		t.Fatal(err)
@@ -103,24 +110,25 @@ func (p *phone) heard(t *testing.T) (samples []int16) {
 	return samples
 }
 
-// sox runs it and returns what it writes.
+// sox runs it and returns what it writes to "-", or says.
 func sox(t *testing.T, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	if args[len(args)-1] == "-" {
-		args[len(args)-1] = filepath.Join(dir, "out")
-		defer func() { _ = os.RemoveAll(dir) }()
+	out := filepath.Join(dir, "out")
+	for i, arg := range args {
+		if arg == "-" {
+			args[i] = out
+		}
 	}
 	p, err := run(dir, "sox", args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.ends(t)
-	out, err := os.ReadFile(args[len(args)-1])
-	if err != nil && !strings.HasPrefix(args[len(args)-1], "-") {
-		return []byte(p.text())
+	if written, err := os.ReadFile(out); err == nil {
+		return written
 	}
-	return out
+	return []byte(p.text())
 }
 
 // spoken is a WAV file in which each sentence begins at its second.
@@ -173,8 +181,11 @@ func length(samples int) time.Duration { return time.Duration(samples) * time.Se
 func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
-	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
-	ida := agent(t, house, map[string]any{"kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": greeting})
+	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true, "recordings": true}})
+	ida := agent(t, house, map[string]any{
+		"kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": greeting,
+		"disclosure": map[string]any{"text": disclosure}, "recording": map[string]any{"notice": notice},
+	})
 	bo := newPhone(t, spoken(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
 	to := number(bo.port)
 	truncated := len(w.told(t, "conversation.item.truncate"))
@@ -202,7 +213,8 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 	if len(cuts) != 1 {
 		t.Fatalf("the model was told of %d interruptions: %v", len(cuts), cuts)
 	}
-	wantHeard(t, bo.heard(t), time.Duration(cuts[0]["audio_end_ms"].(float64))*time.Millisecond)
+	wantHeard(t, bo.kept(t, "dec"), time.Duration(cuts[0]["audio_end_ms"].(float64)*float64(time.Millisecond)))
+	wantRecorded(t, house, call.CallID, bo)
 }
 
 // over is the call of a request, once the last was told of it.
@@ -262,7 +274,7 @@ func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string
 		t.Fatal(err)
 	}
 	want := []struct{ role, text string }{
-		{"agent", disclosure}, {"agent", greeting}, {"person", interruption}, {"agent", explained}, {"person", refusal}, {"agent", parting},
+		{"agent", disclosure + " " + notice}, {"agent", greeting}, {"person", interruption}, {"agent", explained}, {"person", refusal}, {"agent", parting},
 	}
 	if len(transcript.Turns) != len(want) {
 		t.Fatalf("transcript = %+v", transcript.Turns)
@@ -280,7 +292,7 @@ func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string
 	}
 }
 
-// wantHeard: the first that the phone heard without a pause is the disclosure, whole, and so much of the greeting as the model was told.
+// wantHeard: the first that the phone heard without a pause is the disclosure and the notice, whole, and so much of the greeting as the model was told.
 func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	t.Helper()
 	found := runs(samples)
@@ -288,10 +300,10 @@ func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 		t.Fatalf("the phone heard %v", found)
 	}
 	first := length(found[0][1] - found[0][0])
-	opening := time.Duration(len(disclosure)) * letter
+	opening := time.Duration(len(disclosure+" "+notice)) * letter
 	t.Logf("the phone heard %d times somebody, the first for %s; the model was told that %s of its greeting were heard", len(found), first, told)
 	if off := (first - opening - told).Abs(); off > 400*time.Millisecond {
-		t.Errorf("the phone heard %s in one piece, of which %s are the disclosure; the model was told of %s more", first, opening, told)
+		t.Errorf("the phone heard %s in one piece, of which %s are disclosure and notice; the model was told of %s more", first, opening, told)
 	}
 	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond || told > whole-time.Second {
 		t.Errorf("the greeting, %s long, was cut at %s", whole, told)

@@ -95,7 +95,7 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 		if call.Status != "completed" || *call.HangupCause != "normal_clearing" {
 			t.Errorf("call = %+v", call)
 		}
-		if found := runs(bo.heard(t)); len(found) == 0 || length(found[0][1]-found[0][0]) < 400*time.Millisecond {
+		if found := runs(bo.kept(t, "dec")); len(found) == 0 || length(found[0][1]-found[0][0]) < 400*time.Millisecond {
 			t.Errorf("the phone heard %v", found)
 		}
 	})

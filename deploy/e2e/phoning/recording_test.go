@@ -1,0 +1,106 @@
+package phoning_test
+
+import (
+	"crypto/tls"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// wantRecorded: what the link leads to is a file that players read, with the person left and the agent right, both as they were heard and at the same time as they were.
+func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p *phone) {
+	t.Helper()
+	var link struct {
+		URL       string `json:"url"`
+		ExpiresIn int    `json:"expires_in"`
+	}
+	until(t, "there is a recording", func() bool {
+		return house.API.Into(t.Context(), "GET", "/v1/calls/"+callID+"/recording", nil, 200, &link) == nil
+	})
+	if link.ExpiresIn != 3600 {
+		t.Errorf("the link is good for %d s", link.ExpiresIn)
+	}
+	file := filepath.Join(t.TempDir(), "recording.wav")
+	if err := os.WriteFile(file, fetched(t, link.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	about := string(sox(t, "--i", file))
+	for _, want := range []string{"Channels       : 2", "Sample Rate    : 8000", "u-law"} {
+		if !strings.Contains(about, want) {
+			t.Errorf("sox says of the recording %s, not %q", about, want)
+		}
+	}
+	if stat := string(sox(t, file, "-n", "stat")); strings.Contains(stat, "WARN") || !strings.Contains(stat, "Length (seconds)") {
+		t.Errorf("sox says %s", stat)
+	}
+	person, agent := loudness(samplesOf(t, file, 1)), loudness(samplesOf(t, file, 2))
+	said, heard := loudness(p.kept(t, "enc")), loudness(p.kept(t, "dec"))
+	late, alike := aligned(person, said)
+	also, too := aligned(agent, heard)
+	t.Logf("the recording, %s long, begins %s after the person's first frame and %s after the agent's; they are alike to %.2f and %.2f", step*time.Duration(len(person)), late, also, alike, too)
+	if alike < 0.8 || too < 0.8 {
+		t.Errorf("the recording is not what was said: alike to %.2f and %.2f", alike, too)
+	}
+	if off := (late - also).Abs(); off > 400*time.Millisecond {
+		t.Errorf("the person's side is %s off the agent's", off)
+	}
+	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-400*time.Millisecond || also > opening+2*time.Second {
+		t.Errorf("it begins %s after the agent's first word, and not behind the notice, %s long", also, opening)
+	}
+}
+
+// fetched is what a signed link leads to, without a key.
+func fetched(t *testing.T, url string) []byte {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: soon} //nolint:gosec // a test's own stack
+	res, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s: %d, %v", url, res.StatusCode, err)
+	}
+	return body
+}
+
+// step is the time that one value of a loudness stands for.
+const step = 10 * time.Millisecond
+
+func loudness(samples []int16) (loud []float64) {
+	const size = int(step * 8000 / time.Second)
+	for at := 0; at+size <= len(samples); at += size {
+		sum := 0.0
+		for _, s := range samples[at : at+size] {
+			sum += math.Abs(float64(s))
+		}
+		loud = append(loud, sum/float64(size))
+	}
+	return loud
+}
+
+// aligned finds where the part lies in the whole, by the correlation of their loudness, which it tells: 1 is the same.
+func aligned(part, whole []float64) (late time.Duration, alike float64) {
+	for lag := range whole {
+		var a, b, ab, aa, bb, n float64
+		for i := 0; i < len(part) && lag+i < len(whole); i++ {
+			x, y := part[i], whole[lag+i]
+			a, b, ab, aa, bb, n = a+x, b+y, ab+x*y, aa+x*x, bb+y*y, n+1
+		}
+		if n < float64(len(part))*0.8 {
+			break
+		}
+		if r := (n*ab - a*b) / math.Sqrt((n*aa-a*a)*(n*bb-b*b)); r > alike {
+			late, alike = time.Duration(lag)*step, r
+		}
+	}
+	return late, alike
+}
