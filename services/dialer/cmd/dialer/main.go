@@ -66,7 +66,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer bus.Close()
-	st, err := openStore(cfg, pool)
+	st, err := rejoin(ctx, cfg, pool)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,10 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/consumer"
+	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
+	"ringfence.dev/services/dialer/internal/store/past"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 )
 
@@ -28,6 +30,14 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 		InstanceLease: cfg.InstanceLease, ClaimLease: cfg.ClaimLease, QueueLimit: cfg.QueueLimit, CapacityLimit: cfg.CapacityLimit,
 		RingLimit: cfg.RingLimit, WatchdogGrace: cfg.WatchdogGrace,
 	}), nil
+}
+
+// rejoin is the store of a process that dials: not before its database knows what was told the world.
+func rejoin(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
+	if err := rejoining.Await(ctx, cfg.Kafka, past.New(pool)); err != nil {
+		return nil, err
+	}
+	return openStore(cfg, pool)
 }
 
 // secrets are what lies sealed.

@@ -1,0 +1,79 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Scan hands over what a topic holds at the moment, each partition from its oldest record on, or from its last few when last is above zero, and ends. It is no
+// member of a group and commits nothing. A topic that is not there holds nothing.
+func Scan(ctx context.Context, cfg Config, clientID string, topic Topic, last int64, each func(Record)) error {
+	from, ends, err := bounds(ctx, cfg, clientID, topic.Name, last)
+	if err != nil {
+		return fmt.Errorf("look at the ends of %s: %w", topic.Name, err)
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	reader, err := NewClient(cfg, clientID, nil, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic.Name: from}))
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	for len(ends) > 0 {
+		fetched := reader.PollFetches(ctx)
+		if err := fetched.Err(); err != nil {
+			return fmt.Errorf("read %s: %w", topic.Name, err)
+		}
+		fetched.EachRecord(func(wire *kgo.Record) {
+			end, open := ends[wire.Partition]
+			if open && wire.Offset < end {
+				if rec, err := Read(wire); err == nil {
+					each(rec)
+				}
+			}
+			if wire.Offset+1 >= end {
+				delete(ends, wire.Partition)
+			}
+		})
+	}
+	return nil
+}
+
+// bounds are where to begin in each partition that holds something, and where it ends.
+func bounds(ctx context.Context, cfg Config, clientID, topic string, last int64) (from map[int32]kgo.Offset, ends map[int32]int64, err error) {
+	client, err := NewClient(cfg, clientID, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client.Client)
+	starts, err := admin.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	if errors.Is(starts.Error(), kerr.UnknownTopicOrPartition) {
+		return nil, nil, nil
+	}
+	stops, err := admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = errors.Join(starts.Error(), stops.Error())
+	}
+	from, ends = map[int32]kgo.Offset{}, map[int32]int64{}
+	stops.Each(func(stop kadm.ListedOffset) {
+		start, _ := starts.Lookup(topic, stop.Partition)
+		first := start.Offset
+		if last > 0 {
+			first = max(first, stop.Offset-last)
+		}
+		if first < stop.Offset {
+			from[stop.Partition], ends[stop.Partition] = kgo.NewOffset().At(first), stop.Offset
+		}
+	})
+	return from, ends, err
+}
