@@ -28,6 +28,8 @@ type broker struct {
 	advertise  string
 	properties []string
 	scram      []string
+	// alone: its folder is formatted for it; else it is a copy of an empty one of node 1.
+	alone bool
 }
 
 // settings are those of one small node. The sizes are bounded; a session is short, because a node that was killed is not let in again before it ends.
@@ -121,7 +123,7 @@ func (b *broker) empty(ctx context.Context, data string) error {
 	}
 	defer os.RemoveAll(fresh)
 	made := filepath.Join(fresh, "data")
-	if len(b.scram) > 0 {
+	if b.alone || len(b.scram) > 0 {
 		err = b.format(ctx, made)
 	} else {
 		err = os.CopyFS(made, os.DirFS(b.path("formatted")))

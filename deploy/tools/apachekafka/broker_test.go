@@ -114,6 +114,18 @@ func secured(t *testing.T) (kafka.Config, *authority) {
 			"ssl.truststore.type=PEM", "ssl.truststore.location=" + trusted.file("ca"),
 			"listener.name.sasl_ssl.ssl.client.auth=required",
 		}}
+	if err := launch(t, &b).ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return kafka.Config{Brokers: []string{fmt.Sprintf("127.0.0.1:%d", outer)}, Security: kafka.Security{
+		TLS: true, CAFile: trusted.file("ca"), CertFile: trusted.file("service"), KeyFile: trusted.file("service-key"),
+		Mechanism: "SCRAM-SHA-512", User: "ringfence", Password: longPassword,
+	}}, trusted
+}
+
+// launch starts a broker that ends with the test.
+func launch(t *testing.T, b *broker) *throwaway {
+	t.Helper()
 	java, args, err := b.prepare(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -123,16 +135,10 @@ func secured(t *testing.T) (kafka.Config, *authority) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	running := &throwaway{address: fmt.Sprintf("127.0.0.1:%d", inner), dir: b.dir, cmd: cmd, done: make(chan struct{})}
+	running := &throwaway{address: fmt.Sprintf("127.0.0.1:%d", b.port), dir: b.dir, cmd: cmd, done: make(chan struct{})}
 	go func() { _ = cmd.Wait(); close(running.done) }()
 	t.Cleanup(running.stop)
-	if err := running.ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return kafka.Config{Brokers: []string{fmt.Sprintf("127.0.0.1:%d", outer)}, Security: kafka.Security{
-		TLS: true, CAFile: trusted.file("ca"), CertFile: trusted.file("service"), KeyFile: trusted.file("service-key"),
-		Mechanism: "SCRAM-SHA-512", User: "ringfence", Password: longPassword,
-	}}, trusted
+	return running
 }
 
 func port(t *testing.T) int {
