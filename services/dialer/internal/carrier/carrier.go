@@ -39,7 +39,7 @@ type Carrier interface {
 	// within wait, else nothing. Asked again it answers the same, also to another replica and after a restart, unless the feed has another name. A
 	// place that the feed has not reached is no error: nothing comes after it.
 	//
-	// Seq rises. News of one call come in the order in which they happened, each once, and Ended is the last: so a carrier does it, and the
+	// Seq rises. News of one call come in the order in which they happened, each once, and Ended is the last, but for an opt-out that was heard: so a carrier does it, and the
 	// reader takes it as it comes: late and repeated news change nothing.
 	News(ctx context.Context, after int64, wait time.Duration) (Batch, error)
 	// Ready says whether the carrier can be reached. It has no effect there.

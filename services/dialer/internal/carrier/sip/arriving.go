@@ -35,7 +35,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		a.Refuse(call.SwitchCongestion)
 		return
 	}
-	l := &leg{carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer}
+	l := &leg{carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer, writing: true} // nothing is written before the arrival
 	c.enter(l)
 	d, err := a.Take(wire(over), l.callee())
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	}
 	l.join(d)
 	ringing := time.Now().UTC()
-	l.tell(func(ctx context.Context) (bool, error) { // before its end, however soon that comes
+	l.begin(entry{write: func(ctx context.Context) (bool, error) { // before its end, however soon that comes
 		err := c.journal.Arrive(ctx, journal.Call{CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Teardown: d.State(), RingingAt: &ringing})
 		if err == nil {
 			err = d.Ring()
@@ -56,7 +56,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 			l.hangUp(call.NormalTemporaryFailure)
 		}
 		return true, nil
-	})
+	}})
 }
 
 // callee writes down what happens to a leg that came in.

@@ -136,6 +136,14 @@ func (l *leg) put(one entry) {
 	}
 }
 
+// begin writes something before all that waits already, of a leg whose writing was held back.
+func (l *leg) begin(one entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append([]entry{one}, l.waiting...)
+	go l.write()
+}
+
 // write brings what waits into the journal, in order. While the database is away it goes on trying: nothing that happened to a call is left out.
 func (l *leg) write() {
 	for {
@@ -215,6 +223,7 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 			l.take(at)
 			l.tell(func(ctx context.Context) (bool, error) { return j.Ring(ctx, l.callID, at) })
 			l.talk.Ring()
+			go l.ready()
 		},
 		Answered: func(at time.Time, answer []byte) error {
 			l.take(at)
@@ -224,6 +233,14 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 		Offered: l.talk.Offered,
 		Agreed:  l.talk.Agreed,
 		Ended:   l.ended,
+	}
+}
+
+// ready waits for whoever is to talk while it rings. When that cannot be, the ringing ends: nobody is to pick up into silence.
+func (l *leg) ready() {
+	if err := l.talk.Ready(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
+		l.carrier.warn("a call is given up while it rings: its agent is not there", l.callID, err)
+		l.hangUp(call.AgentError)
 	}
 }
 

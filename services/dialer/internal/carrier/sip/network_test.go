@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/store/journal"
+	trunkstore "ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -73,6 +74,7 @@ type exchange struct {
 	mu    sync.Mutex
 	rang  map[string]map[string]bool // branches by Call-ID: what is sent again rings no second time
 	alive *process
+	talks carriersip.Talks
 }
 
 // process is what of ours dies together.
@@ -119,6 +121,22 @@ type trunks interface {
 	Active(ctx context.Context) ([]trunk.Trunk, error)
 }
 
+// book finds those of a process that are active, and the one that is not.
+type book struct {
+	trunks
+	disabled trunk.Trunk
+}
+
+func (b book) Find(ctx context.Context, id uuid.UUID) (trunk.Trunk, error) {
+	active, err := b.Active(ctx)
+	for _, one := range append(active, b.disabled) {
+		if one.TrunkID == id && one.Host != "" {
+			return one, err
+		}
+	}
+	return trunk.Trunk{}, errors.Join(err, trunkstore.ErrNone)
+}
+
 // begin starts a process at an address.
 func (x *exchange) begin(udp string) *process { return x.beginOver(udp, nil) }
 
@@ -145,7 +163,11 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 	if others != nil {
 		known = others(over)
 	}
-	p.Carrier = carriersip.New(agent, journal.New(pool, uuid.New(), lease), known, talks{}, carriersip.Config{Ring: time.Minute, Keep: time.Hour})
+	listed, is := known.(book)
+	if !is {
+		listed = book{trunks: known}
+	}
+	p.Carrier = carriersip.New(agent, journal.New(pool, uuid.New(), lease), listed, x.talks, carriersip.Config{Ring: time.Minute, Keep: time.Hour})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed
@@ -179,7 +201,7 @@ func (x *exchange) start(forgetful bool) {
 func newExchange(t testing.TB) *exchange {
 	t.Helper()
 	x := &exchange{
-		t: t, far: signaltest.New(t, line.Config{UDP: loopback}), rang: map[string]map[string]bool{},
+		t: t, talks: talks{}, far: signaltest.New(t, line.Config{UDP: loopback}), rang: map[string]map[string]bool{},
 		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}),
 	}
 	for suffix, script := range map[string]func(*signaltest.Call){

@@ -53,7 +53,9 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 		if errors.Is(fault, carrier.ErrAsked) || ctx.Err() != nil {
 			return fault
 		}
-		err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, fault))
+		if err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, fault)); errors.Is(fault, errStays) {
+			break
+		}
 	}
 	return unsent(o, err)
 }
@@ -110,17 +112,21 @@ func (c *Carrier) await(ctx context.Context, o carrier.Originate, f first) error
 // nothingLeft ends a call whose INVITE was never sent.
 func (c *Carrier) nothingLeft(ctx context.Context, l *leg, o carrier.Originate, why error) error {
 	l.talk.End()
-	c.leave(l)
 	if errors.Is(why, journal.ErrBegun) { // another process has it
+		c.leave(l)
 		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if err := c.journal.Forget(ctx, o.CallID); err != nil {
-		c.warn("a call that never left stays in the journal", o.CallID, err)
+	if err := c.journal.Forget(ctx, o.CallID); err != nil { // it would keep a channel for good
+		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) { return true, c.journal.Forget(ctx, o.CallID) }})
+		return errors.Join(why, errStays, err)
 	}
+	c.leave(l)
 	return why
 }
+
+var errStays = errors.New("the call that never left still stands in the journal")
 
 func unsent(o carrier.Originate, why error) error {
 	return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, Err: fmt.Errorf("originate %s: %w", o.CallID, why)}

@@ -2,12 +2,16 @@ package sip
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -47,7 +51,7 @@ func (c *Carrier) Run(ctx context.Context) error {
 		case <-looks.C:
 			err = c.lookRound(working)
 		case <-searches.C:
-			if err = c.adopt(working); err == nil && told != nil {
+			if err = errors.Join(c.adopt(working), c.yield(working)); err == nil && told != nil {
 				err = c.tend(working)
 			}
 		case <-prunes.C:
@@ -115,6 +119,28 @@ func (c *Carrier) adopt(ctx context.Context) error {
 	return nil
 }
 
+// yield hangs up what another process has taken over while we gave no sign of life: it may not have reached the trunk.
+func (c *Carrier) yield(ctx context.Context) error {
+	legs := c.all()
+	if len(legs) == 0 {
+		return nil
+	}
+	ids := make([]uuid.UUID, 0, len(legs))
+	for _, l := range legs {
+		ids = append(ids, l.callID)
+	}
+	lost, err := c.journal.Lost(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range lost {
+		if l := c.leg(id); l != nil {
+			l.hangUp(call.Unspecified)
+		}
+	}
+	return nil
+}
+
 // endLater ends an orphan beside everything else, once at a time: the signs of life must not wait for a trunk.
 func (c *Carrier) endLater(ctx context.Context, orphan journal.Call) {
 	c.mu.Lock()
@@ -149,18 +175,13 @@ func (c *Carrier) reap(ctx context.Context, orphan journal.Call) error {
 	if orphan.Teardown == nil {
 		return nil
 	}
-	active, err := c.trunks.Active(ctx)
-	if err != nil {
-		return err
-	}
-	over := trunk.New(orphan.TrunkID)
-	for _, t := range active {
-		if t.TrunkID == orphan.TrunkID {
-			over = t
-		}
-	}
-	if over.Host == "" { // removed since: the state says where it goes, only its credentials are lost
+	over, err := c.trunks.Find(ctx, orphan.TrunkID)
+	switch {
+	case errors.Is(err, trunks.ErrNone): // removed since: the state says where it goes, only its credentials are lost
+		over = trunk.New(orphan.TrunkID)
 		over.Host = "removed.invalid"
+	case err != nil:
+		return err
 	}
 	if err := c.agent.Reap(ctx, wire(over), orphan.Teardown); err != nil {
 		return fmt.Errorf("reap call %s: %w", orphan.CallID, err)

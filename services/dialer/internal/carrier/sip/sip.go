@@ -37,6 +37,12 @@ type Trunks interface {
 	Active(ctx context.Context) ([]trunk.Trunk, error)
 }
 
+// Book is Trunks, and finds one that is active no more: its calls may have to be ended there.
+type Book interface {
+	Trunks
+	Find(ctx context.Context, trunkID uuid.UUID) (trunk.Trunk, error)
+}
+
 // Talks gives calls their audio and conversation.
 type Talks interface {
 	// Begin makes ready for a call that is about to be dialled. Its end is Talk's.
@@ -51,7 +57,7 @@ type Talk interface {
 	Ring()
 	// Answer takes the far end's description of its audio, and begins to talk.
 	Answer(answer []byte, told Told) error
-	// Ready waits until whoever is to talk could. It gets him ready, if Ring has not.
+	// Ready waits until whoever is to talk could, or the talk has ended. It gets him ready, if Ring has not, and may wait beside the others.
 	Ready(ctx context.Context) error
 	// Accept answers the offer of a call that came in; an empty one wants ours, whose answer comes by Agreed. Begin begins to talk then.
 	Accept(offer []byte) (answer []byte, err error)
@@ -98,7 +104,7 @@ type Carrier struct {
 	cfg     Config
 	agent   *signal.Agent
 	journal *journal.Journal
-	trunks  Trunks
+	trunks  Book
 	talks   Talks
 	asked   carrier.Asked
 	board   switchboard
@@ -112,8 +118,8 @@ type Carrier struct {
 }
 
 // New carries calls by the agent's legs. Run must run beside it, once.
-func New(agent *signal.Agent, j *journal.Journal, trunks Trunks, talks Talks, cfg Config) *Carrier {
-	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: trunks, talks: talks, legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{})}
+func New(agent *signal.Agent, j *journal.Journal, book Book, talks Talks, cfg Config) *Carrier {
+	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: book, talks: talks, legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{})}
 }
 
 // Name is the same for all SIP trunks: they share the news.

@@ -154,7 +154,7 @@ WITH changed AS (
 	UPDATE sip_calls SET answered_at = @at` + changed + ` AND answered_at IS NULL` + tell
 	optOut = `
 WITH changed AS (
-	UPDATE sip_calls SET owner = owner` + changed + ` AND answered_at IS NOT NULL` + tell
+	UPDATE sip_calls SET owner = owner WHERE call_id = @call_id AND answered_at IS NOT NULL` + tell
 	end = `
 WITH changed AS (
 	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached, callback_at = @callback_at, teardown = NULL` + changed + tell
@@ -176,7 +176,7 @@ func (j *Journal) Answer(ctx context.Context, callID uuid.UUID, at time.Time) (t
 	return j.tell(ctx, answer, Answered, callID, at, pg.Args{"text": ""})
 }
 
-// OptOut tells that the person asked not to be called again, in these words. It may be told again.
+// OptOut tells that the person asked not to be called again, in these words. It may be told again, and it counts whoever has the call by then, and after its end.
 func (j *Journal) OptOut(ctx context.Context, callID uuid.UUID, at time.Time, quote string) (told bool, err error) {
 	return j.tell(ctx, optOut, OptedOut, callID, at, pg.Args{"text": storable(quote)})
 }

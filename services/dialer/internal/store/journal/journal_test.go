@@ -66,7 +66,7 @@ func wants(t *testing.T, deed string, want bool) func(bool, error) {
 	}
 }
 
-func TestTell_EachOnceInOrderAndNothingAfterTheEnd(t *testing.T) {
+func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	j := journal.New(pool, uuid.New(), lease)
@@ -94,8 +94,8 @@ func TestTell_EachOnceInOrderAndNothingAfterTheEnd(t *testing.T) {
 	}
 	wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: true}))
 	wants(t, "ended again", false)(j.End(t.Context(), id, journal.End{At: at, Cause: call.UserBusy, ByUs: false}))
-	wants(t, "an opt-out after the end", false)(j.OptOut(t.Context(), id, at, "too late"))
-	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.OptedOut, journal.Said, journal.Said, journal.Ended}) {
+	wants(t, "an opt-out after the end, in a call that another has taken over", true)(journal.New(pool, uuid.New(), lease).OptOut(t.Context(), id, at, "late, and all the same"))
+	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.OptedOut, journal.Said, journal.Said, journal.Ended, journal.OptedOut}) {
 		t.Errorf("news = %v", got)
 	}
 	known, err := j.Find(t.Context(), id)

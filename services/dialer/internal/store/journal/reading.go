@@ -132,6 +132,21 @@ func (j *Journal) Adopt(ctx context.Context) ([]Call, error) {
 	return j.many(ctx, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
 }
 
+const lost = `SELECT call_id FROM sip_calls WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
+
+// Lost are those of the calls that are not ours any more: another process has taken them over, thinking us dead, or they have ended.
+func (j *Journal) Lost(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := j.pool.Query(ctx, lost, pg.Args{"calls": calls, "owner": j.owner})
+	if err != nil {
+		return nil, fmt.Errorf("look for lost calls: %w", err)
+	}
+	gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("look for lost calls: %w", err)
+	}
+	return gone, nil
+}
+
 func (j *Journal) many(ctx context.Context, sql string, args pg.Args) ([]Call, error) {
 	rows, err := j.pool.Query(ctx, sql, args)
 	if err != nil {

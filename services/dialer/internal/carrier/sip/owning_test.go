@@ -1,0 +1,131 @@
+package sip_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+// dial originates a call to the number that ends so, and waits until its news tell the kind.
+func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID {
+	t.Helper()
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix, DialedAt: time.Now().UTC()}
+	if err := p.Originate(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	news(t, p, o.CallID, until)
+	return o.CallID
+}
+
+// news waits for one kind of a call's.
+func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.News {
+	t.Helper()
+	for after, begun := int64(0), time.Now(); time.Since(begun) < time.Minute; {
+		batch, err := p.News(t.Context(), after, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range batch.News {
+			if after = one.Seq; one.CallID == id && one.Kind == kind {
+				return one
+			}
+		}
+	}
+	t.Fatalf("the news never told %s", kind)
+	return carrier.News{}
+}
+
+// Whoever took a call over may not have reached the trunk: its owner, who lives all the same, sends a BYE.
+func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	ended := make(chan struct{})
+	x.far.On("21", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		c.Hangup()
+		close(ended)
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "21", carrier.Answered)
+	if _, err := x.first.Exec(t.Context(), "UPDATE sip_calls SET owner = $1, ended_at = now(), cause = 'unspecified' WHERE call_id = $2", uuid.New(), id); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the far end was left in a call that nobody has")
+	}
+}
+
+// A trunk that was disabled since still wants to know who ends its calls.
+func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	ended := make(chan string, 1)
+	x.far.On("22", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Answer(audio)
+		c.Next(sip.BYE).Reply(407, `Proxy-Authenticate: Digest realm="far", nonce="n", algorithm=MD5, qop="auth"`)
+		bye := c.Next(sip.BYE)
+		bye.Reply(200)
+		ended <- bye.Says("Proxy-Authorization")
+	})
+	var over trunk.Trunk
+	first := x.beginOver(loopback, func(good trunk.Trunk) trunks {
+		over = good
+		over.TrunkID, over.Username, over.Password = uuid.New(), "ringfence", "secret"
+		return several{over}
+	})
+	udp := "127.0.0.1:" + strconv.Itoa(first.agent.Port(line.UDP))
+	dial(t, first, "22", carrier.Answered)
+	first.stop()
+	x.beginOver(udp, func(trunk.Trunk) trunks { return book{trunks: several{}, disabled: over} })
+	select {
+	case said := <-ended:
+		if said == "" {
+			t.Error("the second BYE does not say who we are")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the far end was left in a call that nobody has")
+	}
+}
+
+// unready are conversations with agents that are not there.
+type unready struct{}
+
+func (unready) Begin(context.Context, uuid.UUID, trunk.Trunk) (carriersip.Talk, error) {
+	return unreadyTalk{}, nil
+}
+
+type unreadyTalk struct{ talk }
+
+func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
+
+// Nobody is to pick up into silence.
+func TestOriginate_NobodyIsRungForAnAgentThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.talks = unready{}
+	x.far.On("23", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Canceled()
+		c.Respond(487, "")
+	})
+	p := x.begin(loopback)
+	if end := news(t, p, dial(t, p, "23", carrier.Ringing), carrier.Ended); end.Cause != call.AgentError || !end.ByUs {
+		t.Errorf("ended as %+v", end)
+	}
+}
