@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/phone"
@@ -25,6 +25,8 @@ const (
 	patience = time.Minute
 	// begins is how often a summary is begun: whoever died of one is followed, but not for ever.
 	begins = 3
+	// atOnce is how many calls are analysed side by side: an endpoint that hangs keeps only the summaries of its own calls waiting.
+	atOnce = 128
 )
 
 // Summariser makes a summary; nil without an error: there is none to be had.
@@ -44,11 +46,12 @@ type Analyser struct {
 	summariser Summariser
 	relay      *outbox.Relay
 	wake       chan struct{}
+	busy       chan struct{}
 }
 
 // New analyses what the store holds.
 func New(st *store.Store, keys Keys, summariser Summariser, relay *outbox.Relay) *Analyser {
-	return &Analyser{store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1)}
+	return &Analyser{store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1), busy: make(chan struct{}, atOnce)}
 }
 
 // Wake says that calls have ended. It never blocks.
@@ -63,6 +66,8 @@ func (a *Analyser) Wake() {
 func (a *Analyser) Run(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	var begun sync.WaitGroup
+	defer begun.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,22 +75,33 @@ func (a *Analyser) Run(ctx context.Context) error {
 		case <-ticker.C:
 		case <-a.wake:
 		}
-		if err := a.round(ctx); err != nil && ctx.Err() == nil {
+		if err := a.round(ctx, &begun); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "calls wait to be analysed", "error", err)
 		}
 	}
 }
 
-func (a *Analyser) round(ctx context.Context) error {
-	due, err := a.store.DueAnalyses(ctx)
-	if err != nil {
-		return err
+// round begins what is due, until nothing is, and waits for none of it.
+func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
+	for {
+		due, err := a.store.DueAnalyses(ctx)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		for _, one := range due {
+			select {
+			case a.busy <- struct{}{}:
+			case <-ctx.Done(): // the next to look has it
+				return nil
+			}
+			begun.Go(func() {
+				defer func() { <-a.busy }()
+				if err := a.analyse(ctx, one); err != nil {
+					slog.WarnContext(ctx, "the analysis of a call waits", "call_id", one.CallID, "error", err)
+				}
+			})
+		}
 	}
-	var all errgroup.Group
-	for _, one := range due {
-		all.Go(func() error { return a.analyse(ctx, one) })
-	}
-	return all.Wait()
 }
 
 func (a *Analyser) analyse(ctx context.Context, one store.Analysis) error {
@@ -113,9 +129,14 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 	if err != nil {
 		return nil, err
 	}
-	key, err := a.keys.Key(ctx, one.WorkspaceID, one.AgentID)
-	if err != nil && !errors.Is(err, agentkeys.ErrNone) {
-		return nil, err
+	var key string
+	if settings.Kind != agent.MediaWS { // its key signs, and is told to nobody
+		if key, err = a.keys.Key(ctx, one.WorkspaceID, one.AgentID); err != nil && !errors.Is(err, agentkeys.ErrNone) {
+			return nil, err
+		}
+	}
+	if one.Outcome == agent.OutcomeUnknown { // nothing has settled it
+		one.Outcome = ""
 	}
 	zone := time.UTC
 	if zones := phone.Number(one.Person).Zones(); len(zones) > 0 {

@@ -1,0 +1,129 @@
+package analysing_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/analysing"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/summarising"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// endpoint summarises as a test wants it, and remembers what it was asked.
+type endpoint struct {
+	summarise func(ctx context.Context, c summarising.Call) (*agent.Summary, error)
+	mu        sync.Mutex
+	asked     []summarising.Call
+}
+
+func (e *endpoint) Summarise(ctx context.Context, c summarising.Call) (*agent.Summary, error) {
+	e.mu.Lock()
+	e.asked = append(e.asked, c)
+	e.mu.Unlock()
+	return e.summarise(ctx, c)
+}
+
+type oneKey struct{}
+
+func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
+	return "the agent's own", nil
+}
+
+// ended writes down a call that has ended, with an agent of these settings, and is to be analysed.
+func ended(t *testing.T, pool *pgxpool.Pool, settings, outcome string) uuid.UUID {
+	t.Helper()
+	call, workspace := uuid.Must(uuid.NewV7()), uuid.New()
+	const agents = `INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted) VALUES ($1, $2, 1, 'Ada', '', 60, $3, false)`
+	const calls = `
+		INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, outcome, disposition, analyse_at, turns)
+		VALUES ($1, $1, $2, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), $3, 'human', now(), '[{"role":"person","text":"hello","at":"2026-11-21T12:00:00Z"}]')`
+	if _, err := pool.Exec(t.Context(), agents, call, workspace, settings); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), calls, call, workspace, outcome); err != nil {
+		t.Fatal(err)
+	}
+	return call
+}
+
+func analysed(t *testing.T, pool *pgxpool.Pool, call uuid.UUID) {
+	t.Helper()
+	for begun, waits := time.Now(), true; waits; time.Sleep(time.Millisecond) { // a poll of the condition
+		if err := pool.QueryRow(t.Context(), "SELECT analyse_at IS NOT NULL FROM calls WHERE call_id = $1", call).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("a call still waits to be analysed")
+		}
+	}
+}
+
+func run(t *testing.T, pool *pgxpool.Pool, e *endpoint) {
+	t.Helper()
+	a := analysing.New(store.New(pool, uuid.New(), store.Timing{}), oneKey{}, e, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = a.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+}
+
+func newPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+}
+
+// One workspace's endpoint hangs, and another's calls are summarised all the same.
+func TestRun_AnEndpointThatHangsHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	for range 20 {
+		ended(t, pool, `{"instructions":"hang"}`, "unknown")
+	}
+	hanging := make(chan struct{}, 20)
+	run(t, pool, &endpoint{summarise: func(ctx context.Context, c summarising.Call) (*agent.Summary, error) {
+		if c.Settings.Instructions != "hang" {
+			return &agent.Summary{Outcome: agent.OutcomeInterested}, nil
+		}
+		hanging <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	for range 20 {
+		<-hanging
+	}
+	analysed(t, pool, ended(t, pool, `{}`, "unknown"))
+}
+
+func TestRun_WhatTheSummaryIsAskedWith(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ settings, outcome, key, settled string }{
+		"an agent at a model":                     {`{"kind":"openai_realtime"}`, "interested", "the agent's own", "interested"},
+		"nothing was settled":                     {`{"kind":"openai_realtime"}`, "unknown", "the agent's own", ""},
+		"a key that signs is sent to no endpoint": {`{"kind":"media_ws","media_url":"wss://a.example"}`, "interested", "", "interested"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			call := ended(t, pool, test.settings, test.outcome)
+			e := &endpoint{summarise: func(context.Context, summarising.Call) (*agent.Summary, error) { return nil, nil }}
+			run(t, pool, e)
+			analysed(t, pool, call)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if len(e.asked) != 1 || e.asked[0].Key != test.key || e.asked[0].Outcome != test.settled {
+				t.Errorf("asked %+v", e.asked)
+			}
+		})
+	}
+}
