@@ -70,6 +70,7 @@ const moveOn = `
 UPDATE feeds SET feed = @feed, cursor = @cursor, reader_until = now() + @lease::interval
 WHERE trunk = @trunk AND reader = @instance AND feed = @was_feed AND cursor = @was_cursor`
 
+// Nobody answers for a workspace that is suspended: the call is an orphan, and turned away.
 const insertArrival = `
 INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, max_call_seconds,
 	end_by, deadline_at, answer_at)
@@ -77,6 +78,7 @@ SELECT @call_id, n.workspace_id, 'inbound', @from, n.phone_e164, n.agent_id, 'ri
 	now() + @ring_limit::interval, now() + @ring_limit::interval + @grace::interval, now()
 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
 WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
+	AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended')
 ON CONFLICT (call_id) DO NOTHING`
 
 const insertOptOut = `
