@@ -28,7 +28,7 @@ func service() Board {
 				{Title: "Waiting for a database connection", About: "Seconds waited in a second: 1 is one caller who waits all the time.", Unit: "short", Warn: 0.2, Bad: 1, Queries: one(rate(`postgres_pool_wait_seconds_total{`+of+`}`, "instance"), "{{instance}}"), Alerts: []string{"PostgresPoolExhausted"}},
 				{Title: "Goroutines", Unit: "short", Queries: one(`go_goroutines{`+of+`}`, "{{instance}}")},
 				{Title: "Open files", Unit: "percentunit", Warn: 0.7, Bad: 0.8, Queries: one(`process_open_fds{`+of+`} / process_max_fds{`+of+`}`, "{{instance}}"), Alerts: []string{"FilesNearLimit"}},
-				{Title: "Garbage collection", About: "The longest pause of the last collections.", Unit: "s", Queries: one(`max by (instance) (go_gc_duration_seconds{`+of+`,quantile="1"})`, "{{instance}}")},
+				{Title: "Garbage collection", About: "The longest pause of the last collections.", Unit: "s", Queries: one(`max by (instance) (go_gc_duration_seconds{`+of+`,quantile=~"1(\\.0)?"})`, "{{instance}}")},
 				{Title: "Events: published and applied", Unit: "reqps", Queries: []Query{{rate(`outbox_published_total{`+of+`}`, "") + " or vector(0)", "published"}, {rate(`inbox_records_total{`+of+`}`, "") + " or vector(0)", "applied, skipped, parked"}}},
 			}},
 		},

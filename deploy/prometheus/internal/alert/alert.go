@@ -78,7 +78,7 @@ func Render(group Group, o Options) string {
 	for _, a := range group.Alerts {
 		fmt.Fprintf(&out, "      - alert: %s\n        expr: |\n%s", a.Name, indented(o.shrunk(a.Expr)))
 		if a.For != "" {
-			fmt.Fprintf(&out, "        for: %s\n", o.shorter(a.For))
+			fmt.Fprintf(&out, "        for: %s\n", o.shorter(a.For, time.Second))
 		}
 		fmt.Fprintf(&out, "        labels: {severity: %s}\n        annotations:\n          summary: %s\n          description: %s\n          runbook_url: %s\n",
 			a.Severity, strconv.Quote(a.Summary), strconv.Quote(a.Description), o.Runbooks+"/"+a.Name+".md")
@@ -100,18 +100,20 @@ var (
 )
 
 func (o Options) shrunk(expr string) string {
-	expr = ranges.ReplaceAllStringFunc(expr, func(found string) string { return "[" + o.shorter(found[1:len(found)-1]) + "]" })
+	expr = ranges.ReplaceAllStringFunc(expr, func(found string) string { return "[" + o.shorter(found[1:len(found)-1], leastRange) + "]" })
 	return bounds.ReplaceAllStringFunc(expr, func(found string) string {
 		return strconv.FormatFloat(seconds(found[1:len(found)-1])/float64(o.Shrink), 'f', -1, 64)
 	})
 }
 
-// shorter is never less than what three scrapes of a second need.
-func (o Options) shorter(duration string) string {
+// leastRange is what rates need over a scrape of a second.
+const leastRange = 4 * time.Second
+
+func (o Options) shorter(duration string, least time.Duration) string {
 	if o.Shrink == 1 {
 		return duration
 	}
-	return strconv.Itoa(int(max(seconds(duration)*1000/float64(o.Shrink), 4000))) + "ms"
+	return strconv.Itoa(int(max(seconds(duration)*1000/float64(o.Shrink), float64(least.Milliseconds())))) + "ms"
 }
 
 func seconds(duration string) float64 {

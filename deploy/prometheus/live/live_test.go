@@ -1,0 +1,66 @@
+package live
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// whole says that every fault is made (make observe), not the first alone.
+func whole() bool { return os.Getenv("RINGFENCE_OBSERVE") == "whole" }
+
+// TestObserving_PanelsHaveDataAndFaultsFireAlerts brings the stack up under load, asks every panel's query until it has had data, follows an exemplar to its trace,
+// and makes faults whose alerts must fire, and go.
+func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
+	w := begin(t)
+	homes := []string{w.home}
+	if whole() { // audio is heard over SIP alone
+		home, _ := raise(t, os.Getenv("RINGFENCE_BIN"), "CARRIER=sip", "SIP_UDP_ADDR=127.0.0.1:0", "SIP_ADVERTISED_ADDR=127.0.0.1", "RTP_ADDR=127.0.0.1")
+		homes = append(homes, home)
+	}
+	p := observe(t, homes...)
+	ctx, rest := context.WithCancel(t.Context())
+	var failing atomic.Bool
+	done := make(chan struct{})
+	go func() { defer close(done); w.load(ctx, 50*time.Millisecond, &failing) }()
+	defer func() { rest(); <-done }()
+
+	all := queries(t)
+	still := slices.DeleteFunc(slices.Clone(all), func(q query) bool { return !whole() && overSIP(q) })
+	defer func() {
+		for _, q := range still {
+			t.Errorf("%s: %s: no data: %s", q.board, q.panel, q.expr)
+		}
+	}()
+	await(t, 60*time.Second, "every panel has had data", func() bool {
+		still = p.empty(t, still)
+		return len(still) == 0 || t.Context().Err() != nil
+	})
+	t.Logf("%d queries of all dashboards have data", len(all))
+	w.followed(t, p)
+	for _, f := range faults() {
+		if whole() || f.always {
+			f.made(t, w, p, &failing)
+		}
+	}
+}
+
+// followed takes an exemplar of each histogram that leads somewhere, and finds its trace.
+func (w *world) followed(t *testing.T, p *prometheus) {
+	t.Helper()
+	for _, metric := range []string{"http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "webhook_terminal_to_delivered_seconds_bucket"} {
+		await(t, 20*time.Second, "an exemplar of "+metric+" leads to a trace", func() bool {
+			for _, id := range p.traces(t.Context(), metric) {
+				if len(w.traces.Spans(func(s rig.Span) bool { return s.TraceID == id })) > 0 {
+					return true
+				}
+			}
+			return false
+		})
+	}
+}
