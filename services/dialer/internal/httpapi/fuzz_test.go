@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/httpapi"
@@ -35,6 +36,7 @@ type office struct {
 	gateway          *trust.Keys
 	pool             *pgxpool.Pool
 	workspace, agent uuid.UUID
+	tapes            httpapi.Recordings
 }
 
 func open(f testing.TB) office {
@@ -51,12 +53,12 @@ func open(f testing.TB) office {
 	if err != nil {
 		f.Fatal(err)
 	}
-	gateway := keys(f, "gateway")
-	handler, err := httpapi.New(st, trunks.New(pool, box), agentkeys.New(pool, box), httpapi.Recordings{}, nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
+	gateway, tapes := keys(f, "gateway"), shelf(f)
+	handler, err := httpapi.New(st, trunks.New(pool, box), agentkeys.New(pool, box), tapes, nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
 	if err != nil {
 		f.Fatal(err)
 	}
-	return office{handler, gateway, pool, workspace, agent}
+	return office{handler, gateway, pool, workspace, agent, tapes}
 }
 
 func (o office) home() string { return "/admin/v1/workspaces/" + o.workspace.String() + "/numbers" }
@@ -97,6 +99,7 @@ func FuzzAPI(f *testing.F) {
 			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
 			"PUT " + own, "GET " + own, "DELETE " + own,
 			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
+			"GET " + recording.Path + "{}/2026/11/21/{}",
 		},
 		Bodies: map[string][]string{
 			"POST " + home:           {`{"phone_e164":"+14155550100","agent_id":"` + o.agent.String() + `"}`},
@@ -104,7 +107,7 @@ func FuzzAPI(f *testing.F) {
 			"POST " + lines:          {wholeTrunk},
 			"PATCH " + lines + "/{}": {wholeTrunk, `{"password":null,"codecs":["pcma"]}`},
 		},
-		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}, "GET " + lines: {"limit", "starting_after"}},
+		Queries: map[string][]string{"GET " + home: {"limit", "starting_after"}, "GET " + lines: {"limit", "starting_after"}, "GET " + recording.Path + "{}/2026/11/21/{}": {"expires", "signature"}},
 	}.Fuzz(f)
 }
 

@@ -1,0 +1,102 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/recording"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/httpapi"
+	"ringfence.dev/services/dialer/internal/storing"
+)
+
+// shelf is an empty directory of recordings.
+func shelf(t testing.TB) httpapi.Recordings {
+	t.Helper()
+	files, err := storing.NewDirectory(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := recording.NewLinks(recording.Storage{LinkKeys: []string{base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return httpapi.Recordings{Files: files, Links: links}
+}
+
+// fetch asks as the gateway does for whoever has a link.
+func (o office) fetch(t *testing.T, method, target, ranges string) *httptest.ResponseRecorder {
+	t.Helper()
+	request := httptest.NewRequest(method, target, nil)
+	token, err := o.gateway.SignCaller("dialer", trust.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: trust.Read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set(trust.CallerHeader, token)
+	if ranges != "" {
+		request.Header.Set("Range", ranges)
+	}
+	answer := httptest.NewRecorder()
+	o.handler.ServeHTTP(answer, request)
+	return answer
+}
+
+func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	now := time.Now()
+	key, gone := recording.Key(o.workspace, uuid.New(), now), recording.Key(o.workspace, uuid.New(), now)
+	body := bytes.Repeat([]byte("RIFFsound"), 1000)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.tapes.Files.Put(t.Context(), key, file); err != nil {
+		t.Fatal(err)
+	}
+	good := o.tapes.Links.Sign(key, now)
+	whole := o.fetch(t, "GET", good, "")
+	if whole.Code != http.StatusOK || !bytes.Equal(whole.Body.Bytes(), body) || whole.Header().Get("Content-Type") != "audio/wav" || whole.Header().Get("Cache-Control") != "private, no-store" ||
+		!strings.Contains(whole.Header().Get("Content-Disposition"), filepath.Base(key)) {
+		t.Errorf("%d, %d bytes, %v", whole.Code, whole.Body.Len(), whole.Header())
+	}
+	if part := o.fetch(t, "GET", good, "bytes=4-8"); part.Code != http.StatusPartialContent || part.Body.String() != "sound" || part.Header().Get("Content-Range") != "bytes 4-8/9000" {
+		t.Errorf("%d %s %v", part.Code, part.Body, part.Header())
+	}
+	if head := o.fetch(t, "HEAD", good, ""); head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("Content-Length") != "9000" {
+		t.Errorf("HEAD = %d %v", head.Code, head.Header())
+	}
+	link, err := url.Parse(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{
+		"ended":                  o.tapes.Links.Sign(key, now.Add(-recording.LinkLife)),
+		"of another recording":   recording.Path + gone + "?" + link.RawQuery,
+		"without a signature":    recording.Path + key,
+		"to nothing any more":    o.tapes.Links.Sign(gone, now),
+		"out of the directory":   recording.Path + "../x?" + link.RawQuery,
+		"to no key of ours":      o.tapes.Links.Sign("x", now),
+		"with a longer life":     strings.Replace(good, "expires=", "expires=9", 1),
+		"with another signature": strings.Replace(good, "signature=", "signature=00", 1),
+	} {
+		if got := o.fetch(t, "GET", target, ""); got.Code != http.StatusNotFound || !strings.Contains(got.Body.String(), `"not_found"`) {
+			t.Errorf("a link %s = %d %s", name, got.Code, got.Body)
+		}
+	}
+	stranger := httptest.NewRecorder()
+	o.handler.ServeHTTP(stranger, httptest.NewRequest("GET", good, nil))
+	if stranger.Code != http.StatusUnauthorized {
+		t.Errorf("past the gateway = %d", stranger.Code)
+	}
+}
