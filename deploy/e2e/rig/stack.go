@@ -205,6 +205,25 @@ func (s *Stack) Processes() map[string][]int {
 	return found
 }
 
+// Privates are the addresses of the private ports of a service's replicas.
+func (s *Stack) Privates(name string) (addresses []string, err error) {
+	data, err := os.ReadFile(filepath.Join(s.opts.Home, "state.json"))
+	if err != nil {
+		return nil, err
+	}
+	var state struct{ Ports map[string]int }
+	if err := json.Unmarshal(data, &state); err != nil {
+		return nil, err
+	}
+	for replica := 1; ; replica++ {
+		port := state.Ports[fmt.Sprintf("%s private %d", name, replica)]
+		if port == 0 {
+			return addresses, nil
+		}
+		addresses = append(addresses, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+}
+
 // KillOne sends SIGKILL to one process of the given name and reports whether there was one.
 func (s *Stack) KillOne(name string, pick int) bool {
 	pids := s.Processes()[name]

@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+const (
+	firstShared = 8_000_000
+	// fairShare is what the lesser of two replicas must have done, and ofSo the number of deeds below which a share says nothing.
+	fairShare, ofSo = 0.1, 60
+	// sharers ask at once, each for so many calls; held are the calls that are under way as a replica is killed.
+	sharers, sharedEach, held = 16, 12, 24
+)
+
+// deeds are what the replicas of each service share, by the metric that counts it.
+func deeds() map[string][]string {
+	const asked, read = "http_request_duration_seconds_count", "inbox_records_total"
+	return map[string][]string{
+		"gateway": {asked}, "calls": {asked, read}, "contacts-compliance": {asked, read}, "billing-wallet": {asked, read},
+		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"webhook_started_total", read},
+	}
+}
+
+// TestReplicas_ShareTheWorkAndTakeItOver: two of every service each do a fair part of it, and when one is killed amid calls and does not come back, all of
+// them end and are told within seconds, once. make prove kills each replica of each service, make test one dispatcher.
+func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
+	hooks, place := receiver(t), linked(t, binaries(t))
+	s := start(t, place, "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "CLAIM_LEASE=5s", "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s",
+		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
+	w := tenant(t, s, hooks, "1000")
+	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
+	next := firstShared
+	burst := func(at, each int) (wait func()) {
+		var all sync.WaitGroup
+		for range at {
+			first := next
+			next += each
+			all.Go(func() {
+				for n := range each {
+					posting.place(t.Context(), number(first+n))
+				}
+			})
+		}
+		return all.Wait
+	}
+	burst(sharers, sharedEach)()
+	ends := func(what string) {
+		t.Helper()
+		until(t, time.Minute, what+": every call ends and is told", func() bool { return told(hooks, w) == next-firstShared })
+	}
+	ends("two of everything")
+	for name, metrics := range deeds() {
+		for _, metric := range metrics {
+			fair(t, s, name, metric)
+		}
+	}
+
+	victims := rolled()
+	killed := 2
+	if rig.Trials(100) < 100 {
+		victims, killed = []string{"webhook-dispatcher"}, 1
+	}
+	for _, name := range victims {
+		for _, pid := range s.Processes()[name][:killed] {
+			wait := burst(held, 1)
+			until(t, time.Minute, "some of the calls are under way", func() bool { return told(hooks, w) > next-firstShared-held })
+			put(t, place, filepath.Join(place, "nowhere"), name) // it does not come back
+			began := time.Now()
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			wait()
+			ends("one " + name)
+			took := time.Since(began).Round(100 * time.Millisecond)
+			t.Logf("a %s is killed amid %d calls: the other has brought all to their last webhook after %s", name, held, took)
+			if took > longestHang {
+				t.Errorf("the work of a killed %s was taken over within %s, want %s", name, took, longestHang)
+			}
+			put(t, place, binaries(t), name)
+			until(t, 30*time.Second, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
+		}
+	}
+	posting.check(t)
+	judge(t, s, w, hooks, posting.accepted)
+}
+
+// fair holds what each replica did of one kind of deed against the other's.
+func fair(t *testing.T, s *rig.Stack, name, metric string) {
+	t.Helper()
+	addresses, err := s.Privates(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var did []float64
+	var sum float64
+	for _, address := range addresses {
+		count, err := counted(address, metric)
+		if err != nil {
+			t.Fatal(err)
+		}
+		did = append(did, count)
+		sum += count
+	}
+	t.Logf("%s: %s %v", name, metric, did)
+	for _, count := range did {
+		if sum >= ofSo && count < fairShare*sum {
+			t.Errorf("%s: one replica did %v of %v (%s), want %v of it at least", name, count, sum, metric, fairShare)
+		}
+	}
+}
+
+// counted is the sum of a metric over its labels, as a replica tells it.
+func counted(address, metric string) (sum float64, err error) {
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		rest, of := strings.CutPrefix(lines.Text(), metric)
+		if !of || !strings.HasPrefix(rest, "{") && !strings.HasPrefix(rest, " ") {
+			continue
+		}
+		fields := strings.Fields(rest[strings.LastIndexByte(rest, '}')+1:])
+		if len(fields) == 0 {
+			return 0, fmt.Errorf("%s: %q has no value", address, lines.Text())
+		}
+		value, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %q: %w", address, lines.Text(), err)
+		}
+		sum += value
+	}
+	return sum, lines.Err()
+}
