@@ -27,13 +27,38 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 			if environment != "" {
 				name, args = environment, []string{"--values", filepath.Join(root, "helm/environments", environment+".yaml")}
 			}
-			rendered := manifests(t, "ringfence", args...)
+			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false")...) // the rules have tests of their own
 			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
 			// kube-score says CRITICAL of what it is told to ignore here: a limit on CPU throttles what is idle otherwise; our tags are never reused,
 			// so nothing is pulled again at a start that must not hang on the registry.
 			tool(t, rendered, "RINGFENCE_KUBESCORE", "score", "--output-format", "ci", "--ignore-container-cpu-limit", "--ignore-test", "container-image-pull-policy", "-")
 		})
+	}
+}
+
+// TestCharts_CarryEveryRule: each file of deploy/prometheus/rules is a PrometheusRule, whole.
+func TestCharts_CarryEveryRule(t *testing.T) {
+	t.Parallel()
+	rendered := manifests(t, "ringfence", "--set", "alerts.enabled=true", "--show-only", "templates/rules.yaml")
+	tool(t, rendered, "RINGFENCE_MANIFESTS")
+	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no rules: %v", err)
+	}
+	rules := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules += len(regexp.MustCompile(`(?m)^ *(- )?expr:`).FindAll(text, -1))
+	}
+	if n := bytes.Count(rendered, []byte("kind: PrometheusRule")); n != len(files) {
+		t.Errorf("%d objects for %d files", n, len(files))
+	}
+	if n := len(regexp.MustCompile(`(?m)^ *(- )?expr:`).FindAll(rendered, -1)); n != rules {
+		t.Errorf("%d rules are rendered, the files hold %d", n, rules)
 	}
 }
 
