@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +19,8 @@ import (
 const (
 	// look is how often a process gives its sign of life and sees what others ask of its calls.
 	look = 250 * time.Millisecond
+	// breath bounds one sign of life: behind one that hangs, the next may get through before we count as gone.
+	breath = 2 * time.Second
 	// search is how often it looks for calls that nobody owns any more, and prunes.
 	search = time.Second
 	prune  = time.Minute
@@ -31,11 +34,13 @@ const (
 // long as Drain says.
 func (c *Carrier) Run(ctx context.Context) error {
 	defer close(c.over)
-	looks, searches, prunes := time.NewTicker(look), time.NewTicker(search), time.NewTicker(prune)
-	defer looks.Stop()
+	searches, prunes := time.NewTicker(search), time.NewTicker(prune)
 	defer searches.Stop()
 	defer prunes.Stop()
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var living sync.WaitGroup
+	living.Go(func() { c.live(working) })
+	defer living.Wait()
 	defer stop()
 	defer c.untend()
 	told := ctx.Done()
@@ -48,16 +53,39 @@ func (c *Carrier) Run(ctx context.Context) error {
 			go c.untend()
 		case <-drained:
 			return nil
-		case <-looks.C:
-			err = c.lookRound(working)
 		case <-searches.C:
-			if err = errors.Join(c.adopt(working), c.yield(working)); err == nil && told != nil {
+			if err = c.round(working); err == nil && told != nil {
 				err = c.tend(working)
 			}
 		case <-prunes.C:
-			_, err = c.journal.Prune(working, c.Name(), c.cfg.Keep)
+			bounded, done := context.WithTimeout(working, patience)
+			_, err = c.journal.Prune(bounded, c.Name(), c.cfg.Keep)
+			done()
 		}
 		if err != nil {
+			slog.WarnContext(ctx, "the journal of SIP calls cannot be looked at", "error", err)
+		}
+	}
+}
+
+// round looks whose calls are nobody's, and which of ours are another's.
+func (c *Carrier) round(ctx context.Context) error {
+	ctx, done := context.WithTimeout(ctx, patience)
+	defer done()
+	return errors.Join(c.adopt(ctx), c.yield(ctx))
+}
+
+// live gives signs of life, which wait for nothing else: whoever falls silent loses his calls.
+func (c *Carrier) live(ctx context.Context) {
+	looks := time.NewTicker(look)
+	defer looks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-looks.C:
+		}
+		if err := c.lookRound(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "the journal of SIP calls cannot be looked at", "error", err)
 		}
 	}
@@ -89,7 +117,9 @@ func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 }
 
 func (c *Carrier) lookRound(ctx context.Context) error {
-	asked, err := c.journal.Beat(ctx)
+	bounded, done := context.WithTimeout(ctx, breath)
+	defer done()
+	asked, err := c.journal.Beat(bounded)
 	if err != nil {
 		return err
 	}

@@ -129,3 +129,28 @@ func TestOriginate_NobodyIsRungForAnAgentThatIsNotThere(t *testing.T) {
 		t.Errorf("ended as %+v", end)
 	}
 }
+
+// hanging are trunks of which nothing can be learned any more.
+type hanging struct{}
+
+func (hanging) Active(ctx context.Context) ([]trunk.Trunk, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Whoever gives no sign of life loses his calls: it waits for nothing.
+func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.beginOver(loopback, func(trunk.Trunk) trunks { return hanging{} })
+	var seen time.Time
+	for begun, changes := time.Now(), 0; changes < 20; time.Sleep(10 * time.Millisecond) { // five seconds of looks: a poll of the condition
+		var last time.Time
+		if x.first.QueryRow(t.Context(), "SELECT seen_at FROM sip_owners").Scan(&last) == nil && last.After(seen) {
+			seen, changes = last, changes+1
+		}
+		if time.Since(begun) > 30*time.Second {
+			t.Fatalf("%d signs of life, the last at %s", changes, seen)
+		}
+	}
+}

@@ -35,7 +35,9 @@ func (t *tended) down(id uuid.UUID) bool {
 
 // tend begins to look after new trunks, begins anew with those that changed, and ends with those that are active no more.
 func (c *Carrier) tend(ctx context.Context) error {
-	active, err := c.trunks.Active(ctx)
+	bounded, done := context.WithTimeout(ctx, patience)
+	defer done()
+	active, err := c.trunks.Active(bounded)
 	if err != nil {
 		return err
 	}
