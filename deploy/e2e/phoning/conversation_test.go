@@ -154,9 +154,9 @@ func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	return path
 }
 
-// runs are the times, in samples, in which somebody is heard, pauses of less than 100 ms left out.
+// runs are the times, in samples, in which somebody is heard, pauses of less than 400 ms left out.
 func runs(samples []int16) (found [][2]int) {
-	const frame, pause = 80, 800
+	const frame, pause = 80, 3200
 	for at := 0; at+frame <= len(samples); at += frame {
 		sum := 0
 		for _, s := range samples[at : at+frame] {
@@ -302,7 +302,7 @@ func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	first := length(found[0][1] - found[0][0])
 	opening := time.Duration(len(disclosure+" "+notice)) * letter
 	t.Logf("the phone heard %d times somebody, the first for %s; the model was told that %s of its greeting were heard", len(found), first, told)
-	if off := (first - opening - told).Abs(); off > 400*time.Millisecond {
+	if off := (first - opening - told).Abs(); off > time.Second {
 		t.Errorf("the phone heard %s in one piece, of which %s are disclosure and notice; the model was told of %s more", first, opening, told)
 	}
 	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond || told > whole-time.Second {

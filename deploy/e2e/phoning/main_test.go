@@ -3,7 +3,6 @@ package phoning_test
 import (
 	"bufio"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -128,7 +127,6 @@ func begin() (w *world, err error) {
 		"SSL_CERT_FILE=" + w.hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", w.sip), fmt.Sprintf("SIP_TCP_ADDR=127.0.0.1:%d", w.sip),
 		fmt.Sprintf("SIP_TLS_ADDR=127.0.0.1:%d", w.sip+1), "SIP_TLS_CERT_FILE=" + certFile, "SIP_TLS_KEY_FILE=" + keyFile,
 		"REALTIME_URL=" + model, "REALTIME_KEY=the-operators", "SUMMARY_URL=" + summaries.URL + "/v1", "RING_LIMIT=" + ringLimit.String(), "DRAIN_LIMIT=1s", "RTP_PORT_LOW=20000", "RTP_PORT_HIGH=31998",
-		"RECORDINGS_DIR=" + filepath.Join(w.home, "recordings"), "RECORDINGS_LINK_KEYS=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 	}
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
 		port, err := rig.FreePort()
@@ -136,9 +134,6 @@ func begin() (w *world, err error) {
 			return nil, err
 		}
 		env = append(env, fmt.Sprintf("%s=%d", variable, port))
-		if variable == "RINGFENCE_PORT" {
-			env = append(env, fmt.Sprintf("RECORDINGS_LINK_URL=http://127.0.0.1:%d", port))
-		}
 	}
 	if w.Stack, err = rig.Start(context.Background(), rig.Options{Bin: bin, Home: w.home, Env: env}); err != nil {
 		return nil, err

@@ -117,7 +117,7 @@ func freePort() int {
 // number is the one at which the proxy reaches a port.
 func number(port int) string { return fmt.Sprintf("+1415%d%05d", 55, port) }
 
-// routing asks us for credentials, stays in the way of calls (Record-Route), sends +1415 55 and a port to that port, and calls for us to where we have registered.
+// routing asks us for credentials, stays in the way of calls (Record-Route), writes down what they came over, sends +1415 55 and a port to that port, and calls for us to where we have registered.
 const routing = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
@@ -140,6 +140,7 @@ request_route {
 	}
 	if (!pv_proxy_authenticate("proxy.test", "%[2]s", "0")) { proxy_challenge("proxy.test", "1"); exit; }
 	consume_credentials();
+	append_hf("X-Came-Over: $pr\r\n");
 	$du = "sip:127.0.0.1:" + $(rU{s.substr,7,5});
 	if (!t_relay()) { sl_reply_error(); }
 }`

@@ -48,10 +48,10 @@ func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p *phone) {
 	if alike < 0.8 || too < 0.8 {
 		t.Errorf("the recording is not what was said: alike to %.2f and %.2f", alike, too)
 	}
-	if off := (late - also).Abs(); off > 400*time.Millisecond {
+	if off := (late - also).Abs(); off > time.Second {
 		t.Errorf("the person's side is %s off the agent's", off)
 	}
-	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-400*time.Millisecond || also > opening+2*time.Second {
+	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-time.Second || also > opening+2*time.Second {
 		t.Errorf("it begins %s after the agent's first word, and not behind the notice, %s long", also, opening)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,13 @@ import (
 type script []string
 
 const tag = ";tag=[pid]far[call_number]"
+
+// over is an INVITE that came to the proxy over a transport.
+func over(transport string) script {
+	s := invited()
+	s[0] = strings.Replace(s[0], "</action>", `<ereg regexp="^ *`+transport+`$" search_in="hdr" header="X-Came-Over:" check_it="true" assign_to="4"/></action>`, 1)
+	return append(s, `<Reference variables="4"/>`)
+}
 
 // invited takes the INVITE and remembers whom to ask.
 func invited() script {
@@ -102,6 +110,7 @@ type ear struct {
 	mu      sync.Mutex
 	frames  int
 	loud    int
+	kind    byte // the payload type of the audio
 	lastAt  time.Time
 	longest time.Duration // in which nothing came
 	since   int           // loud frames behind it
@@ -154,6 +163,8 @@ func (e *ear) listen() {
 				e.digits += string("0123456789*#"[payload[0]%12])
 			}
 			e.pressed = stamp
+		case packet[1]&0x7F != 0:
+			e.kind = packet[1] & 0x7F
 		case payload[0]&0x7F < 0x50 || payload[1]&0x7F < 0x50: // louder than a whisper
 			e.loud, e.since = e.loud+1, e.since+1
 		}

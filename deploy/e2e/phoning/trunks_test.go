@@ -55,10 +55,10 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 	}
 	t.Run("TCP, A-law first", func(t *testing.T) {
 		e := tcp(t, map[string]any{"transport": "tcp", "codecs": []string{"pcma", "pcmu"}}, func(e *ear) script {
-			return invited().answered(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU", "8 PCMA").Replace(e.description("sendrecv"))).hungUp()
+			return over("tcp").answered(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU", "8 PCMA").Replace(e.description("sendrecv"))).hungUp()
 		}, "completed", "normal_clearing", "call.completed")
-		if frames, _ := e.heard(); frames < 20 {
-			t.Errorf("the person heard %d frames", frames)
+		if frames, _ := e.heard(); frames < 20 || e.kind != 8 {
+			t.Errorf("the person heard %d frames, of payload type %d", frames, e.kind)
 		}
 	})
 	t.Run("a wrong password", func(t *testing.T) {
