@@ -31,7 +31,7 @@ var loopback = netip.MustParseAddr("127.0.0.1")
 type orders string
 
 func (o orders) Order(context.Context, uuid.UUID) (store.Order, error) {
-	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 60}, nil
+	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 60, Recorded: true}, nil
 }
 
 type noKeys struct{}
@@ -82,6 +82,12 @@ type rig struct {
 func newRig(t *testing.T, settings string, agents map[string]agent.Opener, change ...func(*trunk.Trunk)) *rig {
 	t.Helper()
 	t.Parallel()
+	return newRecordedRig(t, settings, nil, agents, change...)
+}
+
+// newRecordedRig is a rig whose calls are recorded, unless the recorder is nil.
+func newRecordedRig(t *testing.T, settings string, recorder talking.Recorder, agents map[string]agent.Opener, change ...func(*trunk.Trunk)) *rig {
+	t.Helper()
 	streams, err := media.New(media.Settings{Bind: loopback}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +104,7 @@ func newRig(t *testing.T, settings string, agents map[string]agent.Opener, chang
 	for _, one := range change {
 		one(&over)
 	}
-	r.talk, err = talking.New(orders(settings), noKeys{}, streams, loopback, agents, nil).Begin(t.Context(), uuid.New(), over)
+	r.talk, err = talking.New(orders(settings), noKeys{}, streams, loopback, agents, recorder).Begin(t.Context(), uuid.New(), over)
 	if err != nil {
 		t.Fatal(err)
 	}
