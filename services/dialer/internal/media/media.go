@@ -18,7 +18,6 @@ import (
 
 	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/media/jitter"
-	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/media/port"
 )
 
@@ -57,8 +56,6 @@ type Leg struct {
 	Sink   Sink
 	// TimedOut is told, in a goroutine of its own, once for each time that nothing came for too long. Not while either side holds.
 	TimedOut func()
-	// Reach is the trunk's: who may be latched to.
-	Reach latch.Reach
 }
 
 // Streams are all streams of this process.

@@ -11,7 +11,6 @@ import (
 	"github.com/pion/rtp"
 
 	"ringfence.dev/services/dialer/internal/g711"
-	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
@@ -67,13 +66,13 @@ type desk struct {
 	number  uint16
 }
 
-func newDesk(t testing.TB, reach latch.Reach) *desk {
+func newDesk(t testing.TB) *desk {
 	t.Helper()
 	d := &desk{number: 65530, voice: voice{timeouts: make(chan struct{}, 10)}}
 	d.streams = &Streams{all: map[*Stream]bool{}, settings: Settings{FirstPacket: 30 * time.Second, Silence: 15 * time.Second}}
 	d.streams.now = func() time.Duration { return d.time }
 	d.streams.pacer.turn.Store(1) // run(20 ms) is one turn of each slot
-	d.Stream = newStream(d.streams, Leg{Source: &d.voice, Sink: &d.voice, Reach: reach, TimedOut: func() { d.timeouts <- struct{}{} }})
+	d.Stream = newStream(d.streams, Leg{Source: &d.voice, Sink: &d.voice, TimedOut: func() { d.timeouts <- struct{}{} }})
 	d.send = func(packet []byte, to netip.AddrPort) error {
 		d.raw, d.to, d.at = append(d.raw, bytes.Clone(packet)), append(d.to, to), append(d.at, d.time)
 		var p rtp.Packet
@@ -136,7 +135,7 @@ func (d *desk) speak(from netip.AddrPort, n int, change ...func(*rtp.Packet)) {
 }
 
 func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.run(100 * time.Millisecond)
 	if len(d.sent) != 0 {
 		t.Fatal("sends before it is connected")
@@ -161,14 +160,14 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 			t.Errorf("packet %d comes %v after the one before", i, d.at[i]-d.at[i-1])
 		}
 	}
-	other := newDesk(t, latch.Signalled)
+	other := newDesk(t)
 	if other.out.header.SSRC == first.SSRC || other.out.base == d.out.base {
 		t.Error("two streams have the same random numbers")
 	}
 }
 
 func TestStream_ALaw(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t, func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA, sdp.PCMU} })
 	d.script = "a"
 	d.run(2 * frameTime)
@@ -189,7 +188,7 @@ func TestStream_ALaw(t *testing.T) {
 }
 
 func TestStream_HearsFramesAndIgnoresWhatIsNotOurs(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.take(d.packet(d.number), far, 0)
 	d.connect(t)
 	d.speak(far, 3)
@@ -211,7 +210,7 @@ func TestStream_HearsFramesAndIgnoresWhatIsNotOurs(t *testing.T) {
 }
 
 func TestStream_AStrangerIsNotHeardAndMovesNothing(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t)
 	d.speak(stranger, 100)
 	d.number = 65530
@@ -234,11 +233,12 @@ func TestStream_AStrangerIsNotHeardAndMovesNothing(t *testing.T) {
 	}
 }
 
-func TestStream_LatchesOnceWhereTheTrunkSaysSo(t *testing.T) {
-	d := newDesk(t, latch.Once)
+func TestStream_LatchesOnceToAnotherPort(t *testing.T) {
+	d := newDesk(t)
 	d.connect(t)
-	d.speak(stranger, 10)
-	if string(d.heard) != "efghij" || d.to[len(d.to)-1] != stranger {
+	nearby := netip.AddrPortFrom(far.Addr(), 1024)
+	d.speak(nearby, 10)
+	if string(d.heard) != "efghij" || d.to[len(d.to)-1] != nearby {
 		t.Errorf("heard %q, the last goes to %v", d.heard, d.to[len(d.to)-1])
 	}
 	moved := netip.MustParseAddrPort("203.0.113.10:5000")
@@ -250,7 +250,7 @@ func TestStream_LatchesOnceWhereTheTrunkSaysSo(t *testing.T) {
 }
 
 func TestStream_AnotherSourceTakesOver(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t)
 	d.speak(far, 3)
 	d.number = 20
@@ -264,7 +264,7 @@ func TestStream_AnotherSourceTakesOver(t *testing.T) {
 }
 
 func TestStream_HoldAndResume(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t)
 	d.script = "ab"
 	d.run(frameTime)
@@ -293,7 +293,7 @@ func TestStream_HoldAndResume(t *testing.T) {
 }
 
 func TestStream_SendsDigits(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t, func(a *sdp.Agreed) { a.EventOut = 0 })
 	if d.SendDigits("1") == nil {
 		t.Error("digits for a far end that takes none")
@@ -329,7 +329,7 @@ func TestStream_SendsDigits(t *testing.T) {
 }
 
 func TestStream_AFloodOfDigitsIsCutOff(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t)
 	for n := range uint16(1000) {
 		d.take(d.packet(n, func(p *rtp.Packet) { p.PayloadType, p.Marker, p.Payload = 101, true, []byte{byte(n % 10), 0x8A, 1, 64} }), far, d.time)
@@ -340,7 +340,7 @@ func TestStream_AFloodOfDigitsIsCutOff(t *testing.T) {
 }
 
 func TestStream_HearsDigitsOfASourceOfTheirOwn(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t)
 	for i := range uint16(20) {
 		d.speak(far, 1)
@@ -364,7 +364,7 @@ func TestStream_HearsDigitsOfASourceOfTheirOwn(t *testing.T) {
 
 func TestStream_HearsDigits(t *testing.T) {
 	for _, payloadType := range []uint8{101, 96} { // ours, and that of a far end which uses its own
-		d := newDesk(t, latch.Signalled)
+		d := newDesk(t)
 		d.connect(t)
 		d.speak(far, 2)
 		began := uint32(d.number-65530) * Frame

@@ -164,7 +164,7 @@ func (s *Stream) connectIn(agreed sdp.Agreed) error {
 			in.accepts[c&0x7F] = aLaw
 		}
 	}
-	in.latch.Signal(agreed.Remote, s.leg.Reach)
+	in.latch.Signal(agreed.Remote)
 	s.aim()
 	in.alive, in.told = s.streams.now(), false
 	return nil

@@ -7,15 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
 
 func TestPacing_SpreadsStreamsOverTheFrame(t *testing.T) {
-	first := newDesk(t, latch.Signalled)
+	first := newDesk(t)
 	desks := []*desk{first}
 	for range 7 {
-		d := newDesk(t, latch.Signalled)
+		d := newDesk(t)
 		d.streams.remove(d.Stream)
 		d.streams = first.streams
 		d.Stream.streams = first.streams
@@ -95,7 +94,7 @@ func TestPacing_AfterAStall(t *testing.T) {
 		{"a minute's leaves no flood", time.Minute, 3, 2998},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := newDesk(t, latch.Signalled)
+			d := newDesk(t)
 			d.connect(t)
 			d.script = "abcdefghijklmnopqrstuvwxyz"
 			d.run(100 * time.Millisecond)
@@ -134,7 +133,7 @@ func TestPacing_AfterAStall(t *testing.T) {
 }
 
 func TestStream_TimesOut(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	told := func() (n int) {
 		t.Helper()
 		for want := int(d.Stats().Timeouts); n < want; n++ {
@@ -177,7 +176,7 @@ func TestStream_TimesOut(t *testing.T) {
 }
 
 func TestStream_StrangersDoNotKeepItAlive(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t)
 	d.speak(far, 1)
 	d.speak(stranger, 800)
@@ -214,7 +213,7 @@ func (d *desk) real(t *testing.T, frames int, after time.Duration) (waited time.
 // An agent's first word goes out at once, and the stream is never more than three quarters of a frame away from its own moment.
 func TestSpeakSoon_BehindAPauseItGoesOutWithin5Milliseconds(t *testing.T) {
 	for after := range 20 {
-		d := newDesk(t, latch.Signalled)
+		d := newDesk(t)
 		d.connect(t)
 		d.run(time.Second)
 		for range 5 { // again and again
@@ -238,7 +237,7 @@ func TestSpeakSoon_BehindAPauseItGoesOutWithin5Milliseconds(t *testing.T) {
 // One that speaks in real time is listened to for a second: then its frames wait for 10 ms at most. Where they come just too late, the stream goes back.
 func TestSpeakSoon_AnAgentInRealTimeFindsTheStreamReady(t *testing.T) {
 	for after := range 20 {
-		d := newDesk(t, latch.Signalled)
+		d := newDesk(t)
 		d.connect(t)
 		d.script = strings.Repeat("y", 10)
 		d.run(200 * time.Millisecond)

@@ -18,7 +18,6 @@ import (
 
 	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/media/crypt"
-	"ringfence.dev/services/dialer/internal/media/latch"
 	"ringfence.dev/services/dialer/internal/media/port"
 	"ringfence.dev/services/dialer/internal/sdp"
 )
@@ -28,7 +27,7 @@ func keyed(out, in byte) func(*sdp.Agreed) {
 }
 
 func TestStream_SRTP(t *testing.T) {
-	d := newDesk(t, latch.Signalled)
+	d := newDesk(t)
 	d.connect(t, keyed(1, 2))
 	theirs, err := crypt.NewOut(sdp.Key{2})
 	if err != nil {
@@ -91,9 +90,9 @@ func TestStream_SRTP(t *testing.T) {
 }
 
 func TestStream_AStrangerWithoutTheKeyIsNotLatchedTo(t *testing.T) {
-	d := newDesk(t, latch.Once)
+	d := newDesk(t)
 	d.connect(t, keyed(1, 2))
-	d.speak(stranger, 50)
+	d.speak(netip.AddrPortFrom(far.Addr(), 1024), 50)
 	if s := d.Stats(); len(d.heard) != 0 || s.Forged != 50 || d.to[len(d.to)-1] != far {
 		t.Errorf("heard %q, %+v", d.heard, s)
 	}
@@ -104,7 +103,7 @@ func TestStream_AllocatesNothing(t *testing.T) {
 		"µ-law": func(*sdp.Agreed) {},
 		"A-law": func(a *sdp.Agreed) { a.Codecs = []sdp.Codec{sdp.PCMA} },
 	} {
-		d := newDesk(t, latch.Signalled)
+		d := newDesk(t)
 		d.connect(t, change)
 		sent, heard := 0, 0
 		d.send = func([]byte, netip.AddrPort) error { sent++; return nil }
@@ -270,7 +269,7 @@ func TestStreams_ClosedPortsRest(t *testing.T) {
 }
 
 func FuzzTake(f *testing.F) {
-	d := newDesk(f, latch.Signalled)
+	d := newDesk(f)
 	for _, packet := range [][]byte{
 		d.packet(1), d.packet(2, func(p *rtp.Packet) { p.PayloadType, p.Payload = 101, []byte{5, 0x8A, 1, 64} }),
 		append([]byte{0x9F, 0, 0, 1}, bytes.Repeat([]byte{0xBE, 0xDE, 0, 9}, 40)...),
@@ -279,7 +278,7 @@ func FuzzTake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		for _, secure := range []bool{false, true} {
-			d := newDesk(t, latch.Signalled)
+			d := newDesk(t)
 			to := agreed()
 			if secure {
 				keyed(1, 2)(&to)

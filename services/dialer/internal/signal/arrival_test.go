@@ -339,7 +339,12 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	caller := signaltest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(signaltest.FreePort(t)), "-mp", strconv.Itoa(signaltest.FreePort(t)), "-m", "40", "-r", "20", "-d", "600",
-		"-s", "talks", "-nostdin", "-timeout", "25s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", port))
+		"-s", "talks", "-nostdin", "-timeout", "25s", "-timeout_error", "-trace_err", "-error_file", filepath.Join(dir, "errors"), fmt.Sprintf("127.0.0.1:%d", port))
+	defer func() {
+		if said, err := os.ReadFile(filepath.Join(dir, "errors")); err == nil && t.Failed() {
+			t.Logf("%s", said)
+		}
+	}()
 	eventually(t, "calls live on the one", func() bool { return one.Live() >= 5 })
 	lives := one.took.Load()
 	ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)

@@ -1,26 +1,14 @@
-// Package latch decides whose packets a stream hears and where ours go: symmetric RTP that cannot be hijacked. It knows addresses and
-// numbers of packets only.
+// Package latch decides whose packets a stream hears and where ours go: symmetric RTP that cannot be hijacked. Heard is the address of the description, or once another port of the same IP
+// (a far end behind a NAT that keeps its address). It knows addresses and numbers of packets only.
 package latch
 
 import "net/netip"
-
-// Reach is who may be latched to.
-type Reach int
-
-const (
-	// Signalled: the address of the description, or once another port of the same IP (a far end behind a NAT that keeps its address).
-	Signalled Reach = iota
-	// Once: while nobody was latched to, a stranger too, if it proves to be a stream: for trunks whose description names an address
-	// that is not theirs. Whoever speaks first is believed, so it is an operator's decision for a trunk.
-	Once
-)
 
 // probation is how many packets in a row, of one source and in order, make a stream of an address that was not signalled. A spray or a stray packet is none.
 const probation = 5
 
 // Latch is one stream's. The zero Latch hears nobody. Not safe for use by several goroutines.
 type Latch struct {
-	reach     Reach
 	signalled netip.AddrPort
 	locked    netip.AddrPort // invalid: nobody yet
 
@@ -31,11 +19,11 @@ type Latch struct {
 }
 
 // Signal says where the far end wants its audio, by its newest description. The same again changes nothing; another address begins anew.
-func (l *Latch) Signal(address netip.AddrPort, reach Reach) {
-	if address == l.signalled && reach == l.reach {
+func (l *Latch) Signal(address netip.AddrPort) {
+	if address == l.signalled {
 		return
 	}
-	*l = Latch{reach: reach, signalled: address}
+	*l = Latch{signalled: address}
 }
 
 // Target is where ours go: to the far end that was latched to, before that to the signalled address.
@@ -56,7 +44,7 @@ func (l *Latch) Knows(from netip.AddrPort) bool {
 	case l.locked.IsValid():
 		return false
 	}
-	return from.Addr() == l.signalled.Addr() || l.reach == Once
+	return from.Addr() == l.signalled.Addr()
 }
 
 // Admit says whether a sound packet is heard. The signalled address is believed at once, and whatever came before; any other address must be known,

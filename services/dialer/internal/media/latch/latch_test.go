@@ -9,7 +9,7 @@ var (
 	signalled = netip.MustParseAddrPort("203.0.113.9:40000")
 	otherPort = netip.MustParseAddrPort("203.0.113.9:1024")
 	stranger  = netip.MustParseAddrPort("192.0.2.66:40000")
-	another   = netip.MustParseAddrPort("192.0.2.67:40000")
+	another   = netip.MustParseAddrPort("203.0.113.9:1025")
 )
 
 // heard counts how many of n packets in a row are heard.
@@ -22,30 +22,28 @@ func heard(l *Latch, from netip.AddrPort, number uint16, n int) (count int) {
 	return count
 }
 
-func signal(reach Reach) *Latch {
+func signal() *Latch {
 	l := new(Latch)
-	l.Signal(signalled, reach)
+	l.Signal(signalled)
 	return l
 }
 
 func TestLatch_AStrangerMovesNothing(t *testing.T) {
-	l := signal(Signalled)
+	l := signal()
 	if n := heard(l, stranger, 0, 1000); n != 0 || l.Target() != signalled {
 		t.Errorf("%d packets of a stranger are heard, ours go to %v", n, l.Target())
 	}
-	for _, reach := range []Reach{Signalled, Once} {
-		l = signal(reach)
-		if n := heard(l, signalled, 0, 3); n != 3 {
-			t.Errorf("%d of 3 packets of the signalled address are heard", n)
-		}
-		if n := heard(l, stranger, 3, 1000) + heard(l, otherPort, 3, 1000); n != 0 || l.Target() != signalled {
-			t.Errorf("once latched, %d packets of others are heard, ours go to %v", n, l.Target())
-		}
+	l = signal()
+	if n := heard(l, signalled, 0, 3); n != 3 {
+		t.Errorf("%d of 3 packets of the signalled address are heard", n)
+	}
+	if n := heard(l, stranger, 3, 1000) + heard(l, otherPort, 3, 1000); n != 0 || l.Target() != signalled {
+		t.Errorf("once latched, %d packets of others are heard, ours go to %v", n, l.Target())
 	}
 }
 
 func TestLatch_AnotherPortOfTheSignalledAddressOnce(t *testing.T) {
-	l := signal(Signalled)
+	l := signal()
 	if n := heard(l, otherPort, 65533, 10); n != 10-probation+1 || l.Target() != otherPort {
 		t.Errorf("%d packets heard, ours go to %v", n, l.Target())
 	}
@@ -61,10 +59,10 @@ func TestLatch_AnotherPortOfTheSignalledAddressOnce(t *testing.T) {
 	}
 }
 
-func TestLatch_OnceTakesTheFirstThatIsAStream(t *testing.T) {
-	l := signal(Once)
+func TestLatch_TheFirstOtherPortThatIsAStream(t *testing.T) {
+	l := signal()
 	for n := range uint16(100) { // two that speak by turns, and one that sprays numbers
-		if l.Admit(stranger, 7, n) || l.Admit(another, 8, n*31) {
+		if l.Admit(otherPort, 7, n) || l.Admit(another, 8, n*31) {
 			t.Fatal("what is no stream is heard")
 		}
 	}
@@ -73,26 +71,26 @@ func TestLatch_OnceTakesTheFirstThatIsAStream(t *testing.T) {
 			t.Fatal("one that sprays alone is heard")
 		}
 	}
-	if n := heard(l, stranger, 500, 10); n != 10-probation+1 || l.Target() != stranger {
+	if n := heard(l, otherPort, 500, 10); n != 10-probation+1 || l.Target() != otherPort {
 		t.Errorf("%d packets heard, ours go to %v", n, l.Target())
 	}
-	if n := heard(l, another, 0, 1000); n != 0 || l.Target() != stranger {
-		t.Errorf("a second stranger is heard %d times", n)
+	if n := heard(l, another, 0, 1000); n != 0 || l.Target() != otherPort {
+		t.Errorf("a second port is heard %d times", n)
 	}
 }
 
 func TestLatch_ANewAddressBeginsAnew(t *testing.T) {
-	l := signal(Signalled)
+	l := signal()
 	heard(l, otherPort, 0, 10)
-	l.Signal(signalled, Signalled) // a refresh
+	l.Signal(signalled) // a refresh
 	if l.Target() != otherPort {
 		t.Error("a refresh forgot the latch")
 	}
-	l.Signal(stranger, Signalled)
+	l.Signal(stranger)
 	if l.Target() != stranger || heard(l, otherPort, 10, 10) != 0 || heard(l, stranger, 0, 1) != 1 {
 		t.Error("a new description does not count")
 	}
-	l.Signal(netip.AddrPort{}, Signalled) // a hold by 0.0.0.0
+	l.Signal(netip.AddrPort{}) // a hold by 0.0.0.0
 	if l.Target().IsValid() || heard(l, stranger, 1, 10) != 0 {
 		t.Error("somebody is heard who is nowhere")
 	}
