@@ -3,6 +3,7 @@ package bridge
 import (
 	"bytes"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,14 +18,14 @@ func (r *reel) Tick(person, said []byte) {
 }
 
 // told says what the person has been told and has said about a recording.
-type told struct{ noticed, objected int }
+type told struct{ noticed, objected atomic.Int32 }
 
 func recorded(t *testing.T, test func(*talk, *told, *reel)) {
 	t.Helper()
 	converse(t, agent.Settings{}, func(k *talk) {
 		seen, into := &told{}, &reel{}
-		k.settings.Noticed = func() { seen.noticed++; k.Record(into) }
-		k.settings.Objected = func() { seen.objected++; k.fake.note("objected") }
+		k.settings.Noticed = func() { seen.noticed.Add(1); k.Record(into) }
+		k.settings.Objected = func() { seen.objected.Add(1); k.fake.note("objected") }
 		test(k, seen, into)
 	})
 }
@@ -38,20 +39,20 @@ func TestRecording_BeginsWhenTheNoticeWasHeard(t *testing.T) {
 		k.pass(900 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"}) // a barge-in takes the greeting, and not the notice
 		k.pass(60 * time.Millisecond)
-		if seen.noticed != 0 {
+		if seen.noticed.Load() != 0 {
 			t.Error("recorded before the notice was heard")
 		}
 		k.pass(100 * time.Millisecond)
-		if seen.noticed != 1 {
-			t.Errorf("noticed %d times, want once", seen.noticed)
+		if seen.noticed.Load() != 1 {
+			t.Errorf("noticed %d times, want once", seen.noticed.Load())
 		}
 		if played := k.fake.now().played; slices.ContainsFunc(played, func(item string) bool { return item != "disclosure" }) {
 			t.Errorf("the agent was told of %q", played)
 		}
 		k.send(agent.Event{Kind: agent.Noticed, Item: "disclosure"})
 		k.pass(time.Second)
-		if seen.noticed != 1 || len(into.agent) == 0 || len(into.agent) != len(into.person) {
-			t.Errorf("noticed %d times; %d and %d bytes", seen.noticed, len(into.agent), len(into.person))
+		if seen.noticed.Load() != 1 || len(into.agent) == 0 || len(into.agent) != len(into.person) {
+			t.Errorf("noticed %d times; %d and %d bytes", seen.noticed.Load(), len(into.agent), len(into.person))
 		}
 	})
 }
@@ -67,12 +68,12 @@ func TestRecording_OfANoticeThatWasCutOffNothingComes(t *testing.T) {
 		k.pass(500 * time.Millisecond)
 		k.send(agent.Event{Kind: agent.SpeechStarted, Item: "p"})
 		k.pass(2 * time.Second)
-		if seen.noticed != 0 {
+		if seen.noticed.Load() != 0 {
 			t.Error("half a notice counts")
 		}
 		notice("2")
 		k.pass(2 * time.Second)
-		if seen.noticed != 1 {
+		if seen.noticed.Load() != 1 {
 			t.Error("said again, it does not count")
 		}
 	})
@@ -94,8 +95,8 @@ func TestRecording_EndsWhenThePersonObjects(t *testing.T) {
 			object(k)
 			object(k)
 			k.pass(time.Second)
-			if seen.objected != 1 || before == 0 || len(into.agent) != before {
-				t.Errorf("%s: objected %d times, %d bytes and then %d", name, seen.objected, before, len(into.agent))
+			if seen.objected.Load() != 1 || before == 0 || len(into.agent) != before {
+				t.Errorf("%s: objected %d times, %d bytes and then %d", name, seen.objected.Load(), before, len(into.agent))
 			}
 			if result := k.fake.now(); name == "by the agent's tool" && slices.Index(result.told, "objected") > slices.Index(result.told, "result "+agent.ToolStopRecording) {
 				t.Errorf("%s: answered before it was done: %v", name, result.told)
@@ -106,13 +107,13 @@ func TestRecording_EndsWhenThePersonObjects(t *testing.T) {
 		k.speak("notice", time.Second)
 		k.send(agent.Event{Kind: agent.Noticed, Item: "notice"}, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Bitte nicht aufzeichnen!"})
 		k.pass(2 * time.Second)
-		if seen.noticed != 0 || seen.objected != 1 {
-			t.Errorf("noticed %d, objected %d", seen.noticed, seen.objected)
+		if seen.noticed.Load() != 0 || seen.objected.Load() != 1 {
+			t.Errorf("noticed %d, objected %d", seen.noticed.Load(), seen.objected.Load())
 		}
 	})
 	recorded(t, func(k *talk, seen *told, _ *reel) { // the agent's own words are nobody's wish
 		k.send(agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "I can stop recording if you like."})
-		if seen.objected != 0 {
+		if seen.objected.Load() != 0 {
 			t.Error("the agent objected")
 		}
 	})
