@@ -106,6 +106,24 @@ func TestComposeFile_KeepsTheLedgersKeyAndHeads(t *testing.T) {
 	}
 }
 
+// TestComposeFile_RecordsWhereItKeeps: what the dialer writes while a call goes on lies on a volume, and calls signs links into the same bucket.
+func TestComposeFile_RecordsWhereItKeeps(t *testing.T) {
+	t.Parallel()
+	c, dialer, calls := composed(t), env(t, "dialer"), env(t, "calls")
+	_, path, _ := strings.Cut(c.Services["dialer"].Volumes[0], ":")
+	if spool := dialer["RECORDINGS_SPOOL_DIR"]; !strings.HasPrefix(spool, path+"/") {
+		t.Errorf("the dialer records in %q, which lies on no volume", spool)
+	}
+	for _, variable := range []string{"RECORDINGS_S3_URL", "RECORDINGS_S3_BUCKET", "RECORDINGS_S3_ACCESS_KEY", "RECORDINGS_S3_SECRET_KEY"} {
+		if dialer[variable] == "" || dialer[variable] != calls[variable] {
+			t.Errorf("%s is %q for the dialer and %q for calls", variable, dialer[variable], calls[variable])
+		}
+	}
+	if storage := c.Services["storage"].Environment; storage["MINIO_ROOT_PASSWORD"] != dialer["RECORDINGS_S3_SECRET_KEY"] || storage["MINIO_ROOT_USER"] != dialer["RECORDINGS_S3_ACCESS_KEY"] {
+		t.Error("the storage has other keys than the dialer")
+	}
+}
+
 func isThere(t *testing.T, who, path string) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
