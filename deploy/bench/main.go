@@ -88,6 +88,7 @@ func measurements() []measurement {
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(delivering.Neighbours)},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
 		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(delivering.Soak), asked: true},
+		{name: "costs", says: "what a call takes of Postgres, Kafka and the processors, by component", run: costs},
 		{name: "judging", says: "the pre-check and the gate beside five million contacts, as a share of POST, and the import of a list beside a bare COPY", run: judged},
 		{name: "reads", says: "GET by id and every list with a million calls, against the same with a thousand", run: reads},
 	}

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"ringfence.dev/deploy/bench/internal/costing"
 	"ringfence.dev/deploy/bench/internal/counting"
+	"ringfence.dev/deploy/bench/internal/cpu"
 	"ringfence.dev/deploy/bench/internal/delivering"
 	"ringfence.dev/deploy/bench/internal/figure"
 	"ringfence.dev/deploy/e2e/rig"
@@ -108,8 +110,32 @@ func (b *bench) setup(stack *rig.Stack, home, db string) delivering.Setup {
 	}
 }
 
-// idle measures a stack of its own, on a Postgres of its own that it reaches through a proxy: the proxy counts.
+// idle measures what the dispatcher of a stack of its own asks of Postgres.
 func idle(ctx context.Context, b *bench) error {
+	return proxied(ctx, b, "idle", func(stack *rig.Stack, home, db string, proxy *counting.Proxy) error {
+		house, err := delivering.Open(ctx, b.setup(stack, home, db))
+		if err != nil {
+			return err
+		}
+		defer house.Close()
+		return delivering.Idle(ctx, house, proxy)
+	})
+}
+
+// costs measures what a call takes on a stack of its own.
+func costs(ctx context.Context, b *bench) error {
+	return proxied(ctx, b, "costs", func(stack *rig.Stack, _, db string, proxy *counting.Proxy) error {
+		meter, err := cpu.New(ctx, stack, db)
+		if err != nil {
+			return err
+		}
+		defer meter.Close()
+		return costing.Measure(ctx, costing.Setup{Stack: stack, Proxy: proxy, Meter: meter, Hooks: b.hooks, DB: db})
+	})
+}
+
+// proxied starts a stack of its own, on a Postgres of its own that it reaches through a proxy: the proxy counts. db leads past it.
+func proxied(ctx context.Context, b *bench, name string, measure func(stack *rig.Stack, home, db string, proxy *counting.Proxy) error) error {
 	server, err := rig.StartPostgres(b.bin, "--durable")
 	if err != nil {
 		return err
@@ -125,16 +151,11 @@ func idle(ctx context.Context, b *bench) error {
 	}
 	defer proxy.Close()
 	through.Host = proxy.Addr
-	home := filepath.Join(b.home, "idle")
+	home := filepath.Join(b.home, name)
 	stack, err := b.start(ctx, home, through.String())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stack.Stop() }()
-	house, err := delivering.Open(ctx, b.setup(stack, home, server.URL))
-	if err != nil {
-		return err
-	}
-	defer house.Close()
-	return delivering.Idle(ctx, house, proxy)
+	return measure(stack, home, server.URL, proxy)
 }

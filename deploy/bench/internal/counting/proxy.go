@@ -12,6 +12,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Counts is how often each statement was sent.
@@ -36,6 +37,19 @@ func (c Counts) Less(before Counts) Counts {
 	return since
 }
 
+// Traffic is what passed between clients and the server.
+type Traffic struct {
+	// Trips are the times that clients waited for an answer: a pipeline of statements is one.
+	Trips int64
+	// Sent and Received are bytes, as the clients see it, without TCP's own.
+	Sent, Received int64
+}
+
+// Less is what passed since.
+func (t Traffic) Less(before Traffic) Traffic {
+	return Traffic{t.Trips - before.Trips, t.Sent - before.Sent, t.Received - before.Received}
+}
+
 // Proxy is one that listens.
 type Proxy struct {
 	// Addr is where clients connect.
@@ -45,6 +59,7 @@ type Proxy struct {
 	ln     net.Listener
 	mu     sync.Mutex
 	roles  map[string]Counts
+	passed map[string]Traffic
 }
 
 // Listen forwards a free loopback port to the server at target.
@@ -53,7 +68,7 @@ func Listen(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{Addr: ln.Addr().String(), target: target, ln: ln, roles: map[string]Counts{}}
+	p := &Proxy{Addr: ln.Addr().String(), target: target, ln: ln, roles: map[string]Counts{}, passed: map[string]Traffic{}}
 	go func() {
 		for {
 			client, err := ln.Accept()
@@ -93,6 +108,37 @@ func (p *Proxy) add(role, statement string) {
 	p.roles[role][strings.Join(strings.Fields(statement), " ")]++
 }
 
+// Passed is the traffic of all roles whose name begins so.
+func (p *Proxy) Passed(prefix string) (all Traffic) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for role, t := range p.passed {
+		if strings.HasPrefix(role, prefix) {
+			all = Traffic{all.Trips + t.Trips, all.Sent + t.Sent, all.Received + t.Received}
+		}
+	}
+	return all
+}
+
+func (p *Proxy) pass(role string, more Traffic) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.passed[role]
+	p.passed[role] = Traffic{t.Trips + more.Trips, t.Sent + more.Sent, t.Received + more.Received}
+}
+
+// received counts what the server answers.
+type received struct {
+	to    io.Writer
+	proxy *Proxy
+	role  func() string
+}
+
+func (r received) Write(answer []byte) (int, error) {
+	r.proxy.pass(r.role(), Traffic{Received: int64(len(answer))})
+	return r.to.Write(answer)
+}
+
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.target)
@@ -100,11 +146,11 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer server.Close()
+	s := session{proxy: p, in: bufio.NewReader(client), out: bufio.NewWriter(server), statements: map[string]string{}, portals: map[string]string{}}
 	go func() {
-		_, _ = io.Copy(client, server)
+		_, _ = io.Copy(received{client, p, s.who}, server)
 		_ = client.Close()
 	}()
-	s := session{proxy: p, in: bufio.NewReader(client), out: bufio.NewWriter(server), statements: map[string]string{}, portals: map[string]string{}}
 	_ = s.run() // how a connection ends is its ends' business
 }
 
@@ -113,16 +159,21 @@ type session struct {
 	proxy *Proxy
 	in    *bufio.Reader
 	out   *bufio.Writer
-	role  string
+	role  atomic.Value
 	// statements are the prepared ones by name, portals the bound ones.
 	statements, portals map[string]string
+}
+
+func (s *session) who() string {
+	role, _ := s.role.Load().(string)
+	return role
 }
 
 // protocol is version 3.0 of the frontend's startup message.
 const protocol = 196608
 
 func (s *session) run() error {
-	for s.role == "" {
+	for s.who() == "" {
 		body, err := s.forward(0)
 		if err != nil {
 			return err
@@ -133,7 +184,7 @@ func (s *session) run() error {
 		fields := bytes.Split(body[4:], []byte{0})
 		for i := 0; i+1 < len(fields); i += 2 {
 			if string(fields[i]) == "user" {
-				s.role = string(fields[i+1])
+				s.role.Store(string(fields[i+1]))
 			}
 		}
 	}
@@ -146,8 +197,17 @@ func (s *session) run() error {
 		if err != nil {
 			return err
 		}
+		s.proxy.pass(s.who(), Traffic{Trips: trips(kind), Sent: int64(5 + len(body))})
 		s.read(kind, body)
 	}
+}
+
+// trips is one for a message behind which a client waits: a simple query, or the end of a pipeline.
+func trips(kind byte) int64 {
+	if kind == 'Q' || kind == 'S' {
+		return 1
+	}
+	return 0
 }
 
 // forward hands one message on and answers what stood in it. Kind is zero for those that have none.
@@ -185,7 +245,7 @@ func (s *session) read(kind byte, body []byte) {
 	case 'Q':
 		for statement := range strings.SplitSeq(string(first), ";") {
 			if strings.TrimSpace(statement) != "" {
-				s.proxy.add(s.role, statement)
+				s.proxy.add(s.who(), statement)
 			}
 		}
 	case 'P': // name, statement
@@ -193,6 +253,6 @@ func (s *session) read(kind byte, body []byte) {
 	case 'B': // portal, name
 		s.portals[string(first)] = s.statements[string(second)]
 	case 'E': // portal
-		s.proxy.add(s.role, s.portals[string(first)])
+		s.proxy.add(s.who(), s.portals[string(first)])
 	}
 }
