@@ -1,6 +1,7 @@
 package media
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -244,5 +245,36 @@ func TestSpeakSoon_AnAgentInRealTimeFindsTheStreamReady(t *testing.T) {
 		if waited := d.real(t, 2*watched, time.Duration(after)*time.Millisecond); waited > 2*slotTime {
 			t.Errorf("%d ms behind its moment: a frame waits %s", after, waited)
 		}
+		if waited := d.real(t, 10, time.Duration(after+4)*time.Millisecond); waited > 2*slotTime {
+			t.Errorf("%d ms behind its moment, 4 ms later than before: a frame waits %s", after, waited)
+		}
+	}
+}
+
+// Whatever an agent does, a stream's packets come about each 20 ms, their timestamps have no gap, and it does not run ahead of the clock.
+func TestSpeakSoon_AStreamStaysNearItsMoment(t *testing.T) {
+	order := rand.New(rand.NewPCG(1, 2))
+	d := newDesk(t)
+	d.connect(t)
+	for range 2000 {
+		for range order.IntN(4) * order.IntN(40) { // a pause, often none
+			d.time += time.Millisecond
+			d.streams.pace(d.time)
+		}
+		if d.script == "" {
+			d.SpeakSoon()
+		}
+		d.script += "x"
+		if early := d.moment.usual() - d.moment.due.Load(); early > mostEarly || early < -mostLate {
+			t.Fatalf("%d turns early", early)
+		}
+	}
+	for i, p := range d.sent[1:] {
+		if gap := d.at[i+1] - d.at[i]; p.Timestamp-d.sent[i].Timestamp != Frame || p.Marker || gap < slotTime || gap > 2*frameTime-slotTime {
+			t.Fatalf("packet %d: timestamp %d behind the one before, marker %v, sent %s behind it", i+1, p.Timestamp-d.sent[i].Timestamp, p.Marker, gap)
+		}
+	}
+	if n, want := len(d.sent), int(d.time/frameTime); n < want-1 || n > want+1 {
+		t.Errorf("%d packets in %s", n, d.time)
 	}
 }
