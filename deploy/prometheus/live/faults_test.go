@@ -41,7 +41,7 @@ func faults() []fault {
 				t.Fatal(err)
 			}
 		}},
-		{"an endpoint refuses", false, []string{"WebhooksRefused"}, func(_ *testing.T, w *world, _ *atomic.Bool, until func()) {
+		{"an endpoint refuses", false, []string{"WebhooksRefused (ticket)"}, func(_ *testing.T, w *world, _ *atomic.Bool, until func()) {
 			w.breaks.Store(true)
 			until()
 			w.breaks.Store(false)

@@ -43,6 +43,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	})
 	t.Logf("%d queries of all dashboards have data", len(all))
 	w.followed(t, p)
+	p.listed(t)
 	for _, f := range faults() {
 		if whole() || f.always {
 			f.made(t, w, p, &failing)

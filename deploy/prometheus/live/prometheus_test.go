@@ -130,7 +130,7 @@ func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 	return answer.Data.Result, err
 }
 
-// firing are the names of alerts that fire now.
+// firing are the alerts that fire now: a page by its name, a ticket by its name and that word. A promise has both, and its ticket remembers for long.
 func (p *prometheus) firing(ctx context.Context) map[string]bool {
 	samples, err := p.ask(ctx, `ALERTS{alertstate="firing"}`)
 	if err != nil {
@@ -138,7 +138,11 @@ func (p *prometheus) firing(ctx context.Context) map[string]bool {
 	}
 	names := map[string]bool{}
 	for _, s := range samples {
-		names[s.Metric["alertname"]] = true
+		name := s.Metric["alertname"]
+		if s.Metric["severity"] == string(alert.Ticket) {
+			name += " (ticket)"
+		}
+		names[name] = true
 	}
 	return names
 }

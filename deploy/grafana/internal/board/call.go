@@ -61,7 +61,8 @@ func dialer() Board {
 			}},
 			{"Audio (calls over SIP)", []Panel{
 				{Title: "RTP streams, and ports that rest", Unit: "short", Queries: []Query{{`sum(ringfence_dialer_rtp_streams)`, "streams"}, {`sum(ringfence_dialer_rtp_resting_ports)`, "resting ports"}}},
-				{Title: "Packets sent late", Unit: "s", Warn: 0.005, Bad: 0.02, Queries: one("histogram_quantile(0.99, sum by (le) (rate(ringfence_dialer_rtp_send_late_seconds_bucket"+within+")))", "99 of 100"), Alerts: []string{"MediaLate"}},
+				{Title: "Packets sent more than 10 ms late", About: "None while nobody speaks.", Unit: "percentunit", Warn: 0.01, Bad: 0.05, Alerts: []string{"MediaLate"},
+					Queries: one("1 - sum(rate(ringfence_dialer_rtp_send_late_seconds_bucket{le=\"0.01\"}"+within+")) / (sum(rate(ringfence_dialer_rtp_send_late_seconds_count"+within+")) > 0) or 0 * sum(rate(ringfence_dialer_rtp_send_late_seconds_count"+within+"))", "late")},
 				{Title: "Frames left out, packets lost", Unit: "pps", Queries: []Query{{rate("ringfence_dialer_rtp_skipped_frames_total", ""), "left out by us"}, {rate("ringfence_dialer_rtp_lost_packets_total", ""), "lost on the way"}}, Alerts: []string{"MediaLate"}},
 			}},
 		},

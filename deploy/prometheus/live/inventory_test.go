@@ -1,0 +1,61 @@
+package live
+
+import (
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const inventory = "../METRICS.md"
+
+// listed holds what the stack tells against the list of metrics. RINGFENCE_OBSERVE=whole and RINGFENCE_METRICS=write write the list anew.
+func (p *prometheus) listed(t *testing.T) {
+	t.Helper()
+	var answer struct {
+		Data map[string][]struct{ Type, Help string }
+	}
+	if err := p.client.Into(t.Context(), http.MethodGet, "/api/v1/metadata", nil, http.StatusOK, &answer); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for name, told := range answer.Data {
+		if theirs(name) || len(told) == 0 {
+			continue
+		}
+		if told[0].Type == "counter" && !strings.HasSuffix(name, "_total") {
+			name += "_total"
+		}
+		lines = append(lines, "| `"+name+"` | "+told[0].Type+" | "+strings.ReplaceAll(told[0].Help, "|", `\|`)+" |")
+	}
+	slices.Sort(lines)
+	if os.Getenv("RINGFENCE_METRICS") == "write" && whole() {
+		keep(t, inventory, "# Metrics\n\nWhat the services tell, scraped from the whole stack by `make observe`; those of Go, of the process and of the Kafka client are theirs. No label holds an id, a number or a customer.\n\n| metric | type | is |\n|---|---|---|\n"+strings.Join(lines, "\n")+"\n")
+		return
+	}
+	text, err := os.ReadFile(inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("METRICS.md does not list %s: RINGFENCE_METRICS=write make observe", line)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); whole() && strings.HasPrefix(line, "| `") && !slices.Contains(lines, line) {
+			t.Errorf("METRICS.md lists what nobody tells: %s", line)
+		}
+	}
+}
+
+// theirs are metrics that come with a library.
+func theirs(name string) bool {
+	for _, prefix := range []string{"go_", "process_", "promhttp_", "kafka_buffered_", "kafka_connect", "kafka_disconnect", "kafka_fetch_", "kafka_produce_", "kafka_read_", "kafka_write_", "kafka_request_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
