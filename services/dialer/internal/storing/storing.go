@@ -59,7 +59,7 @@ func NewDirectory(root string) (*Directory, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of recordings: %w", err)
 	}
-	return &Directory{root: root}, nil
+	return &Directory{root: filepath.Clean(root)}, nil
 }
 
 // Put brings a file there under the key; again, it takes its place. Whoever looks finds all of it, or nothing.
@@ -102,10 +102,9 @@ func (d *Directory) Delete(_ context.Context, key string) error {
 			return fmt.Errorf("delete %s from the directory of recordings: %w", key, err)
 		}
 	}
-	for dir := filepath.Dir(path); dir != d.root && len(dir) > len(d.root); dir = filepath.Dir(dir) {
-		if os.Remove(dir) != nil {
-			break // another's
-		}
+	dir := filepath.Dir(path)
+	for len(dir) > len(d.root) && os.Remove(dir) == nil { // up to one that holds another's
+		dir = filepath.Dir(dir)
 	}
 	return nil
 }
