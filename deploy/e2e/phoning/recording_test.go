@@ -73,7 +73,7 @@ func fetched(t *testing.T, url string) []byte {
 }
 
 // step is the time that one value of a loudness stands for.
-const step = 10 * time.Millisecond
+const step = 50 * time.Millisecond
 
 func loudness(samples []int16) (loud []float64) {
 	const size = int(step * 8000 / time.Second)
