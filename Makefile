@@ -34,7 +34,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current breaking tidy-current fmt clean build sbom reproducible go cc npm examples peers java kafka kafka-fetch test-kafka
+.PHONY: help run test observe pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current breaking tidy-current watch-current fmt clean build sbom reproducible go cc npm examples peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,7 +128,7 @@ goldens: ## write the charts' schemas and goldens anew, to be looked at and comm
 	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_RenderAsBefore
 	@git --no-pager diff --stat -- helm deploy/compose/testdata
 
-verify: proto-current breaking tidy-current ## check that generated code is what the sources give, and that no event broke
+verify: proto-current breaking tidy-current watch-current ## check that generated code is what the sources give, and that no event broke
 	@echo "generated code is up to date; no event was broken"
 
 proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen ## generate the Go of the .proto files and of the API description
@@ -149,6 +149,9 @@ tidy-current: go
 	@for module in $(patsubst %/go.mod,%,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod)); do \
 	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
+
+watch-current: go
+	@go test -count=1 -run AreWhatTheSourceGives ./deploy/prometheus ./deploy/grafana >/dev/null || { echo "rules, trials or dashboards are not what their sources give: go run ./deploy/prometheus; go run ./deploy/grafana; and commit"; exit 1; }
 
 breaking: $(TOOLS)/buf $(TOOLS)/oasdiff ## check events, questions and the public API against the released shapes (proto/base.binpb, proto/openapi/base.json)
 	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or question changed in a way that readers in service cannot follow"; exit 1; }
