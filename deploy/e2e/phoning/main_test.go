@@ -24,7 +24,7 @@ const (
 	// soon bounds whatever a busy machine may take for one thing.
 	soon = 40 * time.Second
 	// ringLimit is how long the stack lets phones ring.
-	ringLimit = 5 * time.Second
+	ringLimit = 8 * time.Second
 	// account is ours at the proxy, and the number under which we are called.
 	account, secret = "14155559000", "a secret"
 )

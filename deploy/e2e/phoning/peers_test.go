@@ -166,7 +166,7 @@ mpath="%[2]s/"
 	for _, name := range []string{"kex", "tm", "tmx", "sl", "rr", "pv", "maxfwd", "auth", "textops", "siputils", "usrloc", "registrar"} {
 		text += fmt.Sprintf("loadmodule %q\n", name+".so")
 	}
-	text += `modparam("tm", "fr_inv_timer", 60000)` + "\n" + fmt.Sprintf(routing, account, secret)
+	text += `modparam("tm", "fr_timer", 3000)` + "\n" + `modparam("tm", "fr_inv_timer", 60000)` + "\n" + fmt.Sprintf(routing, account, secret)
 	file := filepath.Join(w.home, "kamailio.cfg")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return 0, err
