@@ -62,11 +62,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 // callee writes down what happens to a leg that came in.
 func (l *leg) callee() signal.Observer {
 	return signal.Observer{
-		Keep: func(state []byte) error {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			return l.carrier.journal.Keep(ctx, l.callID, state)
-		},
+		Keep:    l.keep,
 		Offered: l.talk.Offered,
 		Agreed:  l.talk.Agreed,
 		Ended:   l.ended,

@@ -35,6 +35,7 @@ type leg struct {
 	picked    chan struct{} // made when it is picked up, closed when that has been told, or has failed
 	writing   bool
 	waiting   []entry
+	state     []byte // what would end the call, as it was kept last
 }
 
 // entry is one thing to be written. It says whether it counted.
@@ -200,13 +201,13 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 	j, begun := l.carrier.journal, false
 	return signal.Observer{
 		Keep: func(state []byte) error {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
 			if begun {
-				return j.Keep(ctx, l.callID, state)
+				return l.keep(state)
 			}
 			begun = true
 			c.Teardown = state
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
 			return j.Dial(ctx, c)
 		},
 		Taken: func(at time.Time) {
@@ -234,6 +235,25 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 		Agreed:  l.talk.Agreed,
 		Ended:   l.ended,
 	}
+}
+
+// keep notes what would end the call now. What cannot be written is, as soon as it can be: without it nobody could end the call after a crash.
+func (l *leg) keep(state []byte) error {
+	l.mu.Lock()
+	l.state = state
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := l.carrier.journal.Keep(ctx, l.callID, state)
+	if err != nil {
+		l.tell(func(ctx context.Context) (bool, error) {
+			l.mu.Lock()
+			newest := l.state
+			l.mu.Unlock()
+			return true, l.carrier.journal.Keep(ctx, l.callID, newest)
+		})
+	}
+	return err
 }
 
 // ready waits for whoever is to talk while it rings. When that cannot be, the ringing ends: nobody is to pick up into silence.

@@ -6,11 +6,13 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/inbox"
@@ -75,6 +77,7 @@ type exchange struct {
 	rang  map[string]map[string]bool // branches by Call-ID: what is sent again rings no second time
 	alive *process
 	talks carriersip.Talks
+	away  atomic.Bool // the database, for our processes
 }
 
 // process is what of ours dies together.
@@ -151,7 +154,15 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	pool, err := pgxpool.NewWithConfig(x.t.Context(), x.first.Config())
+	config := x.first.Config()
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return !x.away.Load(), nil }
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		if x.away.Load() {
+			return errors.New("the database is away")
+		}
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(x.t.Context(), config)
 	if err != nil {
 		x.t.Fatal(err)
 	}

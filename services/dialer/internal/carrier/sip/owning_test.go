@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,5 +153,43 @@ func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
 		if time.Since(begun) > 30*time.Second {
 			t.Fatalf("%d signs of life, the last at %s", changes, seen)
 		}
+	}
+}
+
+// What ends an answered call is a BYE: that it could not be written down at the answer must not stay so.
+func TestKeep_IsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	answer, answered := make(chan struct{}), make(chan struct{})
+	pickUp := sync.OnceFunc(func() { close(answer) })
+	defer pickUp()
+	x.far.On("24", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		<-answer
+		c.Answer(audio)
+		close(answered)
+		c.Hangup()
+	})
+	p := x.begin(loopback)
+	id := dial(t, p, "24", carrier.Ringing)
+	state := func() (state string) {
+		t.Helper()
+		if err := x.first.QueryRow(t.Context(), "SELECT encode(teardown, 'hex') FROM sip_calls WHERE call_id = $1", id).Scan(&state); err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	ringing := state()
+	x.away.Store(true)
+	pickUp()
+	<-answered
+	x.away.Store(false)
+	for begun := time.Now(); state() == ringing; time.Sleep(time.Millisecond) { // a poll of the condition
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("nobody knows how to end the answered call")
+		}
+	}
+	if _, err := p.Hangup(t.Context(), id); err != nil {
+		t.Error(err)
 	}
 }
