@@ -67,6 +67,11 @@ ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED
 	max_call_seconds = EXCLUDED.max_call_seconds, settings = EXCLUDED.settings, deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`
 
+// A deleted agent's key goes with it.
+const dropKey = `
+DELETE FROM agent_keys k USING agents a
+WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
+
 // SaveAgent keeps the newest version of an agent. What is queued for a deleted one is looked at at once, whatever its time.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pg.Args{
@@ -81,6 +86,9 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error 
 	}
 	if _, err := tx.Exec(ctx, lookAtAgent, pg.Args{"agent_id": a.AgentID}); err != nil {
 		return fmt.Errorf("look at requests of agent %s: %w", a.AgentID, err)
+	}
+	if _, err := tx.Exec(ctx, dropKey, pg.Args{"workspace_id": a.WorkspaceID, "agent_id": a.AgentID}); err != nil {
+		return fmt.Errorf("drop key of agent %s: %w", a.AgentID, err)
 	}
 	return nil
 }

@@ -50,3 +50,28 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 		t.Errorf("no call: %v", err)
 	}
 }
+
+// A secret does not outlive whose it is.
+func TestSaveAgent_ADeletedAgentsKeyGoes(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st, workspace, deleted, other := newStore(pool), uuid.New(), uuid.New(), uuid.New()
+	for _, agent := range []uuid.UUID{deleted, other} {
+		if _, err := pool.Exec(t.Context(), "INSERT INTO agent_keys (workspace_id, agent_id, sealed) VALUES ($1, $2, 'x')", workspace, agent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for version, gone := range []bool{false, true} {
+		for _, agent := range []uuid.UUID{deleted, other} {
+			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				return st.SaveAgent(t.Context(), tx, tenant.Agent{AgentID: agent, WorkspaceID: workspace, Version: int64(version) + 1, Name: "Ada", Settings: []byte("{}"), Deleted: gone && agent == deleted})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keys := 0
+		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM agent_keys").Scan(&keys); err != nil || keys != 2-version {
+			t.Errorf("%d keys, %v, after the agent was deleted: %v", keys, err, gone)
+		}
+	}
+}
