@@ -305,7 +305,7 @@ func TestUp_ANonsenseSettingIsOneLine(t *testing.T) {
 func serviceCommand(t *testing.T, opts rig.Options, args ...string) (said string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), append([]string{"service"}, args...)...)
-	cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...)
+	cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home, "KAFKA_BROKERS="), opts.Env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -161,7 +161,7 @@ func (s *Stack) Again(ctx context.Context) (*Stack, error) { return Start(ctx, s
 // Command runs a command of ringfence-local beside the running stack and says what it printed.
 func (s *Stack) Command(ctx context.Context, args ...string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence-local"), args...)
-	cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...)
+	cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -169,7 +169,7 @@ func (s *Stack) Command(ctx context.Context, args ...string) (said string, err e
 // Operate runs the operator's command line against the stack and says what it answered; its asides are in the error.
 func (s *Stack) Operate(ctx context.Context, stdin string, args ...string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.opts.Bin, "ringfence"), args...)
-	cmd.Env, cmd.Stdin = append(append(os.Environ(), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...), strings.NewReader(stdin)
+	cmd.Env, cmd.Stdin = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+s.opts.Home), s.opts.Env...), strings.NewReader(stdin)
 	var asides strings.Builder
 	cmd.Stderr = &asides
 	out, err := cmd.Output()
