@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,17 +18,18 @@ import (
 
 const (
 	firstShared = 8_000_000
-	// fairShare is what the lesser of two replicas must have done, and ofSo the number of deeds below which a share says nothing.
+	// fairShare is what the lesser of two replicas must have done of what is dealt by partitions or claims; of requests, which are dealt by connections, it must
+	// have answered some. ofSo is the number of deeds below which a share says nothing.
 	fairShare, ofSo = 0.1, 60
+	requested, read = "http_request_duration_seconds_count", "inbox_records_total"
 	// sharers ask at once, each for so many calls; held are the calls that are under way as a replica is killed.
 	sharers, sharedEach, held = 16, 12, 24
 )
 
 // deeds are what the replicas of each service share, by the metric that counts it.
 func deeds() map[string][]string {
-	const asked, read = "http_request_duration_seconds_count", "inbox_records_total"
 	return map[string][]string{
-		"gateway": {asked}, "calls": {asked, read}, "contacts-compliance": {asked, read}, "billing-wallet": {asked, read},
+		"gateway": {requested}, "calls": {requested, read}, "contacts-compliance": {requested, read}, "billing-wallet": {requested, read},
 		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"webhook_started_total", read},
 	}
 }
@@ -53,6 +55,9 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 			})
 		}
 		return all.Wait
+	}
+	for name := range deeds() {
+		until(t, time.Minute, "both replicas of "+name+" have partitions", func() bool { return joined(t, s, name) })
 	}
 	burst(sharers, sharedEach)()
 	ends := func(what string) {
@@ -105,7 +110,7 @@ func fair(t *testing.T, s *rig.Stack, name, metric string) {
 	var did []float64
 	var sum float64
 	for _, address := range addresses {
-		count, err := counted(address, metric)
+		_, count, err := counted(address, metric)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,17 +119,40 @@ func fair(t *testing.T, s *rig.Stack, name, metric string) {
 	}
 	t.Logf("%s: %s %v", name, metric, did)
 	for _, count := range did {
-		if sum >= ofSo && count < fairShare*sum {
-			t.Errorf("%s: one replica did %v of %v (%s), want %v of it at least", name, count, sum, metric, fairShare)
+		least := fairShare * sum
+		if metric == requested {
+			least = 1
+		}
+		if sum >= ofSo && count < least {
+			t.Errorf("%s: one replica did %v of %v (%s), want %v at least", name, count, sum, metric, least)
 		}
 	}
 }
 
-// counted is the sum of a metric over its labels, as a replica tells it.
-func counted(address, metric string) (sum float64, err error) {
+// joined says whether each replica of a service has partitions of its own, if the service reads any.
+func joined(t *testing.T, s *rig.Stack, name string) bool {
+	t.Helper()
+	addresses, err := s.Privates(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range addresses {
+		has, _, err := counted(address, "kafka_consumer_oldest_seconds")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has == 0 && slices.Contains(deeds()[name], read) {
+			return false
+		}
+	}
+	return true
+}
+
+// counted are the series of a metric and the sum of their values, as a replica tells them.
+func counted(address, metric string) (series int, sum float64, err error) {
 	answer, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)
@@ -135,13 +163,14 @@ func counted(address, metric string) (sum float64, err error) {
 		}
 		fields := strings.Fields(rest[strings.LastIndexByte(rest, '}')+1:])
 		if len(fields) == 0 {
-			return 0, fmt.Errorf("%s: %q has no value", address, lines.Text())
+			return 0, 0, fmt.Errorf("%s: %q has no value", address, lines.Text())
 		}
 		value, err := strconv.ParseFloat(fields[0], 64)
 		if err != nil {
-			return 0, fmt.Errorf("%s: %q: %w", address, lines.Text(), err)
+			return 0, 0, fmt.Errorf("%s: %q: %w", address, lines.Text(), err)
 		}
+		series++
 		sum += value
 	}
-	return sum, lines.Err()
+	return series, sum, lines.Err()
 }

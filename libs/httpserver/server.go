@@ -57,7 +57,10 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if listener.Shut() {
 		select {
-		case <-ended:
+		case err := <-ended:
+			if !errors.Is(err, net.ErrClosed) {
+				slog.WarnContext(ctx, "those who stood at the door were not all let in", "addr", s.Addr, "error", err)
+			}
 		case <-time.After(shutting):
 		}
 	}
