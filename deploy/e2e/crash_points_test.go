@@ -79,7 +79,8 @@ func pointsIn(t *testing.T, dir string) (points []string) {
 		}
 		code, err := os.ReadFile(path)
 		for _, match := range pointCall.FindAllStringSubmatch(string(code), -1) {
-			if !slices.Contains(points, match[1]) {
+			// Those of real calls need trunks: services/dialer/cmd/dialer reaches them.
+			if !slices.Contains(points, match[1]) && !strings.HasPrefix(match[1], "dialer over sip: ") {
 				points = append(points, match[1])
 			}
 		}
