@@ -19,13 +19,22 @@ type fault struct {
 	name   string
 	always bool
 	alerts []string
-	makes  func(t *testing.T, w *world, failing *atomic.Bool, until func())
+	makes  func(t *testing.T, w *world, until func())
 }
 
 func overSIP(q query) bool { return strings.Contains(q.expr, "ringfence_dialer_rtp_") }
 
-func stopped(process string) func(*testing.T, *world, *atomic.Bool, func()) {
-	return func(t *testing.T, w *world, _ *atomic.Bool, until func()) { w.stop(t, process, until) }
+func stopped(process string) func(*testing.T, *world, func()) {
+	return func(t *testing.T, w *world, until func()) { w.stop(t, process, until) }
+}
+
+// switched is a fault that a flag makes.
+func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
+	return func(_ *testing.T, w *world, until func()) {
+		of(w).Store(true)
+		until()
+		of(w).Store(false)
+	}
 }
 
 // faults in the order in which they are made.
@@ -34,39 +43,44 @@ func faults() []fault {
 		{"contacts-compliance hangs", true, []string{"ServiceDown", "GateSilent", "DialQueueStuck"}, stopped("contacts-compliance")},
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck"}, stopped("broker")},
-		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable"}, func(t *testing.T, w *world, _ *atomic.Bool, until func()) {
+		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable"}, func(t *testing.T, w *world, until func()) {
 			w.proxy.Cut()
 			until()
 			if err := w.proxy.Mend(); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"an endpoint refuses", false, []string{"WebhooksRefused (ticket)"}, func(_ *testing.T, w *world, _ *atomic.Bool, until func()) {
-			w.breaks.Store(true)
+		{"the dialer has hung", false, []string{"CallsDialledLate"}, func(t *testing.T, w *world, until func()) {
+			w.stop(t, "dialer", func() { // of the minute that stands for an hour, a seventh and more must be late
+				began := time.Now()
+				await(t, time.Minute, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
+			})
 			until()
-			w.breaks.Store(false)
 		}},
-		{"numbers that do not exist", false, []string{"CallsBreakOff"}, func(_ *testing.T, _ *world, failing *atomic.Bool, until func()) {
-			failing.Store(true)
-			until()
-			failing.Store(false)
-		}},
-		{"a record that nobody can read", false, []string{"RecordsParked"}, func(t *testing.T, w *world, _ *atomic.Bool, until func()) {
+		{"an endpoint refuses", false, []string{"WebhooksRefused (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
+		{"numbers that do not exist", false, []string{"CallsBreakOff"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
+		{"a record that nobody can read", false, []string{"RecordsParked"}, func(t *testing.T, w *world, until func()) {
 			w.publish(t, "dial-events.v1", "no event")
 			until()
 		}},
-		{"a place without a call", false, []string{"CallSlotsLeaked"}, func(t *testing.T, w *world, _ *atomic.Bool, until func()) {
+		{"a place without a call", false, []string{"CallSlotsLeaked"}, func(t *testing.T, w *world, until func()) {
 			w.exec(t, `INSERT INTO dialer.slots (call_request_id, workspace_id, trunk) VALUES (gen_random_uuid(), gen_random_uuid(), 'sim')`)
 			until()
+		}},
+		{"a balance that no entry explains", false, []string{"WalletBooksDiffer"}, func(t *testing.T, w *world, until func()) {
+			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro %s, funding_micro = funding_micro %s WHERE workspace_id = '%s'`
+			w.exec(t, fmt.Sprintf(move, "+ 1", "- 1", w.tenant.ID))
+			until()
+			w.exec(t, fmt.Sprintf(move, "- 1", "+ 1", w.tenant.ID))
 		}},
 	}
 }
 
 // made makes it, waits until every alert fires, mends it, and waits until they are gone.
-func (f fault) made(t *testing.T, w *world, p *prometheus, failing *atomic.Bool) {
+func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	began, missing := time.Now(), slices.Clone(f.alerts)
-	f.makes(t, w, failing, func() {
+	f.makes(t, w, func() {
 		err := rig.Until(t.Context(), 60*time.Second, f.name+": its alerts fire", func() (bool, error) {
 			firing := p.firing(t.Context())
 			missing = slices.DeleteFunc(missing, func(name string) bool { return firing[name] })

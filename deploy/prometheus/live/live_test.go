@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +24,8 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	}
 	p := observe(t, homes...)
 	ctx, rest := context.WithCancel(t.Context())
-	var failing atomic.Bool
 	done := make(chan struct{})
-	go func() { defer close(done); w.load(ctx, 50*time.Millisecond, &failing) }()
+	go func() { defer close(done); w.load(ctx, 50*time.Millisecond) }()
 	defer func() { rest(); <-done }()
 
 	all := queries(t)
@@ -45,8 +43,8 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	w.followed(t, p)
 	p.listed(t)
 	for _, f := range faults() {
-		if whole() || f.always {
-			f.made(t, w, p, &failing)
+		if (whole() || f.always) && os.Getenv(rewriting) == "" {
+			f.made(t, w, p)
 		}
 	}
 }

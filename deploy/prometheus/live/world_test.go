@@ -25,9 +25,10 @@ type world struct {
 	traces  *rig.Traces
 	hooks   *rig.Receiver
 	tenant  *rig.Workspace
-	proxy   *rig.Proxy // the way to Postgres
-	url     string     // of Postgres itself, as superuser
-	breaks  atomic.Bool
+	proxy   *rig.Proxy  // the way to Postgres
+	url     string      // of Postgres itself, as superuser
+	breaks  atomic.Bool // the moody endpoint refuses everything
+	failing atomic.Bool // the load calls numbers that do not exist
 	numbers atomic.Int64
 }
 
@@ -63,7 +64,7 @@ func begin(t *testing.T) *world {
 	t.Cleanup(w.proxy.Cut)
 	w.url, address.Host = db.URL, w.proxy.Addr
 	w.home, w.Stack = raise(t, bin, "POSTGRES_URL="+address.String(), "OTEL_EXPORTER_OTLP_ENDPOINT="+w.traces.URL, "SSL_CERT_FILE="+w.hooks.CAFile,
-		"RETRY_DELAYS=1s,2s,3s,4s", "WEBHOOK_POLL=200ms", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "CLAIM_LEASE=5s", "WEBHOOK_TIMEOUT=2s", "WEBHOOK_LEASE=5s")
+		"RETRY_DELAYS=1s,2s,3s,4s", "WEBHOOK_POLL=200ms", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "CLAIM_LEASE=5s", "WEBHOOK_TIMEOUT=2s", "WEBHOOK_LEASE=5s", "RECONCILE_EVERY=2s")
 	if w.tenant, err = w.NewWorkspace(t.Context(), t.Name(), "1000000"); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *rig.Stack) 
 	return home, s
 }
 
-// moody is an endpoint that refuses each delivery once, and while breaks is set always.
+// moody is an endpoint that refuses every third delivery at first, and while breaks is set all.
 func (w *world) moody(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -120,10 +121,10 @@ func (w *world) moody(t *testing.T) string {
 		mu.Lock()
 		defer mu.Unlock()
 		id := r.Header.Get("X-Service-Delivery-Id")
-		if !seen[id] || w.breaks.Load() {
-			seen[id] = true
+		if fresh := !seen[id]; fresh && len(seen)%3 == 0 || w.breaks.Load() {
 			answer.WriteHeader(http.StatusServiceUnavailable)
 		}
+		seen[id] = true
 	}))
 	pair, err := tls.LoadX509KeyPair(w.hooks.CAFile, w.hooks.KeyFile)
 	if err != nil {
@@ -146,7 +147,7 @@ func (w *world) subscribe(t *testing.T, url string) {
 }
 
 // load places calls until ctx ends: most are talked through, some are busy, and while failing is set many fail. Whoever is called twice is not the load's matter.
-func (w *world) load(ctx context.Context, pause time.Duration, failing *atomic.Bool) {
+func (w *world) load(ctx context.Context, pause time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	tick := time.NewTicker(pause)
@@ -159,7 +160,7 @@ func (w *world) load(ctx context.Context, pause time.Duration, failing *atomic.B
 		}
 		n := w.numbers.Add(1)
 		ending := []int64{0, 1, 2, 90, 3, 94, 4, 5}[n%8]
-		if failing.Load() {
+		if w.failing.Load() {
 			ending = 92
 		}
 		if n%10 == 0 {
