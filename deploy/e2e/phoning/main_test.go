@@ -2,6 +2,7 @@ package phoning_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,6 +86,9 @@ func (b *beginning) end(well bool) error {
 	for i := len(b.w.stop) - 1; i >= 0; i-- {
 		err = errors.Join(err, b.w.stop[i]())
 	}
+	if log, bad := os.ReadFile(filepath.Join(b.w.home, "stack.log")); bad != nil || bytes.Contains(log, []byte("the registration was not taken back")) {
+		err = errors.Join(err, bad, errors.New("the trunk was not told that we are gone"))
+	}
 	if well && err == nil {
 		return os.RemoveAll(b.w.home)
 	}
@@ -135,6 +139,9 @@ func begin() (w *world, err error) {
 		}
 		env = append(env, fmt.Sprintf("%s=%d", variable, port))
 	}
+	if w.proxy, err = w.proxying(); err != nil { // it goes behind the stack, which takes its registration back
+		return nil, err
+	}
 	if w.Stack, err = rig.Start(context.Background(), rig.Options{Bin: bin, Home: w.home, Env: env}); err != nil {
 		return nil, err
 	}
@@ -143,14 +150,11 @@ func begin() (w *world, err error) {
 }
 
 // throughProxy sets up the one trunk: a proxy that wants credentials and sends our callers on.
-func (w *world) throughProxy() (err error) {
-	if w.proxy, err = w.proxying(); err != nil {
-		return err
-	}
+func (w *world) throughProxy() error {
 	var made struct {
 		ID string `json:"id"`
 	}
-	err = rig.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(context.Background(), "POST", "/admin/v1/trunks", map[string]any{
+	err := rig.NewClient(w.Demo.AdminURL, w.Demo.AdminToken).Into(context.Background(), "POST", "/admin/v1/trunks", map[string]any{
 		"name": "proxy", "host": "127.0.0.1", "port": w.proxy, "username": account, "password": secret, "register": true,
 		"channels": 100, "calls_per_second": 100, "caller_ids": []string{"+" + account},
 	}, http.StatusCreated, &made)

@@ -42,7 +42,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 	living.Go(func() { c.live(working) })
 	defer living.Wait()
 	defer stop()
-	defer c.untend()
+	var leaving sync.WaitGroup
+	defer leaving.Wait() // the line is closed behind Run
 	told := ctx.Done()
 	var drained <-chan struct{}
 	for {
@@ -50,7 +51,7 @@ func (c *Carrier) Run(ctx context.Context) error {
 		select {
 		case <-told:
 			told, drained = nil, c.drain(working)
-			go c.untend()
+			leaving.Go(c.untend)
 		case <-drained:
 			return nil
 		case <-searches.C:
