@@ -103,7 +103,7 @@ upgrade: build ## roll every service under load from the binaries of an older co
 	@test -n "$(FROM)" || { echo "FROM names no commit: make upgrade FROM=<commit>"; exit 1; }
 	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
 	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
-	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" $(BIN)/ringfence-local with-postgres -- go test -count=1 -v -run '^TestUpgrade_' ./deploy/e2e
+	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./deploy/e2e
 
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
