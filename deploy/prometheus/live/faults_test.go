@@ -81,7 +81,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	began, missing := time.Now(), slices.Clone(f.alerts)
 	f.makes(t, w, func() {
-		err := rig.Until(t.Context(), 60*time.Second, f.name+": its alerts fire", func() (bool, error) {
+		err := rig.Until(t.Context(), 3*time.Minute, f.name+": its alerts fire", func() (bool, error) {
 			firing := p.firing(t.Context())
 			missing = slices.DeleteFunc(missing, func(name string) bool { return firing[name] })
 			return len(missing) == 0, nil
