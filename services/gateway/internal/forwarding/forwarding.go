@@ -50,7 +50,7 @@ func New(keys *trust.Keys, urls map[string]string) (*Peers, error) {
 		TLSHandshakeTimeout:   2 * time.Second,
 		MaxIdleConns:          2048,
 		MaxIdleConnsPerHost:   256,
-		IdleConnTimeout:       90 * time.Second, // the owners' is 2 min: ours must be the shorter
+		IdleConnTimeout:       trust.IdleFor,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true,
 	}}
