@@ -34,7 +34,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help run test observe pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current breaking tidy-current watch-current fmt clean build sbom reproducible go cc npm examples peers java kafka kafka-fetch test-kafka
+.PHONY: help configuration run test observe pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current breaking tidy-current watch-current fmt clean build sbom reproducible go cc npm examples peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ goldens: ## write the charts' schemas and goldens anew, to be looked at and comm
 
 verify: proto-current breaking tidy-current watch-current ## check that generated code is what the sources give, and that no event broke
 	@echo "generated code is up to date; no event was broken"
+
+configuration: build ## write deploy/CONFIGURATION.md anew, from what the services say of their variables
+	@go run ./deploy/tools/configuration $(BIN) > deploy/CONFIGURATION.md.new && mv deploy/CONFIGURATION.md.new deploy/CONFIGURATION.md
 
 proto: $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-connect-go $(TOOLS)/oapi-codegen ## generate the Go of the .proto files and of the API description
 	@cd proto && PATH="$(TOOLS):$$PATH" buf lint && PATH="$(TOOLS):$$PATH" buf generate

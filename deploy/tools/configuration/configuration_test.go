@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"testing"
+)
+
+func TestConfiguration_IsWhatTheBinariesSay(t *testing.T) {
+	bin := os.Getenv("RINGFENCE_BIN")
+	if bin == "" {
+		t.Skip("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+	}
+	var now bytes.Buffer
+	if err := write(&now, bin); err != nil {
+		t.Fatal(err)
+	}
+	committed, err := os.ReadFile("../../CONFIGURATION.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(committed, now.Bytes()) {
+		t.Error("deploy/CONFIGURATION.md is not what the services say: run make configuration and commit it")
+	}
+}
+
+func TestParse_ReadsTheTable(t *testing.T) {
+	found, err := parse([]byte("x\n\nEnvironment\n  A_URL    (required)       where a is: http://a, b\n  B        a b  \n  C_1  1s  x\n"))
+	if err != nil || len(found) != 3 || found[0] != (variable{"A_URL", "(required)", "where a is: http://a, b"}) || found[1] != (variable{"B", "a b", ""}) {
+		t.Errorf("found %q, %v", found, err)
+	}
+	for _, said := range []string{"no table", "x\nEnvironment\nnonsense\n"} {
+		if _, err := parse([]byte(said)); err == nil {
+			t.Errorf("%q was read", said)
+		}
+	}
+}
