@@ -86,7 +86,8 @@ func (b *beginning) end(well bool) error {
 	for i := len(b.w.stop) - 1; i >= 0; i-- {
 		err = errors.Join(err, b.w.stop[i]())
 	}
-	if log, bad := os.ReadFile(filepath.Join(b.w.home, "stack.log")); bad != nil || bytes.Contains(log, []byte("the registration was not taken back")) {
+	log, bad := os.ReadFile(filepath.Join(b.w.home, "stack.log"))
+	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("the registration was not taken back")) {
 		err = errors.Join(err, bad, errors.New("the trunk was not told that we are gone"))
 	}
 	if well && err == nil {

@@ -104,11 +104,11 @@ func listens(network string, port int) bool {
 // ports are those that were given away, in this process.
 var ports sync.Map
 
-// freePort is one that nobody has, nor the next one, for UDP and TCP, of five digits, and below the ranges that the stack and the system give away by themselves.
+// freePort is one that nobody has, nor the next three (sipp takes a second for video), for UDP and TCP, of five digits, and below the ranges that the stack and the system give away by themselves.
 func freePort() int {
 	for {
-		port := 10_000 + 2*rand.IntN(5_000)
-		if _, taken := ports.LoadOrStore(port, true); !taken && !listens("udp", port) && !listens("tcp", port) && !listens("udp", port+1) && !listens("tcp", port+1) {
+		port := 10_000 + 4*rand.IntN(2_500)
+		if _, taken := ports.LoadOrStore(port, true); !taken && !listens("udp", port) && !listens("tcp", port) && !listens("udp", port+1) && !listens("tcp", port+1) && !listens("udp", port+2) {
 			return port
 		}
 	}
