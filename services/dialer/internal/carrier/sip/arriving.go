@@ -16,11 +16,16 @@ import (
 // picking bounds what lies between the wish to answer a call and its answer.
 const picking = 20 * time.Second
 
-// Arrive takes a call that came in over a trunk. It does not block: the call rings once it is in the journal, and is turned away when that cannot be.
+// Arrive takes a call that came in over a trunk. It does not block: the call rings once it is in the journal, and is turned away when that cannot be, or when the trunk's channels are in
+// use in this process: whoever may call us may not open more conversations than that.
 func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
 		a.Refuse(call.UnallocatedNumber)
+		return
+	}
+	if c.carries(over.TrunkID) >= int(over.Channels) {
+		a.Refuse(call.SwitchCongestion)
 		return
 	}
 	from, _ := over.Read(a.From) // what is no number is withheld

@@ -40,7 +40,7 @@ func (p *pace) take(perSecond float64, now time.Time) bool {
 
 var (
 	errNoActive = errors.New("no trunk is active; set one up under /admin/v1/trunks")
-	errFull     = errors.New("every trunk that is there has all its channels in use, or its calls a second")
+	errFull     = errors.New("every trunk that is there has all its channels in use")
 )
 
 // order puts the trunks in the order in which a call is offered to them.
@@ -62,19 +62,25 @@ func order(active []trunk.Trunk, live map[uuid.UUID]int, down func(uuid.UUID) bo
 	return room
 }
 
-// take takes one call of a trunk's pace in this process.
-func (s *switchboard) take(t trunk.Trunk, now time.Time) bool {
+// paced takes one call of the pace of the first trunk that has it in this process, and puts those before it behind all others: what the trunks carry in a second together
+// bounds the calls, so when none has it one of them is asked all the same.
+func (s *switchboard) paced(candidates []trunk.Trunk, now time.Time) []trunk.Trunk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paces == nil {
 		s.paces = map[uuid.UUID]*pace{}
 	}
-	p := s.paces[t.TrunkID]
-	if p == nil {
-		p = &pace{}
-		s.paces[t.TrunkID] = p
+	for i, t := range candidates {
+		p := s.paces[t.TrunkID]
+		if p == nil {
+			p = &pace{}
+			s.paces[t.TrunkID] = p
+		}
+		if p.take(float64(t.CallsPerSecond), now) {
+			return slices.Concat(candidates[i:], candidates[:i])
+		}
 	}
-	return p.take(float64(t.CallsPerSecond), now)
+	return candidates
 }
 
 // candidates are the trunks that a call may be offered to, in order, without those that refused its request before.

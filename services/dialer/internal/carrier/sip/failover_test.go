@@ -110,6 +110,12 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 			return several{good, again}
 		}, "13", refusedBy(false), 0},
 		{"nobody listens anywhere", func(trunk.Trunk) several { return several{made("dead", 1, trunk.TCP, 10)} }, "01", refusedBy(true), 0},
+		{"each has sent its calls of this second", func(good trunk.Trunk) several {
+			good.CallsPerSecond = 0
+			again := good
+			again.TrunkID = uuid.New()
+			return several{good, again}
+		}, "12", func(err error) bool { return err == nil }, 1},
 		{"the only one is full", func(good trunk.Trunk) several { good.Channels = 0; return several{good} }, "01", refusedBy(true), 0},
 		{"there is none", func(trunk.Trunk) several { return nil }, "01", refusedBy(true), 0},
 	} {

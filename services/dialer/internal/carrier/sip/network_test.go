@@ -78,6 +78,8 @@ type exchange struct {
 	alive *process
 	talks carriersip.Talks
 	away  atomic.Bool // the database, for our processes
+	// channels of the trunk
+	channels int32
 }
 
 // process is what of ours dies together.
@@ -168,7 +170,7 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 	}
 	over := trunk.New(uuid.Nil)
 	over.Name, over.Host, over.Port, over.SessionSeconds = "test", "127.0.0.1", uint16(x.far.Port(line.UDP)), 0
-	over.Channels, over.CallsPerSecond = 1000, 1000
+	over.Channels, over.CallsPerSecond = x.channels, 1000
 	p.agent, p.pool, p.over = agent, pool, over
 	var known trunks = p
 	if others != nil {
@@ -212,7 +214,7 @@ func (x *exchange) start(forgetful bool) {
 func newExchange(t testing.TB) *exchange {
 	t.Helper()
 	x := &exchange{
-		t: t, talks: talks{}, far: signaltest.New(t, line.Config{UDP: loopback}), rang: map[string]map[string]bool{},
+		t: t, talks: talks{}, channels: 1000, far: signaltest.New(t, line.Config{UDP: loopback}), rang: map[string]map[string]bool{},
 		first: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}),
 	}
 	for suffix, script := range map[string]func(*signaltest.Call){

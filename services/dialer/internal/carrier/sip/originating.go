@@ -41,11 +41,7 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	if err != nil {
 		return unsent(o, err)
 	}
-	for i, over := range candidates {
-		if !c.board.take(over, time.Now()) && len(candidates) > 1 {
-			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errFull))
-			continue
-		}
+	for i, over := range c.board.paced(candidates, time.Now()) {
 		said, fault := c.send(ctx, o, over, i+1 < len(candidates))
 		if fault == nil {
 			return c.await(ctx, o, said)

@@ -291,6 +291,16 @@ func (c *Carrier) all() (legs []*leg) {
 	return slices.Collect(maps.Values(c.legs))
 }
 
+// carries is how many legs of this process are the trunk's.
+func (c *Carrier) carries(trunkID uuid.UUID) (n int) {
+	for _, l := range c.all() {
+		if l.trunk.TrunkID == trunkID {
+			n++
+		}
+	}
+	return n
+}
+
 // Live is how many legs of this process have not ended.
 func (c *Carrier) Live() int {
 	c.mu.Lock()

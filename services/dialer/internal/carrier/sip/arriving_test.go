@@ -1,0 +1,40 @@
+package sip_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+)
+
+// A flood over a trunk that may call us opens no more conversations than the trunk has channels.
+func TestArrive_TurnsAwayWhatIsBeyondTheChannels(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.channels = 2
+	p := x.begin(loopback)
+	caller, err := signal.New(signal.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(caller.Close)
+	became := make(chan int, 1)
+	for n, want := range []int{180, 180, 503} {
+		_, err := caller.Invite(t.Context(), signal.Trunk{Name: "us", Host: "127.0.0.1", Port: p.agent.Port(line.UDP), Transport: line.UDP, CallerID: signal.InFrom},
+			signal.Invite{CallID: uuid.NewString(), From: "+14155550100", To: "+14155550200", Body: []byte(audio)},
+			signal.Observer{Rang: func(time.Time, []byte) { became <- 180 }, Ended: func(e signal.End) { became <- e.Status }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := <-became; got != want {
+			t.Fatalf("caller %d: %d, want %d", n+1, got, want)
+		}
+	}
+	if got := p.Live(); got != 2 {
+		t.Errorf("%d legs live, want 2", got)
+	}
+}
