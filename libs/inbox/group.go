@@ -25,8 +25,10 @@ const (
 	// How long a rebalance waits for a member that does not come: one that hangs, or is slow to drain. Whoever is given up goes on with its transaction,
 	// and the inbox knows its records.
 	rebalanceTimeout = 10 * time.Second
-	commitInterval   = time.Second
-	commitTimeout    = 5 * time.Second
+	// How much longer than it bids the broker wait a request may take. A broker that keeps a join for a leader that hangs is asked again after this and rebalanceTimeout.
+	requestOverhead = 6 * time.Second
+	commitInterval  = time.Second
+	commitTimeout   = 5 * time.Second
 )
 
 // Run consumes until ctx ends, then drains the workers, commits and leaves the group. It waits for brokers that are away and
@@ -57,6 +59,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeat),
 		kgo.RebalanceTimeout(rebalanceTimeout),
+		kgo.RequestTimeoutOverhead(requestOverhead),
 		// A paused partition's surplus is fetched again: no more than about a batch.
 		kgo.FetchMaxPartitionBytes(512<<10),
 		kgo.FetchMaxWait(time.Second),
