@@ -124,8 +124,11 @@ func TestPlacing_Fields(t *testing.T) {
 func TestPlacing_Destinations(t *testing.T) {
 	t.Parallel()
 	w := workspace(t, set{"destinations": []string{"+1415", "+49"}})
-	w.topUp(t, "10")
+	w.topUp(t, "1000")
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
+	until(t, 20*time.Second, "calls has heard of the workspace's destinations; until then the gate at dial time alone refuses", func() bool {
+		return w.write.do(t, "POST", "/v1/calls", w.order("+442079460000")).status == 422
+	})
 	for _, to := range []string{"+442079460001", "+12125550101"} {
 		if got := w.write.refused(t, 422, "validation_error", "POST", "/v1/calls", w.order(to)); !strings.Contains(got.body, `"to `) {
 			t.Errorf("%s does not name to", got.body)
