@@ -40,7 +40,15 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 // faults in the order in which they are made.
 func faults() []fault {
 	return []fault{
-		{"contacts-compliance hangs", true, []string{"ServiceDown", "GateSilent", "DialQueueStuck"}, stopped("contacts-compliance")},
+		{"contacts-compliance hangs", true, []string{"ServiceDown", "GateSilent", "DialQueueStuck"}, func(t *testing.T, w *world, until func()) {
+			for n := range 8 { // these come due while nobody answers for them; without them nothing may be in the queue
+				due := time.Now().Add(time.Duration(n+1) * 2 * time.Second).UTC()
+				if _, err := w.tenant.Place(t.Context(), map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": due}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.stop(t, "contacts-compliance", until)
+		}},
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck"}, stopped("broker")},
 		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable"}, func(t *testing.T, w *world, until func()) {
