@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // backlogEvery is how often the brokers are asked.
@@ -128,7 +129,7 @@ func (b *Backlog) ask(ctx context.Context, admin *kadm.Client) ([]topicState, er
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	committed, err := admin.FetchOffsets(ctx, b.group)
-	if err != nil {
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // a group that has not begun has committed nothing
 		return nil, fmt.Errorf("fetch offsets of %s: %w", b.group, err)
 	}
 	starts, err := admin.ListStartOffsets(ctx, b.topics...)

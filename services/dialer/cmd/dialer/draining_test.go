@@ -60,6 +60,9 @@ func dispatcher(t *testing.T, addresses []string) (port int) {
 	signaltest.Installed(t, "kamailio")
 	modules, err := filepath.Glob("/usr/lib/*/kamailio/modules")
 	if err != nil || len(modules) == 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("kamailio's modules are not where Debian puts them")
+		}
 		t.Skip("SKIPPED: kamailio's modules are not where Debian puts them")
 	}
 	dir, port := t.TempDir(), signaltest.FreePort(t)
