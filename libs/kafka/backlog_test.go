@@ -72,6 +72,37 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 	}
 }
 
+// A group that has not begun is behind by all there is, from its first look on.
+func TestBacklog_AGroupThatHasNotBegunIsBehindByEverything(t *testing.T) {
+	t.Parallel()
+	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	topic := kafka.Agents.Name
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: 1, Key: []byte("k"), Value: []byte("x")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	backlog := kafka.NewBacklog("nobody-yet", []string{topic}, registry)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); backlog.Watch(ctx, client) }()
+	defer func() { cancel(); <-done }()
+	for deadline := time.Now().Add(4 * time.Second); ; { // the first look: the next comes after 5 s
+		if lag, known := gauges(t, registry)["kafka_consumer_lag_records agents.v1 1"]; known {
+			if lag != 1 {
+				t.Errorf("lag = %v, want 1", lag)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the lag is not known")
+		}
+	}
+}
+
 // gauges are all values by name and labels, without the group.
 func gauges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	families, err := registry.Gather()
