@@ -23,7 +23,7 @@ func rolled() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
 
-// Every replica of a stack that is rolled leaves for longer than a connection inside the house stays unused (trust.IdleFor).
+// Every replica of a stack that is rolled leaves for longer than a connection stays unused: inside the house (trust.IdleFor) and a customer's.
 const (
 	drainDelay   = "DRAIN_DELAY=2500ms"
 	strictPerSec = 12

@@ -11,6 +11,10 @@ import (
 	"time"
 )
 
+// idleFor is how long a client keeps an unused connection: less than the DRAIN_DELAY of a stack that is rolled, so that no request crosses the close of
+// a connection that was idle for all of it.
+const idleFor = 2 * time.Second
+
 // Client speaks to one API with one bearer credential.
 type Client struct {
 	base, key string
@@ -22,6 +26,7 @@ func NewClient(base, key string) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
 	transport.MaxIdleConnsPerHost = 256
+	transport.IdleConnTimeout = idleFor
 	return &Client{base: base, key: key, http: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
 }
 
