@@ -35,9 +35,19 @@ type values struct {
 		Probes   []string
 		Internet struct {
 			Except4, Except6 []string
+			Ports            []portRange
 		}
 	}
-	Grace int `yaml:"terminationGracePeriodSeconds"`
+	StartsWithin int `yaml:"startsWithin"`
+	Grace        int `yaml:"terminationGracePeriodSeconds"`
+	Resources    struct{ Limits struct{ Memory string } }
+}
+
+// portRange is a port of a NetworkPolicy, or all up to EndPort.
+type portRange struct {
+	Port     int
+	EndPort  int `yaml:"endPort"`
+	Protocol string
 }
 
 func valuesOf(t *testing.T, chart string) (v values) {
@@ -49,7 +59,7 @@ func valuesOf(t *testing.T, chart string) (v values) {
 }
 
 // ofLibrary are the variables that the library chart sets by itself; TestCharts_LibrarySetsNoOtherVariables keeps it true.
-var ofLibrary = []string{"ADMIN_ADDR", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
+var ofLibrary = []string{"ADMIN_ADDR", "GOMEMLIMIT", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
 
 func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
 {{/* Who may reach a service, and whom it may reach: the five questions and what the gateway forwards, Postgres, Kafka, DNS, the collector, and what its values add. A pod with
-host networking is outside of every policy: for those it asks and those that ask it, it is its node, and network.nodes names the nodes' networks. */}}
+host networking is outside of every policy: for those it asks and those that ask it, it is its node, and global.nodes names the nodes' networks. */}}
 {{- define "ringfence-lib.network" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -15,19 +15,14 @@ spec:
     - ports: [{port: http, protocol: TCP}]
       {{- if not .public }}
       from:
-        {{- range .askedBy }}
-        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
-        {{- end }}
-        {{- range .nodes }}
-        - ipBlock: {cidr: {{ . | quote }}}
-        {{- end }}
+        {{- include "ringfence-lib.peers" (list $ .askedBy) | trim | nindent 8 }}
       {{- else if .clients }}
       from: {{- toYaml .clients | nindent 8 }}
       {{- end }}
     - ports: [{port: private, protocol: TCP}]
       from:
-        {{- range .probedBy }}
-        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
+        {{- with .probedBy }}
+        {{- include "ringfence-lib.peers" (list $ .) | trim | nindent 8 }}
         {{- end }}
         {{- toYaml .monitoring | nindent 8 }}
     {{- if $.Values.adminPort }}
@@ -46,23 +41,11 @@ spec:
       to: {{- toYaml .collector.to | nindent 8 }}
     {{- if .asks }}
     - ports: [{port: 8080, protocol: TCP}]
-      to:
-        {{- range .asks }}
-        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
-        {{- end }}
-        {{- range .nodes }}
-        - ipBlock: {cidr: {{ . | quote }}}
-        {{- end }}
+      to: {{- include "ringfence-lib.peers" (list $ .asks) | trim | nindent 8 }}
     {{- end }}
     {{- if .probes }}
     - ports: [{port: 9090, protocol: TCP}]
-      to:
-        {{- range .probes }}
-        {{- include "ringfence-lib.peer" (list $ .) | trim | nindent 8 }}
-        {{- end }}
-        {{- range .nodes }}
-        - ipBlock: {cidr: {{ . | quote }}}
-        {{- end }}
+      to: {{- include "ringfence-lib.peers" (list $ .probes) | trim | nindent 8 }}
     {{- end }}
     {{- with .internet }}
     - ports: {{- toYaml .ports | nindent 8 }}
@@ -95,7 +78,15 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* The pods of another service of the same release. */}}
-{{- define "ringfence-lib.peer" -}}
-- podSelector: {matchLabels: {app.kubernetes.io/name: {{ index . 1 }}, app.kubernetes.io/instance: {{ (index . 0).Release.Name }}}}
+{{/* The pods of other services of the same release, and where the dialer is one of them, its nodes. */}}
+{{- define "ringfence-lib.peers" -}}
+{{- $root := index . 0 }}
+{{- range index . 1 }}
+- podSelector: {matchLabels: {app.kubernetes.io/name: {{ . }}, app.kubernetes.io/instance: {{ $root.Release.Name }}}}
+{{- if eq . "dialer" }}
+{{- range ($root.Values.global | default dict).nodes }}
+- ipBlock: {cidr: {{ . | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}

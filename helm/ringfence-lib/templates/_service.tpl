@@ -1,5 +1,6 @@
 {{/* Everything one service needs. The name of the chart is the name of the service, in the cluster's DNS too. */}}
 {{- define "ringfence-lib.service" -}}
+{{- include "ringfence-lib.refuse" . }}
 {{- range $part := list "serviceaccount" "configmap" "services" "workload" "disruption" "autoscaler" "network" "migration" "monitor" }}
 {{- with include (printf "ringfence-lib.%s" $part) $ | trim }}
 ---
@@ -52,12 +53,28 @@ PRIVATE_ADDR: ":9090"
 {{- if .Values.adminPort }}
 ADMIN_ADDR: ":{{ .Values.adminPort }}"
 {{- end }}
+{{- with and (not .Values.env.GOMEMLIMIT) .Values.resources.limits.memory }}
+GOMEMLIMIT: "{{ include "ringfence-lib.most" . }}MiB"
+{{- end }}
 {{- range $name, $value := .Values.env }}
-{{ $name }}: {{ $value | toString | quote }}
+{{ $name }}: {{ include "ringfence-lib.text" $value | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Three ports, three Services: what may be published is never the same object as what may not. */}}
+{{/* A value as it was written: YAML's numbers come as floats, and a million of them as 1e+06. */}}
+{{- define "ringfence-lib.text" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{/* Four fifths of a memory limit in Mi or Gi, in MiB: what Go's collector keeps below, so that the kernel need not. */}}
+{{- define "ringfence-lib.most" -}}
+{{- $number := regexFind "^[0-9]+" . | int }}
+{{- if hasSuffix "Gi" . }}{{ $number = mul $number 1024 }}{{ end }}
+{{- div (mul $number 4) 5 }}
+{{- end }}
+
+{{/* What may be published is never the same object as what may not. The private port has two: one finds every replica, also one that is not ready or is ending, to be scraped; the other
+those that are ready, for the gateway's /readyz. */}}
 {{- define "ringfence-lib.services" -}}
 apiVersion: v1
 kind: Service
@@ -82,6 +99,18 @@ spec:
   selector: {{- include "ringfence-lib.selector" . | nindent 4 }}
   ports:
     - {name: private, port: 9090, targetPort: private}
+{{- if .Values.network.probedBy }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .Chart.Name }}-ready
+  labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
+spec:
+  selector: {{- include "ringfence-lib.selector" . | nindent 4 }}
+  ports:
+    - {name: private, port: 9090, targetPort: private}
+{{- end }}
 {{- if .Values.adminPort }}
 ---
 apiVersion: v1

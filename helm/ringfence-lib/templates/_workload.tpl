@@ -51,14 +51,12 @@ spec:
             {{- with .Values.adminPort }}
             - {name: admin, containerPort: {{ . }}}
             {{- end }}
-          startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: 30}
+          startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: {{ div (add .Values.startsWithin 1) 2 }}}
           livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6}
           readinessProbe: {httpGet: {path: /readyz, port: private}, periodSeconds: 5, timeoutSeconds: 3}
       affinity: {{- include "ringfence-lib.affinity" . | trim | nindent 8 }}
-      {{- range $field := list "nodeSelector" "tolerations" "topologySpreadConstraints" "priorityClassName" }}
-      {{- with index $.Values $field }}
-      {{ $field }}: {{- toYaml . | nindent 8 }}
-      {{- end }}
+      {{- with .Values.topologySpreadConstraints }}
+      topologySpreadConstraints: {{- toYaml . | nindent 8 }}
       {{- end }}
   {{- with .Values.state }}
   {{- if ne $kind "StatefulSet" }}{{ fail "state: only a StatefulSet has a volume a replica" }}{{ end }}
@@ -74,9 +72,15 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* What every pod of ours has. */}}
+{{/* What every pod of ours has, a migration's too: where the service may run, it may. */}}
 {{- define "ringfence-lib.pod" -}}
 automountServiceAccountToken: false
+enableServiceLinks: false
+{{- range $field := list "nodeSelector" "tolerations" "priorityClassName" }}
+{{- with index $.Values $field }}
+{{ $field }}: {{- if kindIs "string" . }} {{ . }}{{ else }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+{{- end }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}

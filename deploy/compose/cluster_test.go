@@ -1,0 +1,164 @@
+package compose_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// written is a values file of the test.
+func written(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestCharts_NumbersReachTheBinaryAsWritten: YAML's come to helm as floats.
+func TestCharts_NumbersReachTheBinaryAsWritten(t *testing.T) {
+	t.Parallel()
+	data := render(t, "dialer", "--values", written(t, "env: {MAX_LIVE_CALLS: 10000000, RTP_PORT_LOW: 12000, KAFKA_TLS: true}"))["ConfigMap/dialer"].Data
+	if data["MAX_LIVE_CALLS"] != "10000000" || data["RTP_PORT_LOW"] != "12000" || data["KAFKA_TLS"] != "true" {
+		t.Errorf("MAX_LIVE_CALLS=%q, RTP_PORT_LOW=%q, KAFKA_TLS=%q", data["MAX_LIVE_CALLS"], data["RTP_PORT_LOW"], data["KAFKA_TLS"])
+	}
+}
+
+// TestCharts_MemoryIsCollectedBelowItsLimit: services let garbage grow to four times what lives (libs/service), which a limit must bound before the kernel does.
+func TestCharts_MemoryIsCollectedBelowItsLimit(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, values, want string }{
+		{"by default", "{}", "409MiB"},
+		{"in Gi", "resources: {limits: {memory: 2Gi}}", "1638MiB"},
+		{"unless it is said", "env: {GOMEMLIMIT: 100MiB}", "100MiB"},
+	} {
+		if got := render(t, "calls", "--values", written(t, row.values))["ConfigMap/calls"].Data["GOMEMLIMIT"]; got != row.want {
+			t.Errorf("%s: GOMEMLIMIT=%q, want %q", row.name, got, row.want)
+		}
+	}
+}
+
+// TestCharts_EveryFieldRenders decodes what the goldens do not show, and finds the migration where the service may run.
+func TestCharts_EveryFieldRenders(t *testing.T) {
+	t.Parallel()
+	const every = `
+image: {pullPolicy: Always}
+files: {secret: certificates}
+nodeSelector: {pool: calls}
+tolerations: [{key: calls, operator: Exists, effect: NoSchedule}]
+priorityClassName: calls
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app.kubernetes.io/part-of: ringfence}}}]
+podAnnotations: {a: b}
+serviceAccountAnnotations: {a: b}
+imagePullSecrets: [{name: registry}]
+`
+	for _, name := range services {
+		for _, as := range []string{"job", "init", "none"} {
+			rendered := manifests(t, name, append(least(t, name), "--values", written(t, every), "--set", "migrate.as="+as)...)
+			tool(t, rendered, "RINGFENCE_MANIFESTS")
+			places := 1
+			if as == "job" {
+				places = 2
+			}
+			for _, field := range []string{"tolerations:\n", "nodeSelector:\n", "priorityClassName: calls\n", "name: registry\n", "secretName: certificates"} {
+				if n := bytes.Count(rendered, []byte(field)); n != places {
+					t.Errorf("%s, migrate.as %s: %q stands %d times, want %d", name, as, strings.TrimSpace(field), n, places)
+				}
+			}
+			if n := bytes.Count(rendered, []byte("POSTGRES_MIGRATE_URL\n")); n != map[string]int{"job": 1, "init": 1}[as] {
+				t.Errorf("%s, migrate.as %s: the owner's URL is in %d places", name, as, n)
+			}
+		}
+	}
+}
+
+// TestCharts_CustomersEndpointsAreReachedAtAnyPort: contract.md §5 says https at any port.
+func TestCharts_CustomersEndpointsAreReachedAtAnyPort(t *testing.T) {
+	t.Parallel()
+	for name, ports := range map[string][]int{"webhook-dispatcher": {443, 8443, 81, 65535}, "dialer": {443, 5060, 5061, 8443}} {
+		open := valuesOf(t, name).Network.Internet.Ports
+		for _, port := range ports {
+			if !slices.ContainsFunc(open, func(p portRange) bool { return p.Protocol == "TCP" && p.Port <= port && port <= max(p.Port, p.EndPort) }) {
+				t.Errorf("%s may not reach port %d of the internet: %v", name, port, open)
+			}
+		}
+	}
+}
+
+// TestCharts_TheAdapterKnowsWhatIsScaledOn: the rules that helm/environments offers cover each metric of each HPA, in its own namespace, and make a query of it.
+func TestCharts_TheAdapterKnowsWhatIsScaledOn(t *testing.T) {
+	t.Parallel()
+	var adapter struct {
+		Rules struct {
+			External []struct {
+				Series    string `yaml:"seriesQuery"`
+				Query     string `yaml:"metricsQuery"`
+				Resources struct {
+					Overrides map[string]struct{ Resource string }
+				}
+			}
+		}
+	}
+	parsed(t, "helm/environments/prometheus-adapter.yaml", &adapter)
+	if len(adapter.Rules.External) != 1 {
+		t.Fatalf("%d rules", len(adapter.Rules.External))
+	}
+	rule := adapter.Rules.External[0]
+	names := regexp.MustCompile(`__name__=~"([^"]+)"`).FindStringSubmatch(rule.Series)
+	if names == nil || rule.Resources.Overrides["namespace"].Resource != "namespace" {
+		t.Fatalf("the rule is %+v", rule)
+	}
+	scaled := 0
+	for _, name := range services {
+		for _, by := range valuesOf(t, name).Autoscaling.By {
+			if scaled++; !regexp.MustCompile(names[1]).MatchString(by.Metric) {
+				t.Errorf("%s scales on %s, which the adapter does not serve", name, by.Metric)
+			}
+		}
+	}
+	query, err := template.New("").Delims("<<", ">>").Parse(rule.Query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked strings.Builder
+	err = query.Execute(&asked, map[string]string{"Series": "kafka_consumer_oldest_seconds", "LabelMatchers": `group="calls",namespace="ringfence"`})
+	if want := `max(kafka_consumer_oldest_seconds{group="calls",namespace="ringfence"})`; err != nil || asked.String() != want || scaled < 5 {
+		t.Errorf("the adapter asks %q of %d metrics, want %q: %v", &asked, scaled, want, err)
+	}
+}
+
+// TestCharts_CarryEveryDashboard: each file of deploy/grafana/dashboards is in a ConfigMap, byte for byte.
+func TestCharts_CarryEveryDashboard(t *testing.T) {
+	t.Parallel()
+	rendered := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
+	tool(t, rendered, "RINGFENCE_MANIFESTS")
+	files, err := filepath.Glob(filepath.Join(root, "deploy/grafana/dashboards/*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no dashboards: %v", err)
+	}
+	documents := yaml.NewDecoder(bytes.NewReader(rendered))
+	for range files {
+		var o struct {
+			Metadata struct{ Labels map[string]string }
+			Data     map[string]string
+		}
+		if err := documents.Decode(&o); err != nil || len(o.Data) != 1 || o.Metadata.Labels["grafana_dashboard"] != "1" {
+			t.Fatalf("%d files, and %+v: %v", len(files), o.Metadata, err)
+		}
+		for file, text := range o.Data {
+			want := strings.TrimRight(strings.Join(lines(t, "deploy/grafana/dashboards/"+file), "\n"), "\n")
+			if strings.TrimRight(text, "\n") != want || !json.Valid([]byte(text)) {
+				t.Errorf("%s is another in the chart (%d bytes, %d in the file)", file, len(text), len(want))
+			}
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package compose_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestCharts_RefuseWrongValues(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, set, says string }{
+		{"a variable that nobody reads", "calls.env.KAFKA_BROKRS=x", "KAFKA_BROKRS"},
+		{"a secret among the plain variables", "calls.env.SIGNING_KEY=x", "SIGNING_KEY"},
+		{"a number of replicas in words", "calls.replicas=two", "replicas"},
+		{"a kind that is none", "dialer.kind=DaemonSet", "kind"},
+		{"a pull policy in lower case", "gateway.image.pullPolicy=never", "pullPolicy"},
+		{"a port that cannot be", "gateway.adminPort=70000", "adminPort"},
+		{"a migration by a stranger", "calls.migrate.as=cron", "/migrate/as"},
+		{"less replicas at most than at least", "calls.autoscaling.enabled=true,calls.autoscaling.min=5,calls.autoscaling.max=2", "max (2) is less than min (5)"},
+		{"a volume without a name", "calls.state.size=1Gi", "only a StatefulSet"},
+		{"a network that is an address", "global.nodes={10.0.0.1}", "nodes"},
+		{"nobody's key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},
+		{"one asker's key and not the other's", "dialer.env.TRUSTED_KEYS=gateway=BASE64", "no public key of calls"},
+		{"a dialer on nodes that nobody knows", "global.nodes=null", "global.nodes is empty"},
+		{"the node's address without its network", "dialer.hostNetwork=false", "RTP_ADDR would be the node's address"},
+		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR stands in env as well"},
+		{"telephony on the loopback", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR stands neither"},
+		{"a pod that ends before its calls", "dialer.terminationGracePeriodSeconds=3600", "may take 14425 to end (5s, 20s, 4h)"},
+		{"a pod that ends before it has left", "calls.env.DRAIN_DELAY=1m30s", "may take 110 to end"},
+		{"recordings on a disk that cannot be written", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.env.RECORDINGS_SPOOL_DIR=/tmp/spool", "must outlive the pod"},
+		{"recordings without a volume", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.state=null", "must outlive the pod"},
+		{"recordings in a directory of each replica", "dialer.env.RECORDINGS_DIR=/state/kept", "RECORDINGS_DIR"},
+		{"memory in a unit that GOMEMLIMIT is not made of", "calls.resources.limits.memory=512M", "memory"},
+		{"somebody who does not exist", "calls.network.askedBy={stranger}", "askedBy"},
+		{"a value with another name", "dialer.replica=3", "replica"},
+		{"a setting of the whole with another name", "postgres.maxConns=3", "maxConns"},
+		{"more connections than there are", "calls.replicas=9", "postgres.maxConnections"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			_, said, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm/ringfence")}, append(least(t, "ringfence"), "--set", row.set)...)...)
+			if err == nil || !strings.Contains(said, row.says) {
+				t.Errorf("--set %s: %v, want a fault that names %q: %s", row.set, err, row.says, said)
+			}
+		})
+	}
+}
+
+// TestCharts_RefusalsCountWithTheCodesDrain keeps the 20 s of ringfence-lib.refuse true.
+func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
+	t.Parallel()
+	drain := regexp.MustCompile(`(?m)^const drain = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
+	if text := strings.Join(lines(t, "helm/ringfence-lib/templates/_refuse.tpl"), "\n"); drain == nil || !strings.Contains(text, `"`+drain[1]+`s" }}`) {
+		t.Errorf("the charts count with another time to drain than %v", drain)
+	}
+}

@@ -1,0 +1,53 @@
+{{/* Renders nothing. Values that Kubernetes would take and that would not work are refused, all their faults together. */}}
+{{- define "ringfence-lib.refuse" -}}
+{{- $faults := list }}
+{{- range .Values.network.askedBy }}
+{{- if not (regexMatch (printf "(^|,) *%s=" .) ($.Values.env.TRUSTED_KEYS | default "")) }}
+{{- $faults = append $faults (printf "env.TRUSTED_KEYS names no public key of %s, which may ask it (environments/secrets.sh makes them)" .) }}
+{{- end }}
+{{- end }}
+{{- range .Values.hostAddress }}
+{{- if not $.Values.hostNetwork }}{{ $faults = append $faults (printf "hostAddress: %s would be the node's address, which a pod without hostNetwork does not have" .) }}{{ end }}
+{{- if hasKey $.Values.env . }}{{ $faults = append $faults (printf "hostAddress: %s stands in env as well, where it would not count" .) }}{{ end }}
+{{- end }}
+{{- /* DRAIN_DELAY, then calls over SIP, then 20 s (libs/service). */}}
+{{- $drain := list (.Values.env.DRAIN_DELAY | default "0s") "20s" }}
+{{- if eq (.Values.env.CARRIER | default "") "sip" }}{{ $drain = append $drain (.Values.env.DRAIN_LIMIT | default "15m") }}{{ end }}
+{{- $ends := include "ringfence-lib.seconds" (join " " $drain) | int }}
+{{- if lt (int .Values.terminationGracePeriodSeconds) $ends }}
+{{- $faults = append $faults (printf "terminationGracePeriodSeconds is %d, and a replica may take %d to end (%s)" (int .Values.terminationGracePeriodSeconds) $ends (join ", " $drain)) }}
+{{- end }}
+{{- $faults = concat $faults (include "ringfence-lib.telephony" . | fromYamlArray) }}
+{{- if $faults }}{{ fail (printf "%s: %s" .Chart.Name (join "; " $faults)) }}{{ end }}
+{{- end }}
+
+{{/* The faults of whoever places calls, as a YAML list. */}}
+{{- define "ringfence-lib.telephony" -}}
+{{- $env := .Values.env }}
+{{- if hasKey $env "CARRIER" }}
+{{- if eq $env.CARRIER "sip" }}
+{{- range list "SIP_ADVERTISED_ADDR" "RTP_ADDR" }}
+{{- if not (or (has . $.Values.hostAddress) (hasKey $env .)) }}
+- {{ printf "%s stands neither in hostAddress nor in env: trunks would look for it at 127.0.0.1" . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $env.RECORDINGS_S3_URL (not (and .Values.state (hasPrefix "/state/" ($env.RECORDINGS_SPOOL_DIR | default "")))) }}
+- "RECORDINGS_S3_URL: what is being recorded must outlive the pod, whose disk cannot be written: it needs state.size, and RECORDINGS_SPOOL_DIR below /state/"
+{{- end }}
+{{- if $env.RECORDINGS_DIR }}
+- "RECORDINGS_DIR: a replica's volume is its own, and recordings must lie where every replica finds them: name a bucket (RECORDINGS_S3_URL)"
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Durations as Go writes them (1h30m, 500ms), added up, in whole seconds. */}}
+{{- define "ringfence-lib.seconds" -}}
+{{- $sum := 0.0 }}
+{{- range regexFindAll "[0-9.]+(h|ms|m|s)" . -1 }}
+{{- $number := regexFind "^[0-9.]+" . | float64 }}
+{{- if hasSuffix "ms" . }}{{ $number = divf $number 1000 }}{{ else if hasSuffix "m" . }}{{ $number = mulf $number 60 }}{{ else if hasSuffix "h" . }}{{ $number = mulf $number 3600 }}{{ end }}
+{{- $sum = addf $sum $number }}
+{{- end }}
+{{- ceil $sum | int }}
+{{- end }}
