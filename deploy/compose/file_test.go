@@ -25,8 +25,10 @@ type composition struct {
 }
 
 type member struct {
-	Image string
-	Build struct {
+	Image   string
+	Restart string
+	Pull    string `yaml:"pull_policy"`
+	Build   struct {
 		Context, Dockerfile string
 		Args                map[string]string
 	}
@@ -66,6 +68,9 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 		}
 		if !ours && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
+		}
+		if ours && s.Pull != "build" || s.Restart != "unless-stopped" {
+			t.Errorf("%s: pull_policy %q, restart %q: want ours built, since without that compose asks a registry first, and all there again after a restart of the machine", name, s.Pull, s.Restart)
 		}
 		if ours {
 			isThere(t, name, filepath.Join(s.Build.Context, s.Build.Dockerfile))

@@ -24,7 +24,7 @@ func recipe(t *testing.T) (flags string, env []string) {
 	if command == nil || setting == nil {
 		t.Fatal("deploy/Dockerfile builds in a way that this test does not read")
 	}
-	return command[1], []string{setting[1], "GOWORK=off", "GOFLAGS=", "VERSION=1.2.3-test"}
+	return command[1], []string{setting[1], "GOWORK=", "GOFLAGS=", "VERSION=1.2.3-test"}
 }
 
 // TestImage_BuildsTheSameInTwoFolders builds what goes into an image as deploy/Dockerfile does: the same bytes wherever it is built, static, and stamped with its version.
@@ -51,6 +51,11 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		for _, file := range []string{"go.work", "go.work.sum"} { // an image is built in the workspace: that is what decides its versions
+			if err := os.WriteFile(filepath.Join(folder, file), []byte(strings.Join(lines(t, file), "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		from = folder // somebody may be writing in the first
 		own := slices.Clone(env)
 		if all {
@@ -58,8 +63,7 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 		}
 		for name, main := range mains {
 			out := filepath.Join(t.TempDir(), name)
-			module := strings.Join(strings.Split(main, "/")[:min(2, strings.Count(main, "/"))], "/") // deploy, or services/NAME
-			cmd := exec.Command("sh", "-c", "cd "+filepath.Join(folder, module)+" && go build "+flags+" -o "+out+" ./"+strings.TrimPrefix(main, module+"/"))
+			cmd := exec.Command("sh", "-c", "cd "+folder+" && go build "+flags+" -o "+out+" ./"+main)
 			cmd.Env = append(os.Environ(), own...)
 			if said, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v: %s", name, err, said)
