@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"ringfence.dev/libs/httpserver"
@@ -57,6 +58,10 @@ func (c Config) operators(pepper apikey.Pepper) ([]store.Operator, error) {
 		name, token, _ := strings.Cut(entry, "=")
 		if name == "" || len(token) < minToken {
 			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: entry %d must be name=token with a token of %d characters or more", i+1, minToken))
+			continue
+		}
+		if slices.ContainsFunc(operators, func(o store.Operator) bool { return o.Name == name }) {
+			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: %s stands twice, and only one token would count: give the second a name of its own", name))
 			continue
 		}
 		hash := pepper.Hash(token)

@@ -28,6 +28,19 @@ func TestOperators(t *testing.T) {
 	}
 }
 
+// Two tokens of one name: the second would silently end the first.
+func TestOperators_OneNameHasOneToken(t *testing.T) {
+	t.Parallel()
+	pepper, err := apikey.NewPepper("pepper-of-the-test-0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Config{OperatorTokens: []string{"ada=the-older-token-0001", "bob=another-token-0002", "ada=the-newer-token-0003"}}.operators(pepper)
+	if err == nil || !strings.Contains(err.Error(), "ada stands twice") || strings.Contains(err.Error(), "-token-") {
+		t.Errorf("err = %v, want the name and no token", err)
+	}
+}
+
 func TestConfig_EveryVariableStandsOnce(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
