@@ -49,7 +49,7 @@ func (c Command[C]) flags() *flag.FlagSet {
 
 // Main is the frame of every main.go: it parses the environment into C (all faults listed together, exit 2), answers --version, and --help with
 // the commands and a table of the variables (their meaning is the struct tag `help`), and runs the command with a
-// context ended by SIGTERM or SIGINT. A command that fails is logged, and the exit status is 1.
+// context ended by SIGTERM or SIGINT. A service that fails logs it, any other command says so on standard error, and the exit status is 1.
 func Main[C any](name string, commands Commands[C]) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -93,6 +93,10 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 	err = run(context.WithValue(ctx, delayKey{}, own.DrainDelay), cfg)
 	if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return 0
+	}
+	if len(args) > 0 && args[0] != "serve" { // somebody waits for it
+		fmt.Fprintf(faults, "%s %s: %v\n", name, strings.Join(args, " "), err)
+		return 1
 	}
 	slog.ErrorContext(ctx, "the service ended with a fault", "service", name, "error", err)
 	return 1

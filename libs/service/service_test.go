@@ -169,7 +169,7 @@ func TestStart_Commands(t *testing.T) {
 	if want := []string{"serve", "migrate", "replay call-events.v1", "replay ", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
 		t.Errorf("ran = %v, want %v", ran, want)
 	}
-	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay [topic]", "counts all there is", "--most <n>", "n at most"} {
+	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay [topic]", "counts all there is", "--most <n>", "n at most", "calls migrate: no\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help lacks %q:\n%s", want, out.String())
 		}
