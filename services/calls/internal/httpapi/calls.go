@@ -97,6 +97,17 @@ func (a *API) readCall(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, full)
 }
 
+// lookAtCall answers GET /admin/v1/workspaces/{workspace}/calls/{id}: what the customer sees, without what was said.
+func (a *API) lookAtCall(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.call(r)
+	if err != nil {
+		return err
+	}
+	full := c.Full()
+	full.Transcript = nil
+	return httpserver.WriteJSON(w, http.StatusOK, full)
+}
+
 // readTranscript answers GET /v1/calls/{id}/transcript.
 func (a *API) readTranscript(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.call(r)

@@ -29,6 +29,7 @@ func FuzzAPI(f *testing.F) {
 		Routes: []string{
 			"POST /v1/calls", "GET /v1/calls", "GET /v1/calls/{}", "GET /v1/calls/{}/transcript", "GET /v1/calls/{}/recording",
 			"GET /v1/call-requests", "GET /v1/call-requests/{}", "POST /v1/call-requests/{}/cancel",
+			"GET " + r.admin("/calls"), "GET " + r.admin("/calls/{}"), "GET " + r.admin("/call-requests"), "GET " + r.admin("/call-requests/{}"),
 			"POST " + agents, "GET " + agents, "GET " + agents + "/{}", "PATCH " + agents + "/{}",
 		},
 		IDs: []string{a.id(), placed.String(), r.agent.String()},

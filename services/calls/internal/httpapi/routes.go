@@ -48,6 +48,10 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *trust.Keys) http.Handler {
 	})
 	router.Group(func(r chi.Router) {
 		r.Use(keys.RequireOperator)
+		r.Get("/admin/v1/workspaces/{workspace}/calls", httpserver.Handle(a.listCalls))
+		r.Get("/admin/v1/workspaces/{workspace}/calls/{id}", httpserver.Handle(a.lookAtCall))
+		r.Get("/admin/v1/workspaces/{workspace}/call-requests", httpserver.Handle(a.listRequests))
+		r.Get("/admin/v1/workspaces/{workspace}/call-requests/{id}", httpserver.Handle(a.readRequest))
 		r.Post("/admin/v1/workspaces/{id}/agents", httpserver.Handle(a.addAgent))
 		r.Get("/admin/v1/workspaces/{id}/agents", httpserver.Handle(a.listAgents))
 		r.Get("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.readAgent))

@@ -94,6 +94,10 @@ func TestTranscript_IsKeptAndShownWhereTheWorkspaceWantsIt(t *testing.T) {
 		if got := fmt.Sprint(r.want(http.StatusOK, "GET", "/v1/calls/"+on.id()+"/transcript", nil)); got != wantSpoken {
 			t.Errorf("at its endpoint: %s", got)
 		}
+		operators := r.want(http.StatusOK, "GET", r.admin("/calls/"+on.id()), nil)
+		if _, shown := operators["transcript"]; shown || operators["call_id"] != on.id() {
+			t.Errorf("an operator sees %v, want the call without what was said", operators)
+		}
 		events := r.events()
 		if got := fmt.Sprint(events[len(events)-1]["data"].(map[string]any)["transcript"]); got != wantSpoken {
 			t.Errorf("call.completed (charged first: %v) carries %s", chargedFirst, got)

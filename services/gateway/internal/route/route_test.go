@@ -50,6 +50,8 @@ func TestFind(t *testing.T) {
 		"/admin/v1/workspaces/7/agents/8":               "/admin/v1/workspaces/{id}/agents/{agent_id}",
 		"/admin/v1/workspaces/7/agents/8/9/10":          "/admin/v1/workspaces/{id}/agents/*",
 		"/admin/v1/workspaces/7/contacts/%2B15/consent": "/admin/v1/workspaces/{id}/contacts/{phone_e164}/consent",
+		"/admin/v1/workspaces/7/calls":                  "/admin/v1/workspaces/{id}/calls",
+		"/admin/v1/workspaces/7/call-requests/8":        "/admin/v1/workspaces/{id}/call-requests/*",
 		"/admin/v1/workspaces/7/api-keys":               "",
 		"/admin/v1/trunks":                              "/admin/v1/trunks",
 		"/admin/v1/trunks/7":                            "/admin/v1/trunks/{trunk_id}",

@@ -44,6 +44,10 @@ func Open() Table {
 func Admin() Table {
 	const base, trunks = "/admin/v1/workspaces/{id}/", "/admin/v1/trunks"
 	return Table{
+		{Template: base + "calls", Owner: Calls},
+		{Template: base + "calls/*", Owner: Calls},
+		{Template: base + "call-requests", Owner: Calls},
+		{Template: base + "call-requests/*", Owner: Calls},
 		{Template: base + "agents", Owner: Calls},
 		{Template: base + "agents/{agent_id}", Owner: Calls},
 		{Template: base + "agents/*", Owner: Calls},
