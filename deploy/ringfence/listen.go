@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
 )
 
 type listenCommand struct {
@@ -69,5 +71,5 @@ func (c listenCommand) print(tell *story, got arrival) {
 		pretty.Reset()
 		fmt.Fprintf(&pretty, "%q", got.body)
 	}
-	tell.raw("    %s\n", pretty.String())
+	tell.raw("    %s\n", desk.Escaped(pretty.Bytes()))
 }

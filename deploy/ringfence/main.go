@@ -17,6 +17,7 @@ import (
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
 	"ringfence.dev/deploy/ringfence/internal/operator"
+	"ringfence.dev/libs/service"
 )
 
 type commands struct {
@@ -25,39 +26,42 @@ type commands struct {
 
 	operator.Commands
 
-	Output    string `short:"o" default:"table" enum:"table,json" help:"How operator's commands print: table or json."`
-	Workspace string `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"The workspace an operator's command is about. Unless set: the demo workspace, when the local stack is meant."`
-	AdminURL  string `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"The gateway's admin address. Unless set: the local stack's. Its token comes from the environment alone, RINGFENCE_ADMIN_TOKEN."`
-	Via       string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"How services' commands reach a service's binary: \"kubectl exec svc/{service} -- /service\", \"docker compose exec {service} /service\". Unless set: the local stack's."`
+	Output    string           `short:"o" default:"table" enum:"table,json" help:"How operator's commands print, refusals too: table or json."`
+	Workspace string           `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"The workspace an operator's command is about. Unless set: the demo workspace, when the local stack is meant."`
+	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"The gateway's admin address. Unless set: the local stack's. Its token comes from the environment alone, RINGFENCE_ADMIN_TOKEN."`
+	Version   kong.VersionFlag `help:"Print the version."`
+
+	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"How services' commands reach a service's binary: \"kubectl exec svc/{service} -- /service\", \"docker compose exec {service} /service\". Unless set: the local stack's."`
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// run parses and does one command; the exit status is 0, 1 for a failure and 2 for a command that is not understood.
+// about is what --help says first.
+const about = "Ringfence from a terminal. The exit status is 0 when it is done, 1 when it failed or was refused, 2 when the command is not understood, 130 when Ctrl-C stopped it. " +
+	"Answers go to standard output and everything else to standard error; with -o json both are JSON, a refusal is {\"error\":{\"code\",\"message\"}}."
+
+// The exit statuses.
+const (
+	done = iota
+	failed
+	misunderstood
+	stopped = 130
+)
+
+// run parses and does one command, and answers its exit status.
 func run(ctx context.Context, args []string, out, faults io.Writer) int {
 	var cli commands
 	exited := -1
-	parser, err := kong.New(&cli, kong.Name("ringfence"), kong.Description("Ringfence from a terminal."),
-		kong.Groups{"local": "On this machine:", "operator": "For operators:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
-		kong.Writers(out, faults), kong.Exit(func(code int) { exited = code }),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)),
-		kong.BindToProvider(func() (*desk.Desk, error) { return cli.desk(out, faults) }),
-		kong.BindToProvider(func() (*operator.Office, error) {
-			opened, err := cli.desk(out, faults)
-			if err != nil {
-				return nil, err
-			}
-			return operator.NewOffice(opened, cli.Workspace)
-		}),
-		kong.BindToProvider(func() (*operator.Reach, error) { return cli.reach(out, faults) }))
+	parser, err := cli.parser(out, faults, func(code int) { exited = code })
 	if err != nil {
 		fmt.Fprintln(faults, "ringfence:", err)
-		return 2
+		return misunderstood
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
@@ -67,17 +71,45 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(faults, "ringfence: %v. `ringfence --help` lists the commands.\n", err)
-		return 2
+		fault{"not_understood", fmt.Sprintf("%v. `ringfence --help` lists the commands.", err)}.tell(faults, wantsJSON(args))
+		return misunderstood
 	}
-	if err := command.Run(); err != nil {
-		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	command.BindTo(ctx, (*context.Context)(nil))
+	err = command.Run()
+	switch {
+	case err == nil:
+		return done
+	case ctx.Err() != nil:
+		if errors.Is(err, context.Canceled) {
 			err = errors.New("stopped")
 		}
-		fmt.Fprintln(faults, "ringfence:", err)
-		return 1
+		fault{"stopped", err.Error()}.tell(faults, cli.Output == "json")
+		return stopped
 	}
-	return 0
+	told := fault{"failed", err.Error()}
+	var refused *desk.Refusal
+	if errors.As(err, &refused) && refused.Code != "" {
+		told.Code = refused.Code
+	}
+	told.tell(faults, cli.Output == "json")
+	return failed
+}
+
+// parser knows every command; exit is told of --help and --version.
+func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kong, error) {
+	return kong.New(c, kong.Name("ringfence"), kong.Description(about), kong.Vars{"version": "ringfence " + service.Version()},
+		kong.Groups{"local": "On this machine:", "operator": "For operators:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Writers(out, faults), kong.Exit(exit),
+		kong.BindTo(out, (*io.Writer)(nil)),
+		kong.BindToProvider(func() (*desk.Desk, error) { return c.desk(out, faults) }),
+		kong.BindToProvider(func() (*operator.Office, error) {
+			opened, err := c.desk(out, faults)
+			if err != nil {
+				return nil, err
+			}
+			return operator.NewOffice(opened, c.Workspace)
+		}),
+		kong.BindToProvider(func() (*operator.Reach, error) { return c.reach(out, faults) }))
 }
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
@@ -103,7 +135,7 @@ func (c *commands) desk(out, faults io.Writer) (*desk.Desk, error) {
 
 // reach is the command that was named, or the local stack's, which lies beside this one.
 func (c *commands) reach(out, faults io.Writer) (*operator.Reach, error) {
-	reach := &operator.Reach{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace}
+	reach := &operator.Reach{Via: strings.Fields(c.Via), Out: out, Asides: faults, Workspace: c.Workspace, JSON: c.Output == "json"}
 	if len(reach.Via) == 0 {
 		self, err := os.Executable()
 		if err != nil {

@@ -1,23 +1,26 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
 )
 
 // call is what we show of a full call (spec 2.2a).
 type call struct {
-	CallID         string   `json:"call_id"`
-	To             string   `json:"to"`
-	Status         string   `json:"status"`
-	HangupCause    *string  `json:"hangup_cause"`
-	Outcome        *string  `json:"outcome"`
-	Disposition    *string  `json:"disposition"`
-	CreditsCharged *float64 `json:"credits_charged"`
-	ExternalRef    *string  `json:"external_ref"`
-	Summary        *summary `json:"summary"`
+	CallID         string      `json:"call_id"`
+	To             string      `json:"to"`
+	Status         string      `json:"status"`
+	HangupCause    *string     `json:"hangup_cause"`
+	Outcome        *string     `json:"outcome"`
+	Disposition    *string     `json:"disposition"`
+	CreditsCharged json.Number `json:"credits_charged"`
+	ExternalRef    *string     `json:"external_ref"`
+	Summary        *summary    `json:"summary"`
 	Timings        struct {
 		RingSeconds  *int `json:"ring_seconds"`
 		TalkSeconds  *int `json:"talk_seconds"`
@@ -49,21 +52,21 @@ func (s *story) title(format string, args ...any) {
 }
 
 func (s *story) step(what, format string, args ...any) {
-	fmt.Fprintf(s.out, "  %6.2f s  %-10s  %s\n", time.Since(s.start).Seconds(), what, fmt.Sprintf(format, args...))
+	fmt.Fprintf(s.out, "  %6.2f s  %-10s  %s\n", time.Since(s.start).Seconds(), what, desk.Printable(fmt.Sprintf(format, args...)))
 }
 
 func (s *story) raw(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 
 // summary prints what became of the call; what is not known is left out.
 func (s *story) summary(c call) {
-	s.raw("\n  Call %s to %s: %s\n\n", c.CallID, c.To, c.Status)
+	s.raw("\n  %s\n\n", desk.Printable(fmt.Sprintf("Call %s to %s: %s", c.CallID, c.To, c.Status)))
 	s.field("outcome", text(c.Outcome))
 	s.field("reached", text(c.Disposition))
 	s.field("ended by", text(c.HangupCause))
 	s.field("rang", seconds(c.Timings.RingSeconds))
 	s.field("talked", seconds(c.Timings.TalkSeconds))
-	if c.CreditsCharged != nil {
-		s.field("charged", fmt.Sprintf("%g credits", *c.CreditsCharged))
+	if c.CreditsCharged != "" {
+		s.field("charged", c.CreditsCharged.String()+" credits")
 	}
 	if found := c.Summary; found != nil {
 		s.field("customer", found.CustomerName)
@@ -79,7 +82,7 @@ func (s *story) summary(c call) {
 
 func (s *story) field(name, value string) {
 	if value != "" {
-		s.raw("    %-14s %s\n", name, value)
+		s.raw("    %-14s %s\n", name, desk.Printable(value))
 	}
 }
 

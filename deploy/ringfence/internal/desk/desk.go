@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,15 +31,22 @@ type Desk struct {
 	// asides are progress and remarks, which are no part of the answer.
 	asides io.Writer
 	json   bool
+	// columns is how wide the terminal is, 0 when it is none; answers is who can be asked there, nil when nobody is.
+	columns int
+	answers io.Reader
 }
 
 // New prints answers on out, as JSON when asked, and everything else on asides.
 func New(door Door, out, asides io.Writer, asJSON bool) *Desk {
-	return &Desk{door: door, out: out, asides: asides, json: asJSON, http: &http.Client{
+	d := &Desk{door: door, out: out, asides: asides, json: asJSON, columns: columns(out), http: &http.Client{
 		Timeout: time.Minute,
 		// The token goes to the address that was named, and to no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	if Attended() {
+		d.answers = os.Stdin
+	}
+	return d
 }
 
 // Refusal is an answer that is none: the error body of /admin/v1.
@@ -72,6 +82,9 @@ const mostAnswer = 64 << 20
 
 // Ask sends one request and returns the answer's body. body is JSON unless it is bytes, which go as they are; nil is none.
 func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	if err := whole(path); err != nil {
+		return nil, err
+	}
 	var content io.Reader
 	switch given := body.(type) {
 	case nil:
@@ -86,7 +99,7 @@ func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.Raw
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.door.URL, "/")+path, content)
 	if err != nil {
-		return nil, fmt.Errorf("RINGFENCE_ADMIN_URL is %q, which is no address: %w", d.door.URL, err)
+		return nil, errors.New("RINGFENCE_ADMIN_URL is no address: it looks like http://127.0.0.1:8081")
 	}
 	req.Header.Set("Authorization", "Bearer "+d.door.Token)
 	req.Header.Set("Content-Type", "application/json")
@@ -95,7 +108,7 @@ func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.Raw
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("the operator's side at %s does not answer: %w", d.door.URL, errors.Unwrap(err))
+		return nil, fmt.Errorf("the operator's side at %s does not answer: %w", req.URL.Host, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
@@ -114,11 +127,39 @@ func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.Raw
 	return answer, nil
 }
 
+// whole refuses a path that an empty id, or one of dots, leads elsewhere: to the collection, or above it.
+func whole(path string) error {
+	path, _, _ = strings.Cut(path, "?")
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return fmt.Errorf("an id is %q, which is none", segment)
+		}
+	}
+	return nil
+}
+
 // Show prints the member that the request is answered with.
 func (d *Desk) Show(ctx context.Context, method, path string, body any) error {
 	answer, err := d.Ask(ctx, method, path, body)
 	if err != nil {
 		return err
+	}
+	return d.Member(answer)
+}
+
+// Write is Show for a body of settings. What the answer does not have was ignored, most likely for its spelling.
+func (d *Desk) Write(ctx context.Context, method, path string, body map[string]any) error {
+	answer, err := d.Ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	var kept map[string]json.RawMessage
+	if json.Unmarshal(answer, &kept) == nil {
+		for _, name := range slices.Sorted(maps.Keys(body)) {
+			if body[name] != nil && kept[name] == nil && kept["has_"+name] == nil {
+				d.Remark("%s was not taken: there is no such setting.", name)
+			}
+		}
 	}
 	return d.Member(answer)
 }
@@ -134,10 +175,28 @@ const mostPage = 100
 
 // List prints the members of a collection, newest pages after each other, by columns ("id", or "heading=path.of.keys").
 func (d *Desk) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
-	if want.Limit < 1 && !want.All {
-		return errors.New("--limit must be at least 1")
+	members, more, err := d.pages(ctx, path, filter, want)
+	if err != nil {
+		return err
 	}
-	query, members, more := url.Values{}, []json.RawMessage{}, true
+	if more {
+		defer d.Remark("There are more than %d: --all lists them.", len(members))
+	}
+	return d.Table(members, columns)
+}
+
+// Members are all those of a collection.
+func (d *Desk) Members(ctx context.Context, path string, filter url.Values) ([]json.RawMessage, error) {
+	members, _, err := d.pages(ctx, path, filter, Listed{All: true})
+	return members, err
+}
+
+func (d *Desk) pages(ctx context.Context, path string, filter url.Values, want Listed) (members []json.RawMessage, more bool, err error) {
+	if want.Limit < 1 && !want.All {
+		return nil, false, errors.New("--limit must be at least 1")
+	}
+	members, more = []json.RawMessage{}, true
+	query := url.Values{}
 	for name, values := range filter {
 		if values[0] != "" {
 			query[name] = values
@@ -151,31 +210,45 @@ func (d *Desk) List(ctx context.Context, path string, filter url.Values, want Li
 		query.Set("limit", strconv.Itoa(size))
 		answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		var page struct {
 			Data    []json.RawMessage `json:"data"`
 			HasMore bool              `json:"has_more"`
 		}
 		if err := json.Unmarshal(answer, &page); err != nil {
-			return fmt.Errorf("%s was answered with no page: %w", path, err)
+			return nil, false, fmt.Errorf("%s was answered with no page: %w", path, err)
 		}
 		members, more = append(members, page.Data...), page.HasMore && len(page.Data) > 0
 		if more {
 			var last struct{ ID string }
 			if err := json.Unmarshal(page.Data[len(page.Data)-1], &last); err != nil || last.ID == "" {
-				return fmt.Errorf("%s has members without an id: its next page cannot be asked for", path)
+				return nil, false, fmt.Errorf("%s has members without an id: its next page cannot be asked for", path)
 			}
 			query.Set("starting_after", last.ID)
 		}
 	}
-	if more {
-		defer d.Remark("There are more than %d: --all lists them.", len(members))
-	}
-	return d.Table(members, columns)
+	return members, more, nil
 }
+
+// JSON says whether answers are printed as they came.
+func (d *Desk) JSON() bool { return d.json }
+
+// Say prints a line of an answer that is text.
+func (d *Desk) Say(text string) error { return d.write(Printable(text) + "\n") }
 
 // Remark tells something that is no part of the answer.
 func (d *Desk) Remark(format string, args ...any) {
-	_, _ = fmt.Fprintf(d.asides, format+"\n", args...)
+	Aside(d.asides, d.json, "remark", fmt.Sprintf(format, args...))
+}
+
+// Aside writes what is no answer as one line: text, or an object of one key for scripts.
+func Aside(to io.Writer, asJSON bool, name string, what any) {
+	text := Printable(fmt.Sprint(what))
+	if asJSON {
+		if encoded, err := json.Marshal(map[string]any{name: what}); err == nil {
+			text = Escaped(encoded)
+		}
+	}
+	_, _ = fmt.Fprintln(to, text)
 }

@@ -93,7 +93,7 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 // What customers wrote must not steer the operator's terminal.
 func TestDesk_PrintsNoControlCharacters(t *testing.T) {
 	d, printed := open(t, false, nil)
-	member := json.RawMessage(`{"name":"a\u001b[2Jb\u0000\r\u009bc","count":12345678901234567890,"none":null,"deep":{"x":[1, 2]}}`)
+	member := json.RawMessage(`{"name":"a\u001b[2Jb\u0000\r\u009bc\u202e","count":12345678901234567890,"none":null,"deep":{"x":[1, 2]},"raw":["` + "\u009b31m\u202e\u2066\U000e0041\x9b" + `"],"k` + "\u009b" + `":1}`)
 	if err := d.Member(member); err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +101,11 @@ func TestDesk_PrintsNoControlCharacters(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := printed.String()
-	if strings.ContainsAny(text, "\x1b\x00\r\u009b") || !strings.Contains(text, "12345678901234567890") || !strings.Contains(text, `{"x":[1,2]}`) || !strings.Contains(text, "none   -") {
+	if strings.ContainsAny(text, "\x1b\x00\r\u009b\u202e\u2066\U000e0041") || strings.Contains(text, "\x9b31m") || !strings.Contains(text, "12345678901234567890") || !strings.Contains(text, `{"x":[1,2]}`) || !strings.Contains(text, "none   -") {
 		t.Errorf("printed %q", text)
 	}
 	asJSON, printed := open(t, true, nil)
-	if err := asJSON.Table([]json.RawMessage{member}, []string{"name"}); err != nil || !json.Valid(printed.Bytes()) || strings.Contains(printed.String(), "\x1b") {
+	if err := asJSON.Table([]json.RawMessage{member}, []string{"name"}); err != nil || !json.Valid(printed.Bytes()) || strings.ContainsAny(printed.String(), "\x1b\u009b\u202e\u2066\U000e0041") {
 		t.Errorf("printed %q, %v", printed, err)
 	}
 }
@@ -115,12 +115,24 @@ func TestSettings_BecomeOneObject(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"name":"from the file","features":{"api":true}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	nothing, twice := filepath.Join(t.TempDir(), "null.json"), filepath.Join(t.TempDir(), "twice.json")
+	for name, content := range map[string]string{nothing: "null", twice: "{} {}"} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, test := range []struct {
 		settings Settings
 		named    map[string]any
 		want     string
 	}{
 		{Settings{Set: []string{"a=1", "b=text, with a comma", `c="1"`, "d=null", "e=a=b", "f="}}, nil, `{"a":1,"b":"text, with a comma","c":"1","d":null,"e":"a=b","f":""}`},
+		{Settings{Set: []string{`features={"api":true}`, "features.webhooks=false", "n=12345678901234567890", "d=0.10"}}, nil, `{"d":0.10,"features":{"api":true,"webhooks":false},"n":12345678901234567890}`},
+		{Settings{Set: []string{"a..b=1"}}, nil, "KEY=VALUE"},
+		{Settings{Set: []string{"password=s3cret"}}, nil, "--set password=… would show a secret"},
+		{Settings{Set: []string{"sip.Key=s3cret"}}, nil, "--set sip.Key=… would show a secret"},
+		{Settings{File: nothing, Set: []string{"a=1"}}, nil, "holds no JSON object"},
+		{Settings{File: twice}, nil, "holds no JSON object"},
 		{Settings{File: file, Set: []string{"features.webhooks=false"}}, nil, `{"features":{"api":true,"webhooks":false},"name":"from the file"}`},
 		{Settings{File: file}, map[string]any{"name": "named", "plan": ""}, `{"features":{"api":true},"name":"named"}`},
 		{Settings{Set: []string{"name"}}, nil, "KEY=VALUE"},
@@ -128,7 +140,7 @@ func TestSettings_BecomeOneObject(t *testing.T) {
 		{Settings{}, nil, "nothing to write"},
 		{Settings{File: "/nowhere/at/all"}, nil, "no such file"},
 	} {
-		body, err := test.settings.Body(test.named)
+		body, err := test.settings.Body(t.Context(), test.named)
 		got, _ := json.Marshal(body)
 		if err != nil {
 			got = []byte(err.Error())

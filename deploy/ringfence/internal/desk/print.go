@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 )
 
-// Table prints members under their columns' headings.
+// Table prints members under their columns' headings; where the terminal is too narrow for that, one after the other.
 func (d *Desk) Table(members []json.RawMessage, columns []string) error {
 	if d.json {
 		whole, err := json.Marshal(members)
@@ -21,7 +20,6 @@ func (d *Desk) Table(members []json.RawMessage, columns []string) error {
 		d.Remark("There is none.")
 		return nil
 	}
-	lines := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
 	headings, paths := make([]string, len(columns)), make([]string, len(columns))
 	for i, column := range columns {
 		heading, path, named := strings.Cut(column, "=")
@@ -30,15 +28,62 @@ func (d *Desk) Table(members []json.RawMessage, columns []string) error {
 		}
 		headings[i], paths[i] = strings.ToUpper(strings.ReplaceAll(heading, "_", " ")), path
 	}
-	_, _ = fmt.Fprintln(lines, strings.Join(headings, "\t")) // Flush tells of the writer's fault
+	rows := make([][]string, 0, 1+len(members))
+	rows = append(rows, headings)
 	for _, member := range members {
-		cells := make([]string, len(paths))
+		row := make([]string, len(paths))
 		for i, path := range paths {
-			cells[i] = brief(find(member, path))
+			row[i] = brief(find(member, path))
 		}
-		_, _ = fmt.Fprintln(lines, strings.Join(cells, "\t"))
+		rows = append(rows, row)
 	}
-	return lines.Flush()
+	text, widest := aligned(rows)
+	if d.columns > 0 && widest > d.columns {
+		text = blocks(rows)
+	}
+	return d.write(text)
+}
+
+// aligned is rows as columns, two spaces apart, and the cells that the widest line takes.
+func aligned(rows [][]string) (text string, widest int) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], cells(cell))
+		}
+	}
+	var page strings.Builder
+	for _, row := range rows {
+		taken := 0
+		for i, cell := range row {
+			page.WriteString(cell)
+			if taken += cells(cell); i < len(row)-1 {
+				pad := widths[i] - cells(cell) + 2
+				page.WriteString(strings.Repeat(" ", pad))
+				taken += pad
+			}
+		}
+		page.WriteByte('\n')
+		widest = max(widest, taken)
+	}
+	return page.String(), widest
+}
+
+// blocks is each row under the first as a member of its own.
+func blocks(rows [][]string) string {
+	var page strings.Builder
+	for n, row := range rows[1:] {
+		if n > 0 {
+			page.WriteByte('\n')
+		}
+		lines := make([][]string, len(row))
+		for i, cell := range row {
+			lines[i] = []string{rows[0][i], cell}
+		}
+		text, _ := aligned(lines)
+		page.WriteString(text)
+	}
+	return page.String()
 }
 
 // Member prints one line a key, in the order in which they came.
@@ -50,7 +95,7 @@ func (d *Desk) Member(member json.RawMessage) error {
 	if opening, err := decoder.Token(); err != nil || opening != json.Delim('{') {
 		return d.indented(member)
 	}
-	lines := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
+	var lines [][]string
 	for decoder.More() {
 		key, err := decoder.Token()
 		if err != nil {
@@ -60,9 +105,26 @@ func (d *Desk) Member(member json.RawMessage) error {
 		if err := decoder.Decode(&value); err != nil {
 			return fmt.Errorf("read the answer: %w", err)
 		}
-		_, _ = fmt.Fprintf(lines, "%s\t%s\n", key, plain(value))
+		lines = append(lines, []string{Printable(fmt.Sprint(key)), d.fitting(plain(value), value)})
 	}
-	return lines.Flush()
+	if len(lines) == 0 {
+		return nil
+	}
+	text, _ := aligned(lines)
+	return d.write(text)
+}
+
+// fitting is text as it is, or the value over many lines where it is JSON that the terminal is too narrow for.
+func (d *Desk) fitting(text string, value json.RawMessage) string {
+	const deepest = 20
+	if d.columns == 0 || value[0] != '{' && value[0] != '[' || cells(text)+deepest <= d.columns {
+		return text
+	}
+	var page bytes.Buffer
+	if json.Indent(&page, value, "  ", "  ") != nil {
+		return text
+	}
+	return "\n  " + Escaped(page.Bytes())
 }
 
 func (d *Desk) indented(value json.RawMessage) error {
@@ -70,8 +132,14 @@ func (d *Desk) indented(value json.RawMessage) error {
 	if err := json.Indent(&text, value, "", "  "); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	_, err := fmt.Fprintln(d.out, text.String())
-	return err
+	return d.write(Escaped(text.Bytes()) + "\n")
+}
+
+func (d *Desk) write(text string) error {
+	if _, err := fmt.Fprint(d.out, text); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
 }
 
 // find follows a path of keys; what is not there is nothing.
@@ -97,19 +165,9 @@ func plain(value json.RawMessage) string {
 		if json.Compact(&compact, value) != nil {
 			return "-"
 		}
-		return compact.String()
+		return Escaped(compact.Bytes())
 	}
-	return printable(text)
-}
-
-// printable keeps what others wrote from steering the terminal it is printed on.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, text)
+	return Printable(text)
 }
 
 // mostCell bounds a cell of a table, in characters; the member shows the whole.

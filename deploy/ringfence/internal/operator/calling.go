@@ -3,6 +3,7 @@ package operator
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
@@ -11,7 +12,7 @@ import (
 type agents struct {
 	List   agentsList   `cmd:"" help:"List them."`
 	Show   agentsShow   `cmd:"" help:"Show one with all its settings."`
-	Add    agentsAdd    `cmd:"" help:"Make one: --file agent.json, --set from_number='\"+14155550100\"'."`
+	Add    agentsAdd    `cmd:"" help:"Make one: --file agent.json, --set from_number=+14155550100."`
 	Change agentsChange `cmd:"" help:"Change settings of one."`
 	Remove agentsRemove `cmd:"" help:"Delete one: its queued calls end blocked."`
 	Key    agentsKey    `cmd:"" help:"Keep the agent's own key at its model's provider, read from standard input and sealed."`
@@ -41,11 +42,11 @@ type agentsAdd struct {
 }
 
 func (c agentsAdd) Run(ctx context.Context, o *Office) error {
-	body, err := c.Body(map[string]any{"name": c.Name})
+	body, err := c.Body(ctx, map[string]any{"name": c.Name})
 	if err != nil {
 		return err
 	}
-	return o.Show(ctx, http.MethodPost, o.at("agents"), body)
+	return o.Write(ctx, http.MethodPost, o.at("agents"), body)
 }
 
 type agentsChange struct {
@@ -54,32 +55,47 @@ type agentsChange struct {
 }
 
 func (c agentsChange) Run(ctx context.Context, o *Office) error {
-	body, err := c.Body(nil)
+	body, err := c.Body(ctx, nil)
 	if err != nil {
 		return err
 	}
-	return o.Show(ctx, http.MethodPatch, o.at("agents", c.Agent), body)
+	return o.Write(ctx, http.MethodPatch, o.at("agents", c.Agent), body)
 }
 
-type agentsRemove struct{ agent }
+type agentsRemove struct {
+	agent
+	desk.Sure
+}
 
 func (c agentsRemove) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Desk, "This deletes agent %s for good, and what is queued for it ends blocked", c.Agent); err != nil {
+		return err
+	}
 	return o.Show(ctx, http.MethodDelete, o.at("agents", c.Agent), nil)
 }
 
 type agentsKey struct{ agent }
 
 func (c agentsKey) Run(ctx context.Context, o *Office) error {
-	key, err := desk.Contents("-")
+	if desk.Attended() {
+		return errors.New("standard input is the terminal, which would show the key: send it by a pipe or from a file, `ringfence agents key AGENT < FILE`")
+	}
+	key, err := desk.Contents(ctx, "-")
 	if err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodPut, o.at("agent-keys", c.Agent), map[string]any{"key": string(bytes.TrimSpace(key))})
 }
 
-type agentsUnkey struct{ agent }
+type agentsUnkey struct {
+	agent
+	desk.Sure
+}
 
 func (c agentsUnkey) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Desk, "This forgets the key of agent %s for good", c.Agent); err != nil {
+		return err
+	}
 	return o.Show(ctx, http.MethodDelete, o.at("agent-keys", c.Agent), nil)
 }
 
@@ -106,9 +122,13 @@ func (c numbersAdd) Run(ctx context.Context, o *Office) error {
 
 type numbersRemove struct {
 	ID string `arg:"" help:"The number's id."`
+	desk.Sure
 }
 
 func (c numbersRemove) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Desk, "This takes number %s away: who calls it reaches nobody", c.ID); err != nil {
+		return err
+	}
 	return o.Show(ctx, http.MethodDelete, o.at("numbers", c.ID), nil)
 }
 
@@ -116,7 +136,7 @@ type trunks struct {
 	List   trunksList   `cmd:"" help:"List them."`
 	Show   trunksShow   `cmd:"" help:"Show one; its password never shows."`
 	Add    trunksAdd    `cmd:"" help:"Make one: --file trunk.json, with the password in it."`
-	Change trunksChange `cmd:"" help:"Change settings of one: --set status=paused."`
+	Change trunksChange `cmd:"" help:"Change settings of one: --set status=disabled."`
 	Remove trunksRemove `cmd:"" help:"Delete one; calls under way on it go on."`
 }
 
@@ -140,11 +160,11 @@ func (c trunksShow) Run(ctx context.Context, d *desk.Desk) error {
 type trunksAdd struct{ desk.Settings }
 
 func (c trunksAdd) Run(ctx context.Context, d *desk.Desk) error {
-	body, err := c.Body(nil)
+	body, err := c.Body(ctx, nil)
 	if err != nil {
 		return err
 	}
-	return d.Show(ctx, http.MethodPost, desk.At("trunks"), body)
+	return d.Write(ctx, http.MethodPost, desk.At("trunks"), body)
 }
 
 type trunksChange struct {
@@ -153,15 +173,21 @@ type trunksChange struct {
 }
 
 func (c trunksChange) Run(ctx context.Context, d *desk.Desk) error {
-	body, err := c.Body(nil)
+	body, err := c.Body(ctx, nil)
 	if err != nil {
 		return err
 	}
-	return d.Show(ctx, http.MethodPatch, desk.At("trunks", c.Trunk), body)
+	return d.Write(ctx, http.MethodPatch, desk.At("trunks", c.Trunk), body)
 }
 
-type trunksRemove struct{ trunk }
+type trunksRemove struct {
+	trunk
+	desk.Sure
+}
 
 func (c trunksRemove) Run(ctx context.Context, d *desk.Desk) error {
+	if err := c.Confirm(ctx, d, "This deletes trunk %s for good, with its password", c.Trunk); err != nil {
+		return err
+	}
 	return d.Show(ctx, http.MethodDelete, desk.At("trunks", c.Trunk), nil)
 }

@@ -3,9 +3,15 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
 )
@@ -100,12 +106,12 @@ func (c contactsDecision) Run(ctx context.Context, o *Office) error {
 
 type contactsErase struct {
 	person
-	Yes bool `help:"Really."`
+	desk.Sure
 }
 
 func (c contactsErase) Run(ctx context.Context, o *Office) error {
-	if !c.Yes {
-		return fmt.Errorf("this erases name, e-mail, variables, summaries, transcripts and recordings of %s for good: say --yes", c.Number)
+	if err := c.Confirm(ctx, o.Desk, "This erases name, e-mail, variables, summaries, transcripts and recordings of %s for good", c.Number); err != nil {
+		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("contacts", c.Number), nil)
 }
@@ -117,4 +123,134 @@ type contactsErasures struct {
 
 func (c contactsErasures) Run(ctx context.Context, o *Office) error {
 	return o.List(ctx, o.at("erasures"), url.Values{"phone": {c.Phone}}, c.Listed, "id", "requested_at", "done_at", "actor", "services")
+}
+
+type optOuts struct {
+	Add     optOutsAdd     `cmd:"" help:"Put numbers on record as never to be called again."`
+	Import  optOutsImport  `cmd:"" help:"Put a whole list on record: a CSV file whose first column is the number."`
+	Imports optOutsImports `cmd:"" help:"List imports."`
+	Show    optOutsShow    `cmd:"" help:"Show one import with its bad rows."`
+}
+
+type optOutsAdd struct {
+	Numbers []string `arg:"" help:"In E.164, +14155550100."`
+	Reason  string   `help:"Why, for the record."`
+}
+
+func (c optOutsAdd) Run(ctx context.Context, o *Office) error {
+	return o.bring(ctx, strings.NewReader(strings.Join(c.Numbers, "\n")+"\n"), c.Reason)
+}
+
+type optOutsImport struct {
+	File   string `arg:"" help:"The file; - reads standard input."`
+	Reason string `help:"Why, for the record."`
+}
+
+func (c optOutsImport) Run(ctx context.Context, o *Office) error {
+	if c.File == "-" {
+		return o.bring(ctx, desk.Stdin(ctx), c.Reason)
+	}
+	file, err := os.Open(c.File)
+	if err != nil {
+		return fmt.Errorf("open the list: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	return o.bring(ctx, file, c.Reason)
+}
+
+type optOutsImports struct{ desk.Listed }
+
+func (c optOutsImports) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at(imports), nil, c.Listed, "id", "created_at", "status", "lines", "numbers", "applied", "bad", "actor", "reason")
+}
+
+type optOutsShow struct {
+	Import string `arg:"" help:"The import's id."`
+}
+
+func (c optOutsShow) Run(ctx context.Context, o *Office) error {
+	return o.Show(ctx, http.MethodGet, o.at(imports, c.Import), nil)
+}
+
+const (
+	imports = "opt-out-imports"
+	// partSize is below the largest body that the gateway takes (contract.md §1).
+	partSize = 128 << 10
+	// lookEvery is how often an import under way is asked how far it is.
+	lookEvery = 300 * time.Millisecond
+)
+
+// progress is what an import says of itself.
+type progress struct {
+	ID, Status       string
+	Applied, Numbers int64
+	Bad              int64
+	DoneAt           *time.Time `json:"done_at"`
+}
+
+// bring sends a list piece by piece, starts it, and waits for its end. Ctrl-C after the start leaves it going.
+func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error {
+	body := map[string]any{}
+	if reason != "" {
+		body["reason"] = reason
+	}
+	opened, _, err := o.step(ctx, http.MethodPost, o.at(imports), body)
+	if err != nil {
+		return err
+	}
+	if err := o.send(ctx, opened.ID, list); err != nil {
+		return err
+	}
+	now, answer, err := o.step(ctx, http.MethodPost, o.at(imports, opened.ID, "start"), nil)
+	for err == nil && now.DoneAt == nil {
+		o.Remark("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers, now.Bad)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the import goes on by itself: `ringfence opt-outs show %s` says how far it is", opened.ID)
+		case <-time.After(lookEvery):
+		}
+		now, answer, err = o.step(ctx, http.MethodGet, o.at(imports, opened.ID), nil)
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.Member(answer); err != nil {
+		return err
+	}
+	if now.Bad > 0 {
+		return fmt.Errorf("%d rows hold no number and are not on record; %d numbers are: `ringfence opt-outs show %s` names the rows", now.Bad, now.Applied, opened.ID)
+	}
+	return nil
+}
+
+// send puts the pieces of the list; a list without a byte is none.
+func (o *Office) send(ctx context.Context, id string, list io.Reader) error {
+	piece := make([]byte, partSize)
+	for part := 1; ; part++ {
+		n, err := io.ReadFull(list, piece)
+		if n == 0 && part == 1 {
+			return errors.New("the list is empty")
+		}
+		if n > 0 {
+			if _, _, err := o.step(ctx, http.MethodPut, o.at(imports, id, "parts", strconv.Itoa(part)), piece[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the list: %w", err)
+		}
+	}
+}
+
+func (o *Office) step(ctx context.Context, method, path string, body any) (now progress, answer json.RawMessage, err error) {
+	if answer, err = o.Ask(ctx, method, path, body); err != nil {
+		return now, nil, err
+	}
+	if err := json.Unmarshal(answer, &now); err != nil {
+		return now, nil, fmt.Errorf("read how far the import is: %w", err)
+	}
+	return now, answer, nil
 }

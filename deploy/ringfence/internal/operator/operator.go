@@ -12,6 +12,7 @@ import (
 type Commands struct {
 	Workspaces workspaces `cmd:"" group:"operator" help:"Who may call: plan, status, features, limits, calling policy, retention."`
 	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
+	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and why one was not made."`
 	Agents     agents     `cmd:"" group:"operator" help:"AI agents of the workspace, and their keys at the model's provider."`
 	Numbers    numbers    `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
 	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks that calls leave and come by."`

@@ -1,12 +1,16 @@
 package operator
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os/exec"
 	"strings"
 	"syscall"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
 )
 
 type services struct {
@@ -26,16 +30,36 @@ type Reach struct {
 	Asides io.Writer
 	// Workspace narrows what can be narrowed.
 	Workspace string
+	// JSON wraps what the binary says, which is text.
+	JSON bool
 }
 
-// run does a command of a service's binary. Its status is ours.
+// run does a command of a service's binary, and fails when it does.
 func (r *Reach) run(ctx context.Context, service string, args ...string) error {
+	if !r.JSON {
+		return r.start(ctx, r.Out, service, args)
+	}
+	var said bytes.Buffer
+	fault := r.start(ctx, &said, service, args)
+	told, err := json.MarshalIndent(map[string]any{
+		"service": service, "command": args, "lines": strings.Split(strings.TrimRight(said.String(), "\n"), "\n"), "ok": fault == nil,
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode what %s said: %w", service, err)
+	}
+	if _, err := fmt.Fprintln(r.Out, desk.Escaped(told)); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return fault
+}
+
+func (r *Reach) start(ctx context.Context, out io.Writer, service string, args []string) error {
 	words := make([]string, 0, len(r.Via)+len(args))
 	for _, word := range r.Via {
 		words = append(words, strings.ReplaceAll(word, "{service}", service))
 	}
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], args...)...)
-	cmd.Stdout, cmd.Stderr = r.Out, r.Asides
+	cmd.Stdout, cmd.Stderr = out, r.Asides
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w", service, strings.Join(args, " "), err)
@@ -43,8 +67,11 @@ func (r *Reach) run(ctx context.Context, service string, args ...string) error {
 	return nil
 }
 
-type servicesParked struct {
-	Service string `arg:"" help:"calls, contacts-compliance, dialer, billing-wallet or webhook-dispatcher."`
+type servicesParked struct{ service }
+
+// service is the one whose binary is run.
+type service struct {
+	Service string `arg:"" enum:"calls,contacts-compliance,dialer,billing-wallet,webhook-dispatcher" help:"calls, contacts-compliance, dialer, billing-wallet or webhook-dispatcher."`
 }
 
 func (c servicesParked) Run(ctx context.Context, r *Reach) error {
@@ -52,8 +79,8 @@ func (c servicesParked) Run(ctx context.Context, r *Reach) error {
 }
 
 type servicesReplay struct {
-	Service string `arg:"" help:"The service that parked them."`
-	Topic   string `arg:"" help:"The topic that they came on."`
+	service
+	Topic string `arg:"" help:"The topic that they came on."`
 }
 
 func (c servicesReplay) Run(ctx context.Context, r *Reach) error {

@@ -80,12 +80,19 @@ func (walletRates) Run(ctx context.Context, o *Office) error {
 }
 
 type walletSetRates struct {
-	File string `arg:"" help:"The file; - reads standard input."`
+	File string `arg:"" help:"The file; - reads standard input, and needs --yes."`
+	desk.Sure
 }
 
 func (c walletSetRates) Run(ctx context.Context, o *Office) error {
-	content, err := desk.Contents(c.File)
+	if c.File == "-" && !c.Yes {
+		return errors.New("rates from standard input need --yes: there is nobody left to ask")
+	}
+	content, err := desk.Contents(ctx, c.File)
 	if err != nil {
+		return err
+	}
+	if err := c.Confirm(ctx, o.Desk, "This replaces every rate of workspace %s", o.workspace); err != nil {
 		return err
 	}
 	answer, err := o.Ask(ctx, http.MethodPut, o.at("rates"), content)

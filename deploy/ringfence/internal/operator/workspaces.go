@@ -31,32 +31,40 @@ func (workspacesShow) Run(ctx context.Context, o *Office) error {
 
 type workspacesAdd struct {
 	Name     string `arg:"" help:"Its name."`
-	Plan     string `default:"growth" enum:"starter,growth,scale" help:"starter, growth or scale."`
-	Currency string `default:"USD" help:"What its wallet is kept in; it stays."`
+	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth or scale; growth unless this or the file says so."`
+	Currency string `placeholder:"CODE" help:"What its wallet is kept in, for ever; USD unless this or the file says so."`
 	desk.Settings
 }
 
 func (c workspacesAdd) Run(ctx context.Context, d *desk.Desk) error {
-	body, err := c.Body(map[string]any{"name": c.Name, "plan": c.Plan, "currency": c.Currency})
+	body, err := c.Body(ctx, map[string]any{"name": c.Name, "plan": c.Plan, "currency": c.Currency})
 	if err != nil {
 		return err
 	}
-	return d.Show(ctx, http.MethodPost, desk.At("workspaces"), body)
+	for field, standard := range map[string]string{"plan": "growth", "currency": "USD"} {
+		if body[field] == nil {
+			body[field] = standard
+		}
+	}
+	return d.Write(ctx, http.MethodPost, desk.At("workspaces"), body)
 }
 
 type workspacesChange struct{ desk.Settings }
 
 func (c workspacesChange) Run(ctx context.Context, o *Office) error {
-	body, err := c.Body(nil)
+	body, err := c.Body(ctx, nil)
 	if err != nil {
 		return err
 	}
-	return o.Show(ctx, http.MethodPatch, o.at(), body)
+	return o.Write(ctx, http.MethodPatch, o.at(), body)
 }
 
-type workspacesSuspend struct{}
+type workspacesSuspend struct{ desk.Sure }
 
-func (workspacesSuspend) Run(ctx context.Context, o *Office) error {
+func (c workspacesSuspend) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Desk, "This refuses every key of workspace %s and blocks all that it has queued", o.workspace); err != nil {
+		return err
+	}
 	return o.Show(ctx, http.MethodPatch, o.at(), map[string]any{"status": "suspended"})
 }
 
@@ -89,9 +97,13 @@ func (c keysAdd) Run(ctx context.Context, o *Office) error {
 
 type keysRevoke struct {
 	Key string `arg:"" help:"The key's id."`
+	desk.Sure
 }
 
 func (c keysRevoke) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Desk, "This revokes key %s for good", c.Key); err != nil {
+		return err
+	}
 	return o.Show(ctx, http.MethodDelete, o.at("api-keys", c.Key), nil)
 }
 

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// hostile is text that would steer a terminal: in seven and in eight bits, and by turning the direction of what follows.
+const hostile = "a\x1b[2Jb\u009b31mc\u202ed\u2066e\rf"
+
+// office is an /admin/v1 that answers everything with a page that is a member too, written by somebody hostile; what it was asked is kept.
+type office struct {
+	status int
+	asked  []string
+}
+
+func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	o.asked = append(o.asked, r.Method+" "+r.URL.Path)
+	body, _ := json.Marshal(map[string]any{
+		"id": "7", "name": hostile, hostile: hostile, "deep": map[string]any{"x": hostile}, "ok": true, "replayed": 1, "done_at": "2026-06-04T09:00:00Z", "status": hostile,
+		"call_id": "8", "scheduled_for": "2026-06-04T09:00:00Z", "error_code": hostile, "error_detail": hostile, "hangup_cause": hostile,
+		"data": []any{map[string]any{"id": "7", "name": hostile, "url": hostile, "prefix": hostile, "path": hostile, "reason": hostile, "last_error": hostile, "x": []string{hostile}}}, "has_more": false,
+	})
+	if o.status != http.StatusOK {
+		body, _ = json.Marshal(map[string]any{"error": map[string]string{"code": "number_exists", "message": hostile}})
+	}
+	w.WriteHeader(o.status)
+	_, _ = w.Write([]byte(strings.ReplaceAll(string(body), `\u202e`, "\u202e"))) // Go's encoder writes the rest as it is, too
+}
+
+// admin serves an office at the address that the environment names.
+func admin(t *testing.T, status int) *office {
+	t.Helper()
+	o := &office{status: status}
+	server := httptest.NewServer(o)
+	t.Cleanup(server.Close)
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+	t.Setenv("RINGFENCE_WORKSPACE", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
+	t.Setenv("RINGFENCE_VIA", "echo {service}")
+	return o
+}
+
+// operators are the command lines of all operator's commands, complete.
+func operators(t *testing.T) (lines [][]string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rates.json")
+	if err := os.WriteFile(file, []byte(`[{"prefix":"+1"}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var cli commands
+	parser, err := cli.parser(io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range parser.Model.Leaves(false) {
+		if leaf.Name == "demo" || leaf.Name == "listen" {
+			continue
+		}
+		line := strings.Fields(leaf.Path())[:2]
+		for _, flag := range leaf.Flags {
+			switch {
+			case flag.Required:
+				line = append(line, "--"+flag.Name+"=x")
+			case flag.Name == "yes", flag.Name == "set":
+				line = append(line, "--"+flag.Name+map[string]string{"yes": "", "set": "=name=x"}[flag.Name])
+			case line[1] == "replay" && flag.Name == "call":
+				line = append(line, "--call=7")
+			}
+		}
+		for _, given := range leaf.Positional {
+			line = append(line, sample(given, file))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func sample(of *kong.Positional, file string) string {
+	switch {
+	case of.Enum != "":
+		return of.EnumSlice()[0]
+	case of.Name == "file":
+		return file
+	}
+	return "7"
+}
+
+func steers(text string) bool {
+	return strings.ContainsAny(strings.ReplaceAll(text, "\n", ""), "\x1b\r\u009b\u202e\u2066")
+}
+
+// TestCommands_EveryOne: each command explains itself, does without a word of nonsense on the terminal what others wrote, answers scripts in JSON, refusals too, and
+// says 2 when it is incomplete.
+func TestCommands_EveryOne(t *testing.T) {
+	lines := operators(t)
+	if len(lines) < 60 {
+		t.Fatalf("%d commands", len(lines))
+	}
+	for _, line := range lines {
+		t.Run(strings.Join(line[:2], " "), func(t *testing.T) {
+			if code, out, faults := runCommand(t, append(line[:2:2], "--help")...); code != 0 || faults != "" || !strings.Contains(out, "Usage: ringfence "+strings.Join(line[:2], " ")) {
+				t.Errorf("--help = %d %s%s", code, out, faults)
+			}
+			if line[1] == "key" {
+				return // reads a secret from standard input
+			}
+			admin(t, http.StatusOK)
+			if code, out, faults := runCommand(t, line...); code != 0 || out == "" || steers(out+faults) {
+				t.Errorf("%v = %d %q %q", line, code, out, faults)
+			}
+			code, out, faults := runCommand(t, append(line, "-o", "json")...)
+			if code != 0 || !json.Valid([]byte(out)) || steers(out+faults) {
+				t.Errorf("%v -o json = %d %q %q", line, code, out, faults)
+			}
+			for aside := range strings.Lines(faults) {
+				if !json.Valid([]byte(aside)) {
+					t.Errorf("%v -o json said %q", line, aside)
+				}
+			}
+		})
+	}
+}
+
+// TestCommands_SayWhyTheyFailed: text for people, the error body for scripts, and a status.
+func TestCommands_SayWhyTheyFailed(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		status int
+		args   []string
+		code   int
+		want   string
+	}{
+		{"a refusal", 409, []string{"numbers", "add", "+14155550100", "7"}, 1, `"code":"number_exists"`},
+		{"a service's command that fails", 200, []string{"services", "parked", "calls"}, 1, `"code":"failed"`},
+		{"no such command", 200, []string{"dance"}, 2, `"code":"not_understood"`},
+		{"half a command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
+		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
+		{"no such service", 200, []string{"services", "parked", "phone"}, 2, `"code":"not_understood"`},
+		{"an empty id", 200, []string{"agents", "show", ""}, 1, `an id is \"\"`},
+		{"an id of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `an id is \"..\"`},
+		{"a workspace of dots", 200, []string{"-w", "..", "workspaces", "show"}, 1, `an id is \"..\"`},
+		{"a secret among the arguments", 200, []string{"trunks", "change", "7", "--set", "password=s3cret"}, 1, "--file -"},
+		{"a limit of nothing", 200, []string{"keys", "list", "--limit", "0"}, 1, "at least 1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := admin(t, test.status)
+			t.Setenv("RINGFENCE_VIA", "false")
+			code, out, faults := runCommand(t, append([]string{"-o", "json"}, test.args...)...)
+			var told struct {
+				Error struct{ Code, Message string }
+			}
+			if err := json.Unmarshal([]byte(faults), &told); err != nil || told.Error.Message == "" || !strings.Contains(faults, test.want) || code != test.code {
+				t.Errorf("%v = %d %q %v, want %d and %q", test.args, code, faults, err, test.code, test.want)
+			}
+			if strings.Contains(out+faults, "s3cret") || steers(faults) || test.status == 200 && len(o.asked) > 0 {
+				t.Errorf("said %q %q, asked %q", out, faults, o.asked)
+			}
+			if code, _, faults := runCommand(t, test.args...); code != test.code || strings.Count(faults, "\n") != 1 || !strings.HasPrefix(faults, "ringfence: ") {
+				t.Errorf("%v = %d %q, want %d and one line", test.args, code, faults, test.code)
+			}
+		})
+	}
+}
+
+// TestCommands_AskBeforeTheyDestroy: nothing that cannot be taken back is done without --yes where nobody can be asked.
+func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
+	var careful []string
+	for _, line := range operators(t) {
+		i := slices.Index(line, "--yes")
+		if i < 0 {
+			continue
+		}
+		careful = append(careful, strings.Join(line[:2], " "))
+		o := admin(t, http.StatusOK)
+		code, out, faults := runCommand(t, slices.Delete(slices.Clone(line), i, i+1)...)
+		if code != 1 || out != "" || !strings.Contains(faults, "--yes") || len(o.asked) > 0 {
+			t.Errorf("%v = %d %q %q, asked %q", line, code, out, faults, o.asked)
+		}
+	}
+	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove", "wallet set-rates", "workspaces suspend"}
+	if slices.Sort(careful); !slices.Equal(careful, want) {
+		t.Errorf("careful are %q, want %q", careful, want)
+	}
+}
+
+// TestWorkspacesAdd_WhatTheFileSaysHolds: the standard plan and currency are for whom says nothing.
+func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = string(body)
+		_, _ = fmt.Fprint(w, `{"id":"7","name":"","plan":"","currency":""}`)
+	}))
+	defer server.Close()
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+	for want, args := range map[string][]string{
+		`{"currency":"EUR","name":"Acme","plan":"scale"}`:           {"--set", "plan=scale", "--set", "currency=EUR"},
+		`{"currency":"USD","name":"Acme","plan":"growth"}`:          {},
+		`{"currency":"GBP","name":"Acme","plan":"starter"}`:         {"--plan", "starter", "--currency", "GBP", "--set", "plan=scale"},
+		`{"currency":"USD","name":"Acme","plan":"growth","typo":1}`: {"--set", "typo=1"},
+	} {
+		code, _, faults := runCommand(t, append([]string{"workspaces", "add", "Acme"}, args...)...)
+		if code != 0 || got != want || strings.Contains(want, "typo") != strings.Contains(faults, "typo was not taken") {
+			t.Errorf("%v = %d, sent %s, %q", args, code, got, faults)
+		}
+	}
+}
