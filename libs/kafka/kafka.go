@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/plugin/kprom"
+
+	"ringfence.dev/libs/telemetry"
 )
 
 // Config is the Kafka part of every service's environment.
@@ -61,6 +63,11 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"client": clientID}, metrics)
 		all = append(all, kgo.WithHooks(kprom.NewMetrics("kafka", kprom.Registerer(labelled),
 			kprom.FetchAndProduceDetail(kprom.ByTopic, kprom.Batches, kprom.Records, kprom.CompressedBytes, kprom.UncompressedBytes))))
+	}
+	if metrics != nil && cfg.CertFile != "" {
+		if err := telemetry.Certificate(metrics, "KAFKA_CERT_FILE", cfg.own); err != nil {
+			return nil, err
+		}
 	}
 	client, err := kgo.NewClient(append(all, opts...)...)
 	if err != nil {

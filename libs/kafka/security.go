@@ -68,18 +68,19 @@ func (s Security) tls() (*tls.Config, error) {
 	if s.CertFile == "" {
 		return config, nil
 	}
-	own := func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read KAFKA_CERT_FILE and KAFKA_KEY_FILE: %w", err)
-		}
-		return &pair, nil
-	}
-	if _, err := own(); err != nil {
+	if _, err := s.own(); err != nil {
 		return nil, err
 	}
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() }
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.own() }
 	return config, nil
+}
+
+func (s Security) own() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read KAFKA_CERT_FILE and KAFKA_KEY_FILE: %w", err)
+	}
+	return &pair, nil
 }
 
 func (s Security) sasl() (sasl.Mechanism, error) {

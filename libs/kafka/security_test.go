@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -196,4 +197,49 @@ func (l *lines) with(word string) (n int) {
 		}
 	}
 	return n
+}
+
+// TestSecurity_TellsWhenOurCertificateExpires: of the file as it is now, once a process, however many clients it has.
+func TestSecurity_TellsWhenOurCertificateExpires(t *testing.T) {
+	t.Parallel()
+	pair, file := certify(t)
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	for _, name := range []string{"calls", "calls-consumer"} {
+		client, err := kafka.NewClient(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Security: kafka.Security{TLS: true, CertFile: file, KeyFile: key}}, name, registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+	}
+	told := func() float64 {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			if family.GetName() == "certificate_expires_timestamp_seconds" {
+				return family.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("nobody tells")
+		return 0
+	}
+	if left := time.Until(time.Unix(int64(told()), 0)); left < 50*time.Minute || left > time.Hour {
+		t.Errorf("%s are left, want an hour", left)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(); got != 0 {
+		t.Errorf("of a file that is gone it tells %v", got)
+	}
 }

@@ -99,6 +99,9 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tap
 			return lines{}, fmt.Errorf("read SIP_TLS_CERT_FILE and SIP_TLS_KEY_FILE: %w", err)
 		}
 		settings.Certificate = &pair
+		if err := telemetry.Certificate(tel.Metrics, "SIP_TLS_CERT_FILE", func() (*tls.Certificate, error) { return &pair, nil }); err != nil {
+			return lines{}, err
+		}
 	}
 	agents, err := openAgents(cfg)
 	if err != nil {
