@@ -198,7 +198,9 @@ func (*CheckResponse_Later) isCheckResponse_Result() {}
 
 // Open: the call may be placed now.
 type Open struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the recipient is, for what is said and agreed on in the call (IANA); empty: not known.
+	TimeZone      string `protobuf:"bytes,1,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +233,13 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
 	return file_ringfence_question_v1_gate_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Open) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
 }
 
 // Closed: the request is blocked with this code.
@@ -567,8 +576,9 @@ const file_ringfence_question_v1_gate_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x1b.ringfence.question.v1.OpenH\x00R\x04open\x127\n" +
 	"\x06closed\x18\x02 \x01(\v2\x1d.ringfence.question.v1.ClosedH\x00R\x06closed\x124\n" +
 	"\x05later\x18\x03 \x01(\v2\x1c.ringfence.question.v1.LaterH\x00R\x05laterB\b\n" +
-	"\x06result\"\x06\n" +
-	"\x04Open\"6\n" +
+	"\x06result\"#\n" +
+	"\x04Open\x12\x1b\n" +
+	"\ttime_zone\x18\x01 \x01(\tR\btimeZone\"6\n" +
 	"\x06Closed\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"H\n" +

@@ -46,23 +46,30 @@ func (g *Gating) count(stage gate.Stage, v gate.Verdict, times float64) {
 // Packs are those that a policy may name.
 func (g *Gating) Packs() pack.Library { return g.packs }
 
+// Checked is what the gates say at dial time. TimeZone is where the person is, for what is said in the call; "" where it is not known.
+type Checked struct {
+	gate.Verdict
+	TimeZone string
+}
+
 // Check judges at dial time, now by the database's clock. waits is the request's schedule_if_outside_hours. Where a rule counts calls, those
 // who ask about one number do so one after the other.
-func (g *Gating) Check(ctx context.Context, q store.Question, waits bool) (gate.Verdict, error) {
+func (g *Gating) Check(ctx context.Context, q store.Question, waits bool) (Checked, error) {
 	known, err := g.store.Known(ctx, q)
 	if err != nil {
-		return gate.Verdict{}, err
+		return Checked{}, err
 	}
+	zone := zoneOf(known, window.Zones(q.Number.Zones()))
 	f := g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, Waits: waits})
 	if calls, _ := pack.Widest(f.Rules); calls == 0 {
 		d := decide(q, known, f)
-		return d.Verdict, g.kept(d, g.store.Keep(ctx, d))
+		return Checked{d.Verdict, zone}, g.kept(d, g.store.Keep(ctx, d))
 	}
 	d, err := g.store.Counted(ctx, q, func(known store.Known, count store.Count) (store.Decision, error) {
 		f, err := counted(g.facts(q, known, gate.Facts{Stage: gate.Dial, At: known.Now, Waits: waits}), count)
 		return decide(q, known, f), err
 	})
-	return d.Verdict, g.kept(d, err)
+	return Checked{d.Verdict, zone}, g.kept(d, err)
 }
 
 // kept counts a decision that is on record.

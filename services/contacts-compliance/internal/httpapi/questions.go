@@ -66,18 +66,18 @@ func (a *API) Check(ctx context.Context, r *connect.Request[questionv1.CheckRequ
 	if err != nil {
 		return nil, err
 	}
-	verdict, err := a.gating.Check(ctx, q, r.Msg.GetScheduleIfOutsideHours())
+	checked, err := a.gating.Check(ctx, q, r.Msg.GetScheduleIfOutsideHours())
 	if err != nil {
 		return nil, answerless(ctx, err)
 	}
 	answer := &questionv1.CheckResponse{}
-	switch verdict.Result {
+	switch checked.Result {
 	case gate.Open:
-		answer.Result = &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}
+		answer.Result = &questionv1.CheckResponse_Open{Open: &questionv1.Open{TimeZone: checked.TimeZone}}
 	case gate.Later:
-		answer.Result = &questionv1.CheckResponse_Later{Later: &questionv1.Later{ScheduledFor: timestamppb.New(verdict.At)}}
+		answer.Result = &questionv1.CheckResponse_Later{Later: &questionv1.Later{ScheduledFor: timestamppb.New(checked.At)}}
 	case gate.Closed:
-		answer.Result = &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: verdict.Code, Message: verdict.Message}}
+		answer.Result = &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: checked.Code, Message: checked.Message}}
 	}
 	return connect.NewResponse(answer), nil
 }

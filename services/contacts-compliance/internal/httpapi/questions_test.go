@@ -93,6 +93,22 @@ func TestRecognise_NeverCreatesAContact(t *testing.T) {
 	r.want(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
 }
 
+// TestCheck_SaysWhereThePersonIs: by the contact's own zone, which is all there is for a number that may be anywhere.
+func TestCheck_SaysWhereThePersonIs(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.aroundTheClock(t)
+	r.create(t, `{"phone_e164":"+18005551234","metadata":{"time_zone":"Asia/Tokyo"}}`)
+	for number, want := range map[string]string{"+18005551234": "Asia/Tokyo", "+18005551235": "", "+14155552671": "America/Los_Angeles"} {
+		got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{
+			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number,
+		}))
+		if err != nil || got.Msg.GetOpen() == nil || got.Msg.GetOpen().GetTimeZone() != want {
+			t.Errorf("Check of %s = %v %v, want it open, in %q", number, got, err, want)
+		}
+	}
+}
+
 func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -388,6 +389,10 @@ func TestInbound(t *testing.T) {
 			(c.GetContactId() == known.String()) != (from != "anonymous") {
 			t.Errorf("call = %v", c)
 		}
+	}
+	var zones []string
+	if err := r.pool.QueryRow(t.Context(), "SELECT array_agg(time_zone ORDER BY time_zone) FROM calls").Scan(&zones); err != nil || !slices.Equal(zones, []string{"", "Asia/Tokyo"}) {
+		t.Errorf("the callers are in %q: %v", zones, err)
 	}
 	await(t, "the call to a number that is not ours is rejected", func() bool { return len(r.log("hangup", "+14155559001")) == 1 })
 	if facts := r.factsOf(unknown); len(facts) != 0 {

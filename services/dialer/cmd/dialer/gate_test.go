@@ -77,5 +77,5 @@ func (g *gate) heard(number string) (times int) {
 var known = uuid.Must(uuid.NewV7())
 
 func (g *gate) Recognise(context.Context, *connect.Request[questionv1.RecogniseRequest]) (*connect.Response[questionv1.RecogniseResponse], error) {
-	return connect.NewResponse(&questionv1.RecogniseResponse{ContactId: known.String()}), nil
+	return connect.NewResponse(&questionv1.RecogniseResponse{ContactId: known.String(), TimeZone: "Asia/Tokyo"}), nil
 }

@@ -25,8 +25,11 @@ const (
 	patience = time.Minute
 	// begins is how often a summary is begun: whoever died of one is followed, but not for ever.
 	begins = 3
-	// atOnce is how many calls are analysed side by side: an endpoint that hangs keeps only the summaries of its own calls waiting.
+	// atOnce is how many calls are analysed side by side, ofOne how many of them may be one workspace's: an endpoint that hangs keeps only the summaries of its own
+	// calls waiting. They are taken up to batch at a time.
 	atOnce = 128
+	ofOne  = atOnce / 4
+	batch  = 16
 )
 
 // Summariser makes a summary; nil without an error: there is none to be had.
@@ -47,11 +50,16 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
+
+	mu      sync.Mutex
+	ongoing map[uuid.UUID]int // by workspace
 }
 
 // New analyses what the store holds.
 func New(st *store.Store, keys Keys, summariser Summariser, relay *outbox.Relay) *Analyser {
-	return &Analyser{store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1), busy: make(chan struct{}, atOnce)}
+	return &Analyser{
+		store: st, keys: keys, summariser: summariser, relay: relay, wake: make(chan struct{}, 1), busy: make(chan struct{}, atOnce), ongoing: map[uuid.UUID]int{},
+	}
 }
 
 // Wake says that calls have ended. It never blocks.
@@ -84,10 +92,11 @@ func (a *Analyser) Run(ctx context.Context) error {
 // round begins what is due, until nothing is, and waits for none of it.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 	for {
-		due, err := a.store.DueAnalyses(ctx)
+		due, err := a.store.DueAnalyses(ctx, a.room())
 		if err != nil || len(due) == 0 {
 			return err
 		}
+		a.enter(due)
 		for _, one := range due {
 			select {
 			case a.busy <- struct{}{}:
@@ -95,12 +104,47 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 				return nil
 			}
 			begun.Go(func() {
-				defer func() { <-a.busy }()
+				defer func() { <-a.busy; a.leave(one.WorkspaceID) }()
 				if err := a.analyse(ctx, one); err != nil {
 					slog.WarnContext(ctx, "the analysis of a call waits", "call_id", one.CallID, "error", err)
 				}
 			})
 		}
+	}
+}
+
+// room is what may be taken without any workspace having more than its part.
+func (a *Analyser) room() store.AnalysisRoom {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	room := store.AnalysisRoom{Most: batch, Full: []uuid.UUID{}}
+	for workspace, n := range a.ongoing {
+		if n >= ofOne {
+			room.Full = append(room.Full, workspace)
+		} else {
+			room.Most = min(room.Most, ofOne-n)
+		}
+	}
+	return room
+}
+
+func (a *Analyser) enter(due []store.Analysis) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range due {
+		a.ongoing[one.WorkspaceID]++
+	}
+}
+
+// leave looks again at once for a workspace that was left out.
+func (a *Analyser) leave(workspace uuid.UUID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ongoing[workspace] >= ofOne {
+		a.Wake()
+	}
+	if a.ongoing[workspace]--; a.ongoing[workspace] == 0 {
+		delete(a.ongoing, workspace)
 	}
 }
 
@@ -138,10 +182,7 @@ func (a *Analyser) summarise(ctx context.Context, one store.Analysis) (*agent.Su
 	if one.Outcome == agent.OutcomeUnknown { // nothing has settled it
 		one.Outcome = ""
 	}
-	zone := time.UTC
-	if zones := phone.Number(one.Person).Zones(); len(zones) > 0 {
-		zone = zones[0]
-	}
+	zone := call.Zone(one.TimeZone, phone.Number(one.Person))
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return a.summariser.Summarise(ctx, summarising.Call{Settings: settings, Key: key, Turns: one.Turns, EndedAt: one.EndedAt, Zone: zone, Outcome: one.Outcome, CallbackAt: one.CallbackAt})

@@ -41,13 +41,13 @@ func (oneKey) Key(context.Context, uuid.UUID, uuid.UUID) (string, error) {
 }
 
 // ended writes down a call that has ended, with an agent of these settings, and is to be analysed.
-func ended(t *testing.T, pool *pgxpool.Pool, settings, outcome string) uuid.UUID {
+func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outcome string) uuid.UUID {
 	t.Helper()
-	call, workspace := uuid.Must(uuid.NewV7()), uuid.New()
+	call := uuid.Must(uuid.NewV7())
 	const agents = `INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted) VALUES ($1, $2, 1, 'Ada', '', 60, $3, false)`
 	const calls = `
-		INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, outcome, disposition, analyse_at, turns)
-		VALUES ($1, $1, $2, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), $3, 'human', now(), '[{"role":"person","text":"hello","at":"2026-11-21T12:00:00Z"}]')`
+		INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, outcome, disposition, analyse_at, time_zone, turns)
+		VALUES ($1, $1, $2, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), $3, 'human', now(), 'Asia/Tokyo', '[{"role":"person","text":"hello","at":"2026-11-21T12:00:00Z"}]')`
 	if _, err := pool.Exec(t.Context(), agents, call, workspace, settings); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestRun_AnEndpointThatHangsHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	for range 20 {
-		ended(t, pool, `{"instructions":"hang"}`, "unknown")
+		ended(t, pool, uuid.New(), `{"instructions":"hang"}`, "unknown")
 	}
 	hanging := make(chan struct{}, 20)
 	run(t, pool, &endpoint{summarise: func(ctx context.Context, c summarising.Call) (*agent.Summary, error) {
@@ -102,7 +102,43 @@ func TestRun_AnEndpointThatHangsHoldsUpNobodyElse(t *testing.T) {
 	for range 20 {
 		<-hanging
 	}
-	analysed(t, pool, ended(t, pool, `{}`, "unknown"))
+	analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
+}
+
+// However many calls of one workspace wait for its endpoint, three quarters of what is analysed side by side are others', and its own go on when some are done.
+func TestRun_OneWorkspaceHasAQuarterOfTheRoom(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	const quarter = 32
+	var calls []uuid.UUID
+	for workspace := uuid.New(); len(calls) < 2*quarter; {
+		calls = append(calls, ended(t, pool, workspace, `{"instructions":"hang"}`, "unknown"))
+	}
+	begun, over := make(chan struct{}, len(calls)), make(chan struct{})
+	run(t, pool, &endpoint{summarise: func(ctx context.Context, c summarising.Call) (*agent.Summary, error) {
+		if c.Settings.Instructions == "hang" {
+			begun <- struct{}{}
+			select {
+			case <-over:
+			case <-ctx.Done():
+			}
+		}
+		return nil, ctx.Err()
+	}})
+	for range quarter {
+		<-begun
+	}
+	for range 2 { // the second is looked for behind everything that the first was
+		analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
+	}
+	var claimed int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM calls WHERE analyses > 0 AND analyse_at IS NOT NULL").Scan(&claimed); err != nil || claimed != quarter {
+		t.Errorf("%d analyses of the workspace are under way, %v, want %d", claimed, err, quarter)
+	}
+	close(over)
+	for _, call := range calls {
+		analysed(t, pool, call)
+	}
 }
 
 func TestRun_WhatTheSummaryIsAskedWith(t *testing.T) {
@@ -115,13 +151,13 @@ func TestRun_WhatTheSummaryIsAskedWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t)
-			call := ended(t, pool, test.settings, test.outcome)
+			call := ended(t, pool, uuid.New(), test.settings, test.outcome)
 			e := &endpoint{summarise: func(context.Context, summarising.Call) (*agent.Summary, error) { return nil, nil }}
 			run(t, pool, e)
 			analysed(t, pool, call)
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			if len(e.asked) != 1 || e.asked[0].Key != test.key || e.asked[0].Outcome != test.settled {
+			if len(e.asked) != 1 || e.asked[0].Key != test.key || e.asked[0].Outcome != test.settled || e.asked[0].Zone.String() != "Asia/Tokyo" {
 				t.Errorf("asked %+v", e.asked)
 			}
 		})

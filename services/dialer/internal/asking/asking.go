@@ -45,6 +45,8 @@ func New(base string, keys *trust.Keys) (*Contacts, error) {
 // Answer is what the gate said. Refused is nil and Until zero when the call may be placed.
 type Answer struct {
 	Refused *request.Refusal
+	// TimeZone is where the person is, when the call may be placed; empty: not known.
+	TimeZone string
 	// Until is the next opening, when the request may wait for it.
 	Until time.Time
 	asked time.Time
@@ -72,6 +74,7 @@ func (c *Contacts) Check(ctx context.Context, r request.Request) (Answer, error)
 	}
 	switch result := said.Msg.GetResult().(type) {
 	case *questionv1.CheckResponse_Open:
+		answer.TimeZone = result.Open.GetTimeZone()
 		return answer, nil
 	case *questionv1.CheckResponse_Closed:
 		answer.Refused = &request.Refusal{Code: result.Closed.GetCode(), Detail: result.Closed.GetMessage()}
@@ -97,22 +100,30 @@ func (c *Contacts) OptOut(ctx context.Context, o store.OptOut) error {
 	return nil
 }
 
-// Recognise finds the contact of a caller; nil when he is not known, or nobody can say now.
-func (c *Contacts) Recognise(ctx context.Context, workspaceID uuid.UUID, number string) (*uuid.UUID, error) {
+// Caller is who calls us. ContactID is nil for a stranger, TimeZone empty where it is not known.
+type Caller struct {
+	ContactID *uuid.UUID
+	TimeZone  string
+}
+
+// Recognise finds who a caller is. An error: nobody can say now.
+func (c *Contacts) Recognise(ctx context.Context, workspaceID uuid.UUID, number string) (Caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, recognisePatience)
 	defer cancel()
 	said, err := c.client.Recognise(ctx, connect.NewRequest(&questionv1.RecogniseRequest{
 		WorkspaceId: workspaceID.String(), PhoneE164: number,
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("recognise caller: %w", err)
+		return Caller{}, fmt.Errorf("recognise caller: %w", err)
 	}
+	who := Caller{TimeZone: said.Msg.GetTimeZone()}
 	if said.Msg.GetContactId() == "" {
-		return nil, nil
+		return who, nil
 	}
 	contact, err := uuid.Parse(said.Msg.GetContactId())
 	if err != nil {
-		return nil, fmt.Errorf("recognise caller: %w", err)
+		return Caller{}, fmt.Errorf("recognise caller: %w", err)
 	}
-	return &contact, nil
+	who.ContactID = &contact
+	return who, nil
 }

@@ -76,16 +76,16 @@ func (a *Answerer) answerDue(ctx context.Context) error {
 func (a *Answerer) answer(ctx context.Context, arrival store.Arrival) error {
 	ctx, span := telemetry.Continue(ctx, "answer inbound call", arrival.Traceparent, 0, telemetry.CallID(arrival.CallID.String()))
 	defer span.End()
-	var contact *uuid.UUID
+	var who asking.Caller
 	if arrival.From != call.Anonymous {
 		var err error
-		if contact, err = a.contacts.Recognise(ctx, arrival.WorkspaceID, arrival.From); err != nil {
+		if who, err = a.contacts.Recognise(ctx, arrival.WorkspaceID, arrival.From); err != nil {
 			slog.DebugContext(ctx, "caller not recognised", "call_id", arrival.CallID, "error", err)
 		}
 	}
 	err := a.change(ctx, arrival.CallID, func(c *call.Call) {
 		if c.Version == 0 {
-			c.ContactID = contact
+			c.ContactID, c.TimeZone = who.ContactID, who.TimeZone
 		}
 		c.Arrive()
 	})

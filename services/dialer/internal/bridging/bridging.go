@@ -266,13 +266,8 @@ func person(c *call.Call) phone.Number {
 	return phone.Number(c.To)
 }
 
-// zone is the person's time zone; UTC when it is not known.
-func zone(c *call.Call) *time.Location {
-	if zones := person(c).Zones(); len(zones) > 0 {
-		return zones[0]
-	}
-	return time.UTC
-}
+// zone is the person's.
+func zone(c *call.Call) *time.Location { return call.Zone(c.TimeZone, person(c)) }
 
 func optOut(c *call.Call, n carrier.News) store.OptOut {
 	return store.OptOut{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
 	"ringfence.dev/services/dialer/internal/fact"
@@ -60,14 +61,16 @@ const Anonymous = "anonymous"
 
 // Call is one call, scanned from its row.
 type Call struct {
-	CallID         uuid.UUID    `db:"call_id"`
-	CallRequestID  *uuid.UUID   `db:"call_request_id"`
-	WorkspaceID    uuid.UUID    `db:"workspace_id"`
-	Direction      Direction    `db:"direction"`
-	From           string       `db:"from_number"`
-	To             string       `db:"to_e164"`
-	AgentID        uuid.UUID    `db:"agent_id"`
-	ContactID      *uuid.UUID   `db:"contact_id"`
+	CallID        uuid.UUID  `db:"call_id"`
+	CallRequestID *uuid.UUID `db:"call_request_id"`
+	WorkspaceID   uuid.UUID  `db:"workspace_id"`
+	Direction     Direction  `db:"direction"`
+	From          string     `db:"from_number"`
+	To            string     `db:"to_e164"`
+	AgentID       uuid.UUID  `db:"agent_id"`
+	ContactID     *uuid.UUID `db:"contact_id"`
+	// TimeZone is where the person is, as contacts-compliance said; empty: it is not known there.
+	TimeZone       string       `db:"time_zone"`
 	Status         Status       `db:"status"`
 	Ending         Ending       `db:"ending"`
 	HangupCause    Cause        `db:"hangup_cause"`
@@ -92,6 +95,19 @@ type Call struct {
 	Erased bool `db:"erased"`
 
 	facts []fact.Fact
+}
+
+// Zone is the time zone in which a person is spoken to and times are agreed on: the one told of them, else the first of their number's, else UTC.
+func Zone(told string, person phone.Number) *time.Location {
+	if told != "" {
+		if zone, err := time.LoadLocation(told); err == nil {
+			return zone
+		}
+	}
+	if zones := person.Zones(); len(zones) > 0 {
+		return zones[0]
+	}
+	return time.UTC
 }
 
 // Facts are those that the changes since the row was read publish, in order.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
@@ -23,6 +24,18 @@ func outbound() *call.Call {
 }
 
 func newest(c *call.Call) *eventv1.Call { return c.Facts()[len(c.Facts())-1].Event.GetCall() }
+
+func TestZone(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ told, number, want string }{
+		{"Asia/Tokyo", "+18005551234", "Asia/Tokyo"}, {"Asia/Tokyo", "+14155550101", "Asia/Tokyo"}, {"", "+14155550101", "America/Los_Angeles"},
+		{"Mars/Olympus", "+14155550101", "America/Los_Angeles"}, {"Mars/Olympus", "+18005551234", "UTC"}, {"", "anonymous", "UTC"},
+	} {
+		if got := call.Zone(test.told, phone.Number(test.number)).String(); got != test.want {
+			t.Errorf("told %q of %s: %s, want %s", test.told, test.number, got, test.want)
+		}
+	}
+}
 
 // TestEnd_Mapping is contract.md §2: cause → status, disposition, error code of the request.
 func TestEnd_Mapping(t *testing.T) {

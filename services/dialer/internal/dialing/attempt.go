@@ -81,6 +81,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	case !answer.Until.IsZero():
 		return "rescheduled", unlessLost(d.store.Reschedule(ctx, r, answer.Until))
 	}
+	r.TimeZone = answer.TimeZone
 	callID, err := uuid.NewV7()
 	if err != nil {
 		return "fault", err

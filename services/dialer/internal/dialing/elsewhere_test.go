@@ -70,6 +70,9 @@ func (c *trunks) asked() []carrier.Originate {
 	return c.got
 }
 
+// zone is where the person is, who has no number to tell it by.
+const zone = "Asia/Tokyo"
+
 // door is the gate of contacts-compliance, which is open or closed.
 type door struct {
 	questionv1connect.UnimplementedGateServiceHandler
@@ -83,7 +86,7 @@ func (g *door) Check(context.Context, *connect.Request[questionv1.CheckRequest])
 	if g.closed {
 		return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: "recipient_dnd", Message: "Do not."}}}), nil
 	}
-	return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{}}}), nil
+	return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Open{Open: &questionv1.Open{TimeZone: zone}}}), nil
 }
 
 // desk is a database with one request, and a gate.
@@ -259,6 +262,10 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 			}
 			if state, slots, facts := d.state(); state != tt.state || slots != tt.slots || facts != tt.facts {
 				t.Errorf("request = %s, %d slots, %d facts, want %s, %d, %d", state, slots, facts, tt.state, tt.slots, tt.facts)
+			}
+			var elsewhere int
+			if err := d.pool.QueryRow(t.Context(), "SELECT count(*) FROM calls WHERE time_zone <> $1", zone).Scan(&elsewhere); err != nil || elsewhere > 0 {
+				t.Errorf("%d calls, %v, are not where the gate said that the person is", elsewhere, err)
 			}
 			asked, seen := over.asked(), map[uuid.UUID]bool{}
 			for i, o := range asked {

@@ -42,6 +42,8 @@ type Request struct {
 	DueAt                  time.Time       `db:"due_at"`
 	Looks                  int32           `db:"looks"`
 	Traceparent            string          `db:"traceparent"`
+	// TimeZone is where the person is, once the gate has said so; empty: not known.
+	TimeZone string `db:"-"`
 }
 
 // Refusal is why a request ends without a call.

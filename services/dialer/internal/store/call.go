@@ -19,12 +19,12 @@ import (
 
 const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
 	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
-	max_call_seconds, traceparent, version, erased, outcome, recording_key, analyse_at IS NOT NULL AS analysing`
+	max_call_seconds, traceparent, version, erased, outcome, recording_key, time_zone, analyse_at IS NOT NULL AS analysing`
 
 const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
 
 const saveCall = `
-UPDATE calls SET contact_id = @contact_id, status = @status, ending = @ending, hangup_cause = @hangup_cause,
+UPDATE calls SET contact_id = @contact_id, time_zone = @time_zone, status = @status, ending = @ending, hangup_cause = @hangup_cause,
 	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
 	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
 	outcome = @outcome, recording_key = @recording_key, analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
@@ -121,7 +121,7 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 
 func (s *Store) callArgs(c *call.Call) pg.Args {
 	return pg.Args{
-		"call_id": c.CallID, "contact_id": c.ContactID, "status": string(c.Status), "ending": string(c.Ending),
+		"call_id": c.CallID, "contact_id": c.ContactID, "time_zone": c.TimeZone, "status": string(c.Status), "ending": string(c.Ending),
 		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
 		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome, "recording_key": c.RecordingKey, "analysing": c.Analysing,

@@ -32,7 +32,7 @@ RETURNING now()`
 
 // A statement of its own: the call of a fence that blockErased had to wait for is younger than what that one saw.
 const eraseCallsOfRequest = `
-UPDATE calls SET erased = true, variables = NULL, turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
+UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = CASE WHEN ended_at IS NULL THEN turns ELSE '[]' END
 WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
 // The news of a SIP trunk are read in order: those of a call that has ended are read.
@@ -109,7 +109,7 @@ FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND 
 ORDER BY call_id FOR UPDATE`
 
 const saveErased = `
-UPDATE calls SET erased = true, variables = NULL, turns = @turns, version = @version WHERE call_id = @call_id`
+UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = @turns, version = @version WHERE call_id = @call_id`
 
 // Who opts out while this runs is acknowledged later, and forgotten then.
 const forgetEvidence = `

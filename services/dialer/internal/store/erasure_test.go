@@ -23,7 +23,7 @@ const secret = "Xylophone"
 // about is a request with something to forget.
 func about(workspace uuid.UUID, number int) request.Request {
 	r := aRequest(workspace, number)
-	r.Variables = []byte(`{"name":"` + secret + `"}`)
+	r.Variables, r.TimeZone = []byte(`{"name":"`+secret+`"}`), secret
 	return r
 }
 
@@ -66,7 +66,7 @@ func erase(t *testing.T, pool *pgxpool.Pool, st *store.Store, id uuid.UUID, e st
 func kept(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return count(t, pool, `SELECT (SELECT count(*) FROM dial_queue WHERE variables::text LIKE '%`+secret+`%')
-		+ (SELECT count(*) FROM calls WHERE variables::text LIKE '%`+secret+`%' OR turns::text LIKE '%`+secret+`%')
+		+ (SELECT count(*) FROM calls WHERE variables::text LIKE '%`+secret+`%' OR turns::text LIKE '%`+secret+`%' OR time_zone = '`+secret+`')
 		+ (SELECT count(*) FROM opt_outs WHERE evidence LIKE '%`+secret+`%')
 		+ (SELECT count(*) FROM sip_news WHERE text LIKE '%`+secret+`%')`)
 }

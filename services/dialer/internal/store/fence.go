@@ -29,9 +29,9 @@ VALUES (@call_id, @call_request_id, (SELECT count(*) + 1 FROM fences f WHERE f.c
 
 const insertFenced = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
-	status, queued_at, max_call_seconds, deadline_at, owner, traceparent)
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, time_zone)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
-	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, @time_zone
 FROM dial_queue q WHERE q.call_request_id = @call_request_id`
 
 // oneLive is the index that keeps a number of a workspace to one live call.
@@ -42,7 +42,7 @@ const oneLive = "calls_one_live"
 func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, from, trunk string) error {
 	args := pg.Args{
 		"call_request_id": r.CallRequestID, "call_id": callID, "from": from, "trunk": trunk, "instance": s.instance,
-		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx),
+		"grace": s.timing.RingLimit + s.timing.WatchdogGrace, "traceparent": telemetry.Carrier(ctx), "time_zone": r.TimeZone,
 	}
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var at time.Time
@@ -101,9 +101,9 @@ WHERE q.call_request_id = @call_request_id AND q.state = 'dialing'
 
 const insertFencedAgain = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, variables,
-	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, erased)
+	status, queued_at, max_call_seconds, deadline_at, owner, traceparent, erased, time_zone)
 SELECT @call_id, q.call_request_id, q.workspace_id, 'outbound', @from, q.to_e164, q.agent_id, q.contact_id, q.variables,
-	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased
+	'fenced', q.queued_at, q.max_call_seconds, now() + make_interval(secs => q.max_call_seconds) + @grace::interval, @instance, @traceparent, c.erased, c.time_zone
 FROM dial_queue q JOIN calls c ON c.call_id = @refused WHERE q.call_request_id = @call_request_id`
 
 // FenceAgain commits the permission to dial a request once more, over another trunk: the call of a try that a trunk refused before anything rang, of which nobody was told, becomes

@@ -102,7 +102,7 @@ SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, delet
 FROM agents WHERE agent_id = @agent_id`
 
 const orderOfCall = `
-SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from_number ELSE c.to_e164 END AS person, c.variables::text AS variables,
+SELECT c.workspace_id, c.agent_id, CASE WHEN c.direction = 'inbound' THEN c.from_number ELSE c.to_e164 END AS person, c.time_zone, c.variables::text AS variables,
 	c.max_call_seconds, coalesce(a.settings, '{}')::text AS settings, NOT c.erased AND EXISTS (
 		SELECT 1 FROM workspaces w WHERE w.workspace_id = c.workspace_id AND w.recordings) AS recorded
 FROM calls c LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.workspace_id = c.workspace_id
@@ -111,9 +111,10 @@ WHERE c.call_id = @call_id`
 // Order is what a call's conversation is to be. Variables and Settings are JSON objects; Variables may be nil.
 type Order struct {
 	WorkspaceID, AgentID uuid.UUID
-	Person               string
-	Variables, Settings  []byte
-	MaxCallSeconds       int32
+	// Person is their number, TimeZone where they are, empty where that is not known.
+	Person, TimeZone    string
+	Variables, Settings []byte
+	MaxCallSeconds      int32
 	// Recorded: the workspace wants it recorded.
 	Recorded bool
 }
@@ -142,7 +143,7 @@ var ErrNoCall = errors.New("no such call")
 func (s *Store) Order(ctx context.Context, callID uuid.UUID) (o Order, err error) {
 	var variables *string
 	var settings string
-	err = s.pool.QueryRow(ctx, orderOfCall, pg.Args{"call_id": callID}).Scan(&o.WorkspaceID, &o.AgentID, &o.Person, &variables, &o.MaxCallSeconds, &settings, &o.Recorded)
+	err = s.pool.QueryRow(ctx, orderOfCall, pg.Args{"call_id": callID}).Scan(&o.WorkspaceID, &o.AgentID, &o.Person, &o.TimeZone, &variables, &o.MaxCallSeconds, &settings, &o.Recorded)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return o, ErrNoCall
 	}
@@ -159,10 +160,10 @@ const dueAnalyses = `
 WITH due AS (
 	UPDATE calls SET analyse_at = now() + interval '90 seconds', analyses = analyses + 1
 	WHERE call_id = ANY (ARRAY(
-		SELECT call_id FROM calls WHERE analyse_at <= now() ORDER BY analyse_at LIMIT 16 FOR UPDATE SKIP LOCKED))
-	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, turns, ended_at, outcome, analyses
+		SELECT call_id FROM calls WHERE analyse_at <= now() AND workspace_id <> ALL (@full::uuid[]) ORDER BY analyse_at LIMIT @most FOR UPDATE SKIP LOCKED))
+	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, time_zone, turns, ended_at, outcome, analyses
 )
-SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
+SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
 FROM due d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_calls s ON s.call_id = d.call_id`
 
 // Analysis is a call that has ended and is to be analysed; Analyses is how often somebody began, this time included.
@@ -171,6 +172,7 @@ type Analysis struct {
 	WorkspaceID uuid.UUID    `db:"workspace_id"`
 	AgentID     uuid.UUID    `db:"agent_id"`
 	Person      string       `db:"person"`
+	TimeZone    string       `db:"time_zone"`
 	Turns       []agent.Turn `db:"turns"`
 	EndedAt     time.Time    `db:"ended_at"`
 	Outcome     string       `db:"outcome"`
@@ -179,9 +181,15 @@ type Analysis struct {
 	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
-// DueAnalyses takes the calls that are to be analysed now; each comes again after 90 s unless that was told.
-func (s *Store) DueAnalyses(ctx context.Context) ([]Analysis, error) {
-	rows, err := s.pool.Query(ctx, dueAnalyses)
+// AnalysisRoom is how many analyses are taken at most, and of which workspaces none.
+type AnalysisRoom struct {
+	Most int
+	Full []uuid.UUID
+}
+
+// DueAnalyses takes the calls that are to be analysed now, as far as there is room; each comes again after 90 s unless that was told.
+func (s *Store) DueAnalyses(ctx context.Context, room AnalysisRoom) ([]Analysis, error) {
+	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"most": room.Most, "full": room.Full})
 	if err != nil {
 		return nil, fmt.Errorf("claim analyses: %w", err)
 	}

@@ -29,8 +29,8 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 		t.Helper()
 		id := uuid.New()
 		if _, err := pool.Exec(t.Context(), `
-			INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, variables, status, max_call_seconds, deadline_at)
-			VALUES ($1::uuid, CASE WHEN $3::text = 'outbound' THEN $1::uuid END, $2, $3::text, '+14155550100', '+14155550101', $4, nullif($5, '')::json, 'ringing', 60, now())`, id, workspace, direction, of, variables); err != nil {
+			INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, variables, status, max_call_seconds, deadline_at, time_zone)
+			VALUES ($1::uuid, CASE WHEN $3::text = 'outbound' THEN $1::uuid END, $2, $3::text, '+14155550100', '+14155550101', $4, nullif($5, '')::json, 'ringing', 60, now(), 'Asia/Tokyo')`, id, workspace, direction, of, variables); err != nil {
 			t.Fatal(err)
 		}
 		order, err := st.Order(t.Context(), id)
@@ -40,7 +40,7 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 		return order
 	}
 	if got := ask(agent, "outbound", `{"name":"Bo"}`); string(got.Settings) != `{"voice":"calm","deep":[1e400000]}` || string(got.Variables) != `{"name":"Bo"}` ||
-		got.Person != "+14155550101" || got.MaxCallSeconds != 60 || got.AgentID != agent || got.WorkspaceID != workspace {
+		got.Person != "+14155550101" || got.TimeZone != "Asia/Tokyo" || got.MaxCallSeconds != 60 || got.AgentID != agent || got.WorkspaceID != workspace {
 		t.Errorf("order = %+v", got)
 	}
 	if got := ask(uuid.New(), "inbound", ""); string(got.Settings) != "{}" || got.Variables != nil || got.Person != "+14155550100" {

@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/bridge"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/recording"
@@ -127,10 +128,7 @@ func (t *Talking) open(ctx context.Context, callID uuid.UUID) (made reached, err
 	if err != nil && !errors.Is(err, agentkeys.ErrNone) {
 		return made, err
 	}
-	zone := time.UTC
-	if zones := phone.Number(order.Person).Zones(); len(zones) > 0 {
-		zone = zones[0]
-	}
+	zone := call.Zone(order.TimeZone, phone.Number(order.Person))
 	spec := agent.Spec{CallID: callID, AgentID: order.AgentID, Settings: settings, Variables: order.Variables, Key: key, Zone: zone, Now: time.Now()}
 	made.how = bridge.Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}
 	if order.Recorded && t.recorder != nil {

@@ -31,7 +31,7 @@ var loopback = netip.MustParseAddr("127.0.0.1")
 type orders string
 
 func (o orders) Order(context.Context, uuid.UUID) (store.Order, error) {
-	return store.Order{Settings: []byte(o), Person: "+14155550101", MaxCallSeconds: 60, Recorded: true}, nil
+	return store.Order{Settings: []byte(o), Person: "+14155550101", TimeZone: "Asia/Tokyo", MaxCallSeconds: 60, Recorded: true}, nil
 }
 
 type noKeys struct{}
@@ -285,6 +285,24 @@ func TestTalk_ACallThatNobodyAnswersSendsItsAgentAway(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the agent is still being reached")
 	}
+}
+
+// asked is an agent that remembers what it was opened with.
+type asked chan agent.Spec
+
+func (a asked) Open(_ context.Context, spec agent.Spec) (agent.Session, error) {
+	a <- spec
+	return nil, errors.New("no model")
+}
+
+func TestTalk_ThePersonIsSpokenToInTheirOwnZone(t *testing.T) {
+	opened := make(asked, 1)
+	r := newRig(t, `{}`, map[string]agent.Opener{agent.Scripted: opened})
+	r.pickUp()
+	if spec := <-opened; spec.Zone.String() != "Asia/Tokyo" {
+		t.Errorf("the agent thinks the person is in %s", spec.Zone)
+	}
+	r.waitOver()
 }
 
 func TestTalk_AnAnswerThatSaysNothingIsNone(t *testing.T) {
