@@ -9,7 +9,7 @@ import (
 )
 
 // TestFirstCall_OneOfEverything places one call and finds exactly one dial, one charge, one delivery of
-// each event per subscription, and one trace through all six services.
+// each event per subscription, and one trace through all six services. The first call of README.md is placed as it stands there.
 func TestFirstCall_OneOfEverything(t *testing.T) {
 	traces, hooks := rig.NewTraces(), receiver(t)
 	t.Cleanup(traces.Close)
@@ -44,6 +44,7 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 		}
 	}
 	assertOneTrace(t, traces, req.ID)
+	placesTheREADMEsCall(t, s)
 }
 
 // receiverPath subscribes the workspace a second time, to another path of the same receiver.
