@@ -1,0 +1,85 @@
+package contract
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// TestSpoken_TranscriptAndRecording: a simulated carrier has words and no audio, so a recording is laid beneath its call; from there on it comes to the customer
+// on its usual way.
+func TestSpoken_TranscriptAndRecording(t *testing.T) {
+	t.Parallel()
+	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
+	stranger := workspace(t)
+	w.topUp(t, "10")
+	request := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")
+	path := "/v1/calls/" + w.ended(t, request).text("call_id")
+	until(t, 20*time.Second, "there is a transcript", func() bool { return w.read.do(t, "GET", path+"/transcript", nil).status == 200 })
+	spoken := w.read.want(t, 200, "GET", path+"/transcript", nil)
+	whole := w.read.want(t, 200, "GET", path, nil)
+	if turns, _ := spoken.members()["turns"].([]any); len(turns) < 2 || fmt.Sprint(spoken.members()) != fmt.Sprint(whole.members()["transcript"]) {
+		t.Errorf("transcript = %s, on the call %s", spoken.body, whole.body)
+	}
+	w.read.refused(t, 404, "recording_not_available", "GET", path+"/recording", nil)
+
+	key := w.id + "/2026/06/04" + strings.TrimPrefix(path, "/v1/calls") + ".wav"
+	file := filepath.Join(stack(t).home, "recordings", filepath.FromSlash(key))
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("RIFF of the test"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), stack(t).database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	const laid = `UPDATE calls.calls SET recording_key = $2 WHERE id = $1`
+	if done, err := conn.Exec(t.Context(), laid, strings.TrimPrefix(path, "/v1/calls/"), key); err != nil || done.RowsAffected() != 1 {
+		t.Fatalf("%s, %v", done, err)
+	}
+	until(t, 20*time.Second, "calls knows what the workspace has", func() bool { return w.read.do(t, "GET", path+"/recording", nil).status == 200 })
+	got := w.read.want(t, 200, "GET", path+"/recording", nil)
+	if got.text("expires_in") != "3600" || len(got.members()) != 2 || got.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("recording = %s %v", got.body, got.header)
+	}
+	if whole = w.read.want(t, 200, "GET", path, nil); whole.text("recording_url") == "" || whole.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("call = %s %v", whole.body, whole.header)
+	}
+	w.download(t, got.text("url"))
+	for _, of := range []string{"", "/transcript", "/recording"} {
+		stranger.read.refused(t, 404, "not_found", "GET", path+of, nil)
+	}
+
+	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"transcripts": false, "recordings": false}})
+	until(t, 20*time.Second, "both are hidden", func() bool {
+		return w.read.do(t, "GET", path+"/transcript", nil).status == 404 && w.read.do(t, "GET", path+"/recording", nil).status == 404
+	})
+}
+
+// download follows a recording's link, which is its own key, and no other's.
+func (w *tenant) download(t *testing.T, link string) {
+	t.Helper()
+	anybody := customer(t, "")
+	path, ours := strings.CutPrefix(link, anybody.base)
+	if !ours {
+		t.Fatalf("the link is %s, want it to lead to %s", link, anybody.base)
+	}
+	anybody.http.Transport = transport("") // no operation of the interface description
+	if file := anybody.want(t, 200, "GET", path, nil); file.body != "RIFF of the test" || file.header.Get("Content-Type") != "audio/wav" {
+		t.Errorf("file = %q, %v", file.body, file.header)
+	}
+	for _, other := range []string{
+		strings.Replace(path, "signature=", "signature=0", 1), strings.Replace(path, "expires=1", "expires=9", 1), strings.Replace(path, ".wav", ".wav.x", 1),
+		strings.Replace(path, w.id, "01a1fe16-7bf6-7d8f-b534-2e98b17693a4", 1), strings.Split(path, "?")[0],
+	} {
+		anybody.refused(t, 404, "not_found", "GET", other, nil)
+	}
+}
