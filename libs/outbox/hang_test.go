@@ -142,7 +142,7 @@ func TestRelay_LeaderThatIsStoppedIsReplaced(t *testing.T) {
 	stop()
 	eventually(t, "the first leads again", func() bool { return leader(t, pool) == "alone" })
 	writeAll(t, pool, 20, func() {})
-	byKey, _ := firsts(t, collectAll(t, pool, cfg, 100))
+	byKey, _ := firsts(t, collectAll(t, pool, cfg, 100*aggregates))
 	wantComplete(t, byKey, 100)
 }
 
@@ -252,7 +252,6 @@ func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
 	eventually(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
 	way.set(false)
 	writeAll(t, pool, 20, second.Wake)
-	records := collectAll(t, pool, cfg, 80)
-	byKey, _ := firsts(t, records)
+	byKey, _ := firsts(t, collectAll(t, pool, cfg, 80*aggregates))
 	wantComplete(t, byKey, 80)
 }

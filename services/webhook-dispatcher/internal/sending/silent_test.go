@@ -34,7 +34,7 @@ func TestSend_AnEndpointThatNeverShakesHandsKeepsNoConnection(t *testing.T) {
 		}
 		closed <- err
 	}()
-	answer := client(t, 200*time.Millisecond).Send(t.Context(), work("https://"+silent.Addr().String()))
+	answer := client(t, time.Second).Send(t.Context(), work("https://"+silent.Addr().String()))
 	if answer.Failure != delivery.Timeout {
 		t.Errorf("Send = %+v, want a timeout", answer)
 	}
@@ -60,7 +60,7 @@ func TestSend_AnEndpointThatSwitchesProtocolsIsLetGo(t *testing.T) {
 		_, err = conn.Read(make([]byte, 1))
 		closed <- err
 	})
-	answer := client(t, 200*time.Millisecond).Send(t.Context(), work(server.URL))
+	answer := client(t, 3*time.Second).Send(t.Context(), work(server.URL)) // time enough for the 101, on a busy machine
 	if answer.Failure != delivery.NotOK || answer.Code != http.StatusSwitchingProtocols || answer.Took > 5*time.Second {
 		t.Errorf("Send = %+v, want a failed attempt in bounded time", answer)
 	}

@@ -188,11 +188,11 @@ func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- stop(context.WithoutCancel(t.Context()), r, ws, sub) }()
 			r.awaitLocked()
-			soon, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			soon, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a statement that waits is ended after 15 s
 			defer cancel()
 			done, err := r.store.Complete(soon, []delivery.Result{{DeliveryID: flying, Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
 			if err != nil || done.Settled != 1 {
-				t.Errorf("what was in flight: %d settled, %v, want 1 at once", done.Settled, err)
+				t.Errorf("what was in flight: %d settled, %v, want 1 while the queue is held up", done.Settled, err)
 			}
 			if err := slow.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
