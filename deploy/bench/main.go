@@ -23,6 +23,7 @@ import (
 	"ringfence.dev/deploy/bench/internal/judging"
 	"ringfence.dev/deploy/bench/internal/talking"
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
 )
 
 // settings are the bench's flags.
@@ -268,11 +269,11 @@ func (b *bench) stop() {
 
 // start brings a stack up in a folder and on a database of its own.
 func (b *bench) start(ctx context.Context, home, db string) (*rig.Stack, error) {
-	port, err := rig.FreePort()
+	port, err := loopback.Port()
 	if err != nil {
 		return nil, err
 	}
-	admin, err := rig.FreePort()
+	admin, err := loopback.Port()
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
 )
 
 // options are those of a stack in a home of its own.
@@ -37,7 +38,7 @@ func options(t *testing.T, env ...string) rig.Options {
 		t.Fatal(err)
 	}
 	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
-		port, err := rig.FreePort()
+		port, err := loopback.Port()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package pgtest
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/pg"
 )
 
@@ -40,7 +40,10 @@ func Pooler(t testing.TB, super string, sessions int) (address string) {
 	if err != nil {
 		t.Fatalf("parse the superuser's URL: %v", err)
 	}
-	port := freePort(t)
+	port, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir, err := os.MkdirTemp("", "ringfence-pooler-")
 	if err != nil {
 		t.Fatal(err)
@@ -103,16 +106,6 @@ max_client_conn = 1000
 		t.Fatal("PgBouncer does not come up")
 	}
 	return fmt.Sprintf("127.0.0.1:%d", port)
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // reach is how the running role's pool gets to its database.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"ringfence.dev/libs/loopback"
 )
 
 // Proxy forwards TCP to one address through toxiproxy, and can be hurt. Every hurt lasts until Mend.
@@ -20,7 +22,7 @@ type Proxy struct {
 
 // NewProxy listens on a free loopback port, where it will be found again after a cut.
 func NewProxy(target string) (*Proxy, error) {
-	port, err := FreePort()
+	port, err := loopback.Port()
 	if err != nil {
 		return nil, err
 	}

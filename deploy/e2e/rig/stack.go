@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"ringfence.dev/libs/loopback"
 )
 
 // Demo is what the stack tells about itself in demo.json (contract.md §8).
@@ -245,18 +245,8 @@ func (s *Stack) Tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// FreePort is a port nobody listens on at the moment, below the range that outgoing connections are given: a stack that
-// was killed must find it free again.
-func FreePort() (int, error) {
-	for range 100 {
-		port := 10_000 + rand.IntN(10_000)
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, ln.Close()
-		}
-	}
-	return 0, errors.New("no free port between 10000 and 20000")
-}
+// FreePort is a port that nobody has.
+func FreePort() (int, error) { return loopback.Port() }
 
 // Trials is how many of a trial that is counted in thousands a test makes: of so many RINGFENCE_TRIALS per cent, one unless it is set.
 // `make prove` makes all of them.

@@ -24,6 +24,7 @@ import (
 	"ringfence.dev/deploy/bench/internal/bare"
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/loopback"
 	"ringfence.dev/proto/eventv1"
 )
 
@@ -129,7 +130,7 @@ func (h *House) newBare(ctx context.Context) (b *bareDials, err error) {
 }
 
 func (b *bareDials) startSim(ctx context.Context, h *House) error {
-	port, err := rig.FreePort()
+	port, err := loopback.Port()
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
 // Package port owns the choice of loopback ports: free ones below the range from which the system
-// hands out its own, and who sits on a taken one.
+// hands out its own, which no other stack chooses at the same time, and who sits on a taken one.
 package port
 
 import (
@@ -14,13 +14,21 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ringfence.dev/libs/loopback"
 )
 
 // The systems that we run on hand out ephemeral ports from 32768 up: a port below stays ours while a
 // child is between two lives.
 const lowest, highest = 20000, 32767
 
-// Free chooses a port that nobody listens on, other than those given.
+// Claim keeps a port of ours from every stack that is started before its own children listen there; it says whether nobody else did. Ports outside the range
+// were given, and are whoever's gave them.
+func Claim(port int) bool {
+	return port < lowest || port > highest || loopback.Claim(port)
+}
+
+// Free chooses and claims a port that nobody listens on, other than those given.
 func Free(taken ...int) (int, error) {
 	used := map[int]bool{}
 	for _, p := range taken {
@@ -28,7 +36,7 @@ func Free(taken ...int) (int, error) {
 	}
 	for range 200 {
 		p := lowest + rand.IntN(highest-lowest+1)
-		if !used[p] && IsFree(p) {
+		if !used[p] && Claim(p) && IsFree(p) {
 			return p, nil
 		}
 	}

@@ -11,16 +11,19 @@ import (
 	"time"
 )
 
-// The pause before a dead child is started again doubles from first to last; a child that lived for
-// settled starts over at first.
+// The pause before a dead child is started again doubles from the first to the longest; a child that lived for
+// settled starts over at the first.
 const (
-	firstPause = 200 * time.Millisecond
-	lastPause  = 5 * time.Second
-	settled    = 10 * time.Second
+	firstPause   = 200 * time.Millisecond
+	longestPause = 5 * time.Second
+	settled      = 10 * time.Second
 )
 
 // Supervisor keeps children alive and their record true.
 type Supervisor struct {
+	// Longest is the pause before a child that dies again and again; 5 s unless it is changed before the first Keep.
+	Longest time.Duration
+
 	starter *Starter
 	console *Console
 	record  string
@@ -31,7 +34,7 @@ type Supervisor struct {
 
 // NewSupervisor keeps its record of living children in the named file.
 func NewSupervisor(starter *Starter, console *Console, record string) *Supervisor {
-	return &Supervisor{starter: starter, console: console, record: record}
+	return &Supervisor{Longest: longestPause, starter: starter, console: console, record: record}
 }
 
 // Child is one process that is kept alive until it is stopped.
@@ -97,7 +100,7 @@ func (c *Child) keep(ctx context.Context, r *running, start func() (*running, er
 			return
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, lastPause)
+		pause = min(2*pause, c.owner.Longest)
 		var err error
 		if r, err = start(); err != nil {
 			c.owner.console.Say("%s did not start: %v", c.spec.Name, err)

@@ -43,6 +43,18 @@ const everybody = "everybody"
 
 func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
 
+// claim keeps a port of an earlier run from other stacks that start meanwhile.
+func (s *stack) claim(p int) bool {
+	if slices.Contains(s.claimed, p) {
+		return true
+	}
+	if !port.Claim(p) {
+		return false
+	}
+	s.claimed = append(s.claimed, p)
+	return true
+}
+
 // settlePorts makes sure that every port is free before anything starts. Those that demo.json tells stay as they are or fail with
 // the remedy; the inner ones move when somebody else took theirs.
 func (s *stack) settlePorts(ctx context.Context) error {
@@ -61,7 +73,8 @@ func (s *stack) settlePorts(ctx context.Context) error {
 		used = append(used, p)
 	}
 	settle := func(name string) error {
-		if p := s.state.Ports[name]; p != 0 && port.IsFree(p) {
+		p := s.state.Ports[name]
+		if p != 0 && s.claim(p) && port.IsFree(p) {
 			return nil
 		}
 		p, err := port.Free(used...)
@@ -69,7 +82,7 @@ func (s *stack) settlePorts(ctx context.Context) error {
 			return err
 		}
 		s.state.Ports[name] = p
-		used = append(used, p)
+		used, s.claimed = append(used, p), append(s.claimed, p)
 		return nil
 	}
 	if sim := given("RINGFENCE_SIM_PORT", s.state.Ports[carrier]); sim != 0 {

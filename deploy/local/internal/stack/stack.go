@@ -43,6 +43,7 @@ type stack struct {
 	// began in order; it is stopped from the last to the first, one rank after the other.
 	ranks [][]*process.Child
 
+	claimed     []int // ports
 	postgresURL string
 	brokers     string
 	caFile      string
@@ -105,6 +106,11 @@ func (s *stack) prepare(ctx context.Context) error {
 		s.replicas, err = strconv.Atoi(text)
 		if err != nil || s.replicas < 1 || s.replicas > 9 {
 			return fmt.Errorf("RINGFENCE_REPLICAS is %q: set it to a number from 1 to 9", text)
+		}
+	}
+	if text := os.Getenv("RINGFENCE_RESTART_PAUSE"); text != "" {
+		if s.procs.Longest, err = time.ParseDuration(text); err != nil || s.procs.Longest <= 0 {
+			return fmt.Errorf("RINGFENCE_RESTART_PAUSE is %q: set it to a duration, as 500ms", text)
 		}
 	}
 	if err := s.binariesThere(); err != nil {

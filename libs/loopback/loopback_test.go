@@ -1,0 +1,124 @@
+package loopback_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"ringfence.dev/libs/loopback"
+)
+
+const asking = "LOOPBACK_CLAIMS"
+
+// TestMain claims a port for a test that started this process, and tells with its end whether it could; else the tests.
+func TestMain(m *testing.M) {
+	port, err := strconv.Atoi(os.Getenv(asking))
+	switch {
+	case err != nil:
+		os.Exit(m.Run())
+	case loopback.Claim(port):
+		os.Exit(0)
+	}
+	os.Exit(1)
+}
+
+func TestPort_IsGivenToNobodyElse(t *testing.T) {
+	var mu sync.Mutex
+	var askers sync.WaitGroup
+	given := map[int]bool{}
+	for range 8 {
+		askers.Go(func() {
+			for range 25 {
+				port, err := loopback.Port()
+				mu.Lock()
+				if err != nil || given[port] || port < 10_000 || port > 19_996 || port%2 != 0 {
+					t.Errorf("Port = %d, %v, given before: %v", port, err, given[port])
+				}
+				given[port] = true
+				mu.Unlock()
+			}
+		})
+	}
+	askers.Wait()
+}
+
+func TestPort_NeitherItNorTheNextThreeAreTaken(t *testing.T) {
+	port, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := port; n < port+4; n++ {
+		at := fmt.Sprintf("127.0.0.1:%d", n)
+		udp, err := net.ListenPacket("udp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = udp.Close() }()
+		tcp, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tcp.Close() }()
+	}
+}
+
+func TestOpen_TellsWhoListens(t *testing.T) {
+	port, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loopback.Open("udp", port) || loopback.Open("tcp", port) {
+		t.Error("a port that was just given away is open")
+	}
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	udp, err := net.ListenPacket("udp4", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !loopback.Open("udp", port) || loopback.Open("tcp", port) {
+		t.Errorf("open for UDP %v, for TCP %v, want UDP alone", loopback.Open("udp", port), loopback.Open("tcp", port))
+	}
+	_ = udp.Close()
+	tcp, err := net.Listen("tcp4", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tcp.Close() }()
+	if loopback.Open("udp", port) || !loopback.Open("tcp", port) {
+		t.Errorf("open for UDP %v, for TCP %v, want TCP alone", loopback.Open("udp", port), loopback.Open("tcp", port))
+	}
+}
+
+func TestClaim_HoldsAgainstOtherProcessesUntilItsOwnEnds(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("a claim is kept on Linux only")
+	}
+	elsewhere := func(port int) bool {
+		t.Helper()
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", asking, port))
+		return cmd.Run() == nil
+	}
+	mine, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if elsewhere(mine) {
+		t.Error("another process claims what is ours")
+	}
+	if loopback.Claim(mine) {
+		t.Error("it was claimed twice in one process")
+	}
+	theirs, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !elsewhere(theirs+1) || !elsewhere(theirs+1) {
+		t.Error("the claim of a process that has ended holds still")
+	}
+}
