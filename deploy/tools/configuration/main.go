@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,9 @@ type variable struct {
 	name, standard, help string
 }
 
+//go:embed preface.md
+var preface string
+
 // write asks every program, and writes what all of them read alike first.
 func write(out io.Writer, bin string) error {
 	reads := map[string][]variable{}
@@ -53,8 +57,7 @@ func write(out io.Writer, bin string) error {
 		}
 	}
 	var page bytes.Buffer
-	page.WriteString("# Configuration\n\nEvery variable that the six services read, as their `--help` tells it. Written by `make configuration`; a test holds it against the binaries.\n" +
-		"A service that lacks a required variable, or cannot read one, lists all such faults and ends with status 2.\n")
+	page.WriteString(preface)
 	shared := func(v variable) bool { return readers[v] == len(programs()) }
 	section(&page, "All six", slices.DeleteFunc(slices.Clone(reads["gateway"]), func(v variable) bool { return !shared(v) }))
 	for _, program := range programs() {
