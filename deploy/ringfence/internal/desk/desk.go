@@ -98,7 +98,7 @@ func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.Raw
 		content = bytes.NewReader(encoded)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(d.door.URL, "/")+path, content)
-	if err != nil {
+	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" { // unsaid, since it may hold a password
 		return nil, errors.New("RINGFENCE_ADMIN_URL is no address: it looks like http://127.0.0.1:8081")
 	}
 	req.Header.Set("Authorization", "Bearer "+d.door.Token)

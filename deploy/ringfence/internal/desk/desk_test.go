@@ -84,8 +84,14 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 			t.Errorf("%d %s = %v, want %q", test.status, test.body, err, test.want)
 		}
 	}
-	closed := New(Door{URL: "http://127.0.0.1:1", Token: "t"}, nil, nil, false)
-	if err := closed.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	for _, wrong := range []string{"localhost:8081", "127.0.0.1:8081", "::", "ftp://u:s3cret@127.0.0.1", "http://"} {
+		d := New(Door{URL: wrong, Token: "t"}, nil, nil, false)
+		if err := d.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "is no address") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s = %v", wrong, err)
+		}
+	}
+	closed := New(Door{URL: "http://u:s3cret@127.0.0.1:1", Token: "t"}, nil, nil, false)
+	if err := closed.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "does not answer") || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("nobody there = %v", err)
 	}
 }

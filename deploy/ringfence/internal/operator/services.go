@@ -41,9 +41,8 @@ func (r *Reach) run(ctx context.Context, service string, args ...string) error {
 	}
 	var said bytes.Buffer
 	fault := r.start(ctx, &said, service, args)
-	told, err := json.MarshalIndent(map[string]any{
-		"service": service, "command": args, "lines": strings.Split(strings.TrimRight(said.String(), "\n"), "\n"), "ok": fault == nil,
-	}, "", "  ")
+	lines := strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
+	told, err := json.MarshalIndent(map[string]any{"service": service, "command": args, "lines": lines, "ok": fault == nil}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode what %s said: %w", service, err)
 	}
