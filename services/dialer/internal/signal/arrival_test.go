@@ -307,39 +307,19 @@ Content-Length: 0
 ]]></send><recv response="200"/>`
 )
 
-// dispatching sends calls to one of two, and to the other when one says that it takes no more.
-const dispatching = `
-modparam("dispatcher", "ds_ping_reply_codes", "class=2")
-request_route {
-	if (is_method("CANCEL")) { if (t_check_trans()) { t_relay(); } exit; }
-	if (has_totag()) {
-		if (loose_route()) { t_relay(); exit; }
-		if (is_method("ACK")) { if (t_check_trans()) { t_relay(); } exit; }
-		sl_send_reply("404", "Not Here"); exit;
-	}
-	record_route();
-	if (!ds_select_dst("1", "4")) { sl_send_reply("500", "Nobody"); exit; }
-	t_on_failure("NEXT");
-	t_relay();
-}
-failure_route[NEXT] {
-	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
-}`
-
 // TestDrain_BehindADispatcher: one of two drains while calls come in: those that live there go on, what comes next goes to the other, and none is lost.
 func TestDrain_BehindADispatcher(t *testing.T) {
 	t.Parallel()
 	signaltest.Installed(t, "sipp")
 	one, other := newDesk(t), newDesk(t)
-	list := fmt.Sprintf("1 sip:127.0.0.1:%d\n1 sip:127.0.0.1:%d\n", one.Port(line.UDP), other.Port(line.UDP))
-	port := kamailio(t, dispatching, list)
+	port := signaltest.Kamailio(t, signaltest.Dispatching, fmt.Sprintf("1 sip:127.0.0.1:%d", one.Port(line.UDP)), fmt.Sprintf("1 sip:127.0.0.1:%d", other.Port(line.UDP)))
 	dir := t.TempDir()
 	file := filepath.Join(dir, "near.xml")
 	if err := os.WriteFile(file, []byte(`<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="x">`+lateOffer+"</scenario>"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	caller := signaltest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(signaltest.FreePort(t)), "-mp", strconv.Itoa(signaltest.FreePort(t)), "-m", "40", "-r", "20", "-d", "600",
-		"-s", "talks", "-nostdin", "-timeout", "25s", "-timeout_error", "-trace_err", "-error_file", filepath.Join(dir, "errors"), fmt.Sprintf("127.0.0.1:%d", port))
+		"-s", "talks", "-nostdin", "-timeout", "60s", "-timeout_error", "-trace_err", "-error_file", filepath.Join(dir, "errors"), fmt.Sprintf("127.0.0.1:%d", port))
 	defer func() {
 		if said, err := os.ReadFile(filepath.Join(dir, "errors")); err == nil && t.Failed() {
 			t.Logf("%s", said)

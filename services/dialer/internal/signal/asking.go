@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,72 @@ import (
 
 // sessionTooSmall is 422 (RFC 4028 6).
 const sessionTooSmall = 422
+
+// send keeps what ends the leg and sends the INVITE. A datagram that is too large goes by TCP, and by UDP after all when nobody takes it there (RFC 3261 18.1.1). Where nobody
+// takes it at all, so that nothing has left, it goes to the next place that the trunk's name leads to (RFC 3263 4.3).
+func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (*sip.ClientTx, error) {
+	var nobody error
+	for {
+		if err := d.line.Prepare(invite, to); err != nil {
+			return nil, cmp.Or(nobody, err)
+		}
+		if err := d.keep(invite); err != nil {
+			return nil, &line.Unsent{Err: fmt.Errorf("keep the state of call %s: %w", d.order.CallID, err)}
+		}
+		tx, err := d.line.Begin(ctx, invite)
+		if !line.Refused(err) || ctx.Err() != nil {
+			return tx, err
+		}
+		if to.LargeOverTCP && invite.Transport() != to.Transport {
+			to.LargeOverTCP = false
+		} else {
+			to.Without = append(to.Without, invite.Destination())
+			nobody = cmp.Or(nobody, err)
+		}
+		invite.RemoveHeader("Via")
+	}
+}
+
+// again sends the INVITE once more when it was refused for want of credentials, or for too short a session timer, and to the next place that the trunk's name leads to when this one has no
+// room and has not even tried (RFC 3263 4.3).
+func (at *attempt) again(res *sip.Response) bool {
+	next := line.Again(at.invite)
+	to, _ := at.trunk.way()
+	switch {
+	case at.asked.Answer(next, res, at.trunk.credentials()):
+		to.Hop = at.invite.Destination() // whoever asked
+	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(values(res, "Min-SE"), ",")):
+		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
+		}
+		at.ask(next)
+		to.Hop = at.invite.Destination()
+	case res.StatusCode == sip.StatusServiceUnavailable && !at.tried:
+		at.without = append(at.without, at.invite.Destination())
+		to.Without, at.asked = slices.Clone(at.without), line.Asked{}
+	default:
+		return false
+	}
+	await(at.acked, at.agent.stop) // not before the ACK of the last one
+	at.mu.Lock()
+	at.leg.cseq++
+	next.CSeq().SeqNo = at.leg.cseq
+	at.mu.Unlock()
+	ctx, done := context.WithTimeout(context.Background(), at.order.FirstResponse)
+	defer done()
+	tx, err := at.send(ctx, next, to)
+	if err != nil {
+		at.log.Info("the INVITE was not sent again", "status", res.StatusCode, "error", err)
+		return false
+	}
+	at.mu.Lock()
+	at.invite = next
+	at.mu.Unlock()
+	at.tx = tx
+	at.drain()
+	at.heard, at.tried = false, false
+	at.first.Reset(at.order.FirstResponse)
+	return true
+}
 
 // ask puts the timer that we want into a request that sets up a session.
 func (d *Dialog) ask(req *sip.Request) {

@@ -128,37 +128,19 @@ func (d *Dialog) describe(req *sip.Request, body []byte) {
 	}
 }
 
-// send keeps what ends the leg and sends the INVITE. A datagram that is too large goes by TCP, and by UDP after all when nobody takes it there (RFC 3261 18.1.1).
-func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (*sip.ClientTx, error) {
-	for {
-		if err := d.line.Prepare(invite, to); err != nil {
-			return nil, err
-		}
-		if err := d.keep(invite); err != nil {
-			return nil, &line.Unsent{Err: fmt.Errorf("keep the state of call %s: %w", d.order.CallID, err)}
-		}
-		tx, err := d.line.Begin(ctx, invite)
-		if err != nil && line.Refused(err) && to.LargeOverTCP && invite.Transport() != to.Transport {
-			to.LargeOverTCP = false
-			invite.RemoveHeader("Via")
-			continue
-		}
-		return tx, err
-	}
-}
-
 // attempt is an INVITE under way.
 type attempt struct {
 	*Dialog
 	tx    *sip.ClientTx
 	acked <-chan struct{}
 	asked line.Asked
-	// heard: a response came. gaveUp is why we do not want it any more, canceled says that we said so.
-	heard, rang, canceled bool
-	gaveUp                call.Cause
-	early                 []byte
-	first, ring, confirm  *time.Timer
-	begun                 time.Time
+	// heard: a response came, tried: one that was not final. without are the places that refused. gaveUp is why we do not want it any more, canceled says that we said so.
+	heard, tried, rang, canceled bool
+	without                      []string
+	gaveUp                       call.Cause
+	early                        []byte
+	first, ring, confirm         *time.Timer
+	begun                        time.Time
 }
 
 // setUp sees an INVITE to its end; true: it was answered and is wanted.
@@ -308,6 +290,7 @@ func (at *attempt) progress(res *sip.Response, now time.Time) {
 		at.abandon(at.gaveUp)
 		return
 	}
+	at.tried = true
 	at.taken(now)
 	if len(res.Body()) > 0 {
 		at.early = res.Body()
@@ -321,41 +304,6 @@ func (at *attempt) progress(res *sip.Response, now time.Time) {
 			}
 		})
 	}
-}
-
-// again sends the INVITE once more when it was refused for want of credentials, or for too short a session timer.
-func (at *attempt) again(res *sip.Response) bool {
-	next := line.Again(at.invite)
-	switch {
-	case at.asked.Answer(next, res, at.trunk.credentials()):
-	case res.StatusCode == sessionTooSmall && at.timer.Lengthen(strings.Join(values(res, "Min-SE"), ",")):
-		for next.RemoveHeader("Session-Expires") || next.RemoveHeader("Min-SE") {
-		}
-		at.ask(next)
-	default:
-		return false
-	}
-	await(at.acked, at.agent.stop) // not before the ACK of the last one
-	at.mu.Lock()
-	at.leg.cseq++
-	next.CSeq().SeqNo = at.leg.cseq
-	at.mu.Unlock()
-	to, _ := at.trunk.way()
-	ctx, done := context.WithTimeout(context.Background(), at.order.FirstResponse)
-	defer done()
-	tx, err := at.send(ctx, next, to)
-	if err != nil {
-		at.log.Warn("INVITE with credentials was not sent", "error", err)
-		return false
-	}
-	at.mu.Lock()
-	at.invite = next
-	at.mu.Unlock()
-	at.tx = tx
-	at.drain()
-	at.heard = false
-	at.first.Reset(at.order.FirstResponse)
-	return true
 }
 
 // accept deals with a 200: it is acknowledged whatever we want, and hung up if we do not want it any more.

@@ -2,9 +2,6 @@ package signal_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,44 +33,6 @@ request_route {
 	if (!t_relay()) { sl_reply_error(); }
 }`
 
-// kamailio runs one with the routing given.
-func kamailio(t *testing.T, routing string, destinations ...string) (port int) {
-	t.Helper()
-	signaltest.Installed(t, "kamailio")
-	dir, port := t.TempDir(), signaltest.FreePort(t)
-	modules, err := filepath.Glob("/usr/lib/*/kamailio/modules")
-	if err != nil || len(modules) == 0 {
-		t.Skip("SKIPPED: kamailio's modules are not where Debian puts them")
-	}
-	text := fmt.Sprintf(`#!KAMAILIO
-debug=0
-log_stderror=yes
-fork=yes
-children=1
-auto_aliases=no
-disable_tcp=yes
-listen=udp:127.0.0.1:%d
-mpath="%s/"
-`, port, modules[0])
-	for _, name := range []string{"jsonrpcs", "kex", "tm", "tmx", "sl", "rr", "pv", "maxfwd", "auth", "textops", "siputils", "usrloc", "registrar", "dispatcher", "xlog"} {
-		if name != "jsonrpcs" {
-			text += fmt.Sprintf("loadmodule %q\n", name+".so")
-		}
-	}
-	text += `modparam("tm", "fr_inv_timer", 20000)` + "\n"
-	text += `modparam("dispatcher", "list_file", "` + filepath.Join(dir, "dispatcher.list") + `")` + "\n"
-	text += `modparam("dispatcher", "flags", 2)` + "\n" + `modparam("dispatcher", "ds_ping_interval", 1)` + "\n" + `modparam("dispatcher", "ds_probing_mode", 1)` + "\n"
-	file := filepath.Join(dir, "kamailio.cfg")
-	for name, content := range map[string]string{file: text + routing, filepath.Join(dir, "dispatcher.list"): strings.Join(append(destinations, "2 sip:127.0.0.1:9\n"), "")} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	peer := signaltest.Start(t, dir, "kamailio", "-f", file, "-DD", "-E", "-Y", dir, "-m", "32", "-M", "4")
-	peer.Listens(t.Context(), "udp", port)
-	return port
-}
-
 func TestKamailio(t *testing.T) {
 	t.Parallel()
 	slots := make(chan struct{}, 3)
@@ -87,7 +46,7 @@ func TestKamailio(t *testing.T) {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			peer, far := one.far.play(t, line.UDP)
-			r := throughProxy(t, kamailio(t, fmt.Sprintf(proxying, far)))
+			r := throughProxy(t, signaltest.Kamailio(t, fmt.Sprintf(proxying, far)))
 			l := r.dial("01", func(o *signal.Invite, l *leg) {
 				if one.order != nil {
 					one.order(o, l)
@@ -110,7 +69,7 @@ func throughProxy(t *testing.T, port int) *rig {
 
 func TestKamailio_CredentialsRegistrationAndProbe(t *testing.T) {
 	t.Parallel()
-	r := throughProxy(t, kamailio(t, fmt.Sprintf(proxying, 9)))
+	r := throughProxy(t, signaltest.Kamailio(t, fmt.Sprintf(proxying, 9)))
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
 		t.Errorf("probe: %v", err)
 	}

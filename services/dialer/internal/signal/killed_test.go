@@ -75,7 +75,7 @@ func TestKilled(t *testing.T) {
 				peer, port := far.play(t, line.UDP)
 				trunk := signal.Trunk{Name: "sipp", Host: "127.0.0.1", Port: port, Transport: line.UDP}
 				if way == "proxy" {
-					trunk.Port, trunk.Username, trunk.Password = kamailio(t, fmt.Sprintf(proxying, port)), "account", "secret"
+					trunk.Port, trunk.Username, trunk.Password = signaltest.Kamailio(t, fmt.Sprintf(proxying, port)), "account", "secret"
 				}
 				at := fmt.Sprintf("127.0.0.1:%d", signaltest.FreePort(t))
 				state := killedWhen(t, when, doomed{At: at, Trunk: trunk})

@@ -31,7 +31,7 @@ const (
 type Trunk struct {
 	// Name is for logs.
 	Name string
-	// Host and Port are the carrier's; a port of 0 is the transport's own.
+	// Host and Port are the carrier's; a port of 0 is what SRV records say, else the transport's own.
 	Host string
 	Port int
 	// Transport is line.UDP, line.TCP or line.TLS.

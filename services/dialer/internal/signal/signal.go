@@ -40,6 +40,8 @@ type Config struct {
 	// Linger is how long late word of a leg that has ended is dealt with; 0: 40 s, more than 64*T1.
 	Linger time.Duration
 	Log    *slog.Logger
+	// Names finds addresses; nil: the system's resolver.
+	Names line.Names
 }
 
 // Agent is a user agent, at work until Close.
@@ -84,7 +86,7 @@ func New(cfg Config) (*Agent, error) {
 	ready := make(chan struct{})
 	defer close(ready)
 	opened, err := line.Open(line.Config{
-		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log,
+		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
 		Admit: a.admits, Knows: a.knows,
 		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.asked(req, tx) },
 		Response: a.responded,
@@ -120,7 +122,7 @@ func (a *Agent) lineOf(t Trunk) (*line.Line, error) {
 		return nil, err
 	}
 	own, err := line.Open(line.Config{
-		Advertised: a.line.Host(), Ports: a.line.Ports(), Roots: roots, Log: a.cfg.Log, Knows: a.knows, Request: a.asked, Response: a.responded,
+		Advertised: a.line.Host(), Ports: a.line.Ports(), Roots: roots, Log: a.cfg.Log, Names: a.cfg.Names, Knows: a.knows, Request: a.asked, Response: a.responded,
 	})
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package sip
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -23,7 +25,7 @@ const (
 // Door knows which addresses are the trunks': who else knocks is not heard. It answers from memory, however many knock.
 type Door struct {
 	trunks Trunks
-	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	lookup func(ctx context.Context, t trunk.Trunk) ([]netip.Addr, error)
 	known  atomic.Pointer[[]entrance]
 
 	mu   sync.Mutex
@@ -44,9 +46,25 @@ type resolved struct {
 
 // NewDoor knows nobody until it has looked once (Run).
 func NewDoor(trunks Trunks) *Door {
-	return &Door{trunks: trunks, last: map[uuid.UUID]resolved{}, lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
-		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	}}
+	return &Door{trunks: trunks, last: map[uuid.UUID]resolved{}, lookup: lookUp}
+}
+
+// lookUp finds what a trunk's host leads to, its SRV records included: calls come from where they go.
+func lookUp(ctx context.Context, t trunk.Trunk) (found []netip.Addr, err error) {
+	hosts := []string{t.Host}
+	if port(t) == 0 {
+		for _, target := range line.Targets(ctx, net.DefaultResolver, t.Host, transports()[t.Transport]) {
+			hosts = append(hosts, target.Host)
+		}
+	}
+	for _, host := range hosts {
+		addresses, fault := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		found, err = append(found, addresses...), errors.Join(err, fault)
+	}
+	if len(found) > 0 { // what one of the names leads to
+		return found, nil
+	}
+	return nil, err
 }
 
 // Run keeps what it knows up to date until ctx ends.
@@ -92,7 +110,7 @@ func (d *Door) addresses(ctx context.Context, t trunk.Trunk) []netip.Addr {
 	if _, err := netip.ParseAddr(t.Host); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, probe)
 		defer cancel()
-		found, err := d.lookup(ctx, t.Host)
+		found, err := d.lookup(ctx, t)
 		if err != nil {
 			slog.WarnContext(ctx, "a trunk's host cannot be resolved", "trunk", t.Name, "error", err)
 		} else {

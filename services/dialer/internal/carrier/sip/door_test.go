@@ -26,7 +26,7 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 	named.Name, named.Host = "named", "sip.example.net"
 	known, fault := &list{trunks: []trunk.Trunk{literal, named}}, error(nil)
 	d := NewDoor(known)
-	d.lookup = func(context.Context, string) ([]netip.Addr, error) {
+	d.lookup = func(context.Context, trunk.Trunk) ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9")}, fault
 	}
 	who := func(source string) string {

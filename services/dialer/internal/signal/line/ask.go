@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -34,6 +35,8 @@ type Route struct {
 	Transport string
 	// LargeOverTCP lets a request that is too large for a datagram go by TCP.
 	LargeOverTCP bool
+	// Without are the places that the hop's name leads to and where the request was already, for nothing.
+	Without []string
 }
 
 // Token is a tag or the rest of a branch: nobody can guess it.
@@ -62,7 +65,7 @@ func (l *Line) Prepare(req *sip.Request, to Route) error {
 	if transport == UDP {
 		req.Laddr = l.udp
 	}
-	at, err := l.address(to.Hop, transport)
+	at, err := l.address(to, transport)
 	if err != nil {
 		return err
 	}
@@ -128,14 +131,21 @@ func (l *Line) Reply(res *sip.Response) error {
 // Credentials of a trunk.
 type Credentials struct{ Username, Password string }
 
-// Exchange sends a request, answers challenges, and returns the final response. next tells the CSeq of another try; nil: one more than the last.
+// Exchange sends a request, to the next place where nobody is (RFC 3263 4.3), answers challenges, and returns the final response. next tells the CSeq of another try; nil: one more than the last.
 func (l *Line) Exchange(ctx context.Context, req *sip.Request, to Route, who Credentials, next func() uint32) (*sip.Response, error) {
 	var asked Asked
+	var nobody error
 	for {
 		if err := l.Prepare(req, to); err != nil {
-			return nil, err
+			return nil, cmp.Or(nobody, err)
 		}
 		res, err := l.Once(ctx, req)
+		if Refused(err) && ctx.Err() == nil {
+			nobody = cmp.Or(nobody, err)
+			to.Without = append(to.Without, req.Destination())
+			req.RemoveHeader("Via")
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -146,6 +156,7 @@ func (l *Line) Exchange(ctx context.Context, req *sip.Request, to Route, who Cre
 		if next != nil {
 			again.CSeq().SeqNo = next()
 		}
+		to.Hop, to.Without = req.Destination(), nil // whoever asked
 		req = again
 	}
 }

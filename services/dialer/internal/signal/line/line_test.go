@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 // book is a resolver that knows what is written in it.
 type book struct {
 	hosts map[string]string
-	srv   map[string]*net.SRV
+	srv   map[string][]*net.SRV
 }
 
 func (b book) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error) {
@@ -25,8 +26,8 @@ func (b book) LookupIPAddr(_ context.Context, host string) ([]net.IPAddr, error)
 }
 
 func (b book) LookupSRV(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
-	if record := b.srv["_"+service+"._"+proto+"."+name]; record != nil {
-		return "", []*net.SRV{record}, nil
+	if records := b.srv["_"+service+"._"+proto+"."+name]; records != nil {
+		return "", records, nil
 	}
 	return "", nil, errors.New("no such record")
 }
@@ -35,8 +36,8 @@ func TestAddress(t *testing.T) {
 	t.Parallel()
 	l := &Line{names: book{
 		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
-		srv: map[string]*net.SRV{
-			"_sip._udp.trunk.test": {Target: "b.test.", Port: 5080}, "_sips._tcp.trunk.test": {Target: "b.test.", Port: 5081},
+		srv: map[string][]*net.SRV{
+			"_sip._udp.trunk.test": {{Target: "b.test.", Port: 5080}, {Target: "gone.test.", Port: 5080}, {Target: "a.test.", Port: 5082}}, "_sips._tcp.trunk.test": {{Target: "b.test.", Port: 5081}},
 		},
 	}}
 	for _, one := range []struct{ hop, transport, want string }{
@@ -44,9 +45,36 @@ func TestAddress(t *testing.T) {
 		{"a.test:0", TCP, "192.0.2.1:5060"}, {"trunk.test:0", UDP, "192.0.2.2:5080"}, {"trunk.test:0", TLS, "b.test:5081"}, {"a.test:5061", TLS, "a.test:5061"},
 		{"nobody.test:5060", UDP, ""}, {"", UDP, ""}, {":5060", UDP, ""}, {"a.test:70000", UDP, ""}, {"a.test", UDP, ""},
 	} {
-		got, err := l.address(one.hop, one.transport)
+		got, err := l.address(Route{Hop: one.hop}, one.transport)
 		if got != one.want || (err != nil) != (one.want == "") || err != nil && !Refused(err) {
 			t.Errorf("%s by %s is %q, %v, want %q", one.hop, one.transport, got, err, one.want)
+		}
+	}
+}
+
+func TestAddress_TheNextPlaceFollows(t *testing.T) {
+	t.Parallel()
+	l := &Line{names: book{
+		hosts: map[string]string{"a.test": "192.0.2.1", "b.test": "192.0.2.2"},
+		srv:   map[string][]*net.SRV{"_sip._tcp.trunk.test": {{Target: "b.test.", Port: 5080}, {Target: "gone.test.", Port: 5080}, {Target: "a.test.", Port: 5082}}},
+	}}
+	for _, one := range []struct {
+		hop  string
+		want []string
+	}{{"trunk.test:0", []string{"192.0.2.2:5080", "192.0.2.1:5082"}}, {"a.test:0", []string{"192.0.2.1:5060"}}, {"192.0.2.9:5070", []string{"192.0.2.9:5070"}}} {
+		to, got := Route{Hop: one.hop}, []string(nil)
+		for range 5 {
+			at, err := l.address(to, TCP)
+			if err != nil {
+				if !Refused(err) {
+					t.Errorf("%s: %v", one.hop, err)
+				}
+				break
+			}
+			got, to.Without = append(got, at), append(to.Without, at)
+		}
+		if !slices.Equal(got, one.want) {
+			t.Errorf("%s leads to %v, want %v", one.hop, got, one.want)
 		}
 	}
 }

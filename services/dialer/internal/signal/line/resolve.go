@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,61 +12,93 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// lookupPatience bounds what finding an address may take.
+// lookupPatience bounds what one question to the resolver may take.
 const lookupPatience = 3 * time.Second
 
-// address is where a hop is: as host:port of an address, so that what belongs to one request (CANCEL, the ACK of a refusal) goes to the same place whatever its name
-// says later (RFC 3261 9.1). Over TLS the name stays: the certificate is for it. A hop without a port is asked for by SRV first (RFC 3263 4.2).
-func (l *Line) address(hop, transport string) (string, error) {
-	host, text, err := net.SplitHostPort(hop)
+// mostPlaces bounds the places that one request tries.
+const mostPlaces = 8
+
+// address is the first place that a route's hop leads to and that was not tried: as host:port of an address, so that what belongs to one request (CANCEL, the ACK of a refusal) goes to the same
+// place whatever its name says later (RFC 3261 9.1). Over TLS the name stays: the certificate is for it. A hop without a port is asked for by SRV first (RFC 3263 4.2).
+func (l *Line) address(to Route, transport string) (string, error) {
+	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {
-		return "", &Unsent{fmt.Errorf("next hop %q is no address", hop)}
+		return "", &Unsent{fmt.Errorf("next hop %q is no address", to.Hop)}
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", &Unsent{fmt.Errorf("next hop %q: %w", hop, err)}
+		return "", &Unsent{fmt.Errorf("next hop %q: %w", to.Hop, err)}
 	}
-	known := port != 0
-	if !known {
-		port = uint64(sip.DefaultPort(transport)) //nolint:gosec // a port
+	targets := []Target{{host, uint16(port)}}
+	if port == 0 {
+		targets[0].Port = uint16(sip.DefaultPort(transport)) //nolint:gosec // a port
+		if net.ParseIP(host) == nil {
+			if named := Targets(context.Background(), l.names, host, transport); len(named) > 0 {
+				targets = named
+			}
+		}
 	}
-	at := func(host string, port uint64) string { return net.JoinHostPort(host, strconv.FormatUint(port, 10)) }
-	if net.ParseIP(host) != nil || known && transport == TLS {
-		return at(host, port), nil
+	fault := fmt.Errorf("%s leads nowhere else", host)
+	for _, target := range targets {
+		hosts, err := l.hosts(target.Host, transport)
+		if err != nil {
+			fault = err
+			continue
+		}
+		for _, one := range hosts {
+			at := net.JoinHostPort(one, strconv.Itoa(int(target.Port)))
+			if len(to.Without) < mostPlaces && !slices.Contains(to.Without, at) {
+				return at, nil
+			}
+		}
+	}
+	return "", &Unsent{fault}
+}
+
+// hosts are a host's addresses; over TLS its name.
+func (l *Line) hosts(host, transport string) (hosts []string, err error) {
+	if net.ParseIP(host) != nil || transport == TLS {
+		return []string{host}, nil
 	}
 	ctx, done := context.WithTimeout(context.Background(), lookupPatience)
 	defer done()
-	if !known {
-		if name, there, found := l.service(ctx, host, transport); found {
-			host, port = name, there
-		}
-	}
-	if transport == TLS {
-		return at(host, port), nil
-	}
 	addrs, err := l.names.LookupIPAddr(ctx, host)
 	if err != nil {
-		return "", &Unsent{fmt.Errorf("find %s: %w", host, err)}
+		return nil, fmt.Errorf("find %s: %w", host, err)
 	}
 	for _, addr := range addrs {
 		if addr.IP.To4() != nil { // what we listen at
-			return at(addr.IP.String(), port), nil
+			hosts = append(hosts, addr.IP.String())
 		}
 	}
-	return "", &Unsent{fmt.Errorf("find %s: it has no IPv4 address", host)}
+	if len(hosts) == 0 {
+		return nil, fmt.Errorf("find %s: it has no IPv4 address", host)
+	}
+	return hosts, nil
 }
 
-// service is the best place that SRV records name; found is false when there are none.
-func (l *Line) service(ctx context.Context, host, transport string) (name string, port uint64, found bool) {
+// Target is a place that SRV records name.
+type Target struct {
+	Host string
+	Port uint16
+}
+
+// Targets are where SRV records say that a host is, in the order in which they are to be tried; none when there are none, or nobody can say.
+func Targets(ctx context.Context, names Names, host, transport string) (targets []Target) {
 	service, proto := "sip", strings.ToLower(transport)
 	if transport == TLS {
 		service, proto = "sips", "tcp"
 	}
-	_, records, err := l.names.LookupSRV(ctx, service, proto, host)
-	if err != nil || len(records) == 0 {
-		return "", 0, false
+	ctx, done := context.WithTimeout(ctx, lookupPatience)
+	defer done()
+	_, records, err := names.LookupSRV(ctx, service, proto, host)
+	if err != nil {
+		return nil
 	}
-	return strings.TrimSuffix(records[0].Target, "."), uint64(records[0].Port), true
+	for _, record := range records {
+		targets = append(targets, Target{strings.TrimSuffix(record.Target, "."), record.Port})
+	}
+	return targets
 }
 
 // Names are what a line asks for addresses; a *net.Resolver is one.

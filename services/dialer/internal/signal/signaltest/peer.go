@@ -3,16 +3,14 @@ package signaltest
 import (
 	"bytes"
 	"context"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"ringfence.dev/libs/loopback"
 )
 
 // Peer is a real SIP program: sipp, baresip or kamailio.
@@ -94,51 +92,21 @@ func (p *Peer) Stop() {
 	p.end <- err
 }
 
-// FreePort is one of the loopback that nobody has, for UDP and TCP, and the next two as well. It lies below what the system gives away by itself, and is nobody else's
-// who asks here, in any process.
+// FreePort is one of the loopback that nobody has, for UDP and TCP, and the next three as well.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	for range 100 {
-		port := 20_000 + 4*rand.N(3_000)                                                     //nolint:gosec // hides nothing
-		mine, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+3))) // it says that the four are taken, until the test ends
-		if err != nil {
-			continue
-		}
-		if vacant(port) && vacant(port+1) && vacant(port+2) {
-			t.Cleanup(func() { _ = mine.Close() })
-			return port
-		}
-		_ = mine.Close()
-	}
-	t.Fatal("no port is free")
-	return 0
-}
-
-func vacant(port int) bool {
-	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	udp, err := net.ListenPacket("udp4", at)
+	port, err := loopback.Port()
 	if err != nil {
-		return false
+		t.Fatal(err)
 	}
-	defer func() { _ = udp.Close() }()
-	tcp, err := net.Listen("tcp4", at)
-	if err != nil {
-		return false
-	}
-	_ = tcp.Close()
-	return true
+	return port
 }
 
 // Listens waits until a program has a port of the loopback.
 func (p *Peer) Listens(ctx context.Context, network string, port int) {
 	p.t.Helper()
-	open := ":" + strings.ToUpper(strconv.FormatInt(0x10000+int64(port), 16)[1:]) + " 00000000:0000 " + map[string]string{"udp": "07", "tcp": "0A"}[network]
 	for begun := time.Now(); time.Since(begun) < Patience && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) { // a poll of the condition
-		table, err := os.ReadFile("/proc/net/" + network)
-		if err != nil {
-			p.t.Skipf("SKIPPED: who listens cannot be seen here: %v", err)
-		}
-		if strings.Contains(string(table), open) {
+		if loopback.Open(network, port) {
 			return
 		}
 		select {
