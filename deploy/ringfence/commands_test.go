@@ -217,3 +217,38 @@ func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
 		}
 	}
 }
+
+// TestReplay_EndsWhenNothingIsReplayed: a gateway that always has more does not keep the command for ever.
+func TestReplay_EndsWhenNothingIsReplayed(t *testing.T) {
+	left := 3
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		now := min(left, 2)
+		left -= now
+		_, _ = fmt.Fprintf(w, `{"replayed":%d,"has_more":true}`, now)
+	}))
+	defer server.Close()
+	admin(t, http.StatusOK)
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	if code, out, faults := runCommand(t, "webhooks", "replay", "7", "--failed", "2026-06-04T09:00:00Z"); code != 0 || out != "replayed  3\n" {
+		t.Errorf("replay = %d %q %q", code, out, faults)
+	}
+}
+
+// TestImport_SaysOnceHowFarItIs: progress is told when it is one, and what is not on record is no success.
+func TestImport_SaysOnceHowFarItIs(t *testing.T) {
+	looks := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if looks++; r.Method == http.MethodGet && looks > 6 {
+			_, _ = io.WriteString(w, `{"id":"7","status":"done","numbers":2,"applied":2,"bad":1,"done_at":"2026-06-04T09:00:00Z"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"id":"7","status":"applying","numbers":2,"applied":1,"bad":1,"done_at":null}`)
+	}))
+	defer server.Close()
+	admin(t, http.StatusOK)
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	code, out, faults := runCommand(t, "opt-outs", "add", "+14155550100", "+14155550101", "nobody")
+	if code != 1 || !strings.Contains(out, "applied  2") || strings.Count(faults, "1 of 2 numbers") != 1 || !strings.Contains(faults, "1 rows hold no number and are not on record") {
+		t.Errorf("add = %d %q %q", code, out, faults)
+	}
+}

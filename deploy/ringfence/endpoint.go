@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -17,6 +18,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"ringfence.dev/deploy/receivers/go/webhook"
@@ -55,8 +57,11 @@ func openEndpoint(home string, port int) (*endpoint, error) {
 		return nil, err
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("port %d is taken: choose another with --port", port)
+	case err != nil:
+		return nil, fmt.Errorf("listen on port %d: %w: choose another with --port", port, err)
 	}
 	e := &endpoint{
 		url: "https://" + listener.Addr().String() + "/webhooks", arrivals: make(chan arrival, 256), armed: make(chan struct{}), listener: listener,

@@ -225,6 +225,9 @@ func (d *Desk) pages(ctx context.Context, path string, filter url.Values, want L
 			if err := json.Unmarshal(page.Data[len(page.Data)-1], &last); err != nil || last.ID == "" {
 				return nil, false, fmt.Errorf("%s has members without an id: its next page cannot be asked for", path)
 			}
+			if last.ID == query.Get("starting_after") {
+				return nil, false, fmt.Errorf("%s answers the same page for ever", path)
+			}
 			query.Set("starting_after", last.ID)
 		}
 	}

@@ -64,6 +64,15 @@ func TestDesk_ListsPageAfterPage(t *testing.T) {
 	}
 }
 
+func TestDesk_APageThatComesAgainEndsTheList(t *testing.T) {
+	d, _ := open(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"data":[{"id":"7"}],"has_more":true}`))
+	})
+	if err := d.List(t.Context(), At("things"), nil, Listed{All: true}, "id"); err == nil || !strings.Contains(err.Error(), "for ever") {
+		t.Errorf("List = %v", err)
+	}
+}
+
 func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 	for _, test := range []struct {
 		status     int

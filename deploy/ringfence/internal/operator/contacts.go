@@ -202,8 +202,11 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 		return err
 	}
 	now, answer, err := o.step(ctx, http.MethodPost, o.at(imports, opened.ID, "start"), nil)
-	for err == nil && now.DoneAt == nil {
-		o.Remark("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers, now.Bad)
+	for told := ""; err == nil && now.DoneAt == nil; {
+		if far := fmt.Sprintf("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers, now.Bad); far != told {
+			told = far
+			o.Remark("%s", far)
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the import goes on by itself: `ringfence opt-outs show %s` says how far it is", opened.ID)

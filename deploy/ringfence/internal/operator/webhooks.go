@@ -107,7 +107,7 @@ func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
 		if err := json.Unmarshal(answer, &done); err != nil {
 			return fmt.Errorf("read how many were replayed: %w", err)
 		}
-		total, more = total+done.Replayed, done.HasMore
+		total, more = total+done.Replayed, done.HasMore && done.Replayed > 0
 		if more {
 			o.Remark("%d queued again so far", total)
 		}
