@@ -2,6 +2,7 @@ package compose_test
 
 import (
 	"bytes"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -134,14 +135,25 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestCharts_InternetIsNotOurs: who sends to the world reaches no private address.
+// TestCharts_InternetIsNotOurs: who sends to the world reaches no private address, and an API server takes the exceptions: it wants each within the world, for which an IPv4 address in IPv6's clothes is none.
 func TestCharts_InternetIsNotOurs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"webhook-dispatcher", "dialer"} {
 		internet := valuesOf(t, name).Network.Internet
+		for world, exceptions := range map[string][]string{"0.0.0.0/0": internet.Except4, "::/0": internet.Except6} {
+			_, whole, err := net.ParseCIDR(world)
+			if err != nil || len(exceptions) < 5 {
+				t.Fatalf("%s: only %v is excepted from %s: %v", name, exceptions, world, err)
+			}
+			for _, exception := range exceptions {
+				if _, part, err := net.ParseCIDR(exception); err != nil || part.String() != exception || !whole.Contains(part.IP) {
+					t.Errorf("%s: %s is no part of %s: %v", name, exception, world, err)
+				}
+			}
+		}
 		for _, private := range []string{
 			"10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "198.18.0.1", "224.0.0.1", "0.0.0.0", "255.255.255.255",
-			"::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "fd00::1", "fe80::1", "ff02::1", "2002:a00:1::",
+			"::1", "64:ff9b::a00:1", "fd00::1", "fe80::1", "ff02::1", "2002:a00:1::",
 		} {
 			at := netip.MustParseAddr(private)
 			if !slices.ContainsFunc(slices.Concat(internet.Except4, internet.Except6), func(network string) bool { return netip.MustParsePrefix(network).Contains(at) }) {
