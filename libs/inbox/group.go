@@ -29,6 +29,8 @@ const (
 	requestOverhead = 6 * time.Second
 	commitInterval  = time.Second
 	commitTimeout   = 5 * time.Second
+	// tellAgain is how long the same reason to wait is not told again.
+	tellAgain = 10 * time.Second
 )
 
 // Run consumes until ctx ends, then drains the workers, commits and leaves the group. It waits for brokers that are away and
@@ -125,7 +127,9 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		}
 		topics = append(topics, topic, kafka.DLQ(topic, c.name))
 	}
-	for told := false; ; {
+	var told string
+	var toldAt time.Time
+	for {
 		trying, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := kafka.EnsureTopics(trying, client, topics)
 		cancel()
@@ -133,9 +137,9 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		if err == nil || errors.As(err, &topicsFault) || ctx.Err() != nil {
 			return err
 		}
-		if !told {
+		if err.Error() != told || time.Since(toldAt) > tellAgain { // what it waits for first is rarely what it waits for in the end
 			slog.Warn("consumer waits for Kafka", "consumer", c.name, "err", err)
-			told = true
+			told, toldAt = err.Error(), time.Now()
 		}
 		pause(ctx, firstBackoff)
 	}

@@ -56,11 +56,17 @@ func EnsureTopics(ctx context.Context, client *Client, topics []Topic) error {
 	return client.Explain(e.ensure(ctx))
 }
 
-func withDLQs(topics []Topic) []Topic {
-	wanted := slices.Clone(topics)
+// withDLQs has each topic once: brokers refuse a request that names one twice.
+func withDLQs(topics []Topic) (wanted []Topic) {
+	want := func(topic Topic) {
+		if !slices.Contains(wanted, topic) {
+			wanted = append(wanted, topic)
+		}
+	}
 	for _, topic := range topics {
+		want(topic)
 		for _, reader := range Readers(topic.Name) {
-			wanted = append(wanted, DLQ(topic, reader))
+			want(DLQ(topic, reader))
 		}
 	}
 	return wanted
@@ -221,7 +227,7 @@ func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.Re
 		wrong = append(wrong, fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
 			"so put it back or move to a new topic", topic.Name, n, topic.Partitions))
 	}
-	replicas := have.Partitions.NumReplicas()
+	replicas := fewestReplicas(have.Partitions)
 	if replicas < e.making.Replication {
 		fault := fmt.Sprintf("topic %s has %d replicas and should have %d: raise it with kafka-reassign-partitions.sh, or set KAFKA_REPLICATION=%d", topic.Name, replicas, e.making.Replication, replicas)
 		if e.client.cfg.Replication > 0 {
@@ -249,6 +255,16 @@ func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.Re
 		}
 	}
 	return append(wrong, policyFaults(topic, set)...), append(doubtful, retentionDoubts(topic, set)...)
+}
+
+// fewestReplicas are those of the partition that has the fewest: a reassignment may have stopped half-way.
+func fewestReplicas(partitions kadm.PartitionDetails) (fewest int) {
+	for _, partition := range partitions {
+		if n := len(partition.Replicas); fewest == 0 || n < fewest {
+			fewest = n
+		}
+	}
+	return fewest
 }
 
 func policyFaults(topic Topic, set map[string]string) []string {

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -13,9 +14,9 @@ import (
 )
 
 // clusterOf starts so many brokers and says how to reach them.
-func clusterOf(t *testing.T, brokers int) kafka.Config {
+func clusterOf(t *testing.T, brokers int, opts ...kfake.Opt) kafka.Config {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(brokers))
+	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(brokers))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,5 +138,17 @@ func TestEnsureTopics_WhoMayNotMakeThemTellsTheCommand(t *testing.T) {
 	}
 	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents}); err != nil {
 		t.Errorf("once they are there: %v", err)
+	}
+}
+
+// Of several brokers in KAFKA_BROKERS one that lives is enough.
+func TestEnsureTopics_OneBrokerIsEnoughToBeginWith(t *testing.T) {
+	t.Parallel()
+	cfg := clusterOf(t, 1)
+	cfg.Brokers = append([]string{"127.0.0.1:1", "no-such-host.invalid:9092"}, cfg.Brokers...)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := kafka.EnsureTopics(ctx, connect(t, cfg), []kafka.Topic{kafka.Agents}); err != nil {
+		t.Error(err)
 	}
 }

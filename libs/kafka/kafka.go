@@ -32,6 +32,7 @@ type Config struct {
 type Client struct {
 	*kgo.Client
 	cfg Config
+	log *logger
 }
 
 // NewClient connects lazily; it fails on settings that no broker can mend, and not while the brokers are away or refuse us: that is tried again, and
@@ -45,10 +46,11 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 	if err != nil {
 		return nil, fmt.Errorf("read the settings of Kafka: %w", err)
 	}
+	log := &logger{to: slog.Default().With("kafka_client", clientID), cfg: cfg}
 	all := append(secure,
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(clientID),
-		kgo.WithLogger(&logger{to: slog.Default().With("kafka_client", clientID), cfg: cfg}),
+		kgo.WithLogger(log),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// The relay's own batches are the batching; kgo's default of 10 ms would be paid once a hop.
 		kgo.ProducerLinger(0),
@@ -71,9 +73,9 @@ func NewClient(cfg Config, clientID string, metrics prometheus.Registerer, opts 
 	}
 	client, err := kgo.NewClient(append(all, opts...)...)
 	if err != nil {
-		return nil, fmt.Errorf("make kafka client %s: %w", clientID, err)
+		return nil, fmt.Errorf("make kafka client %s of KAFKA_BROKERS (host:port,host:port): %w", clientID, err)
 	}
-	return &Client{client, cfg}, nil
+	return &Client{client, cfg, log}, nil
 }
 
 func backoff(try int) time.Duration {
@@ -88,6 +90,9 @@ type logger struct {
 	// told is when each warning was told last: a client that tries again ten times a second says so once in a while.
 	mu   sync.Mutex
 	told map[string]time.Time
+	// fault is the newest, of faultAt.
+	fault   error
+	faultAt time.Time
 }
 
 func (l *logger) Level() kgo.LogLevel { return kgo.LogLevelInfo }
@@ -98,6 +103,7 @@ func (l *logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 		return
 	}
 	fault := faultIn(keyvals)
+	l.note(level, fault)
 	if level > kgo.LogLevelWarn || l.repeats(fmt.Sprint(msg, fault)) {
 		return
 	}
@@ -128,6 +134,25 @@ const (
 	sameFault  = 10 * time.Second
 	faultsKept = 100
 )
+
+func (l *logger) note(level kgo.LogLevel, fault error) {
+	if fault == nil || level > kgo.LogLevelWarn {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fault, l.faultAt = fault, time.Now()
+}
+
+// lately is the newest fault, if it is no older than a fault that goes on.
+func (l *logger) lately() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.faultAt) > sameFault {
+		return nil
+	}
+	return l.fault
+}
 
 func (l *logger) repeats(warning string) bool {
 	l.mu.Lock()

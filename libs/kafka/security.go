@@ -1,10 +1,12 @@
 package kafka
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -110,6 +112,8 @@ func (s Security) remedy(err error) string {
 	var name x509.HostnameError
 	var stale x509.CertificateInvalidError
 	var record tls.RecordHeaderError
+	var host *net.DNSError
+	var dial *net.OpError
 	switch text := err.Error(); {
 	case errors.As(err, &unknown):
 		return "the brokers' certificate comes from an authority that is not in KAFKA_CA_FILE (empty: the system's): set it to theirs"
@@ -125,6 +129,12 @@ func (s Security) remedy(err error) string {
 		return "the brokers refuse KAFKA_USER with KAFKA_PASSWORD: set both to what the brokers know, for KAFKA_SASL_MECHANISM " + s.Mechanism
 	case errors.Is(err, kerr.UnsupportedSaslMechanism), strings.Contains(text, "UNSUPPORTED_SASL_MECHANISM"):
 		return "the brokers do not offer KAFKA_SASL_MECHANISM " + s.Mechanism + ": set it to one that they do"
+	case errors.As(err, &host):
+		return "no host is known here by the name " + host.Name + ": look at KAFKA_BROKERS, and at advertised.listeners of the brokers, which say where clients go on to"
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return "nobody answers there: look at KAFKA_BROKERS, at advertised.listeners of the brokers, which say where clients go on to, and at what stands in between"
+	case errors.Is(err, kerr.UnsupportedVersion), strings.Contains(text, "broker is too old"):
+		return "the brokers in KAFKA_BROKERS are too old to be asked this: have Kafka 2.4 or newer"
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return "KAFKA_USER may not do this: give it the right (libs/kafka/README.md lists them)"
 	case !s.TLS && (hungUp(text) || strings.Contains(text, "invalid large response size")):
@@ -142,10 +152,15 @@ func hungUp(text string) bool {
 	return strings.HasSuffix(text, "EOF") || strings.Contains(text, "closed the connection immediately")
 }
 
-// Explain adds the remedy to an error of the brokers' where one is known.
+// Explain adds the remedy to an error of the brokers' where one is known, and to an end of the patience why no broker was reached.
 func (c *Client) Explain(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		if why := c.log.lately(); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
 	}
 	if remedy := c.cfg.remedy(err); remedy != "" {
 		return fmt.Errorf("%w: %s", err, remedy)

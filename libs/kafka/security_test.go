@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"ringfence.dev/libs/kafka"
 )
@@ -30,7 +31,13 @@ import (
 // guarded starts a broker behind TLS and a password and says how to reach it.
 func guarded(t *testing.T, mechanism string) kafka.Config {
 	t.Helper()
-	certificate, file := certify(t)
+	return guardedAs(t, mechanism, net.IPv4(127, 0, 0, 1), time.Hour)
+}
+
+// guardedAs has a certificate for that address which is valid until then.
+func guardedAs(t *testing.T, mechanism string, address net.IP, until time.Duration) kafka.Config {
+	t.Helper()
+	certificate, file := certifyFor(t, address, until)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(mechanism, "ringfence", "right"),
 		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{certificate}}))
 	if err != nil {
@@ -45,13 +52,19 @@ func guarded(t *testing.T, mechanism string) kafka.Config {
 // certify makes a certificate of 127.0.0.1 that is its own authority.
 func certify(t *testing.T) (certificate tls.Certificate, file string) {
 	t.Helper()
+	return certifyFor(t, net.IPv4(127, 0, 0, 1), time.Hour)
+}
+
+// certifyFor makes one of another address that is valid until then.
+func certifyFor(t *testing.T, address net.IP, until time.Duration) (certificate tls.Certificate, file string) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	like := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "broker"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "broker"}, IPAddresses: []net.IP{address},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(until), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, like, like, key.Public(), key)
@@ -97,6 +110,17 @@ func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
 		{"an authority that we do not know", func(t *testing.T, cfg *kafka.Config) { _, cfg.CAFile = certify(t) }, "KAFKA_CA_FILE"},
 		{"no TLS", func(_ *testing.T, cfg *kafka.Config) { cfg.TLS, cfg.CAFile = false, "" }, "KAFKA_TLS"},
 		{"no password", func(_ *testing.T, cfg *kafka.Config) { cfg.Mechanism, cfg.User, cfg.Password = "", "", "" }, "KAFKA_SASL_MECHANISM"},
+		{"a certificate for another host", func(t *testing.T, cfg *kafka.Config) {
+			*cfg = guardedAs(t, "SCRAM-SHA-512", net.IPv4(127, 0, 0, 9), time.Hour)
+		}, "another name than KAFKA_BROKERS"},
+		{"a certificate that has run out", func(t *testing.T, cfg *kafka.Config) {
+			*cfg = guardedAs(t, "SCRAM-SHA-512", net.IPv4(127, 0, 0, 1), -time.Hour)
+		}, "renew it"},
+		{"nobody there", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"127.0.0.1:1"} }, "look at KAFKA_BROKERS"},
+		{"no such host", func(_ *testing.T, cfg *kafka.Config) { cfg.Brokers = []string{"no-such-host.invalid:9092"} }, "look at KAFKA_BROKERS"},
+		{"brokers of another age", func(t *testing.T, cfg *kafka.Config) {
+			*cfg = clusterOf(t, 1, kfake.MaxVersions(kversion.V0_10_0()))
+		}, "too old"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -108,7 +132,7 @@ func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
 				t.Fatalf("settings that a broker can mend ended it at the start: %v", err)
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
 			if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -1,0 +1,92 @@
+package inbox_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+)
+
+// said is a log that can be read.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) has(words string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), words)
+}
+
+// partitions counts those of the topics that are there.
+func (b *bench) partitions(names ...string) (n int) {
+	found, err := kadm.NewClient(b.wire.Client).ListTopics(b.Context(), names...)
+	if err != nil {
+		return -1
+	}
+	for _, topic := range found {
+		n += len(topic.Partitions)
+	}
+	return n
+}
+
+// remove deletes topics and waits until the brokers know.
+func (b *bench) remove(names ...string) {
+	b.Helper()
+	if _, err := kadm.NewClient(b.wire.Client).DeleteTopics(b.Context(), names...); err != nil {
+		b.Fatal(err)
+	}
+	b.eventually("the topics are gone", func() bool { return b.partitions(names...) == 0 })
+}
+
+// What a consumer waits for first, brokers that are starting, is rarely what it waits for in the end. Not parallel: it listens to the log.
+func TestConsumer_TellsEachThingThatItWaitsFor(t *testing.T) {
+	b := newBench(t)
+	var log said
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	cfg := b.cfg
+	cfg.Topics = "verify"
+	b.remove(kafka.DLQ(topic, service).Name)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- inbox.NewConsumer(service, cfg, b.pool, inbox.Handlers{topic.Name: b.handle}, nil, prometheus.NewRegistry()).Run(ctx)
+	}()
+	defer func() { cancel(); <-done }()
+	b.eventually("the missing DLQ is told", func() bool { return log.has("1 topics are missing") })
+	b.remove(topic.Name)
+	b.eventually("the topic that is missing since is told, too", func() bool { return log.has("2 topics are missing") })
+}
+
+// A cluster on which nobody has made anything yet: each consumer makes what it reads.
+func TestConsumer_BeginsOnAnEmptyCluster(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	names := []string{topic.Name}
+	for _, reader := range kafka.Readers(topic.Name) {
+		names = append(names, kafka.DLQ(topic, reader).Name)
+	}
+	b.remove(names...)
+	stop := b.run(b.pool)
+	b.eventually("everything is there", func() bool { return b.partitions(names...) == len(names)*int(topic.Partitions) })
+	b.produce(record("k", 1))
+	b.wantEffects("k", 1)
+	stop()
+}
