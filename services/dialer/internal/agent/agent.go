@@ -103,9 +103,9 @@ type Event struct {
 	Kind Kind
 	// Item names what is said: by the agent in Audio, ItemDone and Said, by the person in SpeechStarted and Said. It may be empty in Said.
 	Item string
-	// Audio is the receiver's. Keep says that it is played to its end, whoever talks: the disclosure.
-	Audio []byte
-	Keep  bool
+	// Audio is the receiver's. Keep says that it is played to its end, whoever talks: the disclosure, and what Say asked for, which Asked marks where the agent knows it.
+	Audio       []byte
+	Keep, Asked bool
 	// Role and Text are of Said.
 	Role, Text string
 	// Tool, ID and Args are a ToolCall's.

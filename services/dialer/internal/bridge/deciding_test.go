@@ -202,7 +202,7 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 	t.Parallel()
 	settings := agent.Settings{OnVoicemail: agent.VoicemailMessage, Message: "Please call back."}
 	message := func(k *talk) {
-		k.send(agent.Event{Kind: agent.Audio, Item: "m", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "m"}, agent.Event{Kind: agent.TurnDone})
+		k.send(agent.Event{Kind: agent.Audio, Item: "m", Audio: tone(time.Second), Keep: true, Asked: true}, agent.Event{Kind: agent.ItemDone, Item: "m"}, agent.Event{Kind: agent.TurnDone})
 	}
 	t.Run("after the beep", func(t *testing.T) {
 		t.Parallel()
@@ -260,6 +260,24 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 			k.hear(20 * time.Millisecond)
 			message(k)
 			k.wantEnd(call.NormalClearing, time.Second, 1200*time.Millisecond)
+		})
+	})
+	t.Run("on a beep over the disclosure", func(t *testing.T) {
+		t.Parallel()
+		converse(t, settings, func(k *talk) {
+			k.send(agent.Event{Kind: agent.Audio, Item: "d", Audio: tone(time.Second), Keep: true})
+			k.ear.next = Beep
+			k.hear(20 * time.Millisecond)
+			k.send(agent.Event{Kind: agent.Audio, Item: "d", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "d"}, agent.Event{Kind: agent.TurnDone})
+			k.pass(4 * time.Second)
+			if k.isOver() {
+				t.Fatal("it ended without the message")
+			}
+			message(k)
+			k.wantEnd(call.NormalClearing, 5*time.Second, 5200*time.Millisecond)
+			if k.heardAudio() < 2900*time.Millisecond {
+				t.Errorf("%s were heard, want the disclosure and the message", k.heardAudio())
+			}
 		})
 	})
 	t.Run("hangs up when there is none to leave", func(t *testing.T) {

@@ -119,7 +119,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 	}
 	if c.closing != nil {
 		c.closing.dry = time.Time{}
-		if e.Keep && c.closing.asked {
+		if e.Asked { // and not the disclosure, which may still be said
 			c.closing.asked = false
 		}
 	}

@@ -244,7 +244,7 @@ func TestGoodbye(t *testing.T) {
 			k.Goodbye("Again.", call.Unspecified)
 			k.pass(time.Second)
 			k.send(agent.Event{Kind: agent.TurnDone}) // what it was saying
-			k.send(agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true}, agent.Event{Kind: agent.ItemDone, Item: "bye"}, agent.Event{Kind: agent.TurnDone})
+			k.send(agent.Event{Kind: agent.Audio, Item: "bye", Audio: tone(time.Second), Keep: true, Asked: true}, agent.Event{Kind: agent.ItemDone, Item: "bye"}, agent.Event{Kind: agent.TurnDone})
 			k.wantEnd(call.NormalTemporaryFailure, 3*time.Second, 3100*time.Millisecond)
 			if !slices.Equal(k.fake.now().said, []string{"We have to stop."}) || k.heardAudio() != 2*time.Second {
 				t.Errorf("said %v, heard %s", k.fake.now().said, k.heardAudio())

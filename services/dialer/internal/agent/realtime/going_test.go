@@ -81,6 +81,25 @@ func TestSay_WaitsForTheModel(t *testing.T) {
 	}
 }
 
+// A machine may want its message before the person was told anything: first the disclosure, then the message, which alone is marked, and no greeting.
+func TestSay_BehindTheDisclosure(t *testing.T) {
+	t.Parallel()
+	l := open(t, serve(t, realtimetest.Options{Pace: 5 * time.Millisecond, Chunk: 800}), agent.Settings{Greeting: "This is Ida."})
+	l.Begin()
+	l.Say("Please call back.")
+	l.wait(agent.TurnDone, 2)
+	said := l.all(agent.Said)
+	if len(said) != 2 || !strings.Contains(said[0].Text, "AI assistant") || said[1].Text != "Please call back." {
+		t.Fatalf("said %v, want the disclosure and the message", said)
+	}
+	for _, e := range l.all(agent.Audio) {
+		if !e.Keep || e.Asked != (e.Item == said[1].Item) {
+			t.Errorf("audio of %s: kept %v, asked for %v", e.Item, e.Keep, e.Asked)
+		}
+	}
+	l.clean()
+}
+
 func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 	t.Parallel()
 	l := speaking(t, realtimetest.Options{})

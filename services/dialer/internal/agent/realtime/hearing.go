@@ -61,10 +61,10 @@ func (s *session) onAudio(e serverEvent) error {
 	if s.making && len(audio) > 0 {
 		s.spoken = e.ItemID
 	}
-	cut, keep := it.cut, s.kept != "" && (e.ResponseID == s.kept || e.ResponseID == "")
+	cut, keep, said := it.cut, s.kept != "" && (e.ResponseID == s.kept || e.ResponseID == ""), s.keptSaid
 	s.mu.Unlock()
 	if !cut && len(audio) > 0 {
-		s.emit(agent.Event{Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep})
+		s.emit(agent.Event{Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep, Asked: keep && said})
 	}
 	return nil
 }
@@ -103,8 +103,8 @@ func (s *session) onCreated(e serverEvent) {
 	s.active = true // whether ours was taken shows when it is not: the error comes before the end of the other
 	echo := e.Response.Metadata[asked]
 	s.echoes = s.echoes || echo != ""
-	if s.asked != nil && s.asked.keep && (echo == s.askedID || !s.echoes) {
-		s.kept = e.Response.ID
+	if s.asked != nil && s.asked.keep() && (echo == s.askedID || !s.echoes) {
+		s.kept, s.keptSaid = e.Response.ID, s.asked.said
 	}
 }
 

@@ -34,11 +34,13 @@ var (
 	errMessages = errors.New("the model does not speak the protocol")
 )
 
-// response is one that we ask for. first: the disclosure. keep: it is played to its end, whoever talks. moot: it is not worth saying once the model answers something else.
+// response is one that we ask for. first: the disclosure. said: what Say asked for. Both are played to their end, whoever talks. moot: it is not worth saying once the model answers something else.
 type response struct {
 	settings          *responseSettings
-	first, keep, moot bool
+	first, said, moot bool
 }
+
+func (r response) keep() bool { return r.first || r.said }
 
 // item is one thing that the model says, by what has come of it.
 type item struct {
@@ -64,23 +66,24 @@ type session struct {
 	asked   *response
 	askedID string
 	waiting []response
-	// kept is the response under way that is to be kept. echoes: the server tells which response is whose, as its first one, which can only be ours, has shown.
-	kept    string
-	echoes  bool
-	making  bool   // the response that is made is the disclosure
-	spoken  string // its last item of which there was sound
-	items   map[string]*item
-	calls   map[string]string // tool calls that wait for their result, by name
-	names   map[string]string // names of calls that are still being written, by item
-	called  map[string]bool
-	failed  int
-	counted int
-	history []agent.Turn
-	words   int
-	lost    bool // the one reconnect is used up
-	renewed *time.Timer
-	renew   bool
-	dropped int64
+	// kept is the response under way that is to be kept, keptSaid that Say asked for it. echoes: the server tells which response is whose, as its first one, which can only be ours, has shown.
+	kept     string
+	keptSaid bool
+	echoes   bool
+	making   bool   // the response that is made is the disclosure
+	spoken   string // its last item of which there was sound
+	items    map[string]*item
+	calls    map[string]string // tool calls that wait for their result, by name
+	names    map[string]string // names of calls that are still being written, by item
+	called   map[string]bool
+	failed   int
+	counted  int
+	history  []agent.Turn
+	words    int
+	lost     bool // the one reconnect is used up
+	renewed  *time.Timer
+	renew    bool
+	dropped  int64
 }
 
 func newSession(spec agent.Spec, transcription string, dial func(context.Context) (*socket.Socket, error)) *session {

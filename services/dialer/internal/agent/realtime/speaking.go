@@ -2,6 +2,7 @@ package realtime
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ func (s *session) told() (text string, inLanguage bool) {
 func (s *session) disclosure() response {
 	text, inLanguage := s.told()
 	settings := sayExactly(text, inLanguage, s.spec.Settings)
-	return response{settings: &settings, first: true, keep: true}
+	return response{settings: &settings, first: true}
 }
 
 // Begin: the disclosure, then the greeting, or what the instructions begin with.
@@ -83,11 +84,9 @@ func (s *session) Say(text string) {
 		return
 	}
 	settings := sayExactly(text, true, s.spec.Settings)
-	if s.opened { // never before the disclosure
-		s.waiting = nil
-	}
-	clear(s.calls) // nobody answers them any more
-	s.waiting = append(s.waiting, response{settings: &settings, keep: true})
+	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first }) // never before the disclosure, but before all else
+	clear(s.calls)                                                                      // nobody answers them any more
+	s.waiting = append(s.waiting, response{settings: &settings, said: true})
 	s.ask()
 }
 

@@ -61,12 +61,12 @@ func (s *session) Begin() {
 	}
 }
 
-// play queues a tone; the queue has room for one and its end, and what does not fit is not said.
-func (s *session) play(millis int, keep bool) {
+// play queues a tone, of its own accord or as it was asked to; the queue has room for one and its end, and what does not fit is not said.
+func (s *session) play(millis int, asked bool) {
 	if millis == 0 || len(s.events)+3 > cap(s.events)-1 {
 		return
 	}
-	s.events <- agent.Event{Kind: agent.Audio, Item: tone, Audio: Tone(max(s.script.ToneHz, 1), millis), Keep: keep}
+	s.events <- agent.Event{Kind: agent.Audio, Item: tone, Audio: Tone(max(s.script.ToneHz, 1), millis), Keep: asked, Asked: asked}
 	s.events <- agent.Event{Kind: agent.ItemDone, Item: tone}
 	s.events <- agent.Event{Kind: agent.TurnDone}
 }
