@@ -32,24 +32,36 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var body struct {
-		Key *string `json:"key"`
-	}
-	if err := httpserver.DecodeJSON(r, &body); err != nil {
-		return err
-	}
-	if body.Key == nil || len(*body.Key) < minKey || len(*body.Key) > maxKey || strings.ContainsFunc(*body.Key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
-		return apierr.Validation("key", "must be %d to %d printable ASCII characters without spaces.", minKey, maxKey)
+	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
+	key, fault := readKey(r)
+	if fault != nil { // 404 before the body's own faults
+		if err := a.keys.Known(r.Context(), workspaceID, id); err != nil {
+			return missingKey(err)
+		}
+		return fault
 	}
 	var at time.Time
 	err = onceKnown(r.Context(), agentkeys.ErrNoAgent, func() error {
-		at, err = a.keys.Put(r.Context(), trust.CallerFrom(r.Context()).WorkspaceID, id, *body.Key)
+		at, err = a.keys.Put(r.Context(), workspaceID, id, key)
 		return err
 	})
 	if err != nil {
 		return missingKey(err)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, at.UTC().Truncate(time.Millisecond)})
+}
+
+func readKey(r *http.Request) (string, error) {
+	var body struct {
+		Key *string `json:"key"`
+	}
+	if err := httpserver.DecodeJSON(r, &body); err != nil {
+		return "", err
+	}
+	if body.Key == nil || len(*body.Key) < minKey || len(*body.Key) > maxKey || strings.ContainsFunc(*body.Key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return "", apierr.Validation("key", "must be %d to %d printable ASCII characters without spaces.", minKey, maxKey)
+	}
+	return *body.Key, nil
 }
 
 // readAgentKey answers GET .../agent-keys/{agent_id}.

@@ -107,8 +107,10 @@ func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
 	if err := o.pool.QueryRow(t.Context(), "SELECT encode(sealed, 'escape') FROM agent_keys").Scan(&stored); err != nil || strings.Contains(stored, "s3cret") {
 		t.Errorf("the table holds %q, %v", stored, err)
 	}
-	if status, _, told := o.ask(t, http.MethodPut, o.keyOf(uuid.New()), `{"key":"s3cret-of-the-agent"}`); status != http.StatusNotFound {
-		t.Errorf("PUT for nobody's agent = %d %s", status, told)
+	for _, body := range []string{`{"key":"s3cret-of-the-agent"}`, `{"key":"short"}`, `{`} {
+		if status, _, told := o.ask(t, http.MethodPut, o.keyOf(uuid.New()), body); status != http.StatusNotFound {
+			t.Errorf("PUT %s for nobody's agent = %d %s", body, status, told)
+		}
 	}
 	for _, want := range []int{http.StatusOK, http.StatusNotFound} {
 		if status, _, told := o.ask(t, http.MethodDelete, home, ""); status != want {

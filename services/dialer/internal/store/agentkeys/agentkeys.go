@@ -30,6 +30,20 @@ type Store struct {
 // New keeps keys in the pool's schema and seals with the box.
 func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
 
+const known = `SELECT EXISTS (SELECT 1 FROM agents WHERE workspace_id = @workspace_id AND agent_id = @agent_id AND NOT deleted)`
+
+// Known looks for an agent; ErrNoAgent.
+func (s *Store) Known(ctx context.Context, workspaceID, agentID uuid.UUID) error {
+	var found bool
+	if err := s.pool.QueryRow(ctx, known, pg.Args{"workspace_id": workspaceID, "agent_id": agentID}).Scan(&found); err != nil {
+		return fmt.Errorf("look for agent %s: %w", agentID, err)
+	}
+	if !found {
+		return ErrNoAgent
+	}
+	return nil
+}
+
 const put = `
 INSERT INTO agent_keys (workspace_id, agent_id, sealed)
 SELECT a.workspace_id, a.agent_id, @sealed FROM agents a WHERE a.workspace_id = @workspace_id AND a.agent_id = @agent_id AND NOT a.deleted
