@@ -115,7 +115,6 @@ func ring(b *testing.B, talks *talking.Talking) sip.Talk {
 	if err != nil {
 		b.Fatal(err)
 	}
-	talk.Ring()
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	if err := talk.Ready(ctx); err != nil {

@@ -80,8 +80,8 @@ func (t *talk) timedOut() {
 	}
 }
 
-// Ring begins to reach the agent.
-func (t *talk) Ring() {
+// reach begins to reach the agent, once.
+func (t *talk) reach() {
 	t.open.Do(func() {
 		go func() {
 			defer close(t.opened)
@@ -108,15 +108,15 @@ func (t *talk) Answer(answer []byte, told sip.Told) error {
 // Begin begins the conversation.
 func (t *talk) Begin(told sip.Told) {
 	t.told.Store(&told)
-	t.Ring() // whoever answers without ringing
+	t.reach() // whoever answers without ringing
 	if t.begun.CompareAndSwap(false, true) {
 		go t.converse(told)
 	}
 }
 
-// Ready waits until the agent was reached.
+// Ready reaches the agent.
 func (t *talk) Ready(ctx context.Context) error {
-	t.Ring()
+	t.reach()
 	select {
 	case <-t.opened:
 		return t.fault

@@ -164,7 +164,9 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 			if secret := strings.Contains(string(r.talk.Offer()), "RTP/SAVP"); secret != (name == "secret") {
 				t.Errorf("the offer is %s", r.talk.Offer())
 			}
-			r.talk.Ring()
+			if err := r.talk.Ready(t.Context()); err != nil {
+				t.Error(err)
+			}
 			r.pickUp()
 			if cause := r.waitOver(); cause != call.NormalClearing {
 				t.Errorf("over with %q", cause)
@@ -270,13 +272,16 @@ func TestTalk_WithoutAnAgentNobodyListensToNothing(t *testing.T) {
 }
 
 func TestTalk_ACallThatNobodyAnswersSendsItsAgentAway(t *testing.T) {
-	canceled := make(chan struct{})
+	begun, canceled := make(chan struct{}), make(chan struct{})
 	r := newRig(t, `{}`, map[string]agent.Opener{agent.Scripted: opener(func(ctx context.Context) (agent.Session, error) {
+		close(begun)
 		<-ctx.Done()
 		close(canceled)
 		return nil, ctx.Err()
 	})})
-	r.talk.Ring()
+	ready := make(chan error, 1)
+	go func() { ready <- r.talk.Ready(t.Context()) }()
+	<-begun
 	if got := r.talk.End(); got.Reached != "" || len(got.Turns) != 0 {
 		t.Errorf("result = %+v", got)
 	}
@@ -284,6 +289,9 @@ func TestTalk_ACallThatNobodyAnswersSendsItsAgentAway(t *testing.T) {
 	case <-canceled:
 	case <-time.After(patience):
 		t.Error("the agent is still being reached")
+	}
+	if err := <-ready; !errors.Is(err, context.Canceled) {
+		t.Errorf("ready: %v", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package sip_test
 import (
 	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,6 +82,36 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 				t.Errorf("no trunk is left: %v", err)
 			}
 		})
+	}
+}
+
+// TestReady_OneTrunkThatAnswersIsEnough, however many do not.
+func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
+	t.Parallel()
+	deaf, err := net.ListenPacket("udp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = deaf.Close() })
+	x := newExchange(t)
+	known := &changing{}
+	p := x.beginOver(loopback, func(good trunk.Trunk) trunks {
+		for range 5 {
+			dead := good
+			dead.TrunkID, dead.Port = uuid.New(), uint16(deaf.LocalAddr().(*net.UDPAddr).Port)
+			known.now = append(known.now, dead)
+		}
+		known.now = append(known.now, good)
+		return known
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // as long as two that are silent take
+	defer cancel()
+	if err := p.Ready(ctx); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	known.set(known.now[:5]...)
+	if err := p.Ready(t.Context()); err == nil {
+		t.Error("ready, and no trunk answers")
 	}
 }
 

@@ -223,7 +223,6 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 		Rang: func(at time.Time, _ []byte) {
 			l.take(at)
 			l.tell(func(ctx context.Context) (bool, error) { return j.Ring(ctx, l.callID, at) })
-			l.talk.Ring()
 			go l.ready()
 		},
 		Answered: func(at time.Time, answer []byte) error {

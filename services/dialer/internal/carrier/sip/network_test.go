@@ -48,7 +48,6 @@ func (talks) Begin(context.Context, uuid.UUID, trunk.Trunk) (carriersip.Talk, er
 type talk struct{}
 
 func (talk) Offer() []byte                  { return []byte(audio) }
-func (talk) Ring()                          {}
 func (talk) Offered([]byte) ([]byte, error) { return []byte(audio), nil }
 func (talk) Agreed([]byte)                  {}
 func (talk) Ready(context.Context) error    { return nil }

@@ -53,11 +53,9 @@ type Talks interface {
 type Talk interface {
 	// Offer describes our audio.
 	Offer() []byte
-	// Ring says that the phone rings: whoever is to talk gets ready.
-	Ring()
 	// Answer takes the far end's description of its audio, and begins to talk.
 	Answer(answer []byte, told Told) error
-	// Ready waits until whoever is to talk could, or the talk has ended. It gets him ready, if Ring has not, and may wait beside the others.
+	// Ready gets whoever is to talk ready, and waits until he could, or the talk has ended. It may be told again, and wait beside the others.
 	Ready(ctx context.Context) error
 	// Accept answers the offer of a call that came in; an empty one wants ours, whose answer comes by Agreed. Begin begins to talk then.
 	Accept(offer []byte) (answer []byte, err error)
@@ -125,17 +123,21 @@ func New(agent *signal.Agent, j *journal.Journal, book Book, talks Talks, cfg Co
 // Name is the same for all SIP trunks: they share the news.
 func (c *Carrier) Name() string { return "sip" }
 
-// Ready says whether a trunk answers, and the journal.
+// Ready says whether a trunk answers, and the journal. All trunks are asked at once, and the first that answers is enough.
 func (c *Carrier) Ready(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
 		return fmt.Errorf("reach a trunk: %w", err)
 	}
-	err = errNoTrunk
+	ctx, cancel := context.WithTimeout(ctx, probe)
+	defer cancel()
+	faults := make(chan error, len(active))
 	for _, t := range active {
-		ctx, cancel := context.WithTimeout(ctx, probe)
-		fault := c.agent.Probe(ctx, wire(t))
-		cancel()
+		go func() { faults <- c.agent.Probe(ctx, wire(t)) }()
+	}
+	err = errNoTrunk
+	for range active {
+		fault := <-faults
 		if fault == nil {
 			return nil
 		}
