@@ -25,7 +25,7 @@ type office struct {
 }
 
 func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	o.asked = append(o.asked, r.Method+" "+r.URL.Path)
+	o.asked = append(o.asked, r.Method+" "+r.URL.String())
 	body, _ := json.Marshal(map[string]any{
 		"id": "7", "name": hostile, hostile: hostile, "deep": map[string]any{"x": hostile}, "ok": true, "replayed": 1, "done_at": "2026-06-04T09:00:00Z", "status": hostile,
 		"call_id": "8", "scheduled_for": "2026-06-04T09:00:00Z", "error_code": hostile, "error_detail": hostile, "hangup_cause": hostile,
@@ -250,5 +250,27 @@ func TestImport_SaysOnceHowFarItIs(t *testing.T) {
 	code, out, faults := runCommand(t, "opt-outs", "add", "+14155550100", "+14155550101", "nobody")
 	if code != 1 || !strings.Contains(out, "applied  2") || strings.Count(faults, "1 of 2 numbers") != 1 || !strings.Contains(faults, "1 rows hold no number and are not on record") {
 		t.Errorf("add = %d %q %q", code, out, faults)
+	}
+}
+
+// TestAudit_OfTheWorkspaceThatIsNamed: a workspace that was named is never left out of the question; the demo workspace is not named.
+func TestAudit_OfTheWorkspaceThatIsNamed(t *testing.T) {
+	o := admin(t, http.StatusOK)
+	home := t.TempDir()
+	local := fmt.Sprintf(`{"admin_url":%q,"admin_token":"a-token-of-the-test","workspace_id":"demo"}`, os.Getenv("RINGFENCE_ADMIN_URL"))
+	if err := os.WriteFile(filepath.Join(home, "demo.json"), []byte(local), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RINGFENCE_ADMIN_URL", "")
+	t.Setenv("RINGFENCE_WORKSPACE", "")
+	t.Setenv("RINGFENCE_HOME", home)
+	for _, args := range [][]string{{"audit", "list"}, {"-w", "W", "audit", "list"}, {"workspaces", "show"}, {"-w", "W", "workspaces", "show"}} {
+		if code, _, faults := runCommand(t, args...); code != 0 {
+			t.Errorf("%v = %d %s", args, code, faults)
+		}
+	}
+	want := []string{"GET /admin/v1/audit?limit=100", "GET /admin/v1/audit?limit=100&workspace_id=W", "GET /admin/v1/workspaces/demo", "GET /admin/v1/workspaces/W"}
+	if !slices.Equal(o.asked, want) {
+		t.Errorf("asked %q, want %q", o.asked, want)
 	}
 }

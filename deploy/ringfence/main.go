@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type commands struct {
 	AdminURL  string           `env:"RINGFENCE_ADMIN_URL" placeholder:"URL" help:"The gateway's admin address. Unless set: the local stack's. Its token comes from the environment alone, RINGFENCE_ADMIN_TOKEN."`
 	Version   kong.VersionFlag `help:"Print the version."`
 
-	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"How services' commands reach a service's binary: \"kubectl exec svc/{service} -- /service\", \"docker compose exec {service} /service\". Unless set: the local stack's."`
+	Via string `env:"RINGFENCE_VIA" placeholder:"COMMAND" help:"How services' commands reach a service's binary: \"kubectl exec svc/{service} -- /service\", \"docker compose exec -T {service} /service\". Unless set: the local stack's."`
 }
 
 func main() {
@@ -101,36 +102,37 @@ func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kon
 		kong.Groups{"local": "On this machine:", "operator": "For operators:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Writers(out, faults), kong.Exit(exit),
 		kong.BindTo(out, (*io.Writer)(nil)),
-		kong.BindToProvider(func() (*desk.Desk, error) { return c.desk(out, faults) }),
+		kong.BindToProvider(func() (*desk.Desk, error) {
+			opened, _, err := c.desk(out, faults)
+			return opened, err
+		}),
 		kong.BindToProvider(func() (*operator.Office, error) {
-			opened, err := c.desk(out, faults)
+			opened, standard, err := c.desk(out, faults)
 			if err != nil {
 				return nil, err
 			}
-			return operator.NewOffice(opened, c.Workspace)
+			return operator.NewOffice(opened, cmp.Or(c.Workspace, standard))
 		}),
+		kong.BindToProvider(func() (operator.Named, error) { return operator.Named(c.Workspace), nil }),
 		kong.BindToProvider(func() (*operator.Reach, error) { return c.reach(out, faults) }))
 }
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"
 
-// desk is at the address that was named, or at the local stack's, whose demo workspace is then meant.
-func (c *commands) desk(out, faults io.Writer) (*desk.Desk, error) {
+// desk is at the address that was named, or at the local stack's, whose demo workspace is then the standard one.
+func (c *commands) desk(out, faults io.Writer) (opened *desk.Desk, standard string, err error) {
 	door := desk.Door{URL: c.AdminURL, Token: os.Getenv(tokenVariable)}
 	if door.URL == "" {
 		local, err := readStack()
 		if err != nil {
-			return nil, fmt.Errorf("%w; for another deployment set RINGFENCE_ADMIN_URL and %s", err, tokenVariable)
+			return nil, "", fmt.Errorf("%w; for another deployment set RINGFENCE_ADMIN_URL and %s", err, tokenVariable)
 		}
-		door = desk.Door{URL: local.AdminURL, Token: local.AdminToken}
-		if c.Workspace == "" {
-			c.Workspace = local.WorkspaceID
-		}
+		door, standard = desk.Door{URL: local.AdminURL, Token: local.AdminToken}, local.WorkspaceID
 	}
 	if door.Token == "" {
-		return nil, fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
+		return nil, "", fmt.Errorf("%s is not set: it is one of the gateway's OPERATOR_TOKENS", tokenVariable)
 	}
-	return desk.New(door, out, faults, c.Output == "json"), nil
+	return desk.New(door, out, faults, c.Output == "json"), standard, nil
 }
 
 // reach is the command that was named, or the local stack's, which lies beside this one.

@@ -24,6 +24,9 @@ type Commands struct {
 	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`
 }
 
+// Named is the workspace that was named, by -w or the environment; empty when none was, whatever the standard one is.
+type Named string
+
 // Office is the desk with one workspace's file open.
 type Office struct {
 	*desk.Desk

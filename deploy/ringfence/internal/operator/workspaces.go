@@ -108,17 +108,14 @@ func (c keysRevoke) Run(ctx context.Context, o *Office) error {
 }
 
 type audit struct {
-	List auditList `cmd:"" help:"List changes, newest first."`
+	List auditList `cmd:"" help:"List changes, newest first: of the workspace of -w alone, when one is named."`
 	Show auditShow `cmd:"" help:"Show one with what was before and after."`
 }
 
-type auditList struct {
-	Workspace string `name:"of" help:"Only changes of this workspace's."`
-	desk.Listed
-}
+type auditList struct{ desk.Listed }
 
-func (c auditList) Run(ctx context.Context, d *desk.Desk) error {
-	return d.List(ctx, desk.At("audit"), url.Values{"workspace_id": {c.Workspace}}, c.Listed, "id", "occurred_at", "operator", "method", "path", "status", "outcome")
+func (c auditList) Run(ctx context.Context, d *desk.Desk, of Named) error {
+	return d.List(ctx, desk.At("audit"), url.Values{"workspace_id": {string(of)}}, c.Listed, "id", "occurred_at", "operator", "method", "path", "status", "outcome")
 }
 
 type auditShow struct {
