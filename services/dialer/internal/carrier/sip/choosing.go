@@ -17,21 +17,31 @@ import (
 type switchboard struct {
 	mu    sync.Mutex
 	paces map[uuid.UUID]*pace
+	// living is how many processes share the trunks; 0: nobody knows yet.
+	living int
 }
 
-// pace is a bucket that holds one second.
+// share says how many processes share the trunks' paces.
+func (s *switchboard) share(living int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.living = living
+}
+
+// pace is a bucket that holds one second, one call at least.
 type pace struct {
 	level float64
 	at    time.Time
 }
 
 func (p *pace) take(perSecond float64, now time.Time) bool {
+	most := max(perSecond, 1)
 	if p.at.IsZero() {
-		p.level = perSecond
+		p.level = most
 	}
-	p.level = min(perSecond, p.level+now.Sub(p.at).Seconds()*perSecond)
+	p.level = min(most, p.level+now.Sub(p.at).Seconds()*perSecond)
 	p.at = now
-	if p.level < 1 {
+	if p.level < 1 || perSecond <= 0 {
 		return false
 	}
 	p.level--
@@ -62,7 +72,7 @@ func order(active []trunk.Trunk, live map[uuid.UUID]int, down func(uuid.UUID) bo
 	return room
 }
 
-// paced takes one call of the pace of the first trunk that has it in this process, and puts those before it behind all others: what the trunks carry in a second together
+// paced takes one call of the pace of the first trunk that has it, of which each process has its part, and puts those before it behind all others: what the trunks carry in a second together
 // bounds the calls, so when none has it one of them is asked all the same.
 func (s *switchboard) paced(candidates []trunk.Trunk, now time.Time) []trunk.Trunk {
 	s.mu.Lock()
@@ -76,7 +86,7 @@ func (s *switchboard) paced(candidates []trunk.Trunk, now time.Time) []trunk.Tru
 			p = &pace{}
 			s.paces[t.TrunkID] = p
 		}
-		if p.take(float64(t.CallsPerSecond), now) {
+		if p.take(float64(t.CallsPerSecond)/float64(max(s.living, 1)), now) {
 			return slices.Concat(candidates[i:], candidates[:i])
 		}
 	}

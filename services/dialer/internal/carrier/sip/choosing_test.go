@@ -70,4 +70,8 @@ func TestTake_ATrunksPace(t *testing.T) {
 		[]bool{true, true, false, false, true, true, true, false}) {
 		t.Errorf("taken: %v", got)
 	}
+	board.share(4) // half a call a second is this process's
+	if got := []bool{taken(20 * time.Second), taken(20 * time.Second), taken(21900 * time.Millisecond), taken(22 * time.Second)}; !slices.Equal(got, []bool{true, false, false, true}) {
+		t.Errorf("taken by one of four: %v", got)
+	}
 }

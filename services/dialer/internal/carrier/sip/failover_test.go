@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,6 +113,37 @@ func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
 	known.set(known.now[:5]...)
 	if err := p.Ready(t.Context()); err == nil {
 		t.Error("ready, and no trunk answers")
+	}
+}
+
+// TestOriginate_ProcessesShareATrunksPace: of two calls a second, one is each process's; the next goes over another trunk.
+func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	says := func(c *signaltest.Call) { c.Respond(180, "") }
+	slow, _ := hears(t, says)
+	fast, spared := hears(t, says)
+	x.begin(loopback)
+	p := x.beginOver(loopback, func(good trunk.Trunk) trunks {
+		one, two := good, good
+		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 2
+		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
+		return several{one, two}
+	})
+	for begun := time.Now(); spared() == 0; time.Sleep(1100 * time.Millisecond) { // a poll: two calls, whenever the whole pace would have them
+		if time.Since(begun) > 12*time.Second {
+			t.Fatal("one process has the whole pace of a trunk")
+		}
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111", DialedAt: time.Now()}
+				if err := p.Originate(t.Context(), o); err != nil {
+					t.Errorf("originate: %v", err)
+				}
+			})
+		}
+		both.Wait()
 	}
 }
 

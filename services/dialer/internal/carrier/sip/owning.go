@@ -69,11 +69,15 @@ func (c *Carrier) Run(ctx context.Context) error {
 	}
 }
 
-// round looks whose calls are nobody's, and which of ours are another's.
+// round looks whose calls are nobody's, which of ours are another's, and how many we are.
 func (c *Carrier) round(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
-	return errors.Join(c.adopt(ctx), c.yield(ctx))
+	living, err := c.journal.Living(ctx)
+	if err == nil {
+		c.board.share(living)
+	}
+	return errors.Join(err, c.adopt(ctx), c.yield(ctx))
 }
 
 // live gives signs of life, which wait for nothing else: whoever falls silent loses his calls.

@@ -280,3 +280,20 @@ func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
 		}
 	}
 }
+
+func TestLiving_IsWhoGaveASignOfLifeLately(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	one, two, gone := journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease), uuid.New()
+	for _, j := range []*journal.Journal{one, two, journal.New(pool, gone, lease)} {
+		if _, err := j.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() - interval '6 seconds' WHERE owner = $1", gone); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := one.Living(t.Context()); err != nil || n != 2 {
+		t.Errorf("%d live, %v, want 2", n, err)
+	}
+}

@@ -132,6 +132,16 @@ func (j *Journal) Adopt(ctx context.Context) ([]Call, error) {
 	return j.many(ctx, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
 }
 
+const living = `SELECT count(*) FROM sip_owners WHERE seen_at > now() - @lease::interval`
+
+// Living is how many owners live.
+func (j *Journal) Living(ctx context.Context) (n int, err error) {
+	if err := j.pool.QueryRow(ctx, living, pg.Args{"lease": j.lease}).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count who lives: %w", err)
+	}
+	return n, nil
+}
+
 const lost = `SELECT call_id FROM sip_calls WHERE call_id = ANY (@calls) AND (owner <> @owner OR ended_at IS NOT NULL)`
 
 // Lost are those of the calls that are not ours any more: another process has taken them over, thinking us dead, or they have ended.
