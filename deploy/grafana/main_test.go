@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +60,9 @@ func TestPanels_CanBeRead(t *testing.T) {
 				}
 				titles[p.Title] = true
 				for _, q := range p.Queries {
+					if fault := misread(p.Unit, q.Expr); fault != "" {
+						t.Errorf("%s: %s: %s", where, fault, q.Expr)
+					}
 					if !p.Number && len(p.Queries) > 1 && q.Legend == "" {
 						t.Errorf("%s: several lines and no names for them", where)
 					}
@@ -85,6 +90,57 @@ func TestPanels_CanBeRead(t *testing.T) {
 		name := filepath.Base(page)
 		if name[0] >= 'A' && name[0] <= 'Z' && name != "README.md" && !shown[name] {
 			t.Errorf("no panel shows what %s is about", strings.TrimSuffix(name, ".md"))
+		}
+	}
+}
+
+var requests = regexp.MustCompile(`http_request|webhook_(attempts|started|connections)|calls_posts`)
+
+// misread says what is wrong with a query for its unit: "" nothing that is known.
+func misread(unit, query string) string {
+	whole := !strings.Contains(query, " / ") && !strings.HasPrefix(query, "1 - ")
+	switch {
+	case strings.Contains(query, "vector("):
+		return "a metric that is not told shows as a number"
+	case strings.Contains(query, "histogram_quantile") && unit != "s":
+		return "a duration is told in seconds"
+	case unit == "reqps" && !requests.MatchString(query):
+		return "these are no requests"
+	case unit == "percentunit" && whole:
+		return "this is no part of anything"
+	case unit == "s" && !strings.Contains(query, "_seconds"), unit == "bytes" && !strings.Contains(query, "_bytes"):
+		return "the metric is of another unit"
+	}
+	return ""
+}
+
+// TestPanels_NumbersAreOfNow: a number that is asked over time shows the last value of what is gone.
+func TestPanels_NumbersAreOfNow(t *testing.T) {
+	t.Parallel()
+	for _, b := range board.All() {
+		model, err := board.Render(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read struct {
+			Panels []struct {
+				Type, Title string
+				Targets     []struct{ Instant, Range bool }
+			}
+		}
+		if err := json.Unmarshal(text, &read); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range read.Panels {
+			for _, target := range p.Targets {
+				if number := p.Type == "stat"; target.Instant != number || target.Range == number {
+					t.Errorf("%s: %s (%s): instant %v, range %v", b.Title, p.Title, p.Type, target.Instant, target.Range)
+				}
+			}
 		}
 	}
 }

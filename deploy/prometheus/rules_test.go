@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -74,97 +73,6 @@ func debian(t *testing.T, name string) string {
 	return path
 }
 
-const runbooks = "../runbooks/"
-
-// TestRunbooks_OneForEachAlert holds alerts and pages one to one, and each link between pages.
-func TestRunbooks_OneForEachAlert(t *testing.T) {
-	t.Parallel()
-	var alerts []string
-	for _, group := range alert.Groups() {
-		for _, a := range group.Alerts {
-			alerts = append(alerts, a.Name)
-		}
-	}
-	slices.Sort(alerts)
-	alerts = slices.Compact(alerts) // a promise has two
-	var pages []string
-	for name, text := range pagesOf(t) {
-		if name[0] >= 'A' && name[0] <= 'Z' && name != "README.md" {
-			pages = append(pages, strings.TrimSuffix(name, ".md"))
-			if !strings.HasPrefix(text, "# "+strings.TrimSuffix(name, ".md")+"\n") || !strings.Contains(text, "**What the customer feels.**") || !strings.Contains(text, "\n## Do\n") || !strings.Contains(text, "\n## Escalate\n") {
-				t.Errorf("%s does not say what the customer feels, what to do, or when to escalate", name)
-			}
-		}
-		for _, link := range regexp.MustCompile(`\]\(([A-Za-z-]+\.md)\)`).FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(runbooks + link[1]); err != nil {
-				t.Errorf("%s leads to %s, which is not there", name, link[1])
-			}
-		}
-	}
-	slices.Sort(pages)
-	if !slices.Equal(alerts, pages) {
-		t.Errorf("alerts %v\nrunbooks %v", alerts, pages)
-	}
-}
-
-func pagesOf(t *testing.T) map[string]string {
-	t.Helper()
-	found, err := filepath.Glob(runbooks + "*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := map[string]string{}
-	for _, path := range found {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages[filepath.Base(path)] = string(text)
-	}
-	return pages
-}
-
-// block is a fenced piece of a page.
-func blocks(text, kind string) (lines []string) {
-	for _, found := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		lines = append(lines, strings.Split(strings.TrimSpace(found[1]), "\n")...)
-	}
-	return lines
-}
-
-// TestRunbooks_EveryCommandExists holds each command of the alerts' pages against routes, make targets and the binaries' commands.
-func TestRunbooks_EveryCommandExists(t *testing.T) {
-	t.Parallel()
-	src := source(t)
-	asked := regexp.MustCompile(`"\$(ADMIN|BASE|PRIVATE)(/[^"?]*)`)
-	made := regexp.MustCompile(`^make ([a-z]+)( SERVICE=([a-z-]+) TOPIC=([a-z0-9.-]+))?$`)
-	own := regexp.MustCompile(`^([a-z-]+) (replay|verify|reconcile|reseal)( [a-z0-9.-]+)?$`)
-	for name, text := range pagesOf(t) {
-		if name[0] < 'A' || name[0] > 'Z' {
-			continue
-		}
-		for _, line := range blocks(text, "sh") {
-			switch {
-			case asked.MatchString(line):
-				if path := asked.FindStringSubmatch(line)[2]; !src.routes(path) {
-					t.Errorf("%s asks %s, which nobody answers", name, path)
-				}
-			case made.MatchString(line):
-				if target := made.FindStringSubmatch(line)[1]; !strings.Contains(src.makefile, "\n"+target+":") {
-					t.Errorf("%s: there is no make %s", name, target)
-				}
-			case own.MatchString(line):
-				found := own.FindStringSubmatch(line)
-				if main := src.files["services/"+found[1]+"/cmd/"+found[1]+"/main.go"]; !strings.Contains(strings.ToLower(main), found[2]) {
-					t.Errorf("%s: %s has no command %s", name, found[1], found[2])
-				}
-			default:
-				t.Errorf("%s: nobody knows what %q is", name, line)
-			}
-		}
-	}
-}
-
 // TestMetrics_EveryOneIsInTheCode holds each metric of rules and pages against what the services register.
 func TestMetrics_EveryOneIsInTheCode(t *testing.T) {
 	t.Parallel()
@@ -200,5 +108,31 @@ func TestMetrics_EveryOneIsInTheCode(t *testing.T) {
 	}
 	if len(src.unknown(`sum(rate(ringfence_dialer_dreams_total[5m]))`)) != 1 {
 		t.Error("a metric that is not there is not missed")
+	}
+}
+
+// TestAlertmanager_SilencesNoSymptom: what a cause silences is an alert of ours, and none on what customers feel.
+func TestAlertmanager_SilencesNoSymptom(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("alertmanager.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, group := range alert.Groups() {
+		for _, a := range group.Alerts {
+			known[a.Name] = group.Name != "promises" && a.Name != "CallsExpired" && a.Name != "DialQueueStuck" && a.Name != "WebhookQueueStuck"
+		}
+	}
+	found := 0
+	for _, rule := range regexp.MustCompile(`target_matchers: \[alertname=~?"([^"]+)"\]`).FindAllStringSubmatch(string(text), -1) {
+		for name := range strings.SplitSeq(rule[1], "|") {
+			if found++; !known[name] {
+				t.Errorf("%s is silenced: it is none of ours, or what a customer feels", name)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no rule was read")
 	}
 }

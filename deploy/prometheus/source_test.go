@@ -2,25 +2,29 @@ package main
 
 import (
 	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // code is what pages and rules are held against.
 type code struct {
-	files    map[string]string
-	makefile string
-	words    map[string]bool // every string of the Go files
+	files map[string]string
+	all   string          // the Go files
+	words map[string]bool // every string of them
+	shown map[string]bool // every title of the dashboards
 }
 
 func source(t *testing.T) code {
 	t.Helper()
-	c := code{files: map[string]string{}, words: map[string]bool{}}
+	c := code{files: map[string]string{}, words: map[string]bool{}, shown: map[string]bool{}}
 	tree := os.DirFS("../..")
 	quoted := regexp.MustCompile(`"([^"\s]*)"`)
-	for _, root := range []string{"libs", "services"} {
+	for _, root := range []string{"libs", "services", "proto/openapi"} {
 		err := fs.WalkDir(tree, root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -36,11 +40,20 @@ func source(t *testing.T) code {
 			t.Fatal(err)
 		}
 	}
-	text, err := fs.ReadFile(tree, "Makefile")
+	c.all = strings.Join(slices.Collect(maps.Values(c.files)), "\n")
+	boards, err := filepath.Glob("../grafana/dashboards/*.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.makefile = string(text)
+	for _, path := range boards {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, title := range regexp.MustCompile(`"title": "([^"]*)"`).FindAllStringSubmatch(string(text), -1) {
+			c.shown[title[1]] = true
+		}
+	}
 	return c
 }
 
@@ -100,4 +113,36 @@ func (c code) told(name string) bool {
 		}
 	}
 	return false
+}
+
+var (
+	fenced  = regexp.MustCompile("(?s)```.*?```")
+	quoted  = regexp.MustCompile("`([^`\n]+)`")
+	logged  = regexp.MustCompile(`^[a-z][a-z' -]* [a-z' -]*[a-z]$`)
+	field   = regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)+$`)
+	setting = regexp.MustCompile(`\b[A-Z][A-Z0-9]*(_[A-Z0-9]+)+\b`)
+	panel   = regexp.MustCompile(`(?:^|[^*])\*([A-Z0-9][^*\n]*)\*(?:[^*]|$)`)
+)
+
+// strange are the log lines, fields, settings and panels of a page that are not ours.
+func (c code) strange(page string) (words []string) {
+	page = fenced.ReplaceAllString(page, "")
+	for _, found := range quoted.FindAllStringSubmatch(page, -1) {
+		said := found[1]
+		if logged.MatchString(said) && !strings.HasPrefix(said, "ringfence ") && !strings.Contains(c.all, `"`+said) ||
+			field.MatchString(said) && !c.told(said) && !strings.Contains(c.all, `"`+said) {
+			words = append(words, said)
+		}
+	}
+	for _, name := range setting.FindAllString(page, -1) {
+		if !strings.Contains(c.all, name) && !strings.HasPrefix(name, "RINGFENCE_") {
+			words = append(words, name)
+		}
+	}
+	for _, found := range panel.FindAllStringSubmatch(page, -1) {
+		if !c.shown[found[1]] {
+			words = append(words, found[1])
+		}
+	}
+	return words
 }

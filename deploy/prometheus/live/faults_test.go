@@ -2,14 +2,12 @@ package live
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/deploy/e2e/rig"
 )
@@ -22,7 +20,10 @@ type fault struct {
 	makes  func(t *testing.T, w *world, until func())
 }
 
-func overSIP(q query) bool { return strings.Contains(q.expr, "ringfence_dialer_rtp_") }
+// overSIP is what is told of calls over SIP alone.
+func overSIP(q query) bool {
+	return strings.Contains(q.expr, "ringfence_dialer_rtp_") || strings.Contains(q.expr, "certificate_expires")
+}
 
 func stopped(process string) func(*testing.T, *world, func()) {
 	return func(t *testing.T, w *world, until func()) { w.stop(t, process, until) }
@@ -40,25 +41,37 @@ func switched(of func(*world) *atomic.Bool) func(*testing.T, *world, func()) {
 // faults in the order in which they are made.
 func faults() []fault {
 	return []fault{
-		{"contacts-compliance hangs", true, []string{"ServiceDown", "GateSilent", "DialQueueStuck"}, func(t *testing.T, w *world, until func()) {
+		{"contacts-compliance hangs", true, []string{"ServiceDown", "GateSilent", "DialQueueStuck", "OptOutsUntold"}, func(t *testing.T, w *world, until func()) {
 			for n := range 8 { // these come due while nobody answers for them; without them nothing may be in the queue
 				due := time.Now().Add(time.Duration(n+1) * 2 * time.Second).UTC()
 				if _, err := w.tenant.Place(t.Context(), map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": due}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			w.stop(t, "contacts-compliance", until)
+			w.stop(t, "contacts-compliance", func() {
+				w.exec(t, `INSERT INTO dialer.opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at) VALUES (gen_random_uuid(), $1, '+14155559999', 'never again', now())`, w.tenant.ID)
+				until()
+			})
 		}},
-		{"the carrier hangs", false, []string{"TrunkCircuitOpen"}, stopped("simcarrier")},
+		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck"}, stopped("broker")},
-		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable"}, func(t *testing.T, w *world, until func()) {
+		{"the database is slow", false, []string{"APISlow"}, func(t *testing.T, w *world, until func()) {
+			if err := w.proxy.Slow(300); err != nil {
+				t.Fatal(err)
+			}
+			until()
+			if err := w.proxy.Mend(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the database is cut off", false, []string{"PostgresDown", "APIUnavailable", "ConsumerBehind", "ConsumerRetries (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.proxy.Cut()
 			until()
 			if err := w.proxy.Mend(); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"the dialer has hung", false, []string{"CallsDialledLate"}, func(t *testing.T, w *world, until func()) {
+		{"the dialer has hung", false, []string{"CallsDialledLate", "PromisesUnmeasured (ticket)", "CallsRepublished (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.stop(t, "dialer", func() { // of the minute that stands for an hour, a seventh and more must be late
 				began := time.Now()
 				await(t, time.Minute, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
@@ -66,20 +79,63 @@ func faults() []fault {
 			until()
 		}},
 		{"an endpoint refuses", false, []string{"WebhooksRefused (ticket)"}, switched(func(w *world) *atomic.Bool { return &w.breaks })},
-		{"numbers that do not exist", false, []string{"CallsBreakOff"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
+		{"agents break off", false, []string{"CallsBreakOff"}, switched(func(w *world) *atomic.Bool { return &w.failing })},
+		{"charges come late", false, []string{"CallsCompletedIncomplete (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.stop(t, "billing-wallet", func() {
+				began := time.Now()
+				await(t, time.Minute, "calls have ended without a charge", func() bool { return time.Since(began) > 8*time.Second })
+			})
+			until()
+		}},
+		{"a secret that cannot be opened", false, []string{"WebhooksUnsendable"}, func(t *testing.T, w *world, until func()) {
+			const other = `UPDATE webhook_dispatcher.webhook_subscription SET secret_sealed = set_byte(secret_sealed, 20, 255 - get_byte(secret_sealed, 20)) WHERE name = 'moody' AND workspace_id = $1`
+			w.exec(t, other, w.tenant.ID)
+			until()
+			w.exec(t, other, w.tenant.ID)
+		}},
+		{"the webhooks' queue is locked", false, []string{"WebhookQueueStuck", "ConsumerStopped", "EventsDeliveredLate"}, func(t *testing.T, w *world, until func()) {
+			w.locked(t, "webhook_dispatcher.webhook_queue", 50*time.Second)
+			until()
+		}},
+		{"a call that nobody dialled in time", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {
+			late, err := w.tenant.Place(t.Context(), map[string]any{"to": "+14155559901", "scheduled_for": time.Now().Add(24 * time.Hour).UTC()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, 20*time.Second, "the dialer has the call", func() bool {
+				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours', look_at = now() WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
+			})
+			until()
+		}},
+		{"a process comes to the end of its files", false, []string{"FilesNearLimit (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.files(t, "billing-wallet", until)
+		}},
+		{"a process dies again and again", false, []string{"ServiceRestarts (ticket)"}, func(t *testing.T, w *world, until func()) {
+			for n := range 3 {
+				before := w.Processes()["webhook-dispatcher"]
+				if !w.KillOne("webhook-dispatcher", 0) {
+					t.Fatalf("there was no process to kill after %d", n)
+				}
+				await(t, 20*time.Second, "it is back", func() bool {
+					now := w.Processes()["webhook-dispatcher"]
+					return len(now) > 0 && !slices.Equal(now, before)
+				})
+			}
+			until()
+		}},
 		{"a record that nobody can read", false, []string{"RecordsParked"}, func(t *testing.T, w *world, until func()) {
 			w.publish(t, "dial-events.v1", "no event")
 			until()
 		}},
-		{"a place without a call", false, []string{"CallSlotsLeaked"}, func(t *testing.T, w *world, until func()) {
+		{"a place without a call", false, []string{"CallSlotsLeaked (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.exec(t, `INSERT INTO dialer.slots (call_request_id, workspace_id, trunk) VALUES (gen_random_uuid(), gen_random_uuid(), 'sim')`)
 			until()
 		}},
 		{"a balance that no entry explains", false, []string{"WalletBooksDiffer"}, func(t *testing.T, w *world, until func()) {
-			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro %s, funding_micro = funding_micro %s WHERE workspace_id = '%s'`
-			w.exec(t, fmt.Sprintf(move, "+ 1", "- 1", w.tenant.ID))
+			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2 WHERE workspace_id = $1`
+			w.exec(t, move, w.tenant.ID, 1)
 			until()
-			w.exec(t, fmt.Sprintf(move, "- 1", "+ 1", w.tenant.ID))
+			w.exec(t, move, w.tenant.ID, -1)
 		}},
 	}
 }
@@ -87,10 +143,11 @@ func faults() []fault {
 // made makes it, waits until every alert fires, mends it, and waits until they are gone.
 func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
-	began, missing := time.Now(), slices.Clone(f.alerts)
+	began, missing, beside := time.Now(), slices.Clone(f.alerts), []string{}
 	f.makes(t, w, func() {
 		err := rig.Until(t.Context(), 3*time.Minute, f.name+": its alerts fire", func() (bool, error) {
 			firing := p.firing(t.Context())
+			beside = slices.AppendSeq(beside, maps.Keys(firing))
 			missing = slices.DeleteFunc(missing, func(name string) bool { return firing[name] })
 			return len(missing) == 0, nil
 		})
@@ -108,29 +165,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	if err != nil {
 		t.Fatalf("%v: %v", err, left)
 	}
+	slices.Sort(beside)
+	t.Logf("%s: beside them %v", f.name, slices.Compact(beside))
 	t.Logf("%s: %s fired within %s and were gone %s later", f.name, strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
-}
-
-func (w *world) publish(t *testing.T, topic, value string) {
-	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte(value), Value: []byte(value)}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (w *world) exec(t *testing.T, statement string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), w.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	if _, err := conn.Exec(t.Context(), statement); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -3,9 +3,14 @@ package live
 import (
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/prometheus/internal/alert"
 )
 
 const (
@@ -53,6 +58,32 @@ func (p *prometheus) listed(t *testing.T) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "| `") && !slices.Contains(lines, line) {
 			t.Errorf("METRICS.md lists what nobody tells: %s", line)
 		}
+	}
+}
+
+var grows = regexp.MustCompile(`(?:rate|increase)\(([a-z_]+(?:\{[^}]*\})?)\[`)
+
+// standing holds the services to what alerts on growth need: their counters stand at zero before anything has happened, so that the first is seen. How calls end
+// is an open set.
+func (p *prometheus) standing(t *testing.T) {
+	t.Helper()
+	var missing []query
+	for _, group := range alert.Groups() {
+		for _, a := range group.Alerts {
+			for _, counter := range grows.FindAllStringSubmatch(a.Expr, -1) {
+				q := query{"alert", a.Name, counter[1]}
+				if !strings.HasPrefix(q.expr, "calls_ended_total") && (whole() || !overSIP(q)) {
+					missing = append(missing, q)
+				}
+			}
+		}
+	}
+	err := rig.Until(t.Context(), 30*time.Second, "every counter that an alert looks at stands", func() (bool, error) {
+		missing = p.empty(t, missing)
+		return len(missing) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("%v: not %v", err, missing)
 	}
 }
 

@@ -19,10 +19,12 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 	w := begin(t)
 	homes := []string{w.home}
 	if whole() { // audio is heard over SIP alone
-		home, _ := raise(t, os.Getenv("RINGFENCE_BIN"), "CARRIER=sip", "SIP_UDP_ADDR=127.0.0.1:0", "SIP_ADVERTISED_ADDR=127.0.0.1", "RTP_ADDR=127.0.0.1")
+		home, _ := raise(t, os.Getenv("RINGFENCE_BIN"), "CARRIER=sip", "SIP_UDP_ADDR=127.0.0.1:0", "SIP_ADVERTISED_ADDR=127.0.0.1", "RTP_ADDR=127.0.0.1",
+			"SIP_TLS_ADDR=127.0.0.1:0", "SIP_TLS_CERT_FILE="+w.hooks.CAFile, "SIP_TLS_KEY_FILE="+w.hooks.KeyFile)
 		homes = append(homes, home)
 	}
 	p := observe(t, homes...)
+	p.standing(t)
 	ctx, rest := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.load(ctx, 50*time.Millisecond) }()

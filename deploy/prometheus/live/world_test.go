@@ -28,7 +28,7 @@ type world struct {
 	proxy   *rig.Proxy  // the way to Postgres
 	url     string      // of Postgres itself, as superuser
 	breaks  atomic.Bool // the moody endpoint refuses everything
-	failing atomic.Bool // the load calls numbers that do not exist
+	failing atomic.Bool // the load's calls break off
 	numbers atomic.Int64
 }
 
@@ -64,7 +64,7 @@ func begin(t *testing.T) *world {
 	t.Cleanup(w.proxy.Cut)
 	w.url, address.Host = db.URL, w.proxy.Addr
 	w.home, w.Stack = raise(t, bin, "POSTGRES_URL="+address.String(), "OTEL_EXPORTER_OTLP_ENDPOINT="+w.traces.URL, "SSL_CERT_FILE="+w.hooks.CAFile,
-		"RETRY_DELAYS=1s,2s,3s,4s", "WEBHOOK_POLL=200ms", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "CLAIM_LEASE=5s", "WEBHOOK_TIMEOUT=2s", "WEBHOOK_LEASE=5s", "RECONCILE_EVERY=2s")
+		"RETRY_DELAYS=1s,2s,3s,4s", "WEBHOOK_POLL=200ms", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "CLAIM_LEASE=5s", "WEBHOOK_TIMEOUT=2s", "WEBHOOK_LEASE=5s", "RECONCILE_EVERY=2s", "REPUBLISH_AFTER=5s")
 	if w.tenant, err = w.NewWorkspace(t.Context(), t.Name(), "1000000"); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func (w *world) subscribe(t *testing.T, url string) {
 	}
 }
 
-// load places calls until ctx ends: most are talked through, some are busy, and while failing is set many fail. Whoever is called twice is not the load's matter.
+// load places calls until ctx ends: most are talked through, some are busy, and while failing is set all break off. Whoever is called twice is not the load's matter.
 func (w *world) load(ctx context.Context, pause time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -161,7 +161,7 @@ func (w *world) load(ctx context.Context, pause time.Duration) {
 		n := w.numbers.Add(1)
 		ending := []int64{0, 1, 2, 90, 3, 94, 4, 5}[n%8]
 		if w.failing.Load() {
-			ending = 92
+			ending = 99
 		}
 		if n%10 == 0 {
 			all.Go(func() { w.read(ctx, n) })

@@ -34,12 +34,14 @@ type Panel struct {
 	// Unit is Grafana's: s, reqps, percentunit, short.
 	Unit    string
 	Queries []Query
-	// Number shows the last value large, coloured by the bounds.
+	// Number shows the value of now large, coloured by the bounds. Over time it would still show the last one there was of what is gone.
 	Number bool
 	// Warn and Bad are the values from which it is yellow and red; both zero: neither.
 	Warn, Bad float64
 	// Below turns the bounds around: red is what lies under Bad.
 	Below bool
+	// Signed: values lie on both sides of zero.
+	Signed bool
 	// Stacked adds the series up.
 	Stacked bool
 	// Alerts are those whose pages help here.
@@ -61,6 +63,8 @@ const (
 	numberSpan = 4
 	height     = 8
 	numbers    = 4
+	// day in seconds.
+	day = 24 * 3600
 )
 
 // Render is the dashboard as Grafana keeps it.
@@ -104,8 +108,11 @@ func source() common.DataSourceRef {
 
 func (p Panel) number() *stat.PanelBuilder {
 	panel := stat.NewPanelBuilder().Title(p.Title).Description(p.About).Unit(p.Unit).Datasource(source()).Height(numbers).Span(numberSpan).
-		Thresholds(p.bounds()).GraphMode(common.BigValueGraphModeArea).ColorMode(common.BigValueColorModeValue).Links(p.pages()).
-		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}))
+		Thresholds(p.bounds()).GraphMode(common.BigValueGraphModeNone).ColorMode(common.BigValueColorModeValue).Links(p.pages()).
+		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"})).NoValue("not told")
+	if p.Unit == "percentunit" {
+		panel.Decimals(2)
+	}
 	for i, q := range p.Queries {
 		panel.WithTarget(p.target(i, q))
 	}
@@ -113,10 +120,13 @@ func (p Panel) number() *stat.PanelBuilder {
 }
 
 func (p Panel) overTime() *timeseries.PanelBuilder {
-	panel := timeseries.NewPanelBuilder().Title(p.Title).Description(p.About).Unit(p.Unit).Datasource(source()).Height(height).Span(span).Min(0).
+	panel := timeseries.NewPanelBuilder().Title(p.Title).Description(p.About).Unit(p.Unit).Datasource(source()).Height(height).Span(span).
 		Thresholds(p.bounds()).Links(p.pages()).FillOpacity(10).ShowPoints(common.VisibilityModeNever).
 		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
+	if !p.Signed {
+		panel.Min(0)
+	}
 	if p.Warn != 0 || p.Bad != 0 {
 		panel.ThresholdsStyle(common.NewGraphThresholdsStyleConfigBuilder().Mode(common.GraphThresholdsStyleModeDashed))
 	}
@@ -130,7 +140,11 @@ func (p Panel) overTime() *timeseries.PanelBuilder {
 }
 
 func (p Panel) target(i int, q Query) *prometheus.DataqueryBuilder {
-	return prometheus.NewDataqueryBuilder().RefId(string(rune('A' + i))).Expr(q.Expr).LegendFormat(q.Legend).Range().Exemplar(p.Traces).Datasource(source())
+	query := prometheus.NewDataqueryBuilder().RefId(string(rune('A' + i))).Expr(q.Expr).LegendFormat(q.Legend).Exemplar(p.Traces).Datasource(source())
+	if p.Number {
+		return query.Instant()
+	}
+	return query.Range()
 }
 
 func (p Panel) bounds() *dashboard.ThresholdsConfigBuilder {

@@ -25,9 +25,14 @@ func quantiles(histogram, labels string) []Query {
 // kept is how much of a promise is kept over an hour; the recording rules of deploy/prometheus know how much is not.
 func kept(title, about, promise string, warn, bad float64, alert string) Panel {
 	return Panel{
-		Title: title, About: about, Unit: "percentunit", Number: true, Warn: warn, Bad: bad, Below: true, Alerts: []string{alert},
+		Title: title, About: about, Unit: "percentunit", Number: true, Warn: warn, Bad: bad, Below: true, Alerts: []string{alert, "PromisesUnmeasured"},
 		Queries: []Query{{fmt.Sprintf(`1 - slo:errors:ratio_1h{slo="%s"}`, promise), ""}},
 	}
+}
+
+// share is the part of bad in all, rates both; 0 while there is nothing, and no value when it is not told.
+func share(bad, all string) []Query {
+	return one(fmt.Sprintf("%s / (%s > 0) or (%s == 0)", bad, all, all), "")
 }
 
 func one(expr, legend string) []Query { return []Query{{expr, legend}} }

@@ -28,15 +28,21 @@ type Alert struct {
 	// Summary is one sentence for whoever is woken; Description says what it means and may hold templates.
 	Summary, Description string
 	Trial                []Series
+	// Calm is what looks like it and must not fire.
+	Calm []Series
+	// Absent: it fires when nothing is told at all.
+	Absent bool
 }
 
 // Series is what a metric does in an alert's trial: while all is well and while it is not. With Grows the values are what it grows by in a minute; Born: it
-// is there only while it is ill.
+// is there only while it is ill; Gone: only while all is well; Once: it is ill for the first two minutes alone.
 type Series struct {
 	Name      string
 	Well, Ill float64
 	Grows     bool
 	Born      bool
+	Gone      bool
+	Once      bool
 }
 
 // Group is a file: what is evaluated, and tried, together.

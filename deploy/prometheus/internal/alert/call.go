@@ -1,45 +1,95 @@
 package alert
 
+// brokeOff are calls that failed, but for those whose number or person is the cause (contract.md §2).
+const brokeOff = `direction="outbound",status="failed",cause!~"unallocated_number|invalid_number_format|number_changed|no_route_destination|call_rejected"`
+
 // calls are causes on the way of a call, from the queue to the carrier.
-func calls() []Alert {
+func calls() []Alert { return append(queueing(), carrying()...) }
+
+func queueing() []Alert {
 	return []Alert{
 		{
 			Name: "DialQueueStuck", Severity: Page, For: "2m",
-			Expr:    `max(ringfence_dialer_queue_oldest_due_seconds) > <5m>`,
-			Summary: "A call has been due for more than five minutes and was not dialled", Description: "The oldest waits for {{ $value | humanizeDuration }}.",
-			Trial: []Series{{Name: `ringfence_dialer_queue_oldest_due_seconds{job="dialer"}`, Well: 0, Ill: 900}},
+			Expr: `max(ringfence_dialer_queue_oldest_due_seconds) > <5m>
+and sum(increase(ringfence_dialer_attempts_total{result=~"dialed|blocked|rescheduled"}[5m])) == 0`,
+			Summary: "Calls have been due for more than five minutes, and nothing is dialled", Description: "The oldest waits for {{ $value | humanizeDuration }}.",
+			Trial: []Series{{Name: `ringfence_dialer_queue_oldest_due_seconds{job="dialer"}`, Ill: 900}, {Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Well: 60, Grows: true}},
+			// A workspace that ordered more than its own limits let through.
+			Calm: []Series{{Name: `ringfence_dialer_queue_oldest_due_seconds{job="dialer"}`, Ill: 1500}, {Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Well: 60, Ill: 60, Grows: true}},
+		}, {
+			Name: "DialQueueStuck", Severity: Ticket, For: "5m",
+			Expr:    `max(ringfence_dialer_queue_oldest_due_seconds) > <1h>`,
+			Summary: "Some call has been due for more than an hour", Description: "The oldest waits for {{ $value | humanizeDuration }}; others may be dialled.",
+			Trial: []Series{{Name: `ringfence_dialer_queue_oldest_due_seconds{job="dialer"}`, Ill: 5000}},
 		}, {
 			Name: "CallsExpired", Severity: Page, For: "1m",
 			Expr:    `sum(increase(ringfence_dialer_expired_total[15m])) > 0`,
 			Summary: "Calls ended undialled because they had waited too long", Description: "{{ $value | humanize }} in a quarter of an hour: for want of room, or in the queue.",
 			Trial: []Series{{Name: `ringfence_dialer_expired_total{job="dialer"}`, Ill: 5, Grows: true}},
 		}, {
-			Name: "GateSilent", Severity: Page, For: "2m",
-			Expr:    `sum(rate(ringfence_dialer_attempts_total{result="gate_silent"}[5m])) > 0`,
-			Summary: "The dialer cannot ask whether people may be called, and dials nobody", Description: "{{ $value | humanize }} attempts a second were put back unasked.",
-			Trial: []Series{{Name: `ringfence_dialer_attempts_total{job="dialer",result="gate_silent"}`, Ill: 30, Grows: true}},
+			Name: "GateSilent", Severity: Page, For: "3m",
+			Expr: `sum(increase(ringfence_dialer_attempts_total{result="gate_silent"}[2m]))
+/ sum(increase(ringfence_dialer_attempts_total[2m])) > 0.05`,
+			Summary: "The dialer cannot ask whether people may be called, and dials nobody", Description: "{{ $value | humanizePercentage }} of the attempts were put back unasked.",
+			Trial: []Series{
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Well: 60, Grows: true},
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="gate_silent"}`, Ill: 30, Grows: true},
+			},
+			// One answer that did not come while nothing else was dialled.
+			Calm: []Series{{Name: `ringfence_dialer_attempts_total{job="dialer",result="gate_silent"}`, Ill: 1, Grows: true, Once: true}},
 		}, {
+			Name: "CallsRepublished", Severity: Ticket,
+			Expr:    `sum(increase(calls_republished_total[1h])) > 0`,
+			Summary: "Calls were ordered again because nobody had dialled them a quarter of an hour after they were due", Description: "{{ $value | humanize }} in an hour.",
+			Trial: []Series{{Name: `calls_republished_total{job="calls"}`, Ill: 2, Grows: true}},
+		},
+	}
+}
+
+func carrying() []Alert {
+	return []Alert{
+		{
+			// Half open is not closed: between two rests one call at a time is let through.
 			Name: "TrunkCircuitOpen", Severity: Page, For: "2m",
-			Expr:    `max by (trunk) (ringfence_dialer_circuit_state{state="open"}) == 1`,
-			Summary: "A trunk's circuit is open: nothing is dialled over it", Description: "Trunk {{ $labels.trunk }} failed several times in a row, and rests.",
-			Trial: []Series{{Name: `ringfence_dialer_circuit_state{job="dialer",trunk="sim",state="open"}`, Ill: 1}},
+			Expr:    `max by (trunk) (ringfence_dialer_circuit_state{state="closed"}) == 0`,
+			Summary: "A trunk's circuit is open on every dialer: nothing is dialled over it", Description: "Trunk {{ $labels.trunk }} failed several times in a row, and rests.",
+			Trial: []Series{
+				{Name: `ringfence_dialer_circuit_state{job="dialer",instance="a",trunk="sim",state="closed"}`, Well: 1},
+				{Name: `ringfence_dialer_circuit_state{job="dialer",instance="b",trunk="sim",state="closed"}`, Well: 1},
+			},
+			// One dialer's own way to the trunk: the others take the calls.
+			Calm: []Series{
+				{Name: `ringfence_dialer_circuit_state{job="dialer",instance="a",trunk="sim",state="closed"}`, Well: 1},
+				{Name: `ringfence_dialer_circuit_state{job="dialer",instance="b",trunk="sim",state="closed"}`, Well: 1, Ill: 1},
+			},
 		}, {
 			Name: "CarrierRefuses", Severity: Page, For: "5m",
 			Expr: `sum(rate(ringfence_dialer_attempts_total{result=~"refused|unknown"}[5m]))
-/ sum(rate(ringfence_dialer_attempts_total{result=~"dialed|refused|unknown"}[5m])) > 0.2`,
+/ sum(rate(ringfence_dialer_attempts_total{result=~"dialed|refused|unknown"}[5m])) > 0.2
+and sum(increase(ringfence_dialer_attempts_total{result=~"refused|unknown"}[5m])) > 5`,
 			Summary: "The carrier refuses more than a fifth of our calls", Description: "{{ $value | humanizePercentage }} of what was sent to a trunk was refused or not answered.",
 			Trial: []Series{
 				{Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Well: 60, Ill: 30, Grows: true},
 				{Name: `ringfence_dialer_attempts_total{job="dialer",result="refused"}`, Ill: 30, Grows: true},
 			},
+			// Two of the night's three calls.
+			Calm: []Series{
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Ill: 0.5, Grows: true, Once: true},
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="refused"}`, Ill: 1, Grows: true, Once: true},
+			},
 		}, {
 			Name: "CallsBreakOff", Severity: Page, For: "5m",
-			Expr: `sum(rate(calls_ended_total{direction="outbound",status="failed"}[15m]))
-/ sum(rate(calls_ended_total{direction="outbound"}[15m])) > 0.3`,
-			Summary: "More than three in ten calls fail", Description: "{{ $value | humanizePercentage }} of the calls that ended had failed. The causes stand on the dashboard of the call path.",
+			Expr: `sum(rate(calls_ended_total{` + brokeOff + `}[15m])) / sum(rate(calls_ended_total{direction="outbound"}[15m])) > 0.3
+and sum(increase(calls_ended_total{` + brokeOff + `}[15m])) > 5`,
+			Summary: "More than three in ten calls fail", Description: "{{ $value | humanizePercentage }} of the calls that ended had failed for no fault of the number's. The causes stand on the dashboard of the call path.",
 			Trial: []Series{
 				{Name: `calls_ended_total{job="calls",direction="outbound",status="completed",cause="normal_clearing"}`, Well: 60, Ill: 30, Grows: true},
 				{Name: `calls_ended_total{job="calls",direction="outbound",status="failed",cause="network_out_of_order"}`, Ill: 30, Grows: true},
+			},
+			// A customer's list of numbers that do not exist.
+			Calm: []Series{
+				{Name: `calls_ended_total{job="calls",direction="outbound",status="completed",cause="normal_clearing"}`, Well: 60, Ill: 10, Grows: true},
+				{Name: `calls_ended_total{job="calls",direction="outbound",status="failed",cause="unallocated_number"}`, Ill: 60, Grows: true},
 			},
 		}, {
 			Name: "DialStateUnknown", Severity: Ticket,
@@ -65,11 +115,6 @@ and sum(increase(calls_late_news_total[1h])) > 0`,
 				{Name: `calls_late_news_total{job="calls",kind="charge"}`, Ill: 10, Grows: true},
 				{Name: `calls_ended_total{job="calls",direction="outbound",status="completed",cause="normal_clearing"}`, Well: 100, Ill: 100, Grows: true},
 			},
-		}, {
-			Name: "CallsRepublished", Severity: Ticket,
-			Expr:    `sum(increase(calls_republished_total[1h])) > 0`,
-			Summary: "Calls were ordered again because nobody had dialled them a quarter of an hour after they were due", Description: "{{ $value | humanize }} in an hour.",
-			Trial: []Series{{Name: `calls_republished_total{job="calls"}`, Ill: 2, Grows: true}},
 		},
 	}
 }

@@ -4,7 +4,7 @@ package alert
 func laws() []Alert {
 	return []Alert{
 		{
-			Name: "CallSlotsLeaked", Severity: Page,
+			Name: "CallSlotsLeaked", Severity: Ticket,
 			Expr:    `sum by (kind) (increase(ringfence_dialer_leaked_slots_total{kind="leaked"}[15m])) > 0`,
 			Summary: "A place on a trunk outlived its call", Description: "{{ $value | humanize }} places were found taken by nobody and given back: a fault in the dialer.",
 			Trial: []Series{{Name: `ringfence_dialer_leaked_slots_total{job="dialer",kind="leaked"}`, Ill: 1, Grows: true}},

@@ -21,6 +21,8 @@ const (
 	fast      = "api-fast"
 	// api is what customers ask; a load balancer's probes are not.
 	api = `job="gateway",route!~"/readyz|/livez|unmatched"`
+	// quiet stands for a gateway that nobody has asked yet: its requests have no series, and are none.
+	quiet = ` or 0 * sum(http_requests_in_flight{job="gateway"})`
 )
 
 // slos are the four promises. A bucket's bound reads 5 or 5.0, as the scrape's format has it.
@@ -34,17 +36,17 @@ func slos() []slo {
 			`sum(rate(webhook_terminal_to_delivered_seconds_count{try="first"}[%[1]s]))`},
 		{available, 0.999,
 			`sum(rate(http_request_duration_seconds_count{` + api + `,status=~"5.."}[%[1]s])) or 0 * sum(rate(http_request_duration_seconds_count{` + api + `}[%[1]s]))`,
-			`sum(rate(http_request_duration_seconds_count{` + api + `}[%[1]s]))`},
+			`sum(rate(http_request_duration_seconds_count{` + api + `}[%[1]s]))` + quiet},
 		{fast, 0.99,
 			`sum(rate(http_request_duration_seconds_count{` + api + `,status!~"5.."}[%[1]s])) - sum(rate(http_request_duration_seconds_bucket{` + api + `,status!~"5..",le=~"0.5"}[%[1]s]))`,
-			`sum(rate(http_request_duration_seconds_count{` + api + `,status!~"5.."}[%[1]s]))`},
+			`sum(rate(http_request_duration_seconds_count{` + api + `,status!~"5.."}[%[1]s]))` + quiet},
 	}
 }
 
-// ratio is the part of bad events; without any event there is none.
+// ratio is the part of bad events; without any event there is none. A promise that is not measured has no value at all.
 func (s slo) ratio(window string) string {
 	bad, all := fmt.Sprintf(s.bad, window), fmt.Sprintf(s.all, window)
-	return fmt.Sprintf("(%s) / (%s > 0)\nor 0 * (%s)", bad, all, all)
+	return fmt.Sprintf("(%s) / ((%s) > 0)\nor ((%s) == 0)", bad, all, all)
 }
 
 // burn is met when the budget of thirty days goes so many times too fast in both windows of either pair: the long one says that it matters, the short one
@@ -84,7 +86,27 @@ func promises() []Alert {
 			Alert{Name: w.alert, Severity: Page, For: "1m", Expr: s.burn(14.4, "1h", "5m", 6, "6h", "30m"), Summary: w.summary, Description: w.description, Trial: append(w.ill, expired)},
 			Alert{Name: w.alert, Severity: Ticket, For: "15m", Expr: s.burn(3, "1d", "2h", 1, "3d", "6h"), Summary: w.summary + ", a little", Description: w.description, Trial: append(w.slight, expired)})
 	}
-	return alerts
+	return append(alerts, unmeasured())
+}
+
+// unmeasured keeps the others from being silent for want of a metric.
+func unmeasured() Alert {
+	a := Alert{
+		Name: "PromisesUnmeasured", Severity: Ticket, For: "10m", Absent: true,
+		Summary: "Nobody would be told of a promise that is broken", Description: "{{ $labels.slo }} has no value: what it is measured by is not told, or has changed its name.",
+		Trial: []Series{
+			{Name: `ringfence_dialer_due_to_originate_seconds_count{}`, Well: 10, Ill: 10, Grows: true}, {Name: `ringfence_dialer_due_to_originate_seconds_bucket{le="5.0"}`, Well: 10, Ill: 10, Grows: true, Gone: true},
+			{Name: `ringfence_dialer_expired_total`, Grows: true}, {Name: `http_requests_in_flight{job="gateway"}`},
+			{Name: `webhook_terminal_to_delivered_seconds_count{try="first"}`, Grows: true}, {Name: `webhook_terminal_to_delivered_seconds_bucket{try="first",le="30.0"}`, Grows: true},
+		},
+	}
+	for i, s := range slos() {
+		if i > 0 {
+			a.Expr += "\nor "
+		}
+		a.Expr += fmt.Sprintf(`absent(slo:errors:ratio_5m{slo="%s"})`, s.name)
+	}
+	return a
 }
 
 // late is a histogram of a hundred events a minute of which good are within the bound while it is ill.

@@ -104,6 +104,11 @@ const (
 	Interrupted Failure = "interrupted"
 )
 
+// Failures are all of them.
+func Failures() []Failure {
+	return []Failure{NotOK, Timeout, Unresolved, Unconnected, BadTLS, Blocked, BadAnswer, Unsendable, Interrupted}
+}
+
 // Ours says that the failure says nothing about the endpoint: it was never asked, or we did not see its answer.
 func (f Failure) Ours() bool { return f == Unsendable || f == Interrupted }
 

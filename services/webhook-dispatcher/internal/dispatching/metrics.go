@@ -69,8 +69,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
 	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.started, m.connections, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
-	for _, result := range []string{delivered, string(delivery.NotOK), string(delivery.Timeout), string(delivery.Unconnected)} {
-		m.attempts.WithLabelValues(result)
+	m.attempts.WithLabelValues(delivered)
+	for _, failure := range delivery.Failures() {
+		m.attempts.WithLabelValues(string(failure))
 	}
 	for _, try := range []string{first, retry} {
 		m.terminal.WithLabelValues(try)

@@ -1,0 +1,88 @@
+package live
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func (w *world) publish(t *testing.T, topic, value string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte(value), Value: []byte(value)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sql is a superuser's connection to Postgres itself, past the line that is cut.
+func (w *world) sql(t *testing.T) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// exec answers how many rows it changed.
+func (w *world) exec(t *testing.T, statement string, args ...any) int64 {
+	t.Helper()
+	conn := w.sql(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	done, err := conn.Exec(t.Context(), statement, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done.RowsAffected()
+}
+
+// locked keeps everybody from writing a table for so long; it can be read.
+func (w *world) locked(t *testing.T, table string, during time.Duration) {
+	t.Helper()
+	conn := w.sql(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE `+table+` IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	await(t, 2*during, table+" was locked", func() bool { return time.Since(began) > during })
+}
+
+// files leaves a process no more open files than it has, and gives it back what it might have.
+func (w *world) files(t *testing.T, name string, during func()) {
+	t.Helper()
+	pids := w.Processes()[name]
+	if len(pids) == 0 {
+		t.Fatalf("there is no process %s", name)
+	}
+	pid := strconv.Itoa(pids[0])
+	limit := func(flag string) string {
+		out, err := exec.CommandContext(t.Context(), "prlimit", "--pid", pid, "--nofile"+flag, "--raw", "--noheadings", "--output=SOFT").Output()
+		if err != nil {
+			t.Fatalf("prlimit --nofile%s: %v", flag, err)
+		}
+		return string(out)
+	}
+	was, err := strconv.Atoi(strings.TrimSpace(limit("")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/" + pid + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = limit(fmt.Sprintf("=%d:", len(open)+2))
+	defer func() { _ = limit(fmt.Sprintf("=%d:", was)) }()
+	during()
+}

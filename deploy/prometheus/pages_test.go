@@ -1,0 +1,110 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"ringfence.dev/deploy/prometheus/internal/alert"
+)
+
+const runbooks = "../runbooks/"
+
+// TestRunbooks_OneForEachAlert holds alerts and pages one to one, and each link between pages.
+func TestRunbooks_OneForEachAlert(t *testing.T) {
+	t.Parallel()
+	var alerts []string
+	for _, group := range alert.Groups() {
+		for _, a := range group.Alerts {
+			alerts = append(alerts, a.Name)
+		}
+	}
+	slices.Sort(alerts)
+	alerts = slices.Compact(alerts) // a promise has two
+	var pages []string
+	for name, text := range pagesOf(t) {
+		if name[0] >= 'A' && name[0] <= 'Z' && name != "README.md" {
+			pages = append(pages, strings.TrimSuffix(name, ".md"))
+			if !strings.HasPrefix(text, "# "+strings.TrimSuffix(name, ".md")+"\n") || !strings.Contains(text, "**What the customer feels.**") || !strings.Contains(text, "\n## Do\n") || !strings.Contains(text, "\n## Escalate\n") {
+				t.Errorf("%s does not say what the customer feels, what to do, or when to escalate", name)
+			}
+		}
+		for _, link := range regexp.MustCompile(`\]\(([A-Za-z-]+\.md)\)`).FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(runbooks + link[1]); err != nil {
+				t.Errorf("%s leads to %s, which is not there", name, link[1])
+			}
+		}
+	}
+	slices.Sort(pages)
+	if !slices.Equal(alerts, pages) {
+		t.Errorf("alerts %v\nrunbooks %v", alerts, pages)
+	}
+}
+
+func pagesOf(t *testing.T) map[string]string {
+	t.Helper()
+	found, err := filepath.Glob(runbooks + "*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for _, path := range found {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[filepath.Base(path)] = string(text)
+	}
+	return pages
+}
+
+// block is a fenced piece of a page.
+func blocks(text, kind string) (lines []string) {
+	for _, found := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		lines = append(lines, strings.Split(strings.TrimSpace(found[1]), "\n")...)
+	}
+	return lines
+}
+
+// TestRunbooks_EveryCommandExists holds each command of the alerts' pages against the routes; those of ringfence are held against its parser in deploy/ringfence.
+func TestRunbooks_EveryCommandExists(t *testing.T) {
+	t.Parallel()
+	src := source(t)
+	asked := regexp.MustCompile(`^curl .*"\$(BASE|PRIVATE)(/[^"?]*)`)
+	for name, text := range pagesOf(t) {
+		if name[0] < 'A' || name[0] > 'Z' {
+			continue
+		}
+		for _, line := range blocks(text, "sh") {
+			switch {
+			case asked.MatchString(line):
+				if path := asked.FindStringSubmatch(line)[2]; !src.routes(path) {
+					t.Errorf("%s asks %s, which nobody answers", name, path)
+				}
+			case !strings.HasPrefix(line, "ringfence "):
+				t.Errorf("%s: nobody knows what %q is", name, line)
+			}
+		}
+	}
+}
+
+// TestRunbooks_SpeakAsTheCodeDoes looks in the code for each log line, setting and field that a page names, and for each panel on the dashboards.
+func TestRunbooks_SpeakAsTheCodeDoes(t *testing.T) {
+	t.Parallel()
+	src := source(t)
+	for name, text := range pagesOf(t) {
+		if name == "README.md" || name[0] < 'A' || name[0] > 'Z' {
+			continue
+		}
+		for _, word := range src.strange(text) {
+			t.Errorf("%s says %s, which is nowhere in the code or on a dashboard", name, word)
+		}
+	}
+	const wrong = "The log line `the moon fell into the sea` and `moon_phase`; set MOON_PHASE; see the panel *Moons*.\n"
+	if found := src.strange(wrong); len(found) != 4 {
+		t.Errorf("of four words that nobody says %q were found", found)
+	}
+}
