@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -107,6 +108,10 @@ func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.Raw
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		var unreached *net.OpError
+		if method != http.MethodGet && (!errors.As(err, &unreached) || unreached.Op != "dial") {
+			return nil, fmt.Errorf("the operator's side at %s did not answer to the end: %w; what was asked may have been done all the same: look before you ask again", req.URL.Host, errors.Unwrap(err))
 		}
 		return nil, fmt.Errorf("the operator's side at %s does not answer: %w", req.URL.Host, errors.Unwrap(err))
 	}

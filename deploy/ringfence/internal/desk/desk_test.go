@@ -93,6 +93,12 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 			t.Errorf("%d %s = %v, want %q", test.status, test.body, err, test.want)
 		}
 	}
+	away, _ := open(t, false, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	for method, want := range map[string]bool{http.MethodGet: false, http.MethodPost: true, http.MethodPatch: true} {
+		if err := away.Show(t.Context(), method, At("workspaces"), nil); err == nil || strings.Contains(err.Error(), "may have been done") != want {
+			t.Errorf("%s to one who hangs up = %v", method, err)
+		}
+	}
 	for _, wrong := range []string{"localhost:8081", "127.0.0.1:8081", "::", "ftp://u:s3cret@127.0.0.1", "http://"} {
 		d := New(Door{URL: wrong, Token: "t"}, nil, nil, false)
 		if err := d.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "is no address") || strings.Contains(err.Error(), "s3cret") {
@@ -100,7 +106,7 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 		}
 	}
 	closed := New(Door{URL: "http://u:s3cret@127.0.0.1:1", Token: "t"}, nil, nil, false)
-	if err := closed.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "does not answer") || strings.Contains(err.Error(), "s3cret") {
+	if err := closed.Show(t.Context(), http.MethodPost, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "does not answer") || strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "may have") {
 		t.Errorf("nobody there = %v", err)
 	}
 }
