@@ -1,0 +1,101 @@
+package main
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPages_EveryCommandIsUnderstood gives the parser each command line of ours that stands on a page of this repository, in a block or in a sentence.
+func TestPages_EveryCommandIsUnderstood(t *testing.T) {
+	t.Parallel()
+	found := 0
+	err := fs.WalkDir(os.DirFS("../.."), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "node_modules" || path == "bin" || len(path) > 1 && entry.Name()[0] == '.') {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, ".md") {
+			return nil
+		}
+		text, err := fs.ReadFile(os.DirFS("../.."), path)
+		if err != nil {
+			return err
+		}
+		for _, line := range spoken(string(text)) {
+			found++
+			if err := understood(line); err != nil {
+				t.Errorf("%s: ringfence %s: %v", path, strings.Join(line, " "), err)
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 40 {
+		t.Errorf("%d command lines were found (%v): the pages are not read any more", found, err)
+	}
+	for _, wrong := range []string{"```sh\nringfence trunks list --every\n```", "`ringfence trunk list`", "`ringfence trunk`", "```\nbin/ringfence keys add x --access all   # no such access\n```"} {
+		if lines := spoken(wrong); len(lines) != 1 || understood(lines[0]) == nil {
+			t.Errorf("%q is understood", wrong)
+		}
+	}
+}
+
+var (
+	line   = regexp.MustCompile(`^\s*(?:\$ )?(?:bin/)?ringfence (.+)$`)
+	inline = regexp.MustCompile("`(?:bin/)?ringfence ([^`]+)`")
+	remark = regexp.MustCompile(`\s+#.*$`)
+	word   = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
+)
+
+// spoken are the arguments of each command line of a page, in a block of a shell or in a sentence. "…" stands for whatever may follow, and is no command line.
+func spoken(page string) (lines [][]string) {
+	var found [][]string
+	block, inside := "", false
+	for l := range strings.Lines(page) {
+		l = strings.TrimRight(l, "\n")
+		if kind, fenced := strings.CutPrefix(strings.TrimSpace(l), "```"); fenced {
+			block, inside = kind, !inside
+			continue
+		}
+		switch {
+		case !inside:
+			found = append(found, inline.FindAllStringSubmatch(l, -1)...)
+		case slices.Contains([]string{"", "sh", "bash", "console", "text"}, block):
+			found = append(found, line.FindAllStringSubmatch(l, -1)...)
+		}
+	}
+	for _, l := range found {
+		words := word.FindAllString(remark.ReplaceAllString(l[1], ""), -1)
+		if slices.Contains(words, "…") {
+			continue
+		}
+		for i, w := range words {
+			words[i] = strings.Trim(w, `'"`)
+		}
+		if len(words) == 1 { // what there is of a kind: `ringfence services`
+			words = append(words, "--help")
+		}
+		lines = append(lines, words)
+	}
+	return lines
+}
+
+// understood parses and does nothing.
+func understood(args []string) error {
+	var cli commands
+	helped := false
+	parser, err := cli.parser(io.Discard, io.Discard, func(int) { helped = true })
+	if err != nil {
+		return err
+	}
+	if _, err = parser.Parse(args); helped {
+		return nil
+	}
+	return err
+}
