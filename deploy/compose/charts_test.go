@@ -131,7 +131,12 @@ func least(t *testing.T, chart string) (args []string) {
 // render reads what helm makes of a chart.
 func render(t *testing.T, chart string, args ...string) map[string]object {
 	t.Helper()
-	out := manifests(t, chart, append(least(t, chart), args...)...)
+	return objectsIn(t, chart, manifests(t, chart, append(least(t, chart), args...)...))
+}
+
+// objectsIn reads manifests, each by its kind and name.
+func objectsIn(t *testing.T, chart string, out []byte) map[string]object {
+	t.Helper()
 	found := map[string]object{}
 	documents := yaml.NewDecoder(bytes.NewReader(out))
 	for {

@@ -3,6 +3,7 @@ package compose_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -134,6 +135,31 @@ func TestCharts_TheAdapterKnowsWhatIsScaledOn(t *testing.T) {
 	if want := `max(kafka_consumer_oldest_seconds{group="calls",namespace="ringfence"})`; err != nil || asked.String() != want || scaled < 5 {
 		t.Errorf("the adapter asks %q of %d metrics, want %q: %v", &asked, scaled, want, err)
 	}
+}
+
+// TestCharts_SmallCallsOverTheSimulatedCarrier: what environments/small.yaml calls is what environments/simcarrier.yaml serves, of the same version.
+func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
+	t.Parallel()
+	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
+	objects := objectsIn(t, "simcarrier.yaml", text)
+	pod := objects["Deployment/simcarrier"].Spec.Template
+	if len(pod.Spec.Containers) != 1 || !leads(objects["Service/simcarrier"], pod.Spec.Containers[0]) || !within(objects["Service/simcarrier"].Spec.Selector, pod.Metadata.Labels) {
+		t.Fatalf("its Service leads nowhere: %+v", objects)
+	}
+	c, set := pod.Spec.Containers[0], map[string]bool{}
+	for _, v := range c.Env {
+		set[v.Name] = true
+	}
+	compare(t, "helm/environments/simcarrier.yaml", set, read(t, "deploy/simcarrier"))
+	if want := "ringfence/simcarrier:" + appVersion(t, "dialer"); c.Image != want {
+		t.Errorf("it runs %s, want %s", c.Image, want)
+	}
+	at := fmt.Sprintf("http://simcarrier:%d", objects["Service/simcarrier"].Spec.Ports[0].Port)
+	if got := render(t, "ringfence", "--values", filepath.Join(root, "helm/environments/small.yaml"))["ConfigMap/dialer"].Data["SIM_URL"]; got != at {
+		t.Errorf("small.yaml calls over %q, the carrier is at %q", got, at)
+	}
+	tool(t, text, "RINGFENCE_MANIFESTS")
+	tool(t, text, "RINGFENCE_KUBESCORE", score...)
 }
 
 // TestCharts_CarryEveryDashboard: each file of deploy/grafana/dashboards is in a ConfigMap, byte for byte.

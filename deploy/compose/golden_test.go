@@ -16,7 +16,11 @@ import (
 	"time"
 )
 
-// TestCharts_RenderAsBefore holds all six against the goldens of testdata/charts, each as values that somebody would use, decodes every object into the Kubernetes types
+// score is how kube-score is asked. It says CRITICAL of what it is told to ignore: a limit on CPU throttles what is idle otherwise; our tags are never reused,
+// so nothing is pulled again at a start that must not hang on the registry.
+var score = []string{"score", "--output-format", "ci", "--ignore-container-cpu-limit", "--ignore-test", "container-image-pull-policy", "-"}
+
+// TestCharts_RenderAsBefore holds all six against the goldens of testdata/charts, each as values that somebody would use, has every object judged as an API server would
 // and lets kube-score look at them.
 func TestCharts_RenderAsBefore(t *testing.T) {
 	t.Parallel()
@@ -30,9 +34,7 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 			rendered := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...) // they have tests of their own
 			golden(t, filepath.Join("testdata/charts", name+".yaml"), rendered)
 			tool(t, rendered, "RINGFENCE_MANIFESTS")
-			// kube-score says CRITICAL of what it is told to ignore here: a limit on CPU throttles what is idle otherwise; our tags are never reused,
-			// so nothing is pulled again at a start that must not hang on the registry.
-			tool(t, rendered, "RINGFENCE_KUBESCORE", "score", "--output-format", "ci", "--ignore-container-cpu-limit", "--ignore-test", "container-image-pull-policy", "-")
+			tool(t, rendered, "RINGFENCE_KUBESCORE", score...)
 		})
 	}
 }

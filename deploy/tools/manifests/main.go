@@ -1,6 +1,6 @@
-// Command manifests decodes rendered manifests into the Kubernetes types, strictly: a field that no type has, one of the wrong type and one that stands twice are
-// faults. It reads YAML documents from its input, prints every fault with the object that has it, and ends with status 1 when there was one. Of the Prometheus
-// operator's two kinds it knows the fields that the charts use.
+// Command manifests holds rendered manifests against what an API server would say of them. They are decoded into the Kubernetes types, strictly: a field that no type has, one of the wrong type
+// and one that stands twice are faults; and judged by Kubernetes' own validation of a new object. It reads YAML documents from its input, prints every fault with the object that has it, and ends with status 1 when
+// there was one. Of the Prometheus operator's two kinds it knows the fields that the charts use.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"sigs.k8s.io/yaml"
 )
 
@@ -32,7 +32,7 @@ func main() {
 }
 
 func check(in io.Reader) (decoded int, faults []error) {
-	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	strict := serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDecoder()
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
 	for {
 		text, err := documents.Read()
@@ -73,6 +73,9 @@ func decode(strict runtime.Decoder, about head, text []byte) error {
 	case "monitoring.coreos.com/v1 PrometheusRule":
 		return yaml.UnmarshalStrict(text, &prometheusRule{})
 	}
-	_, _, err := strict.Decode(text, nil, nil)
-	return err
+	object, _, err := strict.Decode(text, nil, nil)
+	if err != nil {
+		return err
+	}
+	return judge(object).ToAggregate()
 }
