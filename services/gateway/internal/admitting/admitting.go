@@ -80,7 +80,7 @@ func (d *Door) turn(ctx context.Context, key string, policy quota.Policy) (quota
 	return standing, nil
 }
 
-// Operator is the name of who shows the token of an operator; 401 otherwise.
+// Operator is the name of who shows the token of an operator; 401 otherwise, or 429 when too many who did not come from the same address. Operators are not counted.
 func (d *Door) Operator(r *http.Request) (string, error) {
 	operators, err := d.operators.get(r.Context(), struct{}{})
 	if err != nil {
@@ -94,6 +94,9 @@ func (d *Door) Operator(r *http.Request) (string, error) {
 		}
 	}
 	if !ok || name == "" {
+		if _, err := d.turn(r.Context(), "stranger "+d.proxies.Client(r), quota.Anonymous); err != nil {
+			return "", err
+		}
 		return "", apierr.New(http.StatusUnauthorized, "invalid_api_key",
 			"The operator token is missing or unknown. Send Authorization: Bearer <token> with one of OPERATOR_TOKENS.")
 	}

@@ -97,6 +97,33 @@ func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
 	}
 }
 
+// Tokens of operators cannot be guessed any faster than keys, and who guesses keeps no operator out.
+func TestAdmin_GuessesAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var refused atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				switch got := send(t, "GET", r.admin.URL+"/admin/v1/workspaces", "a-token-of-ada-0002", "", nil); {
+				case got.status == http.StatusTooManyRequests && got.code() == "rate_limited" && got.header.Get("Retry-After") != "":
+					refused.Add(1)
+				case got.status != http.StatusUnauthorized:
+					t.Errorf("a guess = %d %s", got.status, got.body)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := refused.Load(); n == 0 || n > 200 {
+		t.Errorf("%d of 800 were refused, want the ones over 600 (less what came back)", n)
+	}
+	if got := r.operator("GET", "/admin/v1/workspaces", ""); got.status != http.StatusOK {
+		t.Errorf("an operator at the same address = %d %s", got.status, got.body)
+	}
+}
+
 // TestPublic_ChangesTakeEffectOnEveryReplica changes through one replica and asks the other, within the contract's 5 s.
 func TestPublic_ChangesTakeEffectOnEveryReplica(t *testing.T) {
 	t.Parallel()
