@@ -90,16 +90,29 @@ func start[C any](ctx context.Context, name string, commands Commands[C], args [
 		fmt.Fprintf(faults, "%s --help lists the variables.\n", name)
 		return 2
 	}
-	err = run(context.WithValue(ctx, delayKey{}, own.DrainDelay), cfg)
-	if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
-		return 0
+	serves := len(args) == 0 || args[0] == "serve"
+	if !serves {
+		ctx = context.WithValue(ctx, logKey{}, faults)
 	}
-	if len(args) > 0 && args[0] != "serve" { // somebody waits for it
+	switch err = run(context.WithValue(ctx, delayKey{}, own.DrainDelay), cfg); {
+	case err == nil, serves && ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return 0
+	case !serves: // somebody waits for it
 		fmt.Fprintf(faults, "%s %s: %v\n", name, strings.Join(args, " "), err)
 		return 1
 	}
 	slog.ErrorContext(ctx, "the service ended with a fault", "service", name, "error", err)
 	return 1
+}
+
+type logKey struct{}
+
+// Log is where a process logs: standard output, but standard error for a command, which prints its answer on the other.
+func Log(ctx context.Context) io.Writer {
+	if faults, ok := ctx.Value(logKey{}).(io.Writer); ok {
+		return faults
+	}
+	return os.Stdout
 }
 
 // choose finds the command; nil without an error means that help was the answer.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -123,6 +124,30 @@ func TestStart_ListsAllFaultsOfTheEnvironment(t *testing.T) {
 		if !strings.Contains(faults.String(), want) {
 			t.Errorf("faults lack %q:\n%s", want, faults.String())
 		}
+	}
+}
+
+// A command that was stopped half way has not done it, unlike a service, and logs beside its answer.
+func TestStart_StoppedCommandHasFailed(t *testing.T) {
+	t.Setenv("TEST_NAME", "x")
+	var said bytes.Buffer
+	logs := map[string]io.Writer{}
+	whole := func(name string) func(context.Context, config) error {
+		return func(ctx context.Context, _ config) error {
+			logs[name] = Log(ctx)
+			return fmt.Errorf("%s: %w", name, ctx.Err())
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	commands := Commands[config]{Serve: whole("serve"), Migrate: whole("migrate"), Further: []Command[config]{{Name: "verify", Run: whole("verify")}}}
+	for command, want := range map[string]int{"serve": 0, "migrate": 1, "verify": 1} {
+		if got := start(ctx, "calls", commands, []string{command}, io.Discard, &said); got != want {
+			t.Errorf("%s that was stopped = %d, want %d", command, got, want)
+		}
+	}
+	if logs["serve"] != os.Stdout || logs["migrate"] != &said || logs["verify"] != &said {
+		t.Errorf("they log to %v", logs)
 	}
 }
 

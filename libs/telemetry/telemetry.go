@@ -18,6 +18,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
+
+	"ringfence.dev/libs/service"
 )
 
 // Config is the telemetry part of every service's environment; the OTEL_* variables are read by the SDK.
@@ -45,14 +47,14 @@ type Telemetry struct {
 
 // Start sets the slog default, the tracer provider (OTLP over HTTP when OTEL_EXPORTER_OTLP_ENDPOINT or
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, else none) and the W3C propagator (trace context only: baggage is not carried).
-func Start(ctx context.Context, cfg Config, service string) (*Telemetry, error) {
-	handler, err := logHandler(os.Stdout, cfg.LogFormat, cfg.LogLevel)
+func Start(ctx context.Context, cfg Config, name string) (*Telemetry, error) {
+	handler, err := logHandler(service.Log(ctx), cfg.LogFormat, cfg.LogLevel)
 	if err != nil {
 		return nil, err
 	}
 	t := &Telemetry{
 		Metrics: prometheus.NewRegistry(),
-		Log:     slog.New(traced{handler}).With("service", service),
+		Log:     slog.New(traced{handler}).With("service", name),
 		addr:    cfg.PrivateAddr,
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "http_request_duration_seconds",
@@ -64,7 +66,7 @@ func Start(ctx context.Context, cfg Config, service string) (*Telemetry, error) 
 		}),
 		flush: func(context.Context) error { return nil },
 	}
-	t.Metrics.MustRegister(t.requests, t.inFlight, newBuild(service),
+	t.Metrics.MustRegister(t.requests, t.inFlight, newBuild(name),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	slog.SetDefault(t.Log)
 	otel.SetTextMapPropagator(propagation.TraceContext{})
@@ -72,7 +74,7 @@ func Start(ctx context.Context, cfg Config, service string) (*Telemetry, error) 
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return t, nil
 	}
-	if err := t.sendTraces(ctx, service); err != nil {
+	if err := t.sendTraces(ctx, name); err != nil {
 		return nil, err
 	}
 	return t, nil
