@@ -53,6 +53,9 @@ type container struct {
 		Period   int `yaml:"periodSeconds"`
 		Failures int `yaml:"failureThreshold"`
 	} `yaml:"startupProbe"`
+	Liveness struct {
+		Grace int `yaml:"terminationGracePeriodSeconds"`
+	} `yaml:"livenessProbe"`
 	Mounts []struct {
 		Name string
 		Path string `yaml:"mountPath"`
@@ -183,6 +186,9 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 			}
 			if probe, v := pod.Containers[0].Startup, valuesOf(t, name); probe.Period*probe.Failures < v.StartsWithin || v.StartsWithin == 0 {
 				t.Errorf("a start may take %d times %d s, its values say %d", probe.Failures, probe.Period, v.StartsWithin)
+			}
+			if grace := pod.Containers[0].Liveness.Grace; grace < 1 || grace > 60 {
+				t.Errorf("a replica that hangs gets %d s before it is killed, 0: as long as one that drains", grace)
 			}
 			for _, c := range append(pod.Containers, migrate) {
 				checkContainer(t, name, c, objects)

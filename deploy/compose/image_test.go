@@ -21,6 +21,11 @@ func recipe(t *testing.T) (flags string, env []string) {
 	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
 	command := regexp.MustCompile(`go build (.*) -o /out/service "\$main"`).FindStringSubmatch(text)
 	setting := regexp.MustCompile(`(?m)^ENV (CGO_ENABLED=\d)`).FindStringSubmatch(text)
+	for _, part := range []string{"FROM --platform=$BUILDPLATFORM golang:", "ARG TARGETOS\nARG TARGETARCH\n", "GOOS=$TARGETOS GOARCH=$TARGETARCH go build "} {
+		if !strings.Contains(text, part) {
+			t.Errorf("deploy/Dockerfile does not say %q: an image would be the builder's, whatever platform was asked for", part)
+		}
+	}
 	if command == nil || setting == nil {
 		t.Fatal("deploy/Dockerfile builds in a way that this test does not read")
 	}

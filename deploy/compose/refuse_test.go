@@ -31,6 +31,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"recordings on a disk that cannot be written", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.env.RECORDINGS_SPOOL_DIR=/tmp/spool", "must outlive the pod"},
 		{"recordings without a volume", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.state=null", "must outlive the pod"},
 		{"recordings in a directory of each replica", "dialer.env.RECORDINGS_DIR=/state/kept", "RECORDINGS_DIR"},
+		{"a broker at a port that is shut", "calls.env.KAFKA_BROKERS=kafka:9092\\,kafka:9094", "network.kafka.ports has no 9094"},
+		{"a collector at a port that is shut", "calls.env.OTEL_EXPORTER_OTLP_ENDPOINT=https://collector.example.net", "network.collector.ports has no 443"},
 		{"memory in a unit that GOMEMLIMIT is not made of", "calls.resources.limits.memory=512M", "memory"},
 		{"somebody who does not exist", "calls.network.askedBy={stranger}", "askedBy"},
 		{"a value with another name", "dialer.replica=3", "replica"},

@@ -17,6 +17,18 @@
 {{- if lt (int .Values.terminationGracePeriodSeconds) $ends }}
 {{- $faults = append $faults (printf "terminationGracePeriodSeconds is %d, and a replica may take %d to end (%s)" (int .Values.terminationGracePeriodSeconds) $ends (join ", " $drain)) }}
 {{- end }}
+{{- range splitList "," (.Values.env.KAFKA_BROKERS | default "") }}
+{{- $port := regexFind "[0-9]+$" . | default "9092" | int }}
+{{- if not (has (toString $port) (toStrings $.Values.network.kafka.ports)) }}
+{{- $faults = append $faults (printf "network.kafka.ports has no %d, at which env.KAFKA_BROKERS names a broker" $port) }}
+{{- end }}
+{{- end }}
+{{- with .Values.env.OTEL_EXPORTER_OTLP_ENDPOINT }}
+{{- $port := regexFind ":[0-9]+" . | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https:" .)) | int }}
+{{- if not (has (toString $port) (toStrings $.Values.network.collector.ports)) }}
+{{- $faults = append $faults (printf "network.collector.ports has no %d, at which env.OTEL_EXPORTER_OTLP_ENDPOINT names the collector" $port) }}
+{{- end }}
+{{- end }}
 {{- $faults = concat $faults (include "ringfence-lib.telephony" . | fromYamlArray) }}
 {{- if $faults }}{{ fail (printf "%s: %s" .Chart.Name (join "; " $faults)) }}{{ end }}
 {{- end }}

@@ -51,8 +51,9 @@ spec:
             {{- with .Values.adminPort }}
             - {name: admin, containerPort: {{ . }}}
             {{- end }}
-          startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: {{ div (add .Values.startsWithin 1) 2 }}}
-          livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6}
+          # Who does not answer here hangs, and will not drain: it does not get the time that a drain takes.
+          startupProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 2, failureThreshold: {{ div (add .Values.startsWithin 1) 2 }}, terminationGracePeriodSeconds: 30}
+          livenessProbe: {httpGet: {path: /livez, port: private}, periodSeconds: 10, failureThreshold: 6, terminationGracePeriodSeconds: 30}
           readinessProbe: {httpGet: {path: /readyz, port: private}, periodSeconds: 5, timeoutSeconds: 3}
       affinity: {{- include "ringfence-lib.affinity" . | trim | nindent 8 }}
       {{- with .Values.topologySpreadConstraints }}
