@@ -166,12 +166,13 @@ func calling(e *ear) script {
 	return s.send(request("ACK", "[next_url]", "[peer_tag_param]", "1 ACK")+"[routes]\n", "").hungUp()
 }
 
-// TestCalls_ComeInOverARegistration: the trunk sends calls to where we have registered; the customer sees them as calls.
+// TestCalls_ComeInOverARegistration: the trunk sends calls to where we have registered; the customer sees them as calls, and has their recordings.
 func TestCalls_ComeInOverARegistration(t *testing.T) {
 	t.Parallel()
 	w := stack(t)
-	house := w.house(t, nil)
-	number := map[string]any{"phone_e164": "+" + account, "agent_id": agent(t, house, tone(600, 1500))}
+	house := w.house(t, map[string]any{"features": map[string]any{"recordings": true}})
+	speaks := map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 1500, "end_after_millis": 2500, "speaks": true}}
+	number := map[string]any{"phone_e164": "+" + account, "agent_id": agent(t, house, speaks)}
 	if err := house.Admin.Into(t.Context(), "POST", "/admin/v1/workspaces/"+house.ID+"/numbers", number, 201, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -206,5 +207,9 @@ func TestCalls_ComeInOverARegistration(t *testing.T) {
 	}
 	if d := told.Data; d.Direction != "inbound" || d.From != "+14155550001" || d.To != "+"+account || d.Status != "completed" || d.HangupCause != "normal_clearing" {
 		t.Errorf("call.completed tells %s", got[2].Body)
+	}
+	person, said := recorded(t, house, id)
+	if loud := len(slices.DeleteFunc(said, func(one float64) bool { return one < 1000 })); len(person) < 20 || loud < 10 || loud > 32 {
+		t.Errorf("%s were recorded, and %s of the agent's tone, 1.5 s long", step*time.Duration(len(person)), step*time.Duration(loud))
 	}
 }

@@ -17,6 +17,25 @@ import (
 // wantRecorded: what the link leads to is a file that players read, with the person left and the agent right, both as they were heard and at the same time as they were.
 func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p *phone) {
 	t.Helper()
+	person, agent := recorded(t, house, callID)
+	said, heard := loudness(p.kept(t, "enc")), loudness(p.kept(t, "dec"))
+	late, alike := aligned(person, said)
+	also, too := aligned(agent, heard)
+	t.Logf("the recording, %s long, begins %s after the person's first frame and %s after the agent's; they are alike to %.2f and %.2f", step*time.Duration(len(person)), late, also, alike, too)
+	if alike < 0.6 || too < 0.6 {
+		t.Errorf("the recording is not what was said: alike to %.2f and %.2f", alike, too)
+	}
+	if off := (late - also).Abs(); off > time.Second {
+		t.Errorf("the person's side is %s off the agent's", off)
+	}
+	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-time.Second || also > opening+2*time.Second {
+		t.Errorf("it begins %s after the agent's first word, and not behind the notice, %s long", also, opening)
+	}
+}
+
+// recorded is a call's recording by its link, as players read it: how loud the person was, and the agent.
+func recorded(t *testing.T, house *rig.Workspace, callID string) (person, agent []float64) {
+	t.Helper()
 	var link struct {
 		URL       string `json:"url"`
 		ExpiresIn int    `json:"expires_in"`
@@ -40,20 +59,7 @@ func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p *phone) {
 	if stat := string(sox(t, file, "-n", "stat")); strings.Contains(stat, "WARN") || !strings.Contains(stat, "Length (seconds)") {
 		t.Errorf("sox says %s", stat)
 	}
-	person, agent := loudness(samplesOf(t, file, 1)), loudness(samplesOf(t, file, 2))
-	said, heard := loudness(p.kept(t, "enc")), loudness(p.kept(t, "dec"))
-	late, alike := aligned(person, said)
-	also, too := aligned(agent, heard)
-	t.Logf("the recording, %s long, begins %s after the person's first frame and %s after the agent's; they are alike to %.2f and %.2f", step*time.Duration(len(person)), late, also, alike, too)
-	if alike < 0.6 || too < 0.6 {
-		t.Errorf("the recording is not what was said: alike to %.2f and %.2f", alike, too)
-	}
-	if off := (late - also).Abs(); off > time.Second {
-		t.Errorf("the person's side is %s off the agent's", off)
-	}
-	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-time.Second || also > opening+2*time.Second {
-		t.Errorf("it begins %s after the agent's first word, and not behind the notice, %s long", also, opening)
-	}
+	return loudness(samplesOf(t, file, 1)), loudness(samplesOf(t, file, 2))
 }
 
 // fetched is what a signed link leads to, without a key.
