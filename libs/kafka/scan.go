@@ -10,8 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// ErrNoTopic says that the brokers know no such topic.
+var ErrNoTopic = errors.New("the brokers know no such topic")
+
 // Scan hands over what a topic holds at the moment, each partition from its oldest record on, or from its last few when last is above zero, and ends. It is no
-// member of a group and commits nothing. A topic that is not there holds nothing.
+// member of a group and commits nothing. ErrNoTopic: the brokers do not know the topic.
 func Scan(ctx context.Context, cfg Config, clientID string, topic Topic, last int64, each func(Record)) error {
 	from, ends, err := bounds(ctx, cfg, clientID, topic.Name, last)
 	if err != nil {
@@ -52,13 +55,18 @@ func bounds(ctx context.Context, cfg Config, clientID, topic string, last int64)
 		return nil, nil, err
 	}
 	defer client.Close()
+	defer func() { err = client.Explain(err) }()
 	admin := kadm.NewClient(client.Client)
-	starts, err := admin.ListStartOffsets(ctx, topic)
+	have, err := admin.ListTopics(ctx, topic)
 	if err != nil {
 		return nil, nil, err
 	}
-	if errors.Is(starts.Error(), kerr.UnknownTopicOrPartition) {
-		return nil, nil, nil
+	if known, is := have[topic]; !is || errors.Is(known.Err, kerr.UnknownTopicOrPartition) {
+		return nil, nil, ErrNoTopic
+	}
+	starts, err := admin.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, nil, err
 	}
 	stops, err := admin.ListEndOffsets(ctx, topic)
 	if err == nil {

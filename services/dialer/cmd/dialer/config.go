@@ -69,11 +69,11 @@ type Config struct {
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
 }
 
-func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error)) dialing.Limits {
+func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error), held func() bool) dialing.Limits {
 	return dialing.Limits{
 		Attempts: c.Attempts, Failures: c.CircuitFailures, CircuitRest: c.CircuitRest,
 		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
-		OfTrunk: ofTrunk,
+		OfTrunk: ofTrunk, Held: held,
 	}
 }
 

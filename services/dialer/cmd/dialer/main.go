@@ -66,7 +66,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer bus.Close()
-	st, err := rejoin(ctx, cfg, pool)
+	st, guard, err := rejoin(ctx, cfg, pool)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func serve(ctx context.Context, cfg Config) error {
 	recoverer := recovering.New(st, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
-	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit), tel.Metrics)
+	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit, guard.Held), tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return err
@@ -104,6 +104,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "heart", Run: heart.Run},
+		service.Part{Name: "guard", Run: guard.Run},
 		service.Part{Name: "recovering", Run: recoverer.Run},
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},

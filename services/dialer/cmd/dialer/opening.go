@@ -32,12 +32,14 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-// rejoin is the store of a process that dials: not before its database knows what was told the world.
-func rejoin(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
-	if err := rejoining.Await(ctx, cfg.Kafka, past.New(pool)); err != nil {
-		return nil, err
+// rejoin is the store of a process that dials, not before its database knows what was told the world, and the guard that it stays so.
+func rejoin(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*store.Store, *rejoining.Guard, error) {
+	told := past.New(pool)
+	if err := rejoining.Await(ctx, cfg.Kafka, told); err != nil {
+		return nil, nil, err
 	}
-	return openStore(cfg, pool)
+	st, err := openStore(cfg, pool)
+	return st, rejoining.NewGuard(cfg.Kafka, told), err
 }
 
 // secrets are what lies sealed.

@@ -82,6 +82,9 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		return "rescheduled", unlessLost(d.store.Reschedule(ctx, r, answer.Until))
 	}
 	r.TimeZone = answer.TimeZone
+	if d.held() {
+		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, 0)
+	}
 	callID, err := uuid.NewV7()
 	if err != nil {
 		return "fault", err
@@ -119,6 +122,12 @@ type fenced struct {
 // place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all.
 func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result string, err error) {
 	for !f.answer.Good() || !d.lives(f.life) {
+		if d.held() { // the database may be another, which does not know the fence
+			f.life = 0
+			if !d.letGo() {
+				return "fault", errors.New("dialling was held up for too long behind the fence")
+			}
+		}
 		if !d.lives(f.life) { // the others may have thought us dead and ended this call
 			var mine bool
 			if f.life, mine, err = d.stillMine(ctx, f.order.CallID); err != nil {
@@ -220,7 +229,15 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 	}, request.Failed
 }
 
-func (d *Dialer) lives(life int64) bool { return life > 0 && d.heart.Life() == life }
+func (d *Dialer) lives(life int64) bool { return life > 0 && !d.held() && d.heart.Life() == life }
+
+// letGo waits until dialling is held up no more, for a minute at most.
+func (d *Dialer) letGo() bool {
+	for begun := time.Now(); d.held() && time.Since(begun) < time.Minute; {
+		time.Sleep(numberBusy)
+	}
+	return !d.held()
+}
 
 // stillMine asks the database whether the fence is still ours to dial, and answers the heart's life from before it was asked.
 func (d *Dialer) stillMine(ctx context.Context, callID uuid.UUID) (life int64, mine bool, err error) {

@@ -42,6 +42,8 @@ type Limits struct {
 	// Failures in a row open the trunk's circuit, which rests for CircuitRest first.
 	Failures    int
 	CircuitRest time.Duration
+	// Held says that nothing may be dialled just now, whatever is due; nil: never.
+	Held func() bool
 }
 
 // Dialer dials.
@@ -115,10 +117,12 @@ func (d *Dialer) Run(ctx context.Context) error {
 	}
 }
 
+func (d *Dialer) held() bool { return d.limits.Held != nil && d.limits.Held() }
+
 // round claims what is due and starts an attempt for each. It answers how long to rest.
 func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 	hands := d.busy.hands(d.limits.Attempts)
-	if hands.Free <= 0 {
+	if hands.Free <= 0 || d.held() {
 		return longestRest // an attempt that ends wakes us
 	}
 	if d.idle { // one question that locks nothing, as long as nothing is due

@@ -78,11 +78,16 @@ type door struct {
 	questionv1connect.UnimplementedGateServiceHandler
 	mu     sync.Mutex
 	closed bool
+	// asked is when it was asked first.
+	asked time.Time
 }
 
 func (g *door) Check(context.Context, *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.asked.IsZero() {
+		g.asked = time.Now()
+	}
 	if g.closed {
 		return connect.NewResponse(&questionv1.CheckResponse{Result: &questionv1.CheckResponse_Closed{Closed: &questionv1.Closed{Code: "recipient_dnd", Message: "Do not."}}}), nil
 	}
@@ -95,6 +100,8 @@ type desk struct {
 	pool    *pgxpool.Pool
 	gate    *door
 	request request.Request
+	// held is the dialer's limit of that name.
+	held func() bool
 }
 
 func (d *desk) store() *store.Store {
@@ -155,7 +162,7 @@ func (d *desk) dial(over *trunks) {
 	}
 	limit := room.Limit{Live: 10, PerSecond: 10}
 	dialer := dialing.New(st, contacts, over, nil, heart,
-		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second}, prometheus.NewRegistry())
+		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second, Held: d.held}, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)

@@ -3,6 +3,7 @@ package rejoining
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -46,10 +47,13 @@ func Await(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 
 func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 	newest, err := read(ctx, cfg, glance)
+	if errors.Is(err, kafka.ErrNoTopic) {
+		return nothingTold(ctx, st)
+	}
 	if err != nil {
 		return err
 	}
-	unknown, err := st.Unknown(ctx, newest)
+	unknown, err := st.Unknown(ctx, slices.Collect(maps.Values(newest)))
 	if err != nil || unknown == 0 {
 		return err
 	}
@@ -58,17 +62,40 @@ func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(all, batch) {
+	// Whoever is killed in the middle leaves a database that a glance finds as old as before: what it sees, and every call that lives (behind all that ended:
+	// a number has one), is settled last and together.
+	var over, last []past.Told
+	for id, t := range all {
+		if _, seen := newest[id]; seen || t.Call != nil && t.Call.EndedAt == nil {
+			last = append(last, t)
+		} else {
+			over = append(over, t)
+		}
+	}
+	for some := range slices.Chunk(over, batch) {
 		if err := st.Settle(ctx, some); err != nil {
 			return err
 		}
 	}
-	slog.WarnContext(ctx, "the database knows what was told; the hold is over", "requests", len(all))
+	if err := st.Settle(ctx, last); err != nil {
+		return err
+	}
+	slog.WarnContext(ctx, "the database knows what was told; the hold is over", "told", len(all))
 	return nil
 }
 
-// read is the newest fact of each outbound request, out of the last few of each partition or of all.
-func read(ctx context.Context, cfg kafka.Config, last int64) ([]past.Told, error) {
+// nothingTold is a first start, unless the database has dialled: then the topic is not where it was, and who cannot tell does not dial.
+func nothingTold(ctx context.Context, st *past.Store) error {
+	ever, err := st.EverDialled(ctx)
+	if ever {
+		return errors.New("this database has dialled, and KAFKA_BROKERS know no dial-events.v1: set KAFKA_BROKERS to the cluster that has it; if it is gone for good, " +
+			"look at what was dialled last (deploy/runbooks/postgres-restore.md) and start calls, which makes it")
+	}
+	return err
+}
+
+// read is the newest fact of each request, and of each inbound call, out of the last few of each partition or of all.
+func read(ctx context.Context, cfg kafka.Config, last int64) (map[uuid.UUID]past.Told, error) {
 	newest := map[uuid.UUID]past.Told{}
 	err := kafka.Scan(ctx, cfg, "dialer-rejoining", kafka.DialEvents, last, func(rec kafka.Record) {
 		var event eventv1.DialEvent
@@ -76,30 +103,44 @@ func read(ctx context.Context, cfg kafka.Config, last int64) ([]past.Told, error
 			return
 		}
 		t, ok := told(&event)
-		before, known := newest[t.RequestID]
-		switch {
-		case !ok: // not of a request, or newer than this build
-		case known && before.Call != nil && t.Call == nil, known && before.Call != nil && t.Call.ID == before.Call.ID && t.Call.Version < before.Call.Version:
-			// told again behind what followed
-		default:
-			newest[t.RequestID] = t
+		if !ok { // newer than this build
+			return
+		}
+		id := t.RequestID
+		if id == uuid.Nil {
+			id = t.Call.ID
+		}
+		if before, known := newest[id]; !known || !overtaken(t, before) {
+			newest[id] = t
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read what was told: %w", err)
 	}
-	return slices.DeleteFunc(slices.Collect(maps.Values(newest)), func(t past.Told) bool { return t.State == request.Queued }), nil
+	return newest, nil
+}
+
+// overtaken says that a fact was told again behind what followed it.
+func overtaken(t, before past.Told) bool {
+	switch {
+	case before.Call == nil:
+		return t.State == request.Queued && before.State != request.Queued
+	case t.Call == nil:
+		return true
+	}
+	return t.Call.ID == before.Call.ID && t.Call.Version < before.Call.Version
 }
 
 func told(event *eventv1.DialEvent) (t past.Told, ok bool) {
+	c := event.GetCall()
 	var err error
-	if t.RequestID, err = uuid.Parse(event.GetCallRequestId()); err != nil {
+	if t.RequestID, err = uuid.Parse(event.GetCallRequestId()); err != nil && c.GetDirection() != "inbound" {
 		return t, false
 	}
 	if t.WorkspaceID, err = uuid.Parse(event.GetWorkspaceId()); err != nil {
 		return t, false
 	}
-	if c := event.GetCall(); c != nil {
+	if c != nil {
 		if t.Call, err = call(c); err != nil {
 			return t, false
 		}
@@ -109,7 +150,7 @@ func told(event *eventv1.DialEvent) (t past.Told, ok bool) {
 		}
 		return t, true
 	}
-	switch event.GetEvent().(type) {
+	switch news := event.GetEvent().(type) {
 	case *eventv1.DialEvent_Withdrawn:
 		t.State = request.Withdrawn
 	case *eventv1.DialEvent_Blocked:
@@ -119,7 +160,7 @@ func told(event *eventv1.DialEvent) (t past.Told, ok bool) {
 	case *eventv1.DialEvent_Dialing:
 		t.State = request.Dialing
 	case *eventv1.DialEvent_Rescheduled:
-		t.State = request.Queued
+		t.State, t.Until = request.Queued, at(news.Rescheduled.GetScheduledFor())
 	default:
 		return t, false
 	}

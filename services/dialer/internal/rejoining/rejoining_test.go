@@ -1,6 +1,7 @@
 package rejoining_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -53,31 +55,45 @@ func (r *restored) order(id uuid.UUID) bool {
 // told publishes facts as the dialer did before the restore.
 func (r *restored) told(events ...*eventv1.DialEvent) {
 	r.Helper()
+	r.toldAs("", events...)
+}
+
+// toldAs publishes facts under one key, so that they share a partition; "" is each one's own.
+func (r *restored) toldAs(key string, events ...*eventv1.DialEvent) {
+	r.Helper()
 	client, err := kafka.NewClient(r.cfg, "test", nil)
 	if err != nil {
 		r.Fatal(err)
 	}
 	defer client.Close()
+	var records []*kgo.Record
 	for _, event := range events {
 		event.WorkspaceId, event.OccurredAt = r.workspace.String(), timestamppb.Now()
 		value, err := proto.Marshal(event)
 		if err != nil {
 			r.Fatal(err)
 		}
-		record := &kgo.Record{Topic: kafka.DialEvents.Name, Key: []byte(event.CallRequestId), Value: value, Headers: []kgo.RecordHeader{{Key: kafka.HeaderID, Value: []byte(uuid.NewString())}}}
-		if err := client.ProduceSync(r.Context(), record).FirstErr(); err != nil {
-			r.Fatal(err)
-		}
+		records = append(records, &kgo.Record{
+			Topic: kafka.DialEvents.Name, Key: []byte(cmp.Or(key, event.CallRequestId)), Value: value,
+			Headers: []kgo.RecordHeader{{Key: kafka.HeaderID, Value: []byte(uuid.NewString())}},
+		})
+	}
+	if err := client.ProduceSync(r.Context(), records...).FirstErr(); err != nil {
+		r.Fatal(err)
 	}
 }
 
 func (r *restored) await() {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
-	defer cancel()
-	if err := rejoining.Await(ctx, r.cfg, past.New(r.pool)); err != nil {
+	if err := r.awaitFor(30 * time.Second); err != nil {
 		r.Fatal(err)
 	}
+}
+
+func (r *restored) awaitFor(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	return rejoining.Await(ctx, r.cfg, past.New(r.pool))
 }
 
 func (r *restored) state(id uuid.UUID) (state string, fences int) {
@@ -154,9 +170,136 @@ func TestAwait_DatabaseThatKnowsIsNotHeldUp(t *testing.T) {
 	r.await() // no topic yet, or an empty one
 	id := uuid.New()
 	r.order(id)
-	r.told(&eventv1.DialEvent{CallRequestId: id.String(), Event: &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{}}})
+	r.told(rescheduled(id, time.Now().Add(-time.Hour)))
 	r.await()
 	if state, _ := r.state(id); state != "queued" {
 		t.Errorf("a request that waits is %s", state)
 	}
+}
+
+// inbound is news of a call that somebody made to us.
+func inbound(call uuid.UUID, status string, version int64) *eventv1.DialEvent {
+	event := called(uuid.New(), call, status, version)
+	event.CallRequestId, event.Call.Direction = "", "inbound"
+	return event
+}
+
+func rescheduled(id uuid.UUID, until time.Time) *eventv1.DialEvent {
+	return &eventv1.DialEvent{CallRequestId: id.String(), Event: &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: timestamppb.New(until)}}}
+}
+
+// TestAwait_WhateverWasToldLast: after the last dial of a day people called us, or requests were put off to the next: then those are the newest facts, and the dials stand before them.
+func TestAwait_WhateverWasToldLast(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		last func(r *restored) *eventv1.DialEvent
+	}{
+		{"people called us", func(*restored) *eventv1.DialEvent { return inbound(uuid.New(), "completed", 4) }},
+		{"requests were put off that the database has", func(r *restored) *eventv1.DialEvent {
+			id := uuid.New()
+			r.order(id)
+			return rescheduled(id, time.Now().Add(12*time.Hour))
+		}},
+		{"requests were put off that it does not have", func(*restored) *eventv1.DialEvent { return rescheduled(uuid.New(), time.Now().Add(12*time.Hour)) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRestored(t)
+			dialled := uuid.New()
+			r.order(dialled)
+			one := dialled.String()
+			r.toldAs(one, dialing(dialled), called(dialled, uuid.New(), "completed", 3))
+			for range 40 {
+				r.toldAs(one, tt.last(r))
+			}
+			r.await()
+			if state, fences := r.state(dialled); state != "ended" || fences != 1 {
+				t.Errorf("what was dialled before is %s with %d fences, want ended with one", state, fences)
+			}
+		})
+	}
+}
+
+// TestAwait_KnowsWhatWasPutOffAndWhoCalled: none of it is a reason to read the whole topic again.
+func TestAwait_KnowsWhatWasPutOffAndWhoCalled(t *testing.T) {
+	t.Parallel()
+	r := newRestored(t)
+	put, unheard := uuid.New(), uuid.New()
+	r.order(put)
+	r.told(inbound(uuid.New(), "ringing", 1), rescheduled(put, time.Now().Add(-time.Hour)))
+	r.await()
+	r.told(dialing(unheard)) // of a request that the glance does not see any more
+	for range 30 {
+		r.toldAs(unheard.String(), rescheduled(put, time.Now().Add(-time.Hour)))
+	}
+	r.await()
+	var rows int
+	if err := r.pool.QueryRow(t.Context(), `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`, unheard).Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("the whole topic was read: %d rows, %v", rows, err)
+	}
+}
+
+// TestAwait_KilledInTheMiddleIsOnHoldAgain: what a start looks at is settled last.
+func TestAwait_KilledInTheMiddleIsOnHoldAgain(t *testing.T) {
+	t.Parallel()
+	r := newRestored(t)
+	newest, early := uuid.New(), uuid.New()
+	r.order(newest)
+	r.order(early)
+	one, events := newest.String(), []*eventv1.DialEvent{called(early, uuid.New(), "completed", 1)}
+	for range 1100 {
+		events = append(events, called(uuid.New(), uuid.New(), "completed", 1))
+	}
+	call := uuid.New()
+	for version := range int64(25) {
+		events = append(events, called(newest, call, "completed", version+1))
+	}
+	r.toldAs(one, events...)
+	trip := `CREATE FUNCTION trip() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN IF NEW.call_request_id = '` + early.String() + `' THEN RAISE 'killed'; END IF; RETURN NEW; END $f$;
+		CREATE TRIGGER trip BEFORE INSERT ON fences FOR EACH ROW EXECUTE FUNCTION trip()`
+	owner := pgtest.Owner(t, r.pool, "dialer")
+	if _, err := owner.Exec(t.Context(), trip); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.awaitFor(5 * time.Second); err == nil {
+		t.Fatal("the hold is over, and not everything is settled")
+	}
+	if state, _ := r.state(newest); state != "queued" {
+		t.Errorf("the newest is %s: a start that looks at it takes the rest for known", state)
+	}
+	if _, err := owner.Exec(t.Context(), `DROP TRIGGER trip ON fences`); err != nil {
+		t.Fatal(err)
+	}
+	r.await()
+	for what, id := range map[string]uuid.UUID{"the newest": newest, "what could not be settled at first": early} {
+		if state, fences := r.state(id); state != "ended" || fences != 1 {
+			t.Errorf("%s is %s with %d fences, want ended with one", what, state, fences)
+		}
+	}
+}
+
+// TestAwait_TopicIsNotThere: a first start goes on; a database that has dialled waits for the topic that tells of it.
+func TestAwait_TopicIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newRestored(t)
+	client, err := kafka.NewClient(r.cfg, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := kadm.NewClient(client.Client).DeleteTopics(t.Context(), kafka.DialEvents.Name); err != nil {
+		t.Fatal(err)
+	}
+	r.await()
+	if _, err := r.pool.Exec(t.Context(), `INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id) VALUES ($1, $1, 1, 'sim', $1)`, uuid.New()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.awaitFor(3 * time.Second); err == nil {
+		t.Error("a database that has dialled went on without its topic")
+	}
+	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.DialEvents}); err != nil {
+		t.Fatal(err)
+	}
+	r.await()
 }

@@ -16,14 +16,18 @@ import (
 	"ringfence.dev/services/dialer/internal/request"
 )
 
-// Told is the newest fact of one outbound request.
+// Told is the newest fact of one request, or of one inbound call, which has none (uuid.Nil).
 type Told struct {
 	RequestID, WorkspaceID uuid.UUID
 	// State is that of the request in the dial queue.
 	State request.State
+	// Until is when a request that is queued is due, as it was told last.
+	Until *time.Time
 	// Call is what the fact says of the call; nil: there was none yet.
 	Call *Call
 }
+
+func (t Told) live() bool { return t.Call != nil && t.Call.EndedAt == nil }
 
 // Call is a call as the facts tell it.
 type Call struct {
@@ -40,26 +44,54 @@ type Store struct{ pool *pgxpool.Pool }
 // New makes a store.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
 
+// A fence is looked for and not the call: it is never pruned. Instants are kept to the microsecond.
 const unknown = `
-SELECT count(*) FROM unnest(@requests::uuid[], @calls::uuid[], @versions::bigint[]) AS told (request, call, version)
-WHERE call <> '00000000-0000-0000-0000-000000000000' AND NOT EXISTS (SELECT FROM fences f WHERE f.call_id = told.call)
-	OR EXISTS (SELECT FROM calls c WHERE c.call_id = told.call AND c.version < told.version)
-	OR call = '00000000-0000-0000-0000-000000000000' AND NOT EXISTS (SELECT FROM dial_queue q WHERE q.call_request_id = told.request AND q.state <> 'queued')`
+SELECT count(*) FROM unnest(@requests::uuid[], @calls::uuid[], @versions::bigint[], @untils::timestamptz[]) AS told (request, call, version, until)
+WHERE CASE
+	WHEN request IS NULL THEN NOT EXISTS (SELECT FROM calls c WHERE c.call_id = told.call AND c.version >= told.version)
+	WHEN call IS NOT NULL THEN NOT EXISTS (SELECT FROM fences f WHERE f.call_id = told.call)
+		OR EXISTS (SELECT FROM calls c WHERE c.call_id = told.call AND c.version < told.version)
+	ELSE NOT EXISTS (SELECT FROM dial_queue q WHERE q.call_request_id = told.request
+		AND (q.state <> 'queued' OR q.due_at >= told.until - interval '1 millisecond'))
+END`
 
 // Unknown says how many of the facts this database knows nothing of: none, unless it is older than they are.
 func (s *Store) Unknown(ctx context.Context, told []Told) (n int, err error) {
-	requests, calls, versions := make([]uuid.UUID, len(told)), make([]uuid.UUID, len(told)), make([]int64, len(told))
+	requests, calls, versions, untils := make([]*uuid.UUID, len(told)), make([]*uuid.UUID, len(told)), make([]int64, len(told)), make([]*time.Time, len(told))
 	for i, t := range told {
-		requests[i] = t.RequestID
-		if t.Call != nil {
-			calls[i], versions[i] = t.Call.ID, t.Call.Version
+		if t.RequestID != uuid.Nil {
+			requests[i] = &t.RequestID
 		}
+		if t.Call != nil {
+			calls[i], versions[i] = &t.Call.ID, t.Call.Version
+		}
+		untils[i] = t.Until
 	}
-	err = s.pool.QueryRow(ctx, unknown, pg.Args{"requests": requests, "calls": calls, "versions": versions}).Scan(&n)
+	err = s.pool.QueryRow(ctx, unknown, pg.Args{"requests": requests, "calls": calls, "versions": versions, "untils": untils}).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("look for %d facts: %w", len(told), err)
 	}
 	return n, nil
+}
+
+const everDialled = `SELECT EXISTS (SELECT FROM fences)`
+
+// EverDialled says that something was dialled from this database, so that facts of it were told.
+func (s *Store) EverDialled(ctx context.Context) (ever bool, err error) {
+	if err = s.pool.QueryRow(ctx, everDialled).Scan(&ever); err != nil {
+		return false, fmt.Errorf("look for fences: %w", err)
+	}
+	return ever, nil
+}
+
+const timeline = `SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
+
+// Timeline names the history that the server writes: another one after each failover and restore.
+func (s *Store) Timeline(ctx context.Context) (name string, err error) {
+	if err = s.pool.QueryRow(ctx, timeline).Scan(&name); err != nil {
+		return "", fmt.Errorf("ask for the timeline: %w", err)
+	}
+	return name, nil
 }
 
 // A request that ended without a call. One that is not here leaves what a withdraw leaves: a row without an order, so that it is not dialled when it comes again.
@@ -83,14 +115,14 @@ ON CONFLICT (call_request_id) DO UPDATE SET state = @state, claimed_by = NULL, r
 const heard = `
 INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, hangup_cause, disposition,
 	error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, max_call_seconds, end_by, deadline_at, owner, version)
-VALUES (@call, @request, @workspace_id, 'outbound', @from, @to, @agent, @contact, @status, @cause, @disposition,
+VALUES (@call, @request, @workspace_id, @direction, @from, @to, @agent, @contact, @status, @cause, @disposition,
 	@code, @detail, @queued_at, @dialed_at, @ringing_at, @answered_at, @ended_at, 0, now(), now() + interval '1 minute', @nobody, @version)
 ON CONFLICT (call_id) DO UPDATE SET status = excluded.status, hangup_cause = excluded.hangup_cause, disposition = excluded.disposition, error_code = excluded.error_code,
 	error_detail = excluded.error_detail, ringing_at = excluded.ringing_at, answered_at = excluded.answered_at, ended_at = excluded.ended_at, version = excluded.version
 	WHERE calls.version < excluded.version`
 
 // Settle makes the database know of the facts: what was dialled is fenced, what ended has ended, and what was about to be dialled fails dial_state_unknown. Told twice, it is
-// settled once. Calls that ended go first: a number has one live call.
+// settled once. Calls that ended go first: a number has one live call. A request that waits is left alone: it is judged again when it is due.
 func (s *Store) Settle(ctx context.Context, told []Told) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('dialer past', 0))`); err != nil {
@@ -98,14 +130,11 @@ func (s *Store) Settle(ctx context.Context, told []Told) error {
 		}
 		for _, live := range []bool{false, true} {
 			for _, t := range told {
-				if t.Call == nil && !live {
-					if err := endWithout(ctx, tx, t); err != nil {
-						return fmt.Errorf("request %s: %w", t.RequestID, err)
-					}
-				} else if t.Call != nil && live == (t.Call.EndedAt == nil) {
-					if err := fold(ctx, tx, t); err != nil {
-						return fmt.Errorf("request %s: %w", t.RequestID, err)
-					}
+				if t.live() != live || t.State == request.Queued {
+					continue
+				}
+				if err := one(ctx, tx, t); err != nil {
+					return fmt.Errorf("request %s: %w", t.RequestID, err)
 				}
 			}
 		}
@@ -115,6 +144,13 @@ func (s *Store) Settle(ctx context.Context, told []Told) error {
 		return fmt.Errorf("settle what was told: %w", err)
 	}
 	return nil
+}
+
+func one(ctx context.Context, tx pgx.Tx, t Told) error {
+	if t.Call == nil {
+		return endWithout(ctx, tx, t)
+	}
+	return fold(ctx, tx, t)
 }
 
 func endWithout(ctx context.Context, tx pgx.Tx, t Told) error {
@@ -137,9 +173,13 @@ func fold(ctx context.Context, tx pgx.Tx, t Told) error {
 	args := pg.Args{
 		"request": t.RequestID, "workspace_id": t.WorkspaceID, "state": t.State, "call": c.ID, "nobody": uuid.New(), "to": c.To, "from": c.From, "agent": c.AgentID,
 		"contact": c.ContactID, "status": c.Status, "cause": c.Cause, "disposition": c.Disposition, "code": c.Code, "detail": c.Detail, "queued_at": c.QueuedAt,
-		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt, "version": c.Version,
+		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt, "version": c.Version, "direction": "outbound",
 	}
-	for _, statement := range []string{dialled, fence, heard} {
+	statements := []string{dialled, fence, heard}
+	if t.RequestID == uuid.Nil {
+		args["request"], args["direction"], statements = nil, "inbound", []string{heard}
+	}
+	for _, statement := range statements {
 		if _, err := tx.Exec(ctx, statement, args); err != nil {
 			return err
 		}

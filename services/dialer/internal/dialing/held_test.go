@@ -1,0 +1,47 @@
+package dialing_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// TestHeld_NothingIsDialled: neither what is due when dialling is held up, nor what was claimed before and has no fence yet. Afterwards it is dialled.
+func TestHeld_NothingIsDialled(t *testing.T) {
+	t.Parallel()
+	const long = 700 * time.Millisecond
+	for _, tt := range []struct {
+		name string
+		// since is when the hold begins; zero: not yet.
+		since func(d *desk, begun time.Time) time.Time
+	}{
+		{"from the beginning", func(_ *desk, begun time.Time) time.Time { return begun }},
+		{"from when the gate is asked", func(d *desk, _ time.Time) time.Time {
+			d.gate.mu.Lock()
+			defer d.gate.mu.Unlock()
+			return d.gate.asked
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d, begun := newDesk(t), time.Now()
+			d.held = func() bool {
+				since := tt.since(d, begun)
+				return !since.IsZero() && time.Since(since) < long
+			}
+			var dialled time.Time
+			d.dial(&trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
+				dialled = time.Now()
+				return takes(o)
+			}}})
+			if since := tt.since(d, begun); dialled.Sub(since) < long {
+				t.Errorf("it was dialled %s after the hold began", dialled.Sub(since))
+			}
+			if got := d.calls(); !slices.Equal(got, []string{"initiated"}) {
+				t.Errorf("calls = %q, want one that is initiated", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package rejoining
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/services/dialer/internal/store/past"
+)
+
+const (
+	// look is how often the database's timeline is asked for.
+	look = time.Second
+	// patience is how long its answer may take: a busy database is no other one.
+	patience = 3 * time.Second
+)
+
+// Guard keeps law 1 while a process runs: behind its back the database may become another, a standby that had not heard everything or a restored one. It then lies on another
+// timeline, and nothing is dialled until it knows what was told.
+type Guard struct {
+	timeline func(context.Context) (string, error)
+	await    func(context.Context) error
+	held     atomic.Bool
+}
+
+// NewGuard watches the database of the store.
+func NewGuard(cfg kafka.Config, st *past.Store) *Guard {
+	return &Guard{timeline: st.Timeline, await: func(ctx context.Context) error { return Await(ctx, cfg, st) }}
+}
+
+// Held says that nothing may be dialled just now.
+func (g *Guard) Held() bool { return g.held.Load() }
+
+// Run looks once a second until ctx ends. While the database does not answer, it may be about to become another.
+func (g *Guard) Run(ctx context.Context) error {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for last := ""; ctx.Err() == nil; {
+		asking, cancel := context.WithTimeout(ctx, patience)
+		now, err := g.timeline(asking)
+		cancel()
+		switch {
+		case unheardOf(err):
+			slog.WarnContext(ctx, "the database does not tell its timeline: when it fails over, stop every dialer before and start it after", "error", err)
+			g.held.Store(false)
+			return nil
+		case err != nil:
+			g.held.Store(true)
+		case last != "" && now != last:
+			g.held.Store(true)
+			slog.WarnContext(ctx, "the database is another than before (a failover, or a restore): nothing is dialled until it knows what was told", "timeline", now, "before", last)
+			if g.await(ctx) != nil {
+				return nil // told to stop
+			}
+			fallthrough
+		default:
+			last = now
+			g.held.Store(false)
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// unheardOf says that this database will never answer: no such function, or no right to it (classes 0A and 42).
+func unheardOf(err error) bool {
+	var fault *pgconn.PgError
+	return errors.As(err, &fault) && (strings.HasPrefix(fault.Code, "0A") || strings.HasPrefix(fault.Code, "42"))
+}
