@@ -56,7 +56,7 @@ func faults() []fault {
 		{"the carrier hangs", false, []string{"TrunkCircuitOpen", "DialStateUnknown (ticket)"}, stopped("simcarrier")},
 		{"the broker hangs", false, []string{"OutboxStuck"}, stopped("broker")},
 		{"the database is slow", false, []string{"APISlow"}, func(t *testing.T, w *world, until func()) {
-			if err := w.proxy.Slow(300); err != nil {
+			if err := w.proxy.Slow(700); err != nil {
 				t.Fatal(err)
 			}
 			until()

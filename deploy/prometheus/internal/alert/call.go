@@ -72,10 +72,10 @@ and sum(increase(ringfence_dialer_attempts_total{result=~"refused|unknown"}[5m])
 				{Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Well: 60, Ill: 30, Grows: true},
 				{Name: `ringfence_dialer_attempts_total{job="dialer",result="refused"}`, Ill: 30, Grows: true},
 			},
-			// Two of the night's three calls.
+			// Two of the night's three calls in ten minutes.
 			Calm: []Series{
-				{Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Ill: 0.5, Grows: true, Once: true},
-				{Name: `ringfence_dialer_attempts_total{job="dialer",result="refused"}`, Ill: 1, Grows: true, Once: true},
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="dialed"}`, Ill: 0.05, Grows: true},
+				{Name: `ringfence_dialer_attempts_total{job="dialer",result="refused"}`, Ill: 0.1, Grows: true},
 			},
 		}, {
 			Name: "CallsBreakOff", Severity: Page, For: "5m",

@@ -38,7 +38,7 @@ func Trials(group Group, rules string) string {
 			for _, s := range a.Calm {
 				s.write(&out, s.values(wellAgain))
 			}
-			a.expected(&out, []moment{{wellFirst + 8, 0}, {wellFirst + ill/2 + 1, 0}, {wellFirst + ill - step, 0}, {wellFirst + ill + wellAgain - step, 0}})
+			a.expected(&out, []moment{{wellFirst + step, 0}, {wellFirst + ill/2 + 1, 0}, {wellFirst + ill - step, 0}, {wellFirst + ill + wellAgain - step, 0}})
 		}
 	}
 	group.standing(&out)
