@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -160,6 +161,32 @@ func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 	}
 	tool(t, text, "RINGFENCE_MANIFESTS")
 	tool(t, text, "RINGFENCE_KUBESCORE", score...)
+}
+
+// TestCharts_TheBinariesTakeTheirSettings starts each binary with what each golden sets: no value is one that it cannot read. It goes no further than the database's URL, which is none.
+func TestCharts_TheBinariesTakeTheirSettings(t *testing.T) {
+	t.Parallel()
+	bin := os.Getenv("RINGFENCE_BIN")
+	if bin == "" {
+		t.Skip("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+	}
+	for _, values := range []string{"default", "small", "production"} {
+		objects := objectsIn(t, values, []byte(strings.Join(lines(t, "deploy/compose/testdata/charts/"+values+".yaml"), "\n")))
+		for _, name := range services {
+			cmd := exec.Command(filepath.Join(bin, name), "migrate")
+			for _, key := range valuesOf(t, name).Secret.Keys {
+				cmd.Env = append(cmd.Env, key+"=secret")
+			}
+			for variable, value := range objects["ConfigMap/"+name].Data {
+				cmd.Env = append(cmd.Env, variable+"="+value)
+			}
+			cmd.Env = append(cmd.Env, "POSTGRES_MIGRATE_URL=postgres://%")
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "POSTGRES_MIGRATE_URL: cannot parse") {
+				t.Errorf("%s with the settings of %s.yaml: %v: %s", name, values, err, out)
+			}
+		}
+	}
 }
 
 // TestCharts_CarryEveryDashboard: each file of deploy/grafana/dashboards is in a ConfigMap, byte for byte.

@@ -18,7 +18,7 @@
 {{- $faults = append $faults (printf "terminationGracePeriodSeconds is %d, and a replica may take %d to end (%s)" (int .Values.terminationGracePeriodSeconds) $ends (join ", " $drain)) }}
 {{- end }}
 {{- range splitList "," (.Values.env.KAFKA_BROKERS | default "") }}
-{{- $port := regexFind "[0-9]+$" . | default "9092" | int }}
+{{- $port := regexFind ":[0-9]+$" . | trimPrefix ":" | default "9092" | int }}
 {{- if not (has (toString $port) (toStrings $.Values.network.kafka.ports)) }}
 {{- $faults = append $faults (printf "network.kafka.ports has no %d, at which env.KAFKA_BROKERS names a broker" $port) }}
 {{- end }}
