@@ -181,7 +181,7 @@ func TestApacheKafka_LetsInWhomItKnowsAndTellsTheOthersWhy(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), comeUp)
 			defer cancel()
 			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
 			if test.want != "" {

@@ -140,13 +140,17 @@ func (s *stack) provision(ctx context.Context) error {
 
 // ensureTopics waits until a broker answers and makes what is missing of the catalogue.
 func (s *stack) ensureTopics(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	patience, remedy := time.Minute, "start it, or unset KAFKA_BROKERS to use the embedded one"
+	if os.Getenv("KAFKA_BROKERS") == "" {
+		patience, remedy = comeUp, "the machine is too busy to start it, or what it says above tells why"
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	brokers := strings.Split(s.brokers, ",")
 	for !answers(ctx, brokers) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no Kafka broker answers at %s: start it, or unset KAFKA_BROKERS to use the embedded one", s.brokers)
+			return fmt.Errorf("no Kafka broker answers at %s after %s: %s", s.brokers, patience, remedy)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
