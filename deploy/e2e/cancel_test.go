@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 const (
@@ -55,7 +56,7 @@ func (r raced) count(status int) (n int) {
 // TestCancel_RacingTheDialTellsTheTruth cancels ten thousand requests around the instant of their dial (one per cent unless RINGFENCE_TRIALS says more), on two
 // replicas of everything: who was answered 200 is never dialled, who was answered 409 goes on to an end of its own.
 func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
-	rng, hooks := seeded(t), receiver(t)
+	rng, hooks := stage.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
 	w := tenant(t, s, hooks, raceCredit)
 	trials := rig.Trials(races)

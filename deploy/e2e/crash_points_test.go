@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,30 +14,41 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
+// crashLanes are stacks side by side that share the crash points.
+const crashLanes = 2
+
 // TestCrashPoints_EveryStepSettles kills the real processes between any two steps of claim, hold,
 // commit, cancel, fence, originate and settlement: at every crash.Point that the code names. Whatever was
 // under way must settle by itself.
 func TestCrashPoints_EveryStepSettles(t *testing.T) {
-	hooks := receiver(t)
+	t.Parallel()
 	bin, points := armedBinaries(t, binaries(t))
-	arm := filepath.Join(t.TempDir(), "armed")
-	s := start(t, bin, "CRASH_FILE="+arm, "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s",
-		"IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
-	for i, point := range points {
-		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) {
-			w := tenant(t, s, hooks, "1000")
-			inbound(t, w, number(4_900_000+i))
-			step := scenario{t: t, s: s, w: w, arm: arm, first: 4_000_000 + 100*i}
-			step.run(point)
-			if _, err := os.Stat(arm); err == nil {
-				_ = os.Remove(arm)
-				t.Fatalf("nothing came by %q: the scenario does not reach it", point)
-			}
-			v, err := s.Judge(t.Context(), w, hooks, step.accepted, 1000, time.Minute)
-			if err != nil || v.Err() != nil {
-				t.Fatal(err, v, v.Err())
+	for lane := range crashLanes {
+		t.Run(fmt.Sprint("lane ", lane+1), func(t *testing.T) {
+			t.Parallel()
+			hooks, arm := receiver(t), filepath.Join(t.TempDir(), "armed")
+			s := start(t, bin, "CRASH_FILE="+arm, "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s",
+				"IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
+			for i := lane; i < len(points); i += crashLanes {
+				t.Run(strings.ReplaceAll(points[i], " ", "_"), func(t *testing.T) { crashAt(t, s, hooks, arm, points[i], i) })
 			}
 		})
+	}
+}
+
+func crashAt(t *testing.T, s *rig.Stack, hooks *rig.Receiver, arm, point string, i int) {
+	t.Helper()
+	w := tenant(t, s, hooks, "1000")
+	inbound(t, w, number(4_900_000+i))
+	step := scenario{t: t, s: s, w: w, arm: arm, first: 4_000_000 + 100*i}
+	step.run(point)
+	if _, err := os.Stat(arm); err == nil {
+		_ = os.Remove(arm)
+		t.Fatalf("nothing came by %q: the scenario does not reach it", point)
+	}
+	v, err := s.Judge(t.Context(), w, hooks, step.accepted, 1000, time.Minute)
+	if err != nil || v.Err() != nil {
+		t.Fatal(err, v, v.Err())
 	}
 }
 
@@ -55,14 +67,13 @@ func armedBinaries(t *testing.T, plain string) (bin string, points []string) {
 	if err != nil || len(services) == 0 {
 		t.Fatal("no services found", err)
 	}
+	build := exec.Command("go", "build", "-tags", "crashpoints", "-ldflags=-s -w", "-o", bin+"/") // nobody looks at their symbols
 	for _, dir := range services {
-		name := filepath.Base(dir)
-		build := exec.Command("go", "build", "-tags", "crashpoints", "-o", filepath.Join(bin, name), "./cmd/"+name)
-		build.Dir = dir
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
+		build.Args = append(build.Args, dir+"/cmd/"+filepath.Base(dir))
 		points = append(points, pointsIn(t, dir)...)
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the services: %v\n%s", err, out)
 	}
 	points = append(points, pointsIn(t, "../../libs")...)
 	if len(points) < 10 {

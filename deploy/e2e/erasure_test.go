@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // erased is a person of one workspace who is to be forgotten, and all that leads to them.
@@ -168,6 +169,7 @@ func (p *erased) left(rows []row) (left []string) {
 // TestErasure_NothingOfThePersonIsLeft lets a person be called, call us, be called again and be in the queue, erases them in the middle of a call, and then reads every row of
 // every table: nothing is left but that there were calls, the opt-out and the consent records. Somebody else is as they were.
 func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
+	t.Parallel()
 	hooks := receiver(t)
 	db, err := rig.StartPostgres(binaries(t))
 	if err != nil {
@@ -278,7 +280,8 @@ func (p *erased) kept(t *testing.T, rows []row) {
 
 // TestErasure_IsCarriedOutWhoeverIsKilled erases a crowd in the middle of their calls while everything that has a part in it is killed, the broker too.
 func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
-	hooks, rng := receiver(t), seeded(t)
+	t.Parallel()
+	hooks, rng := receiver(t), stage.Seeded(t, 1)
 	db, err := rig.StartPostgres(binaries(t))
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 // TestFirstCall_OneOfEverything places one call and finds exactly one dial, one charge, one delivery of
 // each event per subscription, and one trace through all six services. The first call of README.md is placed as it stands there.
 func TestFirstCall_OneOfEverything(t *testing.T) {
+	t.Parallel()
 	traces, hooks := rig.NewTraces(), receiver(t)
 	t.Cleanup(traces.Close)
 	s := start(t, binaries(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.URL, "SSL_CERT_FILE="+hooks.CAFile)

@@ -18,6 +18,7 @@ const (
 // TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other (SIGSTOP): calls go on, to their end and their webhooks, while it
 // hangs, and it does no harm when it goes on. make prove stops every service, make test the dialers.
 func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
+	t.Parallel()
 	hooks := receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "CLAIM_LEASE=5s", "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s",
 		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // mortals are the processes of a stack; each is killed killsEach times.
@@ -25,27 +26,34 @@ const (
 // TestKills_NothingIsLostDoubledOrUnpaid kills every process ten times at random instants under a
 // steady load, and all of them at once three times, and then holds the laws against what is left.
 func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
+	t.Parallel()
 	killUnderLoad(t, "1", killsEach, killsOfAll)
 }
 
 // TestKills_OfTwoReplicasEitherDiesAnyTime does the same to two of every service: ten times each kind in make prove, once in make test.
 func TestKills_OfTwoReplicasEitherDiesAnyTime(t *testing.T) {
+	t.Parallel()
 	killUnderLoad(t, "2", max(1, rig.Trials(100*killsEach)/100), max(1, rig.Trials(100*killsOfAll)/100))
 }
 
 func killUnderLoad(t *testing.T, replicas string, each, ofAll int) {
 	t.Helper()
-	rng, hooks := seeded(t), receiver(t)
+	rng, hooks := stage.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS="+replicas, "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s",
 		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")
 	w := tenant(t, s, hooks, killCredit)
+	underLoad(t, s, w, hooks, func() { killAll(t, rng, s, each, ofAll) })
+}
 
+// underLoad places calls at a steady rate while something is done to the stack, and holds the laws against what is left once it is ready again.
+func underLoad(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver, do func()) {
+	t.Helper()
 	posting := &load{w: w, first: 1_000_000}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); posting.run(ctx, t, postsPerSec) }()
 	began := time.Now()
-	killAll(t, rng, s, each, ofAll)
+	do()
 	if err := s.AwaitReady(t.Context(), 60*time.Second); err != nil {
 		t.Error(err)
 	}

@@ -61,6 +61,7 @@ func (o operator) refused(want string, args ...string) {
 
 // TestOperator_DoesEverythingFromTheTerminal runs the operator's command line as it is built, against the whole of a running stack.
 func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
+	t.Parallel()
 	hooks := receiver(t)
 	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile)
 	o := operator{t: t, s: s}

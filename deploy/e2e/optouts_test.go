@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/proto/questionv1"
 )
 
@@ -39,7 +40,7 @@ type refusal struct {
 // TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a hundred thousand people (one per cent unless RINGFENCE_TRIALS says more) opt out or withdraw around the
 // instant at which they are dialled, on two replicas of everything: whoever's gate asked after the record was committed is not dialled.
 func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
-	rng, bin := seeded(t), binaries(t)
+	rng, bin := stage.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
 	trials := rig.Trials(optOutRaces)
 	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials), aim: turning{at: 30 * time.Millisecond}}
@@ -69,6 +70,7 @@ func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 // The race can be lost: with somebody in the gate's place who lets everybody through, the judge finds people who are dialled behind their
 // record.
 func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
+	t.Parallel()
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer []byte
@@ -83,7 +85,7 @@ func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
 	const trials = 200
 	run := &refusing{t: t, s: s, progress: newProgress("refusals without a gate", trials), aim: turning{at: 30 * time.Millisecond}}
 	run.houses = append(run.houses, tenant(t, s, nil, "1000"))
-	run.race(seeded(t), trials, 32)
+	run.race(stage.Seeded(t, 1), trials, 32)
 	faults, dialled, behind := judgeRefusals(t, s, run)
 	t.Logf("without a gate: %d of %d dialled, %d of them behind their record, %d faults", dialled, trials, behind, len(faults))
 	if dialled < trials || behind < trials/10 || len(faults) < behind {

@@ -13,6 +13,7 @@ import (
 // TestDatabaseAway_CostsErrorsAndNoData cuts Postgres off for twenty seconds under load: clients are
 // told 503, nothing accepted is lost, and everything goes on by itself.
 func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
+	t.Parallel()
 	hooks := receiver(t)
 	db, err := rig.StartPostgres(binaries(t))
 	if err != nil {

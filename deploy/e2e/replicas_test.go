@@ -37,6 +37,7 @@ func deeds() map[string][]string {
 // TestReplicas_ShareTheWorkAndTakeItOver: two of every service each do a fair part of it, and when one is killed amid calls and does not come back, all of
 // them end and are told within seconds, once. make prove kills each replica of each service, make test one dispatcher.
 func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
+	t.Parallel()
 	hooks, place := receiver(t), linked(t, binaries(t))
 	s := start(t, place, "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "CLAIM_LEASE=5s", "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s",
 		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -11,43 +9,6 @@ import (
 	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
 )
-
-// sippFarm is a far end that is stopped with the test.
-func sippFarm(t *testing.T, script string) *farm.Farm {
-	t.Helper()
-	if _, err := exec.LookPath(farm.Program); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("sipp is missing: install Debian's sip-tester")
-		}
-		t.Skip("sipp is missing: install Debian's sip-tester to run this")
-	}
-	f, err := farm.Start(t.TempDir(), script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		f.Stop()
-		if t.Failed() {
-			t.Logf("sipp said: %s", f.Complaints())
-		}
-	})
-	return f
-}
-
-// overSIP is a stack whose calls go over the farms, the first first.
-func overSIP(t *testing.T, farms []*farm.Farm, env ...string) (*rig.Stack, *rig.Workspace, *rig.Receiver) {
-	t.Helper()
-	hooks := receiver(t)
-	s := start(t, binaries(t), append([]string{"SSL_CERT_FILE=" + hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", freeUDP(t)), "CIRCUIT_FAILURES=1000"}, env...)...)
-	w := tenant(t, s, hooks, "100")
-	for i, f := range farms {
-		body := map[string]any{"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": f.Port, "priority": i + 1, "channels": 200, "calls_per_second": 200, "caller_ids": []string{"+14155550100"}}
-		if err := w.Admin.Into(t.Context(), "POST", "/admin/v1/trunks", body, 201, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s, w, hooks
-}
 
 // The way a number is dealt with at the far end of TestSIP_EveryRowOfTheCauseTable, by the fourth digit from its end; the last three are the status.
 const (
@@ -128,6 +89,7 @@ func causeTable() []causeRow {
 
 // TestSIP_EveryRowOfTheCauseTable has a trunk end a call with each final response there is, and looks at what the customer is told.
 func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
+	t.Parallel()
 	rows, requests := causeTable(), map[string]string{}
 	var branches []string
 	for i, row := range rows {

@@ -12,6 +12,7 @@ import (
 // TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere kills the dialer while one call is up and one rings: whoever comes after it hangs up and cancels, and dials nobody. A trunk that
 // refuses is followed by the next.
 func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
+	t.Parallel()
 	first := sippFarm(t, farm.Script(`([0-9][0-9])`, []string{"number"},
 		farm.When(10, "number", []int{1}, farm.Says("180 Ringing")+farm.Answers()+farm.HearsBye()),
 		farm.When(20, "number", []int{2}, farm.Says("180 Ringing")+farm.Canceled()),

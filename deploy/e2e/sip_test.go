@@ -1,161 +1,83 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
+
+	"ringfence.dev/deploy/e2e/farm"
+	"ringfence.dev/deploy/e2e/rig"
 )
 
-// The far end's scripts for sipp: each plays one call, again and again. RTP comes back to whoever sends it.
-const (
-	sippRing = `<recv request="INVITE" crlf="true"></recv>
-<send><![CDATA[SIP/2.0 180 Ringing
-[last_Via:]
-[last_From:]
-[last_To:];tag=[pid]callee[call_number]
-[last_Call-ID:]
-[last_CSeq:]
-Contact: <sip:[local_ip]:[local_port];transport=[transport]>
-Content-Length: 0
-
-]]></send>
-<pause milliseconds="200"/>`
-	sippAnswer = `<send retrans="500"><![CDATA[SIP/2.0 200 OK
-[last_Via:]
-[last_From:]
-[last_To:];tag=[pid]callee[call_number]
-[last_Call-ID:]
-[last_CSeq:]
-Contact: <sip:[local_ip]:[local_port];transport=[transport]>
-Content-Type: application/sdp
-Content-Length: [len]
-
-v=0
-o=callee 1 1 IN IP[local_ip_type] [local_ip]
-s=-
-c=IN IP[media_ip_type] [media_ip]
-t=0 0
-m=audio [media_port] RTP/AVP 0
-a=rtpmap:0 PCMU/8000
-
-]]></send>
-<recv request="ACK" crlf="true"><action><ereg regexp=".*" search_in="hdr" header="From:" assign_to="peer"/><log message="[$peer]"/></action></recv>`
-	sippHearsBye = `<recv request="BYE"></recv>
-<send><![CDATA[SIP/2.0 200 OK
-[last_Via:]
-[last_From:]
-[last_To:]
-[last_Call-ID:]
-[last_CSeq:]
-Content-Length: 0
-
-]]></send>`
-	sippSaysBye = `<pause milliseconds="1500"/>
-<send retrans="500"><![CDATA[BYE sip:[remote_ip]:[remote_port] SIP/2.0
-Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
-From: <sip:callee@[local_ip]:[local_port]>;tag=[pid]callee[call_number]
-To:[$peer]
-[last_Call-ID:]
-CSeq: 1 BYE
-Max-Forwards: 70
-Content-Length: 0
-
-]]></send>
-<recv response="200"></recv>`
-	sippBusy = `<send retrans="500"><![CDATA[SIP/2.0 486 Busy Here
-[last_Via:]
-[last_From:]
-[last_To:];tag=[pid]callee[call_number]
-[last_Call-ID:]
-[last_CSeq:]
-Content-Length: 0
-
-]]></send>
-<recv request="ACK" crlf="true"></recv>`
-)
-
-// callee is sipp at a port, playing a script until the test ends.
-func callee(t *testing.T, port int, script string) {
+// sippFarm is a far end that is stopped with the test.
+func sippFarm(t *testing.T, script string) *farm.Farm {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "script.xml")
-	whole := `<?xml version="1.0" encoding="UTF-8" ?><!DOCTYPE scenario SYSTEM "sipp.dtd"><scenario name="callee">` + script + `</scenario>`
-	if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("sipp", "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", strconv.Itoa(port), "-rtp_echo", "-nostdin", "-trace_err", "-error_file", path+".err")
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.Dir = nil, &said, t.TempDir()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			errors, _ := os.ReadFile(path + ".err")
-			t.Logf("sipp said: %s%s", said.Bytes(), errors)
-		}
-	})
-	until(t, 10*time.Second, "sipp listens", func() bool {
-		conn, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
-	})
-}
-
-// freeUDP is a port that nobody has.
-func freeUDP(t *testing.T) int {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	return conn.LocalAddr().(*net.UDPAddr).Port
-}
-
-// TestSIP_ACallFromPOSTToWebhook places calls over a real SIP trunk to a real SIP peer that sends the audio back.
-func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
-	if _, err := exec.LookPath("sipp"); err != nil {
+	if _, err := exec.LookPath(farm.Program); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal("sipp is missing: install Debian's sip-tester")
 		}
 		t.Skip("sipp is missing: install Debian's sip-tester to run this")
 	}
-	hooks := receiver(t)
-	port := freeUDP(t)
-	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", freeUDP(t)))
-	w := tenant(t, s, hooks, "100")
-	if err := w.Admin.Into(t.Context(), "POST", "/admin/v1/trunks", map[string]any{"name": "sipp", "host": "127.0.0.1", "port": port, "caller_ids": []string{"+14155550100"}}, 201, nil); err != nil {
+	f, err := farm.Start(t.TempDir(), script)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for i, row := range []struct {
-		name, script, settings string
-		status, cause          string
-		events                 []string
+	t.Cleanup(func() {
+		f.Stop()
+		if t.Failed() {
+			t.Logf("sipp said: %s", f.Complaints())
+		}
+	})
+	return f
+}
+
+// overSIP is a stack whose calls go over the farms, the first first.
+func overSIP(t *testing.T, farms []*farm.Farm, env ...string) (*rig.Stack, *rig.Workspace, *rig.Receiver) {
+	t.Helper()
+	hooks := receiver(t)
+	s := start(t, binaries(t), append([]string{"SSL_CERT_FILE=" + hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", freePort(t)), "CIRCUIT_FAILURES=1000"}, env...)...)
+	w := tenant(t, s, hooks, "100")
+	for i, f := range farms {
+		body := map[string]any{"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": f.Port, "priority": i + 1, "channels": 200, "calls_per_second": 200, "caller_ids": []string{"+14155550100"}}
+		if err := w.Admin.Into(t.Context(), "POST", "/admin/v1/trunks", body, 201, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, w, hooks
+}
+
+// TestSIP_ACallFromPOSTToWebhook places calls over a real SIP trunk to a real SIP peer that sends the audio back.
+func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
+	t.Parallel()
+	rings := farm.Says("180 Ringing") + `<pause milliseconds="200"/>`
+	rows := []struct {
+		name, script  string
+		endsAfter     int // milliseconds; 0: the agent does not end the call
+		status, cause string
+		events        []string
 	}{
-		{"the agent hangs up", sippRing + sippAnswer + sippHearsBye, "1500", "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
-		{"the person hangs up", sippRing + sippAnswer + sippSaysBye, "0", "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
-		{"the person is busy", sippRing + sippBusy, "0", "busy", "user_busy", []string{"call.ringing", "call.busy"}},
-	} {
+		{"the agent hangs up", rings + farm.Answers() + farm.HearsBye(), 1500, "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
+		{"the person hangs up", rings + farm.Answers() + farm.SaysBye(100, 1500), 0, "completed", "normal_clearing", []string{"call.ringing", "call.answered", "call.completed"}},
+		{"the person is busy", rings + farm.Refuses("486 Busy Here"), 0, "busy", "user_busy", []string{"call.ringing", "call.busy"}},
+	}
+	var branches []string
+	for i, row := range rows {
+		branches = append(branches, farm.When(2*i+1, "number", []int{i}, row.script))
+	}
+	far := sippFarm(t, farm.Script(`([0-9][0-9])`, []string{"number"}, append(branches, farm.Over())...))
+	_, w, hooks := overSIP(t, []*farm.Farm{far})
+	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			millis, _ := strconv.Atoi(row.settings)
-			settings := map[string]any{"script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": millis}}
-			if err := w.Admin.Into(t.Context(), "PATCH", "/admin/v1/workspaces/"+w.ID+"/agents/"+w.AgentID, settings, 200, nil); err != nil {
+			var agent struct{ ID string }
+			settings := map[string]any{"name": "Ada", "script": map[string]any{"tone_hz": 440, "tone_millis": 500, "end_after_millis": row.endsAfter}}
+			if err := w.Admin.Into(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/agents", settings, 201, &agent); err != nil {
 				t.Fatal(err)
 			}
-			callee(t, port, row.script)
 			before := len(types(hooks, "/"+w.ID))
-			req, err := w.Place(t.Context(), map[string]any{"to": number(100 + i)})
+			req, err := w.Place(t.Context(), map[string]any{"to": number(100 + i), "agent_id": agent.ID})
 			if err != nil {
 				t.Fatal(err)
 			}

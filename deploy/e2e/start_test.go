@@ -2,30 +2,39 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
+	"ringfence.dev/libs/loopback"
 )
 
-// binaries is where `make test` puts the programs it built.
-func binaries(t *testing.T) string {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the whole stack is not started")
+// TestMain lets as many tests go on side by side as two processors carry: most of them wait for leases and retries. Those that aim at an instant come first, one by
+// one: they are not parallel. Nor is any in make prove.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	stacks := "3"
+	if rig.Trials(100) == 100 {
+		stacks = "1"
 	}
-	dir := os.Getenv("RINGFENCE_BIN")
-	if dir == "" {
-		t.Fatal("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+	if err := flag.Set("test.parallel", stacks); err != nil {
+		panic(err)
 	}
-	return dir
+	os.Exit(m.Run())
 }
 
-// start brings up a stack of its own for the test, with simulated time at a fiftieth.
+func binaries(t *testing.T) string {
+	t.Helper()
+	return stage.Binaries(t)
+}
+
+// start brings up a stack of its own for the test, with simulated time at a fiftieth. A process that dies again and again is back after half a second: how long
+// the local stack would have it wait is no test's subject. Calls' audio lies above the ports that the system gives to anybody (32768 to 60999 on Linux), and those
+// of libs/loopback.
 func start(t *testing.T, bin string, env ...string) *rig.Stack {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")
@@ -45,6 +54,7 @@ func start(t *testing.T, bin string, env ...string) *rig.Stack {
 	port, admin := freePort(t), freePort(t)
 	s, err := rig.Start(t.Context(), rig.Options{Bin: bin, Home: home, Env: append([]string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin), "SIMULATOR_TIME_SCALE=0.02",
+		"RINGFENCE_RESTART_PAUSE=500ms", "RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}, env...)})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +72,7 @@ func start(t *testing.T, bin string, env ...string) *rig.Stack {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	port, err := rig.FreePort()
+	port, err := loopback.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,17 +110,6 @@ func until(t *testing.T, within time.Duration, what string, cond func() bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// seeded is the test's source of chance; RINGFENCE_SEED repeats a run.
-func seeded(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if given, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
-		seed = given
-	}
-	t.Logf("RINGFENCE_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
 }
 
 // number is a distinct callee; its last two digits decide what happens (contract.md §8).

@@ -25,6 +25,7 @@ const (
 // TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients ask for three times as many calls as the credit covers, on two
 // replicas of everything: not one more and not one less is accepted, and the books agree from outside after each step.
 func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
+	t.Parallel()
 	hooks := receiver(t)
 	db, err := rig.StartPostgres(binaries(t))
 	if err != nil {

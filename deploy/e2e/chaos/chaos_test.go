@@ -12,25 +12,13 @@ import (
 
 	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
-
-// binaries is where `make test` puts the programs it built.
-func binaries(t *testing.T) string {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the whole stack is not started")
-	}
-	dir := os.Getenv("RINGFENCE_BIN")
-	if dir == "" {
-		t.Fatal("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
-	}
-	return dir
-}
 
 // TestChaos_EveryLawHolds is `make chaos`: all of it in `make prove`, a short form in `make test`.
 func TestChaos_EveryLawHolds(t *testing.T) {
 	set := settings{
-		bin: binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
+		bin: stage.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, replicas: 1, scale: 0.2, patient: 3 * time.Minute,
 		length: 15 * time.Second, field: whole(1),
 	}
 	set.field.Gap, set.field.Blackouts = time.Second, 0
@@ -59,7 +47,7 @@ func TestChaos_EveryLawHoldsOverSIP(t *testing.T) {
 		}
 		t.Skip("sipp is missing: install Debian's sip-tester to run this")
 	}
-	set := settings{bin: binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, scale: 1, patient: 3 * time.Minute, field: whole(1)}
+	set := settings{bin: stage.Binaries(t), seed: number("RINGFENCE_SEED", uint64(time.Now().UnixNano())), rate: 10, scale: 1, patient: 3 * time.Minute, field: whole(1)}
 	if set.length = time.Duration(rig.Trials(120)) * time.Second; set.length < 15*time.Second {
 		t.Skip("only make prove has the time")
 	}
@@ -90,7 +78,7 @@ func publish(t *testing.T, report *Report) {
 // without an answer from the carrier, it dials again, and the judge must find these doubles.
 func TestChaos_FindsADialerWithoutItsFence(t *testing.T) {
 	set := settings{
-		bin: unfenced(t, binaries(t)), seed: number("RINGFENCE_SEED", 1), rate: 20, replicas: 1, scale: 0.1, patient: 8 * time.Second, length: 8 * time.Second,
+		bin: unfenced(t, stage.Binaries(t)), seed: number("RINGFENCE_SEED", 1), rate: 20, replicas: 1, scale: 0.1, patient: 8 * time.Second, length: 8 * time.Second,
 		env: []string{"CLAIM_LEASE=1s"}, expendable: true,
 		field: Field{Processes: []string{"dialer"}, Links: []string{"dialer>" + carrier}, Kinds: []Kind{Kill, Mute}, Gap: 500 * time.Millisecond, AtOnce: 2},
 	}

@@ -14,6 +14,7 @@ import (
 
 	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/money"
 )
 
@@ -126,7 +127,7 @@ func (w *world) plant() error {
 		}
 		w.farms = append(w.farms, one)
 	}
-	port, err := rig.FreePort()
+	port, err := loopback.Port()
 	w.env = append(w.env, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", port), "RING_LIMIT=6s")
 	return err
 }
@@ -146,7 +147,7 @@ func (w *world) trunks(ctx context.Context) error {
 func (w *world) wire() error {
 	names := append([]string{postgres, kafka, carrier}, services()...)
 	for _, name := range append(names, "base", "admin") {
-		port, err := rig.FreePort()
+		port, err := loopback.Port()
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,10 @@ import (
 )
 
 // wire is what every request to the customer's address goes through: each answer is held against the interface description.
-func wire(next *http.Transport) http.RoundTripper { return begun.w.document.Wire(next) }
+func wire(t *testing.T, next *http.Transport) http.RoundTripper {
+	t.Helper()
+	return stack(t).document.Wire(next)
+}
 
 // client speaks to one address with one credential; none when key is empty.
 type client struct {
@@ -39,7 +42,7 @@ func transport(from string) *http.Transport {
 // customer speaks with a key to the customer's address.
 func customer(t *testing.T, key string) *client {
 	t.Helper()
-	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(transport("")), Timeout: 30 * time.Second}}
+	return &client{base: stack(t).Demo.BaseURL, key: key, http: &http.Client{Transport: wire(t, transport("")), Timeout: 30 * time.Second}}
 }
 
 // crowd is n clients of one key with a connection each, so that both replicas are spoken to.

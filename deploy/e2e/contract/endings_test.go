@@ -19,7 +19,7 @@ func everyEvent() []string {
 // listens subscribes the workspace to every event of its calls and gives what has arrived so far.
 func (w *tenant) listens(t *testing.T) func() []rig.Delivery {
 	t.Helper()
-	hooks := stack(t).hooks
+	hooks := stack(t).Hooks
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "all", "url": hooks.URL + "/" + w.id, "events": everyEvent()})
 	hooks.Trust("/"+w.id, made.text("signing_secret"))
 	return func() []rig.Delivery { return hooks.Deliveries(w.id) }

@@ -188,7 +188,7 @@ func TestFlood_WhoseAddressCounts(t *testing.T) {
 	if got := left(nobody, "2001:db8:0:1:ffff::2"); got >= untouched {
 		t.Errorf("another address of the same IPv6 network has %d left, want the network counted as one", got)
 	}
-	elsewhere := &client{base: nobody.base, http: &http.Client{Transport: wire(transport("127.0.0.77")), Timeout: 10 * time.Second}}
+	elsewhere := &client{base: nobody.base, http: &http.Client{Transport: wire(t, transport("127.0.0.77")), Timeout: 10 * time.Second}}
 	probe, err := http.NewRequestWithContext(t.Context(), "GET", nobody.base+"/readyz", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func TestHooks_Create(t *testing.T) {
 func TestHooks_OverTheirLife(t *testing.T) {
 	t.Parallel()
 	w := workspace(t)
-	hooks := stack(t).hooks
+	hooks := stack(t).Hooks
 	one, other := "/"+w.id+"/one", "/"+w.id+"/other"
 	at := func(path string) []rig.Delivery { return hooks.Deliveries(path[1:]) }
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "one", "url": hooks.URL + one, "events": []string{"call.busy"}})
@@ -179,7 +179,7 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
-	hooks := stack(t).hooks
+	hooks := stack(t).Hooks
 	subscribe := func(name string, events ...string) (path string, id string) {
 		path = "/" + w.id + "/" + name
 		made := w.write.want(t, 201, "POST", subscriptions, set{"name": name, "url": hooks.URL + path, "events": events})
@@ -229,7 +229,7 @@ func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
 	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
-	hooks, path := stack(t).hooks, "/"+w.id+"/late"
+	hooks, path := stack(t).Hooks, "/"+w.id+"/late"
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "late", "url": hooks.URL + path, "events": everyEvent()})
 	hooks.Trust(path, made.text("signing_secret"))
 	w.write.want(t, 200, "PATCH", subscriptions+"/"+made.text("id"), set{"status": "paused"})

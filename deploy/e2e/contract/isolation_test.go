@@ -144,7 +144,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	s.transaction = s.operator.want(t, 200, "GET", s.admin+"/wallet/transactions", nil).ids()[0]
 	s.inbound = s.operator.want(t, 201, "POST", s.admin+"/numbers", set{"phone_e164": number(1), "agent_id": s.agent}).text("id")
 	for range 5 { // all they may have
-		s.subscription = s.write.want(t, 201, "POST", subscriptions, subscription(stack(t).hooks.URL+"/"+s.id)).text("id")
+		s.subscription = s.write.want(t, 201, "POST", subscriptions, subscription(stack(t).Hooks.URL+"/"+s.id)).text("id")
 	}
 	s.delivery = s.write.want(t, 202, "POST", subscriptions+"/"+s.subscription+"/test", nil).text("delivery_id")
 	until(t, 10*time.Second, "the test is delivered", func() bool {

@@ -39,7 +39,7 @@ func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
 	var state struct {
 		Pepper string `json:"api_key_pepper"`
 	}
-	data, err := os.ReadFile(filepath.Join(stack(t).home, "state.json"))
+	data, err := os.ReadFile(filepath.Join(stack(t).Home, "state.json"))
 	if err != nil || json.Unmarshal(data, &state) != nil || state.Pepper == "" {
 		t.Fatal("read the pepper:", err)
 	}
@@ -57,7 +57,7 @@ func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
 	if where := found[all[kept]]; !slices.Equal(where, []string{"gateway.api_keys"}) {
 		t.Errorf("%s is in %v, want gateway.api_keys alone", kept, where)
 	}
-	log, err := os.ReadFile(filepath.Join(stack(t).home, "stack.log"))
+	log, err := os.ReadFile(filepath.Join(stack(t).Home, "stack.log"))
 	if err != nil || strings.Contains(string(log), secret) {
 		t.Errorf("the log holds the key (%v)", err)
 	}

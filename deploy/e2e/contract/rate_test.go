@@ -106,7 +106,7 @@ func TestRate_ExactOverTwoReplicas(t *testing.T) {
 func refusedBy(t *testing.T) map[int]int {
 	t.Helper()
 	var state struct{ Ports map[string]int }
-	data, err := os.ReadFile(filepath.Join(stack(t).home, "state.json"))
+	data, err := os.ReadFile(filepath.Join(stack(t).Home, "state.json"))
 	if err != nil || json.Unmarshal(data, &state) != nil {
 		t.Fatal("read the ports of the stack:", err)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/receivers"
+	"ringfence.dev/libs/loopback"
 )
 
 // TestReceivers_OfEveryLanguage runs each example of deploy/receivers as its reader would, on real deliveries and on forged ones.
@@ -33,7 +34,7 @@ func TestReceivers_OfEveryLanguage(t *testing.T) {
 	for _, language := range receivers.Languages() {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			hooks := stack(t).hooks
+			hooks := stack(t).Hooks
 			example, err := receivers.Prepare(t.Context(), language, "../../receivers", t.TempDir())
 			if errors.Is(err, receivers.ErrMissing) && os.Getenv("CI") != "true" {
 				t.Skip(err)
@@ -41,7 +42,7 @@ func TestReceivers_OfEveryLanguage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			port, err := rig.FreePort()
+			port, err := loopback.Port()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +88,7 @@ func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, 
 // refusesForged sends a receiver what only looks like a webhook, between two that are one: the second is a repeat.
 func refusesForged(t *testing.T, got *program, url, secret string) {
 	t.Helper()
-	sender := trusting(t, stack(t).hooks.CAFile)
+	sender := trusting(t, stack(t).Hooks.CAFile)
 	body, delivery, now := `{"id":"ours","type":"webhook.test","data":{"call_id":null}}`, uuid.NewString(), time.Now().Unix()
 	good := signature(secret, now, body)
 	for _, row := range []struct {
@@ -134,7 +135,7 @@ func TestListen_VerifiesTheDemoWorkspacesWebhooks(t *testing.T) {
 	t.Parallel()
 	s := stack(t)
 	cmd := exec.Command(filepath.Join(os.Getenv("RINGFENCE_BIN"), "ringfence"), "listen")
-	cmd.Env = append(os.Environ(), "RINGFENCE_HOME="+s.home)
+	cmd.Env = append(os.Environ(), "RINGFENCE_HOME="+s.Home)
 	got := launch(t, cmd)
 	url := strings.Fields(got.prints(t, "Listening at "))[2]
 	got.prints(t, "webhook.test     signature verified, attempt 1, delivery ")
@@ -144,7 +145,7 @@ func TestListen_VerifiesTheDemoWorkspacesWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	request.Header.Set("X-Service-Signature", signature("whsec_guessed", time.Now().Unix(), body))
-	response, err := trusting(t, filepath.Join(s.home, "ca.pem")).Do(request)
+	response, err := trusting(t, filepath.Join(s.Home, "ca.pem")).Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestClient_MainPath(t *testing.T) {
 	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
-	hooks := stack(t).hooks
+	hooks := stack(t).Hooks
 	ctx := t.Context()
 	api := typed(t, w.write)
 	agent, err := uuid.Parse(w.agent)
@@ -171,10 +171,10 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	t.Helper()
 	ctx := t.Context()
 	until(t, 20*time.Second, "the event of the call arrives", func() bool {
-		return slices.ContainsFunc(stack(t).hooks.Deliveries(w.id), func(d rig.Delivery) bool { return d.Type == "call.completed" && d.Signed })
+		return slices.ContainsFunc(stack(t).Hooks.Deliveries(w.id), func(d rig.Delivery) bool { return d.Type == "call.completed" && d.Signed })
 	})
 	rotated := of(api.RotateWebhookSecretWithResponse(ctx, id))(t, 200).JSON200
-	stack(t).hooks.Trust("/"+w.id, rotated.SigningSecret)
+	stack(t).Hooks.Trust("/"+w.id, rotated.SigningSecret)
 	if got := of(api.TestWebhookSubscriptionWithResponse(ctx, id))(t, 202).JSON202; !got.Queued {
 		t.Errorf("test = %+v", got)
 	}

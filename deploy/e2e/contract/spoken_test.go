@@ -29,7 +29,7 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	w.read.refused(t, 404, "recording_not_available", "GET", path+"/recording", nil)
 
 	key := w.id + "/2026/06/04" + strings.TrimPrefix(path, "/v1/calls") + ".wav"
-	file := filepath.Join(stack(t).home, "recordings", filepath.FromSlash(key))
+	file := filepath.Join(stack(t).Home, "recordings", filepath.FromSlash(key))
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ type told struct {
 func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 	t.Parallel()
 	w := workspace(t)
-	hooks := stack(t).hooks
+	hooks := stack(t).Hooks
 	made := w.write.want(t, 201, "POST", subscriptions, subscription(hooks.URL+"/"+w.id))
 	path := subscriptions + "/" + made.text("id")
 	secrets := []string{made.text("signing_secret")}
@@ -169,7 +169,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 
 func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []told) {
 	t.Helper()
-	hooks := stack(t).hooks
+	hooks := stack(t).Hooks
 	until(t, 20*time.Second, "every test arrives", func() bool { return len(hooks.Deliveries(w.id)) >= len(asked) })
 	signedWith, used := map[string]int{}, map[int]bool{}
 	for _, d := range hooks.Deliveries(w.id) {

@@ -5,12 +5,13 @@ package farm
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"ringfence.dev/libs/loopback"
 )
 
 // Program is Debian's sip-tester.
@@ -26,11 +27,11 @@ type Farm struct {
 
 // Start has sipp play a script (see Script) from the folder, where its logs lie. It returns when sipp listens.
 func Start(dir, script string) (*Farm, error) {
-	port, err := free()
+	port, err := loopback.Port()
 	if err != nil {
 		return nil, err
 	}
-	media, err := free()
+	media, err := loopback.Port() // and the next but one, for video
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func Start(dir, script string) (*Farm, error) {
 	if err := f.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", Program, err)
 	}
-	for begun := time.Now(); vacant(port); time.Sleep(20 * time.Millisecond) { // a poll of the condition
+	for begun := time.Now(); !loopback.Open("udp", port); time.Sleep(20 * time.Millisecond) { // a poll of the condition
 		if time.Since(begun) > 10*time.Second {
 			f.Stop()
 			return nil, fmt.Errorf("%s does not listen: %s", Program, f.Complaints())
@@ -67,28 +68,4 @@ func (f *Farm) Stop() {
 func (f *Farm) Complaints() string {
 	written, _ := os.ReadFile(f.errors())
 	return f.said.String() + string(written)
-}
-
-// free is a UDP port that nobody has, nor its neighbour.
-func free() (int, error) {
-	for range 100 {
-		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			return 0, err
-		}
-		port := conn.LocalAddr().(*net.UDPAddr).Port
-		_ = conn.Close()
-		if port%2 == 0 && vacant(port+1) {
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no UDP port is free")
-}
-
-func vacant(port int) bool {
-	conn, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err == nil
 }

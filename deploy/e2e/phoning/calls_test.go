@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
 )
 
 // outgoing is one call through the proxy, to a far end that does what its script says.
@@ -103,9 +104,9 @@ func TestCalls_ThroughAProxy(t *testing.T) {
 	for _, row := range outgoings() {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			e, port := listen(t), freePort()
+			e, port := listen(t), freePort(t)
 			far := sipp(t, port, row.far(e))
-			until(t, "the far end is there", func() bool { return listens("udp", port) })
+			until(t, "the far end is there", func() bool { return loopback.Open("udp", port) })
 			req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, row.agent)})
 			if err != nil {
 				t.Fatal(err)
@@ -188,7 +189,7 @@ func TestCalls_ComeInOverARegistration(t *testing.T) {
 	}
 	var id string
 	until(t, "the call is told of", func() bool {
-		for _, d := range w.hooks.Deliveries(house.ID) {
+		for _, d := range w.Hooks.Deliveries(house.ID) {
 			if d.Type == "call.completed" {
 				id = d.CallID
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
 )
 
 // What the person says, at which second of the call, and what the agent says.
@@ -38,8 +39,8 @@ type phone struct {
 
 func newPhone(t *testing.T, says, config, account string) *phone {
 	t.Helper()
-	p := &phone{port: freePort(), dir: t.TempDir()}
-	control := freePort()
+	p := &phone{port: freePort(t), dir: t.TempDir()}
+	control := freePort(t)
 	config = fmt.Sprintf(`sip_listen 127.0.0.1:%d
 audio_player aubridge,x
 audio_source aufile,%s
@@ -74,7 +75,7 @@ module_app menu.so
 	})
 	until(t, "the phone is there", func() bool {
 		p.ctrl, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", control))
-		return err == nil && listens("udp", p.port)
+		return err == nil && loopback.Open("udp", p.port)
 	})
 	t.Cleanup(func() { _ = p.ctrl.Close() })
 	return p

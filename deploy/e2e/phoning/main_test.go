@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,11 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
+	"ringfence.dev/libs/loopback"
 )
 
 const (
@@ -32,121 +32,67 @@ const (
 
 // world is a stack that calls over SIP, the model that its agents are, and the proxy.
 type world struct {
-	*rig.Stack
-	hooks *rig.Receiver
-	home  string
+	*stage.World
 	sip   int // where the stack listens for SIP, UDP and TCP; TLS at the next
 	model string
 	proxy int
 	trunk string
-	stop  []func() error
 }
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil { // they wait more than they work
-		panic(err)
-	}
-	code := m.Run()
-	if err := shared.end(code == 0); err != nil {
-		fmt.Fprintln(os.Stderr, "end the stack:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+var shared = &stage.Shared[*world]{Begin: begin}
 
-// shared is begun by the first test that needs it.
-var shared = &beginning{}
-
-type beginning struct {
-	once sync.Once
-	w    *world
-	err  error
-}
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 16)) }
 
 // stack is the shared world; where a peer is missing, the test is skipped.
 func stack(t *testing.T) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the whole stack is not started")
-	}
 	installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
-	shared.once.Do(func() { shared.w, shared.err = begin() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.w
+	return shared.World(t)
 }
 
-func (b *beginning) end(well bool) error {
-	if b.w == nil {
-		return nil
-	}
-	var err error
-	for i := len(b.w.stop) - 1; i >= 0; i-- {
-		err = errors.Join(err, b.w.stop[i]())
-	}
-	log, bad := os.ReadFile(filepath.Join(b.w.home, "stack.log"))
+// tellsItGoes looks whether the stack has told its trunk that it is gone.
+func (w *world) tellsItGoes() error {
+	log, err := os.ReadFile(filepath.Join(w.Home, "stack.log"))
 	if _, ending, found := bytes.Cut(log, []byte("\nstopping")); !found || bytes.Contains(ending, []byte("the registration was not taken back")) {
-		err = errors.Join(err, bad, errors.New("the trunk was not told that we are gone"))
+		return errors.Join(err, errors.New("the trunk was not told that we are gone"))
 	}
-	if well && err == nil {
-		return os.RemoveAll(b.w.home)
-	}
-	fmt.Fprintf(os.Stderr, "kept %s; the end of the stack's log:\n%s\n", b.w.home, b.w.Tail(40))
 	return err
 }
 
-func begin() (w *world, err error) {
-	w = &world{}
-	bin := os.Getenv("RINGFENCE_BIN")
-	if bin == "" {
-		return nil, errors.New("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
-	}
-	if w.home, err = os.MkdirTemp("", "ringfence-phoning-"); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(w.home, 0o755); err != nil { // an unprivileged Postgres must reach it
-		return nil, err
-	}
-	if w.hooks, err = rig.NewReceiver(w.home); err != nil {
-		return nil, err
-	}
-	w.stop = append(w.stop, func() error { w.hooks.Close(); return nil })
-	model, err := w.answering(bin)
+func begin() (*world, error) {
+	base, err := stage.New()
 	if err != nil {
 		return nil, err
+	}
+	w := &world{World: base}
+	model, err := w.answering()
+	if err != nil {
+		return w, err
 	}
 	summaries := httptest.NewServer(http.HandlerFunc(summarise))
-	w.stop = append(w.stop, func() error { summaries.Close(); return nil })
+	w.AtEnd(func() error { summaries.Close(); return nil })
 	key, cert, err := certified()
 	if err != nil {
-		return nil, err
+		return w, err
 	}
-	keyFile, certFile := filepath.Join(w.home, "sip-key.pem"), filepath.Join(w.home, "sip-cert.pem")
+	keyFile, certFile := filepath.Join(w.Home, "sip-key.pem"), filepath.Join(w.Home, "sip-cert.pem")
 	if err := errors.Join(os.WriteFile(keyFile, key, 0o600), os.WriteFile(certFile, cert, 0o600)); err != nil {
-		return nil, err
+		return w, err
 	}
-	w.sip = freePort()
-	env := []string{
-		"SSL_CERT_FILE=" + w.hooks.CAFile, "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", w.sip), fmt.Sprintf("SIP_TCP_ADDR=127.0.0.1:%d", w.sip),
-		fmt.Sprintf("SIP_TLS_ADDR=127.0.0.1:%d", w.sip+1), "SIP_TLS_CERT_FILE=" + certFile, "SIP_TLS_KEY_FILE=" + keyFile,
-		"REALTIME_URL=" + model, "REALTIME_KEY=the-operators", "SUMMARY_URL=" + summaries.URL + "/v1", "RING_LIMIT=" + ringLimit.String(), "DRAIN_LIMIT=1s", "RTP_PORT_LOW=20000", "RTP_PORT_HIGH=31998",
-	}
-	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
-		port, err := rig.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		env = append(env, fmt.Sprintf("%s=%d", variable, port))
+	if w.sip, err = loopback.Port(); err != nil {
+		return w, err
 	}
 	if w.proxy, err = w.proxying(); err != nil { // it goes behind the stack, which takes its registration back
-		return nil, err
+		return w, err
 	}
-	if w.Stack, err = rig.Start(context.Background(), rig.Options{Bin: bin, Home: w.home, Env: env}); err != nil {
-		return nil, err
+	w.AtEnd(w.tellsItGoes)
+	err = w.Start("SIMULATOR_TIME_SCALE=1", "CARRIER=sip", fmt.Sprintf("SIP_UDP_ADDR=127.0.0.1:%d", w.sip), fmt.Sprintf("SIP_TCP_ADDR=127.0.0.1:%d", w.sip),
+		fmt.Sprintf("SIP_TLS_ADDR=127.0.0.1:%d", w.sip+1), "SIP_TLS_CERT_FILE="+certFile, "SIP_TLS_KEY_FILE="+keyFile,
+		"REALTIME_URL="+model, "REALTIME_KEY=the-operators", "SUMMARY_URL="+summaries.URL+"/v1", "RING_LIMIT="+ringLimit.String(), "DRAIN_LIMIT=1s",
+		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534")
+	if err != nil {
+		return w, err
 	}
-	w.stop = append(w.stop, w.Stop)
 	return w, w.throughProxy()
 }
 
@@ -164,20 +110,20 @@ func (w *world) throughProxy() error {
 }
 
 // answering starts the model. What it hears said, in this order on each of its calls, and what it answers is the script.
-func (w *world) answering(bin string) (url string, err error) {
+func (w *world) answering() (url string, err error) {
 	script, err := json.Marshal([]map[string]any{
 		{"heard": interruption, "text": explained},
 		{"heard": refusal, "tool": "opt_out", "args": `{"quote":"` + refusal + `"}`},
 		{"heard": "[The person pressed the key 5]", "tool": "press_digits", "args": `{"digits":"42#"}`},
 	})
-	path := filepath.Join(w.home, "script.json")
+	path := filepath.Join(w.Home, "script.json")
 	if err == nil {
 		err = os.WriteFile(path, script, 0o600)
 	}
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(filepath.Join(bin, "fakerealtime"), "-script", path)
+	cmd := exec.Command(filepath.Join(w.Bin, "fakerealtime"), "-script", path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -186,7 +132,7 @@ func (w *world) answering(bin string) (url string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("start the model, which `make build` builds: %w", err)
 	}
-	w.stop = append(w.stop, func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
+	w.AtEnd(func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	url = strings.TrimSpace(line)
 	w.model = "http" + strings.TrimSuffix(strings.TrimPrefix(url, "ws"), "/v1/realtime")
@@ -217,7 +163,7 @@ func (w *world) house(t *testing.T, more map[string]any) *rig.Workspace {
 		err = one.Admin.Into(t.Context(), "PATCH", "/admin/v1/workspaces/"+one.ID, more, 200, nil)
 	}
 	if err == nil {
-		_, err = one.Subscribe(t.Context(), w.hooks)
+		_, err = one.Subscribe(t.Context(), w.Hooks)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +189,7 @@ func (w *world) events(t *testing.T, house *rig.Workspace, callID, last string) 
 	t.Helper()
 	until(t, "the event "+last, func() bool {
 		got = nil
-		for _, d := range w.hooks.Deliveries(house.ID) {
+		for _, d := range w.Hooks.Deliveries(house.ID) {
 			if d.CallID == callID {
 				got = append(got, d)
 			}

@@ -3,8 +3,6 @@ package phoning_test
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ringfence.dev/libs/loopback"
 )
 
 // installed skips the test where a program is missing, and fails it with CI=true: `make test` installs them where it may.
@@ -84,34 +84,13 @@ func (p *peer) ends(t *testing.T) {
 	}
 }
 
-// listens says whether somebody has a port of the loopback.
-func listens(network string, port int) bool {
-	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	if network == "udp" {
-		conn, err := net.ListenPacket("udp", at)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
+func freePort(t *testing.T) int {
+	t.Helper()
+	port, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
 	}
-	conn, err := net.Listen("tcp", at)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err != nil
-}
-
-// ports are those that were given away, in this process.
-var ports sync.Map
-
-// freePort is one that nobody has, nor the next three (sipp takes a second for video), for UDP and TCP, of five digits, and below the ranges that the stack and the system give away by themselves.
-func freePort() int {
-	for {
-		port := 10_000 + 4*rand.IntN(2_500)
-		if _, taken := ports.LoadOrStore(port, true); !taken && !listens("udp", port) && !listens("tcp", port) && !listens("udp", port+1) && !listens("tcp", port+1) && !listens("udp", port+2) {
-			return port
-		}
-	}
+	return port
 }
 
 // number is the one at which the proxy reaches a port.
@@ -151,7 +130,9 @@ func (w *world) proxying() (port int, err error) {
 	if err != nil || len(modules) == 0 {
 		return 0, fmt.Errorf("kamailio's modules are not where Debian puts them: %w", err)
 	}
-	port = freePort()
+	if port, err = loopback.Port(); err != nil {
+		return 0, err
+	}
 	text := fmt.Sprintf(`#!KAMAILIO
 debug=0
 log_stderror=yes
@@ -167,16 +148,16 @@ mpath="%[2]s/"
 		text += fmt.Sprintf("loadmodule %q\n", name+".so")
 	}
 	text += `modparam("tm", "fr_timer", 3000)` + "\n" + `modparam("tm", "fr_inv_timer", 60000)` + "\n" + fmt.Sprintf(routing, account, secret)
-	file := filepath.Join(w.home, "kamailio.cfg")
+	file := filepath.Join(w.Home, "kamailio.cfg")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return 0, err
 	}
-	p, err := run(w.home, "kamailio", "-f", file, "-DD", "-E", "-Y", w.home, "-m", "32", "-M", "4")
+	p, err := run(w.Home, "kamailio", "-f", file, "-DD", "-E", "-Y", w.Home, "-m", "32", "-M", "4")
 	if err != nil {
 		return 0, err
 	}
-	w.stop = append(w.stop, p.kill)
-	for begun := time.Now(); !listens("udp", port); time.Sleep(10 * time.Millisecond) { // a poll of the condition
+	w.AtEnd(p.kill)
+	for begun := time.Now(); !loopback.Open("udp", port); time.Sleep(10 * time.Millisecond) { // a poll of the condition
 		select {
 		case <-p.done:
 			return 0, fmt.Errorf("kamailio ended: %w\n%s", p.err, p.text())
@@ -192,7 +173,7 @@ mpath="%[2]s/"
 // caller plays a scenario once that begins with an INVITE to a port.
 func caller(t *testing.T, to int, steps []string) *peer {
 	t.Helper()
-	return sipp(t, freePort(), steps, fmt.Sprintf("127.0.0.1:%d", to))
+	return sipp(t, freePort(t), steps, fmt.Sprintf("127.0.0.1:%d", to))
 }
 
 // sipp plays a scenario once at a port.
@@ -211,7 +192,7 @@ func sipp(t *testing.T, port int, steps []string, more ...string) *peer {
 	}
 	p, err := run(dir, "sipp", append([]string{
 		"-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1", "-m", "1", "-nostdin", "-timeout", "60s", "-timeout_error",
-		"-mp", strconv.Itoa(freePort()), "-trace_err", "-error_file", "/dev/stderr",
+		"-mp", strconv.Itoa(freePort(t)), "-trace_err", "-error_file", "/dev/stderr",
 	}, more...)...)
 	if err != nil {
 		t.Fatal(err)

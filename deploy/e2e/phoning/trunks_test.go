@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
 )
 
 // set changes the trunk, for calls that begin from now on.
@@ -38,10 +39,10 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 	tcp := func(t *testing.T, settings map[string]any, far func(*ear) script, status, cause, last string) *ear {
 		t.Helper()
 		w.set(t, settings)
-		e, port := listen(t), freePort()
+		e, port := listen(t), freePort(t)
 		if far != nil {
 			far := sipp(t, port, far(e))
-			until(t, "the far end is there", func() bool { return listens("udp", port) })
+			until(t, "the far end is there", func() bool { return loopback.Open("udp", port) })
 			defer far.ends(t)
 		}
 		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, tone(600, 900))})
@@ -75,7 +76,7 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 		}
 		bo := newPhone(t, spoken(t, []int{2}, interruption), fmt.Sprintf("sip_certificate %s\nmodule srtp.so\n", filepath.Join(dir, "cert.pem")),
 			"<sip:NUMBER@127.0.0.1:PORT;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand")
-		until(t, "the phone listens for TLS", func() bool { return listens("tcp", bo.port+1) })
+		until(t, "the phone listens for TLS", func() bool { return loopback.Open("tcp", bo.port+1) })
 		w.set(t, map[string]any{"transport": "tls", "port": bo.port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
 		ida := agent(t, house, map[string]any{"kind": "openai_realtime", "greeting": "Good day.", "disclosure": map[string]any{"off_reason": "a test"}})
 		req, err := house.Place(t.Context(), map[string]any{"to": number(bo.port), "agent_id": ida})

@@ -113,7 +113,7 @@ type endpoint struct {
 // receive starts one that answers 200 at once.
 func (w *world) receive(t *testing.T) *endpoint {
 	t.Helper()
-	cert, err := tls.LoadX509KeyPair(w.hooks.CAFile, w.hooks.KeyFile)
+	cert, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func (w *world) listen(t *testing.T, kind string, behave func(link)) *hostile {
 // certificate is one for 127.0.0.1 by the authority that the stack trusts, or one with the given fault.
 func (w *world) certificate(t *testing.T, fault string) tls.Certificate {
 	t.Helper()
-	authority, err := tls.LoadX509KeyPair(w.hooks.CAFile, w.hooks.KeyFile)
+	authority, err := tls.LoadX509KeyPair(w.Hooks.CAFile, w.Hooks.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}

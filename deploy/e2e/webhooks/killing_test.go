@@ -3,13 +3,12 @@ package webhooks_test
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 const (
@@ -21,7 +20,7 @@ const (
 // TestKilling_InMidStreamLosesNothing kills one of two dispatchers with SIGKILL, again and again, while an endpoint that takes its time is told of a
 // steady stream of calls.
 func TestKilling_InMidStreamLosesNothing(t *testing.T) {
-	w, chance := stack(t), seeded(t)
+	w, chance := stack(t), stage.Seeded(t, 4)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusOK, 100*time.Millisecond)
 	c := w.customer(t, hooks.URL)
@@ -164,15 +163,4 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 		}
 	}
 	t.Logf("%d events, sent by each:%s", len(events), share)
-}
-
-// seeded is the test's source of chance; RINGFENCE_SEED repeats a run.
-func seeded(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if given, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
-		seed = given
-	}
-	t.Logf("RINGFENCE_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 4))
 }

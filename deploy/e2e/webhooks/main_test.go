@@ -3,20 +3,17 @@ package webhooks_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // The stack's settings, short enough for a test; the true ones have tests of their own.
@@ -41,7 +38,7 @@ func settings() []string {
 		text += "," + d.String()
 	}
 	return []string{
-		"SIMULATOR_TIME_SCALE=0.02", "WEBHOOK_POLL=200ms", "RETRY_DELAYS=" + text[1:],
+		"RINGFENCE_RESTART_PAUSE=500ms", "WEBHOOK_POLL=200ms", "RETRY_DELAYS=" + text[1:],
 		"WEBHOOK_TIMEOUT=" + attemptTimeout.String(), "WEBHOOK_LEASE=" + lease.String(),
 		fmt.Sprintf("WEBHOOK_FAILED_AFTER_FAILURES=%d", ruleFailures), "WEBHOOK_FAILED_AFTER=" + ruleFor.String(),
 		fmt.Sprintf("WEBHOOK_FAILED_AFTER_EXHAUSTED=%d", ruleExhausted),
@@ -50,120 +47,48 @@ func settings() []string {
 
 // world is a stack, its Kafka and its database.
 type world struct {
-	*rig.Stack
-	// hooks has the certificate that the stack trusts.
-	hooks *rig.Receiver
+	*stage.World
 	db    *pgxpool.Pool
 	bus   *kgo.Client
-	home  string
-	env   []string
 	ports map[string]int
-	stop  func() error
+	// env is what each start has.
+	env []string
 }
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // they wait more than they work
-		panic(err)
-	}
-	code := m.Run()
-	if err := shared.end(code == 0); err != nil {
-		fmt.Fprintln(os.Stderr, "end the stack:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+var shared = &stage.Shared[*world]{Begin: func() (*world, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) }}
 
-// shared is begun by the first test that needs it.
-var shared = &beginning{}
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 8)) }
 
-type beginning struct {
-	once sync.Once
-	w    *world
-	err  error
-}
-
-// stack is the shared world.
 func stack(t *testing.T) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the whole stack is not started")
-	}
-	shared.once.Do(func() { shared.w, shared.err = begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) })
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.w
-}
-
-func (b *beginning) end(well bool) error {
-	if b.w == nil {
-		return nil
-	}
-	err := b.w.stop()
-	if well && err == nil {
-		return os.RemoveAll(b.w.home)
-	}
-	fmt.Fprintf(os.Stderr, "kept %s; the end of the stack's log:\n%s\n", b.w.home, b.w.Tail(40))
-	return err
+	return shared.World(t)
 }
 
 // begin starts a stack of its own.
 func begin(env ...string) (*world, error) {
-	bin := os.Getenv("RINGFENCE_BIN")
-	if bin == "" {
-		return nil, errors.New("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
-	}
-	home, err := os.MkdirTemp("", "ringfence-webhooks-")
+	base, err := stage.New()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(home, 0o755); err != nil { // an unprivileged Postgres must reach it
-		return nil, err
-	}
-	hooks, err := rig.NewReceiver(home)
+	w := &world{World: base}
+	db, err := w.Postgres()
 	if err != nil {
-		return nil, err
+		return w, err
 	}
-	db, err := rig.StartPostgres(bin)
-	if err != nil {
-		return nil, err
-	}
-	w := &world{hooks: hooks, home: home}
-	w.stop = func() error {
-		hooks.Close()
-		return db.Stop()
-	}
-	w.env = append(append(settings(), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile), env...)
-	for _, variable := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
-		port, err := rig.FreePort()
-		if err != nil {
-			return nil, errors.Join(err, w.stop())
-		}
-		w.env = append(w.env, fmt.Sprintf("%s=%d", variable, port))
-	}
-	if err := w.start(); err != nil {
-		return nil, errors.Join(err, w.stop())
-	}
+	w.env = append(append(settings(), "POSTGRES_URL="+db.URL), env...)
 	if w.db, err = pgxpool.New(context.Background(), db.URL); err != nil {
-		return nil, err
+		return w, err
 	}
-	w.stop = func() error {
-		defer hooks.Close()
-		w.bus.Close()
-		w.db.Close()
-		return errors.Join(w.Stop(), db.Stop())
-	}
-	return w, nil
+	w.AtEnd(func() error { w.db.Close(); return nil })
+	return w, w.start()
 }
 
 // start starts the stack in its home, again after a Stop and with more settings, and connects to its Kafka.
-func (w *world) start(more ...string) (err error) {
-	options := rig.Options{Bin: os.Getenv("RINGFENCE_BIN"), Home: w.home, Env: append(slices.Clone(w.env), more...)}
-	if w.Stack, err = rig.Start(context.Background(), options); err != nil {
+func (w *world) start(more ...string) error {
+	if err := w.Start(append(slices.Clone(w.env), more...)...); err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(w.home, "state.json"))
+	data, err := os.ReadFile(filepath.Join(w.Home, "state.json"))
 	if err != nil {
 		return err
 	}
@@ -176,6 +101,8 @@ func (w *world) start(more ...string) (err error) {
 	w.ports = state.Ports
 	if w.bus != nil {
 		w.bus.Close()
+	} else {
+		w.AtEnd(func() error { w.bus.Close(); return nil })
 	}
 	w.bus, err = kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", w.ports["kafka"])))
 	return err

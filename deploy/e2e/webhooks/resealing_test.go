@@ -26,14 +26,9 @@ func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.stop(); err != nil {
-			t.Errorf("stop the stack: %v", err)
+		if err := w.End(!t.Failed()); err != nil {
+			t.Errorf("end the stack: %v", err)
 		}
-		if t.Failed() {
-			t.Logf("kept %s; the end of its log:\n%s", w.home, w.Tail(40))
-			return
-		}
-		_ = os.RemoveAll(w.home)
 	})
 	hooks := make([]*endpoint, 4)
 	customers := make([]*customer, len(hooks))
@@ -61,7 +56,7 @@ func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
 	signed()
 	again(after + "," + before)
 	signed()
-	if told, status := w.reseal(t, after); status != 1 || !strings.Contains(told, `4 under key \"before\", which is not in SEALING_KEYS`) {
+	if told, status := w.reseal(t, after); status != 1 || !strings.Contains(told, `4 under key "before", which is not in SEALING_KEYS`) {
 		t.Errorf("reseal without the old key = status %d, %s", status, told)
 	}
 	var rotated struct {
@@ -116,8 +111,8 @@ func sealingKey(t *testing.T) string {
 // reseal is what `make reseal` does on the world's stack.
 func (w *world) reseal(t *testing.T, keys string) (told string, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("RINGFENCE_BIN"), "ringfence-local"), "service", "webhook-dispatcher", "reseal")
-	cmd.Env = append(append(os.Environ(), w.env...), "RINGFENCE_HOME="+w.home, "SEALING_KEYS="+keys)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "ringfence-local"), "service", "webhook-dispatcher", "reseal")
+	cmd.Env = append(append(os.Environ(), w.Env...), "RINGFENCE_HOME="+w.Home, "SEALING_KEYS="+keys)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -1,0 +1,129 @@
+// Package stage is what end-to-end tests stand on: the programs that `make test` built, and one stack that all tests of a package share. What is played on it, the
+// package knows.
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
+)
+
+const (
+	variable = "RINGFENCE_BIN"
+	unbuilt  = variable + " is not set: run `make test`, which builds the programs and sets it"
+)
+
+// Binaries is where `make test` puts the programs it built. The test is skipped under -short, and fails where nobody has built them.
+func Binaries(t testing.TB) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: the whole stack is not started")
+	}
+	dir := os.Getenv(variable)
+	if dir == "" {
+		t.Fatal(unbuilt)
+	}
+	return dir
+}
+
+// Seeded is the test's source of chance, and streams of one seed differ; RINGFENCE_SEED repeats a run.
+func Seeded(t testing.TB, stream uint64) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if given, err := strconv.ParseUint(os.Getenv("RINGFENCE_SEED"), 10, 64); err == nil {
+		seed = given
+	}
+	t.Logf("RINGFENCE_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, stream))
+}
+
+// World is a stack and what is around it, until End.
+type World struct {
+	*rig.Stack
+	// Hooks receives webhooks; the stack trusts its certificate.
+	Hooks *rig.Receiver
+	Bin   string
+	// Home is the stack's; an unprivileged Postgres can reach it.
+	Home string
+	// Env is what the stack was started with.
+	Env []string
+
+	doors []string
+	ends  []func() error
+}
+
+// New makes the home of a world and its receiver.
+func New() (w *World, err error) {
+	w = &World{Bin: os.Getenv(variable)}
+	if w.Bin == "" {
+		return nil, errors.New(unbuilt)
+	}
+	if w.Home, err = os.MkdirTemp("", "ringfence-e2e-"); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(w.Home, 0o755); err != nil {
+		return nil, err
+	}
+	if w.Hooks, err = rig.NewReceiver(w.Home); err != nil {
+		return nil, err
+	}
+	w.AtEnd(func() error { w.Hooks.Close(); return nil })
+	return w, nil
+}
+
+// AtEnd has something done at the end: what was begun last ends first.
+func (w *World) AtEnd(do func() error) { w.ends = append(w.ends, do) }
+
+// Postgres starts a server of the world's own, in place of the one that the stack would start.
+func (w *World) Postgres() (*rig.Postgres, error) {
+	db, err := rig.StartPostgres(w.Bin)
+	if err == nil {
+		w.AtEnd(db.Stop)
+	}
+	return db, err
+}
+
+// Start starts the stack, for the first time or, after a Stop, again, with simulated time at a fiftieth unless env says otherwise.
+func (w *World) Start(env ...string) (err error) {
+	if w.doors == nil {
+		for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
+			port, err := loopback.Port()
+			if err != nil {
+				return err
+			}
+			w.doors = append(w.doors, fmt.Sprintf("%s=%d", door, port))
+		}
+		w.AtEnd(func() error {
+			if w.Stack == nil {
+				return nil // it never came up
+			}
+			return w.Stop()
+		})
+	}
+	w.Env = append(append([]string{"SIMULATOR_TIME_SCALE=0.02", "SSL_CERT_FILE=" + w.Hooks.CAFile}, w.doors...), env...)
+	w.Stack, err = rig.Start(context.Background(), rig.Options{Bin: w.Bin, Home: w.Home, Env: w.Env})
+	return err
+}
+
+// End ends everything. The home is removed when all went well; else it is named, with the end of the stack's log.
+func (w *World) End(well bool) (err error) {
+	for i := len(w.ends) - 1; i >= 0; i-- {
+		err = errors.Join(err, w.ends[i]())
+	}
+	if well && err == nil {
+		return os.RemoveAll(w.Home)
+	}
+	fmt.Fprintf(os.Stderr, "kept %s\n", w.Home)
+	if w.Stack != nil {
+		fmt.Fprintf(os.Stderr, "the end of the stack's log:\n%s\n", w.Tail(60))
+	}
+	return err
+}
