@@ -66,6 +66,8 @@ func (l *Landing) expect(number string) <-chan time.Time {
 type landed struct {
 	// missing have no terminal event, double more than one; a delivery that came again is the same event.
 	missing, double int
+	// lost are the numbers of the former.
+	lost []string
 	// badly counts deliveries whose signature was wrong.
 	badly int
 }
@@ -78,6 +80,7 @@ func (l *Landing) forget(numbers []string) (found landed) {
 		switch n := len(l.events[to]); {
 		case n == 0:
 			found.missing++
+			found.lost = append(found.lost, to)
 		case n > 1:
 			found.double++
 		}

@@ -42,6 +42,8 @@ type heard struct {
 	calls map[string]string
 	// missing were never dialled; twice counts every dial of a number after its first.
 	missing, twice int
+	// lost are those that were never dialled.
+	lost []string
 	// answered and ended count calls.
 	answered, ended int
 	first, last     time.Time
@@ -83,6 +85,11 @@ func count(entries []entry, numbers []string) heard {
 			h.last = e.At
 		}
 	}
-	h.missing = len(numbers) - len(h.at)
+	for _, to := range numbers {
+		if _, dialled := h.at[to]; !dialled {
+			h.lost = append(h.lost, to)
+		}
+	}
+	h.missing = len(h.lost)
 	return h
 }

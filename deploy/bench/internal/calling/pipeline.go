@@ -3,9 +3,12 @@ package calling
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/deploy/bench/internal/cpu"
 	"ringfence.dev/deploy/bench/internal/figure"
@@ -96,6 +99,9 @@ func (h *House) keep(ctx context.Context, underWay int) (perSecond float64, err 
 	fmt.Printf("  %4d under way      %8.0f /s   POST → terminal webhook %s\n", underWay, perSecond, figure.Spread(k.took))
 	fmt.Printf("    of %d calls: %d not dialled, %d dialled twice, %d without a terminal event, %d with two, %d badly signed; %d POSTs answered 503 and made again\n",
 		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.double, hooks.badly, h.refused.Swap(0))
+	if err := h.tellFates(ctx, workspaces, slices.Concat(dials.lost, hooks.lost)); err != nil {
+		return 0, err
+	}
 	if line := k.used.Line("call", k.counted); line != "" {
 		fmt.Printf("    %s\n", line)
 	}
@@ -105,6 +111,31 @@ func (h *House) keep(ctx context.Context, underWay int) (perSecond float64, err 
 		}
 	}
 	return perSecond, nil
+}
+
+// What became of a number's requests, in calls and in the dial queue, and of their calls.
+const fates = `
+SELECT r.status || coalesce(' ' || r.error_code, '') || coalesce(', in the dial queue ' || q.state || CASE WHEN q.claimed_by IS NULL THEN '' ELSE ' and claimed' END, ', not in the dial queue')
+	|| coalesce(', call ' || c.status, ', no call') || ' (' || count(*) || ', accepted ' || round(extract(epoch FROM now() - min(r.queued_at))) || ' s ago, changed '
+	|| round(extract(epoch FROM now() - max(coalesce(r.completed_at, r.queued_at)))) || ' s ago)'
+FROM calls.call_requests r LEFT JOIN dialer.dial_queue q ON q.call_request_id = r.id LEFT JOIN calls.calls c ON c.call_request_id = r.id
+WHERE r.workspace_id = ANY ($1::uuid[]) AND r.to_e164 = ANY ($2::text[])
+GROUP BY r.status, r.error_code, q.state, q.claimed_by IS NULL, c.status`
+
+// tellFates prints what became of calls that were not dialled, or of which nothing was told: a request may end without a call, and then no event tells of it.
+func (h *House) tellFates(ctx context.Context, workspaces []*rig.Workspace, numbers []string) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	rows, err := h.db.Query(ctx, fates, ids(workspaces), numbers)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, fate := range all {
+		fmt.Printf("    of those: %s\n", fate)
+	}
+	return err
 }
 
 // turn keeps the calls under way for a measurement's time, after as long as it takes for as many to have ended, and then lets the last of them end.
