@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,31 @@ imagePullSecrets: [{name: registry}]
 			if n := bytes.Count(rendered, []byte("POSTGRES_MIGRATE_URL\n")); n != map[string]int{"job": 1, "init": 1}[as] {
 				t.Errorf("%s, migrate.as %s: the owner's URL is in %d places", name, as, n)
 			}
+		}
+	}
+}
+
+// TestCharts_ANodesOtherAddressesServeNothing: with host networking, what has no password is opened at one address, in a form that Go listens at.
+func TestCharts_ANodesOtherAddressesServeNothing(t *testing.T) {
+	t.Parallel()
+	set := map[string]string{}
+	for _, v := range render(t, "dialer")["StatefulSet/dialer"].Spec.Template.Spec.Containers[0].Env {
+		set[v.Name] = v.Value
+		if v.Name == "NODE_ADDRESS" && v.ValueFrom.FieldRef.Path != "status.hostIP" {
+			t.Errorf("the node's address is %+v", v.ValueFrom)
+		}
+	}
+	for _, variable := range []string{"HTTP_ADDR", "PRIVATE_ADDR"} {
+		for _, node := range []string{"127.0.0.1", "::1"} {
+			host, port, err := net.SplitHostPort(strings.ReplaceAll(set[variable], "$(NODE_ADDRESS)", node))
+			if err != nil || host != node || port != map[string]string{"HTTP_ADDR": "8080", "PRIVATE_ADDR": "9090"}[variable] {
+				t.Errorf("%s=%s is opened at %q, port %q: %v", variable, set[variable], host, port, err)
+			}
+		}
+	}
+	for _, v := range render(t, "calls")["Deployment/calls"].Spec.Template.Spec.Containers[0].Env {
+		if v.Name == "PRIVATE_ADDR" {
+			t.Error("a pod with a network of its own is opened at its node's address")
 		}
 	}
 }

@@ -59,7 +59,7 @@ func valuesOf(t *testing.T, chart string) (v values) {
 }
 
 // ofLibrary are the variables that the library chart sets by itself; TestCharts_LibrarySetsNoOtherVariables keeps it true.
-var ofLibrary = []string{"ADMIN_ADDR", "GOMEMLIMIT", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
+var ofLibrary = []string{"ADMIN_ADDR", "GOMEMLIMIT", "HTTP_ADDR", "KAFKA_INSTANCE_ID", "NODE_ADDRESS", "POSTGRES_MIGRATE_URL", "PRIVATE_ADDR"}
 
 func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	t.Parallel()

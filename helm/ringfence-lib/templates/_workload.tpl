@@ -138,6 +138,13 @@ env:
   - name: KAFKA_INSTANCE_ID
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
   {{- end }}
+  {{- if .Values.hostNetwork }}
+  # A node may have addresses that the world reaches: questions, metrics and profiles are served at the one that the cluster knows. Brackets are what an IPv6 address needs.
+  - name: NODE_ADDRESS
+    valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+  - {name: HTTP_ADDR, value: "[$(NODE_ADDRESS)]:8080"}
+  - {name: PRIVATE_ADDR, value: "[$(NODE_ADDRESS)]:9090"}
+  {{- end }}
   {{- range .Values.hostAddress }}
   - name: {{ . }}
     valueFrom: {fieldRef: {fieldPath: status.hostIP}}
