@@ -32,7 +32,11 @@ func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 	w.topUp(t, "100")
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
-	records := w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
+	var records answer
+	until(t, 20*time.Second, "it is on record", func() bool { // told as the call ends, on a way of its own
+		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
+		return len(records.ids()) > 0
+	})
 	for _, words := range []string{`"kind":"opt_out"`, `"actor":"call:` + heard + `"`, `"call_id":"` + heard + `"`, `"before":"unknown","after":"dnd"`} {
 		if heard == "" || len(records.ids()) != 1 || !strings.Contains(strings.ReplaceAll(records.body, ": ", ":"), words) {
 			t.Errorf("records %s, want one with %s", records.body, words)
