@@ -24,8 +24,9 @@ const (
 	noAnswer = time.Second
 	// numberBusy is when to look again at a number that is in a call.
 	numberBusy = 250 * time.Millisecond
-	// gatePatience is how long a committed fence waits for a gate that has stopped answering.
-	gatePatience = 20 * time.Second
+	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the watchdog ends the shortest call, and lastPatience in a
+	// process that was told to stop.
+	gatePatience, lastPatience = 100 * time.Second, 20 * time.Second
 )
 
 // attempt takes one claimed request as far as it goes. ctx ending means that nothing new is begun; what has passed its fence is
@@ -201,7 +202,7 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 // askAgain asks the gate, and ourselves, until both answer. stop says that one has closed, or would not answer in time; nothing has left for the
 // carrier yet.
 func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking.Answer, stop *request.Refusal, state request.State) {
-	for begun := time.Now(); time.Since(begun) < gatePatience; {
+	for begun := time.Now(); waits(time.Since(begun), d.leaving.Load()); {
 		answer, err := d.contacts.Check(ctx, r)
 		switch {
 		case err != nil:
@@ -227,6 +228,11 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 	return asking.Answer{}, &request.Refusal{
 		Code: request.CodeInternal, Detail: "It could not be confirmed that the call is still allowed, so it was not placed; ask for it again.",
 	}, request.Failed
+}
+
+// waits says whether a fence that has waited so long for the gate goes on waiting.
+func waits(waited time.Duration, leaving bool) bool {
+	return waited < lastPatience || waited < gatePatience && !leaving
 }
 
 func (d *Dialer) lives(life int64) bool { return life > 0 && !d.held() && d.heart.Life() == life }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,6 +58,7 @@ type Dialer struct {
 	wake     chan struct{}
 	attempts sync.WaitGroup
 	busy     busy
+	leaving  atomic.Bool   // told to stop
 	idle     bool          // the last round found nothing due
 	crowded  time.Duration // the last pause for want of room
 	dials    *prometheus.CounterVec
@@ -95,6 +97,7 @@ func (d *Dialer) Wake() {
 // Run dials until ctx ends, then ends the attempts that have begun.
 func (d *Dialer) Run(ctx context.Context) error {
 	defer d.attempts.Wait()
+	defer d.leaving.Store(true)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
