@@ -1,10 +1,10 @@
 #!/bin/sh
 # Makes, once for a deployment, what the charts need and do not hold:
 #   helm/environments/secrets.sh DIRECTORY POSTGRES [POOLER]      # host or host:port of Postgres, and of PgBouncer where there is one
-# DIRECTORY/secrets.yaml   a Secret for each service, with every key that its chart must have: kubectl apply -f
+# DIRECTORY/secrets.yaml   a Secret for each service, with every key that its chart must have: kubectl create -f
 # DIRECTORY/values.yaml    the public keys, for helm: --values
 # DIRECTORY/passwords.sql  the roles' passwords, to be run by a superuser after deploy/compose/postgres.sql
-# Everything is drawn here by openssl. Put DIRECTORY into a safe: without SEALING_KEYS, CONSENT_KEYS and API_KEY_PEPPER a restored database is of no use.
+# Everything is drawn here by openssl (1.1.1 or newer). Put DIRECTORY, which is none of the repository's, into a safe: without SEALING_KEYS, CONSENT_KEYS and API_KEY_PEPPER a restored database is of no use.
 # The URLs' sslmode is PGSSLMODE (require); KAFKA_PASSWORD and keys of models or buckets are yours to add.
 set -eu
 umask 077
