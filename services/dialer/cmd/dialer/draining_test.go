@@ -3,9 +3,6 @@ package main
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,68 +17,6 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
-
-// dispatching stays in the way of calls and sends them to one of several, in turn, and to the next when one takes no more.
-const dispatching = `#!KAMAILIO
-debug=0
-log_stderror=yes
-fork=yes
-children=1
-auto_aliases=no
-disable_tcp=yes
-listen=udp:127.0.0.1:%d
-mpath="%s/"
-%s
-modparam("dispatcher", "list_file", "%s")
-modparam("dispatcher", "flags", 2)
-modparam("dispatcher", "ds_ping_interval", 1)
-modparam("dispatcher", "ds_probing_mode", 1)
-modparam("dispatcher", "ds_ping_reply_codes", "class=2")
-request_route {
-	if (is_method("OPTIONS") && !has_totag()) { sl_send_reply("200", "OK"); exit; }
-	if (is_method("CANCEL")) { if (t_check_trans()) { t_relay(); } exit; }
-	if (has_totag()) {
-		if (loose_route()) { t_relay(); exit; }
-		if (is_method("ACK")) { if (t_check_trans()) { t_relay(); } exit; }
-		sl_send_reply("404", "Not Here"); exit;
-	}
-	record_route();
-	if (!ds_select_dst("1", "4")) { sl_send_reply("500", "Nobody"); exit; }
-	t_on_failure("NEXT");
-	t_relay();
-}
-failure_route[NEXT] {
-	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
-}
-`
-
-func dispatcher(t *testing.T, addresses []string) (port int) {
-	t.Helper()
-	signaltest.Installed(t, "kamailio")
-	modules, err := filepath.Glob("/usr/lib/*/kamailio/modules")
-	if err != nil || len(modules) == 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("kamailio's modules are not where Debian puts them")
-		}
-		t.Skip("SKIPPED: kamailio's modules are not where Debian puts them")
-	}
-	dir, port := t.TempDir(), signaltest.FreePort(t)
-	var load, list strings.Builder
-	for _, name := range []string{"kex", "tm", "tmx", "sl", "rr", "pv", "textops", "siputils", "dispatcher"} {
-		fmt.Fprintf(&load, "loadmodule %q\n", name+".so")
-	}
-	for _, address := range addresses {
-		fmt.Fprintf(&list, "1 sip:%s\n", address)
-	}
-	config, destinations := filepath.Join(dir, "kamailio.cfg"), filepath.Join(dir, "dispatcher.list")
-	for file, text := range map[string]string{config: fmt.Sprintf(dispatching, port, modules[0], load.String(), destinations), destinations: list.String()} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signaltest.Start(t, dir, "kamailio", "-f", config, "-DD", "-E", "-Y", dir, "-m", "32", "-M", "4").Listens(t.Context(), "udp", port)
-	return port
-}
 
 // held is a call to us that goes on until its caller hangs up.
 type held struct {
@@ -128,11 +63,11 @@ func (c *callers) call() (h held, answered bool) {
 func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	t.Parallel()
 	const ours, each = "+14155559100", 3
-	r, addresses := newRig(t, "0"), []string{freeUDP(t), freeUDP(t)}
-	port := dispatcher(t, addresses)
+	r, addresses := newRig(t, "0"), []string{freeAddr(t), freeAddr(t)}
+	port := signaltest.Kamailio(t, signaltest.Dispatching, "1 sip:"+addresses[0], "1 sip:"+addresses[1])
 	var both []*process
-	for i, address := range addresses {
-		both = append(both, r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, fmt.Sprintf("RTP_PORT_LOW=%d", 45002+i*2000), fmt.Sprintf("RTP_PORT_HIGH=%d", 46998+i*2000), "DRAIN_LIMIT=2m"))
+	for _, address := range addresses {
+		both = append(both, r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "DRAIN_LIMIT=2m"))
 	}
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),

@@ -41,7 +41,7 @@ func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
 	t.Parallel()
 	whole, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
 	r := whole
-	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeUDP(t), "RTP_PORT_LOW=40002", "RTP_PORT_HIGH=44998", "CRASH_FILE=" + arm}
+	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
 	p := whole.dialer(env...)
 	first := r.trunkThat(p, "refuses", 1, func(c *signaltest.Call) { c.Respond(100, ""); c.Respond(503, "") })
 	second := r.trunkThat(p, "rings", 2, func(c *signaltest.Call) { c.Respond(180, ""); c.Respond(486, "") })

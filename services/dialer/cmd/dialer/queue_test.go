@@ -166,9 +166,8 @@ func (r *rig) mostAtOnce() (most int) {
 }
 
 // TestQueue_ManyOfOneDelayAnotherByLessThanASecond: one workspace has 20 000 due requests (what a claim costs beside 100 000, the store's tests say) and all of a small
-// trunk that one may have; single requests of another are dialled at once.
+// trunk that one may have; single requests of another are dialled at once. It measures, so nothing goes on beside it.
 func TestQueue_ManyOfOneDelayAnotherByLessThanASecond(t *testing.T) {
-	t.Parallel()
 	r := newRig(t, "0.5") // so long that the pace alone fills the trunk
 	big := r.within(t)
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -28,6 +29,7 @@ import (
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/eventv1"
@@ -48,7 +50,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 		"dialer":     {"-tags", "crashpoints", "."},
 		"simcarrier": {"ringfence.dev/deploy/simcarrier"},
 	} {
-		build := exec.Command("go", append([]string{"build", "-o", filepath.Join(dir, target)}, args...)...)
+		build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(dir, target)}, args...)...) // nobody looks at their symbols
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", target, err, out)
 		}
@@ -57,6 +59,10 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 })
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // they wait more than they work
+		panic(err)
+	}
 	code := m.Run()
 	if dir, err := binaries(); err == nil {
 		_ = os.RemoveAll(dir)
@@ -122,6 +128,8 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
 		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "LOG_FORMAT=text",
+		// Above the ports that Linux gives to anybody, and those of libs/loopback: nobody meets the audio.
+		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
 	go r.listen(cfg)
 	r.announce(true, false)
@@ -328,14 +336,14 @@ func keysOf(t testing.TB, self, private string) *trust.Keys {
 	return keys
 }
 
+// freeAddr is an address that nobody else takes until a process of ours does.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := loopback.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 // await polls a condition until it holds.
