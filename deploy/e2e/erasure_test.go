@@ -171,11 +171,7 @@ func (p *erased) left(rows []row) (left []string) {
 func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	t.Parallel()
 	hooks := receiver(t)
-	db, err := rig.StartPostgres(binaries(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Stop() })
+	db := database(t)
 	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile, "SIMULATOR_TIME_SCALE=1")
 	w := tenant(t, s, hooks, "1000")
 	line := number(7_100_050)
@@ -282,11 +278,7 @@ func (p *erased) kept(t *testing.T, rows []row) {
 func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
 	t.Parallel()
 	hooks, rng := receiver(t), stage.Seeded(t, 1)
-	db, err := rig.StartPostgres(binaries(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Stop() })
+	db := database(t)
 	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile, "SIMULATOR_TIME_SCALE=0.5", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s")
 	w := tenant(t, s, hooks, "1000")
 	var crowd []*erased

@@ -15,11 +15,7 @@ import (
 func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	t.Parallel()
 	hooks := receiver(t)
-	db, err := rig.StartPostgres(binaries(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Stop() })
+	db := database(t)
 	address, err := url.Parse(db.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/libs/pgtest"
 )
@@ -14,11 +13,7 @@ import (
 func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
 	t.Parallel()
 	rng, hooks, bin := stage.Seeded(t, 1), receiver(t), binaries(t)
-	server, err := rig.StartPostgres(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop() })
+	server := database(t)
 	const sessions = 4
 	s := start(t, bin, "POSTGRES_URL="+server.URL, "RINGFENCE_POOLER="+pgtest.Pooler(t, server.URL, sessions), "SSL_CERT_FILE="+hooks.CAFile,
 		"WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s", "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")

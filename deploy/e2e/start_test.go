@@ -70,6 +70,17 @@ func start(t *testing.T, bin string, env ...string) *rig.Stack {
 	return s
 }
 
+// database is a server of the test's own, for the stack's POSTGRES_URL.
+func database(t *testing.T) *rig.Postgres {
+	t.Helper()
+	db, err := rig.StartPostgres(binaries(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Stop() })
+	return db
+}
+
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := loopback.Port()

@@ -27,11 +27,7 @@ const (
 func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	t.Parallel()
 	hooks := receiver(t)
-	db, err := rig.StartPostgres(binaries(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Stop() })
+	db := database(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile)
 	covered := rig.Trials(10_000)
 	w := tenant(t, s, nil, credits(covered))

@@ -96,7 +96,7 @@ func TestChaos_FindsADialerWithoutItsFence(t *testing.T) {
 func unfenced(t *testing.T, plain string) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
-	build := exec.Command("go", "build", "-tags", "nofence", "-o", filepath.Join(bin, "dialer"), "./cmd/dialer")
+	build := exec.Command("go", "build", "-tags", "nofence", "-ldflags=-s -w", "-o", filepath.Join(bin, "dialer"), "./cmd/dialer")
 	build.Dir = "../../../services/dialer"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build a dialer without its fence: %v\n%s", err, out)
