@@ -16,6 +16,7 @@ import (
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/prometheus/internal/alert"
+	"ringfence.dev/libs/loopback"
 )
 
 // shrink makes the rules' hours minutes.
@@ -39,7 +40,7 @@ func observe(t *testing.T, homes ...string) *prometheus {
 		keep(t, filepath.Join(dir, "rules-"+group.Name+".yml"), alert.Render(group, alert.Options{Shrink: shrink}))
 	}
 	keep(t, filepath.Join(dir, "prometheus.yml"), "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [\"rules-*.yml\"]\nscrape_configs:\n"+jobs(t, homes))
-	port, err := rig.FreePort()
+	port, err := loopback.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
