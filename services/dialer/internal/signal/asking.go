@@ -74,7 +74,9 @@ func (at *attempt) again(res *sip.Response) bool {
 	defer done()
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
-		at.log.Info("the INVITE was not sent again", "status", res.StatusCode, "error", err)
+		if res.StatusCode != sip.StatusServiceUnavailable { // most trunks are in one place
+			at.log.Warn("the INVITE was not sent again", "status", res.StatusCode, "error", err)
+		}
 		return false
 	}
 	at.mu.Lock()
