@@ -109,7 +109,7 @@ var (
 	// errOpen is the fault of a row that Kafka had not answered for when the waiting ended. It may have it, or get it yet.
 	errOpen = errors.New("not acknowledged")
 	// errSilent ends the session of a leader that Kafka does not answer: another replica may reach it.
-	errSilent = fmt.Errorf("nothing was acknowledged for %s", patience)
+	errSilent = fmt.Errorf("nothing was acknowledged for %s: the brokers are away, or fewer replicas are in sync than min.insync.replicas asks for", patience)
 	// errDeposed ends the session of a leader that may not be one any more.
 	errDeposed = errors.New("the relay's lock may be lost")
 )
