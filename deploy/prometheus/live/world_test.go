@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
 )
 
 // world is a stack under load, with a receiver for its webhooks and one for its traces.
@@ -91,7 +92,7 @@ func raise(t *testing.T, bin string, env ...string) (home string, s *rig.Stack) 
 		t.Fatal(err)
 	}
 	for _, door := range []string{"RINGFENCE_PORT", "RINGFENCE_ADMIN_PORT"} {
-		port, err := rig.FreePort()
+		port, err := loopback.Port()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,6 +180,21 @@ func (w *world) read(ctx context.Context, n int64) {
 	if err == nil {
 		_, _, _ = w.tenant.API.Do(ctx, http.MethodPost, "/v1/call-requests/"+later.ID+"/cancel", nil)
 	}
+}
+
+// later places a call that comes due after so long. What an earlier fault left behind may refuse it at first.
+func (w *world) later(t *testing.T, wait time.Duration) (placed rig.Request) {
+	t.Helper()
+	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
+	var refused error
+	err := rig.Until(t.Context(), 30*time.Second, "a call is taken", func() (bool, error) {
+		placed, refused = w.tenant.Place(t.Context(), order)
+		return refused == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: %v", err, refused)
+	}
+	return placed
 }
 
 // stop stops every process of a name for so long; they know nothing of it.
