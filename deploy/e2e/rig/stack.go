@@ -17,8 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"ringfence.dev/libs/loopback"
 )
 
 // Demo is what the stack tells about itself in demo.json (contract.md §8).
@@ -244,9 +242,6 @@ func (s *Stack) Tail(lines int) string {
 	}
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
-
-// FreePort is a port that nobody has.
-func FreePort() (int, error) { return loopback.Port() }
 
 // Trials is how many of a trial that is counted in thousands a test makes: of so many RINGFENCE_TRIALS per cent, one unless it is set.
 // `make prove` makes all of them.
