@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"strings"
 	"time"
 )
 
@@ -154,4 +158,39 @@ func (s *Stack) CarrierLog(ctx context.Context) ([]LogLine, error) {
 		all = append(all, p.Data...)
 		after = p.Data[len(p.Data)-1].Seq
 	}
+}
+
+// ErrNoShell says that what README.md has one type needs a program that is not here.
+var ErrNoShell = errors.New("README.md's first call needs curl and jq")
+
+// FirstCall types what README.md has one type beside docker compose, at other addresses, and waits until the call's request is completed. said is all that was answered.
+func FirstCall(ctx context.Context, readme, base, admin, token string) (said string, err error) {
+	for _, program := range []string{"curl", "jq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return "", ErrNoShell
+		}
+	}
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return "", fmt.Errorf("read the README: %w", err)
+	}
+	_, section, _ := strings.Cut(string(text), "### On docker compose\n")
+	_, block, opened := strings.Cut(section, "```sh\ndocker compose up --wait\n")
+	block, _, closed := strings.Cut(block, "```\n")
+	const asks = "ask $key $url/v1/call-requests\n"
+	if !opened || !closed || !strings.HasSuffix(block, asks) {
+		return "", errors.New("README.md has no first call on docker compose that ends with " + asks)
+	}
+	for _, place := range []struct{ from, to string }{{"http://localhost:8081", admin}, {"http://localhost:8080", base}, {"example-operator-token", token}} {
+		if !strings.Contains(block, place.from) {
+			return "", fmt.Errorf("README.md's first call does not name %s", place.from)
+		}
+		block = strings.ReplaceAll(block, place.from, place.to)
+	}
+	until := `for i in $(seq 150); do ` + strings.TrimSpace(asks) + ` | jq -r '.data[0].status' | grep -x completed && exit; sleep 0.2; done; exit 1`
+	out, err := exec.CommandContext(ctx, "sh", "-euc", block+until).CombinedOutput()
+	if err == nil && !strings.Contains(string(out), `"status":"queued"`) {
+		err = errors.New("nothing was queued")
+	}
+	return string(out), err
 }

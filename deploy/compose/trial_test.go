@@ -1,0 +1,182 @@
+package compose_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/libs/loopback"
+)
+
+// TestCharts_ComeUp runs the six binaries as a cluster would: with the settings of the golden of environments/small.yaml, in a database that postgres.sql and the passwords of
+// environments/secrets.sh make, with the Secrets of the latter, migrated by the owning role, which no serving process knows. Then README.md's first call is placed, and all end in order.
+func TestCharts_ComeUp(t *testing.T) {
+	t.Parallel()
+	bin := os.Getenv("RINGFENCE_BIN")
+	if bin == "" || testing.Short() {
+		t.Skip("RINGFENCE_BIN is not set, or -short: run `make test`, which builds the programs and sets it")
+	}
+	if _, err := exec.LookPath("openssl"); err != nil && os.Getenv("CI") != "true" {
+		t.Skip("SKIPPED: helm/environments/secrets.sh needs openssl")
+	}
+	server, err := rig.StartPostgres(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	c := &cluster{t: t, bin: bin, dir: t.TempDir(), at: map[string]string{"kafka:9092": listening(t), "simcarrier:8090": listening(t), "admin": listening(t)}}
+	for _, name := range services {
+		c.at[name+":8080"], c.at[name+"-ready:9090"] = listening(t), listening(t)
+	}
+	c.secrets(server.URL)
+	c.start("broker", "ringfence-local", nil, "broker", "--dir", filepath.Join(c.dir, "kafka"), "--port", port(c.at["kafka:9092"]))
+	c.start("simcarrier", "simcarrier", []string{"SIMCARRIER_ADDR=" + c.at["simcarrier:8090"], "SIMCARRIER_DIR=" + c.dir + "/simcarrier", "SIMULATOR_TIME_SCALE=0.02"})
+	objects := objectsIn(t, "small", []byte(strings.Join(lines(t, "deploy/compose/testdata/charts/small.yaml"), "\n")))
+	for _, name := range services {
+		settings := c.settings(name, objects["ConfigMap/"+name].Data)
+		migrate := exec.Command(filepath.Join(bin, name), "migrate")
+		migrate.Env = append(settings, "POSTGRES_MIGRATE_URL="+c.secret[name]["POSTGRES_MIGRATE_URL"])
+		if out, err := migrate.CombinedOutput(); err != nil {
+			t.Fatalf("%s migrate: %v: %s", name, err, out)
+		}
+		c.start(name, name, append(settings, "KAFKA_INSTANCE_ID="+name+"-0"))
+	}
+	base, admin := "http://"+c.at["gateway:8080"], "http://"+c.at["admin"]
+	if err := rig.Until(t.Context(), time.Minute, "all six are ready", func() (bool, error) {
+		status, _, err := rig.NewClient(base, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
+		return err == nil && status == http.StatusOK, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, token, _ := strings.Cut(c.secret["gateway"]["OPERATOR_TOKENS"], "=")
+	said, err := rig.FirstCall(t.Context(), filepath.Join(root, "README.md"), base, admin, token)
+	if err != nil && (!errors.Is(err, rig.ErrNoShell) || os.Getenv("CI") == "true") {
+		t.Errorf("%v:\n%s", err, said)
+	}
+	c.end()
+}
+
+// cluster is a database, a broker, a carrier and six services on this machine, at the addresses that stand in for those of the charts.
+type cluster struct {
+	t        *testing.T
+	bin, dir string
+	at       map[string]string
+	secret   map[string]map[string]string
+	running  []*exec.Cmd
+}
+
+// listening is an address that nobody has.
+func listening(t *testing.T) string {
+	t.Helper()
+	free, err := loopback.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", free)
+}
+
+func port(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// secrets makes them, and the roles with their passwords.
+func (c *cluster) secrets(super string) {
+	c.t.Helper()
+	into, conn := filepath.Join(c.dir, "made"), connected(c.t, super)
+	made := exec.Command("sh", filepath.Join(root, "helm/environments/secrets.sh"), into, fmt.Sprintf("%s:%d", conn.Config().Host, conn.Config().Port))
+	made.Env = append(os.Environ(), "PGSSLMODE=disable")
+	if out, err := made.CombinedOutput(); err != nil {
+		c.t.Fatalf("secrets.sh: %v: %s", err, out)
+	}
+	passwords, err := os.ReadFile(filepath.Join(into, "passwords.sql"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, step := range append(script(c.t, conn), string(passwords)) {
+		if _, err := conn.Exec(c.t.Context(), step); err != nil {
+			c.t.Fatalf("%v: %s", err, step)
+		}
+	}
+	c.secret = secretsIn(c.t, filepath.Join(into, "secrets.yaml"))
+	var trusted map[string]struct{ Env map[string]string }
+	text, err := os.ReadFile(filepath.Join(into, "values.yaml"))
+	if err != nil || yaml.Unmarshal(text, &trusted) != nil {
+		c.t.Fatal(err)
+	}
+	for name, v := range trusted {
+		c.secret[name]["TRUSTED_KEYS"] = v.Env["TRUSTED_KEYS"]
+	}
+}
+
+// settings are a service's, with the addresses of this machine; what is secret comes from its Secret, the owning role's URL left out.
+func (c *cluster) settings(name string, data map[string]string) (env []string) {
+	var places []string
+	for from, to := range c.at {
+		places = append(places, from, to)
+	}
+	state := filepath.Join(c.dir, "state", name)
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		c.t.Fatal(err)
+	}
+	replace := strings.NewReplacer(append(places, "/state/", state+"/")...)
+	for variable, value := range data {
+		env = append(env, variable+"="+replace.Replace(value))
+	}
+	env = append(env, "HTTP_ADDR="+c.at[name+":8080"], "PRIVATE_ADDR="+c.at[name+"-ready:9090"], "ADMIN_ADDR="+c.at["admin"])
+	for variable, value := range c.secret[name] {
+		if variable != "POSTGRES_MIGRATE_URL" {
+			env = append(env, variable+"="+value)
+		}
+	}
+	return env
+}
+
+func (c *cluster) start(name, program string, env []string, args ...string) {
+	c.t.Helper()
+	log, err := os.Create(filepath.Join(c.dir, name+".log"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(c.bin, program), args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, log, log
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.running = append(c.running, cmd)
+	c.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = log.Close()
+		if text, err := os.ReadFile(log.Name()); err == nil && c.t.Failed() {
+			c.t.Logf("%s:\n%s", name, text[max(0, len(text)-2000):])
+		}
+	})
+}
+
+// end tells the services to stop, all at once, and wants each to end without a fault.
+func (c *cluster) end() {
+	c.t.Helper()
+	six := c.running[len(c.running)-len(services):]
+	for _, cmd := range six {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			c.t.Errorf("%s is gone: %v", cmd.Path, err)
+		}
+	}
+	for _, cmd := range six {
+		if err := cmd.Wait(); err != nil {
+			c.t.Errorf("%s: %v", filepath.Base(cmd.Path), err)
+		}
+	}
+}
