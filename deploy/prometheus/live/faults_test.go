@@ -142,7 +142,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	})
 	fired := time.Since(began)
 	var left []string
-	err := rig.Until(t.Context(), 120*time.Second, f.name+": its alerts go", func() (bool, error) {
+	err := rig.Until(t.Context(), 3*time.Minute, f.name+": its alerts go", func() (bool, error) {
 		firing := p.firing(t.Context())
 		left = slices.DeleteFunc(slices.Clone(f.alerts), func(name string) bool { return !firing[name] })
 		return firing != nil && len(left) == 0, nil
