@@ -178,10 +178,9 @@ func (s *session) run() {
 	s.mu.Unlock()
 	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
 	s.emit(last)
-	if !ours { // its marks come back while the last words are played
+	if !ours { // its marks come back while the last words are played; Close says stop and ends the connection
 		<-s.over
 	}
-	s.sock.Cut()
 }
 
 // take is one message of the agent's.
