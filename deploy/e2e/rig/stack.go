@@ -49,10 +49,15 @@ type Options struct {
 type Stack struct {
 	Demo Demo
 	opts Options
+	log  *os.File
+	*run
+}
+
+// run is one process of a stack: a Stack that is started again has the next.
+type run struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended, with err
 	err  error
-	log  *os.File
 }
 
 var errEnded = errors.New("it stopped by itself")
@@ -69,7 +74,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{opts: opts, log: log, done: make(chan struct{})}
+	s := &Stack{opts: opts, log: log, run: &run{done: make(chan struct{})}}
 	s.cmd = exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
 	s.cmd.Env = append(append(inheritedBroker(os.Environ()), "RINGFENCE_HOME="+opts.Home), opts.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
@@ -78,7 +83,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the stack: %w", err)
 	}
-	go func() { s.err = s.cmd.Wait(); close(s.done) }()
+	go func(r *run) { r.err = r.cmd.Wait(); close(r.done) }(s.run)
 	if err := s.awaitReady(ctx, started); err != nil {
 		s.Kill()
 		return nil, fmt.Errorf("%w; the end of its log:\n%s", err, s.Tail(40))
