@@ -27,8 +27,13 @@ type values struct {
 	Env         map[string]any
 	HostAddress []string `yaml:"hostAddress"`
 	Secret      struct{ Keys, Optional []string }
-	Autoscaling struct{ By []struct{ Metric string } }
-	Network     struct {
+	Autoscaling struct {
+		By []struct {
+			Metric string
+			Labels map[string]string
+		}
+	}
+	Network struct {
 		AskedBy  []string `yaml:"askedBy"`
 		ProbedBy []string `yaml:"probedBy"`
 		Asks     []string
