@@ -25,7 +25,7 @@ func rolled() []string {
 
 // Every replica of a stack that is rolled leaves for longer than a connection stays unused: inside the house (trust.IdleFor) and a customer's.
 const (
-	drainDelay   = "DRAIN_DELAY=2500ms"
+	drainDelay   = "DRAIN_DELAY=3s"
 	strictPerSec = 12
 	replaced     = 40 * time.Second
 	firstRolled  = 7_000_000

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// TestServer_LeavingServesAndSendsAway: a process that was told to stop still answers, asks to close, and is not ready; then nobody can come any more.
+// TestServer_LeavingServesAndSendsAway: a process that was told to stop still answers, asks to close, whoever came before too, and is not ready; then nobody can come any more.
 func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 	public, private := free(t), free(t)
 	tel, err := telemetry.Start(t.Context(), telemetry.Config{PrivateAddr: private, LogFormat: "text"}, "test")
@@ -20,12 +21,14 @@ func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	told, hold, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	asked, answers := make(chan struct{}), make(chan struct{})
+	handler := late(asked, answers)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
 		ended <- service.Run(ctx,
 			service.Part{Name: "private", Run: tel.Private},
-			service.Part{Name: "http", Run: (&Server{Addr: public, Handler: taking()}).Run},
+			service.Part{Name: "http", Run: (&Server{Addr: public, Handler: handler}).Run},
 			service.Part{Name: "hold", Run: func(ctx context.Context) error { <-ctx.Done(); close(told); <-hold; return nil }},
 		)
 	}()
@@ -51,8 +54,28 @@ func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 	if status, closes := post(); status != http.StatusAccepted || closes {
 		t.Errorf("before: %d, close %v, want 202 on a connection that is kept", status, closes)
 	}
+	before := make(chan error)
+	for _, path := range []string{"/body", "/status", "/flush", "/nothing"} {
+		go func() {
+			answer, err := http.Get("http://" + public + path)
+			if err == nil {
+				_ = answer.Body.Close()
+				if !answer.Close {
+					err = fmt.Errorf("%s keeps the connection", path)
+				}
+			}
+			before <- err
+		}()
+		<-asked
+	}
 	cancel()
 	<-told
+	close(answers)
+	for range 4 {
+		if err := <-before; err != nil {
+			t.Errorf("asked before, answered while it leaves: %v", err)
+		}
+	}
 	for range 2 {
 		if status, closes := post(); status != http.StatusAccepted || !closes {
 			t.Errorf("leaving: %d, close %v, want 202 and a close", status, closes)
@@ -73,6 +96,28 @@ func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 	if _, err := net.Dial("tcp", public); err == nil {
 		t.Error("somebody still listens")
 	}
+}
+
+// late is taking, and some answers that begin when they may, each in its own way.
+func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
+	handler := http.NewServeMux()
+	handler.Handle("/", taking())
+	for _, answer := range []struct {
+		path string
+		how  func(w http.ResponseWriter)
+	}{
+		{"/body", func(w http.ResponseWriter) { _, _ = w.Write([]byte("late")) }},
+		{"/status", func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }},
+		{"/flush", func(w http.ResponseWriter) { w.(http.Flusher).Flush() }},
+		{"/nothing", func(http.ResponseWriter) {}},
+	} {
+		handler.HandleFunc(answer.path, func(w http.ResponseWriter, _ *http.Request) {
+			asked <- struct{}{}
+			<-answers
+			answer.how(w)
+		})
+	}
+	return handler
 }
 
 func free(t *testing.T) string {

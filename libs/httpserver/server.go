@@ -76,15 +76,45 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// parting lets clients that keep connections leave by themselves while the process does.
+// parting lets clients that keep connections leave by themselves while the process does: every answer that is begun then says so, also to a request that came before.
 func parting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if service.IsLeaving(r.Context()) {
-			w.Header().Set("Connection", "close")
-		}
-		next.ServeHTTP(w, r)
+		p := &parter{ResponseWriter: w, ctx: r.Context()}
+		next.ServeHTTP(p, r)
+		p.part() // an answer without a word is begun behind us
 	})
 }
+
+// parter asks the client to close when the process is leaving at the moment in which the answer begins; later it changes nothing.
+type parter struct {
+	http.ResponseWriter
+	ctx context.Context //nolint:containedctx // the request's, for as long as its answer
+}
+
+func (p *parter) part() {
+	if service.IsLeaving(p.ctx) {
+		p.Header().Set("Connection", "close")
+	}
+}
+
+func (p *parter) WriteHeader(status int) {
+	p.part()
+	p.ResponseWriter.WriteHeader(status)
+}
+
+func (p *parter) Write(body []byte) (int, error) {
+	p.part()
+	return p.ResponseWriter.Write(body) //nolint:wrapcheck // as the server says it
+}
+
+// Flush is for handlers that look for it; http.ResponseController finds its own way by Unwrap.
+func (p *parter) Flush() {
+	p.part()
+	_ = http.NewResponseController(p.ResponseWriter).Flush()
+}
+
+// Unwrap is http.ResponseController's.
+func (p *parter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // settings are the timeouts and bounds of every listener.
 func (s *Server) settings() *http.Server {
