@@ -17,7 +17,7 @@ import (
 // one: they are not parallel. Nor is any in make prove.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	stacks := "3"
+	stacks := "2"
 	if rig.Trials(100) == 100 {
 		stacks = "1"
 	}
