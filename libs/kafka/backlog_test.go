@@ -72,7 +72,7 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 	}
 }
 
-// A group that has not begun is behind by all there is, from its first look on.
+// A group that has not begun has committed nothing: it is behind by all there is.
 func TestBacklog_AGroupThatHasNotBegunIsBehindByEverything(t *testing.T) {
 	t.Parallel()
 	client, err := kafka.NewClient(kafkatest.New(t), "test", nil, kgo.RecordPartitioner(kgo.ManualPartitioner()))
