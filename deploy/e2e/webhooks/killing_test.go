@@ -13,9 +13,18 @@ import (
 
 const (
 	kills = 4
-	// unsettled is how long an answered attempt may wait for its batch to commit on a busy machine: a kill before that repeats it.
+	// unsettled is how long an answered attempt may wait for its batch to commit before it is missed.
 	unsettled = 500 * time.Millisecond
 )
+
+// kill is one SIGKILL of a dispatcher, and the events whose delivery was in the history just before it.
+type kill struct {
+	begun, ended time.Time
+	settled      map[string]bool
+}
+
+// interrupted says that the kill came after a request began and before its answer was in the history.
+func (k kill) interrupted(r request) bool { return r.at.Before(k.ended) && !k.settled[r.event] }
 
 // TestKilling_InMidStreamLosesNothing kills one of two dispatchers with SIGKILL, again and again, while an endpoint that takes its time is told of a
 // steady stream of calls.
@@ -26,18 +35,25 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	stop, streamed := make(chan struct{}), make(chan []event)
 	go func() { streamed <- w.stream(t, c, stop) }()
-	var killed []time.Time
+	var killed []kill
+	var last time.Time
 	for range kills {
 		quiet(t, time.Duration(500+chance.IntN(1000))*time.Millisecond)
-		until(t, 30*time.Second, "a dispatcher is there to be killed in the middle of an attempt", func() bool {
-			return len(w.Processes()["webhook-dispatcher"]) == replicas && slices.ContainsFunc(hooks.all(), func(r request) bool { return r.ended.IsZero() })
+		var settled map[string]bool
+		until(t, 30*time.Second, "a dispatcher is in the middle of an attempt, and what was answered before is settled", func() bool {
+			answered := hooks.answered(last, time.Now().Add(-unsettled))
+			settled = c.settled(t)
+			return len(w.Processes()["webhook-dispatcher"]) == replicas &&
+				!slices.ContainsFunc(answered, func(r request) bool { return !settled[r.event] }) &&
+				slices.ContainsFunc(hooks.all(), func(r request) bool { return r.ended.IsZero() })
 		})
+		begun := time.Now()
 		if !w.KillOne("webhook-dispatcher", chance.IntN(replicas)) {
 			t.Fatal("no dispatcher to kill")
 		}
-		killed = append(killed, time.Now())
+		last = time.Now()
+		killed = append(killed, kill{begun: begun, ended: last, settled: settled})
 	}
-	last := killed[len(killed)-1]
 	close(stop)
 	events := <-streamed
 	until(t, time.Minute, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
@@ -61,12 +77,12 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 		switch {
 		case r.cut:
 			cut++
-		case slices.ContainsFunc(killed, func(at time.Time) bool { return inFlight(r, at) }):
+		case slices.ContainsFunc(killed, func(k kill) bool { return k.interrupted(r) }):
 			answered++
 		}
 	}
 	repeats := hooks.count() - len(events)
-	t.Logf("%d events, %d kills: %d attempts cut off, %d answered just before and perhaps not settled; %d repeats; all settled %s after the last kill",
+	t.Logf("%d events, %d kills: %d attempts cut off, %d answered and not surely settled; %d repeats; all settled %s after the last kill",
 		len(events), kills, cut, answered, repeats, took.Round(10*time.Millisecond))
 	if repeats > cut+answered {
 		t.Errorf("%d repeats, want the %d in flight at most", repeats, cut+answered)
@@ -92,9 +108,21 @@ func (w *world) stream(t *testing.T, c *customer, stop <-chan struct{}) (events 
 	}
 }
 
-// inFlight says that a request was begun and not surely settled at an instant.
-func inFlight(r request, at time.Time) bool {
-	return r.at.Before(at) && (r.ended.IsZero() || r.ended.Add(unsettled).After(at))
+// settled are the events whose delivery the history shows as delivered.
+func (c *customer) settled(t *testing.T) map[string]bool {
+	t.Helper()
+	known := map[string]bool{}
+	for _, d := range c.deliveries(t, "delivered") {
+		known[d.EventID] = true
+	}
+	return known
+}
+
+// answered are the requests that began after an instant and were answered before another.
+func (b *book) answered(after, before time.Time) []request {
+	return slices.DeleteFunc(b.all(), func(r request) bool {
+		return r.cut || r.ended.IsZero() || !r.at.After(after) || !r.ended.Before(before)
+	})
 }
 
 func distinct(all []request) int {
@@ -106,7 +134,7 @@ func distinct(all []request) int {
 }
 
 // judgeRepeats: what came again is the same delivery with the same bytes, and was in flight when a dispatcher was killed.
-func judgeRepeats(t *testing.T, came []request, secret string, killed []time.Time) {
+func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 	t.Helper()
 	for i, r := range came {
 		if !r.signedWith(secret) || r.delivery != came[0].delivery || !bytes.Equal(r.body, came[0].body) {
@@ -116,7 +144,7 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []time.Tim
 			continue
 		}
 		before := came[i-1]
-		if !slices.ContainsFunc(killed, func(at time.Time) bool { return inFlight(before, at) && r.at.After(at.Add(-unsettled)) }) {
+		if !slices.ContainsFunc(killed, func(k kill) bool { return k.interrupted(before) && r.at.After(k.begun) }) {
 			t.Errorf("event %s came again %s after attempt %d, which no kill had interrupted", r.event, r.at.Sub(before.at), before.attempt)
 		}
 		if r.attempt <= before.attempt {
