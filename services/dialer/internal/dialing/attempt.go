@@ -24,9 +24,11 @@ const (
 	noAnswer = time.Second
 	// numberBusy is when to look again at a number that is in a call.
 	numberBusy = 250 * time.Millisecond
-	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the watchdog ends the shortest call, and lastPatience in a
-	// process that was told to stop.
-	gatePatience, lastPatience = 100 * time.Second, 20 * time.Second
+	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the watchdog ends the shortest call. heldPatience is how long it
+	// waits while dialling is held up.
+	gatePatience, heldPatience = 100 * time.Second, time.Minute
+	// lastPatience is what any wait has left once the process was told to stop: it has 20 s to end (libs/service), and other parts end behind this one.
+	lastPatience = 15 * time.Second
 )
 
 // attempt takes one claimed request as far as it goes. ctx ending means that nothing new is begun; what has passed its fence is
@@ -202,7 +204,7 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 // askAgain asks the gate, and ourselves, until both answer. stop says that one has closed, or would not answer in time; nothing has left for the
 // carrier yet.
 func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking.Answer, stop *request.Refusal, state request.State) {
-	for begun := time.Now(); waits(time.Since(begun), d.leaving.Load()); {
+	for begun := time.Now(); d.waits(begun, gatePatience); {
 		answer, err := d.contacts.Check(ctx, r)
 		switch {
 		case err != nil:
@@ -230,16 +232,17 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 	}, request.Failed
 }
 
-// waits says whether a fence that has waited so long for the gate goes on waiting.
-func waits(waited time.Duration, leaving bool) bool {
-	return waited < lastPatience || waited < gatePatience && !leaving
+// waits says whether a fence that has waited since begun goes on waiting.
+func (d *Dialer) waits(begun time.Time, patience time.Duration) bool {
+	told := d.told.Load()
+	return time.Since(begun) < patience && (told == nil || time.Since(*told) < lastPatience)
 }
 
 func (d *Dialer) lives(life int64) bool { return life > 0 && !d.held() && d.heart.Life() == life }
 
-// letGo waits until dialling is held up no more, for a minute at most.
+// letGo waits until dialling is held up no more.
 func (d *Dialer) letGo() bool {
-	for begun := time.Now(); d.held() && time.Since(begun) < time.Minute; {
+	for begun := time.Now(); d.held() && d.waits(begun, heldPatience); {
 		time.Sleep(numberBusy)
 	}
 	return !d.held()

@@ -58,9 +58,9 @@ type Dialer struct {
 	wake     chan struct{}
 	attempts sync.WaitGroup
 	busy     busy
-	leaving  atomic.Bool   // told to stop
-	idle     bool          // the last round found nothing due
-	crowded  time.Duration // the last pause for want of room
+	told     atomic.Pointer[time.Time] // when the process was told to stop; nil: it was not
+	idle     bool                      // the last round found nothing due
+	crowded  time.Duration             // the last pause for want of room
 	dials    *prometheus.CounterVec
 	lag      prometheus.Histogram
 }
@@ -97,7 +97,7 @@ func (d *Dialer) Wake() {
 // Run dials until ctx ends, then ends the attempts that have begun.
 func (d *Dialer) Run(ctx context.Context) error {
 	defer d.attempts.Wait()
-	defer d.leaving.Store(true)
+	defer d.leave()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -118,6 +118,12 @@ func (d *Dialer) Run(ctx context.Context) error {
 		}
 		timer.Reset(max(0, rest-pause))
 	}
+}
+
+// leave says that the process was told to stop.
+func (d *Dialer) leave() {
+	now := time.Now()
+	d.told.Store(&now)
 }
 
 func (d *Dialer) held() bool { return d.limits.Held != nil && d.limits.Held() }
