@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -33,22 +34,25 @@ type finish struct {
 	status, cause, outcome, who      string
 	charged, answered, rang, summary bool
 	events                           []string
+	// zone is the contact's own; empty: where its number is.
+	zone string
 }
 
 func endings() []finish {
 	talked := []string{"call.ringing", "call.answered", "call.completed"}
 	return []finish{
-		{"a person talks", 0, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked},
-		{"the line is busy", 90, "completed", "", "busy", "user_busy", "", "busy", false, false, false, false, []string{"call.busy"}},
-		{"nobody answers", 91, "completed", "", "no_answer", "no_answer", "", "no_answer", false, false, true, false, []string{"call.ringing", "call.no_answer"}},
-		{"the number does not exist", 92, "failed", "invalid_number", "failed", "unallocated_number", "", "invalid_number", false, false, false, false, []string{"call.failed"}},
-		{"the carrier is away", 93, "failed", "provider_unavailable", "failed", "normal_temporary_failure", "", "unreachable", false, false, false, false, []string{"call.failed"}},
-		{"a voicemail picks up", 94, "completed", "", "completed", "normal_clearing", "no_conversation", "voicemail", true, true, true, false, talked},
-		{"somebody hangs up at once", 95, "completed", "", "completed", "normal_clearing", "no_conversation", "abandoned", true, true, true, false, talked},
-		{"somebody asks never to be called again", 96, "completed", "", "completed", "normal_clearing", "opted_out", "human", true, true, true, true, talked},
-		{"somebody asks for a call back", 97, "completed", "", "completed", "normal_clearing", "callback_requested", "human", true, true, true, true, talked},
-		{"it rings for long", 98, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked},
-		{"the agent breaks", 99, "failed", "agent_unavailable", "failed", "agent_error", "", "error", false, true, true, false, []string{"call.ringing", "call.answered", "call.failed"}},
+		{"a person talks", 0, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked, ""},
+		{"the line is busy", 90, "completed", "", "busy", "user_busy", "", "busy", false, false, false, false, []string{"call.busy"}, ""},
+		{"nobody answers", 91, "completed", "", "no_answer", "no_answer", "", "no_answer", false, false, true, false, []string{"call.ringing", "call.no_answer"}, ""},
+		{"the number does not exist", 92, "failed", "invalid_number", "failed", "unallocated_number", "", "invalid_number", false, false, false, false, []string{"call.failed"}, ""},
+		{"the carrier is away", 93, "failed", "provider_unavailable", "failed", "normal_temporary_failure", "", "unreachable", false, false, false, false, []string{"call.failed"}, ""},
+		{"a voicemail picks up", 94, "completed", "", "completed", "normal_clearing", "no_conversation", "voicemail", true, true, true, false, talked, ""},
+		{"somebody hangs up at once", 95, "completed", "", "completed", "normal_clearing", "no_conversation", "abandoned", true, true, true, false, talked, ""},
+		{"somebody asks never to be called again", 96, "completed", "", "completed", "normal_clearing", "opted_out", "human", true, true, true, true, talked, ""},
+		{"somebody asks for a call back", 97, "completed", "", "completed", "normal_clearing", "callback_requested", "human", true, true, true, true, talked, ""},
+		{"somebody away from home asks for a call back", 97, "completed", "", "completed", "normal_clearing", "callback_requested", "human", true, true, true, true, talked, "Asia/Tokyo"},
+		{"it rings for long", 98, "completed", "", "completed", "normal_clearing", "interested", "human", true, true, true, true, talked, ""},
+		{"the agent breaks", 99, "failed", "agent_unavailable", "failed", "agent_error", "", "error", false, true, true, false, []string{"call.ringing", "call.answered", "call.failed"}, ""},
 	}
 }
 
@@ -61,6 +65,9 @@ func TestEndings(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			to, ref := number(row.digits), "order of "+row.name
+			if row.zone != "" {
+				w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": to, "metadata": set{"time_zone": row.zone}})
+			}
 			placed := w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "external_ref", ref))
 			request := w.ended(t, placed.text("id"))
 			row.mustBeTheRequest(t, request, placed)
@@ -144,7 +151,7 @@ func (e finish) mustBeTheCall(t *testing.T, got answer, w *tenant, to, ref strin
 		}
 	}
 	if e.outcome == "callback_requested" { // the next day at ten where the person is
-		zone, _ := time.LoadLocation("America/Los_Angeles")
+		zone, _ := time.LoadLocation(cmp.Or(e.zone, "America/Los_Angeles"))
 		ended, at := instant(t, timings["ended_at"].(string)).In(zone), instant(t, summary["scheduled_for"].(string)).In(zone)
 		if want := time.Date(ended.Year(), ended.Month(), ended.Day()+1, 10, 0, 0, 0, zone); !at.Equal(want) {
 			t.Errorf("summary.scheduled_for = %s, want %s", at, want)
