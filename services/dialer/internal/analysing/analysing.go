@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -50,6 +51,8 @@ type Analyser struct {
 	relay      *outbox.Relay
 	wake       chan struct{}
 	busy       chan struct{}
+	// turn is the workspace behind which the next look begins. Run's alone.
+	turn uuid.UUID
 
 	mu      sync.Mutex
 	ongoing map[uuid.UUID]int // by workspace
@@ -89,13 +92,14 @@ func (a *Analyser) Run(ctx context.Context) error {
 	}
 }
 
-// round begins what is due, until nothing is, and waits for none of it.
+// round begins what is due, the workspaces in turn, until once around nothing is, and waits for none of it.
 func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
-	for {
-		due, err := a.store.DueAnalyses(ctx, a.room())
-		if err != nil || len(due) == 0 {
+	for quiet := a.turn == uuid.Nil; ; { // since the first workspace
+		due, next, err := a.store.DueAnalyses(ctx, a.turn, a.room())
+		if err != nil {
 			return err
 		}
+		a.turn, quiet = next, quiet && len(due) == 0
 		a.enter(due)
 		for _, one := range due {
 			select {
@@ -110,6 +114,12 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 				}
 			})
 		}
+		if next == uuid.Nil {
+			if quiet {
+				return nil
+			}
+			quiet = true
+		}
 	}
 }
 
@@ -117,15 +127,7 @@ func (a *Analyser) round(ctx context.Context, begun *sync.WaitGroup) error {
 func (a *Analyser) room() store.AnalysisRoom {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	room := store.AnalysisRoom{Most: batch, Full: []uuid.UUID{}}
-	for workspace, n := range a.ongoing {
-		if n >= ofOne {
-			room.Full = append(room.Full, workspace)
-		} else {
-			room.Most = min(room.Most, ofOne-n)
-		}
-	}
-	return room
+	return store.AnalysisRoom{Most: batch, OfOne: ofOne, Ongoing: maps.Clone(a.ongoing)}
 }
 
 func (a *Analyser) enter(due []store.Analysis) {

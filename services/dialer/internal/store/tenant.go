@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -156,15 +158,31 @@ func (s *Store) Order(ctx context.Context, callID uuid.UUID) (o Order, err error
 	return o, nil
 }
 
+// The walk goes from workspace to workspace by the index alone: what waits of one costs a probe, however much that is.
 const dueAnalyses = `
-WITH due AS (
+WITH RECURSIVE walk (workspace_id, n) AS (
+	(SELECT c.workspace_id, 1 FROM calls c WHERE c.analyse_at IS NOT NULL AND c.workspace_id > @after ORDER BY c.workspace_id LIMIT 1)
+	UNION ALL
+	SELECT (SELECT c.workspace_id FROM calls c WHERE c.analyse_at IS NOT NULL AND c.workspace_id > walk.workspace_id ORDER BY c.workspace_id LIMIT 1), walk.n + 1
+	FROM walk WHERE walk.workspace_id IS NOT NULL AND walk.n < @steps::integer
+)
+SELECT walk.workspace_id, walk.n = @steps AS last, coalesce((SELECT true FROM calls c
+	WHERE c.workspace_id = walk.workspace_id AND c.analyse_at <= now() ORDER BY c.analyse_at LIMIT 1), false) AS due
+FROM walk WHERE walk.workspace_id IS NOT NULL ORDER BY walk.n`
+
+const takeAnalyses = `
+WITH due AS MATERIALIZED (
+	SELECT oldest.call_id FROM unnest(@workspaces::uuid[], @room::int[]) AS lane (workspace_id, room), LATERAL (
+		SELECT c.call_id FROM calls c WHERE c.workspace_id = lane.workspace_id AND c.analyse_at <= now()
+		ORDER BY c.analyse_at LIMIT lane.room FOR UPDATE SKIP LOCKED) oldest
+	LIMIT @most
+), begun AS (
 	UPDATE calls SET analyse_at = now() + interval '90 seconds', analyses = analyses + 1
-	WHERE call_id = ANY (ARRAY(
-		SELECT call_id FROM calls WHERE analyse_at <= now() AND workspace_id <> ALL (@full::uuid[]) ORDER BY analyse_at LIMIT @most FOR UPDATE SKIP LOCKED))
+	WHERE call_id = ANY (ARRAY(SELECT due.call_id FROM due))
 	RETURNING call_id, workspace_id, agent_id, CASE WHEN direction = 'inbound' THEN from_number ELSE to_e164 END AS person, time_zone, turns, ended_at, outcome, analyses
 )
 SELECT d.call_id, d.workspace_id, d.agent_id, d.person, d.time_zone, d.turns, d.ended_at, d.outcome, d.analyses, convert_to(coalesce(a.settings, '{}')::text, 'UTF8') AS settings, s.callback_at
-FROM due d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_calls s ON s.call_id = d.call_id`
+FROM begun d LEFT JOIN agents a ON a.agent_id = d.agent_id AND a.workspace_id = d.workspace_id LEFT JOIN sip_calls s ON s.call_id = d.call_id`
 
 // Analysis is a call that has ended and is to be analysed; Analyses is how often somebody began, this time included.
 type Analysis struct {
@@ -181,23 +199,52 @@ type Analysis struct {
 	CallbackAt  *time.Time   `db:"callback_at"`
 }
 
-// AnalysisRoom is how many analyses are taken at most, and of which workspaces none.
+// AnalysisRoom is how many analyses are taken at most, how many a workspace may have under way, and how many it has.
 type AnalysisRoom struct {
-	Most int
-	Full []uuid.UUID
+	Most, OfOne int
+	Ongoing     map[uuid.UUID]int
 }
 
-// DueAnalyses takes the calls that are to be analysed now, as far as there is room; each comes again after 90 s unless that was told.
-func (s *Store) DueAnalyses(ctx context.Context, room AnalysisRoom) ([]Analysis, error) {
-	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"most": room.Most, "full": room.Full})
-	if err != nil {
-		return nil, fmt.Errorf("claim analyses: %w", err)
+// DueAnalyses takes calls that are to be analysed now, of the workspaces behind after, 64 at most, as far as there is room; each comes again after 90 s unless that was told. The look
+// goes on behind next; uuid.Nil says that it has come to the end.
+func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisRoom) (due []Analysis, next uuid.UUID, err error) {
+	workspaces, left, next, err := s.analysisLanes(ctx, after, room)
+	if err != nil || len(workspaces) == 0 {
+		return nil, next, err
 	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[Analysis])
+	rows, err := s.pool.Query(ctx, takeAnalyses, pg.Args{"workspaces": workspaces, "room": left, "most": room.Most})
 	if err != nil {
-		return nil, fmt.Errorf("claim analyses: %w", err)
+		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
 	}
-	return due, nil
+	if due, err = pgx.CollectRows(rows, pgx.RowToStructByName[Analysis]); err != nil {
+		return nil, uuid.Nil, fmt.Errorf("claim analyses: %w", err)
+	}
+	if len(due) == room.Most { // the turn is whose is behind the last that was come to
+		next = slices.MaxFunc(due, func(a, b Analysis) int { return bytes.Compare(a.WorkspaceID[:], b.WorkspaceID[:]) }).WorkspaceID
+	}
+	return due, next, nil
+}
+
+// analysisLanes are the workspaces that have something due and room for it, and how much.
+func (s *Store) analysisLanes(ctx context.Context, after uuid.UUID, room AnalysisRoom) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
+	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": steps})
+	if err != nil {
+		return nil, nil, uuid.Nil, fmt.Errorf("look for analyses: %w", err)
+	}
+	var workspace uuid.UUID
+	var last, due bool
+	if _, err = pgx.ForEachRow(rows, []any{&workspace, &last, &due}, func() error {
+		if last {
+			next = workspace
+		}
+		if n := room.OfOne - room.Ongoing[workspace]; due && n > 0 {
+			workspaces, left = append(workspaces, workspace), append(left, n)
+		}
+		return nil
+	}); err != nil {
+		return nil, nil, uuid.Nil, fmt.Errorf("look for analyses: %w", err)
+	}
+	return workspaces, left, next, nil
 }
 
 const numberOfAgent = `SELECT phone_e164 FROM numbers WHERE agent_id = @agent_id ORDER BY number_id LIMIT 1`

@@ -1,0 +1,106 @@
+package store_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// talked are calls of one workspace that have ended: the first of them are to be analysed, the others were.
+const talked = `
+INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at, answered_at, ended_at, disposition, analyse_at)
+SELECT id, id, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), 'human', CASE WHEN n <= $2 THEN now() - n * interval '1 ms' END
+FROM (SELECT n, gen_random_uuid() AS id FROM generate_series(1, $2::integer + $3::integer) n) made`
+
+func talk(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, due, done int) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), talked, workspace, due, done); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// roomFor is room for so many, of which one workspace may have 32; full are those that have them.
+func roomFor(most int, full ...uuid.UUID) store.AnalysisRoom {
+	room := store.AnalysisRoom{Most: most, OfOne: 32, Ongoing: map[uuid.UUID]int{}}
+	for _, workspace := range full {
+		room.Ongoing[workspace] = room.OfOne
+	}
+	return room
+}
+
+// TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace counts the pages that a look touches beside ten calls of a workspace whose endpoint hangs, and beside 30 000.
+func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	told, seen := pgtest.Watch(t, pool)
+	st, super := newStore(told), pgtest.Super(t, pool, "dialer")
+	hanging, other := uuid.UUID{1}, uuid.UUID{2}
+	pages := func() (most int) {
+		t.Helper()
+		talk(t, pool, other, 3, 1000)
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE calls"); err != nil { // autovacuum's work
+			t.Fatal(err)
+		}
+		seen.Forget()
+		due, next, err := st.DueAnalyses(t.Context(), uuid.Nil, roomFor(1, hanging))
+		if err != nil || len(due) != 1 || due[0].WorkspaceID != other || next != other {
+			t.Fatalf("look = %v behind %s, %v; want one of the other workspace", due, next, err)
+		}
+		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} { // the statements run again, on the next
+			n, plans := seen.Pages(t, mode)
+			if n == 0 || !strings.Contains(plans, "SKIP LOCKED") {
+				t.Fatalf("saw no claim but %s", plans)
+			}
+			most = max(most, n)
+		}
+		return most
+	}
+	talk(t, pool, hanging, 10, 0)
+	few := pages()
+	for range 3 {
+		talk(t, pool, hanging, 10_000, 0)
+	}
+	lot := pages()
+	t.Logf("a look touches %d pages beside ten calls of a workspace that hangs, %d beside 30 000", few, lot)
+	if float64(lot) > 1.5*float64(few) {
+		t.Errorf("a look touches %d pages, and %d beside 30 000 of a workspace that hangs", few, lot)
+	}
+}
+
+// TestDueAnalyses_TheWorkspacesInTurn: more than one look walks over are all come to, and one that has much does not keep those behind it waiting.
+func TestDueAnalyses_TheWorkspacesInTurn(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	const workspaces, most = 150, 16
+	for n := range workspaces {
+		talk(t, pool, uuid.UUID{byte(n + 1)}, 1, 0)
+	}
+	talk(t, pool, uuid.UUID{1}, 2*most, 0)
+	var turn uuid.UUID
+	var got []byte
+	for looks := 0; ; looks++ {
+		due, next, err := st.DueAnalyses(t.Context(), turn, roomFor(most))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range due {
+			got = append(got, one.WorkspaceID[0])
+		}
+		if turn = next; turn == uuid.Nil {
+			break
+		}
+		if looks > workspaces {
+			t.Fatal("the look comes to no end")
+		}
+	}
+	if slices.Sort(got); len(got) != most+workspaces-1 || len(slices.Compact(slices.Clone(got))) != workspaces || got[most] == 1 {
+		t.Errorf("%d calls of %v, want %d of the first workspace and one of each other", len(got), got, most)
+	}
+}
