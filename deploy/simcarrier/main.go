@@ -82,7 +82,7 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tel.Close(ctx) }()
+	defer tel.Close(ctx)
 	network, err := exchange.New(cfg.Dir, cfg.TimeScale)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -14,8 +15,12 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Migrate brings every track of the schema up to date, under one advisory lock, as the owning role.
+// Migrate brings every track of the schema up to date, under one advisory lock, as the owning role. An empty URL is refused: pgx would take the
+// machine's own defaults, and so whatever database stands there.
 func Migrate(ctx context.Context, ownerURL, schema string, tracks ...Migrations) error {
+	if ownerURL == "" {
+		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
+	}
 	settings, err := pgx.ParseConfig(ownerURL)
 	if err != nil {
 		return fmt.Errorf("parse POSTGRES_MIGRATE_URL: %w", err)

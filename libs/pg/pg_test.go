@@ -124,6 +124,15 @@ func TestMigrate_MissingSchemaNamesTheRemedy(t *testing.T) {
 	}
 }
 
+func TestMigrate_NowhereIsNotTheMachinesOwnDatabase(t *testing.T) {
+	t.Setenv("PGHOST", "127.0.0.1")
+	t.Setenv("PGPORT", "1")
+	err := pg.Migrate(t.Context(), "", schema, track)
+	if err == nil || !strings.Contains(err.Error(), "POSTGRES_MIGRATE_URL is not set") {
+		t.Errorf("err = %v, want that the variable is not set", err)
+	}
+}
+
 type thing struct {
 	ID    uuid.UUID  `db:"id"`
 	Other *uuid.UUID `db:"other"`

@@ -101,12 +101,11 @@ func (t *Telemetry) sendTraces(ctx context.Context, service string) error {
 	return nil
 }
 
-// Close flushes the spans, for at most 5 s.
-func (t *Telemetry) Close(ctx context.Context) error {
+// Close flushes the spans, for at most 5 s, also when ctx has ended. What the collector does not take is lost, and logged.
+func (t *Telemetry) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := t.flush(ctx); err != nil {
-		return fmt.Errorf("flush spans: %w", err)
+		otel.Handle(fmt.Errorf("flush spans: %w", err))
 	}
-	return nil
 }

@@ -61,7 +61,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer tel.Close(ctx) //nolint:errcheck // nobody is left to tell
+	defer tel.Close(ctx)
 	keys, err := trust.New(name, cfg.Trust)
 	if err != nil {
 		return err
@@ -102,9 +102,6 @@ func serve(ctx context.Context, cfg Config) error {
 }
 
 func migrate(ctx context.Context, cfg Config) error {
-	if cfg.Postgres.MigrateURL == "" {
-		return errors.New("POSTGRES_MIGRATE_URL is not set: migrations run as the schema's owner")
-	}
 	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, schema, tracks()...)
 }
 
@@ -122,6 +119,7 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	if err != nil {
 		return err
 	}
+	defer tel.Close(ctx)
 	pool, err := pg.Open(ctx, cfg.Postgres, schema, tracks()...)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tel.Close(context.WithoutCancel(ctx)) }() // spans are lost at worst
+	defer tel.Close(ctx)
 	keys, err := trust.New(name, cfg.Trust)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tel.Close(context.WithoutCancel(ctx)) }()
+	defer tel.Close(ctx)
 	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
 	if err != nil {
 		return err

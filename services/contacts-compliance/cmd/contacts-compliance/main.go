@@ -71,7 +71,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tel.Close(ctx) }() // spans are lost at worst
+	defer tel.Close(ctx)
 	keys, err := trust.New(name, cfg.Trust)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tel.Close(ctx) }() // spans are lost at worst
+	defer tel.Close(ctx)
 	chains, err := ledger.NewKeys(cfg.ConsentKeys, cfg.Trust.SigningKey)
 	if err != nil {
 		return err

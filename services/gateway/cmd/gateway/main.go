@@ -1,4 +1,4 @@
-// The gateway decides who is asking, what the plan and key allow, and how often; everything else it hands to the
+// Command gateway decides who is asking, what the plan and key allow, and how often; everything else it hands to the
 // service that owns it.
 package main
 
@@ -39,12 +39,12 @@ func migrate(ctx context.Context, cfg Config) error {
 	return pg.Migrate(ctx, cfg.Postgres.MigrateURL, store.Schema, tracks()...)
 }
 
-func serve(ctx context.Context, cfg Config) (err error) {
+func serve(ctx context.Context, cfg Config) error {
 	tel, err := telemetry.Start(ctx, cfg.Telemetry, name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tel.Close(ctx)) }()
+	defer tel.Close(ctx)
 
 	pepper, faults := apikey.NewPepper(cfg.APIKeyPepper)
 	operators, fault := cfg.operators(pepper)
