@@ -8,11 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"text/template"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -119,48 +117,6 @@ func TestCharts_CustomersEndpointsAreReachedAtAnyPort(t *testing.T) {
 				t.Errorf("%s may not reach port %d of the internet: %v", name, port, open)
 			}
 		}
-	}
-}
-
-// TestCharts_TheAdapterKnowsWhatIsScaledOn: the rules that helm/environments offers cover each metric of each HPA, in its own namespace, and make a query of it.
-func TestCharts_TheAdapterKnowsWhatIsScaledOn(t *testing.T) {
-	t.Parallel()
-	var adapter struct {
-		Rules struct {
-			External []struct {
-				Series    string `yaml:"seriesQuery"`
-				Query     string `yaml:"metricsQuery"`
-				Resources struct {
-					Overrides map[string]struct{ Resource string }
-				}
-			}
-		}
-	}
-	parsed(t, "helm/environments/prometheus-adapter.yaml", &adapter)
-	if len(adapter.Rules.External) != 1 {
-		t.Fatalf("%d rules", len(adapter.Rules.External))
-	}
-	rule := adapter.Rules.External[0]
-	names := regexp.MustCompile(`__name__=~"([^"]+)"`).FindStringSubmatch(rule.Series)
-	if names == nil || rule.Resources.Overrides["namespace"].Resource != "namespace" {
-		t.Fatalf("the rule is %+v", rule)
-	}
-	scaled := 0
-	for _, name := range services {
-		for _, by := range valuesOf(t, name).Autoscaling.By {
-			if scaled++; !regexp.MustCompile(names[1]).MatchString(by.Metric) {
-				t.Errorf("%s scales on %s, which the adapter does not serve", name, by.Metric)
-			}
-		}
-	}
-	query, err := template.New("").Delims("<<", ">>").Parse(rule.Query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var asked strings.Builder
-	err = query.Execute(&asked, map[string]string{"Series": "kafka_consumer_oldest_seconds", "LabelMatchers": `group="calls",namespace="ringfence"`})
-	if want := `max(kafka_consumer_oldest_seconds{group="calls",namespace="ringfence"})`; err != nil || asked.String() != want || scaled < 5 {
-		t.Errorf("the adapter asks %q of %d metrics, want %q: %v", &asked, scaled, want, err)
 	}
 }
 

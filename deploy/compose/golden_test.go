@@ -186,22 +186,3 @@ func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 		t.Errorf("a pod gets %s, of which calls may take %s", grace, drain)
 	}
 }
-
-// TestCharts_ScaleOnMetricsThatExist finds each in the code; a consumer group is called as its service is.
-func TestCharts_ScaleOnMetricsThatExist(t *testing.T) {
-	t.Parallel()
-	code := ""
-	for _, dir := range []string{"libs", "services"} {
-		code += goText(t, dir)
-	}
-	for _, name := range services {
-		for _, by := range valuesOf(t, name).Autoscaling.By {
-			if !strings.Contains(code, strconv.Quote(by.Metric)) {
-				t.Errorf("%s scales on %s, which nobody exports", name, by.Metric)
-			}
-			if strings.HasPrefix(by.Metric, "kafka_consumer_") && by.Labels["group"] != name {
-				t.Errorf("%s scales on %s of the group %q, want its own", name, by.Metric, by.Labels["group"])
-			}
-		}
-	}
-}

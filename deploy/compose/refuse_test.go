@@ -18,6 +18,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"a port that cannot be", "gateway.adminPort=70000", "adminPort"},
 		{"a migration by a stranger", "calls.migrate.as=cron", "/migrate/as"},
 		{"less replicas at most than at least", "calls.autoscaling.enabled=true,calls.autoscaling.min=5,calls.autoscaling.max=2", "max (2) is less than min (5)"},
+		{"more consumers than partitions", "contacts-compliance.autoscaling.enabled=true,contacts-compliance.autoscaling.max=4", "max is 4, and what it reads has 3 partitions"},
+		{"a record as a limit and as a share", "calls.autoscaling.by[0].metric=a,calls.autoscaling.by[0].above=1,calls.autoscaling.by[0].each=1,calls.autoscaling.by[0].partitions=12", "/autoscaling/by/0"},
 		{"a volume without a name", "calls.state.size=1Gi", "only a StatefulSet"},
 		{"a network that is an address", "global.nodes={10.0.0.1}", "nodes"},
 		{"nobody's key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},

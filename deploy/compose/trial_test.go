@@ -20,7 +20,7 @@ import (
 )
 
 // TestCharts_ComeUp runs the six binaries as a cluster would: with the settings of the golden of environments/small.yaml, in a database that postgres.sql and the passwords of
-// environments/secrets.sh make, with the Secrets of the latter, migrated by the owning role, which no serving process knows. Then README.md's first call is placed, and all end in order.
+// environments/secrets.sh make, with the Secrets of the latter, migrated by the owning role, which no serving process knows. Then README.md's first call is placed, every HPA finds its metrics, and all end in order.
 func TestCharts_ComeUp(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
@@ -64,6 +64,7 @@ func TestCharts_ComeUp(t *testing.T) {
 	if err != nil && (!errors.Is(err, rig.ErrNoShell) || os.Getenv("CI") == "true") {
 		t.Errorf("%v:\n%s", err, said)
 	}
+	c.scales()
 	c.end()
 }
 
@@ -163,6 +164,38 @@ func (c *cluster) start(name, program string, env []string, args ...string) {
 			c.t.Logf("%s:\n%s", name, text[max(0, len(text)-2000):])
 		}
 	})
+}
+
+// scales wants each service to tell every series that its HPA asks for, by its name and labels.
+func (c *cluster) scales() {
+	c.t.Helper()
+	for _, name := range services {
+		for _, by := range valuesOf(c.t, name).Autoscaling.By {
+			if err := rig.Until(c.t.Context(), time.Minute, name+" tells what it is scaled on", func() (bool, error) {
+				status, said, err := rig.NewClient("http://"+c.at[name+"-ready:9090"], "").Do(c.t.Context(), http.MethodGet, "/metrics", nil)
+				return err == nil && status == http.StatusOK && tells(string(said), by.Metric, by.Labels), nil
+			}); err != nil {
+				c.t.Errorf("%s%v: %v", by.Metric, by.Labels, err)
+			}
+		}
+	}
+}
+
+// tells says whether a gauge with these labels, and maybe more, is among the metrics.
+func tells(metrics, name string, labels map[string]string) bool {
+	for line := range strings.Lines(metrics) {
+		rest, is := strings.CutPrefix(line, name)
+		if !is || !strings.HasPrefix(rest, "{") && !strings.HasPrefix(rest, " ") {
+			continue
+		}
+		for label, value := range labels {
+			is = is && strings.Contains(rest, fmt.Sprintf("%s=%q", label, value))
+		}
+		if is {
+			return strings.Contains(metrics, "# TYPE "+name+" gauge\n")
+		}
+	}
+	return false
 }
 
 // end tells the services to stop, all at once, and wants each to end without a fault.

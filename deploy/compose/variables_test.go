@@ -29,8 +29,9 @@ type values struct {
 	Secret      struct{ Keys, Optional []string }
 	Autoscaling struct {
 		By []struct {
-			Metric string
-			Labels map[string]string
+			Metric           string
+			Labels           map[string]string
+			Each, Partitions int
 		}
 	}
 	Network struct {

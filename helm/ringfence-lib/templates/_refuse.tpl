@@ -29,6 +29,16 @@
 {{- $faults = append $faults (printf "network.collector.ports has no %d, at which env.OTEL_EXPORTER_OTLP_ENDPOINT names the collector" $port) }}
 {{- end }}
 {{- end }}
+{{- with .Values.autoscaling }}
+{{- if and .enabled .by }}
+{{- /* Who scales on records alone: a replica more than there are partitions has none. */}}
+{{- $most := 0 }}{{- $other := false }}
+{{- range .by }}{{ if .partitions }}{{ $most = max $most .partitions }}{{ else }}{{ $other = true }}{{ end }}{{ end }}
+{{- if and (not $other) (gt (int .max) (int $most)) }}
+{{- $faults = append $faults (printf "autoscaling.max is %d, and what it reads has %d partitions: a replica more would get no records" (int .max) (int $most)) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $faults = concat $faults (include "ringfence-lib.telephony" . | fromYamlArray) }}
 {{- if $faults }}{{ fail (printf "%s: %s" .Chart.Name (join "; " $faults)) }}{{ end }}
 {{- end }}

@@ -11,7 +11,8 @@ spec:
     matchLabels: {{- include "ringfence-lib.selector" . | nindent 6 }}
 {{- end }}
 
-{{/* Replicas by what waits. The metrics are the service's own, made known to the cluster by an adapter: helm/README.md, Scaling. */}}
+{{/* Replicas by what waits: above is what the metric may come to whatever their number, each what every replica may have before it. The metrics are the service's own, made known to the cluster
+by an adapter: helm/README.md, Scaling. */}}
 {{- define "ringfence-lib.autoscaler" -}}
 {{- with .Values.autoscaling }}
 {{- if .enabled }}
@@ -41,7 +42,11 @@ spec:
           {{- with .labels }}
           selector: {matchLabels: {{ toJson . }}}
           {{- end }}
-        target: {type: Value, value: {{ .above | quote }}}
+        {{- if .each }}
+        target: {type: AverageValue, averageValue: {{ include "ringfence-lib.text" .each | quote }}}
+        {{- else }}
+        target: {type: Value, value: {{ include "ringfence-lib.text" .above | quote }}}
+        {{- end }}
     {{- end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,138 @@
+package compose_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"ringfence.dev/libs/kafka"
+)
+
+// lag is what consumers scale on (libs/kafka): records of a partition that the group has not settled.
+const lag = "kafka_consumer_lag_records"
+
+// TestCharts_ScaleOnTheirOwnRecords: whoever reads topics scales on what its own group has not read of the widest of them, knows how many partitions those have, and gives a replica ten
+// seconds of the rate that helm/README.md says was measured. That the binaries tell these series, TestCharts_ComeUp sees.
+func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
+	t.Parallel()
+	table := strings.Join(lines(t, "helm/README.md"), "\n")
+	for _, name := range services {
+		var want, got []string
+		widest := int32(0)
+		for _, topic := range kafka.Catalogue() {
+			if slices.Contains(kafka.Readers(topic.Name), name) {
+				widest = max(widest, topic.Partitions)
+			}
+		}
+		for _, topic := range kafka.Catalogue() {
+			if slices.Contains(kafka.Readers(topic.Name), name) && topic.Partitions == widest {
+				want = append(want, topic.Name)
+			}
+		}
+		for _, by := range valuesOf(t, name).Autoscaling.By {
+			if by.Metric != lag {
+				continue
+			}
+			topic, known := kafka.Named(by.Labels["topic"])
+			if got = append(got, topic.Name); !known || by.Labels["group"] != name || len(by.Labels) != 2 || by.Partitions != int(topic.Partitions) {
+				t.Errorf("%s scales on %v and says %d partitions: want its own group's, of a topic of the catalogue, which has %d", name, by.Labels, by.Partitions, topic.Partitions)
+			}
+			if row := fmt.Sprintf("| %s | `%s` | %d |", name, topic.Name, by.Each/10); by.Each%10 != 0 || !strings.Contains(table, row) {
+				t.Errorf("%s has a replica for each %d records of %s: helm/README.md has no row %q", name, by.Each, topic.Name, row)
+			}
+		}
+		same(t, name+" scales on the records of", got, want)
+	}
+}
+
+// TestCharts_TheAdapterKnowsWhatIsScaledOn: the rules that helm/environments offers cover each metric of each HPA, in its own namespace, and make one query of it.
+func TestCharts_TheAdapterKnowsWhatIsScaledOn(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	for _, name := range services {
+		for _, by := range valuesOf(t, name).Autoscaling.By {
+			if asked++; adapted(t, by.Metric, `namespace="ringfence"`) == "" {
+				t.Errorf("%s scales on %s, which the adapter does not serve, or not once", name, by.Metric)
+			}
+		}
+	}
+	if asked < 5 {
+		t.Errorf("only %d metrics are scaled on", asked)
+	}
+}
+
+// adapted is the query that prometheus-adapter makes of a metric with the rules of helm/environments; "" when not exactly one of them is for it.
+func adapted(t *testing.T, metric, matchers string) (query string) {
+	t.Helper()
+	var adapter struct {
+		Rules struct {
+			External []struct {
+				Series    string `yaml:"seriesQuery"`
+				Query     string `yaml:"metricsQuery"`
+				Resources struct {
+					Overrides map[string]struct{ Resource string }
+				}
+			}
+		}
+	}
+	parsed(t, "helm/environments/prometheus-adapter.yaml", &adapter)
+	for _, rule := range adapter.Rules.External {
+		names := regexp.MustCompile(`^\{__name__=~"(\^[^"]+\$)",namespace!=""\}$`).FindStringSubmatch(rule.Series)
+		if names == nil || rule.Resources.Overrides["namespace"].Resource != "namespace" {
+			t.Fatalf("the rule is %+v", rule)
+		}
+		if !regexp.MustCompile(names[1]).MatchString(metric) {
+			continue
+		}
+		text, err := template.New("").Delims("<<", ">>").Parse(rule.Query)
+		var made strings.Builder
+		if err == nil {
+			err = text.Execute(&made, map[string]string{"Series": metric, "LabelMatchers": matchers})
+		}
+		if err != nil || query != "" {
+			t.Fatalf("%s has a second rule, or one that is no template: %v", metric, err)
+		}
+		query = made.String()
+	}
+	return query
+}
+
+// TestCharts_TheAdapterCountsEachRecordOnce lets Prometheus answer the adapter's queries: all replicas of a consumer tell all partitions of its group, and an age is the oldest of any.
+func TestCharts_TheAdapterCountsEachRecordOnce(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip("SKIPPED: promtool is not installed: apt-get install prometheus")
+	}
+	const trial = `
+tests:
+  - interval: 1m
+    input_series:
+      - {series: '%[1]s{namespace="ringfence",pod="a",group="calls",topic="dial-events.v1",partition="0"}', values: '5'}
+      - {series: '%[1]s{namespace="ringfence",pod="b",group="calls",topic="dial-events.v1",partition="0"}', values: '4'}
+      - {series: '%[1]s{namespace="ringfence",pod="a",group="calls",topic="dial-events.v1",partition="1"}', values: '7'}
+      - {series: '%[1]s{namespace="ringfence",pod="b",group="calls",topic="dial-events.v1",partition="1"}', values: '7'}
+      - {series: '%[1]s{namespace="ringfence",pod="a",group="calls",topic="wallet-events.v1",partition="0"}', values: '1000'}
+      - {series: '%[1]s{namespace="ringfence",pod="c",group="billing-wallet",topic="dial-events.v1",partition="0"}', values: '1000'}
+      - {series: '%[1]s{namespace="another",pod="a",group="calls",topic="dial-events.v1",partition="0"}', values: '1000'}
+      - {series: 'webhook_oldest_due_seconds{namespace="ringfence",pod="a"}', values: '3'}
+      - {series: 'webhook_oldest_due_seconds{namespace="ringfence",pod="b"}', values: '8'}
+    promql_expr_test:
+      - {expr: '%[2]s', eval_time: 0m, exp_samples: [{labels: '{}', value: 12}]}
+      - {expr: '%[3]s', eval_time: 0m, exp_samples: [{labels: '{}', value: 8}]}
+`
+	file := filepath.Join(t.TempDir(), "adapter.yml")
+	text := fmt.Sprintf(trial, lag, adapted(t, lag, `group="calls",topic="dial-events.v1",namespace="ringfence"`), adapted(t, "webhook_oldest_due_seconds", `namespace="ringfence"`))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, said)
+	}
+}
