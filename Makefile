@@ -37,7 +37,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
 .PHONY: help configuration run test observe pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current breaking tidy-current watch-current fmt clean build sbom reproducible go cc npm examples peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## run everything on this machine until Ctrl-C
 	@exec $(BIN)/ringfence-local up

@@ -45,7 +45,7 @@ func (c *Console) Say(format string, args ...any) {
 func (c *Console) Writer(name string, mute *regexp.Regexp) io.Writer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	prefix := fmt.Sprintf("%-20s| ", name)
+	prefix := fmt.Sprintf("%-21s| ", name)
 	if c.colour {
 		colours := []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
 		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colours[c.seen%len(colours)], prefix)

@@ -174,7 +174,7 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 		_, _ = a.Write([]byte(piece))
 		_, _ = b.Write([]byte("whole\nhalf"))
 	}
-	if want := "a                   | one line\n"; !strings.Contains(out.String(), want) {
+	if want := "a                    | one line\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("output %q lacks %q", out, want)
 	}
 	_, _ = b.Write([]byte("\nnoise\n"))

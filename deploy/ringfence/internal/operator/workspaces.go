@@ -115,7 +115,7 @@ type audit struct {
 type auditList struct{ desk.Listed }
 
 func (c auditList) Run(ctx context.Context, d *desk.Desk, of Named) error {
-	return d.List(ctx, desk.At("audit"), url.Values{"workspace_id": {string(of)}}, c.Listed, "id", "occurred_at", "operator", "method", "path", "status", "outcome")
+	return d.List(ctx, desk.At("audit"), url.Values{"workspace_id": {string(of)}}, c.Listed, "id", "occurred_at", "operator", "method", "route", "status", "outcome", "workspace_id")
 }
 
 type auditShow struct {
