@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net"
 	"net/http"
@@ -178,65 +179,91 @@ type Listed struct {
 // mostPage is the largest page that /admin/v1 gives.
 const mostPage = 100
 
-// List prints the members of a collection, newest pages after each other, by columns ("id", or "heading=path.of.keys").
+// List prints the members of a collection, newest first, by columns ("id", or "heading=path.of.keys"), a page as soon as it is there. Where a page is refused, an array of JSON stays open.
 func (d *Desk) List(ctx context.Context, path string, filter url.Values, want Listed, columns ...string) error {
-	members, more, err := d.pages(ctx, path, filter, want)
-	if err != nil {
-		return err
+	l, more := d.list(columns), false
+	for page, err := range d.pages(ctx, path, filter, want) {
+		if err != nil {
+			return err
+		}
+		if err := l.add(page.Data); err != nil {
+			return err
+		}
+		more = page.HasMore
 	}
 	if more {
-		defer d.Remark("There are more than %d: --all lists them.", len(members))
+		defer d.Remark("There are more than %d: --all lists them.", l.printed)
 	}
-	return d.Table(members, columns)
+	return l.end()
 }
 
 // Members are all those of a collection.
 func (d *Desk) Members(ctx context.Context, path string, filter url.Values) ([]json.RawMessage, error) {
-	members, _, err := d.pages(ctx, path, filter, Listed{All: true})
-	return members, err
+	members := []json.RawMessage{}
+	for page, err := range d.pages(ctx, path, filter, Listed{All: true}) {
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, page.Data...)
+	}
+	return members, nil
 }
 
-func (d *Desk) pages(ctx context.Context, path string, filter url.Values, want Listed) (members []json.RawMessage, more bool, err error) {
-	if want.Limit < 1 && !want.All {
-		return nil, false, errors.New("--limit must be at least 1")
-	}
-	members, more = []json.RawMessage{}, true
+// page is one of a collection.
+type page struct {
+	Data    []json.RawMessage `json:"data"`
+	HasMore bool              `json:"has_more"`
+}
+
+// pages are those of a collection, newest first, asked for as they are wanted. An error is the last.
+func (d *Desk) pages(ctx context.Context, path string, filter url.Values, want Listed) iter.Seq2[page, error] {
 	query := url.Values{}
 	for name, values := range filter {
 		if values[0] != "" {
 			query[name] = values
 		}
 	}
-	for more && (want.All || len(members) < want.Limit) {
-		size := mostPage
-		if !want.All {
-			size = min(size, want.Limit-len(members))
+	return func(yield func(page, error) bool) {
+		if want.Limit < 1 && !want.All {
+			yield(page{}, errors.New("--limit must be at least 1"))
+			return
 		}
-		query.Set("limit", strconv.Itoa(size))
-		answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
-		if err != nil {
-			return nil, false, err
-		}
-		var page struct {
-			Data    []json.RawMessage `json:"data"`
-			HasMore bool              `json:"has_more"`
-		}
-		if err := json.Unmarshal(answer, &page); err != nil {
-			return nil, false, fmt.Errorf("%s was answered with no page: %w", path, err)
-		}
-		members, more = append(members, page.Data...), page.HasMore && len(page.Data) > 0
-		if more {
-			var last struct{ ID string }
-			if err := json.Unmarshal(page.Data[len(page.Data)-1], &last); err != nil || last.ID == "" {
-				return nil, false, fmt.Errorf("%s has members without an id: its next page cannot be asked for", path)
+		for n, more := 0, true; more && (want.All || n < want.Limit); {
+			size := mostPage
+			if !want.All {
+				size = min(size, want.Limit-n)
 			}
-			if last.ID == query.Get("starting_after") {
-				return nil, false, fmt.Errorf("%s answers the same page for ever", path)
+			query.Set("limit", strconv.Itoa(size))
+			got, err := d.page(ctx, path, query)
+			if !yield(got, err) || err != nil {
+				return
 			}
-			query.Set("starting_after", last.ID)
+			n, more = n+len(got.Data), got.HasMore
 		}
 	}
-	return members, more, nil
+}
+
+// page asks for one and makes the query that for the next.
+func (d *Desk) page(ctx context.Context, path string, query url.Values) (got page, err error) {
+	answer, err := d.Ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
+	if err != nil {
+		return page{}, err
+	}
+	if err := json.Unmarshal(answer, &got); err != nil {
+		return page{}, fmt.Errorf("%s was answered with no page: %w", path, err)
+	}
+	if got.HasMore = got.HasMore && len(got.Data) > 0; !got.HasMore {
+		return got, nil
+	}
+	var last struct{ ID string }
+	if err := json.Unmarshal(got.Data[len(got.Data)-1], &last); err != nil || last.ID == "" {
+		return page{}, fmt.Errorf("%s has members without an id: its next page cannot be asked for", path)
+	}
+	if last.ID == query.Get("starting_after") {
+		return page{}, fmt.Errorf("%s answers the same page for ever", path)
+	}
+	query.Set("starting_after", last.ID)
+	return got, nil
 }
 
 // JSON says whether answers are printed as they came.

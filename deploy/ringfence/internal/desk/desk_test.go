@@ -64,6 +64,28 @@ func TestDesk_ListsPageAfterPage(t *testing.T) {
 	}
 }
 
+// What is on a page is printed before the next is asked for: a list of any length takes the memory of one page. The array is whole, and columns only grow.
+func TestDesk_AListIsPrintedAsItComes(t *testing.T) {
+	for asJSON, want := range map[bool]string{
+		false: "ID  NAME\n1   a\n2   longer\n333  b\n",
+		true:  "[\n  {\n    \"id\": \"1\",\n    \"name\": \"a\"\n  },\n  {\n    \"id\": \"2\",\n    \"name\": \"longer\"\n  },\n  {\n    \"id\": \"333\",\n    \"name\": \"b\"\n  }\n]\n",
+	} {
+		var before []int
+		var printed *bytes.Buffer
+		pages := []string{`{"id":"1","name":"a"},{"id":"2","name":"longer"}`, `{"id":"333","name":"b"}`}
+		d, printed := open(t, asJSON, func(w http.ResponseWriter, _ *http.Request) {
+			before = append(before, strings.Count(printed.String(), "longer"))
+			_, _ = fmt.Fprintf(w, `{"data":[%s],"has_more":%t}`, pages[len(before)-1], len(before) < len(pages))
+		})
+		if err := d.List(t.Context(), At("things"), nil, Listed{All: true}, "id", "name"); err != nil {
+			t.Fatal(err)
+		}
+		if printed.String() != want || fmt.Sprint(before) != "[0 1]" {
+			t.Errorf("printed\n%swant\n%sof the first page %v before each was asked for", printed, want, before)
+		}
+	}
+}
+
 func TestDesk_APageThatComesAgainEndsTheList(t *testing.T) {
 	d, _ := open(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"data":[{"id":"7"}],"has_more":true}`))

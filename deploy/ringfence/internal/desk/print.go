@@ -3,87 +3,157 @@ package desk
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
 
 // Table prints members under their columns' headings; where the terminal is too narrow for that, one after the other.
 func (d *Desk) Table(members []json.RawMessage, columns []string) error {
-	if d.json {
-		whole, err := json.Marshal(members)
-		if err != nil {
-			return fmt.Errorf("encode the list: %w", err)
-		}
-		return d.indented(whole)
-	}
-	if len(members) == 0 {
-		d.Remark("There is none.")
-		return nil
-	}
-	headings, paths := make([]string, len(columns)), make([]string, len(columns))
+	l := d.list(columns)
+	return errors.Join(l.add(members), l.end())
+}
+
+// list is one that is printed page by page; what was printed is not kept. Its columns never grow narrower.
+type list struct {
+	*Desk
+	headings, paths []string
+	widths          []int
+	printed         int
+	// folded: a page was too wide for the terminal, and from then on the members come one after the other.
+	folded bool
+}
+
+func (d *Desk) list(columns []string) *list {
+	l := &list{Desk: d, headings: make([]string, len(columns)), paths: make([]string, len(columns)), widths: make([]int, len(columns))}
 	for i, column := range columns {
 		heading, path, named := strings.Cut(column, "=")
 		if !named {
 			path = heading
 		}
-		headings[i], paths[i] = strings.ToUpper(strings.ReplaceAll(heading, "_", " ")), path
+		l.headings[i], l.paths[i] = strings.ToUpper(strings.ReplaceAll(heading, "_", " ")), path
 	}
-	rows := make([][]string, 0, 1+len(members))
-	rows = append(rows, headings)
+	return l
+}
+
+// add prints a page.
+func (l *list) add(members []json.RawMessage) (err error) {
+	if len(members) == 0 {
+		return nil
+	}
+	var text string
+	if l.json {
+		text, err = l.elements(members)
+	} else {
+		text = l.rows(members)
+	}
+	if err == nil {
+		err = l.write(text)
+	}
+	l.printed += len(members)
+	return err
+}
+
+// end prints what stands behind the last page.
+func (l *list) end() error {
+	switch {
+	case l.json && l.printed == 0:
+		return l.write("[]\n")
+	case l.json:
+		return l.write("\n]\n")
+	case l.printed == 0:
+		l.Remark("There is none.")
+	}
+	return nil
+}
+
+// elements are a page of a JSON array, which its end closes.
+func (l *list) elements(members []json.RawMessage) (string, error) {
+	var text bytes.Buffer
+	for i, member := range members {
+		before := ",\n  "
+		if l.printed+i == 0 {
+			before = "[\n  "
+		}
+		text.WriteString(before)
+		if err := json.Indent(&text, member, "  ", "  "); err != nil {
+			return "", fmt.Errorf("read the answer: %w", err)
+		}
+	}
+	return Escaped(text.Bytes()), nil
+}
+
+// rows are a page of a table.
+func (l *list) rows(members []json.RawMessage) string {
+	rows := [][]string{l.headings}
 	for _, member := range members {
-		row := make([]string, len(paths))
-		for i, path := range paths {
+		row := make([]string, len(l.paths))
+		for i, path := range l.paths {
 			row[i] = brief(find(member, path))
 		}
 		rows = append(rows, row)
 	}
-	text, widest := aligned(rows)
-	if d.columns > 0 && widest > d.columns {
-		text = blocks(rows)
+	l.folded = l.folded || widen(l.widths, rows) > l.columns && l.columns > 0
+	switch {
+	case l.folded && l.printed > 0:
+		return "\n" + blocks(rows)
+	case l.folded:
+		return blocks(rows)
+	case l.printed > 0:
+		rows = rows[1:]
 	}
-	return d.write(text)
+	return aligned(l.widths, rows)
 }
 
-// aligned is rows as columns, two spaces apart, and the cells that the widest line takes.
-func aligned(rows [][]string) (text string, widest int) {
-	widths := make([]int, len(rows[0]))
+// widen makes columns as wide as their widest cell, and says how many cells the widest line takes, which needs none behind its last column.
+func widen(widths []int, rows [][]string) (widest int) {
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], cells(cell))
 		}
 	}
+	for _, width := range widths {
+		widest += width + gap
+	}
+	return widest - gap
+}
+
+// gap is between two columns.
+const gap = 2
+
+// aligned is rows as columns.
+func aligned(widths []int, rows [][]string) string {
 	var page strings.Builder
 	for _, row := range rows {
-		taken := 0
 		for i, cell := range row {
 			page.WriteString(cell)
-			if taken += cells(cell); i < len(row)-1 {
-				pad := widths[i] - cells(cell) + 2
-				page.WriteString(strings.Repeat(" ", pad))
-				taken += pad
+			if i < len(row)-1 {
+				page.WriteString(strings.Repeat(" ", widths[i]-cells(cell)+gap))
 			}
 		}
 		page.WriteByte('\n')
-		widest = max(widest, taken)
 	}
-	return page.String(), widest
+	return page.String()
+}
+
+// pairs is two columns.
+func pairs(rows [][]string) string {
+	widths := make([]int, 2)
+	widen(widths, rows)
+	return aligned(widths, rows)
 }
 
 // blocks is each row under the first as a member of its own.
 func blocks(rows [][]string) string {
-	var page strings.Builder
-	for n, row := range rows[1:] {
-		if n > 0 {
-			page.WriteByte('\n')
-		}
+	members := make([]string, 0, len(rows))
+	for _, row := range rows[1:] {
 		lines := make([][]string, len(row))
 		for i, cell := range row {
 			lines[i] = []string{rows[0][i], cell}
 		}
-		text, _ := aligned(lines)
-		page.WriteString(text)
+		members = append(members, pairs(lines))
 	}
-	return page.String()
+	return strings.Join(members, "\n")
 }
 
 // Member prints one line a key, in the order in which they came.
@@ -110,8 +180,7 @@ func (d *Desk) Member(member json.RawMessage) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	text, _ := aligned(lines)
-	return d.write(text)
+	return d.write(pairs(lines))
 }
 
 // fitting is text as it is, or the value over many lines where it is JSON that the terminal is too narrow for.
