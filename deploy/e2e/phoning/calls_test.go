@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/peertest"
 )
 
 // outgoing is one call through the proxy, to a far end that does what its script says.
@@ -104,7 +105,7 @@ func TestCalls_ThroughAProxy(t *testing.T) {
 	for _, row := range outgoings() {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			e, port := listen(t), freePort(t)
+			e, port := listen(t), peertest.Port(t)
 			far := sipp(t, port, row.far(e))
 			until(t, "the far end is there", func() bool { return loopback.Open("udp", port) })
 			req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, row.agent)})
@@ -119,7 +120,7 @@ func TestCalls_ThroughAProxy(t *testing.T) {
 				t.Errorf("call = %+v, cause %v", call, *call.HangupCause)
 			}
 			w.wantTypes(t, house, call.CallID, row.events)
-			far.ends(t)
+			far.Ends(t)
 		})
 	}
 }
@@ -180,9 +181,7 @@ func TestCalls_ComeInOverARegistration(t *testing.T) {
 	var e *ear
 	until(t, "we have registered and are called", func() bool {
 		e = listen(t)
-		p := caller(t, w.proxy, calling(e))
-		<-p.done
-		return p.err == nil
+		return caller(t, w.proxy, calling(e)).Wait() == nil
 	})
 	if _, loud := e.heard(); loud < 20 {
 		t.Errorf("the caller heard %d loud frames", loud)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/peertest"
 )
 
 // What the person says, at which second of the call, and what the agent says.
@@ -30,70 +29,21 @@ const (
 	letter = 60 * time.Millisecond
 )
 
-// phone is a baresip that picks up by itself, plays a file to whoever calls, and keeps what it hears.
-type phone struct {
-	port int
-	dir  string
-	ctrl net.Conn
-}
+// phone is one that picks up by itself, plays a file to whoever calls, and keeps what it hears.
+type phone struct{ *peertest.Phone }
 
-func newPhone(t *testing.T, says, config, account string) *phone {
+func newPhone(t *testing.T, says, config, account string) phone {
 	t.Helper()
-	p := &phone{port: freePort(t), dir: t.TempDir()}
-	control := freePort(t)
-	config = fmt.Sprintf(`sip_listen 127.0.0.1:%d
-audio_player aubridge,x
-audio_source aufile,%s
-audio_alert aubridge,y
-net_interface 127.0.0.1
-rtp_ports 34000-36000
-module_path /usr/lib/baresip/modules
-module g711.so
-module aubridge.so
-module aufile.so
-module sndfile.so
-snd_path %s
-module_app ctrl_tcp.so
-ctrl_tcp_listen 127.0.0.1:%d
-module_tmp account.so
-module_app menu.so
-`, p.port, says, p.dir, control) + config
-	for name, text := range map[string]string{"config": config, "contacts": "", "accounts": strings.NewReplacer("NUMBER", number(p.port), "PORT", fmt.Sprint(p.port)).Replace(account) + "\n"} {
-		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	program, err := run(p.dir, "baresip", "-f", p.dir, "-v")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = program.kill()
-		if t.Failed() {
-			t.Logf("baresip said: %s", program.text())
-		}
-	})
-	until(t, "the phone is there", func() bool {
-		p.ctrl, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", control))
-		return err == nil && loopback.Open("udp", p.port)
-	})
-	t.Cleanup(func() { _ = p.ctrl.Close() })
-	return p
-}
-
-// do has the phone do something: its control takes netstrings of JSON.
-func (p *phone) do(t *testing.T, command string) {
-	t.Helper()
-	text := fmt.Sprintf(`{"command":%q}`, command)
-	if _, err := fmt.Fprintf(p.ctrl, "%d:%s,", len(text), text); err != nil {
-		t.Fatal(err)
-	}
+	dir, port := t.TempDir(), peertest.Port(t)
+	config = fmt.Sprintf("audio_source aufile,%s\nrtp_ports 34000-36000\nmodule aufile.so\nmodule sndfile.so\nsnd_path %s\n", says, dir) + config
+	account = strings.NewReplacer("NUMBER", number(port), "PORT", fmt.Sprint(port)).Replace(account)
+	return phone{peertest.NewPhone(t, dir, port, config, account)}
 }
 
 // kept is what the phone heard (dec) or said (enc).
-func (p *phone) kept(t *testing.T, side string) []int16 {
+func (p phone) kept(t *testing.T, side string) []int16 {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(p.dir, "dump-*-"+side+".wav"))
+	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the phone kept %v: %v", files, err)
 	}
@@ -121,15 +71,12 @@ func sox(t *testing.T, args ...string) []byte {
 			args[i] = out
 		}
 	}
-	p, err := run(dir, "sox", args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.ends(t)
+	p := peertest.Start(t, dir, "sox", args...)
+	p.Ends(t)
 	if written, err := os.ReadFile(out); err == nil {
 		return written
 	}
-	return []byte(p.text())
+	return []byte(p.Said())
 }
 
 // spoken is a WAV file in which each sentence begins at its second.
@@ -140,11 +87,7 @@ func spoken(t *testing.T, seconds []int, sentences ...string) (path string) {
 	args := []string{}
 	for i, sentence := range sentences {
 		raw, ready := filepath.Join(dir, fmt.Sprint(i)+".wav"), filepath.Join(dir, fmt.Sprint(i)+"-8k.wav")
-		p, err := run(dir, "espeak-ng", "-v", "en", "-s", "170", "-a", "150", "-w", raw, sentence)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.ends(t)
+		peertest.Start(t, dir, "espeak-ng", "-v", "en", "-s", "170", "-a", "150", "-w", raw, sentence).Ends(t)
 		sox(t, raw, "-r", "8000", "-c", "1", "-b", "16", ready, "pad", fmt.Sprint(seconds[i]), "4")
 		args = append(args, ready)
 	}
@@ -188,7 +131,7 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 		"disclosure": map[string]any{"text": disclosure}, "recording": map[string]any{"notice": notice},
 	})
 	bo := newPhone(t, spoken(t, []int{interrupts, refuses}, interruption, refusal), "", "<sip:NUMBER@127.0.0.1:PORT>;regint=0;answermode=auto")
-	to := number(bo.port)
+	to := number(bo.Port)
 	truncated := len(w.told(t, "conversation.item.truncate"))
 	placed := time.Now().Add(-time.Second)
 	req, err := house.Place(t.Context(), map[string]any{"to": to, "agent_id": ida, "external_ref": "real"})

@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/peertest"
 )
 
 const (
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) { os.Exit(shared.Main(m, 16)) }
 // stack is the shared world; where a peer is missing, the test is skipped.
 func stack(t *testing.T) *world {
 	t.Helper()
-	installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
+	peertest.Installed(t, "sipp", "baresip", "kamailio", "espeak-ng", "sox")
 	return shared.World(t)
 }
 
@@ -71,7 +72,7 @@ func begin() (*world, error) {
 	}
 	summaries := httptest.NewServer(http.HandlerFunc(summarise))
 	w.AtEnd(func() error { summaries.Close(); return nil })
-	key, cert, err := certified()
+	key, cert, err := peertest.Certificate("127.0.0.1")
 	if err != nil {
 		return w, err
 	}

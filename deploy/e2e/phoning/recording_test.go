@@ -15,7 +15,7 @@ import (
 )
 
 // wantRecorded: what the link leads to is a file that players read, with the person left and the agent right, both as they were heard and at the same time as they were.
-func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p *phone) {
+func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p phone) {
 	t.Helper()
 	person, agent := recorded(t, house, callID)
 	said, heard := loudness(p.kept(t, "enc")), loudness(p.kept(t, "dec"))

@@ -1,15 +1,7 @@
 package phoning_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +10,7 @@ import (
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/peertest"
 )
 
 // set changes the trunk, for calls that begin from now on.
@@ -39,11 +32,11 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 	tcp := func(t *testing.T, settings map[string]any, far func(*ear) script, status, cause, last string) *ear {
 		t.Helper()
 		w.set(t, settings)
-		e, port := listen(t), freePort(t)
+		e, port := listen(t), peertest.Port(t)
 		if far != nil {
 			far := sipp(t, port, far(e))
 			until(t, "the far end is there", func() bool { return loopback.Open("udp", port) })
-			defer far.ends(t)
+			defer far.Ends(t)
 		}
 		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, tone(600, 900))})
 		if err != nil {
@@ -67,7 +60,7 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 	})
 	t.Run("TLS and SRTP", func(t *testing.T) {
 		dir := t.TempDir()
-		key, cert, err := certified()
+		key, cert, err := peertest.Certificate("127.0.0.1")
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "cert.pem"), append(key, cert...), 0o600)
 		}
@@ -76,10 +69,9 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 		}
 		bo := newPhone(t, spoken(t, []int{2}, interruption), fmt.Sprintf("sip_certificate %s\nmodule srtp.so\n", filepath.Join(dir, "cert.pem")),
 			"<sip:NUMBER@127.0.0.1:PORT;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand")
-		until(t, "the phone listens for TLS", func() bool { return loopback.Open("tcp", bo.port+1) })
-		w.set(t, map[string]any{"transport": "tls", "port": bo.port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
+		w.set(t, map[string]any{"transport": "tls", "port": bo.Port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
 		ida := agent(t, house, map[string]any{"kind": "openai_realtime", "greeting": "Good day.", "disclosure": map[string]any{"off_reason": "a test"}})
-		req, err := house.Place(t.Context(), map[string]any{"to": number(bo.port), "agent_id": ida})
+		req, err := house.Place(t.Context(), map[string]any{"to": number(bo.Port), "agent_id": ida})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +83,7 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 			}
 			return err == nil && len(heard) > 0
 		})
-		bo.do(t, "hangup")
+		bo.Do(t, "hangup")
 		call := w.over(t, house, req, "call.completed")
 		if call.Status != "completed" || *call.HangupCause != "normal_clearing" {
 			t.Errorf("call = %+v", call)
@@ -100,23 +92,4 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 			t.Errorf("the phone heard %v", found)
 		}
 	})
-}
-
-// certified is a certificate of the loopback's, signed by itself: the key and certificate in PEM.
-func certified() (key, cert []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		return nil, nil, err
-	}
-	encoded, err := x509.MarshalECPrivateKey(private)
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), err
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
@@ -204,7 +205,7 @@ func TestArrival_Bounds(t *testing.T) {
 // TestArrival_Sipp: a caller that is not ours: answered, cancelled, refused.
 func TestArrival_Sipp(t *testing.T) {
 	t.Parallel()
-	signaltest.Installed(t, "sipp")
+	peertest.Installed(t, "sipp")
 	d := newDesk(t)
 	for _, transport := range transports {
 		mode := map[string]string{line.UDP: "u1", line.TCP: "t1"}[transport]
@@ -225,9 +226,9 @@ func TestArrival_Sipp(t *testing.T) {
 					}
 					args = []string{"-sf", file}
 				}
-				args = append(args, "-i", "127.0.0.1", "-p", strconv.Itoa(signaltest.FreePort(t)), "-mp", strconv.Itoa(signaltest.FreePort(t)), "-t", mode, "-m", "5", "-r", "20", "-d", "50",
+				args = append(args, "-i", "127.0.0.1", "-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-t", mode, "-m", "5", "-r", "20", "-d", "50",
 					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", d.Port(transport)))
-				signaltest.Start(t, dir, "sipp", args...).Ends()
+				peertest.Start(t, dir, "sipp", args...).Ends(t)
 				eventually(t, "no leg lives", func() bool { return d.Live() == 0 })
 			})
 		}
@@ -310,7 +311,7 @@ Content-Length: 0
 // TestDrain_BehindADispatcher: one of two drains while calls come in: those that live there go on, what comes next goes to the other, and none is lost.
 func TestDrain_BehindADispatcher(t *testing.T) {
 	t.Parallel()
-	signaltest.Installed(t, "sipp")
+	peertest.Installed(t, "sipp")
 	one, other := newDesk(t), newDesk(t)
 	port := signaltest.Kamailio(t, signaltest.Dispatching, fmt.Sprintf("1 sip:127.0.0.1:%d", one.Port(line.UDP)), fmt.Sprintf("1 sip:127.0.0.1:%d", other.Port(line.UDP)))
 	dir := t.TempDir()
@@ -318,7 +319,7 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="x">`+lateOffer+"</scenario>"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	caller := signaltest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(signaltest.FreePort(t)), "-mp", strconv.Itoa(signaltest.FreePort(t)), "-m", "40", "-r", "20", "-d", "600",
+	caller := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-m", "40", "-r", "20", "-d", "600",
 		"-s", "talks", "-nostdin", "-timeout", "60s", "-timeout_error", "-trace_err", "-error_file", filepath.Join(dir, "errors"), fmt.Sprintf("127.0.0.1:%d", port))
 	defer func() {
 		if said, err := os.ReadFile(filepath.Join(dir, "errors")); err == nil && t.Failed() {
@@ -332,7 +333,7 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 	if err := one.Drain(ctx); err != nil {
 		t.Errorf("drain: %v", err)
 	}
-	caller.Ends()
+	caller.Ends(t)
 	if one.took.Load()+other.took.Load() != 40 || other.took.Load() < 20 || lives == 0 {
 		t.Errorf("%d calls on the one that drained, %d on the other", one.took.Load(), other.took.Load())
 	}

@@ -1,123 +1,63 @@
 package signal_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// certified is a certificate of the loopback's, signed by itself: the key and certificate in PEM.
-func certified(t *testing.T) (key, cert []byte) {
+// shows is a certificate for a host that a line shows, and what those trust who vouch for it alone.
+func shows(t *testing.T, host string) (pair *tls.Certificate, trusted string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, cert, err := peertest.Certificate(host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	made, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	encoded, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})
+	return &made, string(cert)
 }
 
-// phone is a baresip that picks up by itself, and that can be told what to do.
+// phone is one that picks up by itself.
 type phone struct {
+	*peertest.Phone
 	t    *testing.T
-	port int
-	ctrl net.Conn
 	cert string
 }
 
 func newPhone(t *testing.T) *phone {
 	t.Helper()
-	signaltest.Installed(t, "baresip")
-	const modules = "/usr/lib/baresip/modules"
-	if _, err := os.Stat(modules); err != nil {
-		t.Skip("SKIPPED: baresip's modules are not where Debian puts them")
+	dir, port := t.TempDir(), peertest.Port(t)
+	key, cert, err := peertest.Certificate("127.0.0.1")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "cert.pem"), append(key, cert...), 0o600)
 	}
-	dir, port, ctrl := t.TempDir(), signaltest.FreePort(t), signaltest.FreePort(t)
-	key, cert := certified(t)
-	config := fmt.Sprintf(`sip_listen 127.0.0.1:%d
-sip_certificate %s
-audio_player aubridge,x
-audio_source aubridge,x
-audio_alert aubridge,y
-net_interface 127.0.0.1
-rtp_ports 30000-32000
-module_path %s
-module g711.so
-module aubridge.so
-module_tmp account.so
-module_app menu.so
-module_app ctrl_tcp.so
-ctrl_tcp_listen 127.0.0.1:%d
-`, port, filepath.Join(dir, "cert.pem"), modules, ctrl)
-	for name, text := range map[string]string{
-		"config": config, "contacts": "", "cert.pem": string(key) + string(cert),
-		"accounts": fmt.Sprintf("<sip:bob@127.0.0.1:%d;transport=tls>;regint=0;answermode=auto\n", port+1),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	peer := signaltest.Start(t, dir, "baresip", "-f", dir, "-v")
-	peer.Listens(t.Context(), "tcp", ctrl)
-	peer.Listens(t.Context(), "tcp", port+1)
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", ctrl))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return &phone{t: t, port: port + 1, ctrl: conn, cert: string(cert)}
-}
-
-// do has the phone do something: its control takes netstrings of JSON.
-func (p *phone) do(command string, params ...string) {
-	p.t.Helper()
-	text := fmt.Sprintf(`{"command":%q,"params":%q}`, command, strings.Join(params, " "))
-	if _, err := fmt.Fprintf(p.ctrl, "%d:%s,", len(text), text); err != nil {
-		p.t.Fatal(err)
-	}
+	config := fmt.Sprintf("audio_source aubridge,x\nrtp_ports 30000-32000\nsip_certificate %s\n", filepath.Join(dir, "cert.pem"))
+	account := fmt.Sprintf("<sip:bob@127.0.0.1:%d;transport=tls>;regint=0;answermode=auto", port+1)
+	return &phone{Phone: peertest.NewPhone(t, dir, port, config, account), t: t, cert: string(cert)}
 }
 
 func (p *phone) rig(change ...func(*signal.Trunk)) *rig {
 	p.t.Helper()
-	key, cert := certified(p.t)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	trunk := signal.Trunk{Name: "phone", Host: "127.0.0.1", Port: p.port, Transport: line.TLS, CA: p.cert}
+	pair, _ := shows(p.t, "127.0.0.1")
+	trunk := signal.Trunk{Name: "phone", Host: "127.0.0.1", Port: p.Port + 1, Transport: line.TLS, CA: p.cert}
 	for _, one := range change {
 		one(&trunk)
 	}
-	return &rig{t: p.t, trunk: trunk, agent: newAgent(p.t, func(cfg *signal.Config) { cfg.TLS, cfg.Certificate = loopback, &pair })}
+	return &rig{t: p.t, trunk: trunk, agent: newAgent(p.t, func(cfg *signal.Config) { cfg.TLS, cfg.Certificate = loopback, pair })}
 }
 
 func bob(o *signal.Invite, _ *leg) { o.To = "bob" }
@@ -132,11 +72,11 @@ func TestBaresip_TLS(t *testing.T) {
 	if !strings.Contains(l.answer, "m=audio") {
 		t.Errorf("answer = %q", l.answer)
 	}
-	p.do("hold")
+	p.Do(t, "hold")
 	l.until("offered", 1)
-	p.do("resume")
+	p.Do(t, "resume")
 	l.until("offered", 2)
-	p.do("hangup")
+	p.Do(t, "hangup")
 	l.ends(call.NormalClearing, false)
 
 	ours := r.dial("01", bob)
@@ -144,8 +84,8 @@ func TestBaresip_TLS(t *testing.T) {
 	ours.hangUp(call.NormalClearing)
 	ours.ends(call.NormalClearing, true)
 
-	_, other := certified(t)
-	for name, ca := range map[string]string{"another CA": string(other), "the system's": ""} {
+	_, other := shows(t, "127.0.0.1")
+	for name, ca := range map[string]string{"another CA": other, "the system's": ""} {
 		wary := p.rig(func(tr *signal.Trunk) { tr.CA = ca })
 		_, err := wary.agent.Invite(t.Context(), wary.trunk, signal.Invite{CallID: "wary", To: "bob", Body: []byte(offer)}, signal.Observer{})
 		if !line.Refused(err) || !strings.Contains(err.Error(), "certificate") {
@@ -158,14 +98,10 @@ func TestBaresip_TLS(t *testing.T) {
 func TestBaresip_CallsUs(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
-	key, cert := certified(t)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := newDesk(t, func(cfg *signal.Config) { cfg.TLS, cfg.Certificate = loopback, &pair })
+	pair, _ := shows(t, "127.0.0.1")
+	d := newDesk(t, func(cfg *signal.Config) { cfg.TLS, cfg.Certificate = loopback, pair })
 	came := func() *leg {
-		p.do("dial", fmt.Sprintf("sip:talks@127.0.0.1:%d;transport=tls", d.Port(line.TLS)))
+		p.Do(t, "dial", fmt.Sprintf("sip:talks@127.0.0.1:%d;transport=tls", d.Port(line.TLS)))
 		var l *leg
 		eventually(t, "the phone calls", func() bool {
 			d.mu.Lock()
@@ -179,11 +115,11 @@ func TestBaresip_CallsUs(t *testing.T) {
 		return l
 	}
 	first := came()
-	p.do("hold")
+	p.Do(t, "hold")
 	first.until("offered", 1)
-	p.do("resume")
+	p.Do(t, "resume")
 	first.until("offered", 2)
-	p.do("hangup")
+	p.Do(t, "hangup")
 	first.ends(call.NormalClearing, false)
 	second := came()
 	second.hangUp(call.NormalClearing)

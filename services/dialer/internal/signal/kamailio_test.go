@@ -56,7 +56,7 @@ func TestKamailio(t *testing.T) {
 				one.talk(l)
 			}
 			l.ends(one.cause, one.byUs, one.told...)
-			peer.Ends()
+			peer.Ends(t)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -62,7 +63,7 @@ func dialAndWait(told string) error {
 // that wants credentials. (Over TCP sipp gives a call up with its connection; TestReap has that.)
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	signaltest.Installed(t, "sipp")
+	peertest.Installed(t, "sipp")
 	slots := make(chan struct{}, 3)
 	for _, way := range []string{"direct", "proxy"} {
 		for when, far := range map[string]*scenario{
@@ -77,7 +78,7 @@ func TestKilled(t *testing.T) {
 				if way == "proxy" {
 					trunk.Port, trunk.Username, trunk.Password = signaltest.Kamailio(t, fmt.Sprintf(proxying, port)), "account", "secret"
 				}
-				at := fmt.Sprintf("127.0.0.1:%d", signaltest.FreePort(t))
+				at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 				state := killedWhen(t, when, doomed{At: at, Trunk: trunk})
 				next := newAgent(t, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, at })
 				ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
@@ -85,7 +86,7 @@ func TestKilled(t *testing.T) {
 				if err := next.Reap(ctx, trunk, state); err != nil {
 					t.Errorf("reap: %v", err)
 				}
-				peer.Ends()
+				peer.Ends(t)
 			})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
@@ -20,7 +21,7 @@ import (
 // TestReap: an agent that is gone left a ringing and an answered call; the next one at its address ends both.
 func TestReap(t *testing.T) {
 	over(t, func(t *testing.T, transport string) {
-		at := fmt.Sprintf("127.0.0.1:%d", signaltest.FreePort(t)) // nobody takes it between the two agents
+		at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t)) // nobody takes it between the two agents
 		r := newRig(t, transport, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, at })
 		r.exchange.On("01", func(c *signaltest.Call) {
 			c.Respond(180, "")
@@ -77,7 +78,7 @@ func TestReap(t *testing.T) {
 
 // TestReap_AnsweredMeanwhile: the state says that it rings, and it was answered when the process died: the 200 that is repeated ends it.
 func TestReap_AnsweredMeanwhile(t *testing.T) {
-	at := fmt.Sprintf("127.0.0.1:%d", signaltest.FreePort(t))
+	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
 	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.UDP = at })
 	dead, answered := make(chan struct{}), make(chan struct{})
 	r.exchange.On("01", func(c *signaltest.Call) {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
-	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
 // scenario is one of sipp's, written down step by step: the far end of a call that comes in.
@@ -117,9 +117,9 @@ Content-Length: 0
 }
 
 // play runs the scenario in a sipp of its own, and answers where.
-func (s *scenario) play(t *testing.T, transport string, more ...string) (peer *signaltest.Peer, port int) {
+func (s *scenario) play(t *testing.T, transport string, more ...string) (peer *peertest.Program, port int) {
 	t.Helper()
-	signaltest.Installed(t, "sipp")
+	peertest.Installed(t, "sipp")
 	dir := t.TempDir()
 	text := `<?xml version="1.0" encoding="ISO-8859-1" ?>` + "\n<scenario name=\"x\">\n" + strings.Join(s.steps, "\n") + "\n"
 	if used := text; !strings.Contains(used, "[$1]") {
@@ -136,19 +136,21 @@ func (s *scenario) play(t *testing.T, transport string, more ...string) (peer *s
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	port = signaltest.FreePort(t)
+	port = peertest.Port(t)
 	mode := map[string]string{line.UDP: "u1", line.TCP: "t1"}[transport]
 	args := append([]string{
 		"-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", mode, "-m", "1", "-nostdin", "-timeout", "25s", "-timeout_error",
-		"-mp", strconv.Itoa(signaltest.FreePort(t)), "-trace_err", "-error_file", filepath.Join(dir, "errors"),
+		"-mp", strconv.Itoa(peertest.Port(t)), "-trace_err", "-error_file", filepath.Join(dir, "errors"),
 	}, more...)
-	peer = signaltest.Start(t, dir, "sipp", args...)
-	peer.Listens(t.Context(), strings.ToLower(transport), port)
+	peer = peertest.Start(t, dir, "sipp", args...)
+	if err := peer.Listens(strings.ToLower(transport), port); err != nil {
+		t.Fatal(err)
+	}
 	return peer, port
 }
 
 // against is an agent whose trunk is a sipp that plays the scenario.
-func against(t *testing.T, transport string, s *scenario, more ...string) (*rig, *signaltest.Peer) {
+func against(t *testing.T, transport string, s *scenario, more ...string) (*rig, *peertest.Program) {
 	t.Helper()
 	peer, port := s.play(t, transport, more...)
 	return &rig{t: t, agent: newAgent(t), trunk: signal.Trunk{

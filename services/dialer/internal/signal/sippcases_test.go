@@ -48,7 +48,7 @@ func TestSipp(t *testing.T) {
 					one.talk(l)
 				}
 				l.ends(one.cause, one.byUs, one.told...)
-				peer.Ends()
+				peer.Ends(t)
 			})
 		}
 	}

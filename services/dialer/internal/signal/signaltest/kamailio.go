@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ringfence.dev/libs/peertest"
 )
 
 // Dispatching is a routing that stays in the way of calls and sends them to one of several destinations in turn, and to the next when one takes no more.
@@ -28,43 +30,29 @@ failure_route[NEXT] {
 	if (t_check_status("503|408") && ds_next_dst()) { t_on_failure("NEXT"); t_relay(); }
 }`
 
-// Kamailio runs one with a routing, and with destinations of the dispatcher's, "1 sip:127.0.0.1:5060" each, until the test ends. It listens for UDP at the port.
-func Kamailio(t testing.TB, routing string, destinations ...string) (port int) {
-	t.Helper()
-	Installed(t, "kamailio")
-	modules, err := filepath.Glob("/usr/lib/*/kamailio/modules")
-	if err != nil || len(modules) == 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("kamailio's modules are not where Debian puts them")
-		}
-		t.Skip("SKIPPED: kamailio's modules are not where Debian puts them")
-	}
-	dir, port := t.TempDir(), FreePort(t)
-	file, list := filepath.Join(dir, "kamailio.cfg"), filepath.Join(dir, "dispatcher.list")
-	text := fmt.Sprintf(`#!KAMAILIO
-debug=0
-log_stderror=yes
-fork=yes
-children=1
-auto_aliases=no
-disable_tcp=yes
-listen=udp:127.0.0.1:%d
-mpath="%s/"
-`, port, modules[0])
-	for _, name := range []string{"kex", "tm", "tmx", "sl", "rr", "pv", "maxfwd", "auth", "textops", "siputils", "usrloc", "registrar", "dispatcher", "xlog"} {
-		text += fmt.Sprintf("loadmodule %q\n", name+".so")
-	}
-	text += fmt.Sprintf(`modparam("tm", "fr_inv_timer", 20000)
-modparam("dispatcher", "list_file", "%s")
+// dispatching are the settings of Dispatching's module, whose destinations stand in a file.
+const dispatching = `
+loadmodule "dispatcher.so"
+modparam("tm", "fr_inv_timer", 20000)
+modparam("dispatcher", "list_file", %q)
 modparam("dispatcher", "flags", 2)
 modparam("dispatcher", "ds_ping_interval", 1)
 modparam("dispatcher", "ds_probing_mode", 1)
-`, list)
-	for name, content := range map[string]string{file: text + routing, list: strings.Join(append(destinations, "2 sip:127.0.0.1:9"), "\n") + "\n"} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+`
+
+// Kamailio runs one with a routing, and with destinations of the dispatcher's, "1 sip:127.0.0.1:5060" each, until the test ends. It listens for UDP at the port.
+func Kamailio(t testing.TB, routing string, destinations ...string) (port int) {
+	t.Helper()
+	peertest.Installed(t, "kamailio")
+	dir := t.TempDir()
+	list := filepath.Join(dir, "dispatcher.list")
+	if err := os.WriteFile(list, []byte(strings.Join(append(destinations, "2 sip:127.0.0.1:9"), "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	Start(t, dir, "kamailio", "-f", file, "-DD", "-E", "-Y", dir, "-m", "32", "-M", "4").Listens(t.Context(), "udp", port)
+	program, port, err := peertest.Kamailio(dir, fmt.Sprintf(dispatching, list)+routing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(program.Stop)
 	return port
 }
