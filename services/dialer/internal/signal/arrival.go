@@ -11,6 +11,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/reason"
 	"ringfence.dev/services/dialer/internal/signal/session"
 )
@@ -151,7 +152,7 @@ func (r *Arrival) Take(t Trunk, seen Observer) (*Dialog, error) {
 	if r.done {
 		return nil, errTaken
 	}
-	by, err := r.agent.lineOf(t)
+	by, err := r.agent.lineTo(t, line.Route{Transport: t.Transport})
 	if err != nil {
 		return nil, err
 	}

@@ -169,7 +169,7 @@ func (d *Dialog) sendRefresh() (*sip.Response, error) {
 	req.AppendHeader(sip.NewHeader("Allow", allowed))
 	d.agent.sign(req)
 	if byUpdate {
-		return d.line.Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
+		return d.by(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
 	}
 	if len(body) > 0 {
 		req.AppendHeader(sip.NewHeader("Content-Type", d.order.ContentType))
@@ -185,12 +185,13 @@ func (d *Dialog) reinvite(ctx context.Context, req *sip.Request, us leg) (*sip.R
 		return res, nil
 	}
 	defer d.release()
+	by := d.by(us)
 	var asked line.Asked
 	for {
-		if err := d.line.Prepare(req, us.way()); err != nil {
+		if err := by.Prepare(req, us.way()); err != nil {
 			return nil, err
 		}
-		tx, err := d.line.Begin(ctx, req)
+		tx, err := by.Begin(ctx, req)
 		if err != nil {
 			return nil, err
 		}
@@ -285,7 +286,7 @@ func (d *Dialog) Refer(ctx context.Context, to string) error {
 	req.AppendHeader(sip.NewHeader("Refer-To", "<"+target.String()+">"))
 	req.AppendHeader(sip.NewHeader("Referred-By", "<"+us.local.Address.String()+">"))
 	d.agent.sign(req)
-	res, err := d.line.Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
+	res, err := d.by(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrReferred, err)

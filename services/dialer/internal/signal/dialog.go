@@ -305,8 +305,18 @@ func (d *Dialog) bye(us leg, cause call.Cause) error {
 	d.agent.sign(req)
 	ctx, done := d.agent.untilStop()
 	defer done()
-	_, err := d.line.Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
+	_, err := d.by(us).Exchange(ctx, req, us.way(), d.trunk.credentials(), d.next)
 	return err
+}
+
+// by is the line that a leg's requests within the dialog go by: that of the INVITE, but where the far end names another host, which has a certificate for its own name.
+func (d *Dialog) by(us leg) *line.Line {
+	if to := us.way(); to.Name() != "" {
+		if own, err := d.agent.lineTo(d.trunk, to); err == nil {
+			return own
+		}
+	}
+	return d.line
 }
 
 // untilStop is for what outlives a caller, and no longer than the agent.
@@ -325,10 +335,10 @@ func (d *Dialog) acknowledge() {
 }
 
 func (d *Dialog) ack(us leg, invite *sip.Request, seq uint32) {
-	ack := us.ack(invite, seq)
-	err := d.line.Prepare(ack, us.way())
+	ack, by := us.ack(invite, seq), d.by(us)
+	err := by.Prepare(ack, us.way())
 	if err == nil {
-		err = d.line.Send(ack)
+		err = by.Send(ack)
 	}
 	if err != nil { // the far end repeats its 200, and we our ACK
 		d.log.Warn("ACK was not sent", "call_id", d.id, "error", err)

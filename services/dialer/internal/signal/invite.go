@@ -58,13 +58,13 @@ func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer
 	if err := errors.Join(t.Check(), order.complete()); err != nil {
 		return nil, &line.Unsent{Err: fmt.Errorf("invite: %w", err)}
 	}
-	by, err := a.lineOf(t)
+	to, routes := t.way()
+	by, err := a.lineTo(t, to)
 	if err != nil {
 		return nil, &line.Unsent{Err: err}
 	}
 	d := newDialog(a, by, t, seen, sip.CallIDHeader(order.CallID))
 	d.order = order
-	to, routes := t.way()
 	d.leg = leg{
 		callID: sip.CallIDHeader(order.CallID), remote: sip.FromHeader{Address: t.uri(order.To)}, target: t.uri(order.To), routes: routes,
 		hop: to.Hop, transport: to.Transport, largeTCP: to.LargeOverTCP, cseq: 1, contact: by.Contact(t.Username, to.Transport),

@@ -227,7 +227,8 @@ func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if err != nil {
 		return err
 	}
-	by, err := a.lineOf(t)
+	to, _ := t.way()
+	by, err := a.lineTo(t, to)
 	if err != nil {
 		return err
 	}

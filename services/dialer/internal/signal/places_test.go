@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +82,67 @@ func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testin
 			}
 			if got := r.heard(l, sip.INVITE); got != tt.asked {
 				t.Errorf("the second place heard %d INVITEs, want %d", got, tt.asked)
+			}
+		})
+	}
+}
+
+// TestInvite_OverTLSTheCertificateIsForTheTrunk, wherever the DNS says that it is: not for the name that a record gives, nor for the place's address (RFC 5922 4).
+func TestInvite_OverTLSTheCertificateIsForTheTrunk(t *testing.T) {
+	t.Parallel()
+	dead, err := net.Listen("tcp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Close()
+	place := func(t *testing.T, host string) (r *rig, port int) {
+		pair, cert := shows(t, host)
+		x := signaltest.New(t, line.Config{TLS: loopback, Certificate: pair})
+		x.On("01", func(c *signaltest.Call) { c.Answer(answer) })
+		return &rig{t: t, exchange: x, trunk: signal.Trunk{Name: "test", Host: "trunk.test", Transport: line.TLS, CallerID: signal.InFrom, CA: cert}}, x.Port(line.TLS)
+	}
+	over := func(r *rig, known names) {
+		own, _ := shows(r.t, "127.0.0.1")
+		r.agent = newAgent(r.t, func(cfg *signal.Config) { cfg.TLS, cfg.Certificate, cfg.Names = loopback, own, known })
+	}
+	t.Run("nobody is at the first place, and the next is the trunk", func(t *testing.T) {
+		t.Parallel()
+		r, port := place(t, "trunk.test")
+		over(r, names{dead.Addr().(*net.TCPAddr).Port, port})
+		l := r.dial("01")
+		l.until("answered", 1)
+		l.hangUp(call.NormalClearing)
+		l.ends(call.NormalClearing, true)
+		if invites, byes := r.heard(l, sip.INVITE), r.heard(l, sip.BYE); invites != 1 || byes != 1 {
+			t.Errorf("the place heard %d INVITEs and %d BYEs, want one of each", invites, byes)
+		}
+	})
+	t.Run("the far end names another host, which has a certificate of its own", func(t *testing.T) {
+		t.Parallel()
+		r, port := place(t, "trunk.test")
+		edge, there := place(t, "edge.test")
+		r.exchange.On("01", func(c *signaltest.Call) {
+			c.Contact.Host, c.Contact.Port = "edge.test", there
+			c.Respond(200, answer)
+		})
+		r.trunk.CA += edge.trunk.CA
+		over(r, names{port})
+		l := r.dial("01")
+		l.until("answered", 1)
+		l.hangUp(call.NormalClearing)
+		l.ends(call.NormalClearing, true)
+		if acks, byes := edge.heard(l, sip.ACK), edge.heard(l, sip.BYE); acks == 0 || byes != 1 {
+			t.Errorf("the other host heard %d ACKs and %d BYEs", acks, byes)
+		}
+	})
+	for name, host := range map[string]string{"the name of its record": "here.test", "its address": "127.0.0.1"} {
+		t.Run("the place has a certificate for "+name, func(t *testing.T) {
+			t.Parallel()
+			r, port := place(t, host)
+			over(r, names{port})
+			order := signal.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}
+			if _, err := r.agent.Invite(t.Context(), r.trunk, order, signal.Observer{}); !line.Refused(err) || !strings.Contains(err.Error(), "certificate") {
+				t.Errorf("invite: %v, want a certificate that is not the trunk's", err)
 			}
 		})
 	}

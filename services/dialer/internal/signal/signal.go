@@ -50,7 +50,7 @@ type Agent struct {
 	line *line.Line
 
 	mu       sync.Mutex
-	own      map[string]*line.Line                   // for trunks with a CA of their own
+	own      map[secured]*line.Line
 	legs     map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
 	live     int                                     // those that have not ended
 	idle     chan struct{}                           // closed when draining and live is 0
@@ -79,7 +79,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Log = slog.Default()
 	}
 	a := &Agent{
-		cfg: cfg, own: map[string]*line.Line{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
+		cfg: cfg, own: map[secured]*line.Line{}, legs: map[sip.CallIDHeader]map[string]*Dialog{}, idle: make(chan struct{}), stop: make(chan struct{}),
 		peers: map[netip.Addr]int{}, arrivals: pace{perSecond: float64(cfg.ArrivalsPerSecond)},
 	}
 	a.life, a.die = context.WithCancel(context.Background())
@@ -104,30 +104,48 @@ func (a *Agent) Port(transport string) int { return a.line.Port(transport) }
 // ErrDraining says that no new calls are set up any more.
 var ErrDraining = errors.New("the agent is draining")
 
-// lineOf is the line that a trunk is reached by: one of its own when it trusts other certificates.
-func (a *Agent) lineOf(t Trunk) (*line.Line, error) {
-	if t.CA == "" || t.Transport != line.TLS {
+// secured is what tells lines over TLS apart: whom they trust, in PEM, and the name that a peer must show a certificate for. Both empty: the system's, and the peer's address.
+type secured struct{ ca, name string }
+
+// mostSecured bounds the lines: names come from far ends, too.
+const mostSecured = 256
+
+// lineTo is the line that a trunk's requests go by to a hop.
+func (a *Agent) lineTo(t Trunk, to line.Route) (*line.Line, error) {
+	if to.Transport != line.TLS {
+		return a.line, nil
+	}
+	by := secured{name: to.Name()}
+	if t.Transport == line.TLS {
+		by.ca = t.CA
+	}
+	if by == (secured{}) {
 		return a.line, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	switch {
+	case a.closed:
 		return nil, errors.New("the agent is closed")
+	case a.own[by] != nil:
+		return a.own[by], nil
+	case len(a.own) == mostSecured:
+		return nil, fmt.Errorf("reach %s over TLS: there are %d other names already", by.name, mostSecured)
 	}
-	if own := a.own[t.CA]; own != nil {
-		return own, nil
+	settings := line.Config{
+		Advertised: a.line.Host(), Ports: a.line.Ports(), ServerName: by.name, Log: a.cfg.Log, Names: a.cfg.Names, Knows: a.knows, Request: a.asked, Response: a.responded,
 	}
-	roots, err := t.roots()
+	var err error
+	if by.ca != "" {
+		if settings.Roots, err = t.roots(); err != nil {
+			return nil, err
+		}
+	}
+	own, err := line.Open(settings)
 	if err != nil {
 		return nil, err
 	}
-	own, err := line.Open(line.Config{
-		Advertised: a.line.Host(), Ports: a.line.Ports(), Roots: roots, Log: a.cfg.Log, Names: a.cfg.Names, Knows: a.knows, Request: a.asked, Response: a.responded,
-	})
-	if err != nil {
-		return nil, err
-	}
-	a.own[t.CA] = own
+	a.own[by] = own
 	return own, nil
 }
 
@@ -313,11 +331,11 @@ func (a *Agent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Re
 	if err := t.Check(); err != nil {
 		return nil, nil, line.Route{}, err
 	}
-	by, err := a.lineOf(t)
+	to, routes := t.way()
+	by, err := a.lineTo(t, to)
 	if err != nil {
 		return nil, nil, line.Route{}, err
 	}
-	to, routes := t.way()
 	us := leg{
 		callID: sip.CallIDHeader(line.Token()), local: sip.FromHeader{Address: t.identity(t.Username)}, remote: sip.FromHeader{Address: t.identity(t.Username)},
 		target: uri, routes: routes, cseq: 1, contact: by.Contact("", to.Transport),

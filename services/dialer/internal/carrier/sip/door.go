@@ -25,7 +25,7 @@ const (
 // Door knows which addresses are the trunks': who else knocks is not heard. It answers from memory, however many knock.
 type Door struct {
 	trunks Trunks
-	lookup func(ctx context.Context, t trunk.Trunk) ([]netip.Addr, error)
+	names  line.Names
 	known  atomic.Pointer[[]entrance]
 
 	mu   sync.Mutex
@@ -46,20 +46,25 @@ type resolved struct {
 
 // NewDoor knows nobody until it has looked once (Run).
 func NewDoor(trunks Trunks) *Door {
-	return &Door{trunks: trunks, last: map[uuid.UUID]resolved{}, lookup: lookUp}
+	return &Door{trunks: trunks, last: map[uuid.UUID]resolved{}, names: net.DefaultResolver}
 }
 
 // lookUp finds what a trunk's host leads to, its SRV records included: calls come from where they go.
-func lookUp(ctx context.Context, t trunk.Trunk) (found []netip.Addr, err error) {
+func (d *Door) lookUp(ctx context.Context, t trunk.Trunk) (found []netip.Addr, err error) {
 	hosts := []string{t.Host}
-	if port(t) == 0 {
-		for _, target := range line.Targets(ctx, net.DefaultResolver, t.Host, transports()[t.Transport]) {
+	if t.Port == 0 {
+		for _, target := range line.Targets(ctx, d.names, t.Host, transports()[t.Transport]) {
 			hosts = append(hosts, target.Host)
 		}
 	}
 	for _, host := range hosts {
-		addresses, fault := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		found, err = append(found, addresses...), errors.Join(err, fault)
+		addresses, fault := d.names.LookupIPAddr(ctx, host)
+		for _, one := range addresses {
+			if address, ok := netip.AddrFromSlice(one.IP); ok {
+				found = append(found, address)
+			}
+		}
+		err = errors.Join(err, fault)
 	}
 	if len(found) > 0 { // what one of the names leads to
 		return found, nil
@@ -110,7 +115,7 @@ func (d *Door) addresses(ctx context.Context, t trunk.Trunk) []netip.Addr {
 	if _, err := netip.ParseAddr(t.Host); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, probe)
 		defer cancel()
-		found, err := d.lookup(ctx, t)
+		found, err := d.lookUp(ctx, t)
 		if err != nil {
 			slog.WarnContext(ctx, "a trunk's host cannot be resolved", "trunk", t.Name, "error", err)
 		} else {

@@ -3,7 +3,10 @@ package sip
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -19,16 +22,84 @@ type list struct {
 
 func (l *list) Active(context.Context) ([]trunk.Trunk, error) { return l.trunks, l.err }
 
+// directory is a resolver that knows what is written in it, or is away.
+type directory struct {
+	hosts map[string][]string
+	srv   map[string][]string // targets by what is asked for
+	fault error
+}
+
+func (d *directory) LookupIPAddr(_ context.Context, host string) (found []net.IPAddr, err error) {
+	for _, address := range d.hosts[host] {
+		found = append(found, net.IPAddr{IP: net.ParseIP(address)})
+	}
+	if len(found) == 0 {
+		err = errors.New("no such host")
+	}
+	return found, errors.Join(err, d.fault)
+}
+
+func (d *directory) LookupSRV(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	var found []*net.SRV
+	for _, target := range d.srv["_"+service+"._"+proto+"."+name] {
+		found = append(found, &net.SRV{Target: target, Port: 5060})
+	}
+	if len(found) == 0 {
+		return "", nil, errors.New("no such record")
+	}
+	return "", found, d.fault
+}
+
+// TestDoor_HearsTheTargetsOfSRVRecords: calls come from where ours go, by the trunk's own transport, and from nowhere else.
+func TestDoor_HearsTheTargetsOfSRVRecords(t *testing.T) {
+	t.Parallel()
+	names := &directory{
+		hosts: map[string][]string{
+			"trunk.test": {"203.0.113.1"}, "udp.test": {"203.0.113.2"}, "tls.test": {"203.0.113.3", "203.0.113.4"}, "tcp.test": {"203.0.113.5"},
+		},
+		srv: map[string][]string{"_sip._udp.trunk.test": {"udp.test.", "gone.test."}, "_sip._tcp.trunk.test": {"tcp.test."}, "_sips._tcp.trunk.test": {"tls.test."}, "_sip._udp.only.test": {"udp.test."}},
+	}
+	for _, tt := range []struct {
+		name, host string
+		transport  trunk.Transport
+		port       uint16
+		want       []string
+	}{
+		{"UDP, one target of which is gone", "trunk.test", trunk.UDP, 0, []string{"203.0.113.1", "203.0.113.2"}},
+		{"TCP", "trunk.test", trunk.TCP, 0, []string{"203.0.113.1", "203.0.113.5"}},
+		{"TLS, with two addresses", "trunk.test", trunk.TLS, 0, []string{"203.0.113.1", "203.0.113.3", "203.0.113.4"}},
+		{"a port is set: nobody asks", "trunk.test", trunk.UDP, 5060, []string{"203.0.113.1"}},
+		{"a name with no address of its own", "only.test", trunk.UDP, 0, []string{"203.0.113.2"}},
+		{"nobody", "gone.test", trunk.UDP, 0, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			over := trunk.New(uuid.New())
+			over.Host, over.Transport, over.Port = tt.host, tt.transport, tt.port
+			d := NewDoor(&list{trunks: []trunk.Trunk{over}})
+			d.names = names
+			if err := d.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for last := range 7 {
+				source := fmt.Sprintf("203.0.113.%d", last)
+				if got := d.Admit(netip.MustParseAddr(source)); got != slices.Contains(tt.want, source) {
+					t.Errorf("%s is heard: %v, want %v", source, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
 func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 	t.Parallel()
 	literal, named := trunk.New(uuid.UUID{1}), trunk.New(uuid.UUID{2})
 	literal.Name, literal.Host, literal.InboundSources = "literal", "192.0.2.1", []string{"198.51.100.0/24"}
 	named.Name, named.Host = "named", "sip.example.net"
-	known, fault := &list{trunks: []trunk.Trunk{literal, named}}, error(nil)
+	known := &list{trunks: []trunk.Trunk{literal, named}}
 	d := NewDoor(known)
-	d.lookup = func(context.Context, trunk.Trunk) ([]netip.Addr, error) {
-		return []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9")}, fault
-	}
+	names := &directory{hosts: map[string][]string{"sip.example.net": {"203.0.113.9", "2001:db8::9"}}}
+	d.names = names
 	who := func(source string) string {
 		found, _ := d.Trunk(netip.MustParseAddr(source))
 		return found.Name
@@ -56,7 +127,7 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 	if who("192.0.2.1") != "literal" {
 		t.Error("an outage of the database locks the trunks out")
 	}
-	known.err, fault = nil, errors.New("no resolver")
+	known.err, names.fault = nil, errors.New("no resolver")
 	d.last[named.TrunkID] = resolved{host: named.Host, addresses: d.last[named.TrunkID].addresses} // long ago
 	look()
 	if who("203.0.113.9") != "named" {

@@ -148,18 +148,10 @@ func (c *Carrier) Ready(ctx context.Context) error {
 
 var errNoTrunk = errors.New("no trunk is active that answers")
 
-// port is that of a trunk's host. 0: a name leads where its SRV records say (RFC 3263 4.2); not over TLS, whose certificate is for the name itself.
-func port(t trunk.Trunk) uint16 {
-	if t.Transport == trunk.TLS {
-		return t.SIPPort()
-	}
-	return t.Port
-}
-
 // wire is a trunk as signal knows it.
 func wire(t trunk.Trunk) signal.Trunk {
 	s := signal.Trunk{
-		Name: t.Name, Host: t.Host, Port: int(port(t)), Transport: transports()[t.Transport], Username: t.Username, Password: t.Password,
+		Name: t.Name, Host: t.Host, Port: int(t.Port), Transport: transports()[t.Transport], Username: t.Username, Password: t.Password,
 		CallerID: signal.InFrom, SessionTimer: time.Duration(t.SessionSeconds) * time.Second, CA: t.CACertificates, LargeOverTCP: t.Transport == trunk.UDP,
 	}
 	if t.CallerIDHeader == trunk.InAsserted {

@@ -39,6 +39,15 @@ type Route struct {
 	Without []string
 }
 
+// Name is the hop's host where that is a name; empty: it is an address.
+func (r Route) Name() string {
+	host, _, err := net.SplitHostPort(r.Hop)
+	if err != nil || net.ParseIP(host) != nil {
+		return ""
+	}
+	return strings.ToLower(host)
+}
+
 // Token is a tag or the rest of a branch: nobody can guess it.
 func Token() string { return strings.ToLower(rand.Text()) }
 

@@ -34,9 +34,11 @@ type Config struct {
 	UDP, TCP, TLS string
 	// Advertised is the host that peers reach us at; empty: the one of the first listener.
 	Advertised string
-	// Certificate is shown to peers that connect to us over TLS, Roots are whom we trust when we connect; nil: the system's.
+	// Certificate is shown to peers that connect to us over TLS, Roots are whom we trust when we connect; nil: the system's. ServerName is whose certificate a peer
+	// must show then, whatever address it has; empty: its address's.
 	Certificate *tls.Certificate
 	Roots       *x509.CertPool
+	ServerName  string
 	// Admit says who may begin something with us. From strangers only what belongs to a call of ours is heard (Knows, by Call-ID); the rest is dropped before it is
 	// parsed. Both are asked for every message and must be quick.
 	Admit func(netip.Addr) bool
@@ -93,7 +95,7 @@ func Open(cfg Config) (*Line, error) {
 	l := &Line{cfg: cfg, ports: maps.Clone(cfg.Ports), pending: map[string]int{}, names: cfg.Names}
 	// sipgo logs what strangers send as errors, contents included: it is for debugging only.
 	quiet := slog.New(debugOnly{cfg.Log.Handler()})
-	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, MinVersion: tls.VersionTLS12},
+	l.transport = sip.NewTransportLayer(net.DefaultResolver, sip.NewParser(), &tls.Config{RootCAs: cfg.Roots, ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12},
 		sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(l.filter),
 		sip.WithTransportLayerTransports(sip.TransportsConfig{
 			TCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialPatience},

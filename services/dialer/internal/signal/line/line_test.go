@@ -42,7 +42,7 @@ func TestAddress(t *testing.T) {
 	}}
 	for _, one := range []struct{ hop, transport, want string }{
 		{"192.0.2.9:5070", UDP, "192.0.2.9:5070"}, {"192.0.2.9:0", TLS, "192.0.2.9:5061"}, {"a.test:5070", UDP, "192.0.2.1:5070"},
-		{"a.test:0", TCP, "192.0.2.1:5060"}, {"trunk.test:0", UDP, "192.0.2.2:5080"}, {"trunk.test:0", TLS, "b.test:5081"}, {"a.test:5061", TLS, "a.test:5061"},
+		{"a.test:0", TCP, "192.0.2.1:5060"}, {"trunk.test:0", UDP, "192.0.2.2:5080"}, {"trunk.test:0", TLS, "192.0.2.2:5081"}, {"a.test:5061", TLS, "192.0.2.1:5061"},
 		{"nobody.test:5060", UDP, ""}, {"", UDP, ""}, {":5060", UDP, ""}, {"a.test:70000", UDP, ""}, {"a.test", UDP, ""},
 	} {
 		got, err := l.address(Route{Hop: one.hop}, one.transport)

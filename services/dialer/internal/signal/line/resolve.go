@@ -19,7 +19,8 @@ const lookupPatience = 3 * time.Second
 const mostPlaces = 8
 
 // address is the first place that a route's hop leads to and that was not tried: as host:port of an address, so that what belongs to one request (CANCEL, the ACK of a refusal) goes to the same
-// place whatever its name says later (RFC 3261 9.1). Over TLS the name stays: the certificate is for it. A hop without a port is asked for by SRV first (RFC 3263 4.2).
+// place whatever its name says later (RFC 3261 9.1). A hop without a port is asked for by SRV first (RFC 3263 4.2). Over TLS it is the line's ServerName that a certificate must be for, not what
+// the DNS makes of it (RFC 5922 4).
 func (l *Line) address(to Route, transport string) (string, error) {
 	host, text, err := net.SplitHostPort(to.Hop)
 	if err != nil || host == "" {
@@ -40,7 +41,7 @@ func (l *Line) address(to Route, transport string) (string, error) {
 	}
 	fault := fmt.Errorf("%s leads nowhere else", host)
 	for _, target := range targets {
-		hosts, err := l.hosts(target.Host, transport)
+		hosts, err := l.hosts(target.Host)
 		if err != nil {
 			fault = err
 			continue
@@ -55,9 +56,9 @@ func (l *Line) address(to Route, transport string) (string, error) {
 	return "", &Unsent{fault}
 }
 
-// hosts are a host's addresses; over TLS its name.
-func (l *Line) hosts(host, transport string) (hosts []string, err error) {
-	if net.ParseIP(host) != nil || transport == TLS {
+// hosts are a host's addresses.
+func (l *Line) hosts(host string) (hosts []string, err error) {
+	if net.ParseIP(host) != nil {
 		return []string{host}, nil
 	}
 	ctx, done := context.WithTimeout(context.Background(), lookupPatience)
