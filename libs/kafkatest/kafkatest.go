@@ -42,9 +42,6 @@ func New(t testing.TB) kafka.Config {
 	return furnish(t, kafka.Config{Brokers: strings.Split(given, ",")}, empty)
 }
 
-// Real says that New gives a real cluster.
-func Real() bool { return os.Getenv("KAFKA_BROKERS") != "" }
-
 // furnish makes the catalogue.
 func furnish(t testing.TB, cfg kafka.Config, clear func(context.Context, *kadm.Client) error) kafka.Config {
 	t.Helper()

@@ -3,6 +3,9 @@ package openapi_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"ringfence.dev/proto/openapi"
 )
@@ -46,5 +49,42 @@ func TestOperations_AreThoseOfTheirTags(t *testing.T) {
 	wallet, err := openapi.Operations("Wallet")
 	if want := (openapi.Operation{Method: "GET", Path: "/v1/wallet", ID: "readWallet", Tag: "Wallet"}); err != nil || len(wallet) != 1 || wallet[0] != want {
 		t.Errorf("Operations(Wallet) = %v, %v", wallet, err)
+	}
+}
+
+// The created_at of whatever has an id of version 7 is the instant inside it (contract.md §1), in the examples, too.
+func TestExamples_AreCreatedWhenTheirIDsSay(t *testing.T) {
+	t.Parallel()
+	var document any
+	if err := json.Unmarshal(openapi.Description, &document); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	var walk func(any)
+	walk = func(node any) {
+		switch found := node.(type) {
+		case []any:
+			for _, item := range found {
+				walk(item)
+			}
+		case map[string]any:
+			for _, member := range found {
+				walk(member)
+			}
+			text, _ := found["id"].(string)
+			created, _ := found["created_at"].(string)
+			id, err := uuid.Parse(text)
+			if err != nil || id.Version() != 7 || created == "" {
+				return
+			}
+			seen++
+			if inside := time.Unix(id.Time().UnixTime()).UTC().Format("2006-01-02T15:04:05.000Z"); inside != created {
+				t.Errorf("%s holds %s and stands beside created_at %s", id, inside, created)
+			}
+		}
+	}
+	walk(document)
+	if seen < 5 {
+		t.Errorf("%d examples were seen", seen)
 	}
 }
