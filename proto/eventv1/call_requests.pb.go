@@ -176,7 +176,9 @@ type Requested struct {
 	// Frozen in the hold.
 	MaxCallSeconds int32 `protobuf:"varint,8,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
 	// When the request was accepted.
-	QueuedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
+	QueuedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
+	// It is ordered again, because calls still holds it queued long after it was due.
+	Overdue       bool `protobuf:"varint,10,opt,name=overdue,proto3" json:"overdue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -272,6 +274,13 @@ func (x *Requested) GetQueuedAt() *timestamppb.Timestamp {
 		return x.QueuedAt
 	}
 	return nil
+}
+
+func (x *Requested) GetOverdue() bool {
+	if x != nil {
+		return x.Overdue
+	}
+	return false
 }
 
 // Canceled says that the customer withdrew the request before it was dialled.
@@ -409,7 +418,7 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\bcanceled\x18\v \x01(\v2\x1c.ringfence.event.v1.CanceledH\x00R\bcanceled\x12=\n" +
 	"\tabandoned\x18\f \x01(\v2\x1d.ringfence.event.v1.AbandonedH\x00R\tabandoned\x12;\n" +
 	"\x06erased\x18\r \x01(\v2!.ringfence.event.v1.RequestErasedH\x00R\x06erasedB\a\n" +
-	"\x05event\"\x87\x03\n" +
+	"\x05event\"\xa1\x03\n" +
 	"\tRequested\x12\x17\n" +
 	"\ato_e164\x18\x01 \x01(\tR\x06toE164\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x1d\n" +
@@ -420,7 +429,9 @@ const file_ringfence_event_v1_call_requests_proto_rawDesc = "" +
 	"\rscheduled_for\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\x129\n" +
 	"\x19schedule_if_outside_hours\x18\a \x01(\bR\x16scheduleIfOutsideHours\x12(\n" +
 	"\x10max_call_seconds\x18\b \x01(\x05R\x0emaxCallSeconds\x127\n" +
-	"\tqueued_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\"\n" +
+	"\tqueued_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\x12\x18\n" +
+	"\aoverdue\x18\n" +
+	" \x01(\bR\aoverdue\"\n" +
 	"\n" +
 	"\bCanceled\"\v\n" +
 	"\tAbandoned\".\n" +

@@ -82,6 +82,13 @@ func (r *Request) Requested(at time.Time) *eventv1.CallRequestEvent {
 	return ev
 }
 
+// Overdue orders the call again: it is still queued long after it was due.
+func (r *Request) Overdue(at time.Time) *eventv1.CallRequestEvent {
+	ev := r.Requested(at)
+	ev.GetRequested().Overdue = true
+	return ev
+}
+
 // Withdrawn says that the customer canceled the request before it was dialled.
 func (r *Request) Withdrawn(at time.Time) *eventv1.CallRequestEvent {
 	ev := r.fact(at)

@@ -143,7 +143,7 @@ func (s *Store) Republish(ctx context.Context, after time.Duration, limit int, a
 		}
 		for i := range overdue {
 			traced, end := resume(ctx, &overdue[i])
-			err = outbox.Put(traced, tx, requestEvent(&overdue[i], overdue[i].Requested(at)))
+			err = outbox.Put(traced, tx, requestEvent(&overdue[i], overdue[i].Overdue(at)))
 			end()
 			if err != nil {
 				return err

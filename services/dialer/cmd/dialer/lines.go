@@ -133,6 +133,7 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tap
 			return err
 		},
 	})
+	tel.Metrics.MustRegister(line)
 	close(opened)
 	return lines{Carrier: line, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()

@@ -68,5 +68,5 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 }
 
 func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakes ...func()) *inbox.Consumer {
-	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, wakes...)
+	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, tel.Metrics).Handlers(), relay, tel.Metrics, wakes...)
 }

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,7 +45,11 @@ func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Recor
 		if time.Until(r.DueAt) > ahead {
 			inbox.Quiet(tx)
 		}
-		return c.store.Enqueue(ctx, tx, r, kafka.Skipf("call request %s is known", id))
+		known := kafka.Skipf("call request %s is known", id)
+		if e.Requested.GetOverdue() {
+			return c.overdueOrder(ctx, tx, r, event.GetOccurredAt().AsTime(), known)
+		}
+		return c.store.Enqueue(ctx, tx, r, known)
 	case *eventv1.CallRequestEvent_Canceled:
 		_, err := c.store.Withdraw(ctx, tx, id, workspaceID)
 		return err
@@ -58,6 +63,26 @@ func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Recor
 		return c.store.EraseRequest(ctx, tx, id, of)
 	}
 	return kafka.Parkf("call request event %T is newer than this build", event.GetEvent())
+}
+
+// overdueOrder counts, once it is known for good, how an order was found that came again.
+func (c *Consumer) overdueOrder(ctx context.Context, tx pgx.Tx, r request.Request, at time.Time, known error) error {
+	found, err := c.store.EnqueueOverdue(ctx, tx, r, at)
+	if err != nil {
+		return err
+	}
+	inbox.Ended(tx, func(committed bool) {
+		if committed {
+			c.overdue.WithLabelValues(string(found)).Inc()
+		}
+	})
+	if found != request.Waiting {
+		slog.WarnContext(ctx, "an overdue order was not waiting", "call_request_id", r.CallRequestID, "found", found)
+	}
+	if found != request.Lost {
+		return known
+	}
+	return nil
 }
 
 func ordered(e *eventv1.Requested) (r request.Request, err error) {

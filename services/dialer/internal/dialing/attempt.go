@@ -160,7 +160,7 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 	said := d.originate(ctx, f.order)
 	crash.Point("dialer: after originate")
 	if f.refused == nil {
-		telemetry.Observe(ctx, d.lag, f.order.DialedAt.Sub(r.DueAt).Seconds())
+		telemetry.Observe(ctx, d.late(r.HeldBack), f.order.DialedAt.Sub(r.DueAt).Seconds())
 	}
 	var refused *carrier.Refused
 	if errors.As(said, &refused) {

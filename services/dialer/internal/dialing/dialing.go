@@ -62,7 +62,7 @@ type Dialer struct {
 	idle     bool                      // the last round found nothing due
 	crowded  time.Duration             // the last pause for want of room
 	dials    *prometheus.CounterVec
-	lag      prometheus.Histogram
+	lag      *prometheus.HistogramVec
 }
 
 // New dials over one carrier.
@@ -74,16 +74,27 @@ func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay
 		dials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ringfence_dialer_attempts_total", Help: "Requests taken from the dial queue, by what became of them.",
 		}, []string{"result"}),
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "ringfence_dialer_due_to_originate_seconds", Help: "From due to the carrier being asked.",
+		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ringfence_dialer_due_to_originate_seconds", Help: "From due to the carrier being asked, by what it waited for: its workspace's own limits, or no (the promise).",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
-		}),
+		}, []string{"held"}),
 	}
 	metrics.MustRegister(d.dials, d.lag)
 	for _, result := range []string{"dialed", "refused", "unknown", "blocked", "rescheduled", "put_back", "gate_silent", "fault"} {
 		d.dials.WithLabelValues(result)
 	}
+	for _, held := range []bool{false, true} {
+		d.late(held)
+	}
 	return d
+}
+
+// late is the lateness of what its workspace's own limits held back, or did not.
+func (d *Dialer) late(held bool) prometheus.Observer {
+	if held {
+		return d.lag.WithLabelValues("limits")
+	}
+	return d.lag.WithLabelValues("no")
 }
 
 // Wake says that work may be due, or room has come free. It never blocks.

@@ -98,6 +98,7 @@ func (g *door) Check(context.Context, *connect.Request[questionv1.CheckRequest])
 type desk struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
+	metrics *prometheus.Registry
 	gate    *door
 	request request.Request
 	// held is the dialer's limit of that name.
@@ -121,7 +122,7 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	now := time.Now()
 	d := &desk{
-		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}), gate: &door{},
+		t: t, pool: pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS}), gate: &door{}, metrics: prometheus.NewRegistry(),
 		request: request.Request{
 			CallRequestID: uuid.Must(uuid.NewV7()), WorkspaceID: uuid.Must(uuid.NewV7()), To: "+14155550101", AgentID: uuid.Must(uuid.NewV7()),
 			MaxCallSeconds: 600, QueuedAt: &now, DueAt: now.Add(-time.Second),
@@ -162,7 +163,7 @@ func (d *desk) dial(over *trunks) {
 	}
 	limit := room.Limit{Live: 10, PerSecond: 10}
 	dialer := dialing.New(st, contacts, over, nil, heart,
-		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second, Held: d.held}, prometheus.NewRegistry())
+		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second, Held: d.held}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)

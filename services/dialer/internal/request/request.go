@@ -44,7 +44,25 @@ type Request struct {
 	Traceparent            string          `db:"traceparent"`
 	// TimeZone is where the person is, once the gate has said so; empty: not known.
 	TimeZone string `db:"-"`
+	// HeldBack: it waited for its workspace's own limits.
+	HeldBack bool `db:"-"`
 }
+
+// Found is how an order was found that came again because it was overdue.
+type Found string
+
+// Waiting is where it should be: in the queue or under way, or its end is being told. Lost had never come. Over had ended, and nobody heard of it.
+const (
+	Waiting Found = "waiting"
+	Lost    Found = "lost"
+	Over    Found = "over"
+)
+
+// Founds are all of them.
+func Founds() []Found { return []Found{Waiting, Lost, Over} }
+
+// Telling is how long the news of an end may be on their way.
+const Telling = time.Minute
 
 // Refusal is why a request ends without a call.
 type Refusal struct {

@@ -46,9 +46,10 @@ type Queue struct {
 
 // Dealt is who may begin how many.
 type Dealt struct {
-	// Shares and Crowded go with the queues. Crowded: due work was left because there was no room for it, whoever's hands were free.
-	Shares  []int
-	Crowded []bool
+	// Shares, Crowded and Own go with the queues. Crowded: due work was left because there was no room for it, whoever's hands were free. Own: the room that
+	// was missing is the workspace's own.
+	Shares       []int
+	Crowded, Own []bool
 	// Last is the queue that was dealt to last, after which the next turn begins; -1 when none was.
 	Last int
 	// Wait is how long until pace alone allows another dial; zero: it does not hang on that.
@@ -57,7 +58,7 @@ type Dealt struct {
 
 // Deal gives each queue in turn one dial until there is no room, no work or no hand left.
 func Deal(scopes []Scope, hands Hands, queues []Queue) Dealt {
-	t := table{scopes: scopes, hands: hands, dealt: Dealt{Shares: make([]int, len(queues)), Crowded: make([]bool, len(queues)), Last: -1}}
+	t := table{scopes: scopes, hands: hands, dealt: Dealt{Shares: make([]int, len(queues)), Crowded: make([]bool, len(queues)), Own: make([]bool, len(queues)), Last: -1}}
 	for going := true; going; {
 		going = false
 		for i, q := range queues {
@@ -69,7 +70,7 @@ func Deal(scopes []Scope, hands Hands, queues []Queue) Dealt {
 	}
 	for i, q := range queues {
 		if n := t.dealt.Shares[i]; n < q.Waiting && t.hand(q, n) {
-			t.dealt.Crowded[i] = true
+			t.dealt.Crowded[i], t.dealt.Own[i] = true, q.spent(n)
 			if wait := t.pause(q, n); wait > 0 && (t.dealt.Wait == 0 || wait < t.dealt.Wait) {
 				t.dealt.Wait = wait
 			}
@@ -109,6 +110,11 @@ func (t *table) room(q Queue, n int) bool {
 		}
 	}
 	return q.Taken+n < q.MaxLive
+}
+
+// spent says that the workspace has used up its own limits once it was dealt n.
+func (q Queue) spent(n int) bool {
+	return !q.Barred && (q.Taken+n >= q.MaxLive || q.Pace.tokens() <= n)
 }
 
 func (t *table) pace(q Queue, n int) bool {

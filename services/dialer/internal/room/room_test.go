@@ -94,6 +94,34 @@ func TestDeal_WaitsForPaceAlone(t *testing.T) {
 	}
 }
 
+// TestDeal_TellsWhoseRoomWasMissing: a workspace is late by its own limits only when those are what is used up.
+func TestDeal_TellsWhoseRoomWasMissing(t *testing.T) {
+	t.Parallel()
+	slow, barred := queue(50, 0, 500), queue(50, 500, 500)
+	slow.Pace = room.Pace{Rate: 5, Rested: ago(60)}
+	barred.Barred = true
+	tests := []struct {
+		name  string
+		scope room.Scope
+		queue room.Queue
+		want  bool
+	}{
+		{"its live calls", ample(), queue(50, 497, 500), true},
+		{"its pace", ample(), slow, true},
+		{"a full trunk", scope(100, 1_000_000, 100), queue(50, 0, 500), false},
+		{"hands", ample(), queue(50, 0, 500), false},
+		{"nothing", ample(), queue(3, 497, 500), false},
+		{"barred work needs no room", ample(), barred, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := room.Deal([]room.Scope{tt.scope}, room.Hands{Free: 10}, []room.Queue{tt.queue}); got.Own[0] != tt.want {
+				t.Errorf("dealt %+v, want own %v", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestDeal_NobodyTakesTheLastTenth deals at random, again and again, and never finds a limit passed.
 func TestDeal_NobodyTakesTheLastTenth(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,8 @@ const (
 	// come is how many requests whose time has come one claim makes ready; more than that is done by workspaces in turn, so that the many of one do not
 	// stand before the one of another.
 	come, comeEach, comeSteps = 256, 16, 128
+	// late is from when on a request that has not been dialled is late: what is promised. A workspace not seen at its own limits for as long is not at them.
+	late = 5 * time.Second
 )
 
 // Room is what a claim may take, on one trunk.
@@ -87,6 +89,8 @@ SELECT due.workspace_id, coalesce(w.status <> 'active' OR NOT w.api_enabled, fal
 	coalesce(w.calls_per_second, @calls_per_second) AS calls_per_second, coalesce(w.max_live_calls, @max_live) AS max_live_calls,
 	extract(epoch FROM now() - p.paced_until)::float8 AS rested,
 	coalesce(p.crowded_at > now() - interval '10 seconds', false) AS crowded_lately,
+	CASE WHEN p.own_seen > now() - @late::interval THEN p.own_since END AS own_since,
+	coalesce(p.own_seen > now() - interval '1 second', false) AS own_noted,
 	(SELECT count(*) FROM (SELECT 1 FROM dial_queue q WHERE q.workspace_id = due.workspace_id AND q.state = 'queued' AND q.ready
 		AND q.look_at <= now() ORDER BY q.look_at LIMIT @hands) waiting) AS waiting,
 	(SELECT count(*) FROM slots s WHERE s.workspace_id = due.workspace_id) AS taken,
@@ -104,12 +108,21 @@ type dueWorkspace struct {
 	MaxLiveCalls   int32     `db:"max_live_calls"`
 	Rested         *float64  `db:"rested"`
 	CrowdedLately  bool      `db:"crowded_lately"`
-	Waiting        int       `db:"waiting"`
-	Taken          int       `db:"taken"`
-	TakenOverall   int       `db:"taken_overall"`
-	TakenOfTrunk   int       `db:"taken_of_trunk"`
+	// OwnSince is since when it has been at its own limits, nil when it is not. OwnNoted: that was written down in the last second.
+	OwnSince     *time.Time `db:"own_since"`
+	OwnNoted     bool       `db:"own_noted"`
+	Waiting      int        `db:"waiting"`
+	Taken        int        `db:"taken"`
+	TakenOverall int        `db:"taken_overall"`
+	TakenOfTrunk int        `db:"taken_of_trunk"`
 	// Pass is 1 for those met after the round began anew.
 	Pass int `db:"pass"`
+}
+
+// heldBack says that the workspace is at its own limits, and was before the request was late: what waited for us first stays ours, however long it then takes to be
+// dialled at the workspace's pace.
+func (w dueWorkspace) heldBack(r request.Request) bool {
+	return w.OwnSince != nil && w.OwnSince.Sub(r.DueAt) <= late
 }
 
 const sharedPaces = `
@@ -174,10 +187,12 @@ RETURNING call_request_id, workspace_id, to_e164, agent_id, contact_id, variable
 	max_call_seconds, queued_at, due_at, looks, traceparent`
 
 const pace = `
-INSERT INTO paces (workspace_id, paced_until, crowded_at)
-SELECT p.workspace_id, now() - make_interval(secs => p.behind), CASE WHEN p.crowded THEN now() END
-FROM unnest(@ids::uuid[], @behind::float8[], @crowded::boolean[]) p (workspace_id, behind, crowded)
-ON CONFLICT (workspace_id) DO UPDATE SET paced_until = EXCLUDED.paced_until, crowded_at = coalesce(EXCLUDED.crowded_at, paces.crowded_at)`
+INSERT INTO paces (workspace_id, paced_until, crowded_at, own_since, own_seen)
+SELECT p.workspace_id, now() - make_interval(secs => p.behind), CASE WHEN p.crowded THEN now() END, CASE WHEN p.own THEN now() END, CASE WHEN p.own THEN now() END
+FROM unnest(@ids::uuid[], @behind::float8[], @crowded::boolean[], @own::boolean[]) p (workspace_id, behind, crowded, own)
+ON CONFLICT (workspace_id) DO UPDATE SET paced_until = EXCLUDED.paced_until, crowded_at = coalesce(EXCLUDED.crowded_at, paces.crowded_at),
+	own_since = CASE WHEN paces.own_seen > now() - @late::interval THEN paces.own_since ELSE EXCLUDED.own_since END,
+	own_seen = coalesce(EXCLUDED.own_seen, paces.own_seen)`
 
 const paceShared = `
 INSERT INTO shared_paces (scope, paced_until, crowd_until)
@@ -210,7 +225,7 @@ func (s *Store) Claim(ctx context.Context, r Room) (claimed Claimed, err error) 
 		}
 		dealt := room.Deal(scopes, r.Hands, queues)
 		taken := make([]int, len(due))
-		if err := s.take(ctx, tx, r.Trunk, queues, dealt.Shares, taken, &claimed.Requests); err != nil {
+		if err := s.take(ctx, tx, r.Trunk, due, dealt.Shares, taken, &claimed.Requests); err != nil {
 			return err
 		}
 		claimed.More = backlog || len(due) == steps && due[steps-1].Pass == 0
@@ -244,7 +259,7 @@ func (s *Store) standing(ctx context.Context, tx *pg.Pipeline, r Room) (backlog 
 	})
 	batch.Queue(readAll)
 	batch.Queue(dueWorkspaces, pg.Args{
-		"steps": steps, "hands": r.Hands.Free, "trunk": r.Trunk,
+		"steps": steps, "hands": r.Hands.Free, "trunk": r.Trunk, "late": late,
 		"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
 	}).Query(func(rows pgx.Rows) (err error) {
 		due, err = pgx.CollectRows(rows, pgx.RowToStructByName[dueWorkspace])
@@ -268,7 +283,7 @@ func (s *Store) standing(ctx context.Context, tx *pg.Pipeline, r Room) (backlog 
 }
 
 // take claims the shares of the queues in one round trip and counts in taken what there was.
-func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, queues []room.Queue, shares, taken []int, requests *[]request.Request) error {
+func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, due []dueWorkspace, shares, taken []int, requests *[]request.Request) error {
 	var batch pgx.Batch
 	batch.Queue(readByIndex)
 	for i, share := range shares {
@@ -277,10 +292,13 @@ func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, queues 
 		}
 		batch.Queue(claim, pg.Args{
 			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit, "trunk": trunk,
-			"workspace_id": queues[i].WorkspaceID, "most": share, "spare": spare,
+			"workspace_id": due[i].WorkspaceID, "most": share, "spare": spare,
 		}).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowToStructByName[request.Request])
 			taken[i] = len(found)
+			for j := range found {
+				found[j].HeldBack = due[i].heldBack(found[j])
+			}
 			*requests = append(*requests, found...)
 			return err
 		})
@@ -295,7 +313,7 @@ func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, queues 
 func (s *Store) account(tx *pg.Pipeline, trunk string, scopes []room.Scope, due []dueWorkspace, queues []room.Queue, dealt room.Dealt, taken []int) {
 	var ids []uuid.UUID
 	var behind []float64
-	var crowded []bool
+	var crowded, own []bool
 	all := 0
 	for i, q := range queues {
 		paced := taken[i]
@@ -303,13 +321,14 @@ func (s *Store) account(tx *pg.Pipeline, trunk string, scopes []room.Scope, due 
 			paced = 0
 		}
 		all += paced
-		note := dealt.Crowded[i] && !q.Barred && !due[i].CrowdedLately
-		if paced > 0 || note {
-			ids, behind, crowded = append(ids, q.WorkspaceID), append(behind, q.Pace.Behind(paced)), append(crowded, note)
+		noRoom, spent := dealt.Crowded[i] && !q.Barred && !due[i].CrowdedLately, dealt.Own[i] && !due[i].OwnNoted
+		if paced > 0 || noRoom || spent {
+			ids, behind = append(ids, q.WorkspaceID), append(behind, q.Pace.Behind(paced))
+			crowded, own = append(crowded, noRoom), append(own, spent)
 		}
 	}
 	if len(ids) > 0 {
-		tx.Later(pace, pg.Args{"ids": ids, "behind": behind, "crowded": crowded}, nil)
+		tx.Later(pace, pg.Args{"ids": ids, "behind": behind, "crowded": crowded, "own": own, "late": late}, nil)
 	}
 	if all > 0 {
 		tx.Later(paceShared, pg.Args{

@@ -27,15 +27,40 @@ ON CONFLICT (call_request_id) DO NOTHING`
 // Enqueue puts a request into the dial queue, once: for an id that was ever here, withdrawn before it came or long ended, it changes
 // nothing and comes to known, a skip.
 func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request, known error) error {
-	err := pg.Later(ctx, tx, enqueue, pg.Args{
-		"call_request_id": r.CallRequestID, "workspace_id": r.WorkspaceID, "to_e164": string(r.To), "agent_id": r.AgentID,
-		"contact_id": r.ContactID, "variables": r.Variables, "schedule_if_outside_hours": r.ScheduleIfOutsideHours,
-		"max_call_seconds": r.MaxCallSeconds, "queued_at": r.QueuedAt, "due_at": r.DueAt, "traceparent": r.Traceparent,
-	}, known)
-	if err != nil {
+	if err := pg.Later(ctx, tx, enqueue, enqueueArgs(r), known); err != nil {
 		return fmt.Errorf("enqueue request %s: %w", r.CallRequestID, err)
 	}
 	return nil
+}
+
+func enqueueArgs(r request.Request) pg.Args {
+	return pg.Args{
+		"call_request_id": r.CallRequestID, "workspace_id": r.WorkspaceID, "to_e164": string(r.To), "agent_id": r.AgentID,
+		"contact_id": r.ContactID, "variables": r.Variables, "schedule_if_outside_hours": r.ScheduleIfOutsideHours,
+		"max_call_seconds": r.MaxCallSeconds, "queued_at": r.QueuedAt, "due_at": r.DueAt, "traceparent": r.Traceparent,
+	}
+}
+
+const endedBefore = `SELECT coalesce(ended_at < @before, false) FROM dial_queue WHERE call_request_id = @call_request_id`
+
+// EnqueueOverdue is Enqueue for an order that comes again at a time because the request is held for queued long after it was due, and says how it was found.
+func (s *Store) EnqueueOverdue(ctx context.Context, tx pgx.Tx, r request.Request, at time.Time) (found request.Found, err error) {
+	did, err := tx.Exec(ctx, enqueue, enqueueArgs(r))
+	if err != nil {
+		return "", fmt.Errorf("enqueue request %s: %w", r.CallRequestID, err)
+	}
+	if did.RowsAffected() == 1 {
+		return request.Lost, nil
+	}
+	var over bool
+	err = tx.QueryRow(ctx, endedBefore, pg.Args{"call_request_id": r.CallRequestID, "before": at.Add(-request.Telling)}).Scan(&over)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("look at request %s: %w", r.CallRequestID, err)
+	case over:
+		return request.Over, nil
+	}
+	return request.Waiting, nil
 }
 
 const withdraw = `

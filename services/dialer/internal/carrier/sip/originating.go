@@ -44,7 +44,9 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	for i, over := range c.board.paced(candidates, time.Now()) {
 		said, fault := c.send(ctx, o, over, i+1 < len(candidates))
 		if fault == nil {
-			return c.await(ctx, o, said)
+			fault = c.await(ctx, o, said)
+			c.invited(over, fault)
+			return fault
 		}
 		if errors.Is(fault, carrier.ErrAsked) || ctx.Err() != nil {
 			return fault

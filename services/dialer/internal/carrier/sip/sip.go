@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
@@ -107,6 +108,7 @@ type Carrier struct {
 	asked   carrier.Asked
 	board   switchboard
 	tended  tended
+	invites *prometheus.CounterVec
 
 	mu   sync.Mutex
 	legs map[uuid.UUID]*leg
@@ -117,7 +119,7 @@ type Carrier struct {
 
 // New carries calls by the agent's legs. Run must run beside it, once.
 func New(agent *signal.Agent, j *journal.Journal, book Book, talks Talks, cfg Config) *Carrier {
-	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: book, talks: talks, legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{})}
+	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: book, talks: talks, invites: invitations(), legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{})}
 }
 
 // Name is the same for all SIP trunks: they share the news.

@@ -2,14 +2,76 @@ package sip
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal/upkeep"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
+
+// What a trunk said to an INVITE. One that nothing can be sent to does not answer OPTIONS either.
+const (
+	answered = "answered"
+	refused  = "refused"
+	silent   = "silent"
+)
+
+var (
+	standing = prometheus.NewDesc("ringfence_dialer_sip_trunk_up", "Whether the SIP trunk answers our OPTIONS: 0 after two in a row without an answer.", []string{"sip_trunk"}, nil)
+	known    = prometheus.NewDesc("ringfence_dialer_sip_trunk_registered", "Whether the SIP trunk took our last REGISTER; of those that want one.", []string{"sip_trunk"}, nil)
+)
+
+func invitations() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringfence_dialer_sip_invites_total", Help: "Calls offered to a SIP trunk, by its first word: answered, whatever it was; refused, for trouble of its own; or silent.",
+	}, []string{"sip_trunk", "result"})
+}
+
+// invited counts what a trunk said to an INVITE.
+func (c *Carrier) invited(over trunk.Trunk, said error) {
+	result := answered
+	var no *carrier.Refused
+	switch {
+	case said == nil:
+	case !errors.As(said, &no):
+		result = silent
+	case no.Cause.OfTrunk():
+		result = refused
+	}
+	c.invites.WithLabelValues(over.Name, result).Inc()
+}
+
+// Describe is prometheus.Collector's.
+func (c *Carrier) Describe(all chan<- *prometheus.Desc) {
+	all <- standing
+	all <- known
+	c.invites.Describe(all)
+}
+
+// Collect tells how each trunk stands that this process looks after.
+func (c *Carrier) Collect(all chan<- prometheus.Metric) {
+	c.invites.Collect(all)
+	c.tended.mu.Lock()
+	defer c.tended.mu.Unlock()
+	for _, one := range c.tended.all {
+		all <- prometheus.MustNewConstMetric(standing, prometheus.GaugeValue, number(one.upkeep.Up()), one.name)
+		if registered, asked := one.upkeep.Registered(); asked {
+			all <- prometheus.MustNewConstMetric(known, prometheus.GaugeValue, number(registered), one.name)
+		}
+	}
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
 
 // tended are the trunks that this process looks after: whether they are there, and that they know where we are.
 type tended struct {
@@ -19,6 +81,7 @@ type tended struct {
 
 // care is one trunk's, as it was set up at a version.
 type care struct {
+	name    string
 	version int64
 	upkeep  *upkeep.Upkeep
 	stop    context.CancelFunc
@@ -58,6 +121,7 @@ func (c *Carrier) tend(ctx context.Context) error {
 	}
 	for id := range gone {
 		c.tended.all[id].stop()
+		c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": c.tended.all[id].name})
 		delete(c.tended.all, id)
 	}
 	return nil
@@ -71,7 +135,13 @@ func (c *Carrier) lookAfter(ctx context.Context, t trunk.Trunk, old *care) *care
 			return c.agent.Register(ctx, wire(t), expires)
 		}
 	}
-	one := &care{version: t.Version, upkeep: upkeep.New(cfg), done: make(chan struct{})}
+	one := &care{name: t.Name, version: t.Version, upkeep: upkeep.New(cfg), done: make(chan struct{})}
+	if old != nil && old.name != t.Name {
+		c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": old.name})
+	}
+	for _, result := range []string{answered, refused, silent} {
+		c.invites.WithLabelValues(t.Name, result)
+	}
 	ctx, one.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(one.done)

@@ -2,13 +2,18 @@ package sip_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -45,9 +50,10 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 		heard[what]++
 		return false
 	})
+	x.far.On("70", func(c *signaltest.Call) { c.Respond(503, "") })
 	known := &changing{}
 	var good trunk.Trunk
-	x.beginOver(loopback, func(one trunk.Trunk) trunks {
+	p := x.beginOver(loopback, func(one trunk.Trunk) trunks {
 		good = one
 		good.TrunkID, good.Version, good.Username, good.Register = uuid.New(), 1, "ringfence", true
 		return known
@@ -66,16 +72,61 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 			}
 		}
 	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(p.Carrier)
+	told := func(want string) {
+		t.Helper()
+		for begun := time.Now(); ; time.Sleep(time.Millisecond) { // a poll of the condition
+			got := gathered(t, metrics)
+			if got == want {
+				return
+			}
+			if time.Since(begun) > 20*time.Second {
+				t.Fatalf("the metrics tell %q, want %q", got, want)
+			}
+		}
+	}
 	known.set(good)
 	comes("OPTIONS", 1)
 	comes("REGISTER", 1)
+	told("invites answered 0, invites refused 0, invites silent 0, registered 1, up 1")
+	for number, taken := range map[string]bool{"+14155550199": true, "+14155550170": false} {
+		err := p.Originate(t.Context(), carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: number, DialedAt: time.Now()})
+		if taken != (err == nil) {
+			t.Errorf("%s: %v", number, err)
+		}
+	}
+	told("invites answered 1, invites refused 1, invites silent 0, registered 1, up 1")
 	changed := good
 	changed.Version, changed.Register = 2, false
 	known.set(changed)
 	comes("REGISTER no more", 1)
 	comes("OPTIONS", 2)
+	told("invites answered 1, invites refused 1, invites silent 0, up 1")
 	known.set(good)
 	comes("REGISTER", 2)
 	known.set()
 	comes("REGISTER no more", 2)
+	told("")
+}
+
+// gathered is what is told of the one trunk that there is, in the order of the names.
+func gathered(t *testing.T, metrics *prometheus.Registry) string {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, family := range families {
+		name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(family.GetName(), "ringfence_dialer_sip_"), "trunk_"), "_total")
+		for _, m := range family.GetMetric() {
+			if name == "invites" {
+				told = append(told, fmt.Sprintf("invites %s %v", m.GetLabel()[0].GetValue(), m.GetCounter().GetValue()))
+				continue
+			}
+			told = append(told, fmt.Sprintf("%s %v", name, m.GetGauge().GetValue()))
+		}
+	}
+	return strings.Join(told, ", ")
 }

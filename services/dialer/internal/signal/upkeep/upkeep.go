@@ -40,8 +40,9 @@ type Config struct {
 
 // Upkeep of one trunk. It is up until it is known to be down.
 type Upkeep struct {
-	cfg  Config
-	down atomic.Bool
+	cfg        Config
+	down       atomic.Bool
+	registered atomic.Bool
 }
 
 // New looks after a trunk while Run runs.
@@ -62,6 +63,11 @@ func New(cfg Config) *Upkeep {
 
 // Up says whether the trunk answered lately, or was not asked yet.
 func (u *Upkeep) Up() bool { return !u.down.Load() }
+
+// Registered says whether the trunk took our last word of where we are; asked is false for a trunk that wants none.
+func (u *Upkeep) Registered() (registered, asked bool) {
+	return u.registered.Load(), u.cfg.Register != nil
+}
 
 // Run goes on until ctx ends; then it takes the registration back.
 func (u *Upkeep) Run(ctx context.Context) error {
@@ -113,6 +119,7 @@ func (u *Upkeep) register(ctx context.Context) {
 	pause := soonest
 	for ctx.Err() == nil {
 		granted, err := u.say(ctx, u.cfg.Expires)
+		u.registered.Store(err == nil)
 		if err != nil && ctx.Err() == nil {
 			u.cfg.Log.WarnContext(ctx, "the trunk does not register us", "trunk", u.cfg.Name, "error", err)
 			rest(ctx, pause)

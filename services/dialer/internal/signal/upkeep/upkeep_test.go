@@ -66,7 +66,15 @@ func TestRegister(t *testing.T) {
 		})
 		done := make(chan error, 1)
 		go func() { done <- u.Run(ctx) }()
-		time.Sleep(6 * time.Minute)
+		for _, moment := range []struct {
+			until time.Duration
+			want  bool
+		}{{time.Minute, true}, {5*time.Minute + time.Second, false}, {6 * time.Minute, true}} {
+			time.Sleep(moment.until - time.Since(begun))
+			if registered, wanted := u.Registered(); registered != moment.want || !wanted {
+				t.Errorf("after %s registered is %v of %v, want %v", moment.until, registered, wanted, moment.want)
+			}
+		}
 		stop()
 		<-done
 		want := []time.Duration{0, 5 * time.Minute, 5*time.Minute + 5*time.Second, 5*time.Minute + 15*time.Second, 6 * time.Minute}

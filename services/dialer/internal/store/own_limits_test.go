@@ -1,0 +1,87 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/room"
+)
+
+// TestClaim_TellsWhatItsOwnLimitsHeldBack: what was late before its workspace came to its limits waited for us, however long it waits for those then. It is any
+// process that tells: what is known stands beside the pace.
+func TestClaim_TellsWhatItsOwnLimitsHeldBack(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name        string
+		since, seen string
+		due         time.Duration
+		want        bool
+	}{
+		{"it was at its limits before the call was late", "-10 minutes", "1 hour", 9 * time.Minute, true},
+		{"the call was late before it came to its limits", "-1 minute", "1 hour", 10 * time.Minute, false},
+		{"it is not at its limits any more", "-1 hour", "-1 minute", 50 * time.Minute, false},
+		{"it never was", "", "", 10 * time.Minute, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+			late := aRequest(workspace, 1)
+			late.DueAt = time.Now().Add(-tt.due)
+			enqueue(t, pool, newStore(pool), late)
+			if tt.since != "" {
+				const known = `INSERT INTO paces (workspace_id, paced_until, own_since, own_seen) VALUES ($1, now() - interval '1 minute', now() + $2::interval, now() + $3::interval)`
+				if _, err := pool.Exec(t.Context(), known, workspace, tt.since, tt.seen); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if taken := claim(t, newStore(pool), 1); len(taken) != 1 || taken[0].HeldBack != tt.want {
+				t.Errorf("claimed %+v, want one, held back %v", taken, tt.want)
+			}
+		})
+	}
+}
+
+// TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits: a claim that leaves due work for want of the workspace's own room notes it, one for want of everybody's does not,
+// and since when stays what it was as long as it goes on.
+func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
+	t.Parallel()
+	const is = ` FROM paces WHERE workspace_id = $1 AND own_seen > now() - interval '1 hour' AND `
+	for _, tt := range []struct {
+		name   string
+		live   int32
+		before string // since when it was, and that it still is; or that long ago it was no more
+		trunk  int
+		noted  string // what is true of paces; empty: nothing was noted
+	}{
+		{"its own live calls", 1, "", 100, "own_since > now() - interval '1 hour'"},
+		{"the trunk's", 100, "", 1, ""},
+		{"its own, as before", 1, "now() - interval '2 hours', now() + interval '1 hour'", 100, "own_since < now() - interval '1 hour'"},
+		{"its own, once more", 1, "now() - interval '2 hours', now() - interval '90 minutes'", 100, "own_since > now() - interval '1 hour'"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+			st := newStore(pool)
+			limited(t, pool, st, workspace, tt.live, 100_000)
+			enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2), aRequest(workspace, 3))
+			if tt.before != "" {
+				if _, err := pool.Exec(t.Context(), `INSERT INTO paces (workspace_id, paced_until, own_since, own_seen) VALUES ($1, now() - interval '1 minute', `+tt.before+`)`, workspace); err != nil {
+					t.Fatal(err)
+				}
+			}
+			over := wide(64)
+			over.OfTrunk = room.Limit{Live: tt.trunk, PerSecond: 100_000}
+			if _, err := st.Claim(t.Context(), over); err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case tt.noted == "" && count(t, pool, `SELECT count(*) FROM paces WHERE own_seen IS NOT NULL`) != 0:
+				t.Error("noted, though the room that was missing was everybody's")
+			case tt.noted != "" && count(t, pool, `SELECT count(*)`+is+tt.noted, workspace) != 1:
+				t.Errorf("not noted so that %s", tt.noted)
+			}
+		})
+	}
+}
