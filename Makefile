@@ -96,7 +96,7 @@ prove: build examples ## the end-to-end laws, every trial in full; the report is
 sbom: build ## write what each program is made of, as CycloneDX, into bin/sbom/
 	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do go run ./deploy/tools/sbom $(BIN)/$$program > $(BIN)/sbom/$$program.cdx.json || exit 1; done; ls $(BIN)/sbom
 
-reproducible: go ## build every image's program twice, in two folders with an empty cache each, and compare (ten minutes)
+reproducible: go ## build every image's program twice, in two folders with an empty cache each, and compare (ten minutes; make test does it with one cache)
 	@RINGFENCE_REPRODUCE=all go test -count=1 -timeout 40m -run TestImage -v ./deploy/compose
 
 upgrade: build ## roll every service under load from the binaries of an older commit to these and back, 0 failed requests, 0 lost events: make upgrade FROM=9725e47

@@ -133,7 +133,7 @@ func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 func same(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-		t.Errorf("%s %v, its addresses say %v", what, got, want)
+		t.Errorf("%s %v, want %v", what, got, want)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/json"
+	"go/version"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,24 +34,55 @@ func recipe(t *testing.T) (flags string, env []string) {
 	return command[1], []string{setting[1], "GOWORK=", "GOFLAGS=", "VERSION=1.2.3-test"}
 }
 
-// TestImage_BuildsTheSameInTwoFolders builds what goes into an image as deploy/Dockerfile does: the same bytes wherever it is built, static, and stamped with its version.
-// `make reproducible` does it for all of them, and compiles everything twice.
+// programs are what goes into the images, by name.
+func programs() map[string]string {
+	mains := map[string]string{"simcarrier": "./deploy/simcarrier"}
+	for _, name := range services {
+		mains[name] = "./services/" + name + "/cmd/" + name
+	}
+	return mains
+}
+
+// TestImage_HoldsAProgramAndNothingToRunBesideIt: the last stage starts from nothing, as nobody, and takes only what the first one made and the authorities of certificates; the first builds
+// each of the programs, with a Go that the workspace may be built with.
+func TestImage_HoldsAProgramAndNothingToRunBesideIt(t *testing.T) {
+	t.Parallel()
+	text := strings.Join(lines(t, "deploy/Dockerfile"), "\n")
+	build, last, found := strings.Cut(text, "\nFROM scratch\n")
+	if !found || strings.Contains(last, "\nRUN ") || strings.Contains(last, "\nADD ") || !strings.Contains(last, `ENTRYPOINT ["/service"]`) {
+		t.Errorf("the last stage is not made from scratch, by copying alone: %s", last)
+	}
+	if user := regexp.MustCompile(`(?m)^USER (\d+):(\d+)$`).FindStringSubmatch(last); user == nil || user[1] != "65532" || user[2] != "65532" {
+		t.Errorf("it runs as %v, the charts say 65532", user)
+	}
+	for _, line := range regexp.MustCompile(`(?m)^COPY .*`).FindAllString(last, -1) {
+		if !regexp.MustCompile(`^COPY --from=build (--chown=65532:65532 )?(/out/\S+|/etc/ssl/certs/ca-certificates\.crt) /\S+$`).MatchString(line) {
+			t.Errorf("the last stage has %q", line)
+		}
+	}
+	for name, main := range programs() {
+		if !strings.Contains(build, name+") main="+main+" ;;") && !strings.Contains(build, `main="`+strings.ReplaceAll(main, name, "$SERVICE")+`"`) {
+			t.Errorf("the first stage does not build %s from %s", name, main)
+		}
+	}
+	with := regexp.MustCompile(`(?m)^ARG GO=(\S+)$`).FindStringSubmatch(build)
+	needs := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(strings.Join(lines(t, "go.work"), "\n"))
+	if with == nil || needs == nil || version.Compare("go"+with[1], "go"+needs[1]) < 0 {
+		t.Errorf("it is built with Go %v, the workspace needs %v", with, needs)
+	}
+}
+
+// TestImage_BuildsTheSameInTwoFolders builds what goes into the images as deploy/Dockerfile does: the same bytes in whatever folder, static, stamped with its version, and its bill of materials
+// names what is in it. Both folders share the build cache, so what is shown is that no folder gets into a program: `make reproducible` compiles everything twice.
 func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("-short: nothing is compiled twice")
+		t.Skip("-short: nothing is built twice")
 	}
 	flags, env := recipe(t)
-	mains, all := map[string]string{"simcarrier": "deploy/simcarrier"}, os.Getenv("RINGFENCE_REPRODUCE") == "all"
-	if all {
-		for _, name := range services {
-			mains[name] = "services/" + name + "/cmd/" + name
-		}
-	}
 	var digests [2]map[string][32]byte
-	from := root
+	from, built := root, ""
 	for i := range digests {
-		digests[i] = map[string][32]byte{}
 		folder := filepath.Join(t.TempDir(), strings.Repeat("deeper/", i), "src")
 		for _, part := range []string{"libs", "proto", "deploy", "services"} {
 			if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(from, part))); err != nil {
@@ -63,17 +96,18 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 		}
 		from = folder // somebody may be writing in the first
 		own := slices.Clone(env)
-		if all {
+		if os.Getenv("RINGFENCE_REPRODUCE") == "all" {
 			own = append(own, "GOCACHE="+t.TempDir())
 		}
-		for name, main := range mains {
-			out := filepath.Join(t.TempDir(), name)
-			cmd := exec.Command("sh", "-c", "cd "+folder+" && go build "+flags+" -o "+out+" ./"+main)
-			cmd.Env = append(os.Environ(), own...)
-			if said, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v: %s", name, err, said)
-			}
-			binary, err := os.ReadFile(out)
+		built = t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", "cd "+folder+" && go build "+flags+" -o "+built+"/ "+strings.Join(slices.Sorted(maps.Values(programs())), " "))
+		cmd.Env = append(os.Environ(), own...)
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		digests[i] = map[string][32]byte{}
+		for name := range programs() {
+			binary, err := os.ReadFile(filepath.Join(built, name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,19 +115,20 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 				t.Errorf("%s names the folder that it was built in", name)
 			}
 			digests[i][name] = sha256.Sum256(binary)
-			standsAlone(t, name, out, i == 0)
 		}
 	}
-	for name := range mains {
+	for name := range programs() {
 		t.Logf("%s: sha256 %x", name, digests[0][name])
 		if digests[0][name] != digests[1][name] {
 			t.Errorf("%s: sha256 %x in one folder, %x in another", name, digests[0][name], digests[1][name])
 		}
+		standsAlone(t, name, filepath.Join(built, name))
 	}
+	billed(t, built)
 }
 
-// standsAlone: it needs no other file, knows its version, and tells what it is made of.
-func standsAlone(t *testing.T, name, path string, first bool) {
+// standsAlone: it needs no other file, and knows its version.
+func standsAlone(t *testing.T, name, path string) {
 	t.Helper()
 	if runtime.GOOS == "linux" {
 		binary, err := elf.Open(path)
@@ -101,32 +136,65 @@ func standsAlone(t *testing.T, name, path string, first bool) {
 			t.Fatal(err)
 		}
 		defer func() { _ = binary.Close() }()
-		if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) || binary.Section(".dynamic") != nil {
 			t.Errorf("%s is not static", name)
 		}
 	}
-	if !first {
-		return
-	}
-	if said, err := exec.Command(path, "--version").Output(); err != nil || !strings.HasPrefix(string(said), name+" 1.2.3-test go1.") {
+	if said, err := exec.CommandContext(t.Context(), path, "--version").Output(); err != nil || !strings.HasPrefix(string(said), name+" 1.2.3-test go1.") {
 		t.Errorf("%s --version: %q, %v", name, said, err)
 	}
-	said, err := exec.Command("go", "run", "ringfence.dev/deploy/tools/sbom", path, "1.2.3-test").Output()
-	var bill struct {
-		Format   string `json:"bomFormat"`
-		Metadata struct {
-			Component struct{ Name, Version string }
+}
+
+// billed holds each program's bill of materials, as the image gets it, against what the go command reads in the program.
+func billed(t *testing.T, built string) {
+	t.Helper()
+	writer := filepath.Join(t.TempDir(), "sbom")
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", writer, "ringfence.dev/deploy/tools/sbom").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	for name := range programs() {
+		path := filepath.Join(built, name)
+		said, err := exec.CommandContext(t.Context(), writer, path, "1.2.3-test").Output()
+		var bill struct {
+			Format   string `json:"bomFormat"`
+			Metadata struct {
+				Component struct{ Name, Version string }
+			}
+			Components []struct{ Name, Version, PURL string }
 		}
-		Components []struct{ Name, PURL string }
+		if err != nil || json.Unmarshal(said, &bill) != nil || bill.Format != "CycloneDX" || bill.Metadata.Component.Version != "1.2.3-test" || bill.Metadata.Component.Name != name {
+			t.Errorf("the bill of materials of %s: %+v, %v", name, bill.Metadata, err)
+		}
+		var got []string
+		for _, c := range bill.Components {
+			if c.PURL != "" && c.PURL != "pkg:golang/"+c.Name+"@"+c.Version {
+				t.Errorf("the bill of materials of %s calls %s %s %q", name, c.Name, c.Version, c.PURL)
+			}
+			got = append(got, strings.TrimSpace(c.Name+" "+c.Version))
+		}
+		same(t, "the bill of materials of "+name+" lists", got, linked(t, path))
 	}
-	if err != nil || json.Unmarshal(said, &bill) != nil || bill.Format != "CycloneDX" || bill.Metadata.Component.Version != "1.2.3-test" || bill.Metadata.Component.Name != name {
-		t.Errorf("the bill of materials of %s: %+v, %v", name, bill.Metadata, err)
+}
+
+// linked is what the go command says that a program is made of, as "name version"; our own modules have none.
+func linked(t *testing.T, path string) (modules []string) {
+	t.Helper()
+	said, err := exec.CommandContext(t.Context(), "go", "version", "-m", path).Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, want := range []string{"std", "go.opentelemetry.io/otel"} {
-		if !slices.ContainsFunc(bill.Components, func(c struct{ Name, PURL string }) bool {
-			return c.Name == want && strings.HasPrefix(c.PURL, "pkg:golang/"+want+"@")
-		}) {
-			t.Errorf("the bill of materials of %s names no %s", name, want)
+	for line := range strings.Lines(string(said)) {
+		fields := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, path+": go"):
+			modules = append(modules, "std "+strings.TrimPrefix(fields[1], "go"))
+		case fields[0] == "dep" && strings.HasPrefix(fields[1], "ringfence.dev/"):
+			modules = append(modules, fields[1])
+		case fields[0] == "dep":
+			modules = append(modules, fields[1]+" "+fields[2])
+		case fields[0] == "=>" && len(fields) > 2: // it stands in for the one above
+			modules[len(modules)-1] = fields[1] + " " + fields[2]
 		}
 	}
+	return modules
 }
