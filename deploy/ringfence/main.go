@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
 	"ringfence.dev/deploy/ringfence/internal/operator"
@@ -26,6 +27,8 @@ type commands struct {
 	Listen listenCommand `cmd:"" group:"local" help:"Receive the demo workspace's webhooks on a local HTTPS endpoint, verify and print them until Ctrl-C."`
 
 	operator.Commands
+
+	Completion completionCommand `cmd:"" group:"local" help:"Print what makes a shell complete these commands: source <(ringfence completion bash)."`
 
 	Output    string           `short:"o" default:"table" enum:"table,json" help:"How operator's commands print, refusals too: table or json."`
 	Workspace string           `short:"w" env:"RINGFENCE_WORKSPACE" placeholder:"ID" help:"The workspace an operator's command is about. Unless set: the demo workspace, when the local stack is meant."`
@@ -63,6 +66,10 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 	if err != nil {
 		fmt.Fprintln(faults, "ringfence:", err)
 		return misunderstood
+	}
+	kongcompletion.Register(parser) // a shell asks by COMP_LINE
+	if exited >= 0 {
+		return exited
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
@@ -115,6 +122,16 @@ func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kon
 		}),
 		kong.BindToProvider(func() (operator.Named, error) { return operator.Named(c.Workspace), nil }),
 		kong.BindToProvider(func() (*operator.Reach, error) { return c.reach(out, faults) }))
+}
+
+// completionCommand prints a script for a shell, which asks this program from then on.
+type completionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"Which: bash, zsh or fish."`
+}
+
+func (c *completionCommand) Run(command *kong.Context) error {
+	script := kongcompletion.Completion{Shell: c.Shell, Code: true}
+	return script.Run(command)
 }
 
 const tokenVariable = "RINGFENCE_ADMIN_TOKEN"

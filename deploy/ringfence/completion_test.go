@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestCompletion_WhatMayComeNext: commands, flags and the words of a choice, for the place where the cursor is; nothing is done, and no token is asked for.
+func TestCompletion_WhatMayComeNext(t *testing.T) {
+	t.Setenv("RINGFENCE_ADMIN_URL", "")
+	t.Setenv("RINGFENCE_HOME", t.TempDir())
+	for _, test := range []struct {
+		line string
+		// want is all that is said, some what is among it.
+		want, some []string
+	}{
+		{"ringfence wor", []string{"workspaces"}, nil},
+		{"ringfence ", nil, []string{"demo", "calls", "opt-outs", "services"}},
+		{"ringfence calls w", []string{"why"}, nil},
+		{"ringfence -o ", []string{"json", "table"}, nil},
+		{"ringfence keys list --al", []string{"--all"}, nil},
+		{"ringfence services parked dia", []string{"dialer"}, nil},
+		{"ringfence completion ", []string{"bash", "fish", "zsh"}, nil},
+		{"ringfence dance ", nil, nil},
+	} {
+		t.Setenv("COMP_LINE", test.line+" behind the cursor")
+		t.Setenv("COMP_POINT", strconv.Itoa(len(test.line)))
+		code, out, faults := runCommand(t)
+		said := strings.Fields(out)
+		slices.Sort(said)
+		if said = slices.Compact(said); code != 0 || faults != "" || test.want != nil && !slices.Equal(said, test.want) || slices.ContainsFunc(test.some, func(one string) bool { return !slices.Contains(said, one) }) {
+			t.Errorf("%q = %d %q %q, want %q, %q among it", test.line, code, said, faults, test.want, test.some)
+		}
+	}
+}
+
+// TestCompletion_Scripts: each is one that its shell takes, where there is such a shell.
+func TestCompletion_Scripts(t *testing.T) {
+	for shell, wants := range map[string]string{"bash": " ringfence\n", "zsh": "#compdef ringfence", "fish": "complete -f -c ringfence"} {
+		code, script, faults := runCommand(t, "completion", shell)
+		if code != 0 || faults != "" || !strings.Contains(script, wants) {
+			t.Errorf("%s = %d %q %q", shell, code, script, faults)
+		}
+		if _, err := exec.LookPath(shell); err != nil {
+			continue
+		}
+		if said, err := exec.Command(shell, "-n", "-c", script).CombinedOutput(); err != nil { //nolint:gosec // our own script
+			t.Errorf("%s does not take %q: %v %s", shell, script, err, said)
+		}
+	}
+	if code, _, faults := runCommand(t, "completion", "powershell"); code != 2 || !strings.Contains(faults, "must be one of") {
+		t.Errorf("powershell = %d %q", code, faults)
+	}
+}
