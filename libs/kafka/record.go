@@ -34,8 +34,10 @@ type Record struct {
 	Type        string
 	WorkspaceID string
 	Time        time.Time
-	Value       []byte
-	Headers     map[string]string
+	// Logged is the log's own time for it, which Span.Since goes by: when the producer had it, or the broker.
+	Logged  time.Time
+	Value   []byte
+	Headers map[string]string
 }
 
 // Read takes a record off the wire. Without a valid ce_id the error is a Parkf and EventID is made of topic, partition
@@ -49,7 +51,7 @@ func Read(wire *kgo.Record) (Record, error) {
 		rec.Headers[header.Key] = string(header.Value)
 	}
 	rec.Type, rec.WorkspaceID = rec.Headers[HeaderType], rec.Headers[HeaderWorkspaceID]
-	rec.Time = wire.Timestamp.UTC()
+	rec.Time, rec.Logged = wire.Timestamp.UTC(), wire.Timestamp.UTC()
 	if told, err := time.Parse(time.RFC3339Nano, rec.Headers[HeaderTime]); err == nil {
 		rec.Time = told.UTC()
 	}

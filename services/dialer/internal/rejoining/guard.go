@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// look is how often the database's timeline is asked for.
+	// look is how often the database's mark is looked at.
 	look = time.Second
 	// patience is how long its answer may take: a busy database is no other one.
 	patience = 3 * time.Second
 )
 
-// Guard keeps law 1 while a process runs: behind its back the database may become another, a standby that had not heard everything or a restored one. It then lies on another
-// timeline, and nothing is dialled until it knows what was told.
+// Guard keeps law 1 while a process runs: behind its back the database may become another, a standby that had not heard everything or a restored one, or another process may have
+// found it older than what was told. Its mark does not stand then, and nothing is dialled until it does.
 type Guard struct {
-	timeline func(context.Context) (string, error)
-	await    func(context.Context) error
-	held     atomic.Bool
+	look  func(context.Context) (past.Mark, error)
+	await func(context.Context) error
+	held  atomic.Bool
 }
 
 // NewGuard watches the database of the store.
 func NewGuard(cfg kafka.Config, st *past.Store) *Guard {
-	return &Guard{timeline: st.Timeline, await: func(ctx context.Context) error { return Await(ctx, cfg, st) }}
+	return &Guard{look: st.MoveMark, await: func(ctx context.Context) error { return Await(ctx, cfg, st) }}
 }
 
 // Held says that nothing may be dialled just now.
@@ -41,9 +41,9 @@ func (g *Guard) Held() bool { return g.held.Load() }
 func (g *Guard) Run(ctx context.Context) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	for last := ""; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, patience)
-		now, err := g.timeline(asking)
+		mark, err := g.look(asking)
 		cancel()
 		switch {
 		case unheardOf(err):
@@ -52,15 +52,14 @@ func (g *Guard) Run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			g.held.Store(true)
-		case last != "" && now != last:
+		case !mark.Stands():
 			g.held.Store(true)
-			slog.WarnContext(ctx, "the database is another than before (a failover, or a restore): nothing is dialled until it knows what was told", "timeline", now, "before", last)
+			slog.WarnContext(ctx, "the database is another than before (a failover, or a restore): nothing is dialled until it knows what was told", "timeline", mark.Now, "before", mark.On)
 			if g.await(ctx) != nil {
 				return nil // told to stop
 			}
-			fallthrough
+			g.held.Store(false)
 		default:
-			last = now
 			g.held.Store(false)
 		}
 		select {

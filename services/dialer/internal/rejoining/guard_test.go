@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringfence.dev/services/dialer/internal/store/past"
 )
 
 // TestGuard_HoldsWhileTheDatabaseMayBeAnother: each row is what the database says of itself, second by second, and whether anything is dialled after each.
 func TestGuard_HoldsWhileTheDatabaseMayBeAnother(t *testing.T) {
 	t.Parallel()
-	away, never := errors.New("connection refused"), &pgconn.PgError{Code: "42501"}
+	away, never, until := errors.New("connection refused"), &pgconn.PgError{Code: "42501"}, time.Now()
+	same, another, doubted := past.Mark{Until: &until, On: "00000001", Now: "00000001"}, past.Mark{Until: &until, On: "00000001", Now: "00000002"}, past.Mark{Until: &until, Now: "00000001"}
 	for _, tt := range []struct {
 		name string
 		says []any
@@ -21,29 +24,37 @@ func TestGuard_HoldsWhileTheDatabaseMayBeAnother(t *testing.T) {
 		// awaited counts how often what was told was gone through, a second and a half each.
 		awaited int
 	}{
-		{"the same all the time", []any{"00000001", "00000001", "00000001"}, []bool{false, false, false}, 0},
-		{"away, and the same again", []any{"00000001", away, away, "00000001"}, []bool{false, true, true, false}, 0},
-		{"away, and another", []any{"00000001", away, "00000002", "00000002", "00000002"}, []bool{false, true, true, true, false}, 1},
-		{"another at once", []any{"00000001", "00000002", "00000002", "00000002"}, []bool{false, true, true, false}, 1},
-		{"away from the beginning", []any{away, "00000001"}, []bool{true, false}, 0},
-		{"it never tells", []any{never, "00000002"}, []bool{false, false}, 0},
+		{"the same all the time", []any{same, same, same}, []bool{false, false, false}, 0},
+		{"away, and the same again", []any{same, away, away, same}, []bool{false, true, true, false}, 0},
+		{"away, and another", []any{same, away, another, another, same}, []bool{false, true, true, true, false}, 1},
+		{"another at once", []any{same, another, another, same}, []bool{false, true, true, false}, 1},
+		{"another since before we began", []any{another, another, same}, []bool{true, true, false}, 1},
+		{"found to be older by somebody else", []any{same, doubted, doubted, same}, []bool{false, true, true, false}, 1},
+		{"another, and somebody else was quicker", []any{same, away, same}, []bool{false, true, false}, 0},
+		{"away from the beginning", []any{away, same}, []bool{true, false}, 0},
+		{"nobody has said so yet", []any{past.Mark{Now: "00000001"}}, []bool{false}, 0},
+		{"it never tells", []any{never, another}, []bool{false, false}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				begun, awaited := time.Now(), 0
+				begun, awaited, settled := time.Now(), 0, false
 				g := &Guard{
-					timeline: func(context.Context) (string, error) {
+					look: func(context.Context) (past.Mark, error) {
+						if settled {
+							return same, nil
+						}
 						switch said := tt.says[min(int(time.Since(begun)/look), len(tt.says)-1)].(type) {
 						case error:
-							return "", said
+							return past.Mark{}, said
 						default:
-							return said.(string), nil
+							return said.(past.Mark), nil
 						}
 					},
 					await: func(context.Context) error {
 						awaited++
 						time.Sleep(look + look/2)
+						settled = true
 						return nil
 					},
 				}

@@ -11,11 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store/past"
 )
@@ -23,13 +20,21 @@ import (
 const (
 	// glance is how many of the newest facts of each partition a start looks at. More than one: a deposed relay may have told an old one again.
 	glance = 20
-	// batch is how many requests one transaction settles.
+	// batch is how many facts one transaction settles.
 	batch = 500
-	again = time.Second
+	// margin is how far before the mark of the database reading begins. A fact that it may not know was committed behind the mark, by the same clock, and told behind its commit; so
+	// the log's time for it is earlier by no more than that clock was ahead of the teller's.
+	margin = 10 * time.Minute
+	// astray is how far the clocks may be apart. Each record shows it: it has the database's time of the fact and the log's.
+	astray = margin / 2
+	again  = time.Second
 )
 
-// Await returns when the database knows every fact on dial-events.v1 that the start looked at, at once as a rule. If it does not, it was restored to an earlier time: the whole topic
-// is read and settled first. While Kafka or the database is away it tries again: who cannot tell does not dial.
+var errClocks = errors.New("facts were logged before the time that the database has for them")
+
+// Await returns when the database knows every fact that was told. It looks at the newest on dial-events.v1, and at the database's own mark (past.Mark): at once as a rule. A database
+// that was restored to an earlier time, or has become another, is brought up to date first: from its mark on the topic is read and settled. While Kafka or the database is away it
+// tries again: who cannot tell does not dial.
 func Await(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 	for {
 		err := settle(ctx, cfg, st)
@@ -46,42 +51,53 @@ func Await(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 }
 
 func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
-	newest, err := read(ctx, cfg, glance)
+	mark, err := st.Mark(ctx)
+	if err != nil && !unheardOf(err) {
+		return err
+	}
+	newest, err := glanced(ctx, cfg)
 	if errors.Is(err, kafka.ErrNoTopic) {
-		return nothingTold(ctx, st)
+		return errors.Join(nothingTold(ctx, st), vouch(ctx, st, mark))
 	}
 	if err != nil {
 		return err
 	}
 	unknown, err := st.Unknown(ctx, slices.Collect(maps.Values(newest)))
-	if err != nil || unknown == 0 {
+	switch {
+	case err != nil:
 		return err
+	case mark.Stands() && len(unknown) == 0:
+		return vouch(ctx, st, mark)
+	case mark.Stands():
+		slog.ErrorContext(ctx, "the database is older than what was told: it is on hold until dial-events.v1 is reconciled", "unknown", len(unknown))
+		if err := st.Doubt(ctx); err != nil { // the others as well
+			return err
+		}
+		mark.On = ""
 	}
-	slog.ErrorContext(ctx, "the database is older than what was told: it is on hold until dial-events.v1 is reconciled", "unknown", unknown)
-	all, err := read(ctx, cfg, 0)
+	h := hold{cfg: cfg, store: st, newest: newest, unknown: unknown}
+	if mark.Until != nil {
+		h.since = mark.Until.Add(-margin)
+	}
+	err = h.reconcile(ctx)
+	if errors.Is(err, errClocks) {
+		slog.ErrorContext(ctx, "the clocks of database and dialers, or brokers, are apart: the whole topic is read", "error", err)
+		h.since = time.Time{}
+		err = h.reconcile(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	// Whoever is killed in the middle leaves a database that a glance finds as old as before: what it sees, and every call that lives (behind all that ended:
-	// a number has one), is settled last and together.
-	var over, last []past.Told
-	for id, t := range all {
-		if _, seen := newest[id]; seen || t.Call != nil && t.Call.EndedAt == nil {
-			last = append(last, t)
-		} else {
-			over = append(over, t)
-		}
+	slog.WarnContext(ctx, "the database knows what was told; the hold is over", "told", h.told, "settled", h.settled, "since", h.since)
+	return vouch(ctx, st, mark)
+}
+
+// vouch moves a mark that does not stand, or is not there.
+func vouch(ctx context.Context, st *past.Store, mark past.Mark) error {
+	if mark.Now == "" || mark.Until != nil && mark.Stands() {
+		return nil
 	}
-	for some := range slices.Chunk(over, batch) {
-		if err := st.Settle(ctx, some); err != nil {
-			return err
-		}
-	}
-	if err := st.Settle(ctx, last); err != nil {
-		return err
-	}
-	slog.WarnContext(ctx, "the database knows what was told; the hold is over", "told", len(all))
-	return nil
+	return st.Vouch(ctx, mark.Now)
 }
 
 // nothingTold is a first start, unless the database has dialled: then the topic is not where it was, and who cannot tell does not dial.
@@ -94,103 +110,72 @@ func nothingTold(ctx context.Context, st *past.Store) error {
 	return err
 }
 
-// read is the newest fact of each request, and of each inbound call, out of the last few of each partition or of all.
-func read(ctx context.Context, cfg kafka.Config, last int64) (map[uuid.UUID]past.Told, error) {
-	newest := map[uuid.UUID]past.Told{}
-	err := kafka.Scan(ctx, cfg, "dialer-rejoining", kafka.DialEvents, last, func(rec kafka.Record) {
-		var event eventv1.DialEvent
-		if proto.Unmarshal(rec.Value, &event) != nil {
-			return
+// hold is one reading of the topic, from since on.
+type hold struct {
+	cfg     kafka.Config
+	store   *past.Store
+	newest  map[uuid.UUID]past.Told
+	unknown []past.Told // of the newest
+	since   time.Time
+
+	// over are facts of what has ended, until there is a batch of them; open those of what goes on, as far as was read.
+	over          []past.Told
+	open          map[uuid.UUID]past.Told
+	told, settled int
+}
+
+// reconcile reads and settles. What has ended is settled as it is read, so that no more is held in memory than goes on at a time. Whoever is killed in the middle leaves a database
+// that a glance finds as old as before: what it sees, and every call that lives (behind all that ended: a number has one), is settled last and together.
+func (h *hold) reconcile(ctx context.Context) error {
+	h.over, h.open, h.told, h.settled = nil, map[uuid.UUID]past.Told{}, 0, 0
+	err := read(ctx, h.cfg, kafka.Span{Since: h.since}, func(rec kafka.Record, t past.Told) error {
+		if ahead := rec.Time.Sub(rec.Logged); !h.since.IsZero() && ahead > astray {
+			return fmt.Errorf("%w: by %s at offset %d of partition %d", errClocks, ahead, rec.Offset, rec.Partition)
 		}
-		t, ok := told(&event)
-		if !ok { // newer than this build
-			return
-		}
-		id := t.RequestID
-		if id == uuid.Nil {
-			id = t.Call.ID
-		}
-		if before, known := newest[id]; !known || !overtaken(t, before) {
-			newest[id] = t
-		}
+		return h.hear(ctx, t)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what was told: %w", err)
+		return err
 	}
-	return newest, nil
-}
-
-// overtaken says that a fact was told again behind what followed it.
-func overtaken(t, before past.Told) bool {
-	switch {
-	case before.Call == nil:
-		return t.State == request.Queued && before.State != request.Queued
-	case t.Call == nil:
-		return true
-	}
-	return t.Call.ID == before.Call.ID && t.Call.Version < before.Call.Version
-}
-
-func told(event *eventv1.DialEvent) (t past.Told, ok bool) {
-	c := event.GetCall()
-	var err error
-	if t.RequestID, err = uuid.Parse(event.GetCallRequestId()); err != nil && c.GetDirection() != "inbound" {
-		return t, false
-	}
-	if t.WorkspaceID, err = uuid.Parse(event.GetWorkspaceId()); err != nil {
-		return t, false
-	}
-	if c != nil {
-		if t.Call, err = call(c); err != nil {
-			return t, false
+	for _, t := range h.unknown {
+		if _, heard := h.open[t.Subject()]; !heard && t.State != request.Queued {
+			return fmt.Errorf("%w: the newest of %s lies before %s", errClocks, t.Subject(), h.since)
 		}
-		t.State = request.Dialing
-		if t.Call.EndedAt != nil {
-			t.State = request.Ended
-		}
-		return t, true
 	}
-	switch news := event.GetEvent().(type) {
-	case *eventv1.DialEvent_Withdrawn:
-		t.State = request.Withdrawn
-	case *eventv1.DialEvent_Blocked:
-		t.State = request.Blocked
-	case *eventv1.DialEvent_Failed:
-		t.State = request.Failed
-	case *eventv1.DialEvent_Dialing:
-		t.State = request.Dialing
-	case *eventv1.DialEvent_Rescheduled:
-		t.State, t.Until = request.Queued, at(news.Rescheduled.GetScheduledFor())
-	default:
-		return t, false
+	if err := h.settle(ctx, h.over); err != nil {
+		return err
 	}
-	return t, true
+	return h.settle(ctx, slices.Collect(maps.Values(h.open)))
 }
 
-func call(c *eventv1.Call) (*past.Call, error) {
-	id, err := uuid.Parse(c.GetCallId())
-	if err != nil {
-		return nil, fmt.Errorf("call_id: %w", err)
-	}
-	agent, err := uuid.Parse(c.GetAgentId())
-	if err != nil {
-		return nil, fmt.Errorf("agent_id: %w", err)
-	}
-	heard := &past.Call{
-		ID: id, AgentID: agent, From: c.GetFrom(), To: c.GetToE164(), Status: c.GetStatus(), Cause: c.GetHangupCause(), Disposition: c.GetDisposition(),
-		Code: c.GetErrorCode(), Detail: c.GetErrorDetail(), Version: c.GetVersion(),
-		QueuedAt: at(c.GetQueuedAt()), DialedAt: at(c.GetDialedAt()), RingingAt: at(c.GetRingingAt()), AnsweredAt: at(c.GetAnsweredAt()), EndedAt: at(c.GetEndedAt()),
-	}
-	if contact, err := uuid.Parse(c.GetContactId()); err == nil {
-		heard.ContactID = &contact
-	}
-	return heard, nil
-}
-
-func at(t *timestamppb.Timestamp) *time.Time {
-	if t == nil {
+// hear takes one fact. A request that waits is left alone: it is judged again when it is due.
+func (h *hold) hear(ctx context.Context, t past.Told) error {
+	h.told++
+	if t.State == request.Queued {
 		return nil
 	}
-	when := t.AsTime()
-	return &when
+	subject := t.Subject()
+	if _, seen := h.newest[subject]; seen || !t.Over() {
+		if before, known := h.open[subject]; !known || !overtaken(t, before) {
+			h.open[subject] = t
+		}
+		return nil
+	}
+	delete(h.open, subject)
+	if h.over = append(h.over, t); len(h.over) < batch {
+		return nil
+	}
+	over := h.over
+	h.over = h.over[:0]
+	return h.settle(ctx, over)
+}
+
+// settle makes the database know of those that it does not know, all together.
+func (h *hold) settle(ctx context.Context, told []past.Told) error {
+	unknown, err := h.store.Unknown(ctx, told)
+	if err != nil || len(unknown) == 0 {
+		return err
+	}
+	h.settled += len(unknown)
+	return h.store.Settle(ctx, unknown)
 }

@@ -312,12 +312,3 @@ func TestAwait_TopicIsNotThere(t *testing.T) {
 	}
 	r.await()
 }
-
-// The running role may ask for the timeline, without any right of its own.
-func TestTimeline_TheRunningRoleMayAsk(t *testing.T) {
-	t.Parallel()
-	name, err := past.New(newRestored(t).pool).Timeline(t.Context())
-	if err != nil || len(name) != 8 {
-		t.Errorf("timeline %q: %v", name, err)
-	}
-}

@@ -27,6 +27,22 @@ type Told struct {
 	Call *Call
 }
 
+// Subject is what the fact is of: the request, or the inbound call.
+func (t Told) Subject() uuid.UUID {
+	if t.RequestID == uuid.Nil {
+		return t.Call.ID
+	}
+	return t.RequestID
+}
+
+// Over says that nothing but what is told again, or of the call's end, can follow.
+func (t Told) Over() bool {
+	if t.Call != nil {
+		return t.Call.EndedAt != nil
+	}
+	return t.State != request.Queued && t.State != request.Dialing
+}
+
 func (t Told) live() bool { return t.Call != nil && t.Call.EndedAt == nil }
 
 // Call is a call as the facts tell it.
@@ -46,17 +62,18 @@ func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
 
 // A fence is looked for and not the call: it is never pruned. Instants are kept to the microsecond.
 const unknown = `
-SELECT count(*) FROM unnest(@requests::uuid[], @calls::uuid[], @versions::bigint[], @untils::timestamptz[]) AS told (request, call, version, until)
+SELECT n - 1 FROM unnest(@requests::uuid[], @calls::uuid[], @versions::bigint[], @untils::timestamptz[]) WITH ORDINALITY AS told (request, call, version, until, n)
 WHERE CASE
 	WHEN request IS NULL THEN NOT EXISTS (SELECT FROM calls c WHERE c.call_id = told.call AND c.version >= told.version)
 	WHEN call IS NOT NULL THEN NOT EXISTS (SELECT FROM fences f WHERE f.call_id = told.call)
 		OR EXISTS (SELECT FROM calls c WHERE c.call_id = told.call AND c.version < told.version)
 	ELSE NOT EXISTS (SELECT FROM dial_queue q WHERE q.call_request_id = told.request
 		AND (q.state <> 'queued' OR q.due_at >= told.until - interval '1 millisecond'))
-END`
+END
+ORDER BY n`
 
-// Unknown says how many of the facts this database knows nothing of: none, unless it is older than they are.
-func (s *Store) Unknown(ctx context.Context, told []Told) (n int, err error) {
+// Unknown answers those of the facts, in their order, that this database knows nothing of: none, unless it is older than they are.
+func (s *Store) Unknown(ctx context.Context, told []Told) (news []Told, err error) {
 	requests, calls, versions, untils := make([]*uuid.UUID, len(told)), make([]*uuid.UUID, len(told)), make([]int64, len(told)), make([]*time.Time, len(told))
 	for i, t := range told {
 		if t.RequestID != uuid.Nil {
@@ -67,11 +84,18 @@ func (s *Store) Unknown(ctx context.Context, told []Told) (n int, err error) {
 		}
 		untils[i] = t.Until
 	}
-	err = s.pool.QueryRow(ctx, unknown, pg.Args{"requests": requests, "calls": calls, "versions": versions, "untils": untils}).Scan(&n)
+	rows, err := s.pool.Query(ctx, unknown, pg.Args{"requests": requests, "calls": calls, "versions": versions, "untils": untils})
 	if err != nil {
-		return 0, fmt.Errorf("look for %d facts: %w", len(told), err)
+		return nil, fmt.Errorf("look for %d facts: %w", len(told), err)
 	}
-	return n, nil
+	at, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		return nil, fmt.Errorf("look for %d facts: %w", len(told), err)
+	}
+	for _, i := range at {
+		news = append(news, told[i])
+	}
+	return news, nil
 }
 
 const everDialled = `SELECT EXISTS (SELECT FROM fences)`
@@ -82,16 +106,6 @@ func (s *Store) EverDialled(ctx context.Context) (ever bool, err error) {
 		return false, fmt.Errorf("look for fences: %w", err)
 	}
 	return ever, nil
-}
-
-const timeline = `SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
-
-// Timeline names the history that the server writes: another one after each failover and restore.
-func (s *Store) Timeline(ctx context.Context) (name string, err error) {
-	if err = s.pool.QueryRow(ctx, timeline).Scan(&name); err != nil {
-		return "", fmt.Errorf("ask for the timeline: %w", err)
-	}
-	return name, nil
 }
 
 // A request that ended without a call. One that is not here leaves what a withdraw leaves: a row without an order, so that it is not dialled when it comes again.

@@ -1,0 +1,122 @@
+package rejoining
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store/past"
+)
+
+// glanced is the newest fact of each request, and of each inbound call, among the last few of each partition.
+func glanced(ctx context.Context, cfg kafka.Config) (map[uuid.UUID]past.Told, error) {
+	newest := map[uuid.UUID]past.Told{}
+	err := read(ctx, cfg, kafka.Span{Last: glance}, func(_ kafka.Record, t past.Told) error {
+		if before, known := newest[t.Subject()]; !known || !overtaken(t, before) {
+			newest[t.Subject()] = t
+		}
+		return nil
+	})
+	return newest, err
+}
+
+// read hands over what was told, but what is newer than this build.
+func read(ctx context.Context, cfg kafka.Config, span kafka.Span, each func(kafka.Record, past.Told) error) error {
+	err := kafka.Scan(ctx, cfg, "dialer-rejoining", kafka.DialEvents, span, func(rec kafka.Record) error {
+		var event eventv1.DialEvent
+		if proto.Unmarshal(rec.Value, &event) != nil {
+			return nil
+		}
+		t, ok := told(&event)
+		if !ok {
+			return nil
+		}
+		return each(rec, t)
+	})
+	if err != nil {
+		return fmt.Errorf("read what was told: %w", err)
+	}
+	return nil
+}
+
+// overtaken says that a fact was told again behind what followed it.
+func overtaken(t, before past.Told) bool {
+	switch {
+	case before.Call == nil:
+		return t.State == request.Queued && before.State != request.Queued
+	case t.Call == nil:
+		return true
+	}
+	return t.Call.ID == before.Call.ID && t.Call.Version < before.Call.Version
+}
+
+func told(event *eventv1.DialEvent) (t past.Told, ok bool) {
+	c := event.GetCall()
+	var err error
+	if t.RequestID, err = uuid.Parse(event.GetCallRequestId()); err != nil && c.GetDirection() != "inbound" {
+		return t, false
+	}
+	if t.WorkspaceID, err = uuid.Parse(event.GetWorkspaceId()); err != nil {
+		return t, false
+	}
+	if c != nil {
+		if t.Call, err = call(c); err != nil {
+			return t, false
+		}
+		t.State = request.Dialing
+		if t.Call.EndedAt != nil {
+			t.State = request.Ended
+		}
+		return t, true
+	}
+	switch news := event.GetEvent().(type) {
+	case *eventv1.DialEvent_Withdrawn:
+		t.State = request.Withdrawn
+	case *eventv1.DialEvent_Blocked:
+		t.State = request.Blocked
+	case *eventv1.DialEvent_Failed:
+		t.State = request.Failed
+	case *eventv1.DialEvent_Dialing:
+		t.State = request.Dialing
+	case *eventv1.DialEvent_Rescheduled:
+		t.State, t.Until = request.Queued, at(news.Rescheduled.GetScheduledFor())
+	default:
+		return t, false
+	}
+	return t, true
+}
+
+func call(c *eventv1.Call) (*past.Call, error) {
+	id, err := uuid.Parse(c.GetCallId())
+	if err != nil {
+		return nil, fmt.Errorf("call_id: %w", err)
+	}
+	agent, err := uuid.Parse(c.GetAgentId())
+	if err != nil {
+		return nil, fmt.Errorf("agent_id: %w", err)
+	}
+	heard := &past.Call{
+		ID: id, AgentID: agent, From: c.GetFrom(), To: c.GetToE164(), Status: c.GetStatus(), Cause: c.GetHangupCause(), Disposition: c.GetDisposition(),
+		Code: c.GetErrorCode(), Detail: c.GetErrorDetail(), Version: c.GetVersion(),
+		QueuedAt: at(c.GetQueuedAt()), DialedAt: at(c.GetDialedAt()), RingingAt: at(c.GetRingingAt()), AnsweredAt: at(c.GetAnsweredAt()), EndedAt: at(c.GetEndedAt()),
+	}
+	if contact, err := uuid.Parse(c.GetContactId()); err == nil {
+		heard.ContactID = &contact
+	}
+	return heard, nil
+}
+
+func at(t *timestamppb.Timestamp) *time.Time {
+	if t == nil {
+		return nil
+	}
+	when := t.AsTime()
+	return &when
+}
