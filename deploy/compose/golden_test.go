@@ -165,7 +165,7 @@ func TestCharts_InternetIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestCharts_DrainOutlastsTheLongestCall: the pod lives as long as the longest call that an agent may be given, and a minute.
+// TestCharts_DrainOutlastsTheLongestCall: the pod lives as long as the longest call that an agent may be given, were it dialled in the moment before the order to stop, and a minute.
 func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 	t.Parallel()
 	v := valuesOf(t, "dialer")
@@ -179,8 +179,24 @@ func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 		t.Fatal("the longest call of an agent is not to be found")
 	}
 	longest, err := strconv.Atoi(match[1])
-	if err != nil || drain < time.Duration(longest)*time.Second {
-		t.Errorf("DRAIN_LIMIT=%s, an agent may be given %d s: %v", drain, longest, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := regexp.MustCompile(`env:"RING_LIMIT" envDefault:"(\w+)"`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n"))
+	first := regexp.MustCompile(`&i.FirstRing: (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/signal/invite.go"), "\n"))
+	if ring == nil || first == nil {
+		t.Fatal("how long it may take until a call is answered is not to be found")
+	}
+	unanswered := time.Duration(0)
+	for _, text := range []string{ring[1], first[1] + "s"} {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unanswered += d
+	}
+	if drain < time.Duration(longest)*time.Second+unanswered {
+		t.Errorf("DRAIN_LIMIT=%s, an agent may be given %d s, which may begin %s after the order to stop", drain, longest, unanswered)
 	}
 	if grace := time.Duration(v.Grace) * time.Second; grace < drain+time.Minute {
 		t.Errorf("a pod gets %s, of which calls may take %s", grace, drain)

@@ -28,7 +28,7 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"the node's address without its network", "dialer.hostNetwork=false", "RTP_ADDR would be the node's address"},
 		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR stands in env as well"},
 		{"telephony on the loopback", "dialer.hostAddress={RTP_ADDR}", "SIP_ADVERTISED_ADDR stands neither"},
-		{"a pod that ends before its calls", "dialer.terminationGracePeriodSeconds=3600", "may take 14425 to end (5s, 20s, 4h)"},
+		{"a pod that ends before its calls", "dialer.terminationGracePeriodSeconds=3600", "may take 14545 to end (5s, 20s, 4h2m)"},
 		{"a pod that ends before it has left", "calls.env.DRAIN_DELAY=1m30s", "may take 110 to end"},
 		{"recordings on a disk that cannot be written", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.env.RECORDINGS_SPOOL_DIR=/tmp/spool", "must outlive the pod"},
 		{"recordings without a volume", "dialer.env.RECORDINGS_S3_URL=https://storage.example.net,dialer.state=null", "must outlive the pod"},
