@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -50,13 +51,15 @@ type House struct {
 	ports map[string]int
 	log   carrierLog
 	next  atomic.Int64
+	// patience is how long a POST is made again.
+	patience time.Duration
 	// refused counts POSTs that were answered 503 and made again.
 	refused atomic.Int64
 }
 
 // Open connects to what the stack has.
 func Open(ctx context.Context, setup Setup) (*House, error) {
-	h := &House{Setup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}}
+	h := &House{Setup: setup, log: carrierLog{url: setup.Stack.Demo.SimURL}, patience: late}
 	data, err := os.ReadFile(filepath.Join(setup.Home, "state.json"))
 	if err != nil {
 		return nil, err
@@ -82,7 +85,10 @@ func (h *House) number() string { return phoneNumber(firstNumber + h.next.Add(1)
 // phoneNumber is the n-th of nine million, none of which is busy, silent or out of order.
 func phoneNumber(n int64) string { return fmt.Sprintf("+1415%05d%02d", n/90%100_000, n%90) }
 
-// place posts one call, at a time ahead when at is not zero, and again while a service is too busy to answer for it: nothing was changed then.
+// errBusy: whether the call was asked for is not known.
+var errBusy = errors.New("POST /v1/calls was not answered, or 503 for a minute")
+
+// place posts one call, at a time ahead when at is not zero, and again while a service is too busy to answer for it.
 func (h *House) place(ctx context.Context, w *rig.Workspace, to string, at time.Time) error {
 	body := map[string]any{"agent_id": w.AgentID, "to": to}
 	if !at.IsZero() {
@@ -90,13 +96,18 @@ func (h *House) place(ctx context.Context, w *rig.Workspace, to string, at time.
 	}
 	for began := time.Now(); ; {
 		status, answer, err := w.API.Do(ctx, http.MethodPost, "/v1/calls", body)
+		var slow net.Error
 		switch {
+		case errors.As(err, &slow) && slow.Timeout() && ctx.Err() == nil:
+			return fmt.Errorf("%w: %w", errBusy, err)
 		case err != nil:
 			return err
 		case status == http.StatusAccepted:
 			return nil
-		case status != http.StatusServiceUnavailable || time.Since(began) > late:
+		case status != http.StatusServiceUnavailable:
 			return fmt.Errorf("POST /v1/calls: %d %s", status, answer)
+		case time.Since(began) > h.patience:
+			return fmt.Errorf("%w: %s", errBusy, answer)
 		}
 		h.refused.Add(1)
 		if err := pause(ctx, 100*time.Millisecond); err != nil {

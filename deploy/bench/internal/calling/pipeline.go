@@ -2,6 +2,7 @@ package calling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -37,8 +38,9 @@ func Pipeline(ctx context.Context, h *House) error {
 
 // kept is what one level did while it counted.
 type kept struct {
-	mu      sync.Mutex
-	numbers []string
+	mu sync.Mutex
+	// numbers are those whose POST was accepted, unanswered those of errBusy.
+	numbers, unanswered []string
 	// all are the calls whose webhook came; counted and took are those of them that came while it counted.
 	all, counted int
 	counting     bool
@@ -55,6 +57,12 @@ func (k *kept) land(took time.Duration) {
 		k.counted++
 		k.took = append(k.took, took)
 	}
+}
+
+func (k *kept) asked(which *[]string, to string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	*which = append(*which, to)
 }
 
 func (k *kept) landed() int {
@@ -101,6 +109,11 @@ func (h *House) keep(ctx context.Context, underWay int) (perSecond float64, err 
 		len(k.numbers), dials.missing, dials.twice, hooks.missing, hooks.double, hooks.badly, h.refused.Swap(0))
 	if err := h.tellFates(ctx, workspaces, slices.Concat(dials.lost, hooks.lost)); err != nil {
 		return 0, err
+	}
+	if n := len(k.unanswered); n > 0 {
+		all := count(entries, k.unanswered)
+		h.Landing.forget(k.unanswered)
+		fmt.Printf("    beside them: %d POSTs given up, answered 503 for a minute or not at all, of which %d were dialled all the same, %d twice\n", n, n-all.missing, all.twice)
 	}
 	if line := k.used.Line("call", k.counted); line != "" {
 		fmt.Printf("    %s\n", line)
@@ -163,11 +176,10 @@ func (h *House) turn(ctx context.Context, k *kept, workspaces []*rig.Workspace, 
 	return err
 }
 
-// countFor lets the first calls pass and counts those that end in the time of a measurement.
+// countFor lets the first calls pass, for a minute at the most, and counts those that end in the time of a measurement.
 func (h *House) countFor(ctx context.Context, k *kept, first int) error {
-	err := rig.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil })
-	if err != nil {
-		return err
+	if rig.Until(ctx, late, "as many calls have ended as are under way", func() (bool, error) { return k.landed() >= first, nil }) != nil {
+		fmt.Printf("    counted after a minute, in which %d of %d under way had ended\n", k.landed(), first)
 	}
 	before, err := h.Meter.Used(ctx)
 	if err != nil {
@@ -185,14 +197,17 @@ func (h *House) countFor(ctx context.Context, k *kept, first int) error {
 	return err
 }
 
-// oneCall makes one call and waits for its terminal webhook. One that does not come is found missing at the end.
+// oneCall makes one call and waits for its terminal webhook. One that does not come is found missing at the end; a POST that nobody answers for ends nothing.
 func (h *House) oneCall(ctx context.Context, k *kept, w *rig.Workspace) error {
 	to := h.number()
 	landed, posted := h.Landing.expect(to), time.Now()
-	k.mu.Lock()
-	k.numbers = append(k.numbers, to)
-	k.mu.Unlock()
-	if err := h.place(ctx, w, to, time.Time{}); err != nil {
+	switch err := h.place(ctx, w, to, time.Time{}); {
+	case err == nil:
+		k.asked(&k.numbers, to)
+	case errors.Is(err, errBusy):
+		k.asked(&k.unanswered, to)
+		return nil
+	default:
 		return err
 	}
 	select {
