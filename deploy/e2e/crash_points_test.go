@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // crashLanes are stacks side by side that share the crash points.
@@ -58,11 +59,6 @@ var pointCall = regexp.MustCompile(`crash\.Point\("([^"]+)"\)`)
 func armedBinaries(t *testing.T, plain string) (bin string, points []string) {
 	t.Helper()
 	bin = t.TempDir()
-	for _, name := range []string{"ringfence-local", "simcarrier"} {
-		if err := os.Symlink(filepath.Join(plain, name), filepath.Join(bin, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	services, err := filepath.Glob("../../services/*")
 	if err != nil || len(services) == 0 {
 		t.Fatal("no services found", err)
@@ -75,6 +71,7 @@ func armedBinaries(t *testing.T, plain string) (bin string, points []string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the services: %v\n%s", err, out)
 	}
+	stage.Complete(t, bin, plain)
 	points = append(points, pointsIn(t, "../../libs")...)
 	if len(points) < 10 {
 		t.Fatalf("only %d crash points found: %v", len(points), points)

@@ -66,7 +66,7 @@ func TestChaos_EveryLawHoldsOverSIP(t *testing.T) {
 // publish leaves the report where `make prove` looks for it.
 func publish(t *testing.T, report *Report) {
 	t.Helper()
-	t.Logf("%d requests, %d dials, %d faults", sum(report.Requests), report.Dials, report.Planned)
+	t.Logf("%d requests, %d dials, %d faults, broker %s", sum(report.Requests), report.Dials, report.Planned, report.Broker)
 	if dir := os.Getenv("RINGFENCE_REPORTS"); dir != "" {
 		if err := os.WriteFile(filepath.Join(dir, t.Name()+".txt"), []byte(report.String()), 0o600); err != nil {
 			t.Error(err)
@@ -101,11 +101,7 @@ func unfenced(t *testing.T, plain string) (bin string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build a dialer without its fence: %v\n%s", err, out)
 	}
-	for _, name := range append(slices.DeleteFunc(services(), func(name string) bool { return name == "dialer" }), "ringfence-local", carrier) {
-		if err := os.Symlink(filepath.Join(plain, name), filepath.Join(bin, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	stage.Complete(t, bin, plain)
 	return bin
 }
 

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
 )
 
 // settings say what is run, and how hard.
@@ -68,7 +70,7 @@ func main() {
 	minutes := flag.Float64("minutes", fraction("CHAOS_MINUTES", 5), "how long there are faults (CHAOS_MINUTES)")
 	flag.IntVar(&set.replicas, "replicas", int(number("RINGFENCE_REPLICAS", 2)), "of each service (RINGFENCE_REPLICAS)")
 	flag.BoolVar(&set.keep, "keep", false, "keep the stack's folder, with what every process said, also after a good run")
-	flag.StringVar(&set.broker, "broker", cmp.Or(os.Getenv("RINGFENCE_BROKER"), "embedded"), "embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch)")
+	flag.StringVar(&set.broker, "broker", rig.Broker(), "embedded, or apache: Apache Kafka (RINGFENCE_BROKER; after make kafka-fetch). With KAFKA_BROKERS set, apache: one of its own, which is killed")
 	over := flag.String("carrier", "sim", "what calls go over: sim, the simulated carrier, or sip, trunks to a farm of sipp, with one of each service")
 	only := flag.Bool("plan", false, "print what the seed (RINGFENCE_SEED) would do, and do nothing")
 	flag.Parse()
@@ -138,7 +140,8 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 	whole := context.WithoutCancel(ctx)
 	r := newReport()
 	r.SIP, r.Seed, r.Commit, r.Fingerprint, r.Planned, r.Replicas, r.Length = set.sip, set.seed, commit(whole), fingerprint(plan), len(plan), set.replicas, set.length
-	r.Broker = cmp.Or(set.broker, "embedded")
+	set.broker = cmp.Or(set.broker, rig.Broker())
+	r.Broker = set.broker
 	say(fmt.Sprintf("chaos: seed %d, plan %s: %d faults in %s; %d of each service, %d deeds a second", set.seed, r.Fingerprint, len(plan), set.length, set.replicas, set.rate))
 	w, err := raise(ctx, set)
 	keep := true

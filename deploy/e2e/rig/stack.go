@@ -91,14 +91,18 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	return s, nil
 }
 
-// inheritedBroker: where the tests run on Apache Kafka (KAFKA_BROKERS, see libs/kafkatest), each stack has one of its own: two would do each other's work,
-// and tests kill it.
-func inheritedBroker(env []string) []string {
-	if os.Getenv("KAFKA_BROKERS") == "" {
-		return env
+// Broker is which one a stack brings, embedded or apache: where the tests run on Apache Kafka (KAFKA_BROKERS, see libs/kafkatest), each stack has one of its own.
+// Two would do each other's work, and tests kill it.
+func Broker() string {
+	if os.Getenv("KAFKA_BROKERS") != "" {
+		return "apache"
 	}
+	return cmp.Or(os.Getenv("RINGFENCE_BROKER"), "embedded")
+}
+
+func inheritedBroker(env []string) []string {
 	env = slices.DeleteFunc(env, func(variable string) bool { return strings.HasPrefix(variable, "KAFKA_BROKERS=") })
-	return append(env, "RINGFENCE_BROKER=apache")
+	return append(env, "RINGFENCE_BROKER="+Broker())
 }
 
 func (s *Stack) awaitReady(ctx context.Context, started time.Time) error {

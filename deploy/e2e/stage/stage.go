@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -32,6 +33,20 @@ func Binaries(t testing.TB) string {
 		t.Fatal(unbuilt)
 	}
 	return dir
+}
+
+// Complete links what the folder of built programs has into one that has some programs of its own.
+func Complete(t testing.TB, bin, built string) {
+	t.Helper()
+	all, err := os.ReadDir(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if err := os.Symlink(filepath.Join(built, one.Name()), filepath.Join(bin, one.Name())); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Seeded is the test's source of chance, and streams of one seed differ; RINGFENCE_SEED repeats a run.
