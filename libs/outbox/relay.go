@@ -46,7 +46,8 @@ const (
 // Relay publishes one schema's outbox. Only the holder of the schema's advisory lock works; the others wait. A holder that hangs, is
 // stopped or cannot reach Kafka loses the lock within seconds. What such a one had handed to its Kafka client may still go out, behind what its successor
 // publishes: each row that it had read was in the outbox still, so the successor publishes it too, in order. A reader sees every fact first in its key's
-// order, and again at worst, by the same event ID.
+// order, and again at worst, by the same event ID. In a compacted topic the repeated one may outlive a newer one: who reads that from the beginning has the older version then,
+// until the key's next.
 type Relay struct {
 	pool    *pgxpool.Pool
 	client  *kafka.Client
