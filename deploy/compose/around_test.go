@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,8 +50,11 @@ func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
 	image, frame := strings.Join(lines(t, "deploy/Dockerfile"), "\n"), goText(t, "libs/service")
 	for _, name := range append([]string{"simcarrier"}, services...) {
 		s := c.Services[name]
-		if probe := s.Healthcheck.Test; name != "simcarrier" && (len(probe) != 3 || !strings.Contains(image, fmt.Sprintf("ENTRYPOINT [%q]", probe[1])) ||
-			!strings.Contains(frame, fmt.Sprintf("args[0] == %q", probe[2]))) {
+		code := frame
+		if name == "simcarrier" {
+			code = goText(t, "deploy/simcarrier")
+		}
+		if probe := s.Healthcheck.Test; len(probe) != 3 || !strings.Contains(image, fmt.Sprintf("ENTRYPOINT [%q]", probe[1])) || !regexp.MustCompile(`rgs\[[01]\] == "`+probe[2]+`"`).MatchString(code) {
 			t.Errorf("%s: its health is asked by %v, which is no command of the image", name, probe)
 		}
 		var opens []string
@@ -84,9 +88,10 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 				Protocols map[string]struct{ Endpoint string }
 			}
 		}
-		Processors, Exporters map[string]struct{ Endpoint string }
-		Service               struct {
-			Pipelines map[string]struct{ Receivers, Processors, Exporters []string }
+		Processors, Exporters, Extensions map[string]struct{ Endpoint string }
+		Service                           struct {
+			Extensions []string
+			Pipelines  map[string]struct{ Receivers, Processors, Exporters []string }
 		}
 	}
 	parsed(t, "deploy/otel/collector.yml", &collector)
@@ -95,6 +100,10 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 		leads(name, c.Services[name].Environment["OTEL_EXPORTER_OTLP_ENDPOINT"], port)
 	}
 	leads("the collector", collector.Exporters["otlp"].Endpoint, "4317")
+	_, port, _ = net.SplitHostPort(collector.Extensions["health_check"].Endpoint)
+	if asked := c.Services["collector-health"].Healthcheck.Test; !slices.Equal(collector.Service.Extensions, []string{"health_check"}) || !slices.Contains(asked, "http://collector:"+port+"/") {
+		t.Errorf("the collector tells its health at %q, it is asked by %v", port, asked)
+	}
 	traces := collector.Service.Pipelines["traces"]
 	for _, processor := range traces.Processors {
 		if _, ok := collector.Processors[processor]; !ok {

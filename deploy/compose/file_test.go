@@ -37,6 +37,7 @@ type member struct {
 	Ports       []string
 	Volumes     []string
 	Command     []string
+	Entrypoint  []string
 	Healthcheck struct{ Test []string }
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 }
@@ -57,7 +58,7 @@ func composed(t *testing.T) composition {
 func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
 	c := composed(t)
-	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier"}, services...)
+	want := append([]string{"postgres", "kafka", "storage", "collector", "traces", "prometheus", "grafana", "simcarrier", "collector-health"}, services...)
 	if got := slices.Sorted(maps.Keys(c.Services)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("it runs %v, want %v", got, want)
 	}
@@ -68,6 +69,9 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 		}
 		if !ours && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
+		}
+		if s.Healthcheck.Test == nil && name != "collector" { // somebody else asks that one
+			t.Errorf("%s tells no health", name)
 		}
 		if ours && s.Pull != "build" || s.Restart != "unless-stopped" {
 			t.Errorf("%s: pull_policy %q, restart %q: want ours built, since without that compose asks a registry first, and all there again after a restart of the machine", name, s.Pull, s.Restart)
@@ -94,6 +98,69 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 				isThere(t, name, source)
 			}
 		}
+	}
+}
+
+// TestComposeFile_EveryPathIsThere: each path that a command, a probe or a configuration names lies on a mount, and behind that in this repository, or is known to be in the image.
+func TestComposeFile_EveryPathIsThere(t *testing.T) {
+	t.Parallel()
+	c, path := composed(t), regexp.MustCompile(`(?:^|[ =])(/[a-z][A-Za-z0-9._/-]*)`)
+	inImage := map[string][]string{
+		"apache/kafka": {"/opt/kafka/bin/kafka-broker-api-versions.sh"}, "minio/minio": {"/bin/sh"}, "jaegertracing/jaeger": {"/dev/null"},
+	}
+	seen := 0
+	named := func(name, word string) {
+		t.Helper()
+		s := c.Services[name]
+		for _, match := range path.FindAllStringSubmatch(word, -1) {
+			seen++
+			image, _, _ := strings.Cut(s.Image, ":")
+			known := slices.Contains(inImage[image], match[1]) || strings.HasPrefix(image, "ringfence/") && match[1] == "/service"
+			for _, volume := range s.Volumes {
+				source, at, _ := strings.Cut(volume, ":")
+				at, _, _ = strings.Cut(at, ":")
+				if rest, below := strings.CutPrefix(match[1], at); below && (rest == "" || rest[0] == '/') {
+					known = true
+					if _, named := c.Volumes[source]; !named {
+						isThere(t, name, filepath.Join(source, rest))
+					}
+				}
+			}
+			if !known {
+				t.Errorf("%s: %s is on no mount, and nobody knows it to be in %s", name, match[1], s.Image)
+			}
+		}
+	}
+	for name, s := range c.Services {
+		for _, word := range slices.Concat(s.Entrypoint, s.Command, s.Healthcheck.Test) {
+			named(name, word)
+		}
+		if s.EnvFile != "" {
+			for variable, value := range fileOf(t, s.EnvFile) {
+				if strings.HasSuffix(variable, "_DIR") || strings.HasSuffix(variable, "_DIRS") || strings.HasSuffix(variable, "_LOG") {
+					named(name, value)
+				}
+			}
+		}
+	}
+	var provided struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	parsed(t, "deploy/grafana/provisioning/dashboards/ringfence.yml", &provided)
+	for _, provider := range provided.Providers {
+		named("grafana", provider.Options.Path)
+	}
+	if seen < 10 {
+		t.Errorf("only %d paths were found", seen)
+	}
+}
+
+// TestComposeFile_RunsTheKafkaThatTheTestsRanOn: deploy/tools/apachekafka fetches it.
+func TestComposeFile_RunsTheKafkaThatTheTestsRanOn(t *testing.T) {
+	t.Parallel()
+	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "deploy/tools/apachekafka"))
+	if image := composed(t).Services["kafka"].Image; version == nil || image != "apache/kafka:"+version[1] {
+		t.Errorf("it runs %s, the tests %v", image, version)
 	}
 }
 
@@ -139,8 +206,14 @@ func isThere(t *testing.T, who, path string) {
 // env is one service's file.
 func env(t *testing.T, name string) map[string]string {
 	t.Helper()
+	return fileOf(t, "deploy/compose/"+name+".env")
+}
+
+// fileOf are the variables of an env_file.
+func fileOf(t *testing.T, path string) map[string]string {
+	t.Helper()
 	set := map[string]string{}
-	for _, line := range lines(t, "deploy/compose/"+name+".env") {
+	for _, line := range lines(t, path) {
 		if match := envLine.FindStringSubmatch(line); match != nil {
 			set[match[1]] = match[2]
 		}

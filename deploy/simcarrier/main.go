@@ -43,6 +43,13 @@ func main() {
 		fmt.Println("simcarrier", service.Version(), runtime.Version())
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == "healthy" {
+		if err := healthy(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "simcarrier:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) > 1 {
 		help()
 		if len(os.Args) > 2 || os.Args[1] != "--help" && os.Args[1] != "-h" && os.Args[1] != "help" {
@@ -60,9 +67,19 @@ func main() {
 	}
 }
 
-// help prints the variables and the faults.
+// healthy asks the carrier that runs beside it: there is nothing else in its image that could.
+func healthy(ctx context.Context) error {
+	cfg, err := env.ParseAs[Config]()
+	if err != nil {
+		return err
+	}
+	return service.Healthy(ctx, cfg.Addr, "/faults")
+}
+
+// help prints the commands, the variables and the faults.
 func help() {
-	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\nVariables:\n")
+	fmt.Print("simcarrier: the simulated telephone carrier. No real call is ever placed.\n\n" +
+		"simcarrier healthy asks the one at SIMCARRIER_ADDR whether it serves, with status 1 when it does not; --version prints the version.\n\nVariables:\n")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, v := range service.Variables[Config]() {
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", v.Name, v.Default, v.Help)

@@ -65,8 +65,8 @@ const gcPercent = 400
 
 // start is Main without the process: it returns the exit status.
 func start[C any](ctx context.Context, name string, commands Commands[C], args []string, out, faults io.Writer) int {
-	if len(args) == 1 && args[0] == "healthy" { // it needs no environment but the port
-		if err := healthy(ctx); err != nil {
+	if len(args) == 1 && args[0] == "healthy" { // it needs no environment but the address
+		if err := Healthy(ctx, os.Getenv("PRIVATE_ADDR"), "/readyz"); err != nil {
 			fmt.Fprintf(faults, "%s: %v\n", name, err)
 			return 1
 		}

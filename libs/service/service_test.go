@@ -279,3 +279,22 @@ func TestHealthy_IsWhatReadyzSays(t *testing.T) {
 		t.Errorf("no port to ask: status %d, want 1", got)
 	}
 }
+
+// With the node's own network a service listens at one address of it, in brackets (helm/ringfence-lib), and not on the loopback.
+func TestHealthy_AsksWhereTheServiceListens(t *testing.T) {
+	t.Parallel()
+	for addr, host := range map[string]string{"127.0.0.2:0": "127.0.0.2", "[::1]:0": "::1"} {
+		listener, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Logf("this machine has no %s: %v", host, err)
+			continue
+		}
+		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}}
+		server.Start()
+		defer server.Close()
+		_, port, _ := net.SplitHostPort(listener.Addr().String())
+		if err := Healthy(t.Context(), "["+host+"]:"+port, "/readyz"); err != nil {
+			t.Error(err)
+		}
+	}
+}
