@@ -55,13 +55,23 @@ func (i *Invite) complete() error {
 // Invite sends an INVITE and returns; what becomes of it is told to the observer. An error is definite: nothing was sent, and nothing is told. ctx bounds the
 // connecting.
 func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, error) {
+	d, tx, err := a.begin(ctx, t, order, seen)
+	if err != nil {
+		return nil, err
+	}
+	a.spawn(func() { d.run(tx) })
+	return d, nil
+}
+
+// begin sends the INVITE, whose transaction is to be seen to its end.
+func (a *Agent) begin(ctx context.Context, t Trunk, order Invite, seen Observer) (*Dialog, *sip.ClientTx, error) {
 	if err := errors.Join(t.Check(), order.complete()); err != nil {
-		return nil, &line.Unsent{Err: fmt.Errorf("invite: %w", err)}
+		return nil, nil, &line.Unsent{Err: fmt.Errorf("invite: %w", err)}
 	}
 	to, routes := t.way()
 	by, err := a.lineTo(t, to)
 	if err != nil {
-		return nil, &line.Unsent{Err: err}
+		return nil, nil, &line.Unsent{Err: err}
 	}
 	d := newDialog(a, by, t, seen, sip.CallIDHeader(order.CallID))
 	d.order = order
@@ -78,7 +88,7 @@ func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer
 	}
 	d.invite = d.firstInvite()
 	if err := a.enter(d); err != nil {
-		return nil, &line.Unsent{Err: err}
+		return nil, nil, &line.Unsent{Err: err}
 	}
 	tx, err := d.send(ctx, d.invite, to)
 	if err != nil {
@@ -88,10 +98,9 @@ func (a *Agent) Invite(ctx context.Context, t Trunk, order Invite, seen Observer
 		if !errors.As(err, &unsent) { // a write that failed: no peer can have read a whole message
 			err = &line.Unsent{Err: err}
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	a.spawn(func() { d.run(tx) })
-	return d, nil
+	return d, tx, nil
 }
 
 // from is who calls, as the trunk wants it told.
@@ -160,11 +169,14 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 				return answered
 			}
 		case <-at.tx.Done():
+			ended := at.tx
 			if answered, over := at.takeAll(); over { // it ended because of what it was told
 				return answered
 			}
-			at.lost(at.tx.Err())
-			return false
+			if at.tx == ended { // what it was told was no challenge that another INVITE has answered
+				at.lost(ended.Err())
+				return false
+			}
 		case <-at.first.C:
 			if !at.heard { // it may still come to ring: what comes late is ended as a stray
 				return at.leave(call.RecoveryOnTimerExpire)

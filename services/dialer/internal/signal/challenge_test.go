@@ -1,0 +1,47 @@
+package signal
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+// TestSetUp_AChallengeThatIsComeToLate: over TCP a transaction is over with the ACK of its refusal. Whoever comes to both late, because the machine is busy, must not take the INVITE that
+// answers the challenge for lost. Which of them is seen first is chance: so many calls.
+func TestSetUp_AChallengeThatIsComeToLate(t *testing.T) {
+	t.Parallel()
+	const loopback = "127.0.0.1:0"
+	x := signaltest.New(t, line.Config{TCP: loopback})
+	x.Challenge(407, "account", "secret")
+	x.On("01", func(c *signaltest.Call) { c.Respond(486, "") })
+	a, err := New(Config{TCP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	trunk := Trunk{Name: "test", Host: "127.0.0.1", Port: x.Port(line.TCP), Transport: line.TCP, Username: "account", Password: "secret"}
+	for range 20 {
+		var end End
+		order := Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", FirstResponse: time.Minute}
+		d, tx, err := a.begin(t.Context(), trunk, order, Observer{Ended: func(e End) { end = e }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for over := false; !over; {
+			select {
+			case <-tx.Responses():
+			case <-tx.Done():
+				over = true
+			}
+		}
+		if answered := d.setUp(tx); answered || end.Cause != call.UserBusy || end.Status != 486 {
+			t.Errorf("ended with %s %d, want that the number is busy", end.Cause, end.Status)
+		}
+	}
+}
