@@ -72,7 +72,9 @@ type Work struct {
 	SubscriptionID uuid.UUID
 	EventID        uuid.UUID
 	EventType      string
-	CallID         *uuid.UUID
+	// CreatedAt is the event's, as its body says it.
+	CreatedAt time.Time
+	CallID    *uuid.UUID
 	// Attempt counts from 1, and again with each Replay; the first round is replay 0.
 	Attempt int
 	Replay  int

@@ -99,9 +99,7 @@ func (m *metrics) attempt(ctx context.Context, w delivery.Work, judged delivery.
 	case judged.Outcome == delivery.Over:
 		m.exhausted.Inc()
 	case judged.Outcome == delivery.Done && w.Replay == 0 && slices.Contains(terminal, w.EventType):
-		// The event's id is a UUIDv7: when it was made stands in it, whatever the queue did with it since.
-		made := time.Unix(w.EventID.Time().UnixTime())
-		telemetry.Observe(ctx, m.terminal.WithLabelValues(try), max(0, time.Since(made).Seconds()))
+		telemetry.Observe(ctx, m.terminal.WithLabelValues(try), max(0, time.Since(w.CreatedAt).Seconds()))
 	}
 	if answer.Connected {
 		m.connections.WithLabelValues(strconv.FormatBool(answer.Reused)).Inc()

@@ -144,6 +144,7 @@ type claimedRow struct {
 	SubscriptionID uuid.UUID
 	EventID        uuid.UUID
 	EventType      string
+	CreatedAt      time.Time
 	CallID         *uuid.UUID
 	Attempt        int
 	Replay         int
@@ -158,7 +159,7 @@ type claimedRow struct {
 
 func (r claimedRow) work() delivery.Work {
 	return delivery.Work{
-		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType, CallID: r.CallID,
+		DeliveryID: r.DeliveryID, SubscriptionID: r.SubscriptionID, EventID: r.EventID, EventType: r.EventType, CreatedAt: r.CreatedAt, CallID: r.CallID,
 		Attempt: r.Attempt, Replay: r.Replay, Retry: r.IsRetry, URL: r.URL, Body: r.Body, Traceparent: r.Traceparent,
 		Waited: time.Duration(r.Waited * float64(time.Second)), Lag: time.Duration(r.Lag * float64(time.Second)),
 	}
@@ -202,7 +203,7 @@ WITH pick AS MATERIALIZED (
     RETURNING q.delivery_id, q.created_at, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry,
               q.traceparent, q.queued_at
 )
-SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.call_id, q.attempt, q.replay, q.is_retry, q.traceparent,
+SELECT q.delivery_id, q.subscription_id, q.event_id, q.event_type, q.created_at, q.call_id, q.attempt, q.replay, q.is_retry, q.traceparent,
        pick.url, pick.secret_sealed,
        (SELECT e.body FROM webhook_event e WHERE e.id = q.event_id AND e.created_at = q.created_at) AS body,
        extract(epoch FROM now() - q.queued_at)::float8 AS waited, extract(epoch FROM now() - pick.due_at)::float8 AS lag

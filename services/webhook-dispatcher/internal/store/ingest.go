@@ -321,8 +321,8 @@ func (d *Direct) seat(s *Store, rows []row) {
 			continue
 		}
 		d.seated[r.id] = delivery.Work{
-			DeliveryID: r.id, SubscriptionID: r.sub.ID, EventID: r.event.ID, EventType: r.event.Type, CallID: r.event.CallID, Attempt: 1,
-			URL: r.sub.URL, Secret: s.secret(r.sub), Body: r.event.Body, Traceparent: r.event.Traceparent,
+			DeliveryID: r.id, SubscriptionID: r.sub.ID, EventID: r.event.ID, EventType: r.event.Type, CreatedAt: r.event.CreatedAt,
+			CallID: r.event.CallID, Attempt: 1, URL: r.sub.URL, Secret: s.secret(r.sub), Body: r.event.Body, Traceparent: r.event.Traceparent,
 		}
 	}
 }

@@ -1,0 +1,67 @@
+package dispatching_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+)
+
+// lateness is how many terminal events were delivered, and how many of them within a bound of the histogram.
+func (d running) lateness(t *testing.T, bound float64) (all, within uint64) {
+	t.Helper()
+	families, err := d.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() != "webhook_terminal_to_delivered_seconds" {
+				continue
+			}
+			all += metric.GetHistogram().GetSampleCount()
+			for _, bucket := range metric.GetHistogram().GetBucket() {
+				if bucket.GetUpperBound() == bound {
+					within += bucket.GetCumulativeCount()
+				}
+			}
+		}
+	}
+	return all, within
+}
+
+// A promise is measured by it (deploy/prometheus): from when the event says that it was made, whichever way its attempt begins. The ids of calls'
+// events are made of call and type and hold no time.
+func TestMetrics_ATerminalEventIsAsLateAsItSays(t *testing.T) {
+	t.Parallel()
+	const events = 20
+	for path, begin := range map[string]func(*rig, running, delivery.Event){
+		"without a claim": func(r *rig, d running, ev delivery.Event) { r.through(d, ev) },
+		"by a claim":      func(r *rig, d running, ev delivery.Event) { r.ingest(ev); d.Wake() },
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.subscribe(newReceiver(t, nil).URL)
+			d := r.dispatch(blind())
+			for range events {
+				ev := r.event(uuid.New(), 1, "call.completed")
+				ev.CreatedAt = time.Now().Add(-400 * time.Second)
+				begin(r, d, ev)
+			}
+			eventually(t, func() error {
+				if all, _ := d.lateness(t, 300); all != events {
+					return fmt.Errorf("%d of %d were counted", all, events)
+				}
+				return nil
+			})
+			_, early := d.lateness(t, 300)
+			if _, right := d.lateness(t, 900); early != 0 || right != events {
+				t.Errorf("of %d events made 400 s ago %d were less than 300 s late and %d less than 900 s", events, early, right)
+			}
+		})
+	}
+}
