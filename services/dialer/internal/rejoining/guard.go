@@ -19,19 +19,23 @@ const (
 	look = time.Second
 	// patience is how long its answer may take: a busy database is no other one.
 	patience = 3 * time.Second
+	// moves is how often the mark is moved on.
+	moves = 30 * time.Second
 )
 
 // Guard keeps law 1 while a process runs: behind its back the database may become another, a standby that had not heard everything or a restored one, or another process may have
-// found it older than what was told. Its mark does not stand then, and nothing is dialled until it does.
+// found it older than what was told. Its mark does not stand then, and nothing is dialled until it does. A database that was away may have been set back on the timeline that it had:
+// the newest facts are looked at before its mark is moved on, or anything dialled.
 type Guard struct {
 	look  func(context.Context) (past.Mark, error)
+	move  func(context.Context) error
 	await func(context.Context) error
 	held  atomic.Bool
 }
 
 // NewGuard watches the database of the store.
 func NewGuard(cfg kafka.Config, st *past.Store) *Guard {
-	return &Guard{look: st.MoveMark, await: func(ctx context.Context) error { return Await(ctx, cfg, st) }}
+	return &Guard{look: st.Mark, move: st.MoveMark, await: func(ctx context.Context) error { return Await(ctx, cfg, st) }}
 }
 
 // Held says that nothing may be dialled just now.
@@ -41,9 +45,12 @@ func (g *Guard) Held() bool { return g.held.Load() }
 func (g *Guard) Run(ctx context.Context) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	for ctx.Err() == nil {
+	for moved := time.Now(); ctx.Err() == nil; {
 		asking, cancel := context.WithTimeout(ctx, patience)
 		mark, err := g.look(asking)
+		if err == nil && mark.Stands() && !g.Held() && time.Since(moved) >= moves {
+			moved, err = time.Now(), g.move(asking)
+		}
 		cancel()
 		switch {
 		case unheardOf(err):
@@ -52,14 +59,14 @@ func (g *Guard) Run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			g.held.Store(true)
-		case !mark.Stands():
+		case !mark.Stands() || g.Held():
 			g.held.Store(true)
-			slog.WarnContext(ctx, "the database is another than before (a failover, or a restore): nothing is dialled until it knows what was told", "timeline", mark.Now, "before", mark.On)
+			if !mark.Stands() {
+				slog.WarnContext(ctx, "the database is another than before (a failover, or a restore): nothing is dialled until it knows what was told", "timeline", mark.Now, "before", mark.On)
+			}
 			if g.await(ctx) != nil {
 				return nil // told to stop
 			}
-			g.held.Store(false)
-		default:
 			g.held.Store(false)
 		}
 		select {

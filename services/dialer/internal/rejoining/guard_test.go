@@ -3,6 +3,8 @@ package rejoining
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,13 +27,13 @@ func TestGuard_HoldsWhileTheDatabaseMayBeAnother(t *testing.T) {
 		awaited int
 	}{
 		{"the same all the time", []any{same, same, same}, []bool{false, false, false}, 0},
-		{"away, and the same again", []any{same, away, away, same}, []bool{false, true, true, false}, 0},
+		{"away, and the same again", []any{same, away, away, same}, []bool{false, true, true, true, true, false}, 1},
 		{"away, and another", []any{same, away, another, another, same}, []bool{false, true, true, true, false}, 1},
 		{"another at once", []any{same, another, another, same}, []bool{false, true, true, false}, 1},
 		{"another since before we began", []any{another, another, same}, []bool{true, true, false}, 1},
 		{"found to be older by somebody else", []any{same, doubted, doubted, same}, []bool{false, true, true, false}, 1},
-		{"another, and somebody else was quicker", []any{same, away, same}, []bool{false, true, false}, 0},
-		{"away from the beginning", []any{away, same}, []bool{true, false}, 0},
+		{"another, and somebody else was quicker", []any{same, away, same}, []bool{false, true, true, true, false}, 1},
+		{"away from the beginning", []any{away, same}, []bool{true, true, true, false}, 1},
 		{"nobody has said so yet", []any{past.Mark{Now: "00000001"}}, []bool{false}, 0},
 		{"it never tells", []any{never, another}, []bool{false, false}, 0},
 	} {
@@ -50,6 +52,10 @@ func TestGuard_HoldsWhileTheDatabaseMayBeAnother(t *testing.T) {
 						default:
 							return said.(past.Mark), nil
 						}
+					},
+					move: func(context.Context) error {
+						t.Error("the mark was moved on within seconds")
+						return nil
 					},
 					await: func(context.Context) error {
 						awaited++
@@ -74,4 +80,39 @@ func TestGuard_HoldsWhileTheDatabaseMayBeAnother(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGuard_MovesTheMarkWhileItMayDial: every half minute, and not before what was away was looked at.
+func TestGuard_MovesTheMarkWhileItMayDial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		until, begun, away := time.Now(), time.Now(), false
+		var did []string
+		note := func(what string) { did = append(did, fmt.Sprintf("%s %.0f", what, time.Since(begun).Seconds())) }
+		g := &Guard{
+			look: func(context.Context) (past.Mark, error) {
+				if away {
+					return past.Mark{}, errors.New("connection refused")
+				}
+				return past.Mark{Until: &until, On: "00000001", Now: "00000001"}, nil
+			},
+			move:  func(context.Context) error { note("moved"); return nil },
+			await: func(context.Context) error { note("looked"); return nil },
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = g.Run(ctx) }()
+		for _, step := range []struct {
+			until time.Duration
+			away  bool
+		}{{55 * time.Second, false}, {70 * time.Second, true}, {95 * time.Second, false}} {
+			synctest.Wait()
+			away = step.away
+			time.Sleep(time.Until(begun.Add(step.until + look/2)))
+		}
+		cancel()
+		synctest.Wait()
+		if want := []string{"moved 30", "looked 71", "moved 72"}; !slices.Equal(did, want) {
+			t.Errorf("it did %q, want %q", did, want)
+		}
+	})
 }

@@ -26,22 +26,14 @@ func (m Mark) Stands() bool { return m.Until == nil || m.On == m.Now }
 // The timeline stands in the name of the file that is written.
 const timeline = `substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
 
-const mark = `SELECT coalesce(t.timeline, '') AS "on", ` + timeline + ` AS now, t.until FROM (VALUES (true)) AS always (one) LEFT JOIN told_until t USING (one)`
+// A mark that lies ahead was made by a clock that has been set back since: nobody knows when that was.
+const mark = `
+SELECT coalesce(t.timeline, '') AS "on", ` + timeline + ` AS now, CASE WHEN t.until > now() + interval '1 minute' THEN to_timestamp(0) ELSE t.until END AS until
+FROM (VALUES (true)) AS always (one) LEFT JOIN told_until t USING (one)`
 
 // Mark reads it.
-func (s *Store) Mark(ctx context.Context) (Mark, error) { return s.marked(ctx, mark) }
-
-// A moment is enough between two marks, and no more than one write.
-const moveMark = `
-WITH moved AS (
-	UPDATE told_until SET until = now() WHERE timeline = ` + timeline + ` AND until < now() - interval '30 seconds'
-) ` + mark
-
-// MoveMark reads the mark and, where it stands, moves it on to now, every half minute. For whoever may dial.
-func (s *Store) MoveMark(ctx context.Context) (Mark, error) { return s.marked(ctx, moveMark) }
-
-func (s *Store) marked(ctx context.Context, statement string) (m Mark, err error) {
-	rows, err := s.pool.Query(ctx, statement)
+func (s *Store) Mark(ctx context.Context) (m Mark, err error) {
+	rows, err := s.pool.Query(ctx, mark)
 	if err != nil {
 		return m, fmt.Errorf("look at what is known: %w", err)
 	}
@@ -49,6 +41,16 @@ func (s *Store) marked(ctx context.Context, statement string) (m Mark, err error
 		return m, fmt.Errorf("look at what is known: %w", err)
 	}
 	return m, nil
+}
+
+const moveMark = `UPDATE told_until SET until = now() WHERE timeline = ` + timeline + ``
+
+// MoveMark moves a mark that stands on to now. For whoever may dial.
+func (s *Store) MoveMark(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, moveMark); err != nil {
+		return fmt.Errorf("move the mark of what is known: %w", err)
+	}
+	return nil
 }
 
 const doubt = `UPDATE told_until SET timeline = ''`
