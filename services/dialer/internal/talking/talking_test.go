@@ -23,7 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
@@ -60,6 +60,12 @@ func (p *person) HearFrame(frame []byte) {
 }
 
 func (p *person) HearDigit(byte) {}
+
+// time is how much it has heard, silence too.
+func (p *person) time() time.Duration {
+	_, frames := p.heard()
+	return time.Duration(frames) * 20 * time.Millisecond
+}
 
 func (p *person) heard() (loud, frames int) {
 	p.mu.Lock()

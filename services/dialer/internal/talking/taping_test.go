@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,16 +33,19 @@ type studio struct {
 	*recording.Recorder
 	pool  *pgxpool.Pool
 	spool string
+	// hears is how long the person has been there; asked and begun are that when the tape was asked for, and was there.
+	hears        func() time.Duration
+	asked, begun atomic.Int64
 }
 
-func newStudio(t *testing.T) studio {
+func newStudio(t *testing.T) *studio {
 	t.Helper()
 	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
 	dir, err := storing.NewDirectory(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := studio{pool: pool, spool: t.TempDir()}
+	s := &studio{pool: pool, spool: t.TempDir(), hears: func() time.Duration { return 0 }}
 	spool, err := recording.OpenSpool(s.spool)
 	if err != nil {
 		t.Fatal(err)
@@ -51,8 +55,10 @@ func newStudio(t *testing.T) studio {
 }
 
 // Begin makes the call, which the rig does not, and its tape.
-func (s studio) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*recording.Tape, error) {
-	if _, err := s.pool.Exec(ctx, `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds, deadline_at)
+func (s *studio) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recording.Tape, err error) {
+	s.asked.Store(int64(s.hears()))
+	defer func() { s.begun.Store(int64(s.hears())) }()
+	if _, err = s.pool.Exec(ctx, `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds, deadline_at)
 		VALUES ($1, $2, 'inbound', '+14155550111', '+14155550100', $1, 'in_progress', 600, now())`, callID, workspaceID); err != nil {
 		return nil, err
 	}
@@ -60,7 +66,7 @@ func (s studio) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (*reco
 }
 
 // sound is how much was recorded, over all files; -1: there is none.
-func (s studio) sound(t *testing.T) time.Duration {
+func (s *studio) sound(t *testing.T) time.Duration {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.spool, "*.wav"))
 	if err != nil || len(files) == 0 {
@@ -75,11 +81,11 @@ func (s studio) sound(t *testing.T) time.Duration {
 
 func afterwards(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }
 
-// objecting is a scripted agent that calls a tool after a while.
+// objecting is a scripted agent that calls a tool in time.
 type objecting struct {
 	*scripted.Opener
 	tool  string
-	wait  time.Duration
+	when  <-chan struct{}
 	found func() // what there is when the tool is answered
 }
 
@@ -94,10 +100,11 @@ func (o objecting) Open(ctx context.Context, spec agent.Spec) (agent.Session, er
 	s := &objector{Session: inner, events: make(chan agent.Event, 16), found: o.found}
 	go func() {
 		defer close(s.events)
-		later := time.NewTimer(o.wait)
+		when := o.when
 		for {
 			select {
-			case <-later.C:
+			case <-when:
+				when = nil
 				s.events <- agent.Event{Kind: agent.ToolCall, Tool: o.tool, ID: "1", Args: json.RawMessage("{}")}
 			case e, open := <-inner.Events():
 				if !open {
@@ -113,26 +120,38 @@ func (o objecting) Open(ctx context.Context, spec agent.Spec) (agent.Session, er
 func (s *objector) Events() <-chan agent.Event         { return s.events }
 func (s *objector) ToolResult(string, json.RawMessage) { s.found() }
 
-const speaks = `{"script":{"tone_hz":440,"tone_millis":1000,"end_after_millis":2000,"speaks":true}}`
+// TestRecording_FromTheNoticeToTheEnd: half a second is the notice; what the person heard from when the tape was there is on it.
+func TestRecording_FromTheNoticeToTheEnd(t *testing.T) {
+	s := newStudio(t)
+	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":1000,"end_after_millis":2000,"speaks":true}}`, s, nil)
+	s.hears = r.person.time
+	r.pickUp()
+	r.waitOver()
+	r.talk.End()
+	// A machine that stands still in between makes the person miss some of it.
+	before := time.Duration(s.asked.Load())
+	if got, since, asked := s.sound(t), s.hears()-time.Duration(s.begun.Load()), s.hears()-before; got < since/2 || got > asked+400*time.Millisecond {
+		t.Errorf("%s were recorded, of %s that the person heard since the tape was asked for, and %s since it was there", got, asked, since)
+	}
+	if before < 400*time.Millisecond || before > 1500*time.Millisecond {
+		t.Errorf("it was to begin when the person had heard %s, want behind half a second of notice", before)
+	}
+}
 
-func TestRecording_OfATalk(t *testing.T) {
+func TestRecording_NotWhereNobodySaysIt(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		name, settings string
-		least, most    time.Duration
-	}{
-		{"from the notice to the end", speaks, 1200 * time.Millisecond, 1600 * time.Millisecond},
-		{"an agent that cannot say it", `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":900}}`, -1, -1},
-		{"an agent that is never recorded", `{"recording":{"off":true},"script":{"tone_millis":300,"end_after_millis":900,"speaks":true}}`, -1, -1},
+	for name, settings := range map[string]string{
+		"an agent that cannot":            `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":900}}`,
+		"an agent that is never recorded": `{"recording":{"off":true},"script":{"tone_millis":300,"end_after_millis":900,"speaks":true}}`,
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := newStudio(t)
-			r := newRecordedRig(t, row.settings, s, nil)
+			r := newRecordedRig(t, settings, s, nil)
 			r.pickUp()
 			r.waitOver()
 			r.talk.End()
-			if got := s.sound(t); got < row.least || got > row.most {
-				t.Errorf("%s were recorded, want %s to %s", got, row.least, row.most)
+			if got := s.sound(t); got >= 0 {
+				t.Errorf("%s were recorded", got)
 			}
 		})
 	}
@@ -141,29 +160,25 @@ func TestRecording_OfATalk(t *testing.T) {
 func TestRecording_NothingIsLeftWhenThePersonObjects(t *testing.T) {
 	t.Parallel()
 	s := newStudio(t)
-	before, answered := make(chan time.Duration, 1), make(chan time.Duration, 1)
-	agents := map[string]agent.Opener{agent.Scripted: objecting{scripted.New(afterwards), agent.ToolStopRecording, 1500 * time.Millisecond, func() { answered <- s.sound(t) }}}
-	r := newRecordedRig(t, speaks, s, agents)
+	recorded, answered := make(chan struct{}), make(chan time.Duration, 1)
+	agents := map[string]agent.Opener{agent.Scripted: objecting{scripted.New(afterwards), agent.ToolStopRecording, recorded, func() { answered <- s.sound(t) }}}
+	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, agents)
+	s.hears = r.person.time
 	r.pickUp()
-	go func() {
-		for s.sound(t) < 0 {
-			time.Sleep(10 * time.Millisecond)
-		}
-		before <- s.sound(t)
-	}()
-	select {
-	case <-before:
-	case <-time.After(patience):
-		t.Fatal("nothing was recorded")
+	await(t, "it is recorded", func() bool {
+		return s.begun.Load() > 0 && s.hears() > time.Duration(s.begun.Load())+300*time.Millisecond
+	})
+	if s.sound(t) < 0 {
+		t.Error("there is no file")
 	}
+	close(recorded)
 	if left := <-answered; left >= 0 {
 		t.Errorf("%s are on the disk when the agent says that nothing is", left)
 	}
-	r.waitOver()
 	r.talk.End()
 	if s.sound(t) >= 0 {
 		t.Error("it was recorded again")
 	}
 }
 
-var _ talking.Recorder = studio{}
+var _ talking.Recorder = (*studio)(nil)
