@@ -68,7 +68,7 @@ func (b *bot) open() agent.Session {
 	b.t.Helper()
 	mine := spec
 	mine.Settings.MediaURL, mine.Notice = b.url, b.notice
-	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	s, err := mediaws.New(local(), b.roots).Open(ctx, mine)
 	cancel()
 	if err != nil {
@@ -82,7 +82,7 @@ func (b *bot) open() agent.Session {
 // next is the next message of an event; others are passed over.
 func (b *bot) next(event string) map[string]any {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	for {
 		_, text, err := b.ws.Read(ctx)
@@ -113,7 +113,7 @@ func (b *bot) play(length time.Duration) {
 
 func take(t *testing.T, s agent.Session, kind agent.Kind) agent.Event {
 	t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		select {
 		case e, open := <-s.Events():
@@ -367,7 +367,7 @@ func TestSession_Ends(t *testing.T) {
 			s.Begin()
 			b.next("start")
 			go test.do(b)
-			limit := time.After(10 * time.Second)
+			limit := time.After(time.Minute)
 			for {
 				select {
 				case e := <-s.Events():

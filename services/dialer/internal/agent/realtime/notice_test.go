@@ -16,7 +16,7 @@ func recorded(t *testing.T, server *realtimetest.Server, settings agent.Settings
 	settings.Kind = agent.Realtime
 	spec := agent.Spec{Settings: settings, Now: time.Now()}
 	spec.Notice, spec.NoticeKnown = settings.NoticeText()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	s, err := opener(server).Open(ctx, spec)
 	cancel()
 	if err != nil {

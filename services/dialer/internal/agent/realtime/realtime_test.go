@@ -40,7 +40,7 @@ func opener(server *realtimetest.Server) *realtime.Opener {
 
 func open(t *testing.T, server *realtimetest.Server, settings agent.Settings) *line {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	s, err := opener(server).Open(ctx, agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)})
 	cancel() // the session outlives it
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *line) all(kind agent.Kind) (found []agent.Event) {
 // wait until there are n events of a kind; the last of them.
 func (l *line) wait(kind agent.Kind, n int) agent.Event {
 	l.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		if found := l.all(kind); len(found) >= n {
 			return found[n-1]
@@ -107,7 +107,7 @@ func (l *line) wait(kind agent.Kind, n int) agent.Event {
 // got waits until the server has received n events of a type; the last of them.
 func got(t *testing.T, server *realtimetest.Server, kind string, n int) map[string]any {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if found := server.Received(kind); len(found) >= n {
 			var event map[string]any
 			if err := json.Unmarshal(found[n-1], &event); err != nil {
@@ -198,7 +198,7 @@ func TestOpen_Fails(t *testing.T) {
 		t.Parallel()
 		server := serve(t, realtimetest.Options{})
 		server.Mute()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		go func() {
 			for server.Connections() == 0 {

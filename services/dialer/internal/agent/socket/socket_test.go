@@ -56,7 +56,7 @@ func TestPing_LeavesAnAgentAloneThatListens(t *testing.T) {
 		time.AfterFunc(50*time.Millisecond, func() { _ = ws.Write(ctx, websocket.MessageText, []byte("still here")) })
 		_, _, _ = ws.Read(ctx) // answers pings
 	})
-	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 5*time.Millisecond, time.Second)
+	s, err := dial(t.Context(), NewClient(local(), nil), url, nil, plain, 5*time.Millisecond, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
