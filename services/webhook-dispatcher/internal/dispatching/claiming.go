@@ -167,6 +167,7 @@ func (l *lanes) found(due []store.Lane) {
 		one.waits = one.waits || lane.First
 		if !lane.ResumedAt.IsZero() && !lane.ResumedAt.Equal(one.resumed) {
 			one.resumed, one.window = lane.ResumedAt, min(one.window, resumeWindow)
+			one.trouble.resume(time.Now())
 			l.prove(one, false)
 		}
 		to := l.host(one.host)

@@ -116,7 +116,7 @@ func (d *Dispatcher) launch(ctx context.Context, w delivery.Work) {
 	d.sending.Go(func() {
 		defer d.metrics.inflight.Dec()
 		flight := d.lanes.begin(w)
-		result := d.attempt(context.WithoutCancel(ctx), w)
+		result := d.attempt(context.WithoutCancel(ctx), w, flight.held)
 		// The seat is given back behind the result: a database that is slower than the endpoints slows the claims, and no result waits
 		// until its lease has passed.
 		d.results <- result
@@ -124,8 +124,8 @@ func (d *Dispatcher) launch(ctx context.Context, w delivery.Work) {
 	})
 }
 
-// attempt sends once and says what follows from the answer.
-func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work) delivery.Result {
+// attempt sends once and says what follows from the answer. held: it waited for its endpoint.
+func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, held bool) delivery.Result {
 	attrs := []attribute.KeyValue{
 		attribute.String("webhook.delivery_id", w.DeliveryID.String()), attribute.String("webhook.subscription_id", w.SubscriptionID.String()),
 		attribute.String("webhook.event_id", w.EventID.String()), attribute.String("webhook.event_type", w.EventType),
@@ -141,7 +141,7 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work) delivery.Resu
 	crash.Point("webhook-dispatcher: after send")
 
 	result := d.judge(w, answer)
-	d.metrics.attempt(ctx, w, result)
+	d.metrics.attempt(ctx, w, held, result)
 	span.SetAttributes(attribute.Int("http.response.status_code", answer.Code), attribute.String("webhook.outcome", string(result.Outcome)))
 	if answer.Failure != "" {
 		span.SetStatus(codes.Error, string(answer.Failure))

@@ -77,6 +77,7 @@ type lane struct {
 	old     int
 	stalled bool
 	proven  bool
+	trouble trouble
 	// waits says that older first tries are in the queue, or soon will be: no seats. refused is the turn in which a seat was last refused.
 	waits   bool
 	refused uint64
@@ -106,6 +107,7 @@ type flight struct {
 	begun time.Time
 	young *list.Element
 	retry bool
+	held  bool // by its endpoint
 }
 
 func newLanes(most, perHost int) *lanes {
@@ -153,7 +155,8 @@ func (l *lanes) begin(w delivery.Work) *flight {
 	l.age()
 	one := l.open[w.SubscriptionID]
 	one.at(w.URL)
-	f := &flight{lane: one, host: one.leave(one.host), begun: time.Now(), retry: w.Retry}
+	now := time.Now()
+	f := &flight{lane: one, host: one.leave(one.host), begun: now, retry: w.Retry, held: one.held(w, now)}
 	f.young = l.young.PushBack(f)
 	return f
 }
@@ -186,6 +189,7 @@ func (l *lanes) end(f *flight, answer delivery.Answer) {
 	if good || one.old == 0 {
 		one.stalled = false
 	}
+	one.judge(time.Now())
 	l.prove(one, good)
 	l.vacate(one, f.host)
 	l.offer(one)
@@ -240,6 +244,7 @@ func (l *lanes) age() {
 		f.young = nil
 		f.lane.old++
 		f.lane.stalled = true
+		f.lane.judge(f.begun.Add(slow))
 		l.prove(f.lane, false)
 	}
 	for first := l.idle.Front(); first != nil; first = l.idle.Front() {

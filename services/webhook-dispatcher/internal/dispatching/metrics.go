@@ -44,8 +44,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "webhook_attempt_seconds", Help: "Duration of one attempt.", Buckets: fine}),
 		terminal: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "webhook_terminal_to_delivered_seconds", Help: "From a call's terminal event to its acceptance by the endpoint, by try: at the first, where the delay is ours, or after a retry. Replays are not counted.",
-			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}}, []string{"try"}),
+			Name: "webhook_terminal_to_delivered_seconds", Help: "From a call's terminal event to its acceptance by the endpoint, by try (first, or after a retry) and by what held it: its own endpoint, or no (at the first try, the promise). Replays are not counted.",
+			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}}, []string{"try", "held"}),
 		exhausted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_deliveries_failed_total", Help: "Deliveries given up on after their last attempt; they can be replayed."}),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -74,32 +74,40 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.attempts.WithLabelValues(string(failure))
 	}
 	for _, try := range []string{first, retry} {
-		m.terminal.WithLabelValues(try)
+		m.terminal.WithLabelValues(try, heldNo)
+		m.terminal.WithLabelValues(try, heldEndpoint)
 		m.lag.WithLabelValues(try)
 	}
 	return m
 }
 
-const delivered, first, retry = "delivered", "first", "retry"
+const (
+	delivered            = "delivered"
+	first, retry         = "first", "retry"
+	heldNo, heldEndpoint = "no", "endpoint"
+)
 
 // terminal are the events that end a call: a customer waits for them.
 var terminal = []string{"call.completed", "call.failed", "call.no_answer", "call.busy"}
 
-func (m *metrics) attempt(ctx context.Context, w delivery.Work, judged delivery.Result) {
+func (m *metrics) attempt(ctx context.Context, w delivery.Work, held bool, judged delivery.Result) {
 	result, answer := delivered, judged.Answer
 	if answer.Failure != "" {
 		result = string(answer.Failure)
 	}
-	try := first
+	try, by := first, heldNo
 	if w.Retry {
 		try = retry
+	}
+	if held {
+		by = heldEndpoint
 	}
 	m.attempts.WithLabelValues(result).Inc()
 	switch {
 	case judged.Outcome == delivery.Over:
 		m.exhausted.Inc()
 	case judged.Outcome == delivery.Done && w.Replay == 0 && slices.Contains(terminal, w.EventType):
-		telemetry.Observe(ctx, m.terminal.WithLabelValues(try), max(0, time.Since(w.CreatedAt).Seconds()))
+		telemetry.Observe(ctx, m.terminal.WithLabelValues(try, by), max(0, time.Since(w.CreatedAt).Seconds()))
 	}
 	if answer.Connected {
 		m.connections.WithLabelValues(strconv.FormatBool(answer.Reused)).Inc()
