@@ -75,6 +75,7 @@ type container struct {
 }
 
 type servicePort struct {
+	Name       string
 	Port       int
 	TargetPort string `yaml:"targetPort"`
 }

@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"ringfence.dev/libs/httpserver"
 )
 
 // written is a values file of the test.
@@ -143,6 +146,26 @@ func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 	}
 	tool(t, text, "RINGFENCE_MANIFESTS")
 	tool(t, text, "RINGFENCE_KUBESCORE", score...)
+}
+
+// TestCharts_TheWorldsWayLeadsToTheGatewayAlone: environments/ingress.yaml names the port of the Service that is meant for it, and the largest body that the gateway takes.
+func TestCharts_TheWorldsWayLeadsToTheGatewayAlone(t *testing.T) {
+	t.Parallel()
+	text := []byte(strings.Join(lines(t, "helm/environments/ingress.yaml"), "\n"))
+	way := regexp.MustCompile(`service: \{name: ([a-z-]+), port: \{name: ([a-z-]+)\}\}`).FindAllSubmatch(text, -1)
+	if len(way) != 1 || string(way[0][1]) != "gateway" {
+		t.Fatalf("it leads to %q", way)
+	}
+	rendered := manifests(t, "gateway")
+	if service := objectsIn(t, "gateway", rendered)["Service/gateway"]; len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Name != string(way[0][2]) {
+		t.Errorf("it leads to the port %s, the Service has %+v", way[0][2], service.Spec.Ports)
+	}
+	if most := fmt.Sprintf("%d KiB", httpserver.MaxBody>>10); !bytes.Contains(text, []byte(most)) {
+		t.Errorf("it does not say that bodies have %s", most)
+	}
+	both := slices.Concat(rendered, []byte("\n---\n"), text) // kube-score looks for the Service that it leads to
+	tool(t, both, "RINGFENCE_MANIFESTS")
+	tool(t, both, "RINGFENCE_KUBESCORE", score...)
 }
 
 // TestCharts_TheBinariesTakeTheirSettings starts each binary with what each golden sets: no value is one that it cannot read. It goes no further than the database's URL, which is none.

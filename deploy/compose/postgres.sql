@@ -1,5 +1,5 @@
--- The schemas and their two roles each, made once when the database is new: one migrates and owns, one the service runs as
--- and has nothing else. The passwords are examples. The settings of the running roles are those that a service gives its own connections: a pooler in
+-- The schemas and their two roles each, made once when the database is new, by a superuser or, where a server has none to give, by whoever owns the database and may
+-- make roles: one migrates and owns, one the service runs as and has nothing else. The passwords are examples. The settings of the running roles are those that a service gives its own connections: a pooler in
 -- transaction mode opens connections without them (deploy/runbooks/postgres-connections.md).
 \set ON_ERROR_STOP on
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
@@ -7,11 +7,13 @@ REVOKE TEMPORARY ON DATABASE ringfence FROM PUBLIC;
 SELECT format($$
     CREATE ROLE %1$I LOGIN PASSWORD 'example';
     CREATE ROLE %2$I LOGIN PASSWORD 'example';
+    GRANT %1$I TO CURRENT_USER;
     CREATE SCHEMA %3$I AUTHORIZATION %1$I;
     REVOKE ALL ON SCHEMA %3$I FROM PUBLIC;
     GRANT USAGE ON SCHEMA %3$I TO %2$I;
     ALTER DEFAULT PRIVILEGES FOR ROLE %1$I IN SCHEMA %3$I GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO %2$I;
     ALTER DEFAULT PRIVILEGES FOR ROLE %1$I IN SCHEMA %3$I GRANT USAGE ON SEQUENCES TO %2$I;
+    REVOKE %1$I FROM CURRENT_USER;
     ALTER ROLE %2$I SET search_path = %3$I;
     ALTER ROLE %2$I SET jit = off;
     ALTER ROLE %2$I SET statement_timeout = '15s';

@@ -31,7 +31,7 @@ var laws = map[string]map[string]string{
 // of the tables that every schema has.
 var commonLaws = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_version": "INSERT UPDATE DELETE TRUNCATE"}
 
-// TestRoles_AServiceReachesItsOwnAlone runs the real migrations in a database that postgres.sql made, and in one that the local stack would make, and tries from each running role
+// TestRoles_AServiceReachesItsOwnAlone runs the real migrations in a database that postgres.sql made, for somebody who is no superuser, and in one that the local stack would make, and tries from each running role
 // what it must not be able to do.
 func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 	t.Parallel()
@@ -48,10 +48,20 @@ func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = server.Stop() })
 	super := connected(t, server.URL)
-	for _, step := range script(t, super) {
+	for _, step := range []string{"CREATE ROLE administrator LOGIN CREATEROLE PASSWORD 'example'", "ALTER DATABASE " + super.Config().Database + " OWNER TO administrator"} {
 		if _, err := super.Exec(t.Context(), step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	administrator := connected(t, in(t, server.URL, "", "administrator", "example")) // who rents a server is no superuser
+	for _, step := range script(t, administrator) {
+		if _, err := administrator.Exec(t.Context(), step); err != nil {
 			t.Fatalf("postgres.sql: %v: %s", err, step)
 		}
+	}
+	var owns bool
+	if err := super.QueryRow(t.Context(), `SELECT bool_or(pg_has_role('administrator', oid, 'USAGE')) FROM pg_roles WHERE rolname LIKE '%\_owner' AND rolname <> 'pg_database_owner'`).Scan(&owns); err != nil || owns {
+		t.Errorf("who made the roles has kept the rights of an owner: %v, %v", owns, err)
 	}
 	try(t, bin, server.URL, "postgres.sql")
 	if _, err := super.Exec(t.Context(), "CREATE DATABASE provisioned"); err != nil {

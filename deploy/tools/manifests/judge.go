@@ -52,6 +52,8 @@ func judge(object runtime.Object) field.ErrorList {
 		return corevalidation.ValidateServiceAccount(o)
 	case *networking.NetworkPolicy:
 		return networkingvalidation.ValidateNetworkPolicy(o, networkingvalidation.NetworkPolicyValidationOptions{})
+	case *networking.Ingress:
+		return networkingvalidation.ValidateIngressCreate(o)
 	case *policy.PodDisruptionBudget:
 		return policyvalidation.ValidatePodDisruptionBudget(o, policyvalidation.PodDisruptionBudgetValidationOptions{})
 	case *autoscaling.HorizontalPodAutoscaler:
