@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -23,6 +24,21 @@ func (w *world) publish(t *testing.T, topic, value string) {
 	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte(value), Value: []byte(value)}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ahead says, for a service that is stopped, that it has read more of a topic than the broker has, as it has when the broker was restored.
+func (w *world) ahead(t *testing.T, service, topic string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", ports(t, w.home)["kafka"])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	offsets, admin := kadm.Offsets{}, kadm.NewClient(client)
+	for partition := range int32(12) {
+		offsets.AddOffset(topic, partition, 1_000_000, -1)
+	}
+	await(t, time.Minute, "the broker has forgotten "+service, func() bool { return admin.CommitAllOffsets(t.Context(), service, offsets) == nil })
 }
 
 // sql is a superuser's connection to Postgres itself, past the line that is cut.

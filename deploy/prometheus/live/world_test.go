@@ -30,6 +30,9 @@ type world struct {
 	url     string      // of Postgres itself, as superuser
 	breaks  atomic.Bool // the moody endpoint refuses everything
 	failing atomic.Bool // the load's calls break off
+	quiet   atomic.Bool // the load places none
+	other   string      // the subscription of the moody endpoint
+	beside  *beside     // in make observe
 	numbers atomic.Int64
 }
 
@@ -72,7 +75,7 @@ func begin(t *testing.T) *world {
 	if _, err = w.tenant.Subscribe(t.Context(), w.hooks); err != nil {
 		t.Fatal(err)
 	}
-	w.subscribe(t, w.moody(t))
+	w.other = w.subscribe(t, w.moody(t))
 	return w
 }
 
@@ -137,14 +140,16 @@ func (w *world) moody(t *testing.T) string {
 	return server.URL
 }
 
-func (w *world) subscribe(t *testing.T, url string) {
+func (w *world) subscribe(t *testing.T, url string) (id string) {
 	t.Helper()
+	var made struct{ ID string }
 	err := w.tenant.API.Into(t.Context(), http.MethodPost, "/v1/webhook-subscriptions", map[string]any{
 		"name": "moody", "url": url, "events": []string{"call.completed", "call.failed", "call.busy"},
-	}, http.StatusCreated, nil)
+	}, http.StatusCreated, &made)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return made.ID
 }
 
 // load places calls until ctx ends: most are talked through, some are busy, and while failing is set all break off. Whoever is called twice is not the load's matter.
@@ -158,6 +163,9 @@ func (w *world) load(ctx context.Context, pause time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if w.quiet.Load() {
+			continue
 		}
 		n := w.numbers.Add(1)
 		ending := []int64{0, 1, 2, 90, 3, 94, 4, 5}[n%8]

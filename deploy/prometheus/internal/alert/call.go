@@ -1,10 +1,12 @@
 package alert
 
+import "slices"
+
 // brokeOff are calls that failed, but for those whose number or person is the cause (contract.md §2).
 const brokeOff = `direction="outbound",status="failed",cause!~"unallocated_number|invalid_number_format|number_changed|no_route_destination|call_rejected"`
 
 // calls are causes on the way of a call, from the queue to the carrier.
-func calls() []Alert { return append(queueing(), carrying()...) }
+func calls() []Alert { return slices.Concat(queueing(), carrying(), trunks()) }
 
 func queueing() []Alert {
 	return []Alert{
@@ -39,9 +41,11 @@ and sum(increase(ringfence_dialer_attempts_total{result=~"dialed|blocked|resched
 			Calm: []Series{{Name: `ringfence_dialer_attempts_total{job="dialer",result="gate_silent"}`, Ill: 1, Grows: true, Once: true}},
 		}, {
 			Name: "CallsRepublished", Severity: Ticket,
-			Expr:    `sum(increase(calls_republished_total[1h])) > 0`,
-			Summary: "Calls were ordered again because nobody had dialled them a quarter of an hour after they were due", Description: "{{ $value | humanize }} in an hour.",
-			Trial: []Series{{Name: `calls_republished_total{job="calls"}`, Ill: 2, Grows: true}},
+			Expr:    `sum by (found) (increase(ringfence_dialer_overdue_orders_total{found=~"lost|over"}[1h])) > 0`,
+			Summary: "Calls had to be ordered again because the order, or the news of its end, was lost", Description: "{{ $value | humanize }} in an hour that were {{ $labels.found }}: the dialer had never heard of them (lost), or calls not of their end (over).",
+			Trial: []Series{{Name: `ringfence_dialer_overdue_orders_total{job="dialer",found="lost"}`, Ill: 2, Grows: true}},
+			// A campaign that takes longer than a quarter of an hour.
+			Calm: []Series{{Name: `ringfence_dialer_overdue_orders_total{job="dialer",found="waiting"}`, Ill: 100, Grows: true}},
 		},
 	}
 }

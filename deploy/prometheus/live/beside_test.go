@@ -1,0 +1,198 @@
+package live
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
+)
+
+// another is the service of the stack beside of which another version runs.
+const another = "gateway"
+
+// beside is a second stack, whose calls go over SIP to a phone. Nobody calls there but faults, so what breaks in it stays in it. It is half upgraded, and its
+// certificate is about to expire.
+type beside struct {
+	*world
+	phone     *phone
+	bin, real string // where its programs lie, and the true ones
+	pair      string // its certificate and key
+	agent     string // who speaks there
+}
+
+// second starts it.
+func (w *world) second(t *testing.T) *beside {
+	t.Helper()
+	b := &beside{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
+	b.mixed(t)
+	b.pair = filepath.Join(t.TempDir(), "pair.pem")
+	keep(t, b.pair, expiring(t))
+	db, err := rig.StartPostgres(b.real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Stop() })
+	b.url = db.URL
+	b.home, b.Stack = raise(t, b.bin, "POSTGRES_URL="+db.URL, "CARRIER=sip", "SIP_UDP_ADDR=127.0.0.1:0", "SIP_ADVERTISED_ADDR=127.0.0.1", "RTP_ADDR=127.0.0.1", "CIRCUIT_FAILURES=1000",
+		"SIP_TLS_ADDR=127.0.0.1:0", "SIP_TLS_CERT_FILE="+b.pair, "SIP_TLS_KEY_FILE="+b.pair)
+	if b.tenant, err = b.NewWorkspace(t.Context(), t.Name(), "1000"); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 { // consent records
+		if err := b.tenant.API.Into(t.Context(), http.MethodPost, "/v1/opt-outs", map[string]any{"phone_e164": fmt.Sprintf("+1415555%04d", n)}, http.StatusOK, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trunk := map[string]any{"name": "phone", "host": "127.0.0.1", "port": b.phone.port, "register": true, "username": "ringfence", "password": "none", "channels": 50, "calls_per_second": 50, "caller_ids": []string{"+14155550100"}}
+	if err := b.tenant.Admin.Into(t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// mixed fills the stack's folder with the true programs, but for one with another version's stamp.
+func (b *beside) mixed(t *testing.T) {
+	t.Helper()
+	programs, err := os.ReadDir(b.real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range programs {
+		if !program.IsDir() && program.Name() != another && program.Name() != "ringfence-local" {
+			if err := os.Symlink(filepath.Join(b.real, program.Name()), filepath.Join(b.bin, program.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.copied(t, "ringfence-local") // it finds the others beside itself
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(b.bin, another), "ringfence.dev/services/"+another+"/cmd/"+another)
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build another %s: %v\n%s", another, err, said)
+	}
+}
+
+func (b *beside) copied(t *testing.T, program string) {
+	t.Helper()
+	from, err := os.Open(filepath.Join(b.real, program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = from.Close() }()
+	path := filepath.Join(b.bin, program)
+	_ = os.Remove(path) // a program that runs cannot be written to
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(to, from); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// upgrade ends the upgrade, and brings a certificate that is good for long enough.
+func (b *beside) upgrade(t *testing.T) {
+	t.Helper()
+	b.copied(t, another)
+	var pair []byte
+	for _, part := range []string{b.hooks.CAFile, b.hooks.KeyFile} {
+		text, err := os.ReadFile(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair = append(pair, text...)
+	}
+	keep(t, b.pair, string(pair))
+	b.KillOne(another, 0)
+	b.KillOne("dialer", 0)
+}
+
+// expiring is a certificate with its key that is good for an hour: minutes more than what stands for three days here.
+func expiring(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+}
+
+// restless kills a service whenever it is up again and has been scraped.
+func (b *beside) restless(t *testing.T, service string) func(context.Context) {
+	t.Helper()
+	doors, err := b.Privates(service)
+	if err != nil || len(doors) == 0 {
+		t.Fatalf("%s has no private port: %v", service, err)
+	}
+	door := rig.NewClient("http://"+doors[0], "")
+	up := func(ctx context.Context) bool {
+		status, _, err := door.Do(ctx, http.MethodGet, "/metrics", nil)
+		return err == nil && status == http.StatusOK
+	}
+	return func(ctx context.Context) {
+		for seen := 0; ctx.Err() == nil; {
+			every(ctx, 300*time.Millisecond)
+			if seen++; !up(ctx) {
+				seen = 0
+			}
+			if seen > 5 { // longer than a scrape is apart from the next
+				b.KillOne(service, 0)
+				seen = 0
+			}
+		}
+	}
+}
+
+// calls places calls to the phone, one after another.
+func (b *beside) calls(pause time.Duration) func(context.Context) {
+	return func(ctx context.Context) {
+		for ctx.Err() == nil {
+			_, _ = b.tenant.Place(ctx, map[string]any{"to": fmt.Sprintf("+1415%07d", b.numbers.Add(1))})
+			every(ctx, pause)
+		}
+	}
+}
+
+// every is a pause between two deeds of a fault.
+func every(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// meanwhile goes on with a deed until until returns.
+func meanwhile(t *testing.T, until func(), deed func(context.Context)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); deed(ctx) }()
+	defer func() { stop(); <-done }()
+	until()
+}
