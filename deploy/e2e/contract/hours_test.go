@@ -189,24 +189,21 @@ func changes(t *testing.T) []*afterwards {
 // TestBlocked_AtDialTime: what passed at POST and has changed since ends blocked, without a call, an event or a charge.
 func TestBlocked_AtDialTime(t *testing.T) {
 	t.Parallel()
-	const soon = 6 * time.Second // past the 5 s in which a plan or a deleted agent reaches the dialer
 	rows := changes(t)
-	var last time.Time
 	for _, row := range rows {
 		row.w = workspace(t)
 		row.w.topUp(t, oneCall)
 		row.hears = row.w.listens(t)
 		to := number(1)
-		last = time.Now().Add(soon)
-		row.id = row.w.write.want(t, 202, "POST", "/v1/calls", row.w.order(to, "scheduled_for", last.UTC().Format(time.RFC3339Nano))).text("id")
+		row.id = row.w.later(t, to)
 		row.change(row.w, to)
 	}
-	pause(t, time.Until(last.Add(time.Second))) // who has no API access cannot look meanwhile
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			w := row.w
-			if row.code == "api_not_enabled" {
-				pause(t, time.Second)
+			comes(t, row.id)
+			if row.code == "api_not_enabled" { // who has no API access cannot look
+				leaves(t, row.id)
 				w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"api": true}})
 			}
 			var got answer
@@ -235,9 +232,10 @@ func TestBlocked_OrMovedToTheNextOpening(t *testing.T) {
 	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, oneCall)
-	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", time.Now().Add(3*time.Second).UTC().Format(time.RFC3339), "schedule_if_outside_hours", true))
+	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later(), "schedule_if_outside_hours", true))
 	closed := closedWindow(time.Now())
 	w.operator.want(t, 200, "PATCH", w.admin, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
+	comes(t, queued.text("id"))
 	until(t, 30*time.Second, "the request is moved", func() bool {
 		got := w.read.want(t, 200, "GET", "/v1/call-requests/"+queued.text("id"), nil)
 		return got.text("status") == "queued" && instant(t, got.text("scheduled_for")).Equal(closed.next)

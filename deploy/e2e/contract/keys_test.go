@@ -85,11 +85,7 @@ func needles(key, secret string) map[string]string {
 // inDatabase finds the tables with a row that holds one of the texts, bytes as hex: text to tables.
 func inDatabase(t *testing.T, texts []string) map[string][]string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), stack(t).database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conn := database(t)
 	column := func(sql string, args ...any) []string {
 		rows, err := conn.Query(t.Context(), sql, args...)
 		if err != nil {

@@ -1,22 +1,83 @@
 package contract
 
 import (
+	"context"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// later places a call to the number that is due in some seconds.
+// later places a call to the number that is due in an hour, unless its time comes before.
 func (w *tenant) later(t *testing.T, to string) (id string) {
 	t.Helper()
-	due := time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339Nano)
-	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", due)).text("id")
+	return w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "scheduled_for", later())).text("id")
 }
 
-// stopped demands that the request ends at its gate.
+// due are queued requests whose time comes, once the dialer knows as much as its fellows: its copies are as new as what they are copies of, which contract.md gives 5 s,
+// and an opt-out that it heard is its gate's alone, which is 5 s after it was acknowledged. What it has ended on such news counts with them.
+const due = `
+WITH due AS (
+	UPDATE dialer.dial_queue q SET due_at = now(), look_at = now()
+	WHERE q.call_request_id = ANY ($1) AND q.state = 'queued'
+		AND EXISTS (SELECT FROM dialer.workspaces copy JOIN gateway.workspaces own ON own.id = copy.workspace_id WHERE own.id = q.workspace_id AND copy.version >= own.version)
+		AND EXISTS (SELECT FROM dialer.agents copy JOIN calls.agents own ON own.id = copy.agent_id WHERE own.id = q.agent_id AND copy.version >= own.version)
+		AND NOT EXISTS (SELECT FROM dialer.opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
+			AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '6 seconds'))
+	RETURNING 1
+)
+SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_request_id = ANY ($1) AND state NOT IN ('queued', 'dialing')`
+
+// comes lets the time of requests come that wait in the dialer's queue, all in one moment.
+func comes(t *testing.T, ids ...string) {
+	t.Helper()
+	db := database(t)
+	until(t, time.Minute, "they wait in the queue", func() bool {
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		var n int
+		if err := tx.QueryRow(t.Context(), due, ids).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n == len(ids) {
+			err = tx.Commit(t.Context())
+		}
+		return n == len(ids) && err == nil
+	})
+}
+
+// leaves waits until a request is not queued any more, for whoever may not ask for it.
+func leaves(t *testing.T, id string) {
+	t.Helper()
+	db := database(t)
+	until(t, time.Minute, "the request leaves the queue", func() (gone bool) {
+		if err := db.QueryRow(t.Context(), "SELECT state NOT IN ('queued', 'dialing') FROM dialer.dial_queue WHERE call_request_id = $1", id).Scan(&gone); err != nil {
+			t.Fatal(err)
+		}
+		return gone
+	})
+}
+
+// database is a superuser's connection to the stack's.
+func database(t *testing.T) *pgx.Conn {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), stack(t).database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
+	return db
+}
+
+// stopped demands that the request ends at its gate when its time comes.
 func (w *tenant) stopped(t *testing.T, id, code string) {
 	t.Helper()
+	comes(t, id)
 	if got := w.ended(t, id); got.text("status") != "blocked" || got.text("error_code") != code || got.text("call_id") != "" {
 		t.Errorf("request = %s, want blocked %s without a call", got.body, code)
 	}

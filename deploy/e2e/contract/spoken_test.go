@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // TestSpoken_TranscriptAndRecording: a simulated carrier has words and no audio, so a recording is laid beneath its call; from there on it comes to the customer
@@ -36,13 +34,8 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	if err := os.WriteFile(file, []byte("RIFF of the test"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(t.Context(), stack(t).database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
 	const laid = `UPDATE calls.calls SET recording_key = $2 WHERE id = $1`
-	if done, err := conn.Exec(t.Context(), laid, strings.TrimPrefix(path, "/v1/calls/"), key); err != nil || done.RowsAffected() != 1 {
+	if done, err := database(t).Exec(t.Context(), laid, strings.TrimPrefix(path, "/v1/calls/"), key); err != nil || done.RowsAffected() != 1 {
 		t.Fatalf("%s, %v", done, err)
 	}
 	until(t, 20*time.Second, "calls knows what the workspace has", func() bool { return w.read.do(t, "GET", path+"/recording", nil).status == 200 })
