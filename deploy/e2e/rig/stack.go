@@ -262,7 +262,7 @@ func Trials(all int) int {
 	return max(1, all*percent/100)
 }
 
-// Until asks cond every 50 ms until it holds, fails or the time is over.
+// Until asks cond every 50 ms until it holds, fails or the time is over, and once more then: whoever was kept from asking meanwhile has asked.
 func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -275,6 +275,9 @@ func Until(ctx context.Context, within time.Duration, what string, cond func() (
 		}
 		select {
 		case <-ctx.Done():
+			if ok, err := cond(); ok || err != nil {
+				return err
+			}
 			return fmt.Errorf("not within %s: %s", within, what)
 		case <-tick.C:
 		}

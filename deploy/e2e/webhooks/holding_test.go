@@ -33,7 +33,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 		return false
 	})
 	paused := c.set(t, "paused")
-	until(t, lease, "what was under way has ended", func() bool { return c.open(t, "NOT held OR attempt > 0") == 0 })
+	until(t, time.Minute, "what was under way has ended", func() bool { return c.open(t, "NOT held OR attempt > 0") == 0 })
 	held := c.open(t, "held")
 	if held < want {
 		t.Fatalf("%d deliveries are held, want %d", held, want)
