@@ -343,15 +343,20 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 func TestStrangers_InACall(t *testing.T) {
 	r := newRig(t, line.TCP, func(cfg *signal.Config) { cfg.Admit = nil; cfg.Linger = 50 * time.Millisecond })
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(r.agent.Port(line.TCP)))
-	heard := func() bool { // a connection that is not closed at once
+	heard := func() bool { // who is not is closed without a word
 		conn, err := net.Dial("tcp", at)
 		if err != nil {
 			return false
 		}
 		defer func() { _ = conn.Close() }()
-		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		own := conn.LocalAddr().String()
+		_, _ = fmt.Fprintf(conn, "OPTIONS sip:x@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP %s;branch=z9hG4bK%s\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:x@b>\r\nCall-ID: %[1]s\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n", own, line.Token())
+		_ = conn.SetReadDeadline(time.Now().Add(signaltest.Patience))
 		_, err = conn.Read(make([]byte, 1))
-		return errors.Is(err, os.ErrDeadlineExceeded)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("neither closed nor answered")
+		}
+		return err == nil
 	}
 	if heard() {
 		t.Error("a stranger is heard")

@@ -22,7 +22,7 @@ func TestCancel_InEveryPhase(t *testing.T) {
 		hungUp := make(chan struct{})
 		r.exchange.On("01", func(c *signaltest.Call) {
 			<-hungUp
-			if !c.Spared(100 * time.Millisecond) { // after 200 ms the exchange says 100 by itself
+			if !c.Spared(100 * time.Millisecond) {
 				t.Error("cancelled before anything was heard (RFC 3261 9.1)")
 			}
 			c.Respond(100, "")

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/emiago/sipgo/sip"
+
 	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
@@ -28,6 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	sip.Timer_1xx = 2 * signaltest.Patience // what a script does not say is not said: the far end's transaction would say 100 by itself after 200 ms
 	os.Exit(m.Run())
 }
 
