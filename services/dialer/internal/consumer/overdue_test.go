@@ -1,0 +1,111 @@
+package consumer_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/consumer"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/migrations"
+)
+
+// order asks for one call.
+func order(id uuid.UUID, overdue bool) *eventv1.CallRequestEvent {
+	now := timestamppb.Now()
+	return &eventv1.CallRequestEvent{
+		CallRequestId: id.String(), WorkspaceId: uuid.NewString(), OccurredAt: now,
+		Event: &eventv1.CallRequestEvent_Requested{Requested: &eventv1.Requested{
+			ToE164: "+14155550101", AgentId: uuid.NewString(), ScheduledFor: now, MaxCallSeconds: 60, QueuedAt: now, Overdue: overdue,
+		}},
+	}
+}
+
+// TestOverdueOrder_IsCountedByHowItWasFound: one that waits is found waiting, one that had never come is queued and lost, once, however often its record comes; an
+// order that nobody calls overdue is no matter.
+func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	cfg, metrics := kafkatest.New(t), prometheus.NewRegistry()
+	bus, err := kafka.NewClient(cfg, "test", prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bus.Close()
+	listening := inbox.NewConsumer("dialer", cfg, pool, consumer.New(store.New(pool, uuid.New(), store.Timing{}), metrics).Handlers(), nil, metrics)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- listening.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+
+	waiting, lost, fact := uuid.New(), uuid.New(), uuid.NewString()
+	for _, told := range []struct {
+		id  string
+		msg *eventv1.CallRequestEvent
+	}{
+		{uuid.NewString(), order(waiting, false)}, {uuid.NewString(), order(waiting, false)}, {uuid.NewString(), order(waiting, true)},
+		{fact, order(lost, true)}, {fact, order(lost, true)}, {uuid.NewString(), order(lost, true)},
+	} {
+		value, err := proto.Marshal(told.msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := &kgo.Record{Topic: kafka.CallRequests.Name, Key: []byte(told.msg.GetCallRequestId()), Value: value, Headers: []kgo.RecordHeader{
+			{Key: kafka.HeaderID, Value: []byte(told.id)}, {Key: kafka.HeaderType, Value: []byte(told.msg.ProtoReflect().Descriptor().FullName())},
+		}}
+		if err := bus.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]float64{"waiting": 2, "lost": 1, "over": 0}
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // a poll of the condition
+		got := found(t, metrics)
+		if maps.Equal(got, want) {
+			break
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("found %v, want %v", got, want)
+		}
+	}
+	var queued int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM dial_queue WHERE state = 'queued'`).Scan(&queued); err != nil || queued != 2 {
+		t.Errorf("%d are queued (%v), want both, once", queued, err)
+	}
+}
+
+// found is how overdue orders were found.
+func found(t *testing.T, metrics *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() == "ringfence_dialer_overdue_orders_total" {
+			for _, metric := range family.GetMetric() {
+				counts[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return counts
+}
