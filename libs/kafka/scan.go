@@ -11,6 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// scanned bounds what a fetch brings of each partition, compressed: whoever scans reads much, and holds little.
+const scanned = 256 << 10
+
 // ErrNoTopic says that the brokers know no such topic.
 var ErrNoTopic = errors.New("the brokers know no such topic")
 
@@ -32,7 +35,7 @@ func Scan(ctx context.Context, cfg Config, clientID string, topic Topic, span Sp
 	if len(from) == 0 {
 		return nil
 	}
-	reader, err := NewClient(cfg, clientID, nil, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic.Name: from}))
+	reader, err := NewClient(cfg, clientID, nil, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic.Name: from}), kgo.FetchMaxPartitionBytes(scanned))
 	if err != nil {
 		return err
 	}

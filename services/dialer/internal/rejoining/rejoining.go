@@ -57,7 +57,10 @@ func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 	}
 	newest, err := glanced(ctx, cfg)
 	if errors.Is(err, kafka.ErrNoTopic) {
-		return errors.Join(nothingTold(ctx, st), vouch(ctx, st, mark))
+		if err := nothingTold(ctx, st); err != nil {
+			return err
+		}
+		return vouch(ctx, st, mark)
 	}
 	if err != nil {
 		return err

@@ -307,6 +307,10 @@ func TestAwait_TopicIsNotThere(t *testing.T) {
 	if err := r.awaitFor(3 * time.Second); err == nil {
 		t.Error("a database that has dialled went on without its topic")
 	}
+	r.marked(time.Hour, "another")
+	if err := r.awaitFor(3 * time.Second); err == nil || r.mark().Stands() {
+		t.Errorf("without its topic it was vouched for: %v, %+v", err, r.mark())
+	}
 	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.DialEvents}); err != nil {
 		t.Fatal(err)
 	}
