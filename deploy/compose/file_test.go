@@ -28,7 +28,11 @@ type member struct {
 	Image   string
 	Restart string
 	Pull    string `yaml:"pull_policy"`
-	Build   struct {
+	// What a stolen process finds is as little as in a cluster.
+	ReadOnly bool     `yaml:"read_only"`
+	CapDrop  []string `yaml:"cap_drop"`
+	Security []string `yaml:"security_opt"`
+	Build    struct {
 		Context, Dockerfile string
 		Args                map[string]string
 	}
@@ -75,6 +79,9 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 		}
 		if ours && s.Pull != "build" || s.Restart != "unless-stopped" {
 			t.Errorf("%s: pull_policy %q, restart %q: want ours built, since without that compose asks a registry first, and all there again after a restart of the machine", name, s.Pull, s.Restart)
+		}
+		if ours && !(s.ReadOnly && slices.Equal(s.CapDrop, []string{"ALL"}) && slices.Equal(s.Security, []string{"no-new-privileges:true"})) {
+			t.Errorf("%s: read_only %v, cap_drop %v, security_opt %v", name, s.ReadOnly, s.CapDrop, s.Security)
 		}
 		if ours {
 			isThere(t, name, filepath.Join(s.Build.Context, s.Build.Dockerfile))
