@@ -42,7 +42,8 @@ func start(ctx context.Context, kept files, jvm string, port int) (t *throwaway,
 			t.stop()
 		}
 	}()
-	b := broker{files: kept, jvm: jvm, dir: t.dir, port: port}
+	// It is never killed to come again, and a busy machine may keep its own heartbeats for seconds.
+	b := broker{files: kept, jvm: jvm, dir: t.dir, port: port, properties: []string{"broker.session.timeout.ms=60000"}}
 	java, args, err := b.prepare(ctx)
 	if err != nil {
 		return t, err
