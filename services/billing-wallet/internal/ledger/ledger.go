@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/money"
 )
 
@@ -122,7 +123,7 @@ func (t Transaction) Amount() money.Micro {
 func (t Transaction) Moves() bool { return t.Kind != Hold && t.Kind != Release }
 
 // CreatedAt is the instant inside the id.
-func (t Transaction) CreatedAt() time.Time { return time.Unix(t.ID.Time().UnixTime()).UTC() }
+func (t Transaction) CreatedAt() time.Time { return instant.Of(t.ID) }
 
 // Post applies a transaction to balances, or refuses what would take the wallet below zero or a balance past Largest.
 func (a Accounts) Post(t Transaction) (Accounts, error) {

@@ -291,17 +291,3 @@ func TestRequest_FinalStaysFinal(t *testing.T) {
 		t.Error("a request that is being dialled was canceled")
 	}
 }
-
-func TestID_CreatedAtAndBounds(t *testing.T) {
-	t.Parallel()
-	id := uuid.Must(uuid.NewV7())
-	if first := FirstIDAt(CreatedAt(id)); first.String() > id.String() || CreatedAt(first) != CreatedAt(id) {
-		t.Errorf("FirstIDAt(%v) = %s, id is %s", CreatedAt(id), first, id)
-	}
-	if next := FirstIDAt(CreatedAt(id).Add(time.Millisecond)); next.String() <= id.String() {
-		t.Errorf("the next millisecond begins at %s, not after %s", next, id)
-	}
-	if FirstIDAt(time.Unix(-5, 0)) != uuid.Nil || FirstIDAt(time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)) != uuid.Max {
-		t.Error("instants outside of what an id can hold are not clamped")
-	}
-}

@@ -2,8 +2,8 @@ package call
 
 import (
 	"encoding/json"
-	"time"
 
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/proto/openapi"
 )
 
@@ -20,10 +20,10 @@ func (c *Call) Full() openapi.Call {
 		Status:      openapi.CallStatus(c.Status),
 		HangupCause: c.HangupCause,
 		Timings: openapi.CallTimings{
-			QueuedAt:     Stamp(c.QueuedAt),
-			DialedAt:     Stamp(c.DialedAt),
-			AnsweredAt:   Stamp(c.AnsweredAt),
-			EndedAt:      Stamp(c.EndedAt),
+			QueuedAt:     instant.ShownOrNull(c.QueuedAt),
+			DialedAt:     instant.ShownOrNull(c.DialedAt),
+			AnsweredAt:   instant.ShownOrNull(c.AnsweredAt),
+			EndedAt:      instant.ShownOrNull(c.EndedAt),
 			RingSeconds:  c.RingSeconds,
 			TalkSeconds:  c.TalkSeconds,
 			TotalSeconds: c.TotalSeconds,
@@ -54,16 +54,7 @@ func (c *Call) Spoken() *openapi.Transcript {
 		return nil // a dialer of another build
 	}
 	for i := range spoken.Turns {
-		spoken.Turns[i].At = *Stamp(&spoken.Turns[i].At)
+		spoken.Turns[i].At = instant.Shown(spoken.Turns[i].At)
 	}
 	return &spoken
-}
-
-// Stamp is an instant as customers see it: UTC, milliseconds.
-func Stamp(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	utc := t.UTC().Truncate(time.Millisecond)
-	return &utc
 }

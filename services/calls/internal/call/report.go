@@ -20,8 +20,8 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	c := Call{
 		Direction: news.GetDirection(), From: news.GetFrom(), To: news.GetToE164(), Status: Status(news.GetStatus()),
 		HangupCause: text(news.GetHangupCause()), Disposition: text(news.GetDisposition()),
-		QueuedAt: instant(news.GetQueuedAt()), DialedAt: instant(news.GetDialedAt()), RingingAt: instant(news.GetRingingAt()),
-		AnsweredAt: instant(news.GetAnsweredAt()), EndedAt: instant(news.GetEndedAt()),
+		QueuedAt: moment(news.GetQueuedAt()), DialedAt: moment(news.GetDialedAt()), RingingAt: moment(news.GetRingingAt()),
+		AnsweredAt: moment(news.GetAnsweredAt()), EndedAt: moment(news.GetEndedAt()),
 		RingSeconds: news.RingSeconds, TalkSeconds: news.TalkSeconds, TotalSeconds: news.TotalSeconds,
 		BillableSeconds: news.GetBillableSeconds(), RecordingKey: text(news.GetRecordingKey()), Version: news.GetVersion(),
 	}
@@ -66,7 +66,7 @@ func text(s string) *string {
 	return &s
 }
 
-func instant(t *timestamppb.Timestamp) *time.Time {
+func moment(t *timestamppb.Timestamp) *time.Time {
 	if t == nil {
 		return nil
 	}

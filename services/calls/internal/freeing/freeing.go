@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"ringfence.dev/services/calls/internal/call"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/services/calls/internal/store"
 )
 
@@ -42,7 +42,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // Once frees every key that is old enough.
 func (w *Worker) Once(ctx context.Context) error {
-	before := call.FirstIDAt(time.Now().Add(-w.keep))
+	before := instant.FirstID(time.Now().Add(-w.keep))
 	for {
 		freed, err := w.store.ForgetKeys(ctx, before, w.keep, batch)
 		if err != nil || freed < batch {

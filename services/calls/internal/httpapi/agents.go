@@ -9,10 +9,10 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/agent"
-	"ringfence.dev/services/calls/internal/call"
 )
 
 // agentBody is an agent as the operator sees it: its own fields, and every other setting beside them.
@@ -30,7 +30,7 @@ func (b agentBody) MarshalJSON() ([]byte, error) {
 		view[name] = value
 	}
 	view["id"], view["name"], view["max_call_seconds"], view["from_number"] = b.ID, b.Name, b.MaxCallSeconds, b.From
-	view["created_at"], view["updated_at"] = call.CreatedAt(b.ID), *call.Stamp(&b.UpdatedAt)
+	view["created_at"], view["updated_at"] = instant.Of(b.ID), instant.Shown(b.UpdatedAt)
 	return json.Marshal(view)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/telemetry"
@@ -22,7 +23,7 @@ import (
 func lightView(c call.Call) openapi.CallSummaryItem {
 	return openapi.CallSummaryItem{
 		ID: c.ID, Direction: openapi.Direction(c.Direction), From: c.From, To: c.To, Status: openapi.CallStatus(c.Status), AgentID: c.AgentID,
-		ContactID: c.ContactID, Outcome: c.Outcome, TalkSeconds: c.TalkSeconds, CreatedAt: call.CreatedAt(c.ID), ExternalRef: c.ExternalRef,
+		ContactID: c.ContactID, Outcome: c.Outcome, TalkSeconds: c.TalkSeconds, CreatedAt: instant.Of(c.ID), ExternalRef: c.ExternalRef,
 	}
 }
 
@@ -69,11 +70,11 @@ func callFilter(query url.Values) (f store.CallFilter, err error) {
 		return f, err
 	}
 	if after != nil { // exclusive: the first key of the millisecond that follows
-		first := call.FirstIDAt(after.Truncate(time.Millisecond).Add(time.Millisecond))
+		first := instant.FirstID(after.Truncate(time.Millisecond).Add(time.Millisecond))
 		f.From = &first
 	}
 	if before != nil { // exclusive: every key of an earlier millisecond
-		end := call.FirstIDAt(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
+		end := instant.FirstID(before.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond))
 		f.Until = &end
 	}
 	return f, nil

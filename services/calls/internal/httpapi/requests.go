@@ -9,6 +9,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -21,9 +22,9 @@ import (
 func requestView(r call.Request) openapi.CallRequest {
 	return openapi.CallRequest{
 		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
-		ScheduledFor: *call.Stamp(&r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
-		DialedAt: call.Stamp(r.DialedAt), CompletedAt: call.Stamp(r.CompletedAt),
-		CreatedAt: call.CreatedAt(r.ID), UpdatedAt: *call.Stamp(&r.UpdatedAt),
+		ScheduledFor: instant.Shown(r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
+		DialedAt: instant.ShownOrNull(r.DialedAt), CompletedAt: instant.ShownOrNull(r.CompletedAt),
+		CreatedAt: instant.Of(r.ID), UpdatedAt: instant.Shown(r.UpdatedAt),
 	}
 }
 

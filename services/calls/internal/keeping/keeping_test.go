@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/calls/internal/call"
 	"ringfence.dev/services/calls/internal/keeping"
 	"ringfence.dev/services/calls/internal/store"
 	"ringfence.dev/services/calls/migrations"
@@ -22,7 +22,7 @@ const day = 24 * time.Hour
 
 // idAt is an id that was made at the time.
 func idAt(at time.Time, n byte) uuid.UUID {
-	id := call.FirstIDAt(at)
+	id := instant.FirstID(at)
 	id[6], id[8], id[15] = 0x70, 0x80, n
 	return id
 }

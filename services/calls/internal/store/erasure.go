@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -256,7 +257,7 @@ func (s *Store) ForgetRequests(ctx context.Context, workspaceID uuid.UUID, at ti
 func (s *Store) forget(ctx context.Context, sql string, workspaceID uuid.UUID, at time.Time, limit int) (int64, error) {
 	final := slices.DeleteFunc(call.RequestStatuses(), func(status string) bool { return !call.RequestStatus(status).Final() })
 	did, err := s.pool.Exec(ctx, sql, pg.Args{
-		"workspace_id": workspaceID, "at": at, "before": call.FirstIDAt(at), "limit": limit, "statuses": final,
+		"workspace_id": workspaceID, "at": at, "before": instant.FirstID(at), "limit": limit, "statuses": final,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("forget what workspace %s does not want kept: %w", workspaceID, err)

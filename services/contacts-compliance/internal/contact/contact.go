@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/phone"
 )
 
@@ -52,10 +53,7 @@ type Contact struct {
 }
 
 // CreatedAt is the instant inside the id.
-func (c Contact) CreatedAt() time.Time { return Instant(c.ID) }
-
-// Instant is the moment a UUIDv7 was made, to the millisecond.
-func Instant(id uuid.UUID) time.Time { return time.Unix(id.Time().UnixTime()).UTC() }
+func (c Contact) CreatedAt() time.Time { return instant.Of(c.ID) }
 
 // Fold makes names comparable without regard to case, in every script.
 func Fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }

@@ -13,6 +13,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/store"
@@ -44,7 +45,7 @@ func viewRecord(rec contact.Record) recordView {
 	view := recordView{
 		ID: rec.ID, PhoneE164: orNil(string(rec.Number)), Kind: rec.Kind, Source: rec.Source, Actor: rec.Actor,
 		Reason: rec.Reason, Evidence: rec.Evidence, Before: orNil(rec.Before), After: orNil(rec.After),
-		OccurredAt: stamp(rec.OccurredAt), CreatedAt: contact.Instant(rec.ID),
+		OccurredAt: instant.Shown(rec.OccurredAt), CreatedAt: instant.Of(rec.ID),
 	}
 	if rec.ContactID != uuid.Nil {
 		view.ContactID = &rec.ContactID

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
@@ -23,12 +23,9 @@ func viewContact(c contact.Contact) openapi.Contact {
 	return openapi.Contact{
 		ID: c.ID, PhoneE164: string(c.Number), Name: c.Name, Email: c.Email, ExternalID: c.ExternalID,
 		Variables: c.Variables, Metadata: c.Metadata, ConsentStatus: openapi.ConsentStatus(c.Consent), DndStatus: openapi.DndStatus(c.DND),
-		CreatedAt: c.CreatedAt(), UpdatedAt: stamp(c.UpdatedAt),
+		CreatedAt: c.CreatedAt(), UpdatedAt: instant.Shown(c.UpdatedAt),
 	}
 }
-
-// stamp is an instant as it is shown: UTC, to the millisecond.
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 // listContacts answers GET /v1/contacts.
 func (a *API) listContacts(w http.ResponseWriter, r *http.Request) error {

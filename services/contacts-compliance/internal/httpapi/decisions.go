@@ -10,9 +10,9 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
-	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
@@ -36,16 +36,11 @@ type decisionView struct {
 }
 
 func viewDecision(d store.Judged) decisionView {
-	view := decisionView{
+	return decisionView{
 		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: d.Number, ContactID: d.ContactID, Kind: d.Kind, Result: d.Result,
 		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion, Inputs: d.Inputs,
-		JudgedAt: stamp(d.JudgedAt), CreatedAt: contact.Instant(d.ID),
+		CallAt: instant.ShownOrNull(d.CallAt), JudgedAt: instant.Shown(d.JudgedAt), CreatedAt: instant.Of(d.ID),
 	}
-	if d.CallAt != nil {
-		at := stamp(*d.CallAt)
-		view.CallAt = &at
-	}
-	return view
 }
 
 func orNil(text string) *string {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/store"
@@ -34,19 +35,11 @@ type erasureProgress struct {
 
 func viewErasure(e store.Erasure) erasureView {
 	view := erasureView{
-		ID: e.ID, Subject: hex.EncodeToString(e.Subject), KeyID: e.KeyID, Actor: e.Actor, RequestedAt: stamp(e.RequestedAt), Services: []erasureProgress{},
-	}
-	if e.DoneAt != nil {
-		at := stamp(*e.DoneAt)
-		view.DoneAt = &at
+		ID: e.ID, Subject: hex.EncodeToString(e.Subject), KeyID: e.KeyID, Actor: e.Actor, RequestedAt: instant.Shown(e.RequestedAt), DoneAt: instant.ShownOrNull(e.DoneAt),
+		Services: []erasureProgress{},
 	}
 	for _, part := range e.Services {
-		progress := erasureProgress{Service: part.Service, Steps: part.Steps, Open: part.Open}
-		if part.DoneAt != nil {
-			at := stamp(*part.DoneAt)
-			progress.DoneAt = &at
-		}
-		view.Services = append(view.Services, progress)
+		view.Services = append(view.Services, erasureProgress{Service: part.Service, Steps: part.Steps, Open: part.Open, DoneAt: instant.ShownOrNull(part.DoneAt)})
 	}
 	return view
 }

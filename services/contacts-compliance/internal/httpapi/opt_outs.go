@@ -12,6 +12,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
@@ -116,16 +117,11 @@ type importView struct {
 }
 
 func viewImport(i store.Import) importView {
-	view := importView{
+	return importView{
 		ID: i.ID, Status: i.Status, Reason: i.Reason, Actor: i.Actor, Bytes: i.Bytes, Lines: i.Lines, Numbers: i.Numbers, Applied: i.Applied,
 		Bad: i.Bad, BadRows: i.BadRows, FileSHA256: i.FileSHA256, ListSHA256: i.ListSHA256, SameAs: i.SameAs, RecordID: i.RecordID,
-		CreatedAt: contact.Instant(i.ID), UpdatedAt: stamp(i.UpdatedAt),
+		CreatedAt: instant.Of(i.ID), UpdatedAt: instant.Shown(i.UpdatedAt), DoneAt: instant.ShownOrNull(i.DoneAt),
 	}
-	if i.DoneAt != nil {
-		at := stamp(*i.DoneAt)
-		view.DoneAt = &at
-	}
-	return view
 }
 
 // listed leaves the bad rows to the member.

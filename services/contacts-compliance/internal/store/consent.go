@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
@@ -99,7 +100,7 @@ func askNumber(ctx context.Context, tx *pg.Pipeline, ch contact.Change, unknown 
 			return found, fmt.Errorf("make contact id: %w", err)
 		}
 		batch.Queue(ensureContact, pg.Args{
-			"id": id, "workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "updated_at": contact.Instant(id),
+			"id": id, "workspace_id": ch.WorkspaceID, "phone_e164": ch.Number, "updated_at": instant.Of(id),
 		})
 	}
 	known := true

@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
 )
@@ -48,7 +49,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missingKey(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, at.UTC().Truncate(time.Millisecond)})
+	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, instant.Shown(at)})
 }
 
 func readKey(r *http.Request) (string, error) {
@@ -74,7 +75,7 @@ func (a *API) readAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missingKey(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, at.UTC().Truncate(time.Millisecond)})
+	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, instant.Shown(at)})
 }
 
 // removeAgentKey answers DELETE .../agent-keys/{agent_id}.

@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
@@ -28,7 +29,7 @@ type numberView struct {
 }
 
 func viewNumber(n tenant.Number) numberView {
-	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID, CreatedAt: madeAt(n.NumberID)}
+	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID, CreatedAt: instant.Of(n.NumberID)}
 }
 
 // addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.

@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -48,7 +49,7 @@ func viewTrunk(t trunk.Trunk) trunkView {
 		CACertificates: unlessEmpty(t.CACertificates), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
 		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: unlessEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
 		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
-		CreatedAt: madeAt(t.TrunkID),
+		CreatedAt: instant.Of(t.TrunkID),
 	}
 }
 
@@ -57,12 +58,6 @@ func unlessEmpty(text string) *string {
 		return nil
 	}
 	return &text
-}
-
-// madeAt is the instant inside a UUIDv7.
-func madeAt(id uuid.UUID) time.Time {
-	sec, nsec := id.Time().UnixTime()
-	return time.Unix(sec, nsec).UTC().Truncate(time.Millisecond)
 }
 
 // addTrunk answers POST /admin/v1/trunks with 201: calls may go over it from now on.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/store"
@@ -31,7 +32,7 @@ type entryView struct {
 
 func viewEntry(e audit.Entry) entryView {
 	return entryView{ID: e.ID, Operator: e.Operator, WorkspaceID: e.WorkspaceID, RequestID: e.RequestID, Method: e.Method, Route: e.Route,
-		Path: e.Path, Status: e.Status, Outcome: e.Outcome, Before: e.Before, After: e.After, OccurredAt: e.OccurredAt.UTC().Truncate(time.Millisecond)}
+		Path: e.Path, Status: e.Status, Outcome: e.Outcome, Before: e.Before, After: e.After, OccurredAt: instant.Shown(e.OccurredAt)}
 }
 
 // listAudit is a page of all changes, or of those of one workspace (?workspace_id=).

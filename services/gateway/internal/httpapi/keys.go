@@ -12,6 +12,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/apikey"
@@ -28,12 +29,7 @@ type keyView struct {
 }
 
 func viewKey(k apikey.Key) keyView {
-	view := keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix, CreatedAt: bornAt(k.ID)}
-	if k.RevokedAt != nil {
-		at := k.RevokedAt.UTC().Truncate(time.Millisecond)
-		view.RevokedAt = &at
-	}
-	return view
+	return keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix, CreatedAt: instant.Of(k.ID), RevokedAt: instant.ShownOrNull(k.RevokedAt)}
 }
 
 // keyState is what the audit keeps: never the key.

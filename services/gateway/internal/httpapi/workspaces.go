@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/services/gateway/internal/route"
 	"ringfence.dev/services/gateway/internal/store"
@@ -37,13 +38,7 @@ type workspaceView struct {
 func viewWorkspace(w workspace.Workspace) workspaceView {
 	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, CallingPolicy: w.CallingPolicy,
 		Features: w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond,
-		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: bornAt(w.ID), UpdatedAt: w.UpdatedAt.UTC().Truncate(time.Millisecond)}
-}
-
-// bornAt is the instant inside a UUIDv7.
-func bornAt(id uuid.UUID) time.Time {
-	seconds, nanoseconds := id.Time().UnixTime()
-	return time.Unix(seconds, nanoseconds).UTC().Truncate(time.Millisecond)
+		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: instant.Of(w.ID), UpdatedAt: instant.Shown(w.UpdatedAt)}
 }
 
 // workspaceState is what the audit keeps: the view itself, which holds no secret.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/proto/openapi"
 )
 
@@ -53,7 +54,7 @@ type Event struct {
 
 // NewTest makes the webhook.test event for one subscription (contract.md §5).
 func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, error) {
-	now = now.UTC().Truncate(time.Millisecond)
+	now = instant.Shown(now)
 	sent := openapi.TestEvent{
 		ID: id, Type: openapi.TestEventTypeWebhookTest, APIVersion: openapi.TestEventAPIVersionN20260604, CreatedAt: now,
 		WorkspaceID: workspaceID, Sequence: 1,

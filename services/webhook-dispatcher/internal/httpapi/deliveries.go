@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
@@ -33,10 +34,10 @@ type flagView struct {
 
 func viewFlagged(s subscription.Subscription) flaggedView {
 	view := flaggedView{
-		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: stampOrNull(s.WarnedAt), LastError: s.LastError,
+		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: instant.ShownOrNull(s.WarnedAt), LastError: s.LastError,
 	}
 	if s.FailedAt != nil && s.FailedReason != nil {
-		view.Flag = &flagView{FailedAt: stamp(*s.FailedAt), Reason: *s.FailedReason}
+		view.Flag = &flagView{FailedAt: instant.Shown(*s.FailedAt), Reason: *s.FailedReason}
 	}
 	return view
 }
@@ -85,8 +86,8 @@ type deliveryView struct {
 func viewDelivery(d store.Delivery) deliveryView {
 	return deliveryView{
 		ID: d.ID, EventID: d.EventID, EventType: d.EventType, CallID: d.CallID, Sequence: d.Sequence, Status: d.Status,
-		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: stampOrNull(d.NextAttemptAt),
-		DoneAt: stampOrNull(d.DoneAt), ErasedAt: stampOrNull(d.ErasedAt), CreatedAt: stamp(d.CreatedAt),
+		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: instant.ShownOrNull(d.NextAttemptAt),
+		DoneAt: instant.ShownOrNull(d.DoneAt), ErasedAt: instant.ShownOrNull(d.ErasedAt), CreatedAt: instant.Shown(d.CreatedAt),
 	}
 }
 
@@ -101,7 +102,7 @@ type attemptView struct {
 }
 
 func viewAttempt(t store.Attempt) attemptView {
-	return attemptView{Replay: t.Replay, Attempt: t.No, At: stamp(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
+	return attemptView{Replay: t.Replay, Attempt: t.No, At: instant.Shown(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
 }
 
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {

@@ -5,7 +5,6 @@ package httpapi
 import (
 	"errors"
 	"net/netip"
-	"time"
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
@@ -37,15 +36,4 @@ func found(err error, thing string) error {
 		return apierr.NotFound(thing)
 	}
 	return err
-}
-
-// stamp is how every time is shown: UTC, milliseconds.
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
-
-func stampOrNull(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	at := stamp(*t)
-	return &at
 }

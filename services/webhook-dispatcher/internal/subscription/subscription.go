@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/proto/openapi"
 )
 
@@ -71,10 +72,7 @@ type Subscription struct {
 }
 
 // CreatedAt is the instant inside the id.
-func (s Subscription) CreatedAt() time.Time {
-	sec, nsec := s.ID.Time().UnixTime()
-	return time.Unix(sec, nsec).UTC()
-}
+func (s Subscription) CreatedAt() time.Time { return instant.Of(s.ID) }
 
 // MaskedSecret shows that there is a secret and how it ends (spec 2.6).
 func (s Subscription) MaskedSecret() string { return secretPrefix + "…" + s.SecretLast4 }

@@ -1,0 +1,45 @@
+package instant_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/instant"
+)
+
+func TestOf_IsTheMillisecondOfTheID(t *testing.T) {
+	t.Parallel()
+	id := uuid.MustParse("019aa2e4-9c00-7abc-8def-0123456789ab")
+	if got, want := instant.Of(id), time.UnixMilli(0x019aa2e49c00).UTC(); !got.Equal(want) || got.Location() != time.UTC {
+		t.Errorf("Of(%s) = %v, want %v", id, got, want)
+	}
+}
+
+func TestFirstID_BeginsItsMillisecond(t *testing.T) {
+	t.Parallel()
+	id := uuid.Must(uuid.NewV7())
+	at := instant.Of(id)
+	if first := instant.FirstID(at); first.String() > id.String() || instant.Of(first) != at {
+		t.Errorf("FirstID(%v) = %s, id is %s", at, first, id)
+	}
+	if next := instant.FirstID(at.Add(time.Millisecond)); next.String() <= id.String() {
+		t.Errorf("the next millisecond begins at %s, not after %s", next, id)
+	}
+	if instant.FirstID(time.Unix(-5, 0)) != uuid.Nil || instant.FirstID(time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)) != uuid.Max {
+		t.Error("instants outside of what an id can hold are not clamped")
+	}
+}
+
+func TestShown_IsUTCToTheMillisecond(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 6, 4, 11, 0, 1, 999_999_999, time.FixedZone("", 7200))
+	want := time.Date(2026, 6, 4, 9, 0, 1, 999_000_000, time.UTC)
+	if got := instant.Shown(at); got != want {
+		t.Errorf("Shown = %v, want %v", got, want)
+	}
+	if got := instant.ShownOrNull(&at); *got != want || instant.ShownOrNull(nil) != nil {
+		t.Errorf("ShownOrNull = %v", got)
+	}
+}
