@@ -81,7 +81,7 @@ func Super(t testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
 
 func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Pool {
 	t.Helper()
-	// What a test holds up, it holds as long as it needs.
+	// What a test holds up, it holds as long as it needs, and what it fills a table with may take its time.
 	address, err := url.Parse(as(os.Getenv(serverVariable), pool.Config().ConnConfig.Database, role))
 	if err != nil {
 		t.Fatalf("parse %s: %v", serverVariable, err)
@@ -89,7 +89,7 @@ func connect(t testing.TB, pool *pgxpool.Pool, schema, role string) *pgxpool.Poo
 	query := address.Query()
 	query.Set("idle_in_transaction_session_timeout", "0")
 	address.RawQuery = query.Encode()
-	other, err := pg.Open(t.Context(), pg.Config{URL: address.String(), MaxConns: 4}, schema)
+	other, err := pg.Open(t.Context(), pg.Config{URL: address.String(), MaxConns: 4, StatementTimeout: time.Hour}, schema)
 	if err != nil {
 		t.Fatalf("connect as %q: %v", role, err)
 	}

@@ -31,10 +31,11 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 	told, seen := pgtest.Watch(t, pool)
 	st := store.New(told, chains(t))
 	large, small, none := uuid.New(), uuid.New(), uuid.New()
-	if _, err := pool.Exec(t.Context(), seedContacts, pgx.NamedArgs{"large": large, "small": small}); err != nil {
+	owner := pgtest.Owner(t, pool, "contacts_compliance")
+	if _, err := owner.Exec(t.Context(), seedContacts, pgx.NamedArgs{"large": large, "small": small}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pgtest.Owner(t, pool, "contacts_compliance").Exec(t.Context(), "VACUUM (ANALYZE) contacts"); err != nil {
+	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) contacts"); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {

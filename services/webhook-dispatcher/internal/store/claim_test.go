@@ -46,11 +46,11 @@ FROM sub JOIN event USING (id) CROSS JOIN generate_series(1, 40) n`
 func crowded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
-	if _, err := pool.Exec(t.Context(), crowd); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pgtest.Owner(t, pool, schema).Exec(t.Context(), "ANALYZE webhook_queue, webhook_subscription, webhook_event"); err != nil {
-		t.Fatal(err)
+	owner := pgtest.Owner(t, pool, schema)
+	for _, sql := range []string{crowd, "VACUUM (ANALYZE) webhook_queue, webhook_subscription, webhook_event"} {
+		if _, err := owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return pool
 }
