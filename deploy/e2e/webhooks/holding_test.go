@@ -8,7 +8,7 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// queuedAtPause is issue 4's number.
+// queuedAtPause is how many deliveries wait when the pause comes, where trials are made in full.
 const queuedAtPause = 10_000
 
 // TestHolding_APauseHoldsEverythingAndAResumeLosesNothing pauses a subscription with a long queue. The endpoint answers too slowly for what

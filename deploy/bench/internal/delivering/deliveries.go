@@ -17,7 +17,7 @@ import (
 	"ringfence.dev/deploy/bench/internal/posting"
 )
 
-// The goals of issue 4, as ratios to the bare loop of the same run.
+// The goals, as ratios to the bare loop of the same run.
 const (
 	goalShare, stretchShare = 12.0, 15.0 // percent
 	goalLoops               = 15.0

@@ -6,6 +6,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
@@ -107,7 +108,7 @@ func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
 func viewPreview(number phone.Number, p gating.Preview) previewView {
 	place := number.Place()
 	view := previewView{
-		PhoneE164: number, At: p.At, MayBeCalled: p.Verdict.Result == gate.Open, NextAt: p.Next, Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
+		PhoneE164: number, At: instant.Shown(p.At), MayBeCalled: p.Verdict.Result == gate.Open, NextAt: instant.ShownOrNull(p.Next), Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
 		Message: orNil(p.Verdict.Message), Source: orNil(p.Verdict.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
 		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion, CallingPolicy: p.Facts.Policy,
 		Rules: append([]pack.Rule{}, p.Facts.Rules...), RecentDials: append([]time.Time{}, p.Facts.Dials...),
