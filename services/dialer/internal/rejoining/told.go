@@ -30,15 +30,10 @@ func glanced(ctx context.Context, cfg kafka.Config) (map[uuid.UUID]past.Told, er
 // read hands over what was told, but what is newer than this build.
 func read(ctx context.Context, cfg kafka.Config, span kafka.Span, each func(kafka.Record, past.Told) error) error {
 	err := kafka.Scan(ctx, cfg, "dialer-rejoining", kafka.DialEvents, span, func(rec kafka.Record) error {
-		var event eventv1.DialEvent
-		if proto.Unmarshal(rec.Value, &event) != nil {
-			return nil
+		if t, ok := told(rec.Value); ok {
+			return each(rec, t)
 		}
-		t, ok := told(&event)
-		if !ok {
-			return nil
-		}
-		return each(rec, t)
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read what was told: %w", err)
@@ -57,7 +52,11 @@ func overtaken(t, before past.Told) bool {
 	return t.Call.ID == before.Call.ID && t.Call.Version < before.Call.Version
 }
 
-func told(event *eventv1.DialEvent) (t past.Told, ok bool) {
+func told(value []byte) (t past.Told, ok bool) {
+	var event eventv1.DialEvent
+	if err := proto.Unmarshal(value, &event); err != nil {
+		return t, false
+	}
 	c := event.GetCall()
 	var err error
 	if t.RequestID, err = uuid.Parse(event.GetCallRequestId()); err != nil && c.GetDirection() != "inbound" {
