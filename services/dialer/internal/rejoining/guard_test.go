@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,12 +87,13 @@ func TestGuard_HoldsWhileTheDatabaseMayBeAnother(t *testing.T) {
 func TestGuard_MovesTheMarkWhileItMayDial(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		until, begun, away := time.Now(), time.Now(), false
+		until, begun := time.Now(), time.Now()
+		var away atomic.Bool
 		var did []string
 		note := func(what string) { did = append(did, fmt.Sprintf("%s %.0f", what, time.Since(begun).Seconds())) }
 		g := &Guard{
 			look: func(context.Context) (past.Mark, error) {
-				if away {
+				if away.Load() {
 					return past.Mark{}, errors.New("connection refused")
 				}
 				return past.Mark{Until: &until, On: "00000001", Now: "00000001"}, nil
@@ -106,7 +108,7 @@ func TestGuard_MovesTheMarkWhileItMayDial(t *testing.T) {
 			away  bool
 		}{{55 * time.Second, false}, {70 * time.Second, true}, {95 * time.Second, false}} {
 			synctest.Wait()
-			away = step.away
+			away.Store(step.away)
 			time.Sleep(time.Until(begun.Add(step.until + look/2)))
 		}
 		cancel()
