@@ -41,7 +41,7 @@ import (
 const schema = "webhook_dispatcher"
 
 // patience is how long a condition may take before a test gives up on it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // rig is one database with dispatchers that a test starts and kills.
 type rig struct {

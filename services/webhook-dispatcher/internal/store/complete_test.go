@@ -143,7 +143,7 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 // awaitLocked returns once a statement of this database waits for a lock.
 func (r *rig) awaitLocked() {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0; {
+	for deadline := time.Now().Add(time.Minute); r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0; {
 		if time.Now().After(deadline) {
 			r.t.Fatal("nothing waits for a lock")
 		}
