@@ -32,7 +32,7 @@ func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 			service.Part{Name: "hold", Run: func(ctx context.Context) error { <-ctx.Done(); close(told); <-hold; return nil }},
 		)
 	}()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if answer, err := http.Get("http://" + private + "/readyz"); err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK {
 			if conn, err := net.Dial("tcp", public); err == nil && conn.Close() == nil {
 				break

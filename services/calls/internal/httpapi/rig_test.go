@@ -372,7 +372,7 @@ func (r *rig) metric(name string, label string) float64 {
 // until waits for a condition, at most 10 s.
 func until(t testing.TB, what string, met func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !met() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
