@@ -104,7 +104,7 @@ func pointsIn(t *testing.T, dir string) (points []string) {
 // agents.v1.
 func inbound(t *testing.T, w *rig.Workspace, to string) {
 	t.Helper()
-	until(t, 30*time.Second, "the dialer knows the agent", func() bool {
+	until(t, time.Minute, "the dialer knows the agent", func() bool {
 		body := map[string]any{"phone_e164": to, "agent_id": w.AgentID}
 		status, answer, err := w.Admin.Do(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/numbers", body)
 		if err != nil || status != 201 && !strings.Contains(string(answer), "invalid_agent") {

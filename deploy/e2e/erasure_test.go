@@ -210,13 +210,13 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	if req, err := w.Request(t.Context(), tomorrow); err != nil || req.Status != "blocked" || req.ErrorCode == nil || *req.ErrorCode != "consent_withdrawn" {
 		t.Errorf("what was queued is %+v, %v, want blocked consent_withdrawn", req, err)
 	}
-	until(t, 30*time.Second, "the last event is delivered", func() bool {
+	until(t, time.Minute, "the last event is delivered", func() bool {
 		return slices.ContainsFunc(hooks.Deliveries(w.ID), func(d rig.Delivery) bool {
 			return d.Type == "call.completed" && d.CallID == p.ids[len(p.ids)-1] && d.Signed && strings.Contains(string(d.Body), `"summary":null`)
 		})
 	})
 	var rows []row
-	until(t, 30*time.Second, "nothing is on its way", func() bool {
+	until(t, time.Minute, "nothing is on its way", func() bool {
 		rows = everyRow(t, db)
 		return !slices.ContainsFunc(rows, func(r row) bool {
 			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "webhook_queue")

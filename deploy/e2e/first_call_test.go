@@ -39,7 +39,7 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 	}
 	for _, path := range []string{"/" + w.ID, second} {
 		want := []string{"call.ringing", "call.answered", "call.completed"}
-		until(t, 20*time.Second, "three events at "+path, func() bool { return len(types(hooks, path)) >= len(want) })
+		until(t, time.Minute, "three events at "+path, func() bool { return len(types(hooks, path)) >= len(want) })
 		if got := types(hooks, path); !slices.Equal(got, want) {
 			t.Errorf("events at %s = %v, want %v, each once, in order", path, got, want)
 		}

@@ -85,7 +85,7 @@ func killAll(t *testing.T, rng *rand.Rand, s *rig.Stack, each, ofAll int) {
 	told := newProgress("kills", len(victims))
 	for i, name := range victims {
 		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
-		until(t, 30*time.Second, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
+		until(t, time.Minute, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
 		told.add(1)
 		if i%everyone == everyone-1 && i/everyone < ofAll {
 			s.Kill()

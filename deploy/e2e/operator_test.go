@@ -173,7 +173,7 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 		ID     string
 		CallID string `json:"call_id"`
 	}{}
-	until(o.t, 30*time.Second, "three deliveries are listed as delivered", func() bool {
+	until(o.t, time.Minute, "three deliveries are listed as delivered", func() bool {
 		said := o.does("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
 		return json.Unmarshal([]byte(said), &delivered) == nil && len(delivered) == 3
 	})
@@ -187,19 +187,19 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 	o.does(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
 	o.refused("is a call's id", "calls", "why", delivered[0].CallID)
 	o.whyNot(w)
-	until(o.t, 30*time.Second, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
+	until(o.t, time.Minute, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 }
 
 // whyNot asks after a request that was accepted and not called: its number opted out in between.
 func (o operator) whyNot(w *rig.Workspace) {
 	o.t.Helper()
-	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550146", "scheduled_for": time.Now().Add(8 * time.Second)})
+	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550146", "scheduled_for": time.Now().Add(15 * time.Second)}) // two commands run before
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	o.does("It is not called yet: its time is", "calls", "why", placed.ID)
 	o.does("applied|1", "opt-outs", "add", "+14155550146")
-	until(o.t, 30*time.Second, "the request is blocked", func() bool {
+	until(o.t, time.Minute, "the request is blocked", func() bool {
 		now, err := w.Request(o.t.Context(), placed.ID)
 		return err == nil && now.Status == "blocked"
 	})

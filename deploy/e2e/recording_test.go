@@ -28,7 +28,7 @@ func recordedCall(t *testing.T, w *rig.Workspace, to string, during func(callID 
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, 20*time.Second, "the call is there", func() bool {
+	until(t, time.Minute, "the call is there", func() bool {
 		req, err = w.Request(t.Context(), req.ID)
 		return err == nil && req.CallID != nil
 	})
@@ -47,7 +47,7 @@ func ended(t *testing.T, w *rig.Workspace, to string) (callID string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, 20*time.Second, "the call is over", func() bool {
+	until(t, time.Minute, "the call is over", func() bool {
 		req, err = w.Request(t.Context(), req.ID)
 		return err == nil && req.Final()
 	})
@@ -136,11 +136,11 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 
 	var id string
 	var call kept
-	until(t, 30*time.Second, "the dialer knows of it", func() bool { // within 5 s
+	until(t, time.Minute, "the dialer knows of it", func() bool { // within 5 s
 		id = ended(t, w, number(201))
 		return rig.Until(t.Context(), 4*time.Second, "an object", func() (bool, error) { return len(s3.Objects()) > 0, nil }) == nil
 	})
-	until(t, 10*time.Second, "the call shows it", func() bool {
+	until(t, time.Minute, "the call shows it", func() bool {
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
 	// 1.5 s of tone; the half second before it was the notice.
@@ -165,7 +165,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 	var cut kept
 	var cutID string
 	cutID, cut = recordedCall(t, w, number(202), func(callID string) {
-		until(t, 20*time.Second, "a second of it is on the disk", func() bool {
+		until(t, time.Minute, "a second of it is on the disk", func() bool {
 			info, err := os.Stat(filepath.Join(spool, callID+".wav"))
 			return err == nil && info.Size() > headerBytes+16000
 		})
@@ -185,7 +185,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 
 	// Turned off, it hides what is left.
 	admin("PATCH", "workspaces/"+w.ID, map[string]any{"features": map[string]any{"recordings": false}}, 200)
-	until(t, 10*time.Second, "it is hidden", func() bool {
+	until(t, time.Minute, "it is hidden", func() bool {
 		hidden := kept{}
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &hidden) == nil && hidden.RecordingURL == ""
 	})

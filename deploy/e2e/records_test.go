@@ -103,7 +103,7 @@ func everything(t *testing.T, client *kgo.Client) (records []*kgo.Record) {
 	}
 	want := int64(0)
 	ends.Each(func(o kadm.ListedOffset) { want += o.Offset })
-	until(t, 30*time.Second, fmt.Sprintf("all %d records are read", want), func() bool {
+	until(t, time.Minute, fmt.Sprintf("all %d records are read", want), func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		records = append(records, client.PollFetches(ctx).Records()...)
@@ -157,7 +157,7 @@ func parked(t *testing.T, admin *kadm.Client) map[string]int64 {
 		for _, reader := range kafka.Readers(topic.Name) {
 			name := kafka.DLQ(topic, reader).Name
 			counts[name] = 0
-			until(t, 20*time.Second, name+" is filled", func() bool {
+			until(t, time.Minute, name+" is filled", func() bool {
 				ends, err := admin.ListEndOffsets(t.Context(), name)
 				counts[name] = 0
 				ends.Each(func(o kadm.ListedOffset) { counts[name] += o.Offset })

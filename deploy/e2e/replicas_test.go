@@ -94,7 +94,7 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 				t.Errorf("the work of a killed %s was taken over within %s, want %s", name, took, longestHang)
 			}
 			put(t, place, binaries(t), name)
-			until(t, 30*time.Second, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
+			until(t, time.Minute, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
 		}
 	}
 	posting.check(t)

@@ -45,15 +45,15 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	elsewhere := place("+14155550203")
 	for round, number := range []struct{ up, rings string }{{"+14155550101", "+14155550102"}, {"+14155550201", "+14155550202"}}[:max(1, rig.Trials(200)/100)] {
 		up, rings := place(number.up), place(number.rings)
-		until(t, 20*time.Second, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
+		until(t, time.Minute, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
 		if round == 0 {
-			until(t, 20*time.Second, "the call that went elsewhere has ended", func() bool { req, err := w.Request(t.Context(), elsewhere); return err == nil && req.Final() })
+			until(t, time.Minute, "the call that went elsewhere has ended", func() bool { req, err := w.Request(t.Context(), elsewhere); return err == nil && req.Final() })
 		}
 		if !s.KillOne("dialer", 0) {
 			t.Fatal("there is no dialer")
 		}
 		killed := time.Now()
-		until(t, 30*time.Second, "both are ended at the far end", func() bool { return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero() })
+		until(t, time.Minute, "both are ended at the far end", func() bool { return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero() })
 		t.Logf("ended %s after the kill", time.Since(killed).Round(100*time.Millisecond))
 		if up, rings := at(first, number.up), at(first, number.rings); !up.HungUp || !rings.Canceled || up.Dials != 1 || rings.Dials != 1 {
 			t.Errorf("at the far end: %+v, %+v", up, rings)
@@ -63,7 +63,7 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 				Status    string
 				ErrorCode *string `json:"error_code"`
 			}
-			until(t, 30*time.Second, "the request ends", func() bool {
+			until(t, time.Minute, "the request ends", func() bool {
 				err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+id, nil, 200, &req)
 				return err == nil && req.Status != "dialing"
 			})
@@ -80,7 +80,7 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	if err != nil || len(calls)%2 != 1 {
 		t.Errorf("%d calls at the first trunk: %v", len(calls), err)
 	}
-	until(t, 20*time.Second, "every end is told", func() bool {
+	until(t, time.Minute, "every end is told", func() bool {
 		told := types(hooks, "/"+w.ID)
 		return count(told, "call.failed") == len(calls)-1 && count(told, "call.completed") == 1
 	})

@@ -81,7 +81,7 @@ func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			until(t, 20*time.Second, "the call's events", func() bool { return len(types(hooks, "/"+w.ID)) >= before+len(row.events) })
+			until(t, time.Minute, "the call's events", func() bool { return len(types(hooks, "/"+w.ID)) >= before+len(row.events) })
 			if got := types(hooks, "/"+w.ID)[before:]; !slices.Equal(got, row.events) {
 				t.Errorf("events = %v, want %v", got, row.events)
 			}

@@ -247,12 +247,12 @@ func TestWallet_OverItsLife(t *testing.T) {
 	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1))) // 0.25 are left to spend
 	w.write.want(t, 200, "POST", "/v1/call-requests/"+queued.text("id")+"/cancel", nil)
 	var placed answer
-	until(t, 10*time.Second, "the hold is released", func() bool {
+	until(t, time.Minute, "the hold is released", func() bool {
 		placed = w.write.do(t, "POST", "/v1/calls", w.order(number(1)))
 		return placed.status == 202
 	})
 	w.ended(t, placed.text("id"))
-	until(t, 10*time.Second, "the capture moves the wallet", func() bool {
+	until(t, time.Minute, "the capture moves the wallet", func() bool {
 		balance, _, last := read()
 		return balance != "1.25" && instant(t, last).After(instant(t, topped))
 	})

@@ -262,7 +262,7 @@ func (w *tenant) order(to string, members ...any) set {
 func (w *tenant) ended(t *testing.T, id string) answer {
 	t.Helper()
 	var got answer
-	until(t, 30*time.Second, "request "+id+" ends", func() bool {
+	until(t, time.Minute, "request "+id+" ends", func() bool {
 		got = w.read.want(t, 200, "GET", "/v1/call-requests/"+id, nil)
 		return got.text("status") != "queued" && got.text("status") != "dialing"
 	})

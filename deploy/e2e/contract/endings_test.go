@@ -73,7 +73,7 @@ func TestEndings(t *testing.T) {
 			row.mustBeTheRequest(t, request, placed)
 			id := request.text("call_id")
 			var events []rig.Delivery
-			until(t, 20*time.Second, "the last event arrives", func() bool {
+			until(t, time.Minute, "the last event arrives", func() bool {
 				events = nil
 				for _, d := range hears() {
 					if d.CallID == id {

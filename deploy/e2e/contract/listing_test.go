@@ -102,7 +102,7 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 	a, b := talked.text("call_id"), busy.text("call_id")
 	born := map[string]time.Time{}
 	var contact string
-	until(t, 10*time.Second, "both calls have ended", func() bool {
+	until(t, time.Minute, "both calls have ended", func() bool {
 		ended := 0
 		for _, item := range w.read.want(t, 200, "GET", "/v1/calls", nil).members()["data"].([]any) {
 			call := item.(map[string]any)

@@ -94,7 +94,7 @@ func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
-	until(t, 20*time.Second, "it is on record", func() bool { // told as the call ends, on a way of its own
+	until(t, time.Minute, "it is on record", func() bool { // told as the call ends, on a way of its own
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 		return len(records.ids()) > 0
 	})
@@ -120,7 +120,7 @@ func TestOptOut_ImportedStopsWhatIsQueued(t *testing.T) {
 		w.operator.want(t, 200, "PUT", path+"/parts/1", file[:30])
 		w.operator.want(t, 202, "POST", path+"/start", nil)
 		var got answer
-		until(t, 20*time.Second, "the import is done", func() bool {
+		until(t, time.Minute, "the import is done", func() bool {
 			got = w.operator.want(t, 200, "GET", path, nil)
 			return got.text("status") == "done"
 		})

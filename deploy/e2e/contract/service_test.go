@@ -121,7 +121,7 @@ func TestClient_MainPath(t *testing.T) {
 		t.Fatalf("request = %+v", done)
 	}
 	var call *openapi.Call
-	until(t, 20*time.Second, "the call is charged", func() bool {
+	until(t, time.Minute, "the call is charged", func() bool {
 		call = of(api.ReadCallWithResponse(ctx, *done.CallID))(t, 200).JSON200
 		return call.CreditsCharged != nil && call.Summary != nil
 	})
@@ -170,7 +170,7 @@ func (w *tenant) clientOptsOut(t *testing.T, api *openapi.ClientWithResponses, t
 func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithResponses, id uuid.UUID) {
 	t.Helper()
 	ctx := t.Context()
-	until(t, 20*time.Second, "the event of the call arrives", func() bool {
+	until(t, time.Minute, "the event of the call arrives", func() bool {
 		return slices.ContainsFunc(stack(t).Hooks.Deliveries(w.id), func(d rig.Delivery) bool { return d.Type == "call.completed" && d.Signed })
 	})
 	rotated := of(api.RotateWebhookSecretWithResponse(ctx, id))(t, 200).JSON200

@@ -27,7 +27,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	}
 	// The sixth failure meets half of it.
 	w.publish(t, events[1])
-	until(t, 20*time.Second, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
+	until(t, time.Minute, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
 	if n := w.metrics(t, "webhook_subscriptions_warned_total"); n <= warned || !strings.Contains(w.Tail(1<<20), c.id) {
 		t.Errorf("webhook_subscriptions_warned_total moved from %v to %v, want more, and a line about it in the log", warned, n)
 	}
@@ -37,7 +37,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	c.awaitDelivery(t, events[1].id, "failed")
 	// Two exhausted, ten in a row: the next two failures switch it off, in the middle of a delivery.
 	w.publish(t, events[2])
-	until(t, 20*time.Second, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
+	until(t, time.Minute, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
 	s := c.shown(t)
 	if s.Flag == nil || s.Flag.Reason == "" || s.Flag.FailedAt.Before(began) || or(s.LastError) != "http_status 500" || s.ConsecutiveFailures < ruleFailures {
 		t.Errorf("failed = %+v, want when, why and the last error", s)
@@ -48,7 +48,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
 
 	// While it is failed nothing is sent: what was queued is held, what happens is skipped.
-	until(t, 20*time.Second, "nothing of it is under way", func() bool { return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 1 })
+	until(t, time.Minute, "nothing of it is under way", func() bool { return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 1 })
 	sent := len(hooks.all())
 	w.publish(t, events[3])
 	c.awaitDelivery(t, events[3].id, "skipped")
@@ -104,13 +104,13 @@ func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 	for range tests {
 		c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
 	}
-	until(t, 30*time.Second, "every test has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
+	until(t, time.Minute, "every test has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
 	if s := c.shown(t); s.Status != "active" || s.WarnedAt != nil || s.ConsecutiveFailures != tests*5 || s.LastFailureAt == nil || or(s.LastError) != "http_status 502" {
 		t.Errorf("after %d failed tests = %+v, want active, %d failures, no warning", tests, s, tests*5)
 	}
 	hooks.answering(http.StatusOK, 0)
 	c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
-	until(t, 20*time.Second, "the success shows", func() bool { return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil })
+	until(t, time.Minute, "the success shows", func() bool { return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil })
 }
 
 // TestFailing_ARetryThatSucceedsEndsTheRow: counters speak of failures in a row.
@@ -122,7 +122,7 @@ func TestFailing_ARetryThatSucceedsEndsTheRow(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	events := happenings(t, c.ID, 1)
 	w.publish(t, events...)
-	until(t, 20*time.Second, "two attempts have failed", func() bool { return c.shown(t).ConsecutiveFailures >= 2 })
+	until(t, time.Minute, "two attempts have failed", func() bool { return c.shown(t).ConsecutiveFailures >= 2 })
 	hooks.answering(http.StatusOK, 0)
 	d := c.awaitDelivery(t, events[0].id, "delivered")
 	if s := c.shown(t); s.ConsecutiveFailures != 0 || s.LastError != nil || s.LastSuccessAt == nil || s.LastFailureAt == nil {
