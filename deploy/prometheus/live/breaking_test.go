@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/deploy/e2e/rig"
 )
 
 func (w *world) publish(t *testing.T, topic, value string) {
@@ -39,6 +42,25 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 		offsets.AddOffset(topic, partition, 1_000_000, -1)
 	}
 	await(t, time.Minute, "the broker has forgotten "+service, func() bool { return admin.CommitAllOffsets(t.Context(), service, offsets) == nil })
+}
+
+// tells is what a service tells of a metric with its labels, in the order of their names; 0: nothing.
+func (w *world) tells(t *testing.T, service, metric string) (value float64) {
+	t.Helper()
+	doors, err := w.Privates(service)
+	if err != nil || len(doors) == 0 {
+		t.Fatalf("%s has no private port: %v", service, err)
+	}
+	_, text, err := rig.NewClient("http://"+doors[0], "").Do(t.Context(), http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if number, ok := strings.CutPrefix(line, metric+" "); ok {
+			value, _ = strconv.ParseFloat(strings.TrimSpace(number), 64)
+		}
+	}
+	return value
 }
 
 // sql is a superuser's connection to Postgres itself, past the line that is cut.

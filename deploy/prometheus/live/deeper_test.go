@@ -49,6 +49,15 @@ func deeper() []fault {
 			})
 			until()
 		}},
+		{"an endpoint is slow", false, nil, func(t *testing.T, w *world, _ func()) {
+			const held = `webhook_terminal_to_delivered_seconds_%s{held="endpoint",%stry="first"}`
+			w.lazy.Store(true)
+			await(t, 3*time.Minute, "what it kept waiting for longer than the promise is told as its own", func() bool {
+				all, early := w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "count", "")), w.tells(t, "webhook-dispatcher", fmt.Sprintf(held, "bucket", `le="30",`))
+				return all-early > 20
+			})
+			w.lazy.Store(false)
+		}},
 		{"an endpoint refuses for too long", false, []string{"WebhookSubscriptionsFailed (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.breaks.Store(true)
 			const long = `UPDATE webhook_dispatcher.webhook_health SET failures = 1000, exhausted = 100, failing_since = now() - interval '1 hour' WHERE failures > 0 AND subscription_id = $1`

@@ -29,6 +29,7 @@ type world struct {
 	proxy   *rig.Proxy  // the way to Postgres
 	url     string      // of Postgres itself, as superuser
 	breaks  atomic.Bool // the moody endpoint refuses everything
+	lazy    atomic.Bool // the moody endpoint takes a second and a half
 	failing atomic.Bool // the load's calls break off
 	quiet   atomic.Bool // the load places none
 	other   string      // the subscription of the moody endpoint
@@ -122,6 +123,9 @@ func (w *world) moody(t *testing.T) string {
 	var mu sync.Mutex
 	seen := map[string]bool{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		if w.lazy.Load() {
+			every(r.Context(), 1500*time.Millisecond)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		id := r.Header.Get("X-Service-Delivery-Id")
