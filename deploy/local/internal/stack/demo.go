@@ -157,7 +157,10 @@ func (op operator) into(ctx context.Context, method, path string, body, into any
 	return nil
 }
 
-// do tries again while the answer is 503: a service may be between two lives.
+// unheardOf is what the dialer says of an agent that was just made: it hears of it over a Kafka that has just begun.
+const unheardOf = `"code":"invalid_agent"`
+
+// do tries again while the answer is 503 (a service may be between two lives) for five seconds, and while an agent is unheard of for as long as a start may take.
 func (op operator) do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
 	payload, err := json.Marshal(body)
 	if err != nil {
@@ -165,16 +168,26 @@ func (op operator) do(ctx context.Context, method, path string, body any) (statu
 	}
 	for try := 1; ; try++ {
 		status, answer, err = op.once(ctx, method, path, payload)
-		if err == nil && status != http.StatusServiceUnavailable || try == 20 || ctx.Err() != nil {
+		most := 0
+		switch {
+		case err != nil || status == http.StatusServiceUnavailable:
+			most = 20
+		case bytes.Contains(answer, []byte(unheardOf)):
+			most = int(comeUp / breath)
+		}
+		if try >= most || ctx.Err() != nil {
 			return status, answer, err
 		}
 		select {
 		case <-ctx.Done():
 			return 0, nil, ctx.Err()
-		case <-time.After(250 * time.Millisecond):
+		case <-time.After(breath):
 		}
 	}
 }
+
+// breath is between two tries.
+const breath = 250 * time.Millisecond
 
 func (op operator) once(ctx context.Context, method, path string, payload []byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, op.base+path, bytes.NewReader(payload))
