@@ -129,6 +129,10 @@ func (c *Client) Send(ctx context.Context, w delivery.Work) (answer delivery.Ans
 		return answer
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) { // what answers while we hang up answers nobody: the handler may have given up for it
+		answer.Failure = classify(err)
+		return answer
+	}
 	answer.Code = resp.StatusCode
 	if resp.StatusCode == http.StatusSwitchingProtocols { // its body is the bare connection now, and ctx ends no read from that
 		_ = resp.Body.Close()
