@@ -68,12 +68,16 @@ func TestKeep_StartsADeadChildAgainAndSaysSo(t *testing.T) {
 	}
 	defer child.Stop(quick())
 	first := child.PID()
+	up := func(times int) func() bool {
+		return func() bool { return strings.Count(out.String(), "calls                | up\n") == times }
+	}
+	until(t, "it says that it is up", up(1))
 	until(t, "the child is on record", func() bool { return len(Orphans(record)) == 1 })
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "another process runs", func() bool { return child.PID() != 0 && child.PID() != first })
-	until(t, "its line is shown", func() bool { return strings.Count(out.String(), "calls               | up\n") == 2 })
+	until(t, "its line is shown", up(2))
 	if said := "calls ended by itself (signal: killed); starting it again\n"; !strings.Contains(out.String(), said) {
 		t.Errorf("output %q does not say %q", out, said)
 	}
@@ -95,7 +99,7 @@ func TestStop_AsksFirstAndKillsWhoDoesNotListen(t *testing.T) {
 	}
 	until(t, "both are up", func() bool { return strings.Count(out.String(), "| up") == 2 })
 	polite.Stop(t.Context())
-	if !strings.Contains(out.String(), "polite              | drained") {
+	if !strings.Contains(out.String(), "polite               | drained") {
 		t.Errorf("the child was not asked to end: %q", out)
 	}
 	deaf.Stop(quick())
