@@ -19,7 +19,7 @@ FUZZTIME ?= 10s
 KAFKA ?= whole
 SPEAKERS  = $(if $(filter short,$(KAFKA)),./libs/kafka ./libs/inbox ./libs/outbox ./services/billing-wallet/internal/consumer ./services/gateway/cmd/gateway,\
   $(sort $(patsubst %/,./%,$(dir $(shell grep -rl --include=*_test.go ringfence.dev/libs/kafkatest libs services)))))
-ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|TestRecords)" ./deploy/e2e,./deploy/e2e/...) ./deploy/tools/apachekafka
+ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|TestRecords|TestCluster)" ./deploy/e2e,./deploy/e2e/...) ./deploy/tools/apachekafka
 OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRelay_LeaderThatIsStopped")
 
 # What cannot be seen through a pooler: tests that open the pool's own address a second time, stop a client that the pooler holds up, wait until no session is left, or count what one read.
@@ -207,12 +207,12 @@ examples:
 
 # The programs that the dialer's telephony is held against: SIP peers, and a voice; and a pooler in front of Postgres. Who lacks one is told that its tests are skipped; with CI=true they fail.
 peers:
-	@for peer in sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
+	@for peer in sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
 	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	   echo "installing$$missing, which calls over SIP and the database behind a pooler are tested with"; { apt-get update -q >/dev/null && \
-	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq >/dev/null; } || [ "$$CI" != true ]; \
+	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl >/dev/null; } || [ "$$CI" != true ]; \
 	 else \
-	   echo "SKIPPED: tests with$$missing (services/dialer, libs/pg, deploy/e2e, deploy/prometheus) need apt-get install sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq"; \
+	   echo "SKIPPED: tests with$$missing (services/dialer, libs/pg, deploy/e2e, deploy/prometheus) need apt-get install sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl"; \
 	 fi
 
 # Apache Kafka, fetched once by Maven. Who lacks Java or Maven is told so.
