@@ -267,7 +267,7 @@ func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
 	for range 100_000 { // 27 MB on the wire: more than any buffer of the system's
 		s.HearAudio(frame)
 	}
-	if took := time.Since(begun); took > time.Minute {
+	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("100 000 frames took %s", took)
 	}
 	s.Close()
