@@ -38,6 +38,7 @@ type object struct {
 			Metadata struct{ Labels map[string]any }
 			Spec     struct {
 				ServiceAccountName string      `yaml:"serviceAccountName"`
+				HostNetwork        bool        `yaml:"hostNetwork"`
 				InitContainers     []container `yaml:"initContainers"`
 				Containers         []container
 			}

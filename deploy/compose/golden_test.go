@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,43 +89,6 @@ func TestCharts_Lint(t *testing.T) {
 	out, said, err := helm(t, "lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts", "--values", filepath.Join(root, "helm/environments/production.yaml"))
 	if err != nil {
 		t.Errorf("helm lint: %v\n%s%s", err, out, said)
-	}
-}
-
-// TestCharts_AllowExactlyTheQuestions: who may ask whom is what the addresses of the charts say, both ways, and nothing more.
-func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
-	t.Parallel()
-	asked, probed := map[string][]string{}, map[string][]string{}
-	for _, name := range services {
-		v := valuesOf(t, name)
-		var asks, probes []string
-		for variable, value := range v.Env {
-			text, _ := value.(string)
-			if place, err := url.Parse(text); err == nil && strings.HasSuffix(variable, "_URL") && slices.Contains(services, place.Hostname()) {
-				asks = append(asks, place.Hostname())
-			}
-			if variable == "READY_URLS" {
-				for _, match := range regexp.MustCompile(`http://([a-z-]+)-ready:`).FindAllStringSubmatch(text, -1) {
-					probes = append(probes, match[1])
-				}
-			}
-		}
-		same(t, name+" may ask", v.Network.Asks, asks)
-		same(t, name+" may probe", v.Network.Probes, probes)
-		for _, peer := range asks {
-			asked[peer] = append(asked[peer], name)
-		}
-		for _, peer := range probes {
-			probed[peer] = append(probed[peer], name)
-		}
-	}
-	for _, name := range services {
-		v := valuesOf(t, name)
-		same(t, name+" may be asked by", v.Network.AskedBy, asked[name])
-		same(t, name+" may be probed by", v.Network.ProbedBy, probed[name])
-	}
-	if questions := len(asked["contacts-compliance"]) + len(asked["billing-wallet"]) + len(asked["dialer"]) - 3; questions != 4 {
-		t.Errorf("%d pairs ask beside the gateway, want 4: calls three, the dialer one", questions)
 	}
 }
 

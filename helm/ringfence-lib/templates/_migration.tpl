@@ -41,7 +41,7 @@ spec:
       app.kubernetes.io/name: {{ .Chart.Name }}-migrate
       app.kubernetes.io/instance: {{ .Release.Name }}
   policyTypes: [Ingress, Egress]
-  egress: {{- include "ringfence-lib.toPostgres" . | nindent 4 }}
+  egress: {{- include "ringfence-lib.toPostgres" . | trim | nindent 4 }}
 {{- end }}
 {{- end }}
 

@@ -1,5 +1,6 @@
 {{/* Who may reach a service, and whom it may reach: the five questions and what the gateway forwards, Postgres, Kafka, DNS, the collector, and what its values add. A pod with
-host networking is outside of every policy: for those it asks and those that ask it, it is its node, and global.nodes names the nodes' networks. */}}
+host networking is outside of every policy: for those it asks and those that ask it, it is its node, and global.nodes names the nodes' networks, which are no part of the internet.
+A rule without peers allows all: a list that is empty makes none. */}}
 {{- define "ringfence-lib.network" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -12,6 +13,7 @@ spec:
   policyTypes: [Ingress, Egress]
   ingress:
     {{- with .Values.network }}
+    {{- if or .public .askedBy }}
     - ports: [{port: http, protocol: TCP}]
       {{- if not .public }}
       from:
@@ -19,26 +21,33 @@ spec:
       {{- else if .clients }}
       from: {{- toYaml .clients | nindent 8 }}
       {{- end }}
+    {{- end }}
+    {{- if or .probedBy .monitoring }}
     - ports: [{port: private, protocol: TCP}]
       from:
         {{- with .probedBy }}
         {{- include "ringfence-lib.peers" (list $ .) | trim | nindent 8 }}
         {{- end }}
-        {{- toYaml .monitoring | nindent 8 }}
-    {{- if $.Values.adminPort }}
+        {{- with .monitoring }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- end }}
+    {{- if and $.Values.adminPort .operators }}
     - ports: [{port: admin, protocol: TCP}]
       from: {{- toYaml .operators | nindent 8 }}
     {{- end }}
     {{- end }}
   egress:
-    {{- include "ringfence-lib.toPostgres" . | nindent 4 }}
+    {{- include "ringfence-lib.toPostgres" . | trim | nindent 4 }}
     {{- with .Values.network }}
     - ports: {{- include "ringfence-lib.tcp" .kafka.ports | trim | nindent 8 }}
       {{- with .kafka.to }}
       to: {{- toYaml . | nindent 8 }}
       {{- end }}
+    {{- if .collector.to }}
     - ports: {{- include "ringfence-lib.tcp" .collector.ports | trim | nindent 8 }}
       to: {{- toYaml .collector.to | nindent 8 }}
+    {{- end }}
     {{- if .asks }}
     - ports: [{port: 8080, protocol: TCP}]
       to: {{- include "ringfence-lib.peers" (list $ .asks) | trim | nindent 8 }}
@@ -48,14 +57,18 @@ spec:
       to: {{- include "ringfence-lib.peers" (list $ .probes) | trim | nindent 8 }}
     {{- end }}
     {{- with .internet }}
+    {{- $nodes4 := list }}{{- $nodes6 := list }}
+    {{- range ($.Values.global | default dict).nodes }}
+    {{- if contains ":" . }}{{ $nodes6 = append $nodes6 . }}{{ else }}{{ $nodes4 = append $nodes4 . }}{{ end }}
+    {{- end }}
     - ports: {{- toYaml .ports | nindent 8 }}
       to:
         - ipBlock:
             cidr: 0.0.0.0/0
-            except: {{- toYaml .except4 | nindent 14 }}
+            except: {{- toYaml (concat .except4 $nodes4 | uniq) | nindent 14 }}
         - ipBlock:
             cidr: ::/0
-            except: {{- toYaml .except6 | nindent 14 }}
+            except: {{- toYaml (concat .except6 $nodes6 | uniq) | nindent 14 }}
     {{- end }}
     {{- with .egress }}
     {{- toYaml . | nindent 4 }}
@@ -64,8 +77,10 @@ spec:
 {{- end }}
 
 {{- define "ringfence-lib.toPostgres" -}}
+{{- with .Values.network.dns }}
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
-  to: {{- toYaml .Values.network.dns | nindent 4 }}
+  to: {{- toYaml . | nindent 4 }}
+{{- end }}
 - ports: {{- include "ringfence-lib.tcp" .Values.network.postgres.ports | trim | nindent 4 }}
   {{- with .Values.network.postgres.to }}
   to: {{- toYaml . | nindent 4 }}

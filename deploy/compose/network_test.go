@@ -1,0 +1,345 @@
+package compose_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// questions are who asks whom: what the gateway forwards, and questions 2 to 5 of architecture.md. Nobody else speaks to anybody.
+var questions = map[string][]string{
+	"gateway": {"calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"},
+	"calls":   {"contacts-compliance", "billing-wallet", "dialer"},
+	"dialer":  {"contacts-compliance"},
+}
+
+// addresses are the variables that hold a service's address; other variables that end so lead out of the house.
+var (
+	addresses = map[string]string{
+		"CALLS_URL": "calls", "CONTACTS_URL": "contacts-compliance", "DIALER_URL": "dialer", "WALLET_URL": "billing-wallet", "WEBHOOKS_URL": "webhook-dispatcher",
+	}
+	outward = regexp.MustCompile(`^(POSTGRES(_[A-Z]+)?|RECORDINGS_[A-Z0-9_]+|REALTIME|SUMMARY|SIM)_URL$`)
+)
+
+// TestQuestions_AreTheBinaries holds the list above against the variables that the services read.
+func TestQuestions_AreTheBinaries(t *testing.T) {
+	t.Parallel()
+	for _, name := range services {
+		var asks []string
+		for variable := range read(t, "services/"+name) {
+			peer, ours := addresses[variable]
+			if ours {
+				asks = append(asks, peer)
+			} else if strings.HasSuffix(variable, "_URL") && !outward.MatchString(variable) {
+				t.Errorf("%s reads %s: say above whom it leads to, and let the policies allow it", name, variable)
+			}
+		}
+		same(t, name+" reads the addresses of", asks, questions[name])
+	}
+}
+
+// networkPolicy is one whole: a field that is not here is one that these tests do not understand.
+type networkPolicy struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct {
+		Name                string
+		Labels, Annotations map[string]string
+	}
+	Spec struct {
+		PodSelector     selector `yaml:"podSelector"`
+		PolicyTypes     []string `yaml:"policyTypes"`
+		Ingress, Egress []policyRule
+	}
+}
+
+type policyRule struct {
+	Ports []struct {
+		Port, Protocol string
+		EndPort        string `yaml:"endPort"`
+	}
+	From, To []policyPeer
+}
+
+type policyPeer struct {
+	PodSelector       *selector `yaml:"podSelector"`
+	NamespaceSelector *selector `yaml:"namespaceSelector"`
+	IPBlock           *struct {
+		CIDR   string
+		Except []string
+	} `yaml:"ipBlock"`
+}
+
+type selector struct {
+	MatchLabels map[string]any `yaml:"matchLabels"`
+}
+
+// policiesIn reads the NetworkPolicies among manifests, by their names.
+func policiesIn(t *testing.T, out []byte) map[string]networkPolicy {
+	t.Helper()
+	found := map[string]networkPolicy{}
+	for documents := yaml.NewDecoder(bytes.NewReader(out)); ; {
+		var document map[string]any
+		if err := documents.Decode(&document); errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if document["kind"] != "NetworkPolicy" {
+			continue
+		}
+		text, err := yaml.Marshal(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p networkPolicy
+		whole := yaml.NewDecoder(bytes.NewReader(text))
+		whole.KnownFields(true)
+		if err := whole.Decode(&p); err != nil {
+			t.Fatalf("a policy has what is not known here: %v\n%s", err, text)
+		}
+		found[p.Metadata.Name] = p
+	}
+}
+
+// house is what was rendered of all six.
+type house struct {
+	policies map[string]networkPolicy
+	objects  map[string]object
+	nodes    string // the network of the dialer's nodes, "" when it has one of its own
+}
+
+func rendered(t *testing.T, environment string, args ...string) (h house) {
+	t.Helper()
+	if environment == "default" {
+		args = append(least(t, "ringfence"), args...)
+	} else {
+		args = append([]string{"--values", filepath.Join(root, "helm/environments", environment+".yaml")}, args...)
+	}
+	out := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
+	h = house{policies: policiesIn(t, out), objects: objectsIn(t, environment, out)}
+	if h.objects["StatefulSet/dialer"].Spec.Template.Spec.HostNetwork {
+		h.nodes = "198.51.100.0/24"
+	}
+	return h
+}
+
+// pods are the labels of each workload's pods.
+func (h house) pods() map[string]map[string]any {
+	found := map[string]map[string]any{}
+	for _, o := range h.objects {
+		if labels := o.Spec.Template.Metadata.Labels; labels != nil {
+			found[o.Metadata.Name] = labels
+		}
+	}
+	return found
+}
+
+// anywhere is the peer of a rule that names none, internet the world without what is ours.
+const anywhere, internet = "anywhere", "the internet"
+
+// said is each port and peer that rules allow, as a sentence of two words.
+func (h house) said(t *testing.T, rules []policyRule) (all []string) {
+	t.Helper()
+	for _, rule := range rules {
+		var peers, ports []string
+		for _, peer := range slices.Concat(rule.From, rule.To) {
+			peers = append(peers, h.called(t, peer))
+		}
+		for _, p := range rule.Ports {
+			if ports = append(ports, p.Protocol+" "+p.Port); p.EndPort != "" {
+				ports[len(ports)-1] += "-" + p.EndPort
+			}
+		}
+		if len(peers) == 0 {
+			peers = []string{anywhere}
+		}
+		if len(ports) == 0 {
+			ports = []string{"every port"}
+		}
+		for _, port := range ports {
+			for _, peer := range peers {
+				all = append(all, port+", "+peer)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// called is a peer's name: the pods that there are, a namespace, or a network.
+func (h house) called(t *testing.T, peer policyPeer) string {
+	t.Helper()
+	switch {
+	case peer.IPBlock != nil && (peer.IPBlock.CIDR == "0.0.0.0/0" || peer.IPBlock.CIDR == "::/0"):
+		// Pods' own, and where the dialer is its node.
+		for _, ours := range []string{"10.1.2.3", "fd00::1", strings.TrimSuffix(h.nodes, "0/24") + "7"} {
+			at, err := netip.ParseAddr(ours)
+			if err == nil && at.Is4() == (peer.IPBlock.CIDR == "0.0.0.0/0") && !slices.ContainsFunc(peer.IPBlock.Except, func(part string) bool { return netip.MustParsePrefix(part).Contains(at) }) {
+				return internet + " and " + ours + ", which is ours"
+			}
+		}
+		return internet
+	case peer.IPBlock != nil:
+		return peer.IPBlock.CIDR
+	case peer.NamespaceSelector != nil && peer.PodSelector == nil && len(peer.NamespaceSelector.MatchLabels) == 1:
+		return fmt.Sprint("namespace ", peer.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"])
+	case peer.NamespaceSelector == nil && peer.PodSelector != nil:
+		var names []string
+		for name, labels := range h.pods() {
+			if within(peer.PodSelector.MatchLabels, labels) {
+				names = append(names, name)
+			}
+		}
+		if slices.Sort(names); len(names) > 0 {
+			return strings.Join(names, " and ")
+		}
+		return fmt.Sprint("pods ", peer.PodSelector.MatchLabels)
+	}
+	return fmt.Sprintf("pods %v of namespaces %v", peer.PodSelector, peer.NamespaceSelector)
+}
+
+// seen is how a service is seen by others: where the dialer has host networking, as its nodes as well.
+func (h house) seen(name string) []string {
+	if name == "dialer" && h.nodes != "" {
+		return []string{name, h.nodes}
+	}
+	return []string{name}
+}
+
+// TestCharts_AllowExactlyTheQuestions reads the policies that come out: each pod has one, and it allows the questions at both their ends, what every service needs, and what is said to be
+// open to the world, nothing more.
+func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		environment, clients string
+		servers              []string            // beyond the house, of every service
+		database             []string            // of the migrations too
+		outside              map[string][]string // of one service
+	}{
+		{"default", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, nil},
+		{"small", anywhere, []string{"TCP 9092, anywhere"}, []string{"TCP 5432, anywhere"}, map[string][]string{"dialer": {"TCP 8090, pods map[app.kubernetes.io/name:simcarrier]"}}},
+		{"production", "namespace ingress", []string{"TCP 9092, 192.0.2.16/28"}, []string{"TCP 5432, 192.0.2.0/28", "TCP 6432, 192.0.2.0/28"}, nil},
+	} {
+		t.Run(row.environment, func(t *testing.T) {
+			t.Parallel()
+			h := rendered(t, row.environment)
+			h.each(t)
+			database := append([]string{"UDP 53, namespace kube-system", "TCP 53, namespace kube-system"}, row.database...)
+			in, out := map[string][]string{}, map[string][]string{}
+			for _, name := range services {
+				in[name] = append(in[name], "TCP private, namespace monitoring")
+				out[name] = slices.Concat(out[name], database, row.servers, []string{"TCP 4318, namespace monitoring"}, row.outside[name])
+				for _, peer := range questions[name] {
+					for _, at := range h.seen(name) {
+						in[peer] = append(in[peer], "TCP http, "+at)
+					}
+					for _, at := range h.seen(peer) {
+						out[name] = append(out[name], "TCP 8080, "+at)
+					}
+					h.leads(t, name, peer)
+				}
+			}
+			for _, peer := range questions["gateway"] { // its /readyz asks theirs
+				in[peer] = append(in[peer], "TCP private, gateway")
+				for _, at := range h.seen(peer) {
+					out["gateway"] = append(out["gateway"], "TCP 9090, "+at)
+				}
+			}
+			in["gateway"] = append(in["gateway"], "TCP http, "+row.clients, "TCP admin, pods map[ringfence.dev/operator:true]")
+			out["webhook-dispatcher"] = append(out["webhook-dispatcher"], "TCP 1-65535, "+internet)
+			out["dialer"] = append(out["dialer"], "TCP 443, "+internet, "TCP 1024-65535, "+internet, "UDP 1024-65535, "+internet)
+			for _, name := range services {
+				same(t, name+" lets in", h.said(t, h.policies[name].Spec.Ingress), in[name])
+				same(t, name+" may reach", h.said(t, h.policies[name].Spec.Egress), out[name])
+				same(t, name+"'s migration lets in", h.said(t, h.policies[name+"-migrate"].Spec.Ingress), nil)
+				same(t, name+"'s migration may reach", h.said(t, h.policies[name+"-migrate"].Spec.Egress), database)
+			}
+		})
+	}
+}
+
+// each looks for the one policy of each workload's pods, which must bind them both ways.
+func (h house) each(t *testing.T) {
+	t.Helper()
+	pods := h.pods()
+	if len(pods) != 2*len(services) || len(h.policies) != len(pods) {
+		t.Errorf("%d workloads, a service and a migration each, want %d; and %d policies", len(pods), 2*len(services), len(h.policies))
+	}
+	for name, labels := range pods {
+		var bound []string
+		for of, p := range h.policies {
+			if within(p.Spec.PodSelector.MatchLabels, labels) {
+				bound = append(bound, of)
+			}
+		}
+		same(t, name+" is bound by", bound, []string{name})
+		same(t, name+"'s policy is about", h.policies[name].Spec.PolicyTypes, []string{"Ingress", "Egress"})
+	}
+}
+
+// leads says whether a service has its peer's address, at the port that the policies open.
+func (h house) leads(t *testing.T, name, peer string) {
+	t.Helper()
+	for variable, of := range addresses {
+		if of != peer {
+			continue
+		}
+		value := h.objects["ConfigMap/"+name].Data[variable]
+		if at, err := url.Parse(value); err != nil || at.Host != peer+":8080" {
+			t.Errorf("%s: %s=%q, the policies let it reach %s:8080", name, variable, value, peer)
+		}
+	}
+}
+
+// TestCharts_NobodyIsNotEverybody: a rule without peers allows all, so a list that was emptied must leave no rule; and what stays open to the world is said in helm/README.md.
+func TestCharts_NobodyIsNotEverybody(t *testing.T) {
+	t.Parallel()
+	var none []string
+	for _, name := range services {
+		for _, list := range []string{"monitoring", "collector.to", "dns", "probedBy"} {
+			none = append(none, "--set-json", name+".network."+list+"=[]")
+		}
+	}
+	none = append(none, "--set-json", "gateway.network.operators=[]", "--set-json", "webhook-dispatcher.network.askedBy=[]")
+	h := rendered(t, "default", none...)
+	open := map[string][]string{}
+	for name, p := range h.policies {
+		for _, sentence := range slices.Concat(h.said(t, p.Spec.Ingress), h.said(t, p.Spec.Egress)) {
+			if name = strings.TrimSuffix(name, "-migrate"); strings.HasSuffix(sentence, ", "+anywhere) || strings.HasSuffix(sentence, ", "+internet) {
+				open[sentence] = append(open[sentence], name)
+			}
+		}
+	}
+	want := map[string][]string{
+		"TCP http, anywhere": {"gateway"}, "TCP 5432, anywhere": services, "TCP 9092, anywhere": services,
+		"TCP 1-65535, the internet": {"webhook-dispatcher"},
+		"TCP 443, the internet":     {"dialer"}, "TCP 1024-65535, the internet": {"dialer"}, "UDP 1024-65535, the internet": {"dialer"},
+	}
+	same(t, "open are", slices.Collect(maps.Keys(open)), slices.Collect(maps.Keys(want)))
+	for what, names := range open {
+		slices.Sort(names) // a service and its migration are one here
+		same(t, what+" is open for", slices.Compact(names), want[what])
+	}
+	page := strings.Join(strings.Fields(strings.Join(lines(t, "helm/README.md"), " ")), " ")
+	for _, words := range []string{
+		"webhook-dispatcher and dialer reach the internet as well, and no private network and none of `global.nodes` through it",
+		"Postgres and Kafka may be anywhere at their ports until `network.postgres.to` and `network.kafka.to` say where",
+		"The gateway's `http` is open to everybody until `network.clients` says to whom",
+	} {
+		if !strings.Contains(page, words) {
+			t.Errorf("helm/README.md does not say: %s", words)
+		}
+	}
+}
