@@ -7,12 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // score is how kube-score is asked, a warning of which is a fault; ignored are checks that do not fit what is looked at. Two do not fit anything here: a limit on CPU throttles what is
@@ -52,30 +55,54 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 	}
 }
 
-// TestCharts_CarryEveryRule: each file of deploy/prometheus/rules is a PrometheusRule, whole.
+// TestCharts_CarryEveryRule: each file of deploy/prometheus/rules is a PrometheusRule, whole, and each alert's runbook is found where alerts.runbooks says.
 func TestCharts_CarryEveryRule(t *testing.T) {
 	t.Parallel()
-	rendered := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", "alerts.enabled=true", "--show-only", "templates/rules.yaml")...)
-	tool(t, rendered, "RINGFENCE_MANIFESTS")
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no rules: %v", err)
 	}
-	rules := 0
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rules += len(regexp.MustCompile(`(?m)^ *(- )?expr:`).FindAll(text, -1))
-	}
-	if n := bytes.Count(rendered, []byte("kind: PrometheusRule")); n != len(files) {
-		t.Errorf("%d objects for %d files", n, len(files))
-	}
-	if n := len(regexp.MustCompile(`(?m)^ *(- )?expr:`).FindAll(rendered, -1)); n != rules {
-		t.Errorf("%d rules are rendered, the files hold %d", n, rules)
+	for _, row := range []struct{ name, set, address string }{
+		{"as it is", "alerts.enabled=true", "deploy/runbooks"},
+		{"at an address", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/on-call", "https://wiki.example.net/on-call"},
+		{"at an address that ends in a slash", "alerts.enabled=true,alerts.runbooks=https://wiki.example.net/?page=/", "https://wiki.example.net/?page="},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			out := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", row.set, "--show-only", "templates/rules.yaml")...)
+			tool(t, out, "RINGFENCE_MANIFESTS")
+			if n := bytes.Count(out, []byte("kind: PrometheusRule")); n != len(files) {
+				t.Errorf("%d objects for %d files", n, len(files))
+			}
+			documents := yaml.NewDecoder(bytes.NewReader(out))
+			for _, file := range files { // helm sorts them too
+				var o struct {
+					Metadata struct{ Name string }
+					Spec     any
+				}
+				if err := documents.Decode(&o); err != nil || o.Metadata.Name != "ringfence-"+strings.TrimSuffix(filepath.Base(file), ".yml") {
+					t.Fatalf("%q for %s: %v", o.Metadata.Name, file, err)
+				}
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var want any
+				if err := yaml.Unmarshal(runbook.ReplaceAll(text, []byte("runbook_url: "+row.address+"/$1.md")), &want); err != nil {
+					t.Fatal(err)
+				}
+				if len(runbook.FindAll(text, -1)) != bytes.Count(text, []byte("- alert: ")) {
+					t.Errorf("%s: not every alert has a runbook", file)
+				}
+				if !reflect.DeepEqual(want, o.Spec) {
+					t.Errorf("%s is another in the chart:\n%v\nwant:\n%v", file, o.Spec, want)
+				}
+			}
+		})
 	}
 }
+
+var runbook = regexp.MustCompile(`runbook_url: deploy/runbooks/([A-Za-z]+)\.md`)
 
 // tool runs the program that a variable names on what was rendered.
 func tool(t *testing.T, rendered []byte, variable string, args ...string) {

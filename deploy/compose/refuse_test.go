@@ -39,6 +39,8 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"somebody who does not exist", "calls.network.askedBy={stranger}", "askedBy"},
 		{"a value with another name", "dialer.replica=3", "replica"},
 		{"a setting of the whole with another name", "postgres.maxConns=3", "maxConns"},
+		{"runbooks without a place", "alerts.runbooks=", "/alerts/runbooks"},
+		{"runbooks at an address that is a template of Prometheus", "alerts.runbooks=https://wiki.example.net/{{ $labels.job }}", "/alerts/runbooks"},
 		{"more connections than there are", "calls.replicas=9", "postgres.maxConnections"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
