@@ -17,19 +17,28 @@ type code struct {
 	all   string          // the Go files
 	words map[string]bool // every string of them
 	shown map[string]bool // every title of the dashboards
+	runs  map[string]bool // every target of the Makefile, as `make x`, every test, and what its name begins with
 }
 
 func source(t *testing.T) code {
 	t.Helper()
-	c := code{files: map[string]string{}, words: map[string]bool{}, shown: map[string]bool{}}
+	c := code{files: map[string]string{}, words: map[string]bool{}, shown: map[string]bool{}, runs: map[string]bool{}}
 	tree := os.DirFS("../..")
 	quoted := regexp.MustCompile(`"([^"\s]*)"`)
-	for _, root := range []string{"libs", "services", "proto/openapi"} {
+	test := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, root := range []string{"libs", "services", "proto/openapi", "deploy/e2e"} {
 		err := fs.WalkDir(tree, root, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err
 			}
 			text, err := fs.ReadFile(tree, path)
+			if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "deploy/") {
+				for _, name := range test.FindAllStringSubmatch(string(text), -1) {
+					subject, _, _ := strings.Cut(name[1], "_")
+					c.runs[name[1]], c.runs[subject] = true, true
+				}
+				return err
+			}
 			c.files[path] = string(text)
 			for _, word := range quoted.FindAllStringSubmatch(string(text), -1) {
 				c.words[word[1]] = true
@@ -39,6 +48,13 @@ func source(t *testing.T) code {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	targets, err := fs.ReadFile(tree, "Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(targets), -1) {
+		c.runs["make "+name[1]] = true
 	}
 	c.all = strings.Join(slices.Collect(maps.Values(c.files)), "\n")
 	boards, err := filepath.Glob("../grafana/dashboards/*.json")
@@ -118,18 +134,26 @@ func (c code) told(name string) bool {
 var (
 	fenced  = regexp.MustCompile("(?s)```.*?```")
 	quoted  = regexp.MustCompile("`([^`\n]+)`")
-	logged  = regexp.MustCompile(`^[a-z][a-z' -]* [a-z' -]*[a-z]$`)
+	logged  = regexp.MustCompile(`^[a-z][a-z0-9' .,:;-]* [a-z0-9' .,:;-]*[a-z]$`)
+	run     = regexp.MustCompile(`(?m)\bmake [a-z-]+$|\bTest[A-Z]\w+`)
+	request = regexp.MustCompile(`\b(?:GET|POST|PUT|PATCH|DELETE) (/[\w/{}-]+)`)
+	path    = regexp.MustCompile(`^(?:deploy|helm|libs|proto|services)/[\w./-]+$`)
 	field   = regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)+$`)
 	setting = regexp.MustCompile(`\b[A-Z][A-Z0-9]*(_[A-Z0-9]+)+\b`)
 	panel   = regexp.MustCompile(`(?:^|[^*])\*([A-Z0-9][^*\n]*)\*(?:[^*]|$)`)
 )
 
-// strange are the log lines, fields, settings and panels of a page that are not ours.
+// strange are the log lines, fields, settings, panels, routes, paths, tests and targets of make of a page that are not ours.
 func (c code) strange(page string) (words []string) {
 	page = fenced.ReplaceAllString(page, "")
 	for _, found := range quoted.FindAllStringSubmatch(page, -1) {
 		said := found[1]
-		if logged.MatchString(said) && !strings.HasPrefix(said, "ringfence ") && !strings.Contains(c.all, `"`+said) ||
+		if path.MatchString(said) {
+			if _, err := os.Stat("../../" + said); err != nil {
+				words = append(words, said)
+			}
+		}
+		if logged.MatchString(said) && !strings.HasPrefix(said, "ringfence ") && !run.MatchString(said) && !strings.Contains(c.all, `"`+said) ||
 			field.MatchString(said) && !c.told(said) && !strings.Contains(c.all, `"`+said) {
 			words = append(words, said)
 		}
@@ -137,6 +161,16 @@ func (c code) strange(page string) (words []string) {
 	for _, name := range setting.FindAllString(page, -1) {
 		if !strings.Contains(c.all, name) && !strings.HasPrefix(name, "RINGFENCE_") {
 			words = append(words, name)
+		}
+	}
+	for _, name := range run.FindAllString(strings.ReplaceAll(page, "`", "\n"), -1) {
+		if !c.runs[name] {
+			words = append(words, name)
+		}
+	}
+	for _, found := range request.FindAllStringSubmatch(page, -1) {
+		if !c.routes(regexp.MustCompile(`\{[a-z_]+\}`).ReplaceAllString(found[1], "$$ID")) {
+			words = append(words, found[0])
 		}
 	}
 	for _, found := range panel.FindAllStringSubmatch(page, -1) {

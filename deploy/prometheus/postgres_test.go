@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"ringfence.dev/libs/kafka"
+)
+
+// ofPostgres are the settings, functions, tables, files and programs of Postgres 15, and those of PgBouncer 1.18, that the pages about the database may name.
+var ofPostgres = []string{
+	"archive_command", "archive_mode", "archive_timeout", "hot_standby", "max_connections", "primary_conninfo", "recovery_target_action", "recovery_target_time", "restore_command",
+	"superuser_reserved_connections", "synchronous_commit", "synchronous_standby_names", "wal_level",
+	"pg_advisory_xact_lock", "pg_is_in_recovery", "pg_promote", "pg_control_checkpoint", "pg_shadow", "pg_stat_replication", "touch recovery.signal", "touch standby.signal",
+	"pg_basebackup", "pg_ctl", "pg_dump", "pg_receivewal", "pg_rewind", "pg_verifybackup",
+	"auth_query", "default_pool_size", "max_client_conn", "max_prepared_statements",
+}
+
+// TestRunbooks_PostgresPagesNameOurGroupsAndTables: the groups that a restore sets back are all there are, and what an operator is to select from is there.
+func TestRunbooks_PostgresPagesNameOurGroupsAndTables(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for _, topic := range kafka.Catalogue() {
+		want = append(want, kafka.Readers(topic.Name)...)
+	}
+	slices.Sort(want)
+	want = slices.Compact(want)
+	groups := regexp.MustCompile(`for group in ([a-z -]+); do\n.*kafka-consumer-groups\.sh .*--group \$group .*--reset-offsets --all-topics`).FindStringSubmatch(pagesOf(t)["postgres-restore.md"])
+	if groups == nil {
+		t.Fatal("nobody sets the groups back")
+	}
+	got := strings.Fields(groups[1])
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("the groups set back are %v, the topics have %v", got, want)
+	}
+	tables := 0
+	for name, text := range pagesOf(t) {
+		for _, found := range regexp.MustCompile(`\b(gateway|calls|contacts_compliance|dialer|billing_wallet|webhook_dispatcher)\.([a-z_]+)\b`).FindAllStringSubmatch(text, -1) {
+			if !strings.HasPrefix(name, "postgres-") || found[2] == "md" {
+				continue
+			}
+			if tables++; !made(t, found[1], found[2]) {
+				t.Errorf("%s names %s, which no migration makes", name, found[0])
+			}
+		}
+	}
+	if tables == 0 || made(t, "dialer", "dreams") {
+		t.Errorf("%d tables were found; or one that nobody makes", tables)
+	}
+}
+
+// made says whether a migration of a schema makes a table, or a function.
+func made(t *testing.T, schema, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/migrations/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no migrations: %v", schema, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if regexp.MustCompile(`(?m)^CREATE (TABLE|VIEW|(OR REPLACE )?FUNCTION) ` + name + `\b`).Match(text) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestRunbooks_ConnectionsAddUp: postgres-connections.md counts with the pool that the code opens, and names what compose and the charts set.
+func TestRunbooks_ConnectionsAddUp(t *testing.T) {
+	t.Parallel()
+	of := func(file, pattern string) int {
+		t.Helper()
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s has no %s", file, pattern)
+		}
+		n, err := strconv.Atoi(string(found[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	pool := of("libs/pg/pg.go", `env:"POSTGRES_MAX_CONNS" envDefault:"(\d+)"`)
+	one := 6*(pool+1) + 1 // webhook-dispatcher listens
+	charts := 2*one + 4*(pool+1) + 1 + 6*2
+	page := pagesOf(t)["postgres-connections.md"]
+	for _, words := range []string{
+		fmt.Sprintf("| each of the six | %d | 1 |", pool),
+		fmt.Sprintf("6 × %d + 1 = **%d** connections, two of everything %d.", pool+1, one, 2*one),
+		fmt.Sprintf("| %d, and 12 while all six migrate at once | %d |", one, of("docker-compose.yml", `max_connections=(\d+)`)),
+		fmt.Sprintf("| %d | %d |", charts, of("helm/ringfence/values.yaml", `maxConnections: (\d+)`)),
+		"`superuser_reserved_connections` (3) and ten for people",
+	} {
+		if !strings.Contains(page, words) {
+			t.Errorf("postgres-connections.md does not say: %s", words)
+		}
+	}
+	if reserved := of("helm/ringfence/values.yaml", `reserved: (\d+)`); reserved != 3+10 {
+		t.Errorf("the charts keep %d", reserved)
+	}
+}
