@@ -44,7 +44,7 @@ type commands struct {
 func main() {
 	var line commands
 	parsed := kong.Parse(&line, kong.Name("ringfence-local"), kong.UsageOnError(),
-		kong.Description("Ringfence on this machine. RINGFENCE_HOME, RINGFENCE_PORT, RINGFENCE_ADMIN_PORT, RINGFENCE_SIM_PORT, RINGFENCE_REPLICAS, POSTGRES_URL and KAFKA_BROKERS change what it does."))
+		kong.Description("Ringfence on this machine. RINGFENCE_HOME, RINGFENCE_PORT, RINGFENCE_ADMIN_PORT, RINGFENCE_SIM_PORT, RINGFENCE_REPLICAS, RINGFENCE_BROKER, POSTGRES_URL and KAFKA_BROKERS change what it does."))
 	ctx, hurry := signals()
 	command, _, _ := strings.Cut(parsed.Command(), " ")
 	var err error

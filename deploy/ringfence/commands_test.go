@@ -146,6 +146,7 @@ func TestCommands_SayWhyTheyFailed(t *testing.T) {
 		{"no such command", 200, []string{"dance"}, 2, `"code":"not_understood"`},
 		{"half a command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
+		{"a replay of nothing", 200, []string{"webhooks", "replay", "7"}, 2, `"code":"not_understood"`},
 		{"no such service", 200, []string{"services", "parked", "phone"}, 2, `"code":"not_understood"`},
 		{"an empty id", 200, []string{"agents", "show", ""}, 1, `an id is \"\"`},
 		{"an id of dots", 200, []string{"keys", "revoke", "..", "--yes"}, 1, `an id is \"..\"`},

@@ -23,10 +23,10 @@ import (
 )
 
 type commands struct {
+	operator.Commands
+
 	Demo   demoCommand   `cmd:"" group:"local" help:"Place one call against the running local stack, show its states as they happen, receive and verify its webhooks, print the summary."`
 	Listen listenCommand `cmd:"" group:"local" help:"Receive the demo workspace's webhooks on a local HTTPS endpoint, verify and print them until Ctrl-C."`
-
-	operator.Commands
 
 	Completion completionCommand `cmd:"" group:"local" help:"Print what makes a shell complete these commands: source <(ringfence completion bash)."`
 
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 // parser knows every command; exit is told of --help and --version.
 func (c *commands) parser(out, faults io.Writer, exit func(code int)) (*kong.Kong, error) {
 	return kong.New(c, kong.Name("ringfence"), kong.Description(about), kong.Vars{"version": "ringfence " + service.Version()},
-		kong.Groups{"local": "On this machine:", "operator": "For operators:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Groups{"operator": "For operators:", "local": "On this machine:"}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Writers(out, faults), kong.Exit(exit),
 		kong.BindTo(out, (*io.Writer)(nil)),
 		kong.BindToProvider(func() (*desk.Desk, error) {

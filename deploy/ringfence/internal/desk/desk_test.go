@@ -64,6 +64,15 @@ func TestDesk_ListsPageAfterPage(t *testing.T) {
 	}
 }
 
+func TestDesk_AListInAMemberIsOneCell(t *testing.T) {
+	d, printed := open(t, false, nil)
+	members := []json.RawMessage{[]byte(`{"id":"1","services":[{"service":"calls","open":0},{"service":"dialer","open":2}]}`), []byte(`{"id":"2","services":[]}`), []byte(`{"id":"3"}`)}
+	want := "ID  SERVICES      OPEN\n1   calls dialer  0 2\n2                 \n3   -             -\n"
+	if err := d.Table(members, []string{"id", "services=services.service", "open=services.open"}); err != nil || printed.String() != want {
+		t.Errorf("printed %q, %v, want %q", printed, err, want)
+	}
+}
+
 // What is on a page is printed before the next is asked for: a list of any length takes the memory of one page. The array is whole, and columns only grow.
 func TestDesk_AListIsPrintedAsItComes(t *testing.T) {
 	for asJSON, want := range map[bool]string{

@@ -211,9 +211,13 @@ func (d *Desk) write(text string) error {
 	return nil
 }
 
-// find follows a path of keys; what is not there is nothing.
+// find follows a path of keys; what is not there is nothing. Behind a list it finds what each of its members has there, one after the other.
 func find(value json.RawMessage, path string) json.RawMessage {
+	var list []json.RawMessage
 	for key := range strings.SplitSeq(path, ".") {
+		if json.Unmarshal(value, &list) == nil && list != nil {
+			return each(list, key)
+		}
 		var object map[string]json.RawMessage
 		if json.Unmarshal(value, &object) != nil {
 			return nil
@@ -221,6 +225,19 @@ func find(value json.RawMessage, path string) json.RawMessage {
 		value = object[key]
 	}
 	return value
+}
+
+// each is what the members of a list have under a key, as a person reads it.
+func each(list []json.RawMessage, key string) json.RawMessage {
+	found := make([]string, len(list))
+	for i, member := range list {
+		found[i] = plain(find(member, key))
+	}
+	text, err := json.Marshal(strings.Join(found, " "))
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // plain is a value as a person reads it: text without quotes and on one line, "-" for nothing, the rest as JSON.

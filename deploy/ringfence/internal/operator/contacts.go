@@ -25,7 +25,7 @@ type contacts struct {
 	Decisions contactsDecisions `cmd:"" help:"List why a number was called or not: every gate's decision."`
 	Decision  contactsDecision  `cmd:"" help:"Show one decision with all that it was judged by."`
 	Erase     contactsErase     `cmd:"" help:"Erase what is known of a person, in every service. Opt-out and consent records stay."`
-	Erasures  contactsErasures  `cmd:"" help:"List erasures and how far they are."`
+	Erasures  contactsErasures  `cmd:"" help:"List erasures and how far they are: the steps that each service has open."`
 }
 
 // person is the one that a command is about.
@@ -122,7 +122,7 @@ type contactsErasures struct {
 }
 
 func (c contactsErasures) Run(ctx context.Context, o *Office) error {
-	return o.List(ctx, o.at("erasures"), url.Values{"phone": {c.Phone}}, c.Listed, "id", "requested_at", "done_at", "actor", "services")
+	return o.List(ctx, o.at("erasures"), url.Values{"phone": {c.Phone}}, c.Listed, "id", "requested_at", "done_at", "actor", "services=services.service", "open=services.open")
 }
 
 type optOuts struct {

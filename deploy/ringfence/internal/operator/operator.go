@@ -8,17 +8,17 @@ import (
 	"ringfence.dev/deploy/ringfence/internal/desk"
 )
 
-// Commands are what an operator does, by what it is done to.
+// Commands are what an operator does, by what it is done to, in the order in which a customer comes to need it.
 type Commands struct {
 	Workspaces workspaces `cmd:"" group:"operator" help:"Who may call: plan, status, features, limits, calling policy, retention."`
 	Keys       keys       `cmd:"" group:"operator" help:"API keys of the workspace."`
-	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and why one was not made."`
 	Agents     agents     `cmd:"" group:"operator" help:"AI agents of the workspace, and their keys at the model's provider."`
 	Numbers    numbers    `cmd:"" group:"operator" help:"Telephone numbers of the workspace and the agents that answer them."`
 	Trunks     trunks     `cmd:"" group:"operator" help:"SIP trunks that calls leave and come by."`
 	Wallet     wallet     `cmd:"" group:"operator" help:"What the workspace may spend: balance, top-ups, adjustments, rates."`
 	Contacts   contacts   `cmd:"" group:"operator" help:"Who may be called: consent, previews, records, decisions, erasure."`
 	OptOuts    optOuts    `cmd:"" group:"operator" help:"Numbers that asked not to be called, one by one or as a file."`
+	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and why one was not made."`
 	Webhooks   webhooks   `cmd:"" group:"operator" help:"Subscriptions of the workspace, what was delivered, and replay."`
 	Audit      audit      `cmd:"" group:"operator" help:"What operators changed."`
 	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`

@@ -16,7 +16,7 @@ type wallet struct {
 	Adjust       walletAdjust       `cmd:"" help:"Correct the balance up or down: adjust -- -2.50 REFERENCE. The same reference counts once."`
 	Transactions walletTransactions `cmd:"" help:"List the journal: top-ups, adjustments, holds, captures and releases."`
 	Reconcile    walletReconcile    `cmd:"" help:"Hold the kept balances against the sum of their entries; status 1 when they differ."`
-	Rates        walletRates        `cmd:"" help:"Show what a minute costs, by prefix."`
+	Rates        walletRates        `cmd:"" help:"Show what a minute costs, by prefix; a number that none fits costs the standard rate."`
 	SetRates     walletSetRates     `cmd:"" help:"Replace the rates by a JSON list of {prefix, per_minute, increment_seconds}."`
 }
 

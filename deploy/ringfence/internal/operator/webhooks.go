@@ -69,26 +69,29 @@ type webhooksReplay struct {
 	Skipped  string `xor:"what" placeholder:"SINCE" help:"All that were skipped since a time."`
 }
 
-func (c webhooksReplay) body() (map[string]any, error) {
-	switch {
-	case c.Delivery != "":
-		return map[string]any{}, nil
-	case c.Call != "":
-		return map[string]any{"call_id": c.Call}, nil
-	case c.Failed != "":
-		return map[string]any{"status": "failed", "since": c.Failed}, nil
-	case c.Skipped != "":
-		return map[string]any{"status": "skipped", "since": c.Skipped}, nil
+// Validate has what is not named be a command that is not understood.
+func (c webhooksReplay) Validate() error {
+	if c.Delivery+c.Call+c.Failed+c.Skipped == "" {
+		return errors.New("replay what? Name --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
 	}
-	return nil, errors.New("replay what? Name --delivery ID, --call ID, --failed SINCE or --skipped SINCE")
+	return nil
+}
+
+func (c webhooksReplay) body() map[string]any {
+	switch {
+	case c.Call != "":
+		return map[string]any{"call_id": c.Call}
+	case c.Failed != "":
+		return map[string]any{"status": "failed", "since": c.Failed}
+	case c.Skipped != "":
+		return map[string]any{"status": "skipped", "since": c.Skipped}
+	}
+	return map[string]any{} // a delivery's is its path
 }
 
 // Run replays batch after batch: what failed after it began is left to the next command, so it comes to an end.
 func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
-	body, err := c.body()
-	if err != nil {
-		return err
-	}
+	body := c.body()
 	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)
 	path := o.at("webhook-subscriptions", c.Subscription, "deliveries", "replay")
 	if c.Delivery != "" {
