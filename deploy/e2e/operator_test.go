@@ -84,6 +84,9 @@ func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
 	o.does("0 differences", "services", "reconcile")
 	o.does(" 0 broken", "services", "verify")
 	o.does("nothing is parked", "services", "parked", "calls")
+	o.does("[]", "services", "parked", "calls", "-o", "json")
+	o.does(`"differences": []`, "services", "reconcile", "-o", "json")
+	o.does(`"broken": []`, "services", "verify", "-o", "json")
 	o.refused("must be one of", "services", "parked", "phone")
 	o.refused("does not read topic", "services", "replay", "calls", "nothing.v1")
 

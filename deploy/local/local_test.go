@@ -253,6 +253,9 @@ func TestReplay_SaysHowManyStayParked(t *testing.T) {
 			t.Fatalf("%v; the end of the log:\n%s", err, s.Tail(40))
 		}
 	}
+	if said, err := serviceCommand(t, opts, "calls", "replay", "--json"); err != nil || !strings.Contains(said, `"key":"garbage","error":"`) {
+		t.Errorf("a script is told %s, %v, want the record", said, err)
+	}
 	for range 2 { // it stays parked, however often it is put back
 		if said, err := serviceCommand(t, opts, "calls", "replay", "dial-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 1 stay parked") {
 			t.Errorf("replay = %v, said %q, want one that stays parked", err, said)

@@ -47,7 +47,15 @@ func admin(t *testing.T, status int) *office {
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
 	t.Setenv("RINGFENCE_WORKSPACE", "01a1fe16-7bf6-7d8f-b534-2e98b17693a4")
-	t.Setenv("RINGFENCE_VIA", "echo {service}")
+	via := filepath.Join(t.TempDir(), "via") // text, and JSON for --json, and asides, all written by somebody hostile
+	script := fmt.Appendf(nil, `#!/bin/sh
+printf 'a\n%[1]s\n{"msg":"%[1]s"}\n%[1]s' >&2
+case $* in *--json) printf '[{"error":"%[1]s"}]' ;; *) printf '%%s' "$* %[1]s" ;; esac
+`, "\u202e\u009b")
+	if err := os.WriteFile(via, script, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RINGFENCE_VIA", via+" {service}")
 	return o
 }
 

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/service"
 )
 
 // inFlight is how long Replay waits for parked records that are still on their way from the outbox to the DLQ.
@@ -196,7 +198,7 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 }
 
 // PutBack is the command `replay` of a service. It tells on out how many parked records of the topic were applied and how many stay; without
-// a topic it lists everything that is parked, and why.
+// a topic it lists everything that is parked, and why: as a table, or for a script (service.Scripted) as an array of JSON.
 func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
 	if topic == "" {
 		return c.list(ctx, out)
@@ -222,31 +224,40 @@ WHERE consumer = @consumer
 ORDER BY topic, parked_at, event_id
 LIMIT @most`
 
+// parkedRecord is one that waits on a DLQ.
+type parkedRecord struct {
+	Topic    string    `json:"topic"`
+	ParkedAt time.Time `json:"parked_at"`
+	EventID  uuid.UUID `json:"event_id"`
+	Key      string    `json:"key"`
+	Error    string    `json:"error"`
+}
+
 func (c *Consumer) list(ctx context.Context, out io.Writer) error {
 	rows, err := c.pool.Query(ctx, listParked, pgx.NamedArgs{"consumer": c.name, "most": listedParked})
 	if err != nil {
 		return fmt.Errorf("list parked records: %w", err)
 	}
-	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	var (
-		topic, fault string
-		event        uuid.UUID
-		key          []byte
-		at           time.Time
-		found        int
-	)
-	_, err = pgx.ForEachRow(rows, []any{&topic, &event, &key, &fault, &at}, func() error {
-		if found++; found == 1 {
-			_, _ = fmt.Fprintln(lines, "TOPIC\tPARKED AT\tEVENT\tKEY\tERROR") // Flush tells of the writer's fault
-		}
-		_, err := fmt.Fprintf(lines, "%s\t%s\t%s\t%.60q\t%.200q\n", topic, at.UTC().Format(time.RFC3339), event, key, fault)
-		return err
+	found, err := pgx.AppendRows([]parkedRecord{}, rows, func(row pgx.CollectableRow) (p parkedRecord, err error) {
+		var key []byte
+		err = row.Scan(&p.Topic, &p.EventID, &key, &p.Error, &p.ParkedAt)
+		p.Key, p.ParkedAt = string(key), p.ParkedAt.UTC()
+		return p, err
 	})
 	if err != nil {
 		return fmt.Errorf("list parked records: %w", err)
 	}
-	if found == 0 {
+	if service.Scripted(ctx) {
+		return json.NewEncoder(out).Encode(found)
+	}
+	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush tells of the writer's fault
+	if len(found) == 0 {
 		_, _ = fmt.Fprintln(lines, "nothing is parked")
+	} else {
+		_, _ = fmt.Fprintln(lines, "TOPIC\tPARKED AT\tEVENT\tKEY\tERROR")
+	}
+	for _, p := range found {
+		_, _ = fmt.Fprintf(lines, "%s\t%s\t%s\t%.60q\t%.200q\n", p.Topic, p.ParkedAt.Format(time.RFC3339), p.EventID, p.Key, p.Error)
 	}
 	return lines.Flush()
 }

@@ -1,9 +1,13 @@
 package inbox_test
 
 import (
+	"bytes"
+	"context"
+	"regexp"
 	"testing"
 
 	"ringfence.dev/libs/kafka"
+	frame "ringfence.dev/libs/service"
 )
 
 func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
@@ -20,6 +24,8 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.run(b.pool)
 	b.produce(record("a", 1), record("a", 2), record("a", 3), record("b", 50), record("b", 51), record("c", 1))
 	b.eventually("four records are parked", func() bool { return b.count("SELECT count(*) FROM parked") == 4 })
+	b.lists(t.Context(), `^TOPIC +PARKED AT +EVENT +KEY +ERROR\n(`+topic.Name+` +\S+Z +\S{36} +"[ab]" +"(newer than this build|an earlier record of this key is parked)"\n){4}$`)
+	b.lists(frame.ForScript(t.Context()), `^\[(\{"topic":"`+topic.Name+`","parked_at":"[^"]+Z","event_id":"[^"]{36}","key":"[ab]","error":"(newer than this build|an earlier record of this key is parked)"\},?){4}\]\n$`)
 
 	b.sicken(func(rec kafka.Record, value int64) error { // the next build understands a, not yet b
 		if rec.Key == "b" {
@@ -46,4 +52,13 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 		t.Errorf("third Replay applied %d (%v), want nothing", applied, err)
 	}
 	b.wantEffects("a", 1, 2, 3, 4)
+}
+
+// lists what is parked.
+func (b *bench) lists(ctx context.Context, want string) {
+	b.Helper()
+	var said bytes.Buffer
+	if err := b.consumer(b.pool).PutBack(ctx, "", &said); err != nil || !regexp.MustCompile(want).Match(said.Bytes()) {
+		b.Errorf("it lists\n%s%v, want %s", said.String(), err, want)
+	}
 }

@@ -57,14 +57,17 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 		fmt.Fprintf(table, "  migrate\tbrings the schema up to date and ends\n")
 	}
 	if commands.Replay != nil {
-		fmt.Fprintf(table, "  replay [topic]\tputs the parked records of a topic back; without one, lists what is parked and why\n")
+		fmt.Fprintf(table, "  replay [topic]\tputs the parked records of a topic back; without one, lists what is parked and why\n    --json\tlists it in JSON, for scripts\n")
 	}
 	fmt.Fprintf(table, "  healthy\tasks the service at PRIVATE_ADDR whether it is ready; status 1 when it is not\n  --version\tprints the version\n")
 	for _, further := range commands.Further {
 		fmt.Fprintf(table, "  %s\t%s\n", further.Name, further.Help)
 		further.flags().VisitAll(func(f *flag.Flag) {
 			what, help := flag.UnquoteUsage(f)
-			fmt.Fprintf(table, "    --%s <%s>\t%s\n", f.Name, what, help)
+			if what != "" { // a switch takes nothing
+				what = " <" + what + ">"
+			}
+			fmt.Fprintf(table, "    --%s%s\t%s\n", f.Name, what, help)
 		})
 	}
 	_ = table.Flush()

@@ -34,7 +34,9 @@ type Command[C any] struct {
 	Name, Help string
 	// Flags says what may follow the name; nil: nothing may.
 	Flags func(*flag.FlagSet)
-	Run   func(ctx context.Context, cfg C) error
+	// JSON: it takes --json and then answers as Scripted says.
+	JSON bool
+	Run  func(ctx context.Context, cfg C) error
 }
 
 // flags are the command's own; what they may not hold is an error, not an exit.
@@ -43,6 +45,9 @@ func (c Command[C]) flags() *flag.FlagSet {
 	set.SetOutput(io.Discard)
 	if c.Flags != nil {
 		c.Flags(set)
+	}
+	if c.JSON {
+		set.Bool(jsonFlag, false, "answers in JSON, for scripts")
 	}
 	return set
 }
@@ -115,6 +120,23 @@ func Log(ctx context.Context) io.Writer {
 	return os.Stdout
 }
 
+const jsonFlag = "json"
+
+type scriptKey struct{}
+
+// Scripted says whether a command answers a script: with one JSON value on standard output, in the place of its text.
+func Scripted(ctx context.Context) bool {
+	is, _ := ctx.Value(scriptKey{}).(bool)
+	return is
+}
+
+// ForScript is the context of a command that does.
+func ForScript(ctx context.Context) context.Context { return context.WithValue(ctx, scriptKey{}, true) }
+
+func scripted[C any](run func(context.Context, C) error) func(context.Context, C) error {
+	return func(ctx context.Context, cfg C) error { return run(ForScript(ctx), cfg) }
+}
+
 // choose finds the command; nil without an error means that help was the answer.
 func choose[C any](name string, commands Commands[C], args []string, out io.Writer) (func(context.Context, C) error, error) {
 	if len(args) == 0 {
@@ -131,6 +153,8 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 		return commands.Serve, nil
 	case args[0] == "migrate" && len(args) == 1 && commands.Migrate != nil:
 		return commands.Migrate, nil
+	case args[0] == "replay" && len(args) == 2 && args[1] == "--"+jsonFlag && commands.Replay != nil:
+		return scripted(func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, "") }), nil
 	case args[0] == "replay" && len(args) <= 2 && commands.Replay != nil:
 		return func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, strings.Join(args[1:], "")) }, nil
 	case args[0] == "replay" && commands.Replay != nil:
@@ -151,6 +175,8 @@ func (c Command[C]) choose(args []string) (func(context.Context, C) error, error
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	case flags.NArg() > 0:
 		return nil, fmt.Errorf("%s does not take %q", c.Name, flags.Arg(0))
+	case c.JSON && flags.Lookup(jsonFlag).Value.String() == "true":
+		return scripted(c.Run), nil
 	}
 	return c.Run, nil
 }

@@ -155,12 +155,20 @@ func TestStart_Commands(t *testing.T) {
 	t.Setenv("TEST_NAME", "x")
 	var ran []string
 	var most int
+	asked := func(ctx context.Context, what string) error {
+		if Scripted(ctx) {
+			what += " in JSON"
+		}
+		ran = append(ran, what)
+		return nil
+	}
 	commands := Commands[config]{
 		Serve:   func(context.Context, config) error { ran = append(ran, "serve"); return nil },
 		Migrate: func(context.Context, config) error { ran = append(ran, "migrate"); return errors.New("no") },
-		Replay:  func(_ context.Context, _ config, topic string) error { ran = append(ran, "replay "+topic); return nil },
+		Replay:  func(ctx context.Context, _ config, topic string) error { return asked(ctx, "replay "+topic) },
 		Further: []Command[config]{
 			{Name: "count", Help: "counts all there is", Run: func(context.Context, config) error { ran = append(ran, "count"); return nil }},
+			{Name: "list", Help: "lists all there is", JSON: true, Run: func(ctx context.Context, _ config) error { return asked(ctx, "list") }},
 			{Name: "weigh", Help: "weighs all there is", Flags: func(f *flag.FlagSet) { f.IntVar(&most, "most", 7, "`n` at most") },
 				Run: func(context.Context, config) error { ran = append(ran, fmt.Sprint("weigh ", most)); return nil }},
 		},
@@ -176,6 +184,11 @@ func TestStart_Commands(t *testing.T) {
 		{"a command that fails gives 1", []string{"migrate"}, 1},
 		{"replay has a topic", []string{"replay", "call-events.v1"}, 0},
 		{"replay without a topic lists", []string{"replay"}, 0},
+		{"which a script may ask for", []string{"replay", "--json"}, 0},
+		{"replay of a topic has no other answer", []string{"replay", "call-events.v1", "--json"}, 2},
+		{"a command may answer a script", []string{"list", "--json"}, 0},
+		{"and a person", []string{"list"}, 0},
+		{"another may not", []string{"count", "--json"}, 2},
 		{"replay has one topic", []string{"replay", "a", "b"}, 2},
 		{"a service may have more commands", []string{"count"}, 0},
 		{"which take no arguments", []string{"count", "twice"}, 2},
@@ -191,10 +204,10 @@ func TestStart_Commands(t *testing.T) {
 			t.Errorf("%s: status = %d, want %d", row.name, got, row.status)
 		}
 	}
-	if want := []string{"serve", "migrate", "replay call-events.v1", "replay ", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
+	if want := []string{"serve", "migrate", "replay call-events.v1", "replay ", "replay  in JSON", "list in JSON", "list", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
 		t.Errorf("ran = %v, want %v", ran, want)
 	}
-	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay [topic]", "counts all there is", "--most <n>", "n at most", "calls migrate: no\n"} {
+	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay [topic]", "--json  ", "counts all there is", "--most <n>", "n at most", "calls migrate: no\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help lacks %q:\n%s", want, out.String())
 		}

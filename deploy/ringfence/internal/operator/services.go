@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -30,14 +31,30 @@ type Reach struct {
 	Asides io.Writer
 	// Workspace narrows what can be narrowed.
 	Workspace string
-	// JSON wraps what the binary says, which is text.
+	// JSON asks the binary for JSON where it has it (tell), and wraps what it says as text (run).
 	JSON bool
+}
+
+// tell does a command of a service's binary that can answer in JSON, and fails when it does.
+func (r *Reach) tell(ctx context.Context, service string, args ...string) error {
+	if !r.JSON {
+		return r.print(ctx, service, args)
+	}
+	var said, answer bytes.Buffer
+	fault := r.start(ctx, &said, service, append(args, "--json"))
+	if err := json.Indent(&answer, bytes.TrimSpace(said.Bytes()), "", "  "); err != nil {
+		return errors.Join(fault, fmt.Errorf("%s did not answer in JSON: %w", service, err))
+	}
+	if _, err := fmt.Fprintln(r.Out, desk.Escaped(answer.Bytes())); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return fault
 }
 
 // run does a command of a service's binary, and fails when it does.
 func (r *Reach) run(ctx context.Context, service string, args ...string) error {
 	if !r.JSON {
-		return r.start(ctx, r.Out, service, args)
+		return r.print(ctx, service, args)
 	}
 	var said bytes.Buffer
 	fault := r.start(ctx, &said, service, args)
@@ -58,12 +75,61 @@ func (r *Reach) start(ctx context.Context, out io.Writer, service string, args [
 		words = append(words, strings.ReplaceAll(word, "{service}", service))
 	}
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], args...)...)
-	cmd.Stdout, cmd.Stderr = out, r.Asides
+	asides := &lines{say: r.aside}
+	cmd.Stdout, cmd.Stderr = out, asides
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if err = errors.Join(err, asides.end()); err != nil {
 		return fmt.Errorf("%s %s: %w", service, strings.Join(args, " "), err)
 	}
 	return nil
+}
+
+// print hands an answer on that is text.
+func (r *Reach) print(ctx context.Context, service string, args []string) error {
+	out := &lines{say: func(line string) error {
+		_, err := fmt.Fprintln(r.Out, desk.Printable(line))
+		return err
+	}}
+	return errors.Join(r.start(ctx, out, service, args), out.end())
+}
+
+// aside hands on a line that is no answer; what the binary logs in JSON is that already.
+func (r *Reach) aside(line string) error {
+	if r.JSON && strings.HasPrefix(line, "{") && json.Valid([]byte(line)) {
+		_, err := fmt.Fprintln(r.Asides, desk.Escaped([]byte(line)))
+		return err
+	}
+	desk.Aside(r.Asides, r.JSON, "remark", line)
+	return nil
+}
+
+// lines are what a binary writes, each handed on when it is whole.
+type lines struct {
+	begun []byte
+	say   func(line string) error
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.begun = append(l.begun, text...)
+	for {
+		line, rest, whole := bytes.Cut(l.begun, []byte("\n"))
+		if !whole {
+			return len(text), nil
+		}
+		if err := l.say(string(line)); err != nil {
+			return 0, err
+		}
+		l.begun = rest
+	}
+}
+
+// end hands on what ended without a newline.
+func (l *lines) end() error {
+	if len(l.begun) == 0 {
+		return nil
+	}
+	return l.say(string(l.begun))
 }
 
 type servicesParked struct{ service }
@@ -74,7 +140,7 @@ type service struct {
 }
 
 func (c servicesParked) Run(ctx context.Context, r *Reach) error {
-	return r.run(ctx, c.Service, "replay")
+	return r.tell(ctx, c.Service, "replay")
 }
 
 type servicesReplay struct {
@@ -90,15 +156,15 @@ type servicesReconcile struct{}
 
 func (servicesReconcile) Run(ctx context.Context, r *Reach) error {
 	if r.Workspace == "" {
-		return r.run(ctx, "billing-wallet", "reconcile")
+		return r.tell(ctx, "billing-wallet", "reconcile")
 	}
-	return r.run(ctx, "billing-wallet", "reconcile", "--workspace", r.Workspace)
+	return r.tell(ctx, "billing-wallet", "reconcile", "--workspace", r.Workspace)
 }
 
 type servicesVerify struct{}
 
 func (servicesVerify) Run(ctx context.Context, r *Reach) error {
-	return r.run(ctx, "contacts-compliance", "verify")
+	return r.tell(ctx, "contacts-compliance", "verify")
 }
 
 type servicesReseal struct{}

@@ -41,7 +41,8 @@ func main() {
 		Flags: func(flags *flag.FlagSet) {
 			flags.TextVar(&only, "workspace", uuid.Nil, "compares the books of the workspace with this `id` alone")
 		},
-		Run: func(ctx context.Context, cfg Config) error { return reconcile(ctx, cfg, only) },
+		JSON: true,
+		Run:  func(ctx context.Context, cfg Config) error { return reconcile(ctx, cfg, only) },
 	}}})
 }
 

@@ -64,12 +64,13 @@ func Disagreements() []Disagreement {
 
 // Difference is one place where two sides of a workspace's books tell different things.
 type Difference struct {
-	WorkspaceID uuid.UUID
-	Kind        Disagreement
+	WorkspaceID uuid.UUID    `json:"workspace_id"`
+	Kind        Disagreement `json:"kind"`
 	// Subject is an account, a transaction's id, a request's id or a reference.
-	Subject string
+	Subject string `json:"subject"`
 	// Kept and Found are amounts in credits, counts or words.
-	Kept, Found string
+	Kept  string `json:"kept"`
+	Found string `json:"found"`
 }
 
 func (d Difference) String() string {

@@ -3,8 +3,10 @@ package reconciling_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/service"
 	"ringfence.dev/services/billing-wallet/internal/hold"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 	"ringfence.dev/services/billing-wallet/internal/reconciling"
@@ -167,6 +170,7 @@ func TestRun_NamesEveryForgery(t *testing.T) {
 			t.Errorf("%s: the last line is %q, want %q", forgery.name, lines[len(lines)-1], want)
 		}
 		compare(t, forgery.name, b, args, lines[:len(lines)-1], forgery.want)
+		scripted(t, st, b.workspace, lines[:len(lines)-1])
 		told = append(told, forgery.want...)
 	}
 	for _, kind := range ledger.Disagreements() {
@@ -273,6 +277,27 @@ func TestRun_UnknownWorkspaceAndInterruptionAreNoAgreement(t *testing.T) {
 	for _, only := range []uuid.UUID{uuid.Nil, b.workspace} {
 		if err := walk.Run(ctx, only); err == nil || errors.Is(err, context.Canceled) {
 			t.Errorf("an interrupted Run = %v, want an error that no frame takes for a good end", err)
+		}
+	}
+}
+
+// scripted is what a script is told: the same, in one object.
+func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string) {
+	t.Helper()
+	var out bytes.Buffer
+	_ = reconciling.Walk{Store: st, Out: &out, Progress: io.Discard}.Run(service.ForScript(t.Context()), workspace)
+	var told struct {
+		Workspaces      int
+		Differences     []ledger.Difference
+		DifferenceCount int  `json:"difference_count"`
+		BrokenOff       bool `json:"broken_off"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &told); err != nil || told.Workspaces != 1 || told.BrokenOff || told.DifferenceCount != len(lines) || len(told.Differences) != len(lines) || told.Differences == nil {
+		t.Fatalf("a script is told %s, %v, want %d differences", out.String(), err, len(lines))
+	}
+	for i, line := range lines {
+		if told.Differences[i].String() != line {
+			t.Errorf("a script is told %+v, want %s", told.Differences[i], line)
 		}
 	}
 }

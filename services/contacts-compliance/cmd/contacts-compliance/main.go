@@ -40,7 +40,7 @@ const (
 func main() {
 	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay, Further: []service.Command[Config]{{
 		Name: "verify", Help: "walks over every chain of consent records and names the first row of each that is not as it was written",
-		Run: verify,
+		JSON: true, Run: verify,
 	}}})
 }
 

@@ -5,6 +5,7 @@ package verifying
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"ringfence.dev/libs/service"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/store/archive"
 )
@@ -19,7 +21,7 @@ import (
 // ErrBroken says that something is not as it was written; what, was printed.
 var ErrBroken = errors.New("the consent records are not as they were written")
 
-// Run prints every break to out, the first row of each chain that is wrong, and a line that sums up; ErrBroken when there was any.
+// Run prints every break to out, the first row of each chain that is wrong, and a line that sums up, to a script (service.Scripted) all of it in one object; ErrBroken when there was any.
 // headLog "": there is no log of heads, and rows that were cut off with their head cannot be missed.
 func Run(ctx context.Context, of *archive.Archive, keys *ledger.Keys, headLog string, out io.Writer) error {
 	heads := ledger.NewHeads(keys)
@@ -36,23 +38,54 @@ func Run(ctx context.Context, of *archive.Archive, keys *ledger.Keys, headLog st
 	if err != nil {
 		return err
 	}
-	for _, fault := range heads.Faults {
-		fmt.Fprintln(out, fault)
-	}
+	said := verdict{Chains: found.Chains, Rows: found.Rows, Waiting: found.Waiting, Broken: append([]string{}, heads.Faults...), breaks: len(found.Breaks)}
 	for _, broken := range found.Breaks {
-		fmt.Fprintln(out, broken)
+		said.Broken = append(said.Broken, broken.String())
 	}
 	if headLog != "" {
-		fmt.Fprintf(out, "head log: %d lines (%d cut short), %d chains\n", heads.Lines, heads.Cut, chains)
-	} else {
-		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows cut off together with their head are not missed")
+		said.HeadLog = &readHeads{Lines: heads.Lines, Cut: heads.Cut, Chains: chains}
 	}
-	fmt.Fprintf(out, "consent records: %d rows in %d chains, %d rows from before the chains that are in none yet, %d broken\n",
-		found.Rows, found.Chains, found.Waiting, len(found.Breaks))
-	if len(heads.Faults)+len(found.Breaks) > 0 {
+	if err := said.print(ctx, out); err != nil {
+		return err
+	}
+	if len(said.Broken) > 0 {
 		return ErrBroken
 	}
 	return nil
+}
+
+// verdict is what Run says.
+type verdict struct {
+	Chains  int64 `json:"chains"`
+	Rows    int64 `json:"rows"`
+	Waiting int64 `json:"waiting"` // rows from before the chains that are in none yet
+	// HeadLog is null where CONSENT_HEAD_LOG is not set.
+	HeadLog *readHeads `json:"head_log"`
+	// Broken are the head log's faults and then the breaks.
+	Broken []string `json:"broken"`
+	breaks int
+}
+
+type readHeads struct {
+	Lines  int64 `json:"lines"`
+	Cut    int64 `json:"cut"`
+	Chains int   `json:"chains"`
+}
+
+func (v verdict) print(ctx context.Context, out io.Writer) error {
+	if service.Scripted(ctx) {
+		return json.NewEncoder(out).Encode(v)
+	}
+	for _, broken := range v.Broken {
+		fmt.Fprintln(out, broken)
+	}
+	if v.HeadLog != nil {
+		fmt.Fprintf(out, "head log: %d lines (%d cut short), %d chains\n", v.HeadLog.Lines, v.HeadLog.Cut, v.HeadLog.Chains)
+	} else {
+		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows cut off together with their head are not missed")
+	}
+	_, err := fmt.Fprintf(out, "consent records: %d rows in %d chains, %d rows from before the chains that are in none yet, %d broken\n", v.Rows, v.Chains, v.Waiting, v.breaks)
+	return err
 }
 
 // patience is how long a row may be unknown to the log, which is written every minute by a clock that is not the database's.

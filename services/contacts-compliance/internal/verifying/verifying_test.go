@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/service"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/store"
@@ -98,7 +99,31 @@ func (r *rig) verify() (string, error) {
 	if err != nil && !errors.Is(err, verifying.ErrBroken) {
 		r.Fatalf("verify: %v", err)
 	}
+	r.scripted(out.String(), err)
 	return out.String(), err
+}
+
+// scripted wants a script to be told the same, in one object.
+func (r *rig) scripted(text string, fault error) {
+	r.Helper()
+	var out bytes.Buffer
+	err := verifying.Run(service.ForScript(r.Context()), r.archive, r.keys, r.log, &out)
+	var told struct {
+		Chains, Rows, Waiting int
+		HeadLog               *struct{ Lines, Cut, Chains int } `json:"head_log"`
+		Broken                []string
+	}
+	if fault := json.Unmarshal(out.Bytes(), &told); fault != nil || told.Broken == nil {
+		r.Fatalf("a script is told %s, %v", out.String(), fault)
+	}
+	head := "head log: none"
+	if told.HeadLog != nil {
+		head = fmt.Sprintf("head log: %d lines (%d cut short), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut, told.HeadLog.Chains)
+	}
+	sum := fmt.Sprintf("consent records: %d rows in %d chains, %d rows from before", told.Rows, told.Chains, told.Waiting)
+	if !errors.Is(err, fault) || !strings.HasPrefix(text, strings.Join(append(told.Broken, head), "\n")) || !strings.Contains(text, sum) {
+		r.Errorf("a script is told %s, %v, a person %s, %v", out.String(), err, text, fault)
+	}
 }
 
 // whole wants nothing to be found.
