@@ -17,7 +17,7 @@ import (
 var ofPostgres = []string{
 	"archive_command", "archive_mode", "archive_timeout", "hot_standby", "max_connections", "primary_conninfo", "recovery_target_action", "recovery_target_time", "restore_command",
 	"superuser_reserved_connections", "synchronous_commit", "synchronous_standby_names", "wal_level",
-	"pg_advisory_xact_lock", "pg_is_in_recovery", "pg_promote", "pg_control_checkpoint", "pg_shadow", "pg_stat_replication", "touch recovery.signal", "touch standby.signal",
+	"pg_advisory_xact_lock", "pg_is_in_recovery", "pg_promote", "pg_control_checkpoint", "pg_last_wal_replay_lsn", "pg_shadow", "pg_stat_activity", "pg_stat_replication", "pg_stat_wal_receiver", "pg_switch_wal", "pg_wal", "touch recovery.signal", "touch standby.signal",
 	"pg_basebackup", "pg_ctl", "pg_dump", "pg_receivewal", "pg_rewind", "pg_verifybackup",
 	"auth_query", "default_pool_size", "max_client_conn", "max_prepared_statements",
 }
