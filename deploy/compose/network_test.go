@@ -303,6 +303,25 @@ func (h house) leads(t *testing.T, name, peer string) {
 	}
 }
 
+// TestCharts_TheInternetIsNotTheNodes: each network of the dialer's nodes is excepted from the world of its kind, where an API server takes it.
+func TestCharts_TheInternetIsNotTheNodes(t *testing.T) {
+	t.Parallel()
+	h := rendered(t, "default", "--set", "global.nodes={198.51.100.0/24,2001:db8:1::/48}")
+	for _, name := range []string{"webhook-dispatcher", "dialer"} {
+		excepted := map[string]string{}
+		for _, rule := range h.policies[name].Spec.Egress {
+			for _, peer := range rule.To {
+				if peer.IPBlock != nil && len(peer.IPBlock.Except) > 0 {
+					excepted[peer.IPBlock.CIDR] = strings.Join(peer.IPBlock.Except, " ") + " "
+				}
+			}
+		}
+		if !strings.Contains(excepted["0.0.0.0/0"], "198.51.100.0/24 ") || !strings.Contains(excepted["::/0"], "2001:db8:1::/48 ") || strings.Contains(excepted["0.0.0.0/0"], ":") {
+			t.Errorf("%s reaches the nodes, or no API server takes it: %v", name, excepted)
+		}
+	}
+}
+
 // TestCharts_NobodyIsNotEverybody: a rule without peers allows all, so a list that was emptied must leave no rule; and what stays open to the world is said in helm/README.md.
 func TestCharts_NobodyIsNotEverybody(t *testing.T) {
 	t.Parallel()
