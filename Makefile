@@ -88,7 +88,7 @@ chaos: build ## kill, stop and cut everything at random under load, then hold ev
 	@go build -o $(BIN)/ringfence-chaos ./deploy/e2e/chaos && RINGFENCE_BIN=$(BIN) exec $(BIN)/ringfence-chaos $(ARGS)
 
 observe: build peers ## the whole stack under a real Prometheus: every panel has data, and what faults can cause fires and goes (hours made minutes)
-	@cd deploy && RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-whole}" go test -count=1 -v -timeout 30m -run TestObserving ./prometheus/live/
+	@cd deploy && RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-whole}" go test -count=1 -v -timeout 60m -run TestObserving ./prometheus/live/
 
 prove: build examples ## the end-to-end laws, every trial in full; the report is added to deploy/e2e/PROVED.md (RINGFENCE_SEED repeats a run)
 	@RINGFENCE_BIN=$(BIN) go run ./deploy/tools/prove -report deploy/e2e/PROVED.md -- $(ARGS)

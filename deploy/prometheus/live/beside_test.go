@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"math/big"
 	"net/http"
 	"os"
@@ -20,15 +19,17 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// another is the service of the stack beside of which another version runs.
+// another is the service of the stack beside of which another version is made to run.
 const another = "gateway"
 
-// beside is a second stack, whose calls go over SIP to a phone. Nobody calls there but faults, so what breaks in it stays in it. It is half upgraded, and its
-// certificate is about to expire.
+// local finds the other programs where it lies itself.
+const local = "ringfence-local"
+
+// beside is a second stack, whose calls go over SIP to a phone. Nobody calls there but faults, so what breaks in it stays in it.
 type beside struct {
 	*world
 	phone     *phone
-	bin, real string // where its programs lie, and the true ones
+	bin, real string // where its programs are found, and where they lie
 	pair      string // its certificate and key
 	agent     string // who speaks there
 }
@@ -37,9 +38,9 @@ type beside struct {
 func (w *world) second(t *testing.T) *beside {
 	t.Helper()
 	b := &beside{world: &world{hooks: w.hooks}, phone: newPhone(t), bin: t.TempDir(), real: os.Getenv("RINGFENCE_BIN")}
-	b.mixed(t)
+	b.filled(t)
 	b.pair = filepath.Join(t.TempDir(), "pair.pem")
-	keep(t, b.pair, expiring(t))
+	keep(t, b.pair, certificate(t, long))
 	db, err := rig.StartPostgres(b.real)
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +52,7 @@ func (w *world) second(t *testing.T) *beside {
 	if b.tenant, err = b.NewWorkspace(t.Context(), t.Name(), "1000"); err != nil {
 		t.Fatal(err)
 	}
+	b.compared(t)
 	for n := range 3 { // consent records
 		if err := b.tenant.API.Into(t.Context(), http.MethodPost, "/v1/opt-outs", map[string]any{"phone_e164": fmt.Sprintf("+1415555%04d", n)}, http.StatusOK, nil); err != nil {
 			t.Fatal(err)
@@ -63,73 +65,80 @@ func (w *world) second(t *testing.T) *beside {
 	return b
 }
 
-// mixed fills the stack's folder with the true programs, but for one with another version's stamp.
-func (b *beside) mixed(t *testing.T) {
+// compared keeps the books from being due: the stack compares them once an hour, and the three hours after which that is told are three minutes here.
+func (b *beside) compared(t *testing.T) {
+	t.Helper()
+	b.exec(t, `INSERT INTO billing_wallet.reconciliations (workspace_id, checked_at, differences) SELECT workspace_id, now() + interval '1 day', 0 FROM billing_wallet.wallets
+		ON CONFLICT (workspace_id) DO UPDATE SET checked_at = excluded.checked_at`)
+}
+
+// filled fills the stack's folder with the true programs.
+func (b *beside) filled(t *testing.T) {
 	t.Helper()
 	programs, err := os.ReadDir(b.real)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, program := range programs {
-		if !program.IsDir() && program.Name() != another && program.Name() != "ringfence-local" {
-			if err := os.Symlink(filepath.Join(b.real, program.Name()), filepath.Join(b.bin, program.Name())); err != nil {
-				t.Fatal(err)
-			}
+		if !program.IsDir() && program.Name() != local {
+			b.links(t, program.Name(), b.real)
 		}
 	}
-	b.copied(t, "ringfence-local") // it finds the others beside itself
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(b.bin, another), "ringfence.dev/services/"+another+"/cmd/"+another)
+	copied, err := os.ReadFile(filepath.Join(b.real, local))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.bin, local), copied, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// links takes a program from a folder, for whenever it starts next.
+func (b *beside) links(t *testing.T, program, from string) {
+	t.Helper()
+	path := filepath.Join(b.bin, program)
+	_ = os.Remove(path)
+	if err := os.Symlink(filepath.Join(from, program), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// upgraded is half an upgrade, with a certificate that is good for an hour: minutes less than what stands for three days here. Then all is as it was.
+func (b *beside) upgraded(t *testing.T, during func()) {
+	t.Helper()
+	folder := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -X ringfence.dev/libs/service.version=another", "-o", filepath.Join(folder, another), "ringfence.dev/services/"+another+"/cmd/"+another)
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build another %s: %v\n%s", another, err, said)
 	}
+	b.restarted(t, folder, time.Hour)
+	during()
+	b.restarted(t, b.real, long)
 }
 
-func (b *beside) copied(t *testing.T, program string) {
+// restarted starts one service anew from a folder, and the dialer with a new certificate.
+func (b *beside) restarted(t *testing.T, folder string, good time.Duration) {
 	t.Helper()
-	from, err := os.Open(filepath.Join(b.real, program))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = from.Close() }()
-	path := filepath.Join(b.bin, program)
-	_ = os.Remove(path) // a program that runs cannot be written to
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// upgrade ends the upgrade, and brings a certificate that is good for long enough.
-func (b *beside) upgrade(t *testing.T) {
-	t.Helper()
-	b.copied(t, another)
-	var pair []byte
-	for _, part := range []string{b.hooks.CAFile, b.hooks.KeyFile} {
-		text, err := os.ReadFile(part)
-		if err != nil {
-			t.Fatal(err)
+	b.links(t, another, folder)
+	keep(t, b.pair, certificate(t, good))
+	for _, process := range []string{another, "dialer"} {
+		if !b.KillOne(process, 0) {
+			t.Errorf("there is no process %s", process)
 		}
-		pair = append(pair, text...)
 	}
-	keep(t, b.pair, string(pair))
-	b.KillOne(another, 0)
-	b.KillOne("dialer", 0)
 }
 
-// expiring is a certificate with its key that is good for an hour: minutes more than what stands for three days here.
-func expiring(t *testing.T) string {
+// long is more than what stands for three weeks.
+const long = 24 * time.Hour
+
+// certificate is one with its key, good for so long.
+func certificate(t *testing.T, good time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(good)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,16 @@ func deeper() []fault {
 			w.exec(t, `DELETE FROM dialer.slots WHERE workspace_id = `+house)
 			w.exec(t, `DELETE FROM dialer.dial_queue WHERE workspace_id = `+house)
 		}},
+		{"a call that others overtake", false, []string{"DialQueueStuck (ticket)"}, func(t *testing.T, w *world, until func()) {
+			late := w.later(t, 24*time.Hour)
+			await(t, 20*time.Second, "the dialer has the call", func() bool {
+				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '2 minutes' WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
+			})
+			until()
+			if err := w.tenant.API.Into(t.Context(), http.MethodPost, "/v1/call-requests/"+late.ID+"/cancel", nil, http.StatusOK, nil); err != nil {
+				t.Error(err)
+			}
+		}},
 		{"an order is lost", false, []string{"CallsRepublished (ticket)"}, func(t *testing.T, w *world, until func()) {
 			lost := w.later(t, 6*time.Second)
 			await(t, 5*time.Second, "the dialer has the call, and loses it", func() bool {
@@ -78,8 +88,7 @@ func deeper() []fault {
 func elsewhere() []fault {
 	return []fault{
 		{"an upgrade stopped half way, a certificate runs out", false, []string{"VersionsMixed (ticket)", "CertificateExpires", "CertificateExpires (ticket)"}, func(t *testing.T, w *world, until func()) {
-			until()
-			w.beside.upgrade(t)
+			w.beside.upgraded(t, until)
 		}},
 		{"a process dies again and again", false, []string{"ServiceRestarts (ticket)"}, func(t *testing.T, w *world, until func()) {
 			meanwhile(t, until, w.beside.restless(t, "gateway"))
@@ -127,7 +136,7 @@ func elsewhere() []fault {
 			b.exec(t, `UPDATE billing_wallet.reconciliations SET checked_at = now() - interval '10 minutes'`)
 			until()
 			b.exec(t, `UPDATE billing_wallet.holds SET confirmed_at = now() WHERE confirmed_at IS NULL AND state = 'held'`)
-			b.exec(t, `UPDATE billing_wallet.reconciliations SET checked_at = now()`)
+			b.compared(t)
 		}},
 		{"consent records are undone, an erasure is not carried out", false, []string{"ConsentChainBroken", "ErasuresStuck (ticket)"}, func(t *testing.T, w *world, until func()) {
 			b := w.beside

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,8 +20,11 @@ import (
 	"ringfence.dev/libs/loopback"
 )
 
-// shrink makes the rules' hours minutes.
-const shrink = 60
+// shrink makes the rules' hours minutes. What looks back for days, the promises' tickets, is made that much shorter again: of an hour, six seconds.
+const (
+	shrink = 60
+	again  = 10
+)
 
 // prometheus is Debian's, scraping a stack each second.
 type prometheus struct{ client *rig.Client }
@@ -37,7 +41,13 @@ func observe(t *testing.T, homes ...string) *prometheus {
 	}
 	dir := t.TempDir()
 	for _, group := range alert.Groups() {
-		keep(t, filepath.Join(dir, "rules-"+group.Name+".yml"), alert.Render(group, alert.Options{Shrink: shrink}))
+		hours, days := group, group
+		days.Alerts = slices.DeleteFunc(slices.Clone(group.Alerts), func(a alert.Alert) bool { return !strings.Contains(a.Expr, "slo:errors:ratio_3d") })
+		hours.Alerts = slices.DeleteFunc(slices.Clone(group.Alerts), func(a alert.Alert) bool { return strings.Contains(a.Expr, "slo:errors:ratio_3d") })
+		keep(t, filepath.Join(dir, "rules-"+group.Name+".yml"), alert.Render(hours, alert.Options{Shrink: shrink}))
+		if len(days.Alerts) > 0 { // what they look at is recorded beside
+			keep(t, filepath.Join(dir, "rules-days.yml"), strings.ReplaceAll(alert.Render(days, alert.Options{Shrink: shrink * again}), "slo:errors:", "slo:errors:days:"))
+		}
 	}
 	keep(t, filepath.Join(dir, "prometheus.yml"), "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [\"rules-*.yml\"]\nscrape_configs:\n"+jobs(t, homes))
 	port, err := loopback.Port()
@@ -131,21 +141,28 @@ func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 	return answer.Data.Result, err
 }
 
-// firing are the alerts that fire now: a page by its name, a ticket by its name and that word. A promise has both, and its ticket remembers for long.
-func (p *prometheus) firing(ctx context.Context) map[string]bool {
-	samples, err := p.ask(ctx, `ALERTS{alertstate="firing"}`)
+// named is a rule: a page by its alert's name, a ticket by that and the word.
+func named(name, severity string) string {
+	if severity == string(alert.Ticket) {
+		name += " (ticket)"
+	}
+	return name
+}
+
+// firing are the rules that fire now, and for how long what they tell of has been so; nil: nobody knows.
+func (p *prometheus) firing(ctx context.Context) map[string]time.Duration {
+	samples, err := p.ask(ctx, `time() - ALERTS_FOR_STATE and ignoring(alertstate) ALERTS{alertstate="firing"}`)
 	if err != nil {
 		return nil
 	}
-	names := map[string]bool{}
+	rules := map[string]time.Duration{}
 	for _, s := range samples {
-		name := s.Metric["alertname"]
-		if s.Metric["severity"] == string(alert.Ticket) {
-			name += " (ticket)"
-		}
-		names[name] = true
+		text, _ := s.Value[1].(string)
+		since, _ := time.ParseDuration(text + "s")
+		name := named(s.Metric["alertname"], s.Metric["severity"])
+		rules[name] = max(rules[name], since.Round(time.Second))
 	}
-	return names
+	return rules
 }
 
 // traces are the exemplars' trace ids of a metric in the last minute.
