@@ -47,7 +47,7 @@ func (w *world) second(t *testing.T) *beside {
 	}
 	t.Cleanup(func() { _ = db.Stop() })
 	b.url = db.URL
-	b.home, b.Stack = raise(t, b.bin, "POSTGRES_URL="+db.URL, "CARRIER=sip", "SIP_UDP_ADDR=127.0.0.1:0", "SIP_ADVERTISED_ADDR=127.0.0.1", "RTP_ADDR=127.0.0.1", "CIRCUIT_FAILURES=1000",
+	b.home, b.Stack = raise(t, b.bin, "POSTGRES_URL="+db.URL, "CARRIER=sip", "SIP_UDP_ADDR=127.0.0.1:0", "SIP_ADVERTISED_ADDR=127.0.0.1", "RTP_ADDR=127.0.0.1", "CIRCUIT_FAILURES=1000", "RINGFENCE_RESTART_PAUSE=1s",
 		"SIP_TLS_ADDR=127.0.0.1:0", "SIP_TLS_CERT_FILE="+b.pair, "SIP_TLS_KEY_FILE="+b.pair)
 	if b.tenant, err = b.NewWorkspace(t.Context(), t.Name(), "1000"); err != nil {
 		t.Fatal(err)

@@ -88,7 +88,9 @@ func deeper() []fault {
 func elsewhere() []fault {
 	return []fault{
 		{"an upgrade stopped half way, a certificate runs out", false, []string{"VersionsMixed (ticket)", "CertificateExpires", "CertificateExpires (ticket)"}, func(t *testing.T, w *world, until func()) {
+			w.quiet.Store(true) // an hour of it is a minute here, and may miss no scrape
 			w.beside.upgraded(t, until)
+			w.quiet.Store(false)
 		}},
 		{"a process dies again and again", false, []string{"ServiceRestarts (ticket)"}, func(t *testing.T, w *world, until func()) {
 			meanwhile(t, until, w.beside.restless(t, "gateway"))
