@@ -131,14 +131,14 @@ func hanging() []fault {
 // spared are the alerts that a fault without any must not fire: what an endpoint keeps waiting itself breaks no promise.
 var spared = []string{"EventsDeliveredLate", "EventsDeliveredLate (ticket)"}
 
-// made waits until no alert of its fires any longer for what went before, makes it, waits until every one fires, mends it, and waits until they are gone.
+// made waits until no alert of its is active for what went before, makes it, waits until every one fires, mends it, and waits until they are gone.
 func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	t.Helper()
 	watched, asked := f.alerts, time.Now()
 	if len(watched) == 0 {
 		watched = spared
 	}
-	p.silent(t, f.name+": its alerts are quiet before it is made", watched)
+	p.silent(t, f.name+": its alerts are quiet before it is made", active, watched)
 	began, missing := time.Now(), f.alerts
 	seen, rest := p.watch(t)
 	defer rest()
@@ -152,7 +152,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 		}
 	})
 	fired := time.Since(began)
-	p.silent(t, f.name+": its alerts go", f.alerts)
+	p.silent(t, f.name+": its alerts go", firing, f.alerts)
 	t.Logf("%s: all that fired: %v", f.name, seen())
 	if len(f.alerts) == 0 && slices.ContainsFunc(spared, func(name string) bool { return slices.Contains(seen(), name) }) {
 		t.Errorf("%s: none of %v should have fired", f.name, spared)
@@ -161,17 +161,17 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 		strings.Join(f.alerts, ", "), fired.Round(100*time.Millisecond), (time.Since(began) - fired).Round(100*time.Millisecond))
 }
 
-// silent waits until none of these alerts fires.
-func (p *prometheus) silent(t *testing.T, what string, names []string) {
+// silent waits until none of these alerts is in a state.
+func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	t.Helper()
 	var left map[string]time.Duration
 	err := rig.Until(t.Context(), 3*time.Minute, what, func() (bool, error) {
-		left = p.firing(t.Context())
+		left = p.rules(t.Context(), state)
 		maps.DeleteFunc(left, func(name string, _ time.Duration) bool { return !slices.Contains(names, name) })
 		return left != nil && len(left) == 0, nil
 	})
 	if err != nil {
-		t.Fatalf("%v: these fire, for so long: %v", err, left)
+		t.Fatalf("%v: these are %s, for so long: %v", err, state, left)
 	}
 }
 
@@ -187,7 +187,7 @@ func (p *prometheus) watch(t *testing.T) (seen func() []string, rest func()) {
 		tick := time.NewTicker(500 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			now := p.firing(ctx)
+			now := p.rules(ctx, firing)
 			mu.Lock()
 			maps.Copy(fired, now)
 			mu.Unlock()

@@ -149,9 +149,15 @@ func named(name, severity string) string {
 	return name
 }
 
-// firing are the rules that fire now, and for how long what they tell of has been so; nil: nobody knows.
-func (p *prometheus) firing(ctx context.Context) map[string]time.Duration {
-	samples, err := p.ask(ctx, `time() - ALERTS_FOR_STATE and ignoring(alertstate) ALERTS{alertstate="firing"}`)
+// What a rule is that is not quiet: one that is active fires, or will if what it tells of lasts.
+const (
+	firing = "firing"
+	active = "pending|firing"
+)
+
+// rules are those in a state now, and for how long what they tell of has been so; nil: nobody knows.
+func (p *prometheus) rules(ctx context.Context, state string) map[string]time.Duration {
+	samples, err := p.ask(ctx, `time() - ALERTS_FOR_STATE and ignoring(alertstate) ALERTS{alertstate=~"`+state+`"}`)
 	if err != nil {
 		return nil
 	}
