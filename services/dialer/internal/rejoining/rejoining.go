@@ -71,8 +71,12 @@ func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 		return err
 	case mark.Stands() && len(unknown) == 0:
 		return vouch(ctx, st, mark)
-	case mark.Stands():
+	case len(unknown) == 0:
+		slog.WarnContext(ctx, "the database has become another: it is on hold until dial-events.v1 is gone through", "timeline", mark.Now, "before", mark.On)
+	default:
 		slog.ErrorContext(ctx, "the database is older than what was told: it is on hold until dial-events.v1 is reconciled", "unknown", len(unknown))
+	}
+	if mark.Stands() {
 		if err := st.Doubt(ctx); err != nil { // the others as well
 			return err
 		}
