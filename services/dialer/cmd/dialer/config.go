@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/summarising"
 )
@@ -69,11 +70,11 @@ type Config struct {
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
 }
 
-func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error), held func() bool) dialing.Limits {
+func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error), guard *rejoining.Guard) dialing.Limits {
 	return dialing.Limits{
 		Attempts: c.Attempts, Failures: c.CircuitFailures, CircuitRest: c.CircuitRest,
 		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
-		OfTrunk: ofTrunk, Held: held,
+		OfTrunk: ofTrunk, Held: guard.Held, Dialling: guard.Dialling,
 	}
 }
 

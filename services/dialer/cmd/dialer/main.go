@@ -88,7 +88,7 @@ func serve(ctx context.Context, cfg Config) error {
 	recoverer := recovering.New(st, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
-	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit, guard.Held), tel.Metrics)
+	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit, guard), tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 // rejoin is the store of a process that dials, not before its database knows what was told the world, and the guard that it stays so.
 func rejoin(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*store.Store, *rejoining.Guard, error) {
 	told := past.New(pool)
-	if err := rejoining.Await(ctx, cfg.Kafka, told); err != nil {
+	if err := rejoining.Await(ctx, cfg.Kafka, told, rejoining.Gather); err != nil {
 		return nil, nil, err
 	}
 	st, err := openStore(cfg, pool)

@@ -152,6 +152,7 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, f.order.CallID, state, *stop) }))
 		}
 	}
+	d.note(r, f.order)
 	crash.Point("dialer: before originate")
 	if !f.answer.Good() || !d.lives(f.life) { // paused in this very instant
 		return d.place(ctx, f, r)

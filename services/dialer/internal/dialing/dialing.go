@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/recovering"
+	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 )
@@ -45,6 +46,8 @@ type Limits struct {
 	CircuitRest time.Duration
 	// Held says that nothing may be dialled just now, whatever is due; nil: never.
 	Held func() bool
+	// Dialling is told of each dial that is fenced, before Held is asked the last time and the carrier; nil: nobody is.
+	Dialling func(r request.Request, callID uuid.UUID, from string)
 }
 
 // Dialer dials.
@@ -135,6 +138,12 @@ func (d *Dialer) Run(ctx context.Context) error {
 func (d *Dialer) leave() {
 	now := time.Now()
 	d.told.Store(&now)
+}
+
+func (d *Dialer) note(r request.Request, o carrier.Originate) {
+	if d.limits.Dialling != nil {
+		d.limits.Dialling(r, o.CallID, o.From)
+	}
 }
 
 func (d *Dialer) held() bool { return d.limits.Held != nil && d.limits.Held() }

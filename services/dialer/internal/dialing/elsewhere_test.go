@@ -103,6 +103,8 @@ type desk struct {
 	request request.Request
 	// held is the dialer's limit of that name.
 	held func() bool
+	// dialling is the dialer's limit of that name.
+	dialling func(request.Request, uuid.UUID, string)
 }
 
 func (d *desk) store() *store.Store {
@@ -163,7 +165,7 @@ func (d *desk) dial(over *trunks) {
 	}
 	limit := room.Limit{Live: 10, PerSecond: 10}
 	dialer := dialing.New(st, contacts, over, nil, heart,
-		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second, Held: d.held}, d.metrics)
+		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)

@@ -2,10 +2,14 @@ package dialing_test
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/request"
 )
 
 // TestHeld_NothingIsDialled: neither what is due when dialling is held up, nor what was claimed before and has no fence yet. Afterwards it is dialled.
@@ -44,4 +48,29 @@ func TestHeld_NothingIsDialled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDialling_IsToldBeforeHeldIsAskedTheLastTime: who asks then what was dialled must not miss one that leaves for the carrier.
+func TestDialling_IsToldBeforeHeldIsAskedTheLastTime(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var noted atomic.Pointer[uuid.UUID]
+	var askedSince atomic.Bool
+	d.dialling = func(r request.Request, callID uuid.UUID, from string) {
+		if r.CallRequestID != d.request.CallRequestID || from == "" {
+			t.Errorf("told of request %s from %q, want that which is dialled", r.CallRequestID, from)
+		}
+		noted.Store(&callID)
+		askedSince.Store(false)
+	}
+	d.held = func() bool {
+		askedSince.Store(noted.Load() != nil)
+		return false
+	}
+	d.dial(&trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
+		if id := noted.Load(); id == nil || *id != o.CallID || !askedSince.Load() {
+			t.Errorf("told of %v, held asked since: %v; want call %s, and yes", id, askedSince.Load(), o.CallID)
+		}
+		return takes(o)
+	}}})
 }

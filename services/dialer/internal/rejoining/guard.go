@@ -25,17 +25,23 @@ const (
 
 // Guard keeps law 1 while a process runs: behind its back the database may become another, a standby that had not heard everything or a restored one, or another process may have
 // found it older than what was told. Its mark does not stand then, and nothing is dialled until it does. A database that was away may have been set back on the timeline that it had:
-// the newest facts are looked at before its mark is moved on, or anything dialled.
+// the newest facts are looked at before its mark is moved on, or anything dialled. What this process has dialled itself, the database is told first: no fact may have told of it.
 type Guard struct {
 	look  func(context.Context) (past.Mark, error)
 	move  func(context.Context) error
 	await func(context.Context) error
+	know  func(context.Context, []past.Told) error
+	own   own
 	held  atomic.Bool
 }
 
 // NewGuard watches the database of the store.
 func NewGuard(cfg kafka.Config, st *past.Store) *Guard {
-	return &Guard{look: st.Mark, move: st.MoveMark, await: func(ctx context.Context) error { return Await(ctx, cfg, st) }}
+	return &Guard{
+		look: st.Mark, move: st.MoveMark,
+		await: func(ctx context.Context) error { return Await(ctx, cfg, st, Gather) },
+		know:  func(ctx context.Context, dials []past.Told) error { return settleOwn(ctx, st, dials) },
+	}
 }
 
 // Held says that nothing may be dialled just now.
@@ -63,6 +69,10 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.held.Store(true)
 			if !mark.Stands() {
 				slog.WarnContext(ctx, "the database is another than before (a failover, or a restore): nothing is dialled until it knows what was told", "timeline", mark.Now, "before", mark.On)
+			}
+			if err := g.know(ctx, g.own.recent()); err != nil {
+				slog.WarnContext(ctx, "nothing is dialled until what this process dialled is known", "error", err)
+				break // until the next look
 			}
 			if g.await(ctx) != nil {
 				return nil // told to stop

@@ -43,6 +43,7 @@ func TestGuard_HoldsWhileTheDatabaseMayBeAnother(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun, awaited, settled := time.Now(), 0, false
 				g := &Guard{
+					know: func(context.Context, []past.Told) error { return nil },
 					look: func(context.Context) (past.Mark, error) {
 						if settled {
 							return same, nil
@@ -92,6 +93,7 @@ func TestGuard_MovesTheMarkWhileItMayDial(t *testing.T) {
 		var did []string
 		note := func(what string) { did = append(did, fmt.Sprintf("%s %.0f", what, time.Since(begun).Seconds())) }
 		g := &Guard{
+			know: func(context.Context, []past.Told) error { return nil },
 			look: func(context.Context) (past.Mark, error) {
 				if away.Load() {
 					return past.Mark{}, errors.New("connection refused")

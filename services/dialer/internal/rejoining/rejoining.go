@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// glance is how many of the newest facts of each partition a start looks at. More than one: a deposed relay may have told an old one again.
-	glance = 20
+	// last is how many of the newest facts of each partition a start looks at. More than one: a deposed relay may have told an old one again.
+	last = 20
 	// batch is how many facts one transaction settles.
 	batch = 500
 	// margin is how far before the mark of the database reading begins. A fact that it may not know was committed behind the mark, by the same clock, and told behind its commit; so
@@ -34,10 +34,10 @@ var errClocks = errors.New("facts were logged before the time that the database 
 
 // Await returns when the database knows every fact that was told. It looks at the newest on dial-events.v1, and at the database's own mark (past.Mark): at once as a rule. A database
 // that was restored to an earlier time, or has become another, is brought up to date first: from its mark on the topic is read and settled. While Kafka or the database is away it
-// tries again: who cannot tell does not dial.
-func Await(ctx context.Context, cfg kafka.Config, st *past.Store) error {
+// tries again: who cannot tell does not dial. gather is how long the other dialers have to say what they dialled, before it is read what was told; Gather, but for tests.
+func Await(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.Duration) error {
 	for {
-		err := settle(ctx, cfg, st)
+		err := settle(ctx, cfg, st, gather)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -50,22 +50,18 @@ func Await(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 	}
 }
 
-func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
+func settle(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.Duration) error {
 	mark, err := st.Mark(ctx)
 	if err != nil && !unheardOf(err) {
 		return err
 	}
-	newest, err := glanced(ctx, cfg)
+	_, unknown, err := glance(ctx, cfg, st)
 	if errors.Is(err, kafka.ErrNoTopic) {
 		if err := nothingTold(ctx, st); err != nil {
 			return err
 		}
 		return vouch(ctx, st, mark)
 	}
-	if err != nil {
-		return err
-	}
-	unknown, err := st.Unknown(ctx, slices.Collect(maps.Values(newest)))
 	switch {
 	case err != nil:
 		return err
@@ -82,6 +78,15 @@ func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 		}
 		mark.On = ""
 	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(gather):
+	}
+	newest, unknown, err := glance(ctx, cfg, st)
+	if err != nil {
+		return err
+	}
 	h := hold{cfg: cfg, store: st, newest: newest, unknown: unknown}
 	if mark.Until != nil {
 		h.since = mark.Until.Add(-margin)
@@ -97,6 +102,15 @@ func settle(ctx context.Context, cfg kafka.Config, st *past.Store) error {
 	}
 	slog.WarnContext(ctx, "the database knows what was told; the hold is over", "told", h.told, "settled", h.settled, "since", h.since)
 	return vouch(ctx, st, mark)
+}
+
+// glance answers the newest facts, and those of them that the database does not know.
+func glance(ctx context.Context, cfg kafka.Config, st *past.Store) (newest map[uuid.UUID]past.Told, unknown []past.Told, err error) {
+	if newest, err = glanced(ctx, cfg); err != nil {
+		return nil, nil, err
+	}
+	unknown, err = st.Unknown(ctx, slices.Collect(maps.Values(newest)))
+	return newest, unknown, err
 }
 
 // vouch moves a mark that does not stand, or is not there.

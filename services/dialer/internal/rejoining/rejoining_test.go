@@ -93,7 +93,7 @@ func (r *restored) await() {
 func (r *restored) awaitFor(patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	return rejoining.Await(ctx, r.cfg, past.New(r.pool))
+	return rejoining.Await(ctx, r.cfg, past.New(r.pool), 0)
 }
 
 func (r *restored) state(id uuid.UUID) (state string, fences int) {

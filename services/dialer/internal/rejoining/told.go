@@ -18,7 +18,7 @@ import (
 // glanced is the newest fact of each request, and of each inbound call, among the last few of each partition.
 func glanced(ctx context.Context, cfg kafka.Config) (map[uuid.UUID]past.Told, error) {
 	newest := map[uuid.UUID]past.Told{}
-	err := read(ctx, cfg, kafka.Span{Last: glance}, func(_ kafka.Record, t past.Told) error {
+	err := read(ctx, cfg, kafka.Span{Last: last}, func(_ kafka.Record, t past.Told) error {
 		if before, known := newest[t.Subject()]; !known || !overtaken(t, before) {
 			newest[t.Subject()] = t
 		}
