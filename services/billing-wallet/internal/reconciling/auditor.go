@@ -2,6 +2,7 @@ package reconciling
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -61,28 +62,33 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 }
 
-// Pass compares every wallet that is due, and sets the metrics. One workspace that cannot be read is due again later and holds up no other.
+// Pass compares every wallet that is due, and sets the metrics, whatever else fails: what nobody could compare grows old. One workspace that cannot be read is due again
+// later and holds up no other.
 func (a *Auditor) Pass(ctx context.Context) (fault error) {
 	for {
 		due, err := a.store.ClaimReconciliations(ctx, a.every, claimed)
-		if err != nil {
-			return err
-		}
 		for _, workspaceID := range due {
 			if err := a.compare(ctx, workspaceID); err != nil {
 				fault = err
 			}
 		}
-		sum, err := a.store.Reconciled(ctx)
-		if err != nil {
+		if err := errors.Join(err, a.tell(ctx)); err != nil {
 			return err
 		}
-		a.differences.Set(float64(sum.Differences))
-		a.age.Set(sum.AgeSeconds)
 		if len(due) < claimed {
 			return fault
 		}
 	}
+}
+
+func (a *Auditor) tell(ctx context.Context) error {
+	sum, err := a.store.Reconciled(ctx)
+	if err != nil {
+		return err
+	}
+	a.differences.Set(float64(sum.Differences))
+	a.age.Set(sum.AgeSeconds)
+	return nil
 }
 
 func (a *Auditor) compare(ctx context.Context, workspaceID uuid.UUID) error {

@@ -29,6 +29,8 @@ func gauge(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	return 0
 }
 
+const anHourAgo = `UPDATE reconciliations SET checked_at = checked_at - interval '61 minutes', claimed_at = claimed_at - interval '61 minutes'`
+
 // TestAuditor_CountsWhatReplicasFindTogether lets two replicas look at the same books.
 func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
 	t.Parallel()
@@ -66,11 +68,44 @@ func TestAuditor_CountsWhatReplicasFindTogether(t *testing.T) {
 	pass("the books agree", 0)
 	exec(`UPDATE wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1 WHERE workspace_id = $1`, broken.workspace)
 	pass("nobody looks again within the hour", 0)
-	exec(`UPDATE reconciliations SET checked_at = checked_at - interval '61 minutes'`)
+	exec(anHourAgo)
 	pass("an hour later", 2)
 	exec(`UPDATE wallets SET wallet_micro = wallet_micro - 1, funding_micro = funding_micro + 1 WHERE workspace_id = $1`, broken.workspace)
-	exec(`UPDATE reconciliations SET checked_at = checked_at - interval '61 minutes'`)
+	exec(anHourAgo)
 	pass("repaired", 0)
+}
+
+// TestAuditor_WhatIsNotComparedGrowsOld: a claim is no comparison, and where nothing can be claimed the age is told all the same.
+func TestAuditor_WhatIsNotComparedGrowsOld(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]string{
+		"no comparison succeeds":           `ALTER TABLE holds RENAME TO holds_away`,
+		"nothing can be claimed":           `REVOKE INSERT ON reconciliations FROM billing_wallet_app`,
+		"what was found can not be saved":  `ALTER TABLE reconciliations ADD CHECK (checked_at < now() - interval '30 minutes') NOT VALID`,
+		"nobody has looked since it began": `DELETE FROM reconciliations; UPDATE wallets SET created_at = now() - interval '61 minutes'; ALTER TABLE holds RENAME TO holds_away`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := wallettest.Pool(t)
+			st, super, metrics := store.New(pool), pgtest.Super(t, pool, wallettest.Schema), prometheus.NewRegistry()
+			wallettest.Workspace(t, st, money.Credit)
+			auditor := reconciling.NewAuditor(st, time.Hour, metrics)
+			if err := auditor.Pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, sql := range []string{anHourAgo, fault} {
+				if _, err := super.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // the second finds it claimed by the first
+				err := auditor.Pass(t.Context())
+				if age := gauge(t, metrics, "billing_wallet_books_age_seconds"); age < 3660 || age > 3720 {
+					t.Errorf("the oldest look was %v s ago, and the pass said %v; want 61 minutes", age, err)
+				}
+			}
+		})
+	}
 }
 
 func TestAuditor_ZeroLooksNever(t *testing.T) {

@@ -10,19 +10,19 @@ import (
 )
 
 const claimReconciliations = `
-INSERT INTO reconciliations (workspace_id, checked_at, differences)
+INSERT INTO reconciliations (workspace_id, claimed_at, differences)
 SELECT workspace_id, now(), 0 FROM (
     SELECT w.workspace_id FROM wallets w LEFT JOIN reconciliations r ON r.workspace_id = w.workspace_id
-    WHERE r.checked_at IS NULL OR r.checked_at < now() - make_interval(secs => @every)
-    ORDER BY r.checked_at NULLS FIRST
+    WHERE coalesce(r.claimed_at, r.checked_at, '-infinity') < now() - make_interval(secs => @every)
+    ORDER BY coalesce(r.claimed_at, r.checked_at) NULLS FIRST
     LIMIT @most) AS due
 ORDER BY workspace_id
-ON CONFLICT (workspace_id) DO UPDATE SET checked_at = now()
-WHERE reconciliations.checked_at < now() - make_interval(secs => @every)
+ON CONFLICT (workspace_id) DO UPDATE SET claimed_at = now()
+WHERE coalesce(reconciliations.claimed_at, reconciliations.checked_at, '-infinity') < now() - make_interval(secs => @every)
 RETURNING workspace_id`
 
-// ClaimReconciliations takes up to most wallets whose books nobody has looked at for every, those longest ago first. Until every has passed
-// again, no other replica gets them.
+// ClaimReconciliations takes up to most wallets whose books nobody has set about comparing for every, those longest ago first. Until every has passed
+// again, no other replica gets them, compared or not.
 func (s *Store) ClaimReconciliations(ctx context.Context, every time.Duration, most int) ([]uuid.UUID, error) {
 	rows, err := s.pool.Query(ctx, claimReconciliations, pgx.NamedArgs{"every": every.Seconds(), "most": most})
 	if err != nil {
