@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caarlos0/env/v11"
+
 	"ringfence.dev/deploy/local/internal/postgres"
 	"ringfence.dev/deploy/local/internal/process"
 	"ringfence.dev/deploy/local/internal/state"
@@ -154,7 +156,11 @@ func (s *stack) ensureTopics(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	client, err := kafka.NewClient(kafka.Config{Brokers: brokers}, "ringfence-local", nil)
+	cfg, err := brokerConfig(brokers)
+	if err != nil {
+		return err
+	}
+	client, err := kafka.NewClient(cfg, "ringfence-local", nil)
 	if err != nil {
 		return err
 	}
@@ -173,6 +179,18 @@ func (s *stack) ensureTopics(ctx context.Context) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// brokerConfig is how these brokers are spoken to: those of KAFKA_BROKERS as the services do, by the same variables, ours in the clear.
+func brokerConfig(brokers []string) (kafka.Config, error) {
+	if os.Getenv("KAFKA_BROKERS") == "" {
+		return kafka.Config{Brokers: brokers}, nil
+	}
+	cfg, err := env.ParseAs[kafka.Config]()
+	if err != nil {
+		return kafka.Config{}, fmt.Errorf("read the settings of Kafka: %w", err)
+	}
+	return cfg, nil
 }
 
 func answers(ctx context.Context, addresses []string) bool {

@@ -1,0 +1,31 @@
+package stack
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// TestEnsureTopics_AtBrokersThatAskForAPassword: what the services are told of such brokers is told `up` as well.
+func TestEnsureTopics_AtBrokersThatAskForAPassword(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "ringfence", "right"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	s := &stack{brokers: strings.Join(cluster.ListenAddrs(), ",")}
+	for name, value := range map[string]string{"KAFKA_BROKERS": s.brokers, "KAFKA_SASL_MECHANISM": "SCRAM-SHA-256", "KAFKA_USER": "ringfence", "KAFKA_PASSWORD": "right"} {
+		t.Setenv(name, value)
+	}
+	if err := s.ensureTopics(t.Context()); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("KAFKA_SASL_MECHANISM", "")
+	t.Setenv("KAFKA_USER", "")
+	t.Setenv("KAFKA_PASSWORD", "")
+	t.Setenv("KAFKA_CA_FILE", "authority.pem")
+	if err := s.ensureTopics(t.Context()); err == nil || !strings.Contains(err.Error(), "set KAFKA_TLS=true") {
+		t.Errorf("an authority and no TLS: %v", err)
+	}
+}
