@@ -30,7 +30,8 @@ import (
 // request is one attempt as it arrived.
 type request struct {
 	at, ended       time.Time // ended is when the answer was handed to the network, or the sender was gone
-	cut             bool      // the sender was gone
+	cut             bool      // the sender was gone, or hung up behind it
+	line            net.Conn  // that it came by, where the receiver tells
 	event, delivery string
 	attempt         int
 	signature       string
@@ -69,7 +70,7 @@ func (b *book) note(r *http.Request) (int, error) {
 	defer b.mu.Unlock()
 	b.got = append(b.got, request{
 		at: at, event: envelope.ID, delivery: r.Header.Get("X-Service-Delivery-Id"), attempt: attempt,
-		signature: r.Header.Get("X-Service-Signature"), header: r.Header, body: body,
+		signature: r.Header.Get("X-Service-Signature"), header: r.Header, body: body, line: lineOf(r),
 	})
 	return len(b.got) - 1, nil
 }
@@ -78,6 +79,19 @@ func (b *book) end(entry int, cut bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.got[entry].ended, b.got[entry].cut = time.Now(), cut
+}
+
+// hungUp notes that a sender has left: what came by that line last is cut, also where the receiver was too busy to see it before it had answered. Who lives keeps
+// its lines for the next.
+func (b *book) hungUp(line net.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := len(b.got) - 1; i >= 0; i-- {
+		if b.got[i].line == line {
+			b.got[i].cut = true
+			return
+		}
+	}
 }
 
 func (b *book) all() []request {
@@ -121,10 +135,25 @@ func (w *world) receive(t *testing.T) *endpoint {
 	server := httptest.NewUnstartedServer(e)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // senders are killed in mid-handshake
+	server.Config.ConnContext = func(ctx context.Context, line net.Conn) context.Context {
+		return context.WithValue(ctx, lineKey{}, line)
+	}
+	server.Config.ConnState = func(line net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			e.hungUp(line)
+		}
+	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	e.URL = server.URL
 	return e
+}
+
+type lineKey struct{}
+
+func lineOf(r *http.Request) net.Conn {
+	line, _ := r.Context().Value(lineKey{}).(net.Conn)
+	return line
 }
 
 // answering changes the status of the answers and how long they take.
