@@ -30,8 +30,9 @@ import (
 // request is one attempt as it arrived.
 type request struct {
 	at, ended       time.Time // ended is when the answer was handed to the network, or the sender was gone
-	cut             bool      // the sender was gone, or hung up behind it
+	cut             bool      // the sender was gone
 	line            net.Conn  // that it came by, where the receiver tells
+	left            time.Time // when the sender hung up behind it, the last of its line
 	event, delivery string
 	attempt         int
 	signature       string
@@ -81,14 +82,13 @@ func (b *book) end(entry int, cut bool) {
 	b.got[entry].ended, b.got[entry].cut = time.Now(), cut
 }
 
-// hungUp notes that a sender has left: what came by that line last is cut, also where the receiver was too busy to see it before it had answered. Who lives keeps
-// its lines for the next.
+// hungUp notes that a sender has left behind what came by that line last, which a busy receiver may see only when it has answered. Who lives keeps its lines for the next.
 func (b *book) hungUp(line net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := len(b.got) - 1; i >= 0; i-- {
 		if b.got[i].line == line {
-			b.got[i].cut = true
+			b.got[i].left = time.Now()
 			return
 		}
 	}
