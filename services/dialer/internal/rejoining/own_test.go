@@ -40,11 +40,12 @@ func TestGuard_WhatThisProcessDialledIsKnownToTheNextDatabase(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- guard.Run(ctx) }()
 	begun := time.Now()
-	for !r.mark().Stands() {
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for ; !r.mark().Stands(); <-poll.C {
 		if time.Since(begun) > time.Minute {
 			t.Fatal("the hold does not end")
 		}
-		time.Sleep(20 * time.Millisecond) // a poll of the condition
 	}
 	if held := time.Since(begun); held < rejoining.Gather {
 		t.Errorf("it was gone through after %s: another dialer that lives may not have looked at it yet", held)
