@@ -137,8 +137,7 @@ func TestHours_ScheduledFor(t *testing.T) {
 		{"no instant", "soon", time.Time{}},
 		{"empty", "", time.Time{}},
 	} {
-		t.Run("scheduled_for "+row.name, func(t *testing.T) {
-			t.Parallel()
+		t.Run("scheduled_for "+row.name, func(t *testing.T) { // not in parallel: a row that waits for its turn asks about a now long past
 			if row.want.IsZero() {
 				if got := w.write.refused(t, 422, "validation_error", "POST", "/v1/calls", w.order(number(1), "scheduled_for", row.value)); !strings.Contains(got.body, "scheduled_for") {
 					t.Errorf("%s does not name scheduled_for", got.body)
