@@ -77,11 +77,23 @@ func settleOwn(ctx context.Context, st *past.Store, dials []past.Told) error {
 	if err := st.Settle(ctx, unknown); !anotherLives(err) {
 		return err
 	}
-	for _, t := range unknown {
-		err := st.Settle(ctx, []past.Told{t})
+	return oneByOne(ctx, unknown, func(ctx context.Context, t past.Told) error { return st.Settle(ctx, []past.Told{t}) })
+}
+
+// oneByOne settles in the order in which they were dialled what could not be settled together. Where another call to that number lives all the same, it is known that it was dialled, and no more.
+func oneByOne(ctx context.Context, dials []past.Told, settle func(context.Context, past.Told) error) error {
+	dialled := func(t past.Told) time.Time {
+		if t.Call == nil || t.Call.DialedAt == nil {
+			return time.Time{}
+		}
+		return *t.Call.DialedAt
+	}
+	slices.SortStableFunc(dials, func(a, b past.Told) int { return dialled(a).Compare(dialled(b)) })
+	for _, t := range dials {
+		err := settle(ctx, t)
 		if anotherLives(err) {
 			t.Call = nil
-			err = st.Settle(ctx, []past.Told{t})
+			err = settle(ctx, t)
 		}
 		if err != nil {
 			return err

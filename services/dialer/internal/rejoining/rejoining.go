@@ -198,5 +198,8 @@ func (h *hold) settle(ctx context.Context, told []past.Told) error {
 		return err
 	}
 	h.settled += len(unknown)
-	return h.store.Settle(ctx, unknown)
+	if err = h.store.Settle(ctx, unknown); anotherLives(err) {
+		return oneByOne(ctx, unknown, h.store.SettleInPlace)
+	}
+	return err
 }

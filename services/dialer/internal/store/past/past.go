@@ -135,6 +135,11 @@ ON CONFLICT (call_id) DO UPDATE SET status = excluded.status, hangup_cause = exc
 	error_detail = excluded.error_detail, ringing_at = excluded.ringing_at, answered_at = excluded.answered_at, ended_at = excluded.ended_at, version = excluded.version
 	WHERE calls.version < excluded.version`
 
+// Of several tries of a request only the last is told: one that stands fenced here was refused before anything rang, and its place taken, behind this database's back.
+const refused = `
+UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, owner = NULL
+WHERE call_request_id = @request AND call_id <> @call AND status = 'fenced'`
+
 // Settle makes the database know of the facts: what was dialled is fenced, what ended has ended, and what was about to be dialled fails dial_state_unknown. Told twice, it is
 // settled once. Calls that ended go first: a number has one live call. A request that waits is left alone: it is judged again when it is due.
 func (s *Store) Settle(ctx context.Context, told []Told) error {
@@ -197,7 +202,7 @@ func fold(ctx context.Context, tx pgx.Tx, t Told) error {
 		"contact": c.ContactID, "status": c.Status, "cause": c.Cause, "disposition": c.Disposition, "code": c.Code, "detail": c.Detail, "queued_at": c.QueuedAt,
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt, "version": c.Version, "direction": "outbound",
 	}
-	statements := []string{dialled, fence, heard}
+	statements := []string{dialled, fence, refused, heard}
 	if t.RequestID == uuid.Nil {
 		args["request"], args["direction"], statements = nil, "inbound", []string{heard}
 	}
