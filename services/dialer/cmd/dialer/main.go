@@ -66,7 +66,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer bus.Close()
-	st, guard, err := rejoin(ctx, cfg, pool)
+	st, heart, guard, err := rejoin(ctx, cfg, pool)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,6 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	heart := recovering.NewHeart(st, cfg.InstanceLease)
 	recoverer := recovering.New(st, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)

@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/consumer"
+	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
@@ -32,14 +33,18 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
-// rejoin is the store of a process that dials, not before its database knows what was told the world, and the guard that it stays so.
-func rejoin(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*store.Store, *rejoining.Guard, error) {
+// rejoin is the store of a process that dials, not before its database knows what was told the world, its heart, and the guard that it stays so.
+func rejoin(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*store.Store, *recovering.Heart, *rejoining.Guard, error) {
 	told := past.New(pool)
 	if err := rejoining.Await(ctx, cfg.Kafka, told, rejoining.Gather); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	st, err := openStore(cfg, pool)
-	return st, rejoining.NewGuard(cfg.Kafka, told), err
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	heart := recovering.NewHeart(st, cfg.InstanceLease)
+	return st, heart, rejoining.NewGuard(cfg.Kafka, told, heart.Lapse), nil
 }
 
 // secrets are what lies sealed.

@@ -20,7 +20,7 @@ const (
 	// Gather is how long a database that does not stand is left as it is before it is gone through: by then every dialer that lives has looked at it, and said what it dialled itself,
 	// and what the old one's relays had read is told.
 	Gather = look + patience + time.Second
-	// remembered is how long a process knows what it dialled without having looked it up: longer than facts wait to be told, as a rule.
+	// remembered is how far back from its last dial a process knows what it dialled without having looked it up: longer than facts wait to be told, as a rule.
 	remembered = 2 * time.Minute
 )
 
@@ -55,7 +55,7 @@ func (o *own) recent() (dials []past.Told) {
 	requests, numbers := map[uuid.UUID]bool{}, map[number]bool{}
 	for _, t := range slices.Backward(o.dials) {
 		to := number{t.WorkspaceID, t.Call.To}
-		if requests[t.RequestID] || time.Since(*t.Call.DialedAt) > remembered {
+		if requests[t.RequestID] || o.dials[len(o.dials)-1].Call.DialedAt.Sub(*t.Call.DialedAt) > remembered {
 			continue
 		}
 		if numbers[to] {

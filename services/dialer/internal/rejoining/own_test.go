@@ -29,7 +29,7 @@ func TestGuard_WhatThisProcessDialledIsKnownToTheNextDatabase(t *testing.T) {
 	}
 	r.told(inbound(uuid.New(), "completed", 1)) // there is a topic
 	r.marked(time.Second, "another")
-	guard := rejoining.NewGuard(r.cfg, past.New(r.pool))
+	guard := rejoining.NewGuard(r.cfg, past.New(r.pool), func() {})
 	for _, dial := range []struct {
 		id uuid.UUID
 		to phone.Number

@@ -36,8 +36,13 @@ var errClocks = errors.New("facts were logged before the time that the database 
 // that was restored to an earlier time, or has become another, is brought up to date first: from its mark on the topic is read and settled. While Kafka or the database is away it
 // tries again: who cannot tell does not dial. gather is how long the other dialers have to say what they dialled, before it is read what was told; Gather, but for tests.
 func Await(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.Duration) error {
+	return await(ctx, cfg, st, gather, func(context.Context) error { return nil })
+}
+
+// await has the database know what the process knows itself before it reads, and anew where it becomes another again meanwhile.
+func await(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.Duration, know func(context.Context) error) error {
 	for {
-		err := settle(ctx, cfg, st, gather)
+		err := settle(ctx, cfg, st, gather, know)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -50,9 +55,14 @@ func Await(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.Du
 	}
 }
 
-func settle(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.Duration) error {
+func settle(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.Duration, know func(context.Context) error) error {
 	mark, err := st.Mark(ctx)
 	if err != nil && !unheardOf(err) {
+		return err
+	}
+	ctx, stop := whileOn(ctx, st, mark.Now)
+	defer stop()
+	if err := know(ctx); err != nil {
 		return err
 	}
 	_, unknown, err := glance(ctx, cfg, st)
@@ -80,7 +90,7 @@ func settle(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.D
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-time.After(gather):
 	}
 	newest, unknown, err := glance(ctx, cfg, st)
@@ -102,6 +112,35 @@ func settle(ctx context.Context, cfg kafka.Config, st *past.Store, gather time.D
 	}
 	slog.WarnContext(ctx, "the database knows what was told; the hold is over", "told", h.told, "settled", h.settled, "since", h.since)
 	return vouch(ctx, st, mark)
+}
+
+var errAnother = errors.New("the database has become another again")
+
+// whileOn ends with a database that becomes another, which is looked at once a second: what this process dialled must be told the next one, too, while the others wait for it.
+func whileOn(ctx context.Context, st *past.Store, timeline string) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	if timeline == "" { // it does not tell
+		return ctx, func() { end(nil) }
+	}
+	go func() {
+		ticker := time.NewTicker(look)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			asking, cancel := context.WithTimeout(ctx, patience)
+			mark, err := st.Mark(asking)
+			cancel()
+			if err == nil && mark.Now != timeline {
+				end(errAnother)
+				return
+			}
+		}
+	}()
+	return ctx, func() { end(nil) }
 }
 
 // glance answers the newest facts, and those of them that the database does not know.
