@@ -84,16 +84,18 @@ func TestRun_SIGTERMDrains(t *testing.T) {
 }
 
 func TestRun_NamesWhatDoesNotStop(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	hold := make(chan struct{})
-	defer close(hold)
-	var mu sync.Mutex
-	var stopped []string
-	err := run(ctx, 2*time.Second, []Part{waiting("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
-	if err == nil || !strings.Contains(err.Error(), "deaf") || strings.Contains(err.Error(), "relay") {
-		t.Errorf("run = %v, want a fault that names deaf alone", err)
-	}
+	synctest.Test(t, func(t *testing.T) { // relay has a fifth of a second to stop in
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		hold := make(chan struct{})
+		defer close(hold)
+		var mu sync.Mutex
+		var stopped []string
+		err := run(ctx, 2*time.Second, []Part{waiting("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
+		if err == nil || !strings.Contains(err.Error(), "deaf") || strings.Contains(err.Error(), "relay") {
+			t.Errorf("run = %v, want a fault that names deaf alone", err)
+		}
+	})
 }
 
 type nested struct {

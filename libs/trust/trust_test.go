@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -78,7 +79,9 @@ func TestRequireCaller_CarriesTheCaller(t *testing.T) {
 	}
 }
 
-func TestRequireCaller_Refuses(t *testing.T) {
+func TestRequireCaller_Refuses(t *testing.T) { synctest.Test(t, refuses) } // tokens of one instant are shown in the same
+
+func refuses(t *testing.T) {
 	gateway, dialer, stranger := keys(t, Gateway), keys(t, "dialer"), keys(t, Gateway)
 	calls := keys(t, "calls", trusts(gateway), trusts(dialer))
 	good := claims{Use: forCaller, Workspace: uuid.Must(uuid.NewV7()), Operator: "ada"}
@@ -219,6 +222,9 @@ func TestQuestion_PackedBodyIsBounded(t *testing.T) {
 	}
 }
 
+// hang is when a test gives up what should have come long before.
+const hang = 15 * reach
+
 func TestClient_ASilentPeerKeepsNoConnection(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -226,7 +232,7 @@ func TestClient_ASilentPeerKeepsNoConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
-	closed := make(chan error, 1)
+	accepted, closed := make(chan struct{}), make(chan error, 1)
 	go func() {
 		conn, err := silent.Accept()
 		if err != nil {
@@ -234,20 +240,22 @@ func TestClient_ASilentPeerKeepsNoConnection(t *testing.T) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_ = conn.SetReadDeadline(time.Now().Add(5 * reach))
+		close(accepted)
+		_ = conn.SetReadDeadline(time.Now().Add(hang))
 		for err == nil {
 			_, err = conn.Read(make([]byte, 4096))
 		}
 		closed <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	go func() { <-accepted; cancel() }() // whoever asked gives up while the handshake waits
 	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+silent.Addr().String(), nil)
 	if answer, err := Client().Do(request); err == nil {
 		_ = answer.Body.Close()
 		t.Error("a silent peer answered")
 	}
 	if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%s after the question its connection is still open", 5*reach)
+		t.Errorf("%s after the question its connection is still open, want it closed %s after it was made", hang, reach)
 	}
 }
