@@ -122,35 +122,46 @@ const (
 	// leading ends the session of the relay that publishes.
 	leading = `SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
-	// lingering ends it only when it has published and is about to delete.
-	lingering = leading + ` AND pid IN (SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep')`
+	// lingers counts it when it has published and is about to delete.
+	lingers = `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND wait_event = 'PgSleep'`
 )
 
 func TestRelay_KilledBetweenAckAndDeleteRepeatsAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	super := pgtest.Super(t, pool, schema)
-	// A delete of published rows waits a moment: the first kills look for that, until one has met it; the others come at any instant.
+	// A delete of published rows waits: the first until its relay is killed, which is between ack and delete for certain; then a moment, and the kills come at any instant.
 	_, err := super.Exec(t.Context(), `
-		CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.03); RETURN NULL; END $$;
+		CREATE TABLE lingering AS SELECT 3600::float8 AS seconds;
+		GRANT SELECT ON lingering TO PUBLIC;
+		CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(seconds) FROM lingering; RETURN NULL; END $$;
 		CREATE TRIGGER linger BEFORE DELETE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION linger()`)
 	if err != nil {
 		t.Fatal(err)
 	}
+	kill := func(ctx context.Context, victim string) (hit int) {
+		_ = super.QueryRow(ctx, victim).Scan(&hit)
+		return hit
+	}
 	startRelay(t, pool, cfg)
+	if err := put(t, pool, fact("first", 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a relay lingers", func() bool { return kill(t.Context(), lingers) > 0 })
+	if _, err := super.Exec(t.Context(), "UPDATE lingering SET seconds = 0.03"); err != nil {
+		t.Fatal(err)
+	}
+	first := kill(t.Context(), leading)
 	ctx, stop := context.WithCancel(t.Context())
 	killed := make(chan int)
 	go func() {
-		n, victim, pause := 0, lingering, time.Millisecond
+		n := first
 		for ctx.Err() == nil {
-			var hit int
-			_ = super.QueryRow(ctx, victim).Scan(&hit)
-			if n += hit; hit > 0 {
-				victim, pause = leading, rand.N(60*time.Millisecond)
-			}
+			n += kill(ctx, leading)
 			select {
 			case <-ctx.Done():
-			case <-time.After(pause):
+			case <-time.After(rand.N(60 * time.Millisecond)):
 			}
 		}
 		killed <- n
@@ -158,7 +169,7 @@ func TestRelay_KilledBetweenAckAndDeleteRepeatsAndLosesNothing(t *testing.T) {
 	writeAll(t, pool, 60, func() {})
 	stop()
 	kills := <-killed
-	byKey, duplicates := firsts(t, collectAll(t, pool, cfg, 60*aggregates))
+	byKey, duplicates := firsts(t, collectAll(t, pool, cfg, 1+60*aggregates))
 	wantComplete(t, byKey, 60)
 	t.Logf("%d kills, %d duplicates", kills, duplicates)
 	if kills == 0 || duplicates == 0 {

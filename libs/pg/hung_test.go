@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/stopwatch"
 )
 
 // aThing is a row that somebody has locked and will not let go of.
@@ -32,11 +33,11 @@ func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 // change waits for the row.
 func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, within time.Duration) {
 	t.Helper()
-	began := time.Now()
+	watch := stopwatch.Start(t.Context())
 	if _, err := pool.Exec(t.Context(), "UPDATE thing SET at = now() WHERE id = $1", id); err != nil {
-		t.Errorf("change the row that another had locked, after %s: %v", time.Since(began), err)
+		t.Errorf("change the row that another had locked, after %s: %v", watch.Took(), err)
 	}
-	if took := time.Since(began); took > within {
+	if took := watch.Took(); took > within {
 		t.Errorf("waited %s for the row, want at most %s", took, within)
 	}
 }
