@@ -196,7 +196,7 @@ func FuzzWire(f *testing.F) {
 			t.Fatalf("read answer: %v", err)
 		}
 		if bytes.Contains(said, []byte("\r\n\r\n")) || !isTimeout(err) {
-			mustBeAnswers(t, request, said)
+			mustBeAnswers(t, request, said, isTimeout(err))
 		}
 	})
 }
@@ -223,11 +223,15 @@ func wireSeeds() []string {
 	}
 }
 
-// mustBeAnswers reads one answer after the other. The length of each is its own word: what lies between two is the server's fault.
-func mustBeAnswers(t *testing.T, request, said []byte) {
+// mustBeAnswers reads one answer after the other. The length of each is its own word: what lies between two is the server's fault. When we have hung up, the
+// last may have been cut anywhere.
+func mustBeAnswers(t *testing.T, request, said []byte, cut bool) {
 	t.Helper()
 	for len(said) > 0 {
 		head, rest, whole := bytes.Cut(said, []byte("\r\n\r\n"))
+		if start := []byte("HTTP/1."); cut && !whole && (bytes.HasPrefix(head, start) || bytes.HasPrefix(start, head)) {
+			return
+		}
 		if !whole || !bytes.HasPrefix(head, []byte("HTTP/1.")) {
 			t.Fatalf("%q is answered %q", request, said)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 )
@@ -120,12 +121,12 @@ func late(asked chan<- struct{}, answers <-chan struct{}) http.Handler {
 	return handler
 }
 
+// free is an address that nobody else takes until the server does.
 func free(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := loopback.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }

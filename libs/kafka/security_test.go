@@ -132,7 +132,7 @@ func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
 				t.Fatalf("settings that a broker can mend ended it at the start: %v", err)
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
