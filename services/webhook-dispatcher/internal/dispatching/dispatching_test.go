@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -142,7 +144,7 @@ func TestDispatch_AHangingReceiverDelaysNobodyElse(t *testing.T) {
 	healthy := newReceiver(t, nil)
 	r.subscribe(hanging.URL)
 	r.subscribe(healthy.URL)
-	cfg := config()
+	cfg := r.patient()
 	cfg.MaxInFlight = 16 // less than what hangs would take if it could
 	d := r.dispatch(cfg)
 	t.Cleanup(func() { close(release) }) // before the dispatcher is stopped
@@ -151,10 +153,10 @@ func TestDispatch_AHangingReceiverDelaysNobodyElse(t *testing.T) {
 	for range calls {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
-	start := time.Now()
+	start := stopwatch.Start(t.Context())
 	d.Wake()
 	healthy.await(t, calls)
-	if took := time.Since(start); took > 8*time.Second {
+	if took := start.Took(); took > 8*time.Second {
 		t.Errorf("the healthy receiver waited %s beside a hanging one", took)
 	}
 	if n := len(hanging.all()); n > 8 {
@@ -245,9 +247,10 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 	}
 
 	r.setStatus(id, subscription.Active)
-	resumed := time.Now()
+	resumed := stopwatch.Start(t.Context())
 	d.Wake()
-	if first := recv.await(t, 1)[0].at.Sub(resumed); first > time.Second {
+	recv.await(t, 1)
+	if first := resumed.Took(); first > time.Second {
 		t.Errorf("first delivery %s after the resumption was answered, want within 1 s", first)
 	}
 	recv.await(t, queued)
@@ -294,11 +297,18 @@ func TestPause_LeavesARetryItsTime(t *testing.T) {
 func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	recv := newReceiver(t, func(_ got, n int) int { return map[bool]int{true: 500, false: 200}[n == 1] })
+	rotated := make(chan struct{})
+	recv := newReceiver(t, func(_ got, n int) int {
+		if n > 1 {
+			return 200
+		}
+		<-rotated // however long that takes here, the next attempt is behind it
+		return 500
+	})
 	id, old := r.subscribe(recv.URL)
-	cfg := config()
-	cfg.RetryDelays = []time.Duration{400 * time.Millisecond}
-	d := r.dispatch(cfg)
+	d := r.dispatch(config())
+	release := sync.OnceFunc(func() { close(rotated) })
+	t.Cleanup(release) // before the dispatcher is stopped
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
 	if err := verify(recv.await(t, 1)[0], old); err != nil {
@@ -307,6 +317,7 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 	if err := r.store.Rotate(t.Context(), r.workspace, id, "whsec_brand_new"); err != nil {
 		t.Fatal(err)
 	}
+	release()
 	if err := verify(recv.await(t, 2)[1], "whsec_brand_new"); err != nil {
 		t.Errorf("retry after rotation: %v", err)
 	}
@@ -321,17 +332,19 @@ func TestRotate_TheNextAttemptSignsWithTheNewSecret(t *testing.T) {
 func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	before, after := newReceiver(t, always(500)), newReceiver(t, nil)
+	changed := make(chan struct{})
+	before, after := newReceiver(t, func(got, int) int { <-changed; return 500 }), newReceiver(t, nil)
 	id, _ := r.subscribe(before.URL)
-	cfg := config()
-	cfg.RetryDelays = []time.Duration{300 * time.Millisecond}
-	d := r.dispatch(cfg)
+	d := r.dispatch(config())
+	release := sync.OnceFunc(func() { close(changed) })
+	t.Cleanup(release) // before the dispatcher is stopped
 	r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	d.Wake()
 	before.await(t, 1)
 	if _, err := r.store.Change(t.Context(), r.workspace, id, store.Change{URL: &after.URL}); err != nil {
 		t.Fatal(err)
 	}
+	release()
 	after.await(t, 1)
 	if n := len(before.all()); n != 1 {
 		t.Errorf("%d requests to the old url, want 1", n)
@@ -341,7 +354,8 @@ func TestChange_TheNextAttemptGoesToTheNewURL(t *testing.T) {
 func TestDelete_NothingIsSentAndHistoryGoes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	recv := newReceiver(t, always(500))
+	var deleted since
+	recv := newReceiver(t, func(got, int) int { deleted.arrived(); return 500 })
 	id, _ := r.subscribe(recv.URL)
 	d := r.dispatch(config())
 	for range 20 {
@@ -352,7 +366,7 @@ func TestDelete_NothingIsSentAndHistoryGoes(t *testing.T) {
 	if err := r.store.Delete(t.Context(), r.workspace, id); err != nil {
 		t.Fatal(err)
 	}
-	deleted := time.Now()
+	deleted.begin(t)
 	for more := true; more; {
 		var err error
 		if more, err = r.store.EraseSome(t.Context(), 7); err != nil {
@@ -365,10 +379,8 @@ func TestDelete_NothingIsSentAndHistoryGoes(t *testing.T) {
 			t.Errorf("%d rows left in %s", n, table)
 		}
 	}
-	for _, g := range recv.all() {
-		if g.at.Sub(deleted) > time.Second {
-			t.Errorf("a request %s after DELETE was answered", g.at.Sub(deleted))
-		}
+	if last := deleted.last(); last > time.Second {
+		t.Errorf("a request %s after DELETE was answered", last)
 	}
 	if err := r.store.Delete(t.Context(), r.workspace, id); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("second Delete = %v, want ErrNotFound", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -84,11 +85,11 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 	d := r.dispatch(cfg)
 	bad.await(t, 1)
 	r.awaitLocked()
-	ev, begun := r.event(uuid.New(), 1, "call.completed"), time.Now()
+	ev, begun := r.event(uuid.New(), 1, "call.completed"), stopwatch.Start(t.Context())
 	r.ingest(ev)
 	d.Wake()
 	r.awaitStatus(well, ev.ID, delivery.Delivered)
-	if took := time.Since(begun); took > 10*time.Second { // a statement that waits is ended after 15 s
+	if took := begun.Took(); took > 10*time.Second { // a statement that waits is ended after 15 s
 		t.Errorf("another's delivery took %s", took)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {

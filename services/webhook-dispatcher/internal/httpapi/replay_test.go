@@ -99,7 +99,7 @@ func (p *past) status(status string) {
 // awaitLocked returns once that many statements of this database wait for a lock.
 func (p *past) awaitLocked(want int) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		var n int
 		if err := p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
 			p.t.Fatal(err)

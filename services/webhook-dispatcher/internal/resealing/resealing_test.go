@@ -265,7 +265,7 @@ func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
 func (h *house) awaitBlocked() {
 	h.t.Helper()
 	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		var n int
 		if err := h.pool.QueryRow(h.t.Context(), waiting).Scan(&n); err != nil {
 			h.t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -188,7 +189,7 @@ func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- stop(context.WithoutCancel(t.Context()), r, ws, sub) }()
 			r.awaitLocked()
-			soon, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a statement that waits is ended after 15 s
+			soon, cancel := stopwatch.Within(t.Context(), 10*time.Second) // a statement that waits is ended after 15 s
 			defer cancel()
 			done, err := r.store.Complete(soon, []delivery.Result{{DeliveryID: flying, Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
 			if err != nil || done.Settled != 1 {
