@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"encoding/base64"
-	"net"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/telemetry"
@@ -43,14 +44,14 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 		if err != nil {
 			t.Errorf("serve ended with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("serve did not drain")
 	}
 }
 
 func await(t *testing.T, url string, status int) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		resp, err := http.Get(url)
 		if err == nil {
@@ -66,13 +67,12 @@ func await(t *testing.T, url string, status int) {
 	}
 }
 
-// freeAddr is an address that nobody listens on at the moment.
+// freeAddr is an address that nobody else takes until the service does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := loopback.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }

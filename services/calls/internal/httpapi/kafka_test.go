@@ -76,7 +76,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 	}
 
 	got := map[string][]string{}
-	reading, cancel := context.WithTimeout(ctx, 20*time.Second)
+	reading, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for complete := 0; complete < calls; {
 		fetches := client.PollFetches(reading)

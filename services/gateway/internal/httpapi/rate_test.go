@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -9,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"ringfence.dev/libs/stopwatch"
 )
 
 func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
@@ -72,6 +73,7 @@ func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
 	from := func(address string) answered {
 		return send(t, "GET", r.public.URL+"/v1/calls", "", "", http.Header{"X-Forwarded-For": {"198.51.100.1, " + address}})
 	}
+	begun := time.Now()
 	var refused atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -84,9 +86,7 @@ func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := refused.Load(); n == 0 || n > 200 {
-		t.Errorf("%d of 800 were refused, want the ones over 600 (less what came back)", n)
-	}
+	mustRefuseBeyond600(t, refused.Load(), time.Since(begun))
 	if got := from("203.0.113.8"); got.status != http.StatusUnauthorized {
 		t.Errorf("another address = %d, want 401", got.status)
 	}
@@ -97,10 +97,20 @@ func TestPublic_AddressWithoutAKeyIsCounted(t *testing.T) {
 	}
 }
 
+// mustRefuseBeyond600 holds what was refused of 800 against the 600 of a minute, ten a second of which came back meanwhile.
+func mustRefuseBeyond600(t *testing.T, refused int32, took time.Duration) {
+	t.Helper()
+	back := int32(took/(100*time.Millisecond)) + 1
+	if refused < 200-back || refused > 200 {
+		t.Errorf("%d of 800 were refused within %s, want 200, less at most %d that came back", refused, took, back)
+	}
+}
+
 // Tokens of operators cannot be guessed any faster than keys, and who guesses keeps no operator out.
 func TestAdmin_GuessesAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	begun := time.Now()
 	var refused atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -116,9 +126,7 @@ func TestAdmin_GuessesAreCounted(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := refused.Load(); n == 0 || n > 200 {
-		t.Errorf("%d of 800 were refused, want the ones over 600 (less what came back)", n)
-	}
+	mustRefuseBeyond600(t, refused.Load(), time.Since(begun))
 	if got := r.operator("GET", "/admin/v1/workspaces", ""); got.status != http.StatusOK {
 		t.Errorf("an operator at the same address = %d %s", got.status, got.body)
 	}
@@ -134,7 +142,7 @@ func TestPublic_ChangesTakeEffectOnEveryReplica(t *testing.T) {
 	ask := func(address string) answered { return send(t, "GET", address+"/v1/calls", key, "", nil) }
 	within := func(what string, holds func() bool) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := stopwatch.Within(t.Context(), 5*time.Second)
 		defer cancel()
 		for !holds() {
 			select {
