@@ -157,7 +157,7 @@ func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 // until waits for a condition.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); runtime.Gosched() {
+	for end := time.Now().Add(time.Minute); !is(); runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
 		}

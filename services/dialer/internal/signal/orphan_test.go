@@ -142,9 +142,9 @@ func TestStrangers(t *testing.T) {
 	for heard(50*time.Millisecond) != "" { // what was answered is let be
 	}
 	send(r.agent, options)
-	said := heard(5 * time.Second)
+	said := heard(signaltest.Patience)
 	for strings.HasPrefix(said, "SIP/2.0 4") { // to the last of the garbage
-		said = heard(5 * time.Second)
+		said = heard(signaltest.Patience)
 	}
 	if !strings.HasPrefix(said, "SIP/2.0 200") {
 		t.Errorf("after garbage, OPTIONS are answered %q", said)

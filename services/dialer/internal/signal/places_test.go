@@ -76,7 +76,11 @@ func TestInvite_TheNextPlaceIsAskedOnlyWhereTheFirstHasNotTakenTheCall(t *testin
 			r.exchange.On("01", tt.second)
 			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
 			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
-			l := r.dial("01", func(i *signal.Invite, _ *leg) { i.FirstResponse = time.Second })
+			l := r.dial("01", func(i *signal.Invite, _ *leg) {
+				if i.FirstResponse = signaltest.Patience; tt.name == "silence" {
+					i.FirstResponse = time.Second
+				}
+			})
 			if end := l.ends(tt.cause, tt.status == 0); end.Status != tt.status {
 				t.Errorf("ended with status %d, want %d", end.Status, tt.status)
 			}

@@ -111,7 +111,7 @@ func sippCalls() []sippCase {
 		{name: "session refreshed by us", far: invited().answered("Session-Expires: 2;refresher=uac", "Require: timer").hear("INVITE").ok(sdpOf("sendrecv"), "Session-Expires: 2;refresher=uac").
 			hear("ACK").hangsUp(), cause: call.NormalClearing, told: append(whole, "agreed")},
 		{name: "session not refreshed by them", far: invited().answered("Session-Expires: 1;refresher=uas").hungUp(), cause: call.RecoveryOnTimerExpire, byUs: true, told: whole},
-		{name: "session refreshed by them", far: invited().answered("Session-Expires: 2;refresher=uas").ask("UPDATE", "", 2, "Session-Expires: 2;refresher=uac", "Supported: timer").told(200).hangsUp(),
+		{name: "session refreshed by them", far: invited().answered("Session-Expires: 90;refresher=uas").ask("UPDATE", "", 2, "Session-Expires: 90;refresher=uac", "Supported: timer").told(200).hangsUp(),
 			cause: call.NormalClearing, told: whole},
 		{name: "transfer", far: invited().answered().hear("REFER").respond(202, "", "").ask("NOTIFY", "SIP/2.0 100 Trying\n", 2, "Event: refer", "Subscription-State: active;expires=60").told(200).
 			ask("NOTIFY", "SIP/2.0 200 OK\n", 3, "Event: refer", "Subscription-State: terminated;reason=noresource").told(200).hungUp(),
@@ -129,7 +129,7 @@ func sippCalls() []sippCase {
 		{name: "wrong credentials", trunk: account("wrong"), far: invited().say(401, "", challenge).hear("ACK").hear("INVITE").say(401, "", strings.Replace(challenge, "47", "48", 1)).hear("ACK"),
 			cause: call.ProviderAuthFailed},
 		{name: "silence", far: invited().pause(1500), order: func(o *signal.Invite, _ *leg) { o.FirstResponse = 700 * time.Millisecond }, cause: call.RecoveryOnTimerExpire, byUs: true},
-		{name: "100 and no more", far: invited().say(100, "").canceled(), order: func(o *signal.Invite, _ *leg) { o.FirstRing = 300 * time.Millisecond }, cause: call.RecoveryOnTimerExpire, byUs: true,
+		{name: "100 and no more", far: invited().say(100, "").canceled(), order: func(o *signal.Invite, _ *leg) { o.FirstRing = 4 * time.Second }, cause: call.RecoveryOnTimerExpire, byUs: true,
 			told: []string{"taken"}},
 	}
 }

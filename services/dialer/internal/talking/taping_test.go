@@ -3,6 +3,7 @@ package talking_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -122,20 +123,22 @@ func (s *objector) ToolResult(string, json.RawMessage) { s.found() }
 
 // TestRecording_FromTheNoticeToTheEnd: half a second is the notice; what the person heard from when the tape was there is on it.
 func TestRecording_FromTheNoticeToTheEnd(t *testing.T) {
-	s := newStudio(t)
-	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":1000,"end_after_millis":2000,"speaks":true}}`, s, nil)
-	s.hears = r.person.time
-	r.pickUp()
-	r.waitOver()
-	r.talk.End()
-	// A machine that stands still in between makes the person miss some of it.
-	before := time.Duration(s.asked.Load())
-	if got, since, asked := s.sound(t), s.hears()-time.Duration(s.begun.Load()), s.hears()-before; got < since/2 || got > asked+400*time.Millisecond {
-		t.Errorf("%s were recorded, of %s that the person heard since the tape was asked for, and %s since it was there", got, asked, since)
-	}
-	if before < 400*time.Millisecond || before > 1500*time.Millisecond {
-		t.Errorf("it was to begin when the person had heard %s, want behind half a second of notice", before)
-	}
+	undisturbed(t, func() error {
+		s := newStudio(t)
+		r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":1000,"end_after_millis":2000,"speaks":true}}`, s, nil)
+		s.hears = r.person.time
+		r.pickUp()
+		r.waitOver()
+		r.talk.End()
+		before := time.Duration(s.asked.Load())
+		if got, since, asked := s.sound(t), s.hears()-time.Duration(s.begun.Load()), s.hears()-before; got < since/2 || got > asked+400*time.Millisecond {
+			return fmt.Errorf("%s were recorded, of %s that the person heard since the tape was asked for, and %s since it was there", got, asked, since)
+		}
+		if before < 400*time.Millisecond || before > 1500*time.Millisecond {
+			return fmt.Errorf("it was to begin when the person had heard %s, want behind half a second of notice", before)
+		}
+		return nil
+	})
 }
 
 func TestRecording_NotWhereNobodySaysIt(t *testing.T) {

@@ -79,7 +79,7 @@ const (
 	patience = 10 * time.Second
 	// eventually bounds what the far end does.
 	eventually = time.Minute
-	// givesUp is when the suite gives an originate up that has reached the far end by then.
+	// givesUp is when the suite gives an originate up that reaches nobody. One that is given up behind that ends within three times as long.
 	givesUp = time.Second
 	// skew is how far the carrier's clock may be from ours.
 	skew = 5 * time.Second

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
@@ -70,27 +71,29 @@ func newsWait(t T, n *Network) {
 		woken <- len(batch.News)
 	}()
 	dial(t, n, n.Rings)
+	soon, done := stopwatch.Within(t.Context(), patience)
+	defer done()
 	select {
 	case got := <-woken:
 		if got == 0 {
 			t.Errorf("woken without news")
 		}
-	case <-time.After(patience):
+	case <-soon.Done():
 		t.Errorf("a reader that waits is not woken by news")
 	}
 	r.rest()
-	begun = time.Now()
-	if first := read(t, n.Carrier); first.more(20*time.Second) == 0 || time.Since(begun) > patience {
-		t.Errorf("a reader waits for %s though there are news", time.Since(begun))
+	watch := stopwatch.Start(t.Context())
+	if first := read(t, n.Carrier); first.more(20*time.Second) == 0 || watch.Took() > patience {
+		t.Errorf("a reader waits for %s though there are news", watch.Took())
 	}
 	quiet := read(t, n.Carrier)
 	quiet.until(dial(t, n, n.Busy).CallID, carrier.Ended)
 	quiet.rest()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	begun = time.Now()
-	if _, err := n.Carrier.News(ctx, quiet.place+1000, 20*time.Second); err == nil || time.Since(begun) > patience {
-		t.Errorf("a reader that has left: %v after %s", err, time.Since(begun))
+	watch = stopwatch.Start(t.Context())
+	if _, err := n.Carrier.News(ctx, quiet.place+1000, 20*time.Second); err == nil || watch.Took() > patience {
+		t.Errorf("a reader that has left: %v after %s", err, watch.Took())
 	}
 }
 

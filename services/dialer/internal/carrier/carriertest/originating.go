@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 )
@@ -201,20 +202,29 @@ func away(t T, n *Network) {
 }
 
 func silent(t T, n *Network) {
-	o, begun := order(n.Silent), time.Now()
+	o, begun := order(n.Silent), stopwatch.Start(t.Context())
 	nobodyKnows(t, n.Carrier.Originate(t.Context(), o))
-	if took := time.Since(begun); took > patience {
+	if took := begun.Took(); took > patience {
 		t.Errorf("the originate took %s", took)
 	}
 	itRings(t, n, o)
 }
 
 func givenUp(t T, n *Network) {
-	o, begun := order(n.Silent), time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), givesUp)
+	o := order(n.Silent)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	nobodyKnows(t, n.Carrier.Originate(ctx, o))
-	if took := time.Since(begun); took > 4*givesUp {
+	said := make(chan error, 1)
+	go func() { said <- n.Carrier.Originate(ctx, o) }()
+	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(said) == 0; <-time.After(5 * time.Millisecond) { // a poll of the condition
+		if time.Since(begun) > eventually || t.Context().Err() != nil {
+			t.Fatalf("the originate never reached the far end")
+		}
+	}
+	cancel()
+	givenUp := stopwatch.Start(t.Context())
+	nobodyKnows(t, <-said)
+	if took := givenUp.Took(); took > 3*givesUp {
 		t.Errorf("the originate went on for %s after it was given up", took)
 	}
 	itRings(t, n, o)

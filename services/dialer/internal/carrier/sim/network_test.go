@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/loopback"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
@@ -54,13 +55,12 @@ type exchange struct {
 // fresh is a network over a process of its own.
 func fresh(t testing.TB) *carriertest.Network {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := loopback.Port() // it is nobody else's while the carrier is away, too
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &exchange{t: t, addr: listener.Addr().String(), dir: t.TempDir()}
+	x := &exchange{t: t, addr: fmt.Sprintf("127.0.0.1:%d", port), dir: t.TempDir()}
 	x.base = "http://" + x.addr
-	_ = listener.Close()
 	x.env = append(os.Environ(), "SIMCARRIER_ADDR="+x.addr, "SIMCARRIER_DIR="+x.dir, "SIMULATOR_TIME_SCALE=0.02")
 	x.start(false)
 	t.Cleanup(x.stop)

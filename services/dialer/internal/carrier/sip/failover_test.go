@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -105,7 +106,7 @@ func TestReady_OneTrunkThatAnswersIsEnough(t *testing.T) {
 		known.now = append(known.now, good)
 		return known
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // as long as two that are silent take
+	ctx, cancel := stopwatch.Within(t.Context(), 4*time.Second) // as long as two that are silent take
 	defer cancel()
 	if err := p.Ready(ctx); err != nil {
 		t.Errorf("ready: %v", err)
@@ -131,7 +132,7 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 		return several{one, two}
 	})
 	for begun := time.Now(); spared() == 0; time.Sleep(1100 * time.Millisecond) { // a poll: two calls, whenever the whole pace would have them
-		if time.Since(begun) > 12*time.Second {
+		if time.Since(begun) > time.Minute {
 			t.Fatal("one process has the whole pace of a trunk")
 		}
 		var both sync.WaitGroup
