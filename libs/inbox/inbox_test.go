@@ -30,6 +30,8 @@ import (
 const (
 	schema  = "inbox_test"
 	service = "dialer" // a reader of the topic, so that its DLQ is in the catalogue
+	// patience is when a test gives up.
+	patience = 2 * time.Minute
 )
 
 var topic = kafka.CallRequests
@@ -156,7 +158,7 @@ func (b *bench) count(query string) (n int) {
 
 func (b *bench) eventually(what string, holds func() bool) {
 	b.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !holds() {
 		if time.Now().After(deadline) {
 			b.Fatalf("it never came to be that %s", what)
@@ -264,7 +266,7 @@ func (b *bench) dlq(n int) map[string][]*kgo.Record {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	letters := map[string][]*kgo.Record{}
 	for n > 0 {
@@ -356,7 +358,7 @@ func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {
 		if want := span.SpanContext().TraceID(); got != want {
 			t.Errorf("the handler's trace is %s, want the writer's, %s", got, want)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the record never came")
 	}
 }

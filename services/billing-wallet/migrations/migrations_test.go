@@ -73,7 +73,7 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 		for range n {
 			select {
 			case <-made:
-			case <-time.After(30 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatal("no more holds are made")
 			}
 		}

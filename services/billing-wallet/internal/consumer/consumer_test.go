@@ -25,7 +25,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // service is the consuming half of billing-wallet on a broker and a database of its own.
 type service struct {

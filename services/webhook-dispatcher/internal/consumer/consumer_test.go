@@ -33,7 +33,7 @@ import (
 
 const (
 	schema   = "webhook_dispatcher"
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 // house is the consumer on a Kafka and a database of its own.
