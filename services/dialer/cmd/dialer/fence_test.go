@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/proto/questionv1"
 )
 
 // TestFence_CommitThatWasNotAnswered cuts the database connection in the instant in which the fence commits: the process does not
@@ -168,4 +170,27 @@ func (c *cutter) serve(in net.Conn) {
 		})
 	})
 	both.Wait()
+}
+
+// TestDial_ASilentGateIsAskedAgain, until it answers, and then no more.
+func TestDial_ASilentGateIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	r.gate.answer = func(_ *questionv1.CheckRequest, times int) (*questionv1.CheckResponse, error) {
+		if times <= 2 {
+			return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
+		}
+		return open(), nil
+	}
+	r.dialer()
+	for try := range 5 { // a dialer that was not let run for 2 s may not act on the third answer: then another request shows how often it asks
+		id := r.request(fmt.Sprintf("+14155550%d13", try))
+		if facts := r.ends(id); names(facts) != talked || r.gate.asked(id) < 3 {
+			t.Errorf("after a silent gate: %s, asked %d times", names(facts), r.gate.asked(id))
+		}
+		if r.gate.asked(id) == 3 {
+			return
+		}
+	}
+	t.Error("none of five was asked about 3 times")
 }
