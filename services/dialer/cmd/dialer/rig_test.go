@@ -39,7 +39,7 @@ import (
 
 // patience bounds every wait of these tests. A consumer that is killed while its group rebalances keeps the next one waiting for half a
 // minute, so tests kill only what has settled.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute // an agent that nobody knows is waited for longer than a minute
 
 // binaries are the real dialer, with its crash points armed, and the real simulated carrier, built once.
 var binaries = sync.OnceValues(func() (dir string, err error) {
