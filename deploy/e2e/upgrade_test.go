@@ -23,11 +23,12 @@ func rolled() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
 
-// Every replica of a stack that is rolled leaves for longer than a connection stays unused: inside the house (trust.IdleFor) and a customer's.
+// Every replica of a stack that is rolled leaves for longer than a connection stays unused: inside the house (trust.IdleFor) and a customer's. It closes one that was used
+// just before it was too old when it has not read by the end what came by it: on a loaded machine that may take seconds.
 const (
-	drainDelay   = "DRAIN_DELAY=3s"
+	drainDelay   = "DRAIN_DELAY=8s"
 	strictPerSec = 12
-	replaced     = 40 * time.Second
+	replaced     = 2 * time.Minute
 	firstRolled  = 7_000_000
 )
 
