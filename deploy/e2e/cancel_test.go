@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -39,7 +40,7 @@ func (m manner) String() string {
 type raced struct {
 	id, to string
 	manner manner
-	// answers are the statuses of the cancels that were answered; unanswered says that one more was asked.
+	// answers are the statuses of the cancels that were answered; unanswered says that one more was asked: a 503 says nothing of what became of it.
 	answers    []int
 	unanswered bool
 }
@@ -207,49 +208,46 @@ func (run *racing) cancel(clients [2]*rig.Client, r *raced, rng *rand.Rand) erro
 	switch r.manner {
 	case twice:
 		var statuses [2]int
+		var silent [2]bool
 		var errs [2]error
 		var both sync.WaitGroup
 		for i, client := range clients {
-			both.Go(func() { statuses[i], errs[i] = run.ask(run.t.Context(), client, r) })
+			both.Go(func() { statuses[i], silent[i], errs[i] = run.ask(run.t.Context(), client, r.id) })
 		}
 		both.Wait()
-		for i := range clients {
-			if errs[i] != nil {
-				return errs[i]
-			}
-			r.answers = append(r.answers, statuses[i])
-		}
-		return nil
+		r.answers, r.unanswered = statuses[:], silent[0] || silent[1]
+		return errors.Join(errs[:]...)
 	case impatient:
 		ctx, cancel := context.WithTimeout(run.t.Context(), time.Duration(rng.Int64N(int64(15*time.Millisecond))))
 		defer cancel()
-		if status, err := run.ask(ctx, clients[0], r); err == nil {
+		status, silent, err := run.ask(ctx, clients[0], r.id)
+		if err == nil {
 			r.answers = append(r.answers, status)
-		} else {
-			r.unanswered = true
 		}
+		r.unanswered = silent || err != nil
 	}
-	status, err := run.ask(run.t.Context(), clients[1], r)
-	r.answers = append(r.answers, status)
+	status, silent, err := run.ask(run.t.Context(), clients[1], r.id)
+	r.answers, r.unanswered = append(r.answers, status), r.unanswered || silent
 	return err
 }
 
-// ask cancels, again after each 503, as long as ctx allows.
-func (run *racing) ask(ctx context.Context, client *rig.Client, r *raced) (status int, err error) {
+// ask cancels, again after each 503, as long as ctx allows. silent says that there was one.
+func (run *racing) ask(ctx context.Context, client *rig.Client, id string) (status int, silent bool, err error) {
 	err = rig.Until(ctx, time.Minute, "the cancel is answered", func() (bool, error) {
 		var answer []byte
-		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+r.id+"/cancel", nil); err != nil {
+		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+id+"/cancel", nil); err != nil {
 			return false, err
 		}
 		switch status {
 		case http.StatusOK, http.StatusConflict:
 			return true, nil
 		case http.StatusServiceUnavailable: // the dialer did not answer in time: no promise was made
+			silent = true
 			return false, nil
 		}
-		return false, fmt.Errorf("cancel of %s: %d %s, want 200 or 409", r.id, status, answer)
+		return false, fmt.Errorf("cancel of %s: %d %s, want 200 or 409", id, status, answer)
 	})
-	return status, err
+	return status, silent, err
 }
 
 // judgeCancels holds every answer against how the request ended and against the carrier's own log, and demands that every manner met the dial from both sides.
