@@ -145,11 +145,11 @@ func (sc *scenario) run(point string) {
 	}
 	sc.testWebhooks()
 	posting.check(sc.t)
-	_ = rig.Until(sc.t.Context(), 20*time.Second, "the process dies at the point", func() (bool, error) {
+	_ = rig.Until(sc.t.Context(), time.Minute, "the process dies at the point", func() (bool, error) {
 		_, err := os.Stat(sc.arm)
 		return os.IsNotExist(err), nil
 	})
-	if err := sc.s.AwaitReady(sc.t.Context(), 30*time.Second); err != nil {
+	if err := sc.s.AwaitReady(sc.t.Context(), time.Minute); err != nil {
 		sc.t.Fatal(err)
 	}
 }
@@ -157,7 +157,7 @@ func (sc *scenario) run(point string) {
 // testWebhooks has a test delivery queued for each subscription: unlike the deliveries of an idle stack's events it is claimed.
 func (sc *scenario) testWebhooks() {
 	sc.t.Helper()
-	err := rig.Until(sc.t.Context(), 30*time.Second, "the subscriptions are tested", func() (bool, error) {
+	err := rig.Until(sc.t.Context(), time.Minute, "the subscriptions are tested", func() (bool, error) {
 		var page struct {
 			Data []struct {
 				ID string `json:"id"`
@@ -204,7 +204,7 @@ func (sc *scenario) placeAndCancel(posting *load, to string) {
 	posting.place(sc.t.Context(), to)
 	id := posting.id(to)
 	var status int
-	err := rig.Until(sc.t.Context(), 30*time.Second, "cancel is answered", func() (bool, error) {
+	err := rig.Until(sc.t.Context(), time.Minute, "cancel is answered", func() (bool, error) {
 		var err error
 		status, _, err = sc.w.API.Do(sc.t.Context(), "POST", "/v1/call-requests/"+id+"/cancel", nil)
 		return err == nil && (status == 200 || status == 409), nil
@@ -214,7 +214,7 @@ func (sc *scenario) placeAndCancel(posting *load, to string) {
 		return
 	}
 	var req rig.Request
-	err = rig.Until(sc.t.Context(), 30*time.Second, "the canceled request ends", func() (bool, error) {
+	err = rig.Until(sc.t.Context(), time.Minute, "the canceled request ends", func() (bool, error) {
 		var err error
 		req, err = sc.w.Request(sc.t.Context(), id)
 		return err == nil && req.Final(), nil

@@ -54,7 +54,7 @@ func underLoad(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver
 	go func() { defer close(done); posting.run(ctx, t, postsPerSec) }()
 	began := time.Now()
 	do()
-	if err := s.AwaitReady(t.Context(), 60*time.Second); err != nil {
+	if err := s.AwaitReady(t.Context(), 2*time.Minute); err != nil {
 		t.Error(err)
 	}
 	stop()

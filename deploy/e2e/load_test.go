@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +24,11 @@ type load struct {
 	answers  map[int]int       // status → count; 0 is no answer
 	faults   []string
 	wg       sync.WaitGroup
+	open     atomic.Int64 // POSTs that are not accepted yet
 }
+
+// mostOpen is how many seconds' POSTs may be open before no more are begun: a machine that cannot keep the rate gets what it can, and comes to itself.
+const mostOpen = 10
 
 // run posts until ctx ends, then waits for the open ones.
 func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
@@ -37,11 +42,15 @@ func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
 			l.wg.Wait()
 			return
 		case <-tick.C:
-			l.wg.Add(1)
-			go func() {
-				defer l.wg.Done()
+			if l.open.Load() >= int64(mostOpen*perSecond) {
+				n--
+				continue
+			}
+			l.open.Add(1)
+			l.wg.Go(func() {
+				defer l.open.Add(-1)
 				l.place(context.WithoutCancel(ctx), number(n))
-			}()
+			})
 		}
 	}
 }

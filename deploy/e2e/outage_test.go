@@ -42,7 +42,7 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	if err := proxy.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AwaitReady(t.Context(), 30*time.Second); err != nil {
+	if err := s.AwaitReady(t.Context(), time.Minute); err != nil {
 		t.Error(err)
 	}
 	pause(t, 3*time.Second)
