@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"ringfence.dev/deploy/e2e/rig"
 )
 
@@ -16,6 +19,7 @@ import (
 type operator struct {
 	t         *testing.T
 	s         *rig.Stack
+	db        *rig.Postgres
 	workspace string
 }
 
@@ -63,8 +67,9 @@ func (o operator) refused(want string, args ...string) {
 func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
 	t.Parallel()
 	hooks := receiver(t)
-	s := start(t, binaries(t), "SSL_CERT_FILE="+hooks.CAFile)
-	o := operator{t: t, s: s}
+	db := database(t)
+	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile)
+	o := operator{t: t, s: s, db: db}
 	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
 	o.does(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
 	o.does("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7", "--set", "features.webhooks=false")
@@ -196,15 +201,34 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 // whyNot asks after a request that was accepted and not called: its number opted out in between.
 func (o operator) whyNot(w *rig.Workspace) {
 	o.t.Helper()
-	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550146", "scheduled_for": time.Now().Add(15 * time.Second)}) // two commands run before
+	placed, err := w.Place(o.t.Context(), map[string]any{"agent_id": w.AgentID, "to": "+14155550146", "scheduled_for": time.Now().Add(time.Hour)})
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	o.does("It is not called yet: its time is", "calls", "why", placed.ID)
 	o.does("applied|1", "opt-outs", "add", "+14155550146")
+	o.comes(placed.ID)
 	until(o.t, time.Minute, "the request is blocked", func() bool {
 		now, err := w.Request(o.t.Context(), placed.ID)
 		return err == nil && now.Status == "blocked"
 	})
 	o.does("It was not called: blocked, recipient_dnd.|precheck|dial|recipient_dnd", "calls", "why", placed.ID)
+}
+
+// comes lets the time of a request come that waits in the dialer's queue.
+func (o operator) comes(id string) {
+	o.t.Helper()
+	conn, err := pgx.Connect(o.t.Context(), o.db.URL)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(o.t.Context()))
+	const due = "UPDATE dialer.dial_queue SET due_at = now(), look_at = now() WHERE call_request_id = $1 AND state = 'queued'"
+	until(o.t, time.Minute, "the dialer has the request", func() bool {
+		done, err := conn.Exec(o.t.Context(), due, id)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		return done.RowsAffected() == 1
+	})
 }

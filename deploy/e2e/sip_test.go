@@ -76,7 +76,7 @@ func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
 			if err := w.Admin.Into(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/agents", settings, 201, &agent); err != nil {
 				t.Fatal(err)
 			}
-			before := len(types(hooks, "/"+w.ID))
+			before, placed := len(types(hooks, "/"+w.ID)), time.Now()
 			req, err := w.Place(t.Context(), map[string]any{"to": number(100 + i), "agent_id": agent.ID})
 			if err != nil {
 				t.Fatal(err)
@@ -85,12 +85,12 @@ func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
 			if got := types(hooks, "/"+w.ID)[before:]; !slices.Equal(got, row.events) {
 				t.Errorf("events = %v, want %v", got, row.events)
 			}
-			call := finishedCall(t, w, req.ID)
+			call, most := finishedCall(t, w, req.ID), 1+int(time.Since(placed)/time.Second) // the machine may have stood still amid the call
 			if call.Status != row.status || call.HangupCause == nil || *call.HangupCause != row.cause || (call.CreditsCharged != "") != (row.status == "completed") {
 				t.Errorf("call = %+v", call)
 			}
-			if row.status == "completed" && (call.Timings.TalkSeconds == nil || *call.Timings.TalkSeconds < 1 || *call.Timings.TalkSeconds > 5) {
-				t.Errorf("talked for %v seconds", call.Timings.TalkSeconds)
+			if row.status == "completed" && (call.Timings.TalkSeconds == nil || *call.Timings.TalkSeconds < 1 || *call.Timings.TalkSeconds > most) {
+				t.Errorf("talked for %+v of %d seconds", call.Timings, most)
 			}
 		})
 	}
