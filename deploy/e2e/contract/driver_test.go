@@ -30,13 +30,16 @@ type client struct {
 	http      *http.Client
 }
 
+// unused is how long a connection is kept without use: less than the gateway keeps it (2 min), so that no request of a test that waited for its turn crosses its close.
+const unused = time.Minute
+
 // transport has connections of its own; from is the local address to come from, "" for the usual one.
 func transport(from string) *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	dialer := &net.Dialer{Timeout: 30 * time.Second}
 	if from != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
-	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, DisableCompression: true}
+	return &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, IdleConnTimeout: unused, DisableCompression: true}
 }
 
 // customer speaks with a key to the customer's address.

@@ -129,15 +129,21 @@ func TestRate_TheWholeLimitMayComeAtOnce(t *testing.T) {
 	t.Parallel()
 	const limit = 20 // fewer than the database's connections: all are counted side by side
 	w := workspace(t, set{"rate_limit_per_minute": limit})
-	for range 10 {
+	for told := 0; told < 10; told++ {
 		fresh, _ := w.key(t, "read")
+		begun := time.Now()
 		answers := at(crowd(t, fresh.key, limit), func(_ int, c *client) answer { return c.do(t, "GET", "/v1/wallet", nil) })
+		refilled := time.Since(begun) >= time.Minute/limit // one came back meanwhile, so what was left says nothing: they are asked again
 		left := map[int]bool{}
 		for _, a := range answers {
 			left[limitsOf(t, "one of 20", a).remaining] = true
 		}
 		if got := tally(answers); got["200"] != limit {
 			t.Errorf("20 at once under a limit of 20 = %v", got)
+		}
+		if refilled {
+			told--
+			continue
 		}
 		for n := range limit {
 			if !left[n] {
@@ -195,7 +201,7 @@ func TestRate_HeadersOnEveryAnswer(t *testing.T) {
 	nobody := customer(t, "")
 	ahead := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	body := w.order(number(1), "idempotency_key", "k", "scheduled_for", ahead)
-	used := 0
+	used, begun := 0, time.Now()
 	for _, row := range []struct {
 		status       int
 		c            *client
@@ -237,8 +243,9 @@ func TestRate_HeadersOnEveryAnswer(t *testing.T) {
 			t.Errorf("%s %s: Retry-After = %q", row.method, row.path, got.header.Get("Retry-After"))
 		}
 		if row.c == w.write {
-			if used++; told.limit != 100 || told.remaining < 100-used || told.remaining > 100-used+10 {
-				t.Errorf("%s %s: %+v after %d requests of 100", row.method, row.path, told, used)
+			back := int(time.Since(begun) / (time.Minute / 100))
+			if used++; told.limit != 100 || told.remaining < 100-used || told.remaining > min(99, 100-used+back) {
+				t.Errorf("%s %s: %+v after %d requests of 100, of which at most %d came back", row.method, row.path, told, used, back)
 			}
 		}
 	}
@@ -269,12 +276,12 @@ func raw(t *testing.T, request string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.DialTimeout("tcp", to.Host, 5*time.Second)
+	conn, err := net.DialTimeout("tcp", to.Host, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	go func() { _, _ = io.WriteString(conn, request) }() // it may be refused before it is whole
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
