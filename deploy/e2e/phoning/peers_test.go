@@ -44,7 +44,7 @@ request_route {
 
 // proxying starts a kamailio that listens for UDP and TCP.
 func (w *world) proxying() (port int, err error) {
-	const waits = "modparam(\"tm\", \"fr_timer\", 3000)\nmodparam(\"tm\", \"fr_inv_timer\", 60000)\n"
+	const waits = "modparam(\"tm\", \"fr_timer\", 20000)\nmodparam(\"tm\", \"fr_inv_timer\", 60000)\n"
 	proxy, port, err := peertest.Kamailio(w.Home, waits+fmt.Sprintf(routing, account, secret), "tcp")
 	if err != nil {
 		return 0, err

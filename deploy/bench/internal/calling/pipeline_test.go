@@ -26,7 +26,7 @@ func TestPipeline_APOSTThatNobodyAnswersForEndsNothing(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer server.Close()
-	h = &House{Setup: Setup{Landing: NewLanding()}, patience: 300 * time.Millisecond}
+	h = &House{Setup: Setup{Landing: NewLanding()}, patience: 3 * time.Second}
 	var k kept
 	w := &rig.Workspace{API: rig.NewClient(server.URL, "")}
 	if err := h.oneCall(t.Context(), &k, w); err != nil || len(k.unanswered) != 1 || len(k.numbers) != 0 {

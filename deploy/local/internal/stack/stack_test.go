@@ -20,6 +20,7 @@ import (
 
 	"ringfence.dev/deploy/local/internal/process"
 	"ringfence.dev/deploy/local/internal/state"
+	reserving "ringfence.dev/libs/loopback"
 )
 
 // fresh is a stack in a home of its own that has started nothing.
@@ -41,15 +42,14 @@ func fresh(t *testing.T) *stack {
 	return &stack{Options: Options{Home: home, Console: process.Plain(io.Discard)}, state: known, replicas: 1}
 }
 
-// freePort is a port that nobody listens on at the moment.
+// freePort is a port that nobody listens on, and that no connection is given.
 func freePort(t *testing.T) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := reserving.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+	return free
 }
 
 func occupy(t *testing.T, port int) {
