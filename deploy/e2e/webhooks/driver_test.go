@@ -196,7 +196,7 @@ func (c *customer) delivery(t testing.TB, eventID string) (d delivery) {
 // awaitDelivery waits until the delivery of an event has the status.
 func (c *customer) awaitDelivery(t testing.TB, eventID, status string) (d delivery) {
 	t.Helper()
-	until(t, time.Minute, "the delivery of event "+eventID+" is "+status, func() bool {
+	until(t, 3*time.Minute, "the delivery of event "+eventID+" is "+status, func() bool {
 		d = c.delivery(t, eventID)
 		return d.Status == status || slices.Contains([]string{"delivered", "failed", "skipped"}, d.Status)
 	})

@@ -16,10 +16,11 @@ import (
 	"ringfence.dev/deploy/e2e/stage"
 )
 
-// The stack's settings, short enough for a test; the true ones have tests of their own.
+// The stack's settings, short enough for a test; the true ones have tests of their own. An attempt may take longer than a loaded machine does for some hundred that it
+// begins at once.
 const (
-	attemptTimeout = 2 * time.Second
-	lease          = 4 * time.Second
+	attemptTimeout = 6 * time.Second
+	lease          = 11 * time.Second
 	// An endpoint is switched off after so many failures in a row, for so long, with so many deliveries exhausted.
 	ruleFailures  = 12
 	ruleFor       = 2 * time.Second

@@ -74,7 +74,7 @@ func observe(t *testing.T, homes ...string) *prometheus {
 		}
 	})
 	p := &prometheus{client: rig.NewClient(fmt.Sprintf("http://127.0.0.1:%d", port), "")}
-	await(t, 20*time.Second, "prometheus is ready", func() bool {
+	await(t, time.Minute, "prometheus is ready", func() bool {
 		status, _, err := p.client.Do(t.Context(), http.MethodGet, "/-/ready", nil)
 		return err == nil && status == http.StatusOK
 	})
