@@ -6,6 +6,7 @@ import (
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
+	"ringfence.dev/deploy/e2e/standstill"
 	"ringfence.dev/deploy/e2e/validating"
 	"ringfence.dev/proto/openapi"
 )
@@ -19,6 +20,8 @@ type world struct {
 	document *validating.Document
 	// faults are deliveries that were not as documented.
 	faults *faults
+	// still tells when the machine stood still.
+	still *standstill.Watch
 }
 
 var shared = &stage.Shared[*world]{Begin: begin, Judge: (*world).judge}
@@ -35,7 +38,8 @@ func begin() (w *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w = &world{World: base, faults: &faults{}}
+	w = &world{World: base, faults: &faults{}, still: standstill.Begin()}
+	w.AtEnd(func() error { w.still.Close(); return nil })
 	if w.document, err = validating.Load(openapi.Description); err != nil {
 		return w, err
 	}

@@ -137,7 +137,11 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 				mu.Lock()
 				newest := len(secrets) - 1
 				mu.Unlock()
+				begun := time.Now()
 				got := c.do(t, "POST", path+"/test", nil)
+				if got.status == 503 && stack(t).still.Within(begun, time.Now()) > 0 {
+					continue // nobody knows whether it was asked for, nor its event
+				}
 				if got.status != 202 {
 					t.Errorf("test = %d %s", got.status, got.body)
 					return
