@@ -68,7 +68,7 @@ func completes(t *testing.T, s *rig.Stack) {
 	t.Helper()
 	w := &rig.Workspace{ID: s.Demo.WorkspaceID, AgentID: s.Demo.AgentID, API: rig.NewClient(s.Demo.BaseURL, s.Demo.WriteKey)}
 	var req rig.Request
-	err := rig.Until(t.Context(), 30*time.Second, "a call is accepted", func() (bool, error) {
+	err := rig.Until(t.Context(), time.Minute, "a call is accepted", func() (bool, error) {
 		var err error
 		req, err = w.Place(t.Context(), map[string]any{"to": "+14155550101"})
 		return err == nil, nil //nolint:nilerr // a process may be between two lives: asked again
@@ -76,7 +76,7 @@ func completes(t *testing.T, s *rig.Stack) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = rig.Until(t.Context(), 60*time.Second, "the call completes", func() (bool, error) {
+	err = rig.Until(t.Context(), 2*time.Minute, "the call completes", func() (bool, error) {
 		got, err := w.Request(t.Context(), req.ID)
 		return err == nil && got.Status == "completed", nil
 	})
@@ -132,14 +132,14 @@ func TestUp_AnyChildMayDieAlone(t *testing.T) {
 		if len(before) != 1 || !s.KillOne(name, 0) {
 			t.Fatalf("%s runs as %v, want one process", name, before)
 		}
-		err := rig.Until(t.Context(), 30*time.Second, name+" is back", func() (bool, error) {
+		err := rig.Until(t.Context(), time.Minute, name+" is back", func() (bool, error) {
 			now := s.Processes()[name]
 			return len(now) == 1 && now[0] != before[0], nil
 		})
 		if err != nil {
 			t.Fatalf("%v; the end of the log:\n%s", err, s.Tail(40))
 		}
-		if err := s.AwaitReady(t.Context(), 60*time.Second); err != nil {
+		if err := s.AwaitReady(t.Context(), 2*time.Minute); err != nil {
 			t.Fatalf("after %s died: %v; the end of the log:\n%s", name, err, s.Tail(40))
 		}
 	}
@@ -243,7 +243,7 @@ func TestReplay_SaysHowManyStayParked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, reader := range []string{"calls", "billing-wallet"} {
-		err := rig.Until(t.Context(), 30*time.Second, reader+" parks it", func() (bool, error) {
+		err := rig.Until(t.Context(), time.Minute, reader+" parks it", func() (bool, error) {
 			parked := int64(0)
 			ends, err := kadm.NewClient(bus).ListEndOffsets(t.Context(), "dial-events.v1."+reader+".dlq")
 			ends.Each(func(o kadm.ListedOffset) { parked += o.Offset })

@@ -54,7 +54,7 @@ func newFakeStack(t *testing.T) *fakeStack {
 	t.Helper()
 	f := &fakeStack{t: t, home: t.TempDir()}
 	pool := f.authority()
-	f.sender = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, Timeout: 5 * time.Second}
+	f.sender = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, Timeout: time.Minute}
 	t.Cleanup(f.sender.CloseIdleConnections)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})

@@ -135,7 +135,7 @@ func TestFault_Originate(t *testing.T) {
 
 func (n network) awaitKnown(id string) {
 	n.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); n.do("GET", "/calls/"+id, nil, nil) != 200; {
+	for deadline := time.Now().Add(time.Minute); n.do("GET", "/calls/"+id, nil, nil) != 200; {
 		if time.Now().After(deadline) {
 			n.t.Fatal("never dialled")
 		}
