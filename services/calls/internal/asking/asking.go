@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/proto/questionv1/questionv1connect"
 )
 
-// patience bounds one question, its second try included.
+// patience is what a client that waits for its POST has left for one question.
 const patience = 2 * time.Second
 
 // Config says where the peers are.
@@ -30,6 +30,9 @@ type Config struct {
 
 // Peers asks.
 type Peers struct {
+	// Patience bounds one question, its second try included: 2 s. It is set before the first is asked.
+	Patience time.Duration
+
 	contacts questionv1connect.PreCheckServiceClient
 	wallet   questionv1connect.HoldServiceClient
 	dialer   questionv1connect.WithdrawServiceClient
@@ -44,6 +47,7 @@ func New(cfg Config, keys *trust.Keys) (*Peers, error) {
 	client := trust.Client()
 	as := func(aud string) connect.ClientOption { return connect.WithInterceptors(traced, keys.Ask(aud)) }
 	return &Peers{
+		Patience: patience,
 		contacts: questionv1connect.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
 		wallet:   questionv1connect.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
 		dialer:   questionv1connect.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
@@ -52,20 +56,20 @@ func New(cfg Config, keys *trust.Keys) (*Peers, error) {
 
 // PreCheck asks whether the number may be called, and who it is (question 2).
 func (p *Peers) PreCheck(ctx context.Context, q *questionv1.PreCheckRequest) (*questionv1.PreCheckResponse, error) {
-	return ask(ctx, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
+	return ask(ctx, p.Patience, "The compliance check", apierr.Unavailable, p.contacts.PreCheck, q)
 }
 
 // Hold asks billing-wallet to hold the price of the longest call (question 3).
 func (p *Peers) Hold(ctx context.Context, q *questionv1.HoldRequest) (*questionv1.HoldResponse, error) {
-	return ask(ctx, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
+	return ask(ctx, p.Patience, "The wallet", apierr.Unavailable, p.wallet.Hold, q)
 }
 
 // Withdraw asks the dialer to let the request go (question 4).
 func (p *Peers) Withdraw(ctx context.Context, q *questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
-	return ask(ctx, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
+	return ask(ctx, p.Patience, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
 }
 
-func ask[Q, A any](ctx context.Context, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
+func ask[Q, A any](ctx context.Context, patience time.Duration, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	answer, err := question(ctx, connect.NewRequest(q))

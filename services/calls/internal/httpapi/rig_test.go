@@ -87,6 +87,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	asked.Patience = time.Minute // the peers live in this process: when it stands still, they do
 	wake := func() {}
 	in := intake.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
 	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, set.links, wake)
