@@ -93,6 +93,8 @@ func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
 	o.does(`"differences": []`, "services", "reconcile", "-o", "json")
 	o.does(`"broken": []`, "services", "verify", "-o", "json")
 	o.refused("must be one of", "services", "parked", "phone")
+	o.does(`"applied": 0`, "services", "replay", "calls", "dial-events.v1", "-o", "json")
+	o.does(`"unopened": []`, "services", "reseal", "-o", "json")
 	o.refused("does not read topic", "services", "replay", "calls", "nothing.v1")
 
 	w := tenant(t, s, hooks, "10")

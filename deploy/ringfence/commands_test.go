@@ -150,7 +150,7 @@ func TestCommands_SayWhyTheyFailed(t *testing.T) {
 		want   string
 	}{
 		{"a refusal", 409, []string{"numbers", "add", "+14155550100", "7"}, 1, `"code":"number_exists"`},
-		{"a service's command that fails", 200, []string{"services", "parked", "calls"}, 1, `"code":"failed"`},
+		{"a service's command that fails", 200, []string{"services", "parked", "calls"}, 1, `{"error":{"code":"failed","message":"calls replay --json: exit status 1"}}`},
 		{"no such command", 200, []string{"dance"}, 2, `"code":"not_understood"`},
 		{"half a command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},

@@ -198,7 +198,7 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 }
 
 // PutBack is the command `replay` of a service. It tells on out how many parked records of the topic were applied and how many stay; without
-// a topic it lists everything that is parked, and why: as a table, or for a script (service.Scripted) as an array of JSON.
+// a topic it lists everything that is parked, and why. A script (service.Scripted) gets an object, or an array for the list.
 func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
 	if topic == "" {
 		return c.list(ctx, out)
@@ -209,6 +209,9 @@ func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) err
 	applied, parked, err := c.Replay(ctx, topic)
 	if err != nil {
 		return err
+	}
+	if service.Scripted(ctx) {
+		return json.NewEncoder(out).Encode(map[string]any{"topic": topic, "applied": applied, "parked": parked})
 	}
 	_, err = fmt.Fprintf(out, "%s: %d records applied, %d stay parked\n", topic, applied, parked)
 	return err

@@ -57,7 +57,7 @@ func help[C any](out io.Writer, name string, commands Commands[C]) {
 		fmt.Fprintf(table, "  migrate\tbrings the schema up to date and ends\n")
 	}
 	if commands.Replay != nil {
-		fmt.Fprintf(table, "  replay [topic]\tputs the parked records of a topic back; without one, lists what is parked and why\n    --json\tlists it in JSON, for scripts\n")
+		fmt.Fprintf(table, "  replay [topic]\tputs the parked records of a topic back; without one, lists what is parked and why\n    --json\tanswers in JSON, for scripts\n")
 	}
 	fmt.Fprintf(table, "  healthy\tasks the service at PRIVATE_ADDR whether it is ready; status 1 when it is not\n  --version\tprints the version\n")
 	for _, further := range commands.Further {

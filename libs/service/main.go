@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -153,12 +154,8 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 		return commands.Serve, nil
 	case args[0] == "migrate" && len(args) == 1 && commands.Migrate != nil:
 		return commands.Migrate, nil
-	case args[0] == "replay" && len(args) == 2 && args[1] == "--"+jsonFlag && commands.Replay != nil:
-		return scripted(func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, "") }), nil
-	case args[0] == "replay" && len(args) <= 2 && commands.Replay != nil:
-		return func(ctx context.Context, cfg C) error { return commands.Replay(ctx, cfg, strings.Join(args[1:], "")) }, nil
 	case args[0] == "replay" && commands.Replay != nil:
-		return nil, errors.New("replay takes one topic, or none to list what is parked")
+		return chooseReplay(commands.Replay, args[1:])
 	}
 	for _, further := range commands.Further {
 		if args[0] == further.Name {
@@ -166,6 +163,18 @@ func choose[C any](name string, commands Commands[C], args []string, out io.Writ
 		}
 	}
 	return nil, fmt.Errorf("there is no command %q", strings.Join(args, " "))
+}
+
+func chooseReplay[C any](replay func(context.Context, C, string) error, args []string) (func(context.Context, C) error, error) {
+	topics := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--"+jsonFlag })
+	if len(args)-len(topics) > 1 || len(topics) > 1 || slices.Contains(topics, "") {
+		return nil, errors.New("replay takes one topic, or none to list what is parked")
+	}
+	run := func(ctx context.Context, cfg C) error { return replay(ctx, cfg, strings.Join(topics, "")) }
+	if len(topics) < len(args) {
+		return scripted(run), nil
+	}
+	return run, nil
 }
 
 func (c Command[C]) choose(args []string) (func(context.Context, C) error, error) {

@@ -187,7 +187,10 @@ func TestStart_Commands(t *testing.T) {
 		{"replay has a topic", []string{"replay", "call-events.v1"}, 0},
 		{"replay without a topic lists", []string{"replay"}, 0},
 		{"which a script may ask for", []string{"replay", "--json"}, 0},
-		{"replay of a topic has no other answer", []string{"replay", "call-events.v1", "--json"}, 2},
+		{"and put back", []string{"replay", "call-events.v1", "--json"}, 0},
+		{"in either order", []string{"replay", "--json", "call-events.v1"}, 0},
+		{"once", []string{"replay", "--json", "--json"}, 2},
+		{"a topic has a name", []string{"replay", ""}, 2},
 		{"a command may answer a script", []string{"list", "--json"}, 0},
 		{"and a person", []string{"list"}, 0},
 		{"another may not", []string{"count", "--json"}, 2},
@@ -206,7 +209,7 @@ func TestStart_Commands(t *testing.T) {
 			t.Errorf("%s: status = %d, want %d", row.name, got, row.status)
 		}
 	}
-	if want := []string{"serve", "migrate", "replay call-events.v1", "replay ", "replay  in JSON", "list in JSON", "list", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
+	if want := []string{"serve", "migrate", "replay call-events.v1", "replay ", "replay  in JSON", "replay call-events.v1 in JSON", "replay call-events.v1 in JSON", "list in JSON", "list", "count", "weigh 3", "weigh 7"}; !slices.Equal(ran, want) {
 		t.Errorf("ran = %v, want %v", ran, want)
 	}
 	for _, want := range []string{"TEST_NAME", "(required)", "what it is called", "OTHER_DEPTH", "TEST_WAIT", "1s", "replay [topic]", "--json  ", "counts all there is", "--most <n>", "n at most", "calls migrate: no\n"} {

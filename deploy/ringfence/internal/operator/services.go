@@ -31,24 +31,8 @@ type Reach struct {
 	Asides io.Writer
 	// Workspace narrows what can be narrowed.
 	Workspace string
-	// JSON asks the binary for JSON where it has it (tell), and wraps what it says as text (run).
+	// JSON asks the binary for JSON.
 	JSON bool
-}
-
-// tell does a command of a service's binary that can answer in JSON, and fails when it does.
-func (r *Reach) tell(ctx context.Context, service string, args ...string) error {
-	if !r.JSON {
-		return r.print(ctx, service, args)
-	}
-	var said, answer bytes.Buffer
-	fault := r.start(ctx, &said, service, append(args, "--json"))
-	if err := json.Indent(&answer, bytes.TrimSpace(said.Bytes()), "", "  "); err != nil {
-		return errors.Join(fault, fmt.Errorf("%s did not answer in JSON: %w", service, err))
-	}
-	if _, err := fmt.Fprintln(r.Out, desk.Escaped(answer.Bytes())); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return fault
 }
 
 // run does a command of a service's binary, and fails when it does.
@@ -56,14 +40,15 @@ func (r *Reach) run(ctx context.Context, service string, args ...string) error {
 	if !r.JSON {
 		return r.print(ctx, service, args)
 	}
-	var said bytes.Buffer
-	fault := r.start(ctx, &said, service, args)
-	lines := strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
-	told, err := json.MarshalIndent(map[string]any{"service": service, "command": args, "lines": lines, "ok": fault == nil}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode what %s said: %w", service, err)
+	var said, answer bytes.Buffer
+	fault := r.start(ctx, &said, service, append(args, "--json"))
+	if fault != nil && said.Len() == 0 { // why, it said beside
+		return fault
 	}
-	if _, err := fmt.Fprintln(r.Out, desk.Escaped(told)); err != nil {
+	if err := json.Indent(&answer, bytes.TrimSpace(said.Bytes()), "", "  "); err != nil {
+		return errors.Join(fault, fmt.Errorf("%s did not answer in JSON: %w", service, err))
+	}
+	if _, err := fmt.Fprintln(r.Out, desk.Escaped(answer.Bytes())); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return fault
@@ -140,7 +125,7 @@ type service struct {
 }
 
 func (c servicesParked) Run(ctx context.Context, r *Reach) error {
-	return r.tell(ctx, c.Service, "replay")
+	return r.run(ctx, c.Service, "replay")
 }
 
 type servicesReplay struct {
@@ -156,15 +141,15 @@ type servicesReconcile struct{}
 
 func (servicesReconcile) Run(ctx context.Context, r *Reach) error {
 	if r.Workspace == "" {
-		return r.tell(ctx, "billing-wallet", "reconcile")
+		return r.run(ctx, "billing-wallet", "reconcile")
 	}
-	return r.tell(ctx, "billing-wallet", "reconcile", "--workspace", r.Workspace)
+	return r.run(ctx, "billing-wallet", "reconcile", "--workspace", r.Workspace)
 }
 
 type servicesVerify struct{}
 
 func (servicesVerify) Run(ctx context.Context, r *Reach) error {
-	return r.tell(ctx, "contacts-compliance", "verify")
+	return r.run(ctx, "contacts-compliance", "verify")
 }
 
 type servicesReseal struct{}

@@ -34,7 +34,7 @@ const (
 
 func main() {
 	service.Main(name, service.Commands[Config]{Serve: serve, Migrate: migrate, Replay: replay, Further: []service.Command[Config]{
-		{Name: "reseal", Help: "seals every secret under the first of SEALING_KEYS and ends; again after a fault", Run: reseal},
+		{Name: "reseal", Help: "seals every secret under the first of SEALING_KEYS and ends; again after a fault", JSON: true, Run: reseal},
 	}})
 }
 
@@ -110,7 +110,7 @@ func reseal(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer pool.Close()
-	return resealing.Walk{Store: store.New(pool, box), Out: os.Stdout}.Run(ctx)
+	return resealing.Walk{Store: store.New(pool, box), Out: os.Stdout, Progress: os.Stderr}.Run(ctx)
 }
 
 // replay puts parked records back; the running service sends what comes of them.

@@ -5,23 +5,24 @@ package resealing
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/service"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 // Walk is one pass over all secrets.
 type Walk struct {
 	Store *store.Store
-	// Out is told of the progress and of the end.
-	Out io.Writer
+	// Out is told the end, for a script (service.Scripted) as one object; Progress how far it is.
+	Out, Progress io.Writer
 	// Batch is how many secrets one transaction takes; zero: 100. Every is after how many a line tells of the progress; zero: 10 000.
 	Batch, Every int
 }
@@ -47,16 +48,16 @@ func (w Walk) Run(ctx context.Context) error {
 			err = ctx.Err()
 		}
 		if err != nil {
-			fmt.Fprintf(w.Out, "broken off: %s; run it again, it goes on where it stopped\n", all)
+			all.brokenOff = true
+			_ = all.print(ctx, w.Out) // what broke it off is told in any case
 			return brokenOff(ctx, err)
 		}
 		if after = done.Last; all.seen() >= next {
-			fmt.Fprintf(w.Out, "so far: %s\n", all)
+			fmt.Fprintf(w.Progress, "so far: %s\n", all)
 			next += cmp.Or(w.Every, every)
 		}
 	}
-	fmt.Fprintln(w.Out, all)
-	return all.fault()
+	return errors.Join(all.print(ctx, w.Out), all.fault())
 }
 
 // brokenOff hides that a context ended: to the frame of a service that is a good end, and whoever takes the old key away next must not
@@ -72,6 +73,36 @@ func brokenOff(ctx context.Context, err error) error {
 type count struct {
 	fresh, current int
 	unopened       map[store.Unopened]int
+	brokenOff      bool
+}
+
+// unopened is how many secrets lie under a key that does not open them.
+type unopened struct {
+	Key     string `json:"key"`
+	Missing bool   `json:"missing"` // from SEALING_KEYS
+	Secrets int    `json:"secrets"`
+}
+
+// byKey are those that were not opened, in the order of their keys.
+func (c count) byKey() []unopened {
+	found := []unopened{}
+	for one, n := range c.unopened {
+		found = append(found, unopened{one.Key, one.Missing, n})
+	}
+	slices.SortFunc(found, func(a, b unopened) int { return cmp.Compare(a.Key, b.Key) })
+	return found
+}
+
+func (c count) print(ctx context.Context, out io.Writer) (err error) {
+	switch {
+	case service.Scripted(ctx):
+		return json.NewEncoder(out).Encode(map[string]any{"resealed": c.fresh, "current": c.current, "unopened": c.byKey(), "broken_off": c.brokenOff})
+	case c.brokenOff:
+		_, err = fmt.Fprintf(out, "broken off: %s; run it again, it goes on where it stopped\n", c)
+	default:
+		_, err = fmt.Fprintln(out, c)
+	}
+	return err
 }
 
 func (c *count) add(done store.Resealed) {
@@ -101,12 +132,12 @@ func (c count) fault() error {
 		return nil
 	}
 	var why []string
-	for _, one := range slices.SortedFunc(maps.Keys(c.unopened), func(a, b store.Unopened) int { return cmp.Compare(a.Key, b.Key) }) {
-		lies := fmt.Sprintf("%d under key %q, which does not fit", c.unopened[one], one.Key)
+	for _, one := range c.byKey() {
+		fault := "does not fit"
 		if one.Missing {
-			lies = fmt.Sprintf("%d under key %q, which is not in SEALING_KEYS", c.unopened[one], one.Key)
+			fault = "is not in SEALING_KEYS"
 		}
-		why = append(why, lies)
+		why = append(why, fmt.Sprintf("%d under key %q, which %s", one.Secrets, one.Key, fault))
 	}
 	return fmt.Errorf("%d secrets could not be opened: %s", c.lost(), strings.Join(why, "; "))
 }

@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/service"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/resealing"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
@@ -121,8 +122,16 @@ func (h *house) opens(ids ...string) (n int) {
 func (h *house) reseal(ids ...string) (told string, err error) {
 	h.t.Helper()
 	var out bytes.Buffer
-	err = resealing.Walk{Store: h.store(ids...), Out: &out, Batch: 7, Every: 20}.Run(h.t.Context())
+	err = resealing.Walk{Store: h.store(ids...), Out: &out, Progress: &out, Batch: 7, Every: 20}.Run(h.t.Context())
 	return out.String(), err
+}
+
+// scripted is what a script is told by one run, at its end and before it.
+func (h *house) scripted(ctx context.Context, ids ...string) (told, progress string, err error) {
+	h.t.Helper()
+	var out, beside bytes.Buffer
+	err = resealing.Walk{Store: h.store(ids...), Out: &out, Progress: &beside, Batch: 7, Every: 20}.Run(service.ForScript(ctx))
+	return out.String(), beside.String(), err
 }
 
 func (h *house) resealsTo(want string, ids ...string) {
@@ -177,6 +186,11 @@ func TestRun_NamesTheKeysThatAreMissingAndDoesTheOthers(t *testing.T) {
 			t.Errorf("reseal = %v, want %q in it", err, want)
 		}
 	}
+	told, progress, err := h.scripted(t.Context(), "new", "old")
+	want := `{"broken_off":false,"current":5,"resealed":0,"unopened":[{"key":"lost","missing":true,"secrets":20},{"key":"new","missing":false,"secrets":2}]}` + "\n"
+	if told != want || strings.Count(progress, "so far: ") != 1 || err == nil {
+		t.Errorf("a script is told %q and %q, %v, want %s", told, progress, err, want)
+	}
 	if n := h.opens("new"); n != 5 {
 		t.Errorf("%d secrets open under the new key, want 5", n)
 	}
@@ -205,7 +219,7 @@ func TestRun_InterruptedIsAFaultAndGoesOnNextTime(t *testing.T) {
 	h.subscribe(60, "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &writing{lines: 2, end: cancel}
-	err := resealing.Walk{Store: h.store("new", "old"), Out: out, Batch: 7, Every: 7}.Run(ctx)
+	err := resealing.Walk{Store: h.store("new", "old"), Out: out, Progress: out, Batch: 7, Every: 7}.Run(ctx)
 	if err == nil || errors.Is(err, context.Canceled) || !strings.Contains(out.told.String(), "run it again") {
 		t.Fatalf("interrupted Run = %v, told %q, want a fault that no frame takes for a good end", err, out.told.String())
 	}
@@ -214,6 +228,9 @@ func TestRun_InterruptedIsAFaultAndGoesOnNextTime(t *testing.T) {
 	}
 	if n := h.opens("old", "new"); n != 60 {
 		t.Errorf("%d of 60 secrets open in the middle", n)
+	}
+	if told, _, err := h.scripted(ctx, "new", "old"); err == nil || !strings.Contains(told, `"broken_off":true`) {
+		t.Errorf("an interrupted Run tells a script %q, %v", told, err)
 	}
 	if told, err := h.reseal("new", "old"); err != nil || h.opens("new") != 60 {
 		t.Errorf("Run again = %q, %v, want all 60 under the new key", told, err)
@@ -245,7 +262,9 @@ func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
 				t.Fatal(err)
 			}
 			done := make(chan error, 1)
-			go func() { done <- resealing.Walk{Store: h.store("new", "old"), Out: io.Discard}.Run(t.Context()) }()
+			go func() {
+				done <- resealing.Walk{Store: h.store("new", "old"), Out: io.Discard, Progress: io.Discard}.Run(t.Context())
+			}()
 			h.awaitBlocked()
 			h.secrets[made[2]] = rotated
 			if err := tx.Commit(t.Context()); err != nil {
