@@ -182,6 +182,40 @@ func TestCommands_SayWhyTheyFailed(t *testing.T) {
 	}
 }
 
+// TestCommands_ARefusalSaysEachThingOnce: apart for scripts; for people the sentence and then the code, and what a log knows the request by when that helps.
+func TestCommands_ARefusalSaysEachThingOnce(t *testing.T) {
+	for _, test := range []struct {
+		status           int
+		body             string
+		want, wantInJSON string
+	}{
+		{422, `{"error":{"code":"validation_error","message":"plan must be one of starter, growth, scale."}}`,
+			"ringfence: plan must be one of starter, growth, scale. (422 validation_error)\n",
+			`{"error":{"code":"validation_error","message":"plan must be one of starter, growth, scale.","status":422,"request_id":"request-7"}}` + "\n"},
+		{503, `{"error":{"code":"unavailable","message":"The wallet is not available at the moment."}}`,
+			"ringfence: The wallet is not available at the moment. (503 unavailable, request request-7)\n",
+			`{"error":{"code":"unavailable","message":"The wallet is not available at the moment.","status":503,"request_id":"request-7"}}` + "\n"},
+		{502, `<html>`,
+			"ringfence: PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 was answered with 502, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?\n",
+			`{"error":{"code":"failed","message":"PATCH /admin/v1/workspaces/01a1fe16-7bf6-7d8f-b534-2e98b17693a4 was answered with 502, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?","status":502,"request_id":"request-7"}}` + "\n"},
+	} {
+		admin(t, http.StatusOK)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Request-Id", "request-7")
+			w.WriteHeader(test.status)
+			_, _ = io.WriteString(w, test.body)
+		}))
+		t.Cleanup(server.Close)
+		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+		if _, _, faults := runCommand(t, "workspaces", "change", "--set", "plan=gold"); faults != test.want {
+			t.Errorf("said %q, want %q", faults, test.want)
+		}
+		if _, _, faults := runCommand(t, "-o", "json", "workspaces", "change", "--set", "plan=gold"); faults != test.wantInJSON {
+			t.Errorf("said %q, want %q", faults, test.wantInJSON)
+		}
+	}
+}
+
 // TestCommands_AskBeforeTheyDestroy: nothing that cannot be taken back is done without --yes where nobody can be asked.
 func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
 	var careful []string

@@ -1,25 +1,48 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"io"
+	"net/http"
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
 )
 
-// fault is why a command did not do what it should, as /admin/v1 says it.
+// fault is why a command did not do what it should, as /admin/v1 says it; Status and RequestID are there when it was /admin/v1 that refused.
 type fault struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Status    int    `json:"status,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
 }
 
-func (f fault) String() string { return f.Message }
+// unknown is the code of a fault that /admin/v1 has none for.
+const unknown = "failed"
 
-func (f fault) tell(to io.Writer, asJSON bool) {
-	if !asJSON {
-		f.Message = "ringfence: " + f.Message
+// told is the fault of a command that failed.
+func told(err error) fault {
+	f := fault{Code: unknown, Message: err.Error()}
+	var refused *desk.Refusal
+	if errors.As(err, &refused) {
+		f.Code, f.Status, f.RequestID = cmp.Or(refused.Code, f.Code), refused.Status, refused.RequestID
 	}
-	desk.Aside(to, asJSON, "error", f)
+	return f
 }
+
+// String names the request, too, where the fault is the service's: its log says more.
+func (f fault) String() string {
+	switch {
+	case f.Status == 0, f.Code == unknown:
+		return "ringfence: " + f.Message
+	case f.Status >= http.StatusInternalServerError && f.RequestID != "":
+		return fmt.Sprintf("ringfence: %s (%d %s, request %s)", f.Message, f.Status, f.Code, f.RequestID)
+	}
+	return fmt.Sprintf("ringfence: %s (%d %s)", f.Message, f.Status, f.Code)
+}
+
+func (f fault) tell(to io.Writer, asJSON bool) { desk.Aside(to, asJSON, "error", f) }
 
 // wantsJSON reads a command line that could not be parsed.
 func wantsJSON(args []string) bool {

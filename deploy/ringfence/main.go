@@ -48,7 +48,7 @@ func main() {
 
 // about is what --help says first.
 const about = "Ringfence from a terminal. The exit status is 0 when it is done, 1 when it failed or was refused, 2 when the command is not understood, 130 when Ctrl-C stopped it. " +
-	"Answers go to standard output and everything else to standard error; with -o json both are JSON, a refusal is {\"error\":{\"code\",\"message\"}}."
+	"Answers go to standard output and everything else to standard error; with -o json both are JSON, a refusal is {\"error\":{\"code\",\"message\"}}, with \"status\" and \"request_id\" when it is the gateway's."
 
 // The exit statuses.
 const (
@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fault{"not_understood", fmt.Sprintf("%v. `ringfence --help` lists the commands.", err)}.tell(faults, wantsJSON(args))
+		fault{Code: "not_understood", Message: fmt.Sprintf("%v. `ringfence --help` lists the commands.", err)}.tell(faults, wantsJSON(args))
 		return misunderstood
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
@@ -91,15 +91,10 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		if errors.Is(err, context.Canceled) {
 			err = errors.New("stopped")
 		}
-		fault{"stopped", err.Error()}.tell(faults, cli.Output == "json")
+		fault{Code: "stopped", Message: err.Error()}.tell(faults, cli.Output == "json")
 		return stopped
 	}
-	told := fault{"failed", err.Error()}
-	var refused *desk.Refusal
-	if errors.As(err, &refused) && refused.Code != "" {
-		told.Code = refused.Code
-	}
-	told.tell(faults, cli.Output == "json")
+	told(err).tell(faults, cli.Output == "json")
 	return failed
 }
 

@@ -51,11 +51,13 @@ func New(door Door, out, asides io.Writer, asJSON bool) *Desk {
 	return d
 }
 
-// Refusal is an answer that is none: the error body of /admin/v1.
+// Refusal is an answer that is none: the error body of /admin/v1. Its text is the sentence alone.
 type Refusal struct {
 	Status        int
 	Code, Message string
-	asked         string
+	// RequestID is what the services' logs call the request; empty when the answer does not say.
+	RequestID string
+	asked     string
 }
 
 func (r *Refusal) Error() string {
@@ -65,7 +67,7 @@ func (r *Refusal) Error() string {
 	case r.Code == "":
 		return fmt.Sprintf("%s was answered with %d, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?", r.asked, r.Status)
 	}
-	return fmt.Sprintf("%s (%d %s)", r.Message, r.Status, r.Code)
+	return r.Message
 }
 
 // At joins the segments of a path, each escaped.
@@ -124,7 +126,7 @@ func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.Raw
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		refused := struct{ Error Refusal }{}
 		_ = json.Unmarshal(answer, &refused) // what is not the error body has no code
-		refused.Error.Status, refused.Error.asked = resp.StatusCode, method+" "+path
+		refused.Error.Status, refused.Error.RequestID, refused.Error.asked = resp.StatusCode, resp.Header.Get("X-Request-Id"), method+" "+path
 		return nil, &refused.Error
 	}
 	if !json.Valid(answer) {

@@ -110,7 +110,7 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 		body, want string
 	}{
 		{401, `{"error":{"code":"invalid_operator_token","message":"x"}}`, "OPERATOR_TOKENS"},
-		{422, `{"error":{"code":"validation_error","message":"plan must be one of starter, growth, scale."}}`, "plan must be one of starter, growth, scale. (422 validation_error)"},
+		{422, `{"error":{"code":"validation_error","message":"plan must be one of starter, growth, scale."}}`, "plan must be one of starter, growth, scale."},
 		{502, `<html>`, "RINGFENCE_ADMIN_URL"},
 		{200, `<html>`, "RINGFENCE_ADMIN_URL"},
 		{307, ``, "RINGFENCE_ADMIN_URL"},
