@@ -162,7 +162,7 @@ func (o operator) keepRecords() {
 		o.t.Fatal(err)
 	}
 	said, err := o.s.Operate(o.t.Context(), "", "-w", o.workspace, "opt-outs", "import", list) // somebody on the list is not on record: that is no success
-	if err == nil || !strings.Contains(err.Error(), "1 rows hold no number") || !strings.Contains(said, "20000") || !strings.Contains(said, "nobody") {
+	if err == nil || !strings.Contains(err.Error(), "1 row without a number") || !strings.Contains(said, "20000") || !strings.Contains(said, "nobody") {
 		o.t.Errorf("import said %q, %v, want its bad row", said, err)
 	}
 	o.does("20000", "opt-outs", "imports")

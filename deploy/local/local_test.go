@@ -257,11 +257,11 @@ func TestReplay_SaysHowManyStayParked(t *testing.T) {
 		t.Errorf("a script is told %s, %v, want the record", said, err)
 	}
 	for range 2 { // it stays parked, however often it is put back
-		if said, err := serviceCommand(t, opts, "calls", "replay", "dial-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 1 stay parked") {
+		if said, err := serviceCommand(t, opts, "calls", "replay", "dial-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 1 still parked") {
 			t.Errorf("replay = %v, said %q, want one that stays parked", err, said)
 		}
 	}
-	if said, err := serviceCommand(t, opts, "calls", "replay", "wallet-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 0 stay parked") {
+	if said, err := serviceCommand(t, opts, "calls", "replay", "wallet-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 0 still parked") {
 		t.Errorf("replay of a topic without parked records = %v, said %q", err, said)
 	}
 	completes(t, s)

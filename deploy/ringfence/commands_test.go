@@ -291,7 +291,7 @@ func TestImport_SaysOnceHowFarItIs(t *testing.T) {
 	admin(t, http.StatusOK)
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	code, out, faults := runCommand(t, "opt-outs", "add", "+14155550100", "+14155550101", "nobody")
-	if code != 1 || !strings.Contains(out, "applied  2") || strings.Count(faults, "1 of 2 numbers") != 1 || !strings.Contains(faults, "1 rows hold no number and are not on record") {
+	if code != 1 || !strings.Contains(out, "applied  2") || strings.Count(faults, "1 of 2 numbers") != 1 || !strings.Contains(faults, "1 row without a number, so not on record; 2 numbers on record") {
 		t.Errorf("add = %d %q %q", code, out, faults)
 	}
 }

@@ -45,7 +45,7 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 	b.sicken(nil)
 	b.putsBack(frame.ForScript(t.Context()), topic.Name, `^\{"applied":3,"parked":0,"topic":"`+topic.Name+`"\}\n$`)
 	b.wantEffects("b", 50, 51, 52)
-	b.putsBack(t.Context(), topic.Name, `^`+topic.Name+`: 0 records applied, 0 stay parked\n$`)
+	b.putsBack(t.Context(), topic.Name, `^`+topic.Name+`: 0 records applied, 0 still parked\n$`)
 	b.wantEffects("a", 1, 2, 3, 4)
 }
 

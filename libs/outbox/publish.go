@@ -19,6 +19,7 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/plural"
 )
 
 // row is one fact that waits.
@@ -157,13 +158,13 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 		case <-done:
 			done, late = nil, time.After(grace)
 		case <-late:
-			return fmt.Errorf("stopped before Kafka acknowledged %d rows; they stay in the outbox", waiting)
+			return fmt.Errorf("stopped before Kafka acknowledged %s, still in the outbox", plural.Of(waiting, "row"))
 		case <-ticks.C:
 			if err := s.sure(beat); err != nil {
 				return err
 			}
 			if time.Since(heard) > patience {
-				return fmt.Errorf("%d rows wait for Kafka: %w", waiting, errSilent)
+				return fmt.Errorf("%s waiting for Kafka: %w", plural.Of(waiting, "row"), errSilent)
 			}
 		}
 	}

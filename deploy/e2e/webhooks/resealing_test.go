@@ -82,7 +82,7 @@ func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
 			}
 		})
 	}
-	for _, want := range []string{"3 secrets resealed, 1 were current, 0 could", "0 secrets resealed, 4 were current, 0 could"} {
+	for _, want := range []string{"3 secrets resealed, 1 already current, 0 could", "0 secrets resealed, 4 already current, 0 could"} {
 		if told, status := w.reseal(t, after+","+before); status != 0 || !strings.Contains(told, want) {
 			t.Errorf("reseal = status %d, %s, want %q", status, told, want)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/plural"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 	"ringfence.dev/services/billing-wallet/internal/store"
@@ -67,7 +68,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 		return err
 	}
 	if told.Count > 0 {
-		return fmt.Errorf("the books do not agree: %d differences", told.Count)
+		return fmt.Errorf("the books do not agree: %s", plural.Of(told.Count, "difference"))
 	}
 	return nil
 }
@@ -107,7 +108,7 @@ func (a *answer) add(found []ledger.Difference) {
 }
 
 func (a answer) String() string {
-	return fmt.Sprintf("%d workspaces compared, %d differences", a.Workspaces, a.Count)
+	return fmt.Sprintf("%s compared, %s", plural.Of(a.Workspaces, "workspace"), plural.Of(a.Count, "difference"))
 }
 
 // end prints how it ended.

@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/plural"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/billing-wallet/internal/hold"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
@@ -166,7 +167,7 @@ func TestRun_NamesEveryForgery(t *testing.T) {
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		all = append(all, lines[:len(lines)-1]...)
-		if want := fmt.Sprintf("1 workspaces compared, %d differences", len(forgery.want)); lines[len(lines)-1] != want {
+		if want := "1 workspace compared, " + plural.Of(len(forgery.want), "difference"); lines[len(lines)-1] != want {
 			t.Errorf("%s: the last line is %q, want %q", forgery.name, lines[len(lines)-1], want)
 		}
 		compare(t, forgery.name, b, args, lines[:len(lines)-1], forgery.want)
@@ -252,7 +253,7 @@ func TestRun_TellsHowFarItIs(t *testing.T) {
 	if err := locking.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil || out.String() != "1 workspaces compared, 0 differences\n" {
+	if err := <-ended; err != nil || out.String() != "1 workspace compared, 0 differences\n" {
 		t.Errorf("Run = %v, told %q", err, out.String())
 	}
 	out.Reset()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"ringfence.dev/libs/plural"
 	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
@@ -89,7 +90,7 @@ func (f Facts) obstacle(clocks []clock, at time.Time) (obstacle, bool) {
 		for _, c := range r.Caps {
 			if binds(r, at) && c.Free(f.Dials, at).After(at) {
 				return obstacle{rule: RuleFrequency, source: r.Source(), text: fmt.Sprintf(
-					"This number may be called at most %d times in %d hours (rule: frequency cap, %s).", c.Calls, c.Hours, r.Source())}, true
+					"This number may be called at most %s in %s (rule: frequency cap, %s).", plural.Of(c.Calls, "time"), plural.Of(c.Hours, "hour"), r.Source())}, true
 			}
 		}
 	}
@@ -213,7 +214,7 @@ func list(zones []window.Zone) string {
 	names := make([]string, 0, 3)
 	for i, z := range zones {
 		if i == 3 {
-			return fmt.Sprintf("%s and %d more time zones", strings.Join(names, ", "), len(zones)-3)
+			return fmt.Sprintf("%s and %s", strings.Join(names, ", "), plural.Of(len(zones)-3, "more time zone"))
 		}
 		names = append(names, z.String())
 	}

@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/plural"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
@@ -118,9 +119,9 @@ func (r *rig) scripted(text string, fault error) {
 	}
 	head := "head log: none"
 	if told.HeadLog != nil {
-		head = fmt.Sprintf("head log: %d lines (%d cut short), %d chains\n", told.HeadLog.Lines, told.HeadLog.Cut, told.HeadLog.Chains)
+		head = fmt.Sprintf("head log: %s (%d cut short), %s\n", plural.Of(told.HeadLog.Lines, "line"), told.HeadLog.Cut, plural.Of(told.HeadLog.Chains, "chain"))
 	}
-	sum := fmt.Sprintf("consent records: %d rows in %d chains, %d rows from before", told.Rows, told.Chains, told.Waiting)
+	sum := fmt.Sprintf("consent records: %s in %s, %s from before", plural.Of(told.Rows, "row"), plural.Of(told.Chains, "chain"), plural.Of(told.Waiting, "row"))
 	if !errors.Is(err, fault) || !strings.HasPrefix(text, strings.Join(append(told.Broken, head), "\n")) || !strings.Contains(text, sum) {
 		r.Errorf("a script is told %s, %v, a person %s, %v", out.String(), err, text, fault)
 	}
@@ -187,7 +188,7 @@ func TestVerify_FindsWhatSomebodyWithEveryRightDid(t *testing.T) {
 		{"the head deleted", []string{`DELETE FROM consent_heads` + mine}, "has rows and no head"},
 		{"older rows hidden behind a start", []string{`INSERT INTO consent_starts SELECT workspace_id, seq, mac, now(), key_id, mac FROM consent_records` + mine + ` AND seq = 2`, `DELETE FROM consent_records` + mine + ` AND seq <= 2`}, "its start behind row 2"},
 		{"a row from before the chain made up", []string{`INSERT INTO consent_unchained (id, workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at)
-			SELECT gen_random_uuid(), workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at FROM consent_records` + mine + ` AND seq = 1`}, "stand outside its chain"},
+			SELECT gen_random_uuid(), workspace_id, phone_e164, contact_id, kind, source, actor, before, after, occurred_at FROM consent_records` + mine + ` AND seq = 1`}, ": 1 record outside its chain"},
 		{"an opt-out undone where the gates look", []string{`UPDATE contacts SET dnd_status = 'clean'` + mine + ` AND phone_e164 = '+15005550000'`}, "row 5 ("},
 		{"a withdrawal undone", []string{`UPDATE contacts SET consent_status = 'consented'` + mine + ` AND phone_e164 = '+15005550001'`}, "says withdrawn, and the contact is consented"},
 		{"a person who opted out deleted", []string{`DELETE FROM contacts` + mine + ` AND phone_e164 = '+15005550000'`}, "says dnd, and the contact is unknown"},

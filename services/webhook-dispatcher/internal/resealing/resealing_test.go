@@ -154,7 +154,7 @@ func TestRun_AfterItTheOldKeyIsNotNeeded(t *testing.T) {
 		t.Fatalf("%d secrets open under the new key before, want 3", n)
 	}
 	told, err := h.reseal("new", "old")
-	if want := "50 secrets resealed, 3 were current, 0 could not be opened\n"; err != nil || !strings.HasSuffix(told, want) {
+	if want := "50 secrets resealed, 3 already current, 0 could not be opened\n"; err != nil || !strings.HasSuffix(told, want) {
 		t.Errorf("reseal = %q, %v, want %q", told, err, want)
 	}
 	if n := strings.Count(told, "so far: "); n != 2 {
@@ -163,12 +163,12 @@ func TestRun_AfterItTheOldKeyIsNotNeeded(t *testing.T) {
 	if n := h.opens("new"); n != 53 {
 		t.Errorf("%d of 53 secrets open without the old key", n)
 	}
-	h.resealsTo("0 secrets resealed, 53 were current, 0 could not be opened", "new", "old")
+	h.resealsTo("0 secrets resealed, 53 already current, 0 could not be opened", "new", "old")
 }
 
 func TestRun_NothingThereIsNoFault(t *testing.T) {
 	t.Parallel()
-	newHouse(t).resealsTo("0 secrets resealed, 0 were current, 0 could not be opened", "new", "old")
+	newHouse(t).resealsTo("0 secrets resealed, 0 already current, 0 could not be opened", "new", "old")
 }
 
 func TestRun_NamesTheKeysThatAreMissingAndDoesTheOthers(t *testing.T) {
@@ -178,7 +178,7 @@ func TestRun_NamesTheKeysThatAreMissingAndDoesTheOthers(t *testing.T) {
 	h.subscribe(5, "old")
 	h.subscribe(2, "new/2") // somebody gave the new key's id to another key before
 	told, err := h.reseal("new", "old")
-	if want := "5 secrets resealed, 0 were current, 22 could not be opened\n"; !strings.HasSuffix(told, want) {
+	if want := "5 secrets resealed, 0 already current, 22 could not be opened\n"; !strings.HasSuffix(told, want) {
 		t.Errorf("reseal told %q, want %q", told, want)
 	}
 	for _, want := range []string{`20 under key "lost", which is not in SEALING_KEYS`, `2 under key "new", which does not fit`} {
