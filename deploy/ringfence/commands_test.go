@@ -261,6 +261,33 @@ func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
 	}
 }
 
+// TestRates_SayWhatAMinuteCostsWithoutThem: the standard rate is told, with rates and without, and is the one that the wallet charges.
+func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
+	wallet, err := os.ReadFile("../../services/billing-wallet/internal/rate/rate.go")
+	if err != nil || !strings.Contains(string(wallet), "func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }") {
+		t.Fatalf("the standard rate is another (%v): say it in wallet rates, and here", err)
+	}
+	const standard = "costs the standard rate, 0.05 a minute, billed by the second."
+	for page, said := range map[string][3]string{
+		`[]`: {"", "No prefix has a rate of its own: every number " + standard, "[]\n"},
+		`[{"prefix":"+44","per_minute":0.12,"increment_seconds":6}]`: {"PREFIX  PER MINUTE  INCREMENT SECONDS\n+44     0.12        6\n",
+			"A number that none of these prefixes fits " + standard, "[\n  {\n    \"prefix\": \"+44\",\n    \"per_minute\": 0.12,\n    \"increment_seconds\": 6\n  }\n]\n"},
+	} {
+		admin(t, http.StatusOK)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"data":%s,"has_more":false}`, page)
+		}))
+		t.Cleanup(server.Close)
+		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+		if code, out, asides := runCommand(t, "wallet", "rates"); code != 0 || out != said[0] || asides != said[1]+"\n" {
+			t.Errorf("%s: %d %q %q", page, code, out, asides)
+		}
+		if code, out, asides := runCommand(t, "wallet", "rates", "-o", "json"); code != 0 || out != said[2] || asides != fmt.Sprintf("{\"remark\":%q}\n", said[1]) {
+			t.Errorf("%s in JSON: %d %q %q", page, code, out, asides)
+		}
+	}
+}
+
 // TestReplay_EndsWhenNothingIsReplayed: a gateway that always has more does not keep the command for ever.
 func TestReplay_EndsWhenNothingIsReplayed(t *testing.T) {
 	left := 3

@@ -16,7 +16,7 @@ type wallet struct {
 	Adjust       walletAdjust       `cmd:"" help:"Correct the balance up or down: adjust -- -2.50 REFERENCE. The same reference counts once."`
 	Transactions walletTransactions `cmd:"" help:"List the journal: top-ups, adjustments, holds, captures and releases."`
 	Reconcile    walletReconcile    `cmd:"" help:"Hold the kept balances against the sum of their entries; status 1 when they differ."`
-	Rates        walletRates        `cmd:"" help:"Show what a minute costs, by prefix; a number that none fits costs the standard rate."`
+	Rates        walletRates        `cmd:"" help:"Show what a minute costs, by prefix, and what it costs where none fits."`
 	SetRates     walletSetRates     `cmd:"" help:"Replace the rates by a JSON list of {prefix, per_minute, increment_seconds}."`
 }
 
@@ -102,11 +102,24 @@ func (c walletSetRates) Run(ctx context.Context, o *Office) error {
 	return rates(o.Desk, answer)
 }
 
-// rates prints a page of rates, which have no ids.
+// standardRate is billing-wallet's (contract.md §4), which /admin/v1 does not list.
+const standardRate = "0.05 a minute, billed by the second"
+
+// rates prints a page of rates, which have no ids, and what all other minutes cost.
 func rates(d *desk.Desk, answer json.RawMessage) error {
 	var page struct{ Data []json.RawMessage }
 	if err := json.Unmarshal(answer, &page); err != nil {
 		return fmt.Errorf("read the rates: %w", err)
 	}
-	return d.Table(page.Data, []string{"prefix", "per_minute", "increment_seconds"})
+	if len(page.Data) > 0 || d.JSON() {
+		if err := d.Table(page.Data, []string{"prefix", "per_minute", "increment_seconds"}); err != nil {
+			return err
+		}
+	}
+	if len(page.Data) == 0 {
+		d.Remark("No prefix has a rate of its own: every number costs the standard rate, %s.", standardRate)
+	} else {
+		d.Remark("A number that none of these prefixes fits costs the standard rate, %s.", standardRate)
+	}
+	return nil
 }
