@@ -77,6 +77,29 @@ func (a Args) read(ctx context.Context, sql string) (read statement, ok bool, er
 	return read, true, nil
 }
 
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// One is the row that the statement answers, by the names of its columns. pgx.ErrNoRows says that there is none, pgx.ErrTooManyRows that there are more.
+func One[T any](ctx context.Context, q Querier, sql string, args pgx.NamedArgs) (row T, err error) {
+	rows, err := q.Query(ctx, sql, Args(args))
+	if err != nil {
+		return row, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+}
+
+// Many are the rows that the statement answers, by the names of their columns.
+func Many[T any](ctx context.Context, q Querier, sql string, args pgx.NamedArgs) ([]T, error) {
+	rows, err := q.Query(ctx, sql, Args(args))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
 // uuidCodec carries uuid.UUID as its 16 bytes. pgx by itself meets the interfaces of database/sql first: each id is printed, refused
 // twice by the binary codec and parsed again on its way out, printed and parsed on its way in.
 type uuidCodec struct{ pgtype.UUIDCodec }

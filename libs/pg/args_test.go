@@ -1,6 +1,8 @@
 package pg_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -56,5 +58,23 @@ func TestArgs_AreTheNamedArgsOfPgx(t *testing.T) {
 	}
 	if err := conn.SendBatch(t.Context(), batch).Close(); err != nil || sum != 3 {
 		t.Errorf("a batch gives %d, %v, want 3", sum, err)
+	}
+}
+
+// TestOne_IsOneRowByItsColumnsNames, and Many are all of them in their order.
+func TestOne_IsOneRowByItsColumnsNames(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, track)
+	type pair struct{ A, B int }
+	const upTo = "SELECT 10 * n AS b, n AS a FROM generate_series(1, @n::int) n ORDER BY n"
+	for n, want := range []error{0: pgx.ErrNoRows, 1: nil, 2: pgx.ErrTooManyRows} {
+		got, err := pg.One[pair](t.Context(), pool, upTo, pgx.NamedArgs{"n": n})
+		if !errors.Is(err, want) || err == nil && got != (pair{1, 10}) {
+			t.Errorf("One of %d rows = %v, %v, want %v", n, got, err, want)
+		}
+		all, err := pg.Many[pair](t.Context(), pool, upTo, pgx.NamedArgs{"n": n})
+		if want := []pair{{1, 10}, {2, 20}}[:n]; err != nil || !slices.Equal(all, want) {
+			t.Errorf("Many of %d rows = %v, %v, want %v", n, all, err, want)
+		}
 	}
 }

@@ -183,7 +183,7 @@ type Unconfirmed struct{ RequestID, WorkspaceID uuid.UUID }
 // the event of each into the outbox, in one commit.
 func (s *Store) AskUnconfirmed(ctx context.Context, after time.Duration, most int, event func(Unconfirmed) outbox.Event) (asked []Unconfirmed, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		asked, err = all[Unconfirmed](ctx, tx, askUnconfirmed, pgx.NamedArgs{"after": after.Seconds(), "most": most})
+		asked, err = pg.Many[Unconfirmed](ctx, tx, askUnconfirmed, pgx.NamedArgs{"after": after.Seconds(), "most": most})
 		if err != nil || len(asked) == 0 {
 			return err
 		}

@@ -18,7 +18,7 @@ ORDER BY prefix`
 
 // Rates lists a workspace's own rates by prefix.
 func (s *Store) Rates(ctx context.Context, workspaceID uuid.UUID) ([]rate.Rate, error) {
-	rates, err := all[rate.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
+	rates, err := pg.Many[rate.Rate](ctx, s.pool, ratesOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if err != nil {
 		return nil, fmt.Errorf("list rates of %s: %w", workspaceID, err)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
 )
 
 const claimReconciliations = `
@@ -60,7 +62,7 @@ type Reconciled struct {
 
 // Reconciled sums up over all replicas.
 func (s *Store) Reconciled(ctx context.Context) (Reconciled, error) {
-	sum, err := one[Reconciled](ctx, s.pool, reconciled, pgx.NamedArgs{})
+	sum, err := pg.One[Reconciled](ctx, s.pool, reconciled, pgx.NamedArgs{})
 	if err != nil {
 		return sum, fmt.Errorf("sum up reconciliations: %w", err)
 	}

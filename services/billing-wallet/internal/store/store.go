@@ -31,7 +31,7 @@ const walletOf = `SELECT ` + walletColumns + ` FROM wallets WHERE workspace_id =
 
 // Wallet reads a workspace's accounts; ErrNoWallet when it has none.
 func (s *Store) Wallet(ctx context.Context, workspaceID uuid.UUID) (ledger.Wallet, error) {
-	wallet, err := one[ledger.Wallet](ctx, s.pool, walletOf, pgx.NamedArgs{"workspace_id": workspaceID})
+	wallet, err := pg.One[ledger.Wallet](ctx, s.pool, walletOf, pgx.NamedArgs{"workspace_id": workspaceID})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return wallet, ErrNoWallet
 	}
@@ -44,7 +44,7 @@ func (s *Store) Wallet(ctx context.Context, workspaceID uuid.UUID) (ledger.Walle
 const lockWallet = walletOf + ` FOR NO KEY UPDATE`
 
 func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (ledger.Wallet, error) {
-	wallet, err := one[ledger.Wallet](ctx, tx, lockWallet, pgx.NamedArgs{"workspace_id": workspaceID})
+	wallet, err := pg.One[ledger.Wallet](ctx, tx, lockWallet, pgx.NamedArgs{"workspace_id": workspaceID})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return wallet, ErrNoWallet
 	}
@@ -52,27 +52,6 @@ func (s *Store) lock(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (led
 		return wallet, fmt.Errorf("lock wallet %s: %w", workspaceID, err)
 	}
 	return wallet, nil
-}
-
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
-	rows, err := q.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
-}
-
-func all[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }
 
 // into collects a batched statement's rows.

@@ -28,7 +28,7 @@ func (s *Store) Pay(ctx context.Context, t ledger.Transaction) (posted ledger.Tr
 		if err != nil {
 			return err
 		}
-		posted, err = one[ledger.Transaction](ctx, tx, transactionByReference,
+		posted, err = pg.One[ledger.Transaction](ctx, tx, transactionByReference,
 			pgx.NamedArgs{"workspace_id": t.WorkspaceID, "reference": t.Reference})
 		if err == nil {
 			replayed = true
@@ -98,7 +98,7 @@ WHERE workspace_id = @workspace_id AND id = @id`
 
 // Transaction reads one; found is false when the workspace has none with this id.
 func (s *Store) Transaction(ctx context.Context, workspaceID, id uuid.UUID) (t ledger.Transaction, found bool, err error) {
-	t, err = one[ledger.Transaction](ctx, s.pool, transactionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
+	t, err = pg.One[ledger.Transaction](ctx, s.pool, transactionByID, pgx.NamedArgs{"workspace_id": workspaceID, "id": id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return t, false, nil
 	}
@@ -128,7 +128,7 @@ func (s *Store) Transactions(ctx context.Context, workspaceID uuid.UUID, kind le
 			return nil, page.UnknownCursor()
 		}
 	}
-	list, err := all[ledger.Transaction](ctx, s.pool, transactionPage, pgx.NamedArgs{
+	list, err := pg.Many[ledger.Transaction](ctx, s.pool, transactionPage, pgx.NamedArgs{
 		"workspace_id": workspaceID, "kind": string(kind), "after": after, "rows": asked.Rows(),
 	})
 	if err != nil {

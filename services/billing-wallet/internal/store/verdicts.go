@@ -43,7 +43,7 @@ type Unsettled struct {
 
 // Unsettled lists the workspaces that have verdicts waiting.
 func (s *Store) Unsettled(ctx context.Context) ([]Unsettled, error) {
-	list, err := all[Unsettled](ctx, s.pool, workspacesWithVerdicts, pgx.NamedArgs{})
+	list, err := pg.Many[Unsettled](ctx, s.pool, workspacesWithVerdicts, pgx.NamedArgs{})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces to settle: %w", err)
 	}

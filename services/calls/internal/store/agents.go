@@ -93,7 +93,7 @@ func (s *Store) Agents(ctx context.Context, workspaceID uuid.UUID, p page.Reques
 	if err := s.knownCursor(ctx, agentExists, p, args); err != nil {
 		return nil, err
 	}
-	rows, err := many[agent.Agent](ctx, s.pool, listAgents, args)
+	rows, err := pg.Many[agent.Agent](ctx, s.pool, listAgents, args)
 	if err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}

@@ -182,7 +182,7 @@ func (s *Store) Complete(ctx context.Context, waits call.Waits, limit int, resum
 	var done int
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		done = 0
-		due, err := many[call.Call](ctx, tx, claimCompleting, pgx.NamedArgs{"limit": limit})
+		due, err := pg.Many[call.Call](ctx, tx, claimCompleting, pgx.NamedArgs{"limit": limit})
 		if err != nil || len(due) == 0 {
 			return err
 		}

@@ -102,7 +102,7 @@ func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	if _, err := tx.Exec(ctx, eraseRequests, pg.Args(args)); err != nil {
 		return fmt.Errorf("erase requests: %w", err)
 	}
-	calls, err := many[erasedCall](ctx, tx, eraseCalls, args)
+	calls, err := pg.Many[erasedCall](ctx, tx, eraseCalls, args)
 	if err != nil {
 		return fmt.Errorf("erase calls: %w", err)
 	}
@@ -214,7 +214,7 @@ SELECT id, keep_calls_days, keep_transcripts_days FROM workspaces WHERE id > @af
 
 // KeptWorkspaces lists up to 500 workspaces behind the given one.
 func (s *Store) KeptWorkspaces(ctx context.Context, after uuid.UUID) ([]Kept, error) {
-	found, err := many[Kept](ctx, s.pool, keptWorkspaces, pgx.NamedArgs{"after": after})
+	found, err := pg.Many[Kept](ctx, s.pool, keptWorkspaces, pgx.NamedArgs{"after": after})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}

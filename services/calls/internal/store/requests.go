@@ -137,7 +137,7 @@ RETURNING ` + requestColumns
 func (s *Store) Republish(ctx context.Context, after time.Duration, limit int, at time.Time, resume func(context.Context, *call.Request) (context.Context, func())) (int, error) {
 	var overdue []call.Request
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		overdue, err = many[call.Request](ctx, tx, claimOverdue, pgx.NamedArgs{"after": after.Seconds(), "limit": limit})
+		overdue, err = pg.Many[call.Request](ctx, tx, claimOverdue, pgx.NamedArgs{"after": after.Seconds(), "limit": limit})
 		if err != nil {
 			return err
 		}

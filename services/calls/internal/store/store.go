@@ -22,29 +22,13 @@ type Store struct{ pool *pgxpool.Pool }
 // New makes a store over the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func one[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs) (T, error) {
-	var none T
-	rows, err := db.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		return none, err
-	}
-	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+// one is pg.One that answers ErrNotFound.
+func one[T any](ctx context.Context, q pg.Querier, sql string, args pgx.NamedArgs) (T, error) {
+	row, err := pg.One[T](ctx, q, sql, args)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return none, ErrNotFound
+		return row, ErrNotFound
 	}
 	return row, err
-}
-
-func many[T any](ctx context.Context, db querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := db.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }
 
 // newestFirst ends every statement of a public list. Pages run on the key, but on its bytes: ordered by id itself, a statement could
@@ -54,7 +38,7 @@ const newestFirst = ` ORDER BY uuid_send(id) DESC LIMIT @rows`
 
 // listed reads rows of which only some columns were asked for. With QueryExecModeCacheDescribe in front of its arguments the statement is
 // planned for the values it is given, every time.
-func listed[T any](ctx context.Context, db querier, sql string, args ...any) ([]T, error) {
+func listed[T any](ctx context.Context, db pg.Querier, sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err

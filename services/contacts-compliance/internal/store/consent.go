@@ -152,7 +152,7 @@ func (s *Store) Records(ctx context.Context, workspace uuid.UUID, number phone.N
 	if err := s.knowCursor(ctx, recordCursor, p, args); err != nil {
 		return nil, err
 	}
-	records, err := many[contact.Record](ctx, s.pool, listRecords, args)
+	records, err := pg.Many[contact.Record](ctx, s.pool, listRecords, args)
 	if err != nil {
 		return nil, fmt.Errorf("list consent records: %w", err)
 	}
@@ -166,7 +166,7 @@ WHERE workspace_id = @workspace_id AND id = @id`
 
 // RecordByID reads one row of the consent ledger, or ErrNotFound.
 func (s *Store) RecordByID(ctx context.Context, workspace, id uuid.UUID) (contact.Record, error) {
-	record, err := one[contact.Record](ctx, s.pool, recordByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	record, err := pg.One[contact.Record](ctx, s.pool, recordByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return record, ErrNotFound
 	}

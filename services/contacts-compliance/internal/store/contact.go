@@ -39,9 +39,9 @@ func (s *Store) Create(ctx context.Context, c contact.Contact) (stored contact.C
 		return stored, false, err
 	}
 	args["updated_at"] = c.CreatedAt()
-	stored, err = one[contact.Contact](ctx, s.pool, insertContact, args)
+	stored, err = pg.One[contact.Contact](ctx, s.pool, insertContact, args)
 	if errors.Is(err, pgx.ErrNoRows) {
-		stored, err = one[contact.Contact](ctx, s.pool, contactByNumber, args)
+		stored, err = pg.One[contact.Contact](ctx, s.pool, contactByNumber, args)
 		existed = true
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Store) ByID(ctx context.Context, workspace, id uuid.UUID) (contact.Cont
 }
 
 func (s *Store) find(ctx context.Context, sql string, args pgx.NamedArgs) (contact.Contact, error) {
-	found, err := one[contact.Contact](ctx, s.pool, sql, args)
+	found, err := pg.One[contact.Contact](ctx, s.pool, sql, args)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return found, ErrNotFound
 	}
@@ -104,7 +104,7 @@ RETURNING ` + contactColumns
 // and comes back as it is. ErrNotFound when there is no such contact.
 func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*contact.Contact) error) (changed contact.Contact, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		c, err := one[contact.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		c, err := pg.One[contact.Contact](ctx, tx, contactByID+` FOR UPDATE`, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrNotFound
 		}
@@ -118,7 +118,7 @@ func (s *Store) Change(ctx context.Context, workspace, id uuid.UUID, edit func(*
 		if err != nil {
 			return err
 		}
-		changed, err = one[contact.Contact](ctx, tx, updateContact, args)
+		changed, err = pg.One[contact.Contact](ctx, tx, updateContact, args)
 		return err
 	})
 	return changed, err
@@ -240,7 +240,7 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	var found []contact.Contact
 	var err error
 	for _, sql := range f.statements() {
-		if found, err = many[contact.Contact](ctx, s.pool, sql, args); err != nil {
+		if found, err = pg.Many[contact.Contact](ctx, s.pool, sql, args); err != nil {
 			return nil, fmt.Errorf("list contacts: %w", err)
 		}
 		if len(found) == p.Rows() {

@@ -86,7 +86,7 @@ LEFT JOIN prechecks r ON r.workspace_id = @workspace_id AND r.call_request_id = 
 
 // Known reads what is on record.
 func (s *Store) Known(ctx context.Context, q Question) (Known, error) {
-	k, err := one[Known](ctx, s.pool, known, q.args())
+	k, err := pg.One[Known](ctx, s.pool, known, q.args())
 	if err != nil {
 		return k, fmt.Errorf("read facts of request %s: %w", q.CallRequestID, err)
 	}
@@ -267,7 +267,7 @@ WHERE workspace_id = @workspace_id AND id = @id`
 
 // DecisionByID reads one decision, or ErrNotFound.
 func (s *Store) DecisionByID(ctx context.Context, workspace, id uuid.UUID) (Judged, error) {
-	found, err := one[Judged](ctx, s.pool, decisionByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	found, err := pg.One[Judged](ctx, s.pool, decisionByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return found, ErrNotFound
 	}

@@ -210,7 +210,7 @@ RETURNING e.id, e.workspace_id, e.contact_id, e.erasures, c.phone_e164, e.subjec
 // TellAgain tells of every erasure that is not carried out and was last told of longer than after ago, and says how many.
 func (s *Store) TellAgain(ctx context.Context, after time.Duration) (told int, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		open, err := many[openErasure](ctx, tx, claimUntold, pgx.NamedArgs{"seconds": after.Seconds()})
+		open, err := pg.Many[openErasure](ctx, tx, claimUntold, pgx.NamedArgs{"seconds": after.Seconds()})
 		if err != nil {
 			return err
 		}
@@ -269,7 +269,7 @@ SELECT ` + erasureColumns + ` FROM erasures WHERE workspace_id = @workspace_id A
 
 // ErasureByID reads one entry of the register, or ErrNotFound.
 func (s *Store) ErasureByID(ctx context.Context, workspace, id uuid.UUID) (Erasure, error) {
-	found, err := many[Erasure](ctx, s.pool, erasureByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	found, err := pg.Many[Erasure](ctx, s.pool, erasureByID, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if err != nil {
 		return Erasure{}, fmt.Errorf("read erasure %s: %w", id, err)
 	}
@@ -310,7 +310,7 @@ FROM erasure_steps WHERE erasure_id = ANY (@ids::uuid[]) GROUP BY erasure_id, se
 ORDER BY service`
 
 func (s *Store) progress(ctx context.Context, ids []uuid.UUID) ([]ErasureProgress, error) {
-	all, err := many[ErasureProgress](ctx, s.pool, progressOf, pgx.NamedArgs{"ids": ids})
+	all, err := pg.Many[ErasureProgress](ctx, s.pool, progressOf, pgx.NamedArgs{"ids": ids})
 	if err != nil {
 		return nil, fmt.Errorf("read progress of erasures: %w", err)
 	}

@@ -61,7 +61,7 @@ func (s *Store) OpenImport(ctx context.Context, workspace uuid.UUID, actor strin
 	if err != nil {
 		return Import{}, fmt.Errorf("make import id: %w", err)
 	}
-	opened, err := one[Import](ctx, s.pool, insertImport, pgx.NamedArgs{"id": id, "workspace_id": workspace, "actor": actor, "reason": reason})
+	opened, err := pg.One[Import](ctx, s.pool, insertImport, pgx.NamedArgs{"id": id, "workspace_id": workspace, "actor": actor, "reason": reason})
 	if err != nil {
 		return opened, fmt.Errorf("open import: %w", err)
 	}
@@ -79,7 +79,7 @@ func (s *Store) Import(ctx context.Context, workspace, id uuid.UUID) (Import, er
 }
 
 func importIn(ctx context.Context, q querier, sql string, workspace, id uuid.UUID) (Import, error) {
-	found, err := one[Import](ctx, q, sql, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+	found, err := pg.One[Import](ctx, q, sql, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return found, ErrNotFound
 	}
@@ -105,7 +105,7 @@ func (s *Store) Imports(ctx context.Context, workspace uuid.UUID, p page.Request
 	if err := s.knowCursor(ctx, importCursor, p, args); err != nil {
 		return nil, err
 	}
-	found, err := many[Import](ctx, s.pool, listImports, args)
+	found, err := pg.Many[Import](ctx, s.pool, listImports, args)
 	if err != nil {
 		return nil, fmt.Errorf("list imports: %w", err)
 	}
@@ -139,7 +139,7 @@ func (s *Store) PutPart(ctx context.Context, workspace, id uuid.UUID, part int, 
 		if _, err := tx.Exec(ctx, putPart, pg.Args{"id": id, "part": part, "content": content}); err != nil {
 			return fmt.Errorf("keep part %d of import %s: %w", part, id, err)
 		}
-		put, err = one[Import](ctx, tx, countParts, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		put, err = pg.One[Import](ctx, tx, countParts, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		return err
 	})
 	return put, err
@@ -164,7 +164,7 @@ func (s *Store) StartImport(ctx context.Context, workspace, id uuid.UUID) (start
 		if err := tx.QueryRow(ctx, missingPart, pg.Args{"id": id}).Scan(&missing); err != nil || missing > 0 {
 			return err
 		}
-		started, err = one[Import](ctx, tx, startImport, pgx.NamedArgs{"workspace_id": workspace, "id": id})
+		started, err = pg.One[Import](ctx, tx, startImport, pgx.NamedArgs{"workspace_id": workspace, "id": id})
 		return err
 	})
 	return started, missing, err
@@ -184,7 +184,7 @@ RETURNING ` + importColumns
 
 // ClaimImport takes the oldest import that nobody works on; ok is false when there is none. What was begun by a process that died goes on.
 func (s *Store) ClaimImport(ctx context.Context) (claimed Import, ok bool, err error) {
-	claimed, err = one[Import](ctx, s.pool, claimImport, pgx.NamedArgs{"claim": uuid.New(), "till": importClaim})
+	claimed, err = pg.One[Import](ctx, s.pool, claimImport, pgx.NamedArgs{"claim": uuid.New(), "till": importClaim})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return claimed, false, nil
 	}

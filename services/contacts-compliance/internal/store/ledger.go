@@ -66,7 +66,7 @@ type chain struct {
 }
 
 func (s *Store) lockChain(ctx context.Context, tx pgx.Tx, workspace uuid.UUID) (*chain, error) {
-	head, err := one[headRow](ctx, tx, lockHead, pgx.NamedArgs{"workspace_id": workspace})
+	head, err := pg.One[headRow](ctx, tx, lockHead, pgx.NamedArgs{"workspace_id": workspace})
 	if err != nil {
 		return nil, fmt.Errorf("lock head of workspace %s: %w", workspace, err)
 	}
@@ -153,7 +153,7 @@ func (c *chain) eachUnchained(ctx context.Context, tx pgx.Tx, do func(*pgx.Batch
 	var last uuid.UUID
 	for {
 		args := pgx.NamedArgs{"workspace_id": c.workspace, "after": orNull(last), "rows": unchainedBatch}
-		rows, err := many[ledger.Row](ctx, tx, unchained, args)
+		rows, err := pg.Many[ledger.Row](ctx, tx, unchained, args)
 		if err != nil {
 			return fmt.Errorf("read records from before the chain of workspace %s: %w", c.workspace, err)
 		}

@@ -33,7 +33,7 @@ func (s *Store) Policy(ctx context.Context, workspace uuid.UUID) (policy.Policy,
 }
 
 func readPolicy(ctx context.Context, q querier, workspace uuid.UUID) (policy.Policy, int, error) {
-	row, err := one[policyRow](ctx, q, currentPolicy, pgx.NamedArgs{"workspace_id": workspace})
+	row, err := pg.One[policyRow](ctx, q, currentPolicy, pgx.NamedArgs{"workspace_id": workspace})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return policy.Default(), 0, nil
 	}
@@ -138,7 +138,7 @@ func (s *Store) Counted(ctx context.Context, q Question, judge func(Known, Count
 			return fmt.Errorf("lock gate of request %s: %w", q.CallRequestID, err)
 		}
 		// A statement sees what was committed when it began: after the lock, all that its earlier holders kept.
-		k, err := one[Known](ctx, tx, known, q.args())
+		k, err := pg.One[Known](ctx, tx, known, q.args())
 		if err != nil {
 			return fmt.Errorf("read facts of request %s: %w", q.CallRequestID, err)
 		}

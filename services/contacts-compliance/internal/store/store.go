@@ -28,23 +28,6 @@ type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
-	rows, err := q.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
-}
-
-func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
-}
-
 // orNull keeps an unset filter out of a statement.
 func orNull[T comparable](v T) any {
 	var unset T

@@ -111,7 +111,7 @@ func (s *Store) Entries(ctx context.Context, workspaceID *uuid.UUID, asked page.
 			return nil, cursor(err)
 		}
 	}
-	found, err := many[audit.Entry](ctx, s.pool, listAudit,
+	found, err := pg.Many[audit.Entry](ctx, s.pool, listAudit,
 		pgx.NamedArgs{"workspace": workspaceID, "after": asked.After, "rows": asked.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list audit: %w", err)

@@ -69,7 +69,7 @@ func (s *Store) Keys(ctx context.Context, workspaceID uuid.UUID, asked page.Requ
 			return nil, cursor(err)
 		}
 	}
-	found, err := many[apikey.Key](ctx, s.pool, listKeys,
+	found, err := pg.Many[apikey.Key](ctx, s.pool, listKeys,
 		pgx.NamedArgs{"workspace": workspaceID, "after": asked.After, "rows": asked.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
@@ -135,7 +135,7 @@ const listOperators = `SELECT name, hash FROM operators WHERE revoked_at IS NULL
 
 // Operators are all whose token counts.
 func (s *Store) Operators(ctx context.Context) ([]Operator, error) {
-	found, err := many[Operator](ctx, s.pool, listOperators, nil)
+	found, err := pg.Many[Operator](ctx, s.pool, listOperators, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list operators: %w", err)
 	}

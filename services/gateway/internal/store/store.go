@@ -4,7 +4,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -38,37 +37,13 @@ func New(pool *pgxpool.Pool, relay *outbox.Relay) *Store {
 	return &Store{pool: pool, wake: wake}
 }
 
-// querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
-	rows, err := q.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		var none T
-		return none, fmt.Errorf("query: %w", err)
-	}
-	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+// one is pg.One that answers ErrMissing.
+func one[T any](ctx context.Context, q pg.Querier, sql string, args pgx.NamedArgs) (T, error) {
+	row, err := pg.One[T](ctx, q, sql, args)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return found, ErrMissing
+		return row, ErrMissing
 	}
-	if err != nil {
-		return found, fmt.Errorf("read row: %w", err)
-	}
-	return found, nil
-}
-
-func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, pg.Args(args))
-	if err != nil {
-		return nil, fmt.Errorf("query: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
-	if err != nil {
-		return nil, fmt.Errorf("read rows: %w", err)
-	}
-	return found, nil
+	return row, err
 }
 
 // jsonOrNull keeps an absent document NULL.

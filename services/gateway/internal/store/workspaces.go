@@ -41,7 +41,7 @@ func (s *Store) Workspaces(ctx context.Context, asked page.Request) ([]workspace
 			return nil, cursor(err)
 		}
 	}
-	found, err := many[workspace.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": asked.After, "rows": asked.Rows()})
+	found, err := pg.Many[workspace.Workspace](ctx, s.pool, listWorkspaces, pgx.NamedArgs{"after": asked.After, "rows": asked.Rows()})
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}

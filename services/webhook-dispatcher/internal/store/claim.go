@@ -239,7 +239,7 @@ FROM open WHERE q.delivery_id = open.delivery_id`
 
 // Lost lists deliveries whose last attempt was claimed by a process that never came back. They have had their attempts.
 func (s *Store) Lost(ctx context.Context, attempts int) ([]delivery.Result, error) {
-	rows, err := many[lostRow](ctx, s.pool, lostWork, pgx.NamedArgs{"attempts": attempts})
+	rows, err := pg.Many[lostRow](ctx, s.pool, lostWork, pgx.NamedArgs{"attempts": attempts})
 	if err != nil {
 		return nil, fmt.Errorf("look for lost attempts: %w", err)
 	}

@@ -102,7 +102,7 @@ func (s *Store) Deliveries(ctx context.Context, workspaceID, subscriptionID uuid
 		args["after"], args["after_at"] = after.ID, after.CreatedAt
 		sql += deliveriesAfter
 	}
-	rows, err := many[Delivery](ctx, s.pool, sql+deliveriesOrder, args)
+	rows, err := pg.Many[Delivery](ctx, s.pool, sql+deliveriesOrder, args)
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries of subscription %s: %w", subscriptionID, err)
 	}
@@ -127,7 +127,7 @@ const deliveryByID = selectDelivery + `
 
 // Attempts lists the tries of one delivery in order.
 func (s *Store) Attempts(ctx context.Context, deliveryID uuid.UUID) ([]Attempt, error) {
-	rows, err := many[Attempt](ctx, s.pool, attemptsOf, pgx.NamedArgs{"id": deliveryID})
+	rows, err := pg.Many[Attempt](ctx, s.pool, attemptsOf, pgx.NamedArgs{"id": deliveryID})
 	if err != nil {
 		return nil, fmt.Errorf("list attempts of delivery %s: %w", deliveryID, err)
 	}

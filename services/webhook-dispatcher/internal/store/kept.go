@@ -121,7 +121,7 @@ type bodyRow struct {
 // other deliveries are as they were, and none is replayed. What is being sent at this moment has left already. Again: nothing more.
 func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{"workspace_id": e.WorkspaceID, "call_id": e.CallID, "events": e.EventIDs}
-	found, err := many[idRow](ctx, tx, deliveriesOfCall, args)
+	found, err := pg.Many[idRow](ctx, tx, deliveriesOfCall, args)
 	if err != nil {
 		return fmt.Errorf("find deliveries of call %s: %w", e.CallID, err)
 	}
@@ -135,7 +135,7 @@ func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 			return fmt.Errorf("erase deliveries of call %s: %w", e.CallID, err)
 		}
 	}
-	bodies, err := many[bodyRow](ctx, tx, bodiesOf, args)
+	bodies, err := pg.Many[bodyRow](ctx, tx, bodiesOf, args)
 	if err != nil {
 		return fmt.Errorf("read bodies of call %s: %w", e.CallID, err)
 	}
@@ -193,7 +193,7 @@ const keptWorkspaces = `SELECT id, keep_days FROM workspace WHERE keep_days IS N
 
 // KeptWorkspaces lists those that do not leave it to the standard.
 func (s *Store) KeptWorkspaces(ctx context.Context) ([]Kept, error) {
-	found, err := many[Kept](ctx, s.pool, keptWorkspaces, nil)
+	found, err := pg.Many[Kept](ctx, s.pool, keptWorkspaces, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces: %w", err)
 	}

@@ -58,7 +58,7 @@ func (s *Store) Replay(ctx context.Context, workspaceID, subscriptionID uuid.UUI
 		if _, err := tx.Exec(ctx, byIndex); err != nil {
 			return err
 		}
-		ended, err := many[endedRow](ctx, tx, asked.choice(), args)
+		ended, err := pg.Many[endedRow](ctx, tx, asked.choice(), args)
 		if err != nil {
 			return fmt.Errorf("choose deliveries of subscription %s: %w", subscriptionID, err)
 		}

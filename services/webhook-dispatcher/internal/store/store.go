@@ -26,32 +26,16 @@ type Store struct {
 // New makes a store.
 func New(pool *pgxpool.Pool, box *seal.Box) *Store { return &Store{pool: pool, box: box} }
 
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func one[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) (T, error) {
-	rows, err := q.Query(ctx, sql, args)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+// one is pg.One that answers ErrNotFound.
+func one[T any](ctx context.Context, q pg.Querier, sql string, args pgx.NamedArgs) (T, error) {
+	row, err := pg.One[T](ctx, q, sql, args)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, ErrNotFound
 	}
 	return row, err
 }
 
-func many[T any](ctx context.Context, q querier, sql string, args pgx.NamedArgs) ([]T, error) {
-	rows, err := q.Query(ctx, sql, args)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
-}
-
-// manyPlannedOnce is many for the statements of the queue's work: they are planned once a connection, and for the indexes that they
+// manyPlannedOnce is pg.Many for the statements of the queue's work: they are planned once a connection, and for the indexes that they
 // were written for.
 func manyPlannedOnce[T any](ctx context.Context, s *Store, sql string, args pg.Args) (found []T, err error) {
 	var batch pgx.Batch

@@ -91,7 +91,7 @@ func (s *Store) Subscriptions(ctx context.Context, workspaceID uuid.UUID, req pa
 			return nil, unknownCursor(err)
 		}
 	}
-	return many[subscription.Subscription](ctx, s.pool, subscriptionsOf, pgx.NamedArgs{
+	return pg.Many[subscription.Subscription](ctx, s.pool, subscriptionsOf, pgx.NamedArgs{
 		"workspace_id": workspaceID, "below": req.Below(), "rows": req.Rows(),
 	})
 }
@@ -262,7 +262,7 @@ type Unopened struct {
 // Reseal seals the secrets of the next subscriptions behind after, deleted ones too, under the first key. A secret that was rotated
 // meanwhile stays and is looked at again: it may have been sealed by a replica with the older order of keys.
 func (s *Store) Reseal(ctx context.Context, after uuid.UUID, limit int) (done Resealed, err error) {
-	rows, err := many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": after, "limit": limit})
+	rows, err := pg.Many[sealedRow](ctx, s.pool, sealedAfter, pgx.NamedArgs{"after": after, "limit": limit})
 	for err == nil && len(rows) > 0 {
 		if last := rows[len(rows)-1].ID; done.Last == uuid.Nil {
 			done.Last = last
@@ -283,13 +283,13 @@ func (s *Store) Reseal(ctx context.Context, after uuid.UUID, limit int) (done Re
 		if len(ids) == 0 {
 			return done, nil
 		}
-		swapped, swap := many[idRow](ctx, s.pool, swapSealed, pgx.NamedArgs{"ids": ids, "olds": olds, "news": news})
+		swapped, swap := pg.Many[idRow](ctx, s.pool, swapSealed, pgx.NamedArgs{"ids": ids, "olds": olds, "news": news})
 		if swap != nil {
 			return done, fmt.Errorf("reseal %d secrets: %w", len(ids), swap)
 		}
 		done.Fresh += len(swapped)
 		ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return slices.Contains(swapped, idRow{id}) })
-		rows, err = many[sealedRow](ctx, s.pool, sealedOf, pgx.NamedArgs{"ids": ids})
+		rows, err = pg.Many[sealedRow](ctx, s.pool, sealedOf, pgx.NamedArgs{"ids": ids})
 	}
 	if err != nil {
 		return done, fmt.Errorf("read sealed secrets: %w", err)
