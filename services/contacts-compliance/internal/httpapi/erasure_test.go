@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,10 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 	got := r.operator(t, http.MethodDelete, erasedPath, "") // who called us need not be a contact
 	r.want(t, got, http.StatusOK, "")
 	entry, _ := got.body["erasure"].(map[string]any)
+	listed, _ := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures", "").body["data"].([]any)
+	if want := []any{entry}; !reflect.DeepEqual(listed, want) {
+		t.Errorf("the register has %v, the answer was %v", listed, want)
+	}
 	orders := r.orders(t)
 	if len(orders) != 1 || orders[0].GetErasureId() != entry["id"] || orders[0].GetPhoneE164() != "+15005550001" || orders[0].GetErasures() != 1 {
 		t.Fatalf("told %v, the answer was %s", orders, got.raw)

@@ -63,7 +63,7 @@ VALUES (@id, @workspace_id, @key_id, @subject, @actor, @contact_id, @erasures, @
 // The two that read contacts.v1 begin; what follows elsewhere they tell.
 const firstSteps = `
 INSERT INTO erasure_steps (erasure_id, service, ref, done_at)
-VALUES (@id, 'contacts-compliance', '', now()), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`
+VALUES (@id, 'contacts-compliance', '', @requested_at), (@id, 'calls', '', NULL), (@id, 'dialer', '', NULL)`
 
 // Erase forgets what is known of a person but the number, its states and its records, withdraws the consent, enters it into the register and tells all who keep
 // something of them, in one commit. A number never seen is erased too: who called us need not be a contact. Each time is an act of its own.
