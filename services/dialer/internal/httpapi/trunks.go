@@ -102,7 +102,7 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 
 // readTrunk answers GET /admin/v1/trunks/{trunk_id}.
 func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "trunk_id", "trunk")
+	id, err := trunkID(r)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 
 // changeTrunk answers PATCH /admin/v1/trunks/{trunk_id}: settings merge, null takes one back to its default. Calls that live keep what they began with.
 func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "trunk_id", "trunk")
+	id, err := trunkID(r)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 
 // removeTrunk answers DELETE /admin/v1/trunks/{trunk_id}: it places and takes no call from now on; those that live go on.
 func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "trunk_id", "trunk")
+	id, err := trunkID(r)
 	if err != nil {
 		return err
 	}
@@ -148,10 +148,21 @@ func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
 	}{true, id})
 }
 
+func trunkID(r *http.Request) (uuid.UUID, error) {
+	id, err := httpserver.PathID(r, "trunk_id", "trunk")
+	if err != nil {
+		return id, noTrunk()
+	}
+	return id, nil
+}
+
+// noTrunk speaks of no workspace: trunks are the whole house's.
+func noTrunk() error { return apierr.New(http.StatusNotFound, "not_found", "There is no such trunk.") }
+
 func refusedTrunk(err error, name string) error {
 	switch {
 	case errors.Is(err, trunks.ErrNone):
-		return apierr.NotFound("trunk")
+		return noTrunk()
 	case errors.Is(err, trunks.ErrNameTaken):
 		return apierr.Conflict("trunk_exists", "Another trunk is called %q already; give this one another name.", name)
 	}

@@ -65,8 +65,10 @@ func TestTrunks_FromMadeToRemoved(t *testing.T) {
 		t.Errorf("DELETE = %d %s", status, told)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
-		if status, _, told := o.ask(t, method, home, "{}"); status != http.StatusNotFound {
-			t.Errorf("%s after the end = %d %s", method, status, told)
+		for _, gone := range []string{home, lines + "/7"} {
+			if status, _, told := o.ask(t, method, gone, "{}"); status != http.StatusNotFound || !strings.Contains(told, `"There is no such trunk."`) {
+				t.Errorf("%s %s after the end = %d %s", method, gone, status, told)
+			}
 		}
 	}
 	if status, _, told := o.ask(t, http.MethodGet, lines+"?starting_after="+uuid.NewString(), ""); status != http.StatusUnprocessableEntity {

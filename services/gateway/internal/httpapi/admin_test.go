@@ -134,6 +134,11 @@ func (r *rig) mustHaveAudited(id string) {
 	if one := r.operator("GET", "/admin/v1/audit/"+patch.ID.String(), ""); one.status != 200 || one.member("path") != patch.Path {
 		r.t.Errorf("GET of one row = %d %s", one.status, one.body)
 	}
+	for _, none := range []string{"7", id} {
+		if one := r.operator("GET", "/admin/v1/audit/"+none, ""); one.status != 404 || !strings.Contains(one.body, `"There is no such audit entry."`) {
+			r.t.Errorf("GET of no row = %d %s", one.status, one.body)
+		}
+	}
 }
 
 func TestAdmin_WorkspaceIsRefusedWithTheField(t *testing.T) {

@@ -55,8 +55,8 @@ func (a *Admin) listAudit(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Admin) readAudit(w http.ResponseWriter, r *http.Request) error {
 	id, err := httpserver.PathID(r, "entry_id", "audit entry")
-	if err != nil {
-		return err
+	if err != nil { // entries are of no workspace
+		return missing("audit entry")
 	}
 	found, err := a.store.Entry(r.Context(), id)
 	if errors.Is(err, store.ErrMissing) {
