@@ -151,6 +151,12 @@ func TestCommands_SayWhyTheyFailed(t *testing.T) {
 	}{
 		{"a refusal", 409, []string{"numbers", "add", "+14155550100", "7"}, 1, `"code":"number_exists"`},
 		{"a service's command that fails", 200, []string{"services", "parked", "calls"}, 1, `{"error":{"code":"failed","message":"calls replay --json: exit status 1"}}`},
+		{"a number below zero", 200, []string{"wallet", "adjust", "-2.50", "x"}, 2, "write -- before it, as in adjust -- -2.50 REFERENCE."},
+		{"a word that is nearly one", 200, []string{"workspace", "list"}, 2, `did you mean \"workspaces\"? `},
+		{"a topic that is not set", 200, []string{"services", "replay", "calls", ""}, 2, "the topic is empty"},
+		{"a workspace without a name", 200, []string{"workspaces", "add", ""}, 2, "the name is empty"},
+		{"an agent without a name", 200, []string{"agents", "add", ""}, 2, "the name is empty"},
+		{"half an object as evidence", 200, []string{"contacts", "grant", "+14155550100", "--source=x", `--evidence={"form":`}, 2, "begins as a JSON object and is none"},
 		{"no such command", 200, []string{"dance"}, 2, `"code":"not_understood"`},
 		{"half a command", 200, []string{"keys"}, 2, `"code":"not_understood"`},
 		{"no such flag", 200, []string{"keys", "list", "--colour"}, 2, `"code":"not_understood"`},
@@ -213,6 +219,28 @@ func TestCommands_ARefusalSaysEachThingOnce(t *testing.T) {
 		if _, _, faults := runCommand(t, "-o", "json", "workspaces", "change", "--set", "plan=gold"); faults != test.wantInJSON {
 			t.Errorf("said %q, want %q", faults, test.wantInJSON)
 		}
+	}
+}
+
+// TestServices_SayWhyOnce: why a binary failed is the refusal's message, and what else it wrote beside stays beside.
+func TestServices_SayWhyOnce(t *testing.T) {
+	admin(t, http.StatusOK)
+	via := filepath.Join(t.TempDir(), "via")
+	if err := os.WriteFile(via, []byte("#!/bin/sh\necho looking >&2\necho \"$*: it does not read that\" >&2\necho gone >&2\nexit $STATUS\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RINGFENCE_VIA", via+" {service}")
+	t.Setenv("STATUS", "1")
+	if code, out, faults := runCommand(t, "services", "replay", "calls", "x.v1"); code != 1 || out != "" || faults != "looking\ngone\nringfence: calls replay x.v1: it does not read that\n" {
+		t.Errorf("replay = %d %q %q", code, out, faults)
+	}
+	want := `{"remark":"looking"}` + "\n" + `{"remark":"gone"}` + "\n" + `{"error":{"code":"failed","message":"calls replay x.v1 --json: it does not read that"}}` + "\n"
+	if code, out, faults := runCommand(t, "-o", "json", "services", "replay", "calls", "x.v1"); code != 1 || out != "" || faults != want {
+		t.Errorf("replay = %d %q %q", code, out, faults)
+	}
+	t.Setenv("STATUS", "0")
+	if code, _, faults := runCommand(t, "services", "replay", "calls", "x.v1"); code != 0 || faults != "looking\ngone\nit does not read that\n" {
+		t.Errorf("a replay that is done = %d %q", code, faults)
 	}
 }
 

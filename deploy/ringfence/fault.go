@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"strings"
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
 )
@@ -43,6 +45,19 @@ func (f fault) String() string {
 }
 
 func (f fault) tell(to io.Writer, asJSON bool) { desk.Aside(to, asJSON, "error", f) }
+
+var negative = regexp.MustCompile(`^unknown flag -[0-9.]`)
+
+// misread is the sentence of a command line that is not understood.
+func misread(why string) string {
+	if negative.MatchString(why) {
+		return "a number below zero is read as a flag: write -- before it, as in adjust -- -2.50 REFERENCE."
+	}
+	if strings.HasSuffix(why, "?") {
+		return why
+	}
+	return why + "."
+}
 
 // wantsJSON reads a command line that could not be parsed.
 func wantsJSON(args []string) bool {

@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, out, faults io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fault{Code: "not_understood", Message: fmt.Sprintf("%v. `ringfence --help` lists the commands.", err)}.tell(faults, wantsJSON(args))
+		fault{Code: "not_understood", Message: misread(err.Error()) + " `ringfence --help` lists the commands."}.tell(faults, wantsJSON(args))
 		return misunderstood
 	}
 	command.BindTo(ctx, (*context.Context)(nil))

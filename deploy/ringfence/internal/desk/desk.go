@@ -63,7 +63,7 @@ type Refusal struct {
 func (r *Refusal) Error() string {
 	switch {
 	case r.Status == http.StatusUnauthorized:
-		return "the operator's token was refused: RINGFENCE_ADMIN_TOKEN must be one of the gateway's OPERATOR_TOKENS"
+		return "the operator's token was refused: RINGFENCE_ADMIN_TOKEN must be one of the gateway's OPERATOR_TOKENS, and RINGFENCE_ADMIN_URL its admin address"
 	case r.Code == "":
 		return fmt.Sprintf("%s was answered with %d, which is no answer of a gateway: does RINGFENCE_ADMIN_URL name the admin address?", r.asked, r.Status)
 	}

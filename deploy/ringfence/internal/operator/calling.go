@@ -41,6 +41,9 @@ type agentsAdd struct {
 	desk.Settings
 }
 
+// Validate is as workspacesAdd's.
+func (c agentsAdd) Validate() error { return named(c.Name) }
+
 func (c agentsAdd) Run(ctx context.Context, o *Office) error {
 	body, err := c.Body(ctx, map[string]any{"name": c.Name})
 	if err != nil {

@@ -46,11 +46,19 @@ func (c contactsConsent) Run(ctx context.Context, o *Office) error {
 	return o.Show(ctx, http.MethodGet, o.at("contacts", c.Number, "consent"), nil)
 }
 
-// consent is what is put on record.
+// consent is what is put on record, for ever.
 type consent struct {
 	person
 	Source   string `required:"" help:"Where it was given or withdrawn: \"web form\"."`
 	Evidence string `help:"What proves it: text, or a JSON object."`
+}
+
+// Validate refuses an object that was mistyped: as text it would stay so.
+func (c consent) Validate() error {
+	if begun := strings.TrimSpace(c.Evidence); strings.HasPrefix(begun, "{") && !json.Valid([]byte(begun)) {
+		return errors.New("--evidence begins as a JSON object and is none")
+	}
+	return nil
 }
 
 func (c consent) put(ctx context.Context, o *Office, status string) error {

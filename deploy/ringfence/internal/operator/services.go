@@ -60,12 +60,25 @@ func (r *Reach) start(ctx context.Context, out io.Writer, service string, args [
 		words = append(words, strings.ReplaceAll(word, "{service}", service))
 	}
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], args...)...)
-	asides := &lines{say: r.aside}
+	asked, why := service+" "+strings.Join(args, " "), ""
+	asides := &lines{say: func(line string) error {
+		for _, begun := range []string{asked + ": ", "ringfence-local: "} { // how the binary, and what reaches the local stack's, say why they fail
+			if reason, is := strings.CutPrefix(line, begun); is {
+				why = reason
+				return nil
+			}
+		}
+		return r.aside(line)
+	}}
 	cmd.Stdout, cmd.Stderr = out, asides
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	err := cmd.Run()
-	if err = errors.Join(err, asides.end()); err != nil {
-		return fmt.Errorf("%s %s: %w", service, strings.Join(args, " "), err)
+	switch err := errors.Join(cmd.Run(), asides.end()); {
+	case err != nil && why != "":
+		return fmt.Errorf("%s: %s", asked, why)
+	case err != nil:
+		return fmt.Errorf("%s: %w", asked, err)
+	case why != "":
+		return r.aside(why)
 	}
 	return nil
 }
@@ -131,6 +144,14 @@ func (c servicesParked) Run(ctx context.Context, r *Reach) error {
 type servicesReplay struct {
 	service
 	Topic string `arg:"" help:"The topic that they came on."`
+}
+
+// Validate has a topic that was left empty, as a variable that is not set, be a command that is not understood.
+func (c servicesReplay) Validate() error {
+	if c.Topic == "" {
+		return errors.New("the topic is empty: `ringfence services parked` lists what is parked")
+	}
+	return nil
 }
 
 func (c servicesReplay) Run(ctx context.Context, r *Reach) error {

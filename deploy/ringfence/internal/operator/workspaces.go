@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 
@@ -20,7 +21,7 @@ type workspaces struct {
 type workspacesList struct{ desk.Listed }
 
 func (c workspacesList) Run(ctx context.Context, d *desk.Desk) error {
-	return d.List(ctx, desk.At("workspaces"), nil, c.Listed, "id", "name", "plan", "status", "currency", "live_calls=max_live_calls", "calls_per_second", "created_at")
+	return d.List(ctx, desk.At("workspaces"), nil, c.Listed, "id", "name", "plan", "status", "currency", "max_live_calls", "calls_per_second", "created_at")
 }
 
 type workspacesShow struct{}
@@ -34,6 +35,16 @@ type workspacesAdd struct {
 	Plan     string `default:"" enum:",starter,growth,scale" placeholder:"PLAN" help:"starter, growth or scale; growth unless this or the file says so."`
 	Currency string `placeholder:"CODE" help:"What its wallet is kept in, for ever; USD unless this or the file says so."`
 	desk.Settings
+}
+
+// Validate has a name that was left empty, as a variable that is not set, be a command that is not understood.
+func (c workspacesAdd) Validate() error { return named(c.Name) }
+
+func named(name string) error {
+	if name == "" {
+		return errors.New("the name is empty")
+	}
+	return nil
 }
 
 func (c workspacesAdd) Run(ctx context.Context, d *desk.Desk) error {
