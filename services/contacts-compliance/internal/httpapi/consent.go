@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -55,11 +54,7 @@ func viewRecord(rec contact.Record) recordView {
 
 // readConsent answers GET /admin/v1/workspaces/{id}/contacts/{phone}/consent.
 func (a *API) readConsent(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	number, err := pathNumber(r)
+	caller, number, err := operatedNumber(r)
 	if err != nil {
 		return err
 	}
@@ -72,11 +67,7 @@ func (a *API) readConsent(w http.ResponseWriter, r *http.Request) error {
 
 // setConsent answers PUT of the same path; it creates the contact if needed and never touches dnd.
 func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	number, err := pathNumber(r)
+	caller, number, err := operatedNumber(r)
 	if err != nil {
 		return err
 	}
@@ -144,11 +135,7 @@ func evidence(raw json.RawMessage) (json.RawMessage, error) {
 
 // listRecords answers GET /admin/v1/workspaces/{id}/consent-records?phone=.
 func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	asked, err := page.Parse(r.URL.Query())
+	caller, asked, err := operatedPage(r)
 	if err != nil {
 		return err
 	}
@@ -165,20 +152,13 @@ func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
 
 // readRecord answers GET /admin/v1/workspaces/{id}/consent-records/{record}.
 func (a *API) readRecord(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	id, err := httpserver.PathID(r, "record", "consent record")
+	caller, id, err := operatedMember(r, "record", "consent record")
 	if err != nil {
 		return err
 	}
 	record, err := a.store.RecordByID(r.Context(), caller.WorkspaceID, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return apierr.NotFound("consent record")
-	}
 	if err != nil {
-		return err
+		return found(err, "consent record")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewRecord(record))
 }

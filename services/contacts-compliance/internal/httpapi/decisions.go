@@ -2,13 +2,11 @@ package httpapi
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
@@ -52,11 +50,7 @@ func orNil(text string) *string {
 
 // listDecisions answers GET /admin/v1/workspaces/{id}/decisions?call_request_id=&phone=.
 func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	asked, err := page.Parse(r.URL.Query())
+	caller, asked, err := operatedPage(r)
 	if err != nil {
 		return err
 	}
@@ -80,20 +74,13 @@ func (a *API) listDecisions(w http.ResponseWriter, r *http.Request) error {
 
 // readDecision answers GET /admin/v1/workspaces/{id}/decisions/{decision}.
 func (a *API) readDecision(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	id, err := httpserver.PathID(r, "decision", "decision")
+	caller, id, err := operatedMember(r, "decision", "decision")
 	if err != nil {
 		return err
 	}
 	decision, err := a.store.DecisionByID(r.Context(), caller.WorkspaceID, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return apierr.NotFound("decision")
-	}
 	if err != nil {
-		return err
+		return found(err, "decision")
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewDecision(decision))
 }

@@ -56,11 +56,7 @@ type erasedView struct {
 // eraseContact answers DELETE /admin/v1/workspaces/{id}/contacts/{phone}: when it answers, the contact's data is gone, its opt-out and records stay, its consent is withdrawn,
 // and that the others erase theirs is on record and will not be forgotten; the entry of the register says when they have.
 func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	number, err := pathNumber(r)
+	caller, number, err := operatedNumber(r)
 	if err != nil {
 		return err
 	}
@@ -80,11 +76,7 @@ func (a *API) eraseContact(w http.ResponseWriter, r *http.Request) error {
 
 // listErasures answers GET /admin/v1/workspaces/{id}/erasures?phone=.
 func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	asked, err := page.Parse(r.URL.Query())
+	caller, asked, err := operatedPage(r)
 	if err != nil {
 		return err
 	}
@@ -101,11 +93,7 @@ func (a *API) listErasures(w http.ResponseWriter, r *http.Request) error {
 
 // readErasure answers GET /admin/v1/workspaces/{id}/erasures/{erasure}.
 func (a *API) readErasure(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	id, err := httpserver.PathID(r, "erasure", "erasure")
+	caller, id, err := operatedMember(r, "erasure", "erasure")
 	if err != nil {
 		return err
 	}

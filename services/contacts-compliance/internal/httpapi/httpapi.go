@@ -16,6 +16,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -91,6 +92,33 @@ func operated(r *http.Request) (trust.Caller, error) {
 		return caller, apierr.NotFound("workspace")
 	}
 	return caller, nil
+}
+
+// operatedMember is operated with the member that the path names.
+func operatedMember(r *http.Request, name, thing string) (caller trust.Caller, id uuid.UUID, err error) {
+	if caller, err = operated(r); err != nil {
+		return caller, id, err
+	}
+	id, err = httpserver.PathID(r, name, thing)
+	return caller, id, err
+}
+
+// operatedNumber is operated with the number in the path.
+func operatedNumber(r *http.Request) (caller trust.Caller, number phone.Number, err error) {
+	if caller, err = operated(r); err != nil {
+		return caller, number, err
+	}
+	number, err = pathNumber(r)
+	return caller, number, err
+}
+
+// operatedPage is operated with the page that is asked for.
+func operatedPage(r *http.Request) (caller trust.Caller, asked page.Request, err error) {
+	if caller, err = operated(r); err != nil {
+		return caller, asked, err
+	}
+	asked, err = page.Parse(r.URL.Query())
+	return caller, asked, err
 }
 
 // pathNumber reads a number in a path, its plus raw or as %2B.

@@ -156,7 +156,7 @@ const mostParts = 4096
 
 // putPart answers PUT …/opt-out-imports/{import}/parts/{part}: the next piece of the CSV file as it is, cut anywhere. Again, it replaces the piece.
 func (a *API) putPart(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := importOf(r)
+	caller, id, err := operatedMember(r, "import", "import")
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (a *API) putPart(w http.ResponseWriter, r *http.Request) error {
 
 // startImport answers POST …/opt-out-imports/{import}/start: every part is there. It goes on by itself from here; GET tells how far it is.
 func (a *API) startImport(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := importOf(r)
+	caller, id, err := operatedMember(r, "import", "import")
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (a *API) startImport(w http.ResponseWriter, r *http.Request) error {
 
 // readImport answers GET …/opt-out-imports/{import}.
 func (a *API) readImport(w http.ResponseWriter, r *http.Request) error {
-	caller, id, err := importOf(r)
+	caller, id, err := operatedMember(r, "import", "import")
 	if err != nil {
 		return err
 	}
@@ -213,11 +213,7 @@ func (a *API) readImport(w http.ResponseWriter, r *http.Request) error {
 
 // listImports answers GET …/opt-out-imports.
 func (a *API) listImports(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	asked, err := page.Parse(r.URL.Query())
+	caller, asked, err := operatedPage(r)
 	if err != nil {
 		return err
 	}
@@ -226,12 +222,4 @@ func (a *API) listImports(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, known, listed))
-}
-
-func importOf(r *http.Request) (caller trust.Caller, id uuid.UUID, err error) {
-	if caller, err = operated(r); err != nil {
-		return caller, id, err
-	}
-	id, err = httpserver.PathID(r, "import", "import")
-	return caller, id, err
 }

@@ -79,11 +79,7 @@ const maxAhead = 366 * 24 * time.Hour
 // preview answers GET /admin/v1/workspaces/{id}/contacts/{phone}/preview?at=: what the gate would tell the dialer at that instant (now when
 // absent or past), as things stand. It stores no decision. The destinations a workspace lists are not this service's to know.
 func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
-	caller, err := operated(r)
-	if err != nil {
-		return err
-	}
-	number, err := pathNumber(r)
+	caller, number, err := operatedNumber(r)
 	if err != nil {
 		return err
 	}
