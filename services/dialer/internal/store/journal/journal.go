@@ -54,7 +54,7 @@ type Call struct {
 	PickupAt   *time.Time `db:"pickup_at"`
 }
 
-// Kind of news, by the words of package
+// Kind of news, by the words of package carrier, which a store may not use.
 type Kind string
 
 // Kinds.
