@@ -59,15 +59,15 @@ func (p *Peers) Ask(ctx context.Context, q Question) (Answer, error) {
 	sign(request, to)
 	response, err := p.transport.RoundTrip(request)
 	if err != nil {
-		return Answer{}, refusal(ctx, q.Owner, err)
+		return Answer{}, refusal(ctx, q.Method, q.Owner, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return Answer{}, refusal(ctx, q.Owner, err)
+		return Answer{}, refusal(ctx, q.Method, q.Owner, err)
 	}
 	if err := relay(response); err != nil {
-		return Answer{}, refusal(ctx, q.Owner, err)
+		return Answer{}, refusal(ctx, q.Method, q.Owner, err)
 	}
 	return Answer{Status: response.StatusCode, Header: response.Header, Body: body}, nil
 }

@@ -221,17 +221,12 @@ func relay(answer *http.Response) error {
 
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	to, _ := r.Context().Value(targetKey{}).(target)
-	err = refusal(r.Context(), to.owner, err)
-	var unseen *apierr.Error
-	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && errors.As(err, &unseen) {
-		err = apierr.Unavailable("This part of the service") // reading changes nothing, seen or not
-	}
-	httpserver.WriteError(w, r, err)
+	httpserver.WriteError(w, r, refusal(r.Context(), r.Method, to.owner, err))
 }
 
 // refusal tells apart an owner that was never reached from one whose answer was not seen: after the second the client must
-// look before it repeats.
-func refusal(ctx context.Context, owner string, err error) error {
+// look before it repeats what may have changed something.
+func refusal(ctx context.Context, method, owner string, err error) error {
 	if errors.Is(err, errDistrusted) {
 		return fmt.Errorf("ask %s: %w", owner, err)
 	}
@@ -242,6 +237,9 @@ func refusal(ctx context.Context, owner string, err error) error {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%w: %w", ErrUnreached, apierr.Unavailable("This part of the service"))
+	}
+	if method == http.MethodGet || method == http.MethodHead {
+		return apierr.Unavailable("This part of the service") // reading changes nothing, seen or not
 	}
 	return apierr.Unanswered("This part of the service")
 }

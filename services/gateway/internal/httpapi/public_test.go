@@ -290,7 +290,8 @@ func TestPublic_BodyOverTheLimitNeverReachesAnOwner(t *testing.T) {
 func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	key, _ := r.key(r.workspace(""), "write")
+	workspace := r.workspace("")
+	key, _ := r.key(workspace, "write")
 	r.owners[route.Wallet].Close()
 	got := r.customer("GET", "/v1/wallet", key, "")
 	if got.status != 503 || got.code() != "unavailable" || got.header.Get("Retry-After") == "" {
@@ -307,6 +308,9 @@ func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 	}
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 503 || !strings.Contains(got.body, "Nothing was changed") {
 		t.Errorf("an owner that dies while it is read = %d %s, want 503 that says to try again", got.status, got.body)
+	}
+	if got := r.operator("GET", "/admin/v1/workspaces/"+workspace+"/calls", ""); got.status != 503 || !strings.Contains(got.body, "Nothing was changed") {
+		t.Errorf("an owner that dies while an operator reads it = %d %s, want 503 that says to try again", got.status, got.body)
 	}
 	r.answers(func(w http.ResponseWriter, _ heard) bool { w.WriteHeader(http.StatusUnauthorized); return true })
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 500 {
