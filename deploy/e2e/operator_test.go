@@ -130,6 +130,9 @@ func (o operator) moveMoney() {
 	for range 2 { // the reference counts once
 		o.does("top_up|25|inv-1", "wallet", "top-up", "25.00", "inv-1")
 	}
+	if said, err := o.s.Operate(o.t.Context(), "", "-w", o.workspace, "wallet", "top-up", "26.00", "inv-1"); err == nil || !strings.Contains(said, "25") || !strings.Contains(err.Error(), "nothing was booked") {
+		o.t.Errorf("a reference for another amount = %q, %v", said, err)
+	}
 	o.does("adjustment|-2.5", "wallet", "adjust", "--", "-2.50", "inv-2")
 	o.does("spendable|22.5", "wallet", "show")
 	o.does("inv-1|inv-2", "wallet", "transactions")

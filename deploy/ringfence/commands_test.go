@@ -289,6 +289,23 @@ func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
 	}
 }
 
+// TestTopUp_AReferenceThatStandsForAnother: the same again is done; another amount or kind by its reference is not, and that is no success.
+func TestTopUp_AReferenceThatStandsForAnother(t *testing.T) {
+	for line, want := range map[string]int{"top-up 25.00 inv-1": 0, "top-up 25 inv-1": 0, "top-up 26 inv-1": 1, "adjust 25.00 inv-1": 1} {
+		admin(t, http.StatusOK)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"id":"7","type":"top_up","amount":25,"reference":"inv-1"}`)
+		}))
+		t.Cleanup(server.Close)
+		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+		code, out, faults := runCommand(t, append([]string{"wallet"}, strings.Fields(line)...)...)
+		const said = "ringfence: nothing was booked: reference inv-1 stands for the top_up of 25 already\n"
+		if code != want || !strings.Contains(out, "top_up") || (faults == said) != (want == 1) {
+			t.Errorf("%s = %d %q %q", line, code, out, faults)
+		}
+	}
+}
+
 // TestRates_SayWhatAMinuteCostsWithoutThem: the standard rate is told, with rates and without, and is the one that the wallet charges.
 func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
 	wallet, err := os.ReadFile("../../services/billing-wallet/internal/rate/rate.go")

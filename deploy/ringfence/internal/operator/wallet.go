@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/http"
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
@@ -32,8 +33,28 @@ type entry struct {
 	Reference string `arg:"" help:"What makes it count once: an invoice's number."`
 }
 
+// post fails, too, when the reference stands for another entry: that one is printed, and this one was not made.
 func (e entry) post(ctx context.Context, o *Office, kind string) error {
-	return o.Show(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
+	answer, err := o.Ask(ctx, http.MethodPost, o.at("wallet", "transactions"), map[string]any{"type": kind, "amount": e.Amount, "reference": e.Reference})
+	if err != nil {
+		return err
+	}
+	if err := o.Member(answer); err != nil {
+		return err
+	}
+	var stands struct {
+		Type   string
+		Amount json.Number
+	}
+	if err := json.Unmarshal(answer, &stands); err != nil {
+		return fmt.Errorf("read the entry: %w", err)
+	}
+	given, asked := new(big.Rat).SetString(e.Amount)
+	booked, known := new(big.Rat).SetString(stands.Amount.String())
+	if stands.Type != "" && stands.Type != kind || asked && known && given.Cmp(booked) != 0 {
+		return fmt.Errorf("nothing was booked: reference %s stands for the %s of %s already", e.Reference, stands.Type, stands.Amount)
+	}
+	return nil
 }
 
 type walletTopUp struct{ entry }
