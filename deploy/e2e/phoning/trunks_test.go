@@ -38,7 +38,7 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 			until(t, "the far end is there", func() bool { return loopback.Open("udp", port) })
 			defer far.Ends(t)
 		}
-		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, tone(600, 900))})
+		req, err := house.Place(t.Context(), map[string]any{"to": number(port), "agent_id": agent(t, house, tone(600, 2000))})
 		if err != nil {
 			t.Fatal(err)
 		}

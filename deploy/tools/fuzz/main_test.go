@@ -43,7 +43,8 @@ func module(t *testing.T, source string) string {
 func TestRun_StopsAtTheFirstFailureAndSaysWhere(t *testing.T) {
 	root := module(t, tests)
 	var out strings.Builder
-	passed, failed, err := run(t.Context(), []string{root}, time.Second, "", &out)
+	const each = 4 * time.Second // of which a loaded machine takes more than one to begin
+	passed, failed, err := run(t.Context(), []string{root}, each, "", &out)
 	if passed != 1 || failed != 1 || err != nil {
 		t.Errorf("run = %d, %d, %v, want one of each", passed, failed, err)
 	}
@@ -57,7 +58,7 @@ func TestRun_StopsAtTheFirstFailureAndSaysWhere(t *testing.T) {
 	if err != nil || len(crashers) != 1 {
 		t.Errorf("crashers = %v, %v, want the one input", crashers, err)
 	}
-	if passed, failed, err = run(t.Context(), []string{root}, time.Second, "Good", &out); passed != 1 || failed != 0 || err != nil {
+	if passed, failed, err = run(t.Context(), []string{root}, each, "Good", &out); passed != 1 || failed != 0 || err != nil {
 		t.Errorf("run of one = %d, %d, %v", passed, failed, err)
 	}
 }

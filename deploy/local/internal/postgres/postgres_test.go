@@ -48,7 +48,7 @@ func server(t *testing.T, starter *process.Starter) *Server {
 
 func await(t *testing.T, s *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := s.Await(ctx, "ringfence"); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
 	defer child.Stop(t.Context())
 	select {
 	case <-gone:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the orphaned postmaster still runs")
 	}
 	await(t, s)
