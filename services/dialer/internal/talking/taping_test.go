@@ -37,6 +37,8 @@ type studio struct {
 	// hears is how long the person has been there; asked and begun are that when the tape was asked for, and was there.
 	hears        func() time.Duration
 	asked, begun atomic.Int64
+	// slow is how long the person is there before there is a tape that was asked for.
+	slow time.Duration
 }
 
 func newStudio(t *testing.T) *studio {
@@ -58,6 +60,13 @@ func newStudio(t *testing.T) *studio {
 // Begin makes the call, which the rig does not, and its tape.
 func (s *studio) Begin(ctx context.Context, workspaceID, callID uuid.UUID) (tape *recording.Tape, err error) {
 	s.asked.Store(int64(s.hears()))
+	for s.hears() < time.Duration(s.asked.Load())+s.slow {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
 	defer func() { s.begun.Store(int64(s.hears())) }()
 	if _, err = s.pool.Exec(ctx, `INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds, deadline_at)
 		VALUES ($1, $2, 'inbound', '+14155550111', '+14155550100', $1, 'in_progress', 600, now())`, callID, workspaceID); err != nil {
@@ -136,6 +145,24 @@ func TestRecording_FromTheNoticeToTheEnd(t *testing.T) {
 		}
 		if before < 400*time.Millisecond || before > 1500*time.Millisecond {
 			return fmt.Errorf("it was to begin when the person had heard %s, want behind half a second of notice", before)
+		}
+		return nil
+	})
+}
+
+// TestRecording_WhatIsSaidBeforeTheTapeIsThere is on it: a database that takes a second costs nothing of the recording.
+func TestRecording_WhatIsSaidBeforeTheTapeIsThere(t *testing.T) {
+	undisturbed(t, func() error {
+		s := newStudio(t)
+		s.slow = time.Second
+		r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":1000,"end_after_millis":2500,"speaks":true}}`, s, nil)
+		s.hears = r.person.time
+		r.pickUp()
+		r.waitOver()
+		r.talk.End()
+		got, since, asked := s.sound(t), s.hears()-time.Duration(s.begun.Load()), s.hears()-time.Duration(s.asked.Load())
+		if got < since+s.slow/2 || got > asked+400*time.Millisecond {
+			return fmt.Errorf("%s were recorded, of %s that the person heard since the tape was asked for, and %s since it was there", got, asked, since)
 		}
 		return nil
 	})
