@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/deploy/e2e/standstill"
+	"ringfence.dev/libs/stopwatch"
 )
 
 // longestHang is how long a call may take beside a process that hangs: its lock on the outbox, its partitions, its place in the carrier's news and its
@@ -29,16 +29,14 @@ func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 	if rig.Trials(100) < 100 {
 		victims = victims[:1]
 	}
-	still := standstill.Begin()
-	defer still.Close()
 	next := firstHung
 	settles := func(what string) {
 		t.Helper()
 		next++
 		posting.place(t.Context(), number(next)) // replicas here share a port: whoever knocks at one that hangs waits, and tries again
-		began := time.Now()
+		watch := stopwatch.Start(t.Context())
 		until(t, time.Minute, what+": the call ends and is told", func() bool { return told(hooks, w) == next-firstHung })
-		took := still.Moving(began, time.Now()).Round(100 * time.Millisecond)
+		took := watch.Took().Round(100 * time.Millisecond)
 		t.Logf("%s: a call took %s to its last webhook", what, took)
 		if took > longestHang {
 			t.Errorf("%s: a call took %s", what, took)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/deploy/e2e/standstill"
+	"ringfence.dev/libs/stopwatch"
 )
 
 const (
@@ -73,8 +73,6 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 		}
 	}
 
-	still := standstill.Begin()
-	defer still.Close()
 	victims := rolled()
 	killed := 2
 	if rig.Trials(100) < 100 {
@@ -85,13 +83,13 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 			wait := burst(held, 1)
 			until(t, time.Minute, "some of the calls are under way", func() bool { return told(hooks, w) > next-firstShared-held })
 			put(t, place, filepath.Join(place, "nowhere"), name) // it does not come back
-			began := time.Now()
+			watch := stopwatch.Start(t.Context())
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			wait()
 			ends("one " + name)
-			took := still.Moving(began, time.Now()).Round(100 * time.Millisecond)
+			took := watch.Took().Round(100 * time.Millisecond)
 			t.Logf("a %s is killed amid %d calls: the other has brought all to their last webhook after %s", name, held, took)
 			if took > longestHang {
 				t.Errorf("the work of a killed %s was taken over within %s, want %s", name, took, longestHang)

@@ -83,7 +83,7 @@ func (c *client) do(t *testing.T, method, path string, body any, header ...strin
 		begun := time.Now()
 		got := c.once(t, method, path, body, header...)
 		reads := method == http.MethodGet || method == http.MethodHead
-		if got.status != 503 || !reads && !strings.Contains(got.body, unchanged) || stack(t).still.Within(begun, time.Now()) == 0 {
+		if got.status != 503 || !reads && !strings.Contains(got.body, unchanged) || stack(t).watch.Still(begun, time.Now()) == 0 {
 			return got
 		}
 		t.Logf("%s %s = 503 %s: the machine stood still, and it is asked again", method, path, got.body)

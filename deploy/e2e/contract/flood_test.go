@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"ringfence.dev/deploy/e2e/standstill"
+	"ringfence.dev/libs/stopwatch"
 )
 
 // forwarded is the header with which the stack's trusted proxy, this machine, says for whom it asks.
@@ -131,12 +131,10 @@ func TestFlood_DoesNotHurtKeysFromTheSameAddress(t *testing.T) {
 		})
 	}
 	until(t, time.Minute, "the flood is refused", func() bool { return sent.Load() > 700 })
-	still := standstill.Begin()
-	defer still.Close()
 	fresh, _ := w.key(t, "read")
-	first := time.Now()
+	watch := stopwatch.Start(t.Context())
 	fresh.want(t, 200, "GET", "/v1/wallet", nil, forwarded, address)
-	took := still.Moving(first, time.Now())
+	took := watch.Took()
 	flooded := measure(w.read)
 	stop()
 	flood.Wait()

@@ -1,13 +1,14 @@
 package contract
 
 import (
+	"context"
 	"os"
 	"testing"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
-	"ringfence.dev/deploy/e2e/standstill"
 	"ringfence.dev/deploy/e2e/validating"
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/proto/openapi"
 )
 
@@ -20,8 +21,8 @@ type world struct {
 	document *validating.Document
 	// faults are deliveries that were not as documented.
 	faults *faults
-	// still tells when the machine stood still.
-	still *standstill.Watch
+	// watch tells when the machine stood still.
+	watch *stopwatch.Watch
 }
 
 var shared = &stage.Shared[*world]{Begin: begin, Judge: (*world).judge}
@@ -38,8 +39,9 @@ func begin() (w *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w = &world{World: base, faults: &faults{}, still: standstill.Begin()}
-	w.AtEnd(func() error { w.still.Close(); return nil })
+	watched, end := context.WithCancel(context.Background())
+	w = &world{World: base, faults: &faults{}, watch: stopwatch.Start(watched)}
+	w.AtEnd(func() error { end(); return nil })
 	if w.document, err = validating.Load(openapi.Description); err != nil {
 		return w, err
 	}

@@ -139,7 +139,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 				mu.Unlock()
 				begun := time.Now()
 				got := c.do(t, "POST", path+"/test", nil)
-				if got.status == 503 && stack(t).still.Within(begun, time.Now()) > 0 {
+				if got.status == 503 && stack(t).watch.Still(begun, time.Now()) > 0 {
 					continue // nobody knows whether it was asked for, nor its event
 				}
 				if got.status != 202 {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/deploy/e2e/standstill"
+	"ringfence.dev/libs/stopwatch"
 )
 
 // queuedAtPause is how many deliveries wait when the pause comes, where trials are made in full.
@@ -16,8 +16,7 @@ const queuedAtPause = 10_000
 // happens, so the queue is a real one: it grows until it is long enough.
 func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	w, want := stack(t), rig.Trials(queuedAtPause)
-	still := standstill.Begin()
-	defer still.Close()
+	watch := stopwatch.Start(t.Context())
 	hooks := w.receive(t)
 	hooks.answering(http.StatusOK, 300*time.Millisecond)
 	c := w.customer(t, hooks.URL)
@@ -69,7 +68,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	resumed := c.set(t, "active")
 	until(t, 5*time.Minute, "everything arrives", func() bool { return hooks.count() >= settled+held })
 	took := time.Since(resumed)
-	first := still.Moving(resumed, hooks.all()[settled].at)
+	first := watch.Moving(resumed, hooks.all()[settled].at)
 	t.Logf("%d held, %d sent behind the pause's answer; after the resume's answer the first came in %s, the last in %s", held, late, first, took)
 	if first > time.Second {
 		t.Errorf("the first delivery came %s after the resume was answered, want 1 s at most", first)

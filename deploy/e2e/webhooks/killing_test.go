@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/stage"
-	"ringfence.dev/deploy/e2e/standstill"
+	"ringfence.dev/libs/stopwatch"
 )
 
 const (
@@ -41,8 +41,7 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	stop, streamed := make(chan struct{}), make(chan []event)
 	go func() { streamed <- w.stream(t, c, stop) }()
-	still := standstill.Begin()
-	defer still.Close()
+	watch := stopwatch.Start(t.Context())
 	var killed []kill
 	var last time.Time
 	for range kills {
@@ -69,7 +68,7 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	events := <-streamed
 	until(t, time.Minute, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
 	until(t, time.Minute, "every delivery is settled", func() bool { return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events) })
-	took := still.Moving(last, time.Now())
+	took := watch.Moving(last, time.Now())
 	if limit := lease + 5*time.Second; took > limit {
 		t.Errorf("settled %s after the last kill, want %s at most", took, limit)
 	}
