@@ -24,9 +24,9 @@ func rolled() []string {
 }
 
 // Every replica of a stack that is rolled leaves for longer than a connection stays unused: inside the house (trust.IdleFor) and a customer's. It closes one that was used
-// just before it was too old when it has not read by the end what came by it: on a loaded machine that may take seconds.
+// just before it was too old when it has not read by the end what came by it: on a loaded machine that may take seconds. It is as long as in the charts.
 const (
-	drainDelay   = "DRAIN_DELAY=8s"
+	drainDelay   = "DRAIN_DELAY=5s"
 	strictPerSec = 12
 	replaced     = 2 * time.Minute
 	firstRolled  = 7_000_000
