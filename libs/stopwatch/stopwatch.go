@@ -6,6 +6,7 @@ package stopwatch
 import (
 	"context"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -13,7 +14,7 @@ const (
 	// beat is how often a watch looks whether it moves.
 	beat = 50 * time.Millisecond
 	// noticed is how late a beat is that tells of a standstill; what is shorter is the program's own slowness.
-	noticed = 4 * beat
+	noticed = 2 * beat
 )
 
 // Watch is one measurement.
@@ -102,4 +103,27 @@ func Within(ctx context.Context, limit time.Duration) (context.Context, context.
 		cancel()
 	}()
 	return limited, cancel
+}
+
+// tries is how often something is tried again whose only excuse is the machine.
+const tries = 10
+
+// Undisturbed tries until it goes well. What went wrong though the machine was moving is a fault at once.
+func Undisturbed(t testing.TB, try func() error) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	for n := 1; ; n++ {
+		w := Start(ctx)
+		err := try()
+		still := w.Still(w.begun, time.Now())
+		switch {
+		case err == nil || t.Failed():
+			return
+		case still == 0 || n == tries:
+			t.Error(err)
+			return
+		}
+		t.Logf("%v; the machine stood still for %s meanwhile, and it is tried again", err, still)
+	}
 }

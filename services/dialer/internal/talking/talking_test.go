@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
 	"ringfence.dev/services/dialer/internal/call"
@@ -158,20 +159,6 @@ func await(t *testing.T, what string, met func() bool) {
 	}
 }
 
-// undisturbed makes calls until one was as it should be, ten at most. A machine that stands still makes the person miss what would have been said meanwhile; a
-// fault of ours is in every call.
-func undisturbed(t *testing.T, call func() error) {
-	t.Helper()
-	var err error
-	for range 10 {
-		if err = call(); err == nil || t.Failed() {
-			return
-		}
-		t.Log(err)
-	}
-	t.Errorf("in none of ten calls: %v", err)
-}
-
 const aTone = `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":600}}`
 
 func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
@@ -182,7 +169,7 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			undisturbed(t, func() error {
+			stopwatch.Undisturbed(t, func() error {
 				r := newRecordedRig(t, aTone, nil, nil, change)
 				if secret := strings.Contains(string(r.talk.Offer()), "RTP/SAVP"); secret != (name == "secret") {
 					t.Errorf("the offer is %s", r.talk.Offer())

@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
 	"ringfence.dev/services/dialer/internal/recording"
@@ -132,7 +133,7 @@ func (s *objector) ToolResult(string, json.RawMessage) { s.found() }
 
 // TestRecording_FromTheNoticeToTheEnd: half a second is the notice; what the person heard from when the tape was there is on it.
 func TestRecording_FromTheNoticeToTheEnd(t *testing.T) {
-	undisturbed(t, func() error {
+	stopwatch.Undisturbed(t, func() error {
 		s := newStudio(t)
 		r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":1000,"end_after_millis":2000,"speaks":true}}`, s, nil)
 		s.hears = r.person.time
@@ -152,7 +153,7 @@ func TestRecording_FromTheNoticeToTheEnd(t *testing.T) {
 
 // TestRecording_WhatIsSaidBeforeTheTapeIsThere is on it: a database that takes a second costs nothing of the recording.
 func TestRecording_WhatIsSaidBeforeTheTapeIsThere(t *testing.T) {
-	undisturbed(t, func() error {
+	stopwatch.Undisturbed(t, func() error {
 		s := newStudio(t)
 		s.slow = time.Second
 		r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":1000,"end_after_millis":2500,"speaks":true}}`, s, nil)
