@@ -205,7 +205,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 		}
 		return true
 	})
-	c.everyOnce(t, hooks, events)
+	everyOnce(t, hooks, events)
 	share := ""
 	for i, n := range done() {
 		if share += fmt.Sprintf(" %v", n-before[i]); n == before[i] {
