@@ -28,7 +28,7 @@ func rolled() []string {
 const (
 	drainDelay   = "DRAIN_DELAY=5s"
 	strictPerSec = 12
-	replaced     = 2 * time.Minute
+	replaced     = 40 * time.Second
 	firstRolled  = 7_000_000
 )
 

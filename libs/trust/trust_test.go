@@ -222,8 +222,8 @@ func TestQuestion_PackedBodyIsBounded(t *testing.T) {
 	}
 }
 
-// hang is when a test gives up what should have come long before.
-const hang = 15 * reach
+// hang is how long a connection may stay open behind its question.
+const hang = 5 * reach
 
 func TestClient_ASilentPeerKeepsNoConnection(t *testing.T) {
 	t.Parallel()
