@@ -10,7 +10,8 @@ import (
 	"ringfence.dev/libs/trust"
 )
 
-// Routes mounts everything behind a caller signed by the gateway.
+// Routes returns the handler of all routes. Every route requires a caller token that the gateway
+// signed; the routes under /admin/v1 require an operator in it.
 func (a *API) Routes(keys *trust.Keys, tel *telemetry.Telemetry) http.Handler {
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) {
@@ -26,6 +27,8 @@ func (a *API) Routes(keys *trust.Keys, tel *telemetry.Telemetry) http.Handler {
 		r.Use(keys.RequireOperator)
 		r.Get("/", httpserver.Handle(a.listFlagged))
 		r.Get("/{id}", httpserver.Handle(a.readFlagged))
+		r.Patch("/{id}", httpserver.Handle(a.changeStatus))
+		r.Delete("/{id}", httpserver.Handle(a.deleteSubscription))
 		r.Get("/{id}/deliveries", httpserver.Handle(a.listDeliveries))
 		r.Post("/{id}/deliveries/replay", httpserver.Handle(a.replayMany))
 		r.Get("/{id}/deliveries/{delivery_id}", httpserver.Handle(a.readDelivery))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -121,7 +122,7 @@ func (a *API) change(b openapi.UpdateWebhookSubscription) (change store.Change, 
 		}
 	}
 	if b.Status != nil {
-		status, err := subscription.CheckStatus(*b.Status)
+		status, err := subscription.ParseStatus([]byte(strconv.Quote(*b.Status)))
 		if err != nil {
 			return change, err
 		}

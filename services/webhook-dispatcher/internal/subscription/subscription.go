@@ -5,6 +5,7 @@ package subscription
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -124,15 +125,21 @@ func CheckEvents(events []openapi.EventType) ([]openapi.EventType, error) {
 	return once, nil
 }
 
-// CheckStatus says which status a PATCH asks for: only active and paused may be asked (spec 3.3).
-func CheckStatus(text string) (Status, error) {
+// ParseStatus returns the status in a JSON value. A request can set active and paused. ParseStatus
+// refuses failed with invalid_action, and every other JSON value, null included, with
+// invalid_status.
+func ParseStatus(raw json.RawMessage) (Status, error) {
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		text = "" // not a string, so no status
+	}
 	switch status := Status(text); status {
 	case Active, Paused:
 		return status, nil
 	case Failed:
 		return "", apierr.Unprocessable("invalid_action", "status failed is set by the service alone; send active or paused.")
 	default:
-		return "", apierr.Unprocessable("invalid_status", "status must be active or paused, not %q.", shorten(text))
+		return "", apierr.Unprocessable("invalid_status", "status must be active or paused, not %s.", shorten(string(raw)))
 	}
 }
 

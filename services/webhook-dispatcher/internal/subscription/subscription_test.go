@@ -148,14 +148,36 @@ func TestCheckEvents(t *testing.T) {
 	}
 }
 
-func TestCheckStatus(t *testing.T) {
+func TestParseStatus(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"active": "", "paused": "", "failed": "invalid_action", "deleted": "invalid_status", "": "invalid_status", "Active": "invalid_status",
-	} {
-		if _, err := subscription.CheckStatus(text); code(err) != want {
-			t.Errorf("CheckStatus(%q) = %q, want %q", text, code(err), want)
-		}
+	tests := []struct {
+		name, json string
+		want       subscription.Status
+		wantCode   string
+	}{
+		{name: "active", json: `"active"`, want: subscription.Active},
+		{name: "paused", json: `"paused"`, want: subscription.Paused},
+		{name: "failed", json: `"failed"`, wantCode: "invalid_action"},
+		{name: "unknown string", json: `"deleted"`, wantCode: "invalid_status"},
+		{name: "empty string", json: `""`, wantCode: "invalid_status"},
+		{name: "wrong case", json: `"Active"`, wantCode: "invalid_status"},
+		{name: "null", json: `null`, wantCode: "invalid_status"},
+		{name: "number", json: `7`, wantCode: "invalid_status"},
+		{name: "boolean", json: `true`, wantCode: "invalid_status"},
+		{name: "object", json: `{"status":"active"}`, wantCode: "invalid_status"},
+		{name: "array", json: `["active"]`, wantCode: "invalid_status"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := subscription.ParseStatus([]byte(tt.json))
+			if got != tt.want {
+				t.Errorf("ParseStatus(%s) = %q, want %q", tt.json, got, tt.want)
+			}
+			if code(err) != tt.wantCode {
+				t.Errorf("ParseStatus(%s) error code = %q, want %q", tt.json, code(err), tt.wantCode)
+			}
+		})
 	}
 }
 
