@@ -158,16 +158,16 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 	return process.Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routine(svc.name)}, nil
 }
 
-// routine matches the lines that would drown what a person looks for: answers to reads, and what the services that stand behind the
-// gateway say of a request that the gateway tells as well. Whoever sets LOG_LEVEL wants them.
+// routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at the gateway, and every
+// successful request at the services behind it, because the gateway logs those requests too.
 func routine(name string) *regexp.Regexp {
 	if os.Getenv("LOG_LEVEL") != "" {
 		return nil
 	}
 	if name == gateway {
-		return regexp.MustCompile(`^\S+ INFO +(private port is open|request method=(GET|HEAD) route=\S+ status=[23])`)
+		return regexp.MustCompile(`^\S+ INFO +request method=(GET|HEAD) route=\S+ status=[23]`)
 	}
-	return regexp.MustCompile(`^\S+ INFO +(private port is open|request method=\S+ route=\S+ status=[23])`)
+	return regexp.MustCompile(`^\S+ INFO +request method=\S+ route=\S+ status=[23]`)
 }
 
 // readyURLs are the private probes of the five behind the gateway, every replica under its service's name.

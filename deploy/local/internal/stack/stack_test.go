@@ -285,6 +285,7 @@ func TestRoutine_LeavesWhatAPersonLooksFor(t *testing.T) {
 		{"a read that was refused", gateway, "22:21:38.603 INFO  request method=GET route=/v1/calls status=401 ms=2.6", true},
 		{"a fault behind the gateway", "calls", "22:21:38.603 INFO  request method=GET route=/v1/calls status=503 ms=2.6", true},
 		{"a webhook", "webhook-dispatcher", "22:21:48.393 INFO  webhook attempt outcome=delivered code=200", true},
+		{"the address of the private port", "calls", "22:21:38.100 INFO  private port is open addr=127.0.0.1:9091", true},
 		{"a warning that quotes a request", "calls", `22:21:48.393 WARN  a peer did not answer error=" INFO request method=GET status=200"`, true},
 	} {
 		t.Run(line.name, func(t *testing.T) {
