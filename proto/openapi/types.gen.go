@@ -643,7 +643,7 @@ type UpdateWebhookSubscription struct {
 	URL    *string      `json:"url,omitempty"`
 	Events *[]EventType `json:"events,omitempty"`
 
-	// Status active or paused.
+	// Status active or paused. Every other value is refused.
 	Status *string `json:"status,omitempty"`
 }
 

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"ringfence.dev/libs/apierr"
@@ -22,16 +21,15 @@ func (a *API) changeStatus(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.store.Subscription(r.Context(), workspaceID, id); err != nil {
 		return found(err, subscriptionThing) // 404 takes precedence over faults in the body
 	}
-	var body struct {
-		Status json.RawMessage `json:"status"`
-	}
-	if err := httpserver.DecodeJSON(r, &body); err != nil {
+	body, err := decodeFields(r)
+	if err != nil {
 		return err
 	}
-	if body.Status == nil {
+	raw, given := body.members["status"]
+	if !given {
 		return apierr.Validation("status", "is required: active or paused.")
 	}
-	status, err := subscription.ParseStatus(body.Status)
+	status, err := subscription.ParseStatus(raw)
 	if err != nil {
 		return err
 	}

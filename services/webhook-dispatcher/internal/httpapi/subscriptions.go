@@ -1,11 +1,8 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,50 +42,40 @@ func (a *API) listSubscriptions(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, subs, viewSubscription))
 }
 
-// body is a request body, and what of its text the generated type does not keep: whether a url was given at all.
-type body[Fields any] struct {
-	fields  Fields
-	members map[string]json.RawMessage
-}
-
-// UnmarshalJSON also refuses what is no string among the events: null would read as one.
-func (b *body[Fields]) UnmarshalJSON(raw []byte) error {
-	var events []json.RawMessage
-	if json.Unmarshal(raw, &b.members) == nil && json.Unmarshal(b.members["events"], &events) == nil &&
-		slices.ContainsFunc(events, func(e json.RawMessage) bool { return e[0] != '"' }) {
-		return apierr.Validation("events", "must be an array of event types, each a string.")
+// newSubscription reads the body of a POST. All faults with the code validation_error are reported
+// together. They take precedence over invalid_url, which takes precedence over the codes of events.
+func (a *API) newSubscription(f *fields) (sub subscription.Subscription, err error) {
+	if name := f.text("name"); name != nil {
+		sub.Name = *name
+		f.record(subscription.CheckName(sub.Name))
+	} else if !f.given("name") {
+		f.record(subscription.CheckName(""))
 	}
-	return json.Unmarshal(raw, &b.fields) //nolint:wrapcheck // DecodeJSON looks at it
-}
-
-// newSubscription checks the fields in the order of contract.md §1: what is missing first, then url, then events.
-func (a *API) newSubscription(b body[openapi.CreateWebhookSubscription]) (sub subscription.Subscription, err error) {
-	sub.Name = b.fields.Name
-	if b.fields.Description != nil {
-		sub.Description = *b.fields.Description
+	url := f.text("url")
+	if !f.given("url") {
+		f.record(apierr.Validation("url", "is required: the https address that receives the events."))
 	}
-	if err := subscription.CheckName(sub.Name); err != nil {
+	if description := f.text("description"); description != nil {
+		sub.Description = *description
+		f.record(subscription.CheckDescription(sub.Description))
+	}
+	events := f.events()
+	if err := f.err(); err != nil {
 		return sub, err
 	}
-	if raw, given := b.members["url"]; !given || string(raw) == "null" {
-		return sub, apierr.Validation("url", "is required: the https address that receives the events.")
-	}
-	if err := subscription.CheckDescription(sub.Description); err != nil {
+	if sub.URL, err = subscription.CheckURL(*url, a.reachable); err != nil {
 		return sub, err
 	}
-	if sub.URL, err = subscription.CheckURL(b.fields.URL, a.reachable); err != nil {
-		return sub, err
-	}
-	sub.Events, err = subscription.CheckEvents(b.fields.Events)
+	sub.Events, err = subscription.CheckEvents(events)
 	return sub, err
 }
 
 func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
-	var asked body[openapi.CreateWebhookSubscription]
-	if err := httpserver.DecodeJSON(r, &asked); err != nil {
+	body, err := decodeFields(r)
+	if err != nil {
 		return err
 	}
-	sub, err := a.newSubscription(asked)
+	sub, err := a.newSubscription(body)
 	if err != nil {
 		return err
 	}
@@ -107,22 +94,27 @@ func (a *API) createSubscription(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusCreated, openapi.WebhookSubscriptionCreated{ID: sub.ID, SigningSecret: secret, StoreThis: storeThis})
 }
 
-// change checks what a PATCH brings; a field that is absent or null stays as it is.
-func (a *API) change(b openapi.UpdateWebhookSubscription) (change store.Change, err error) {
-	if b.URL != nil {
-		url, err := subscription.CheckURL(*b.URL, a.reachable)
+// change reads the body of a PATCH. A url or events that is absent or null is not changed. All
+// faults with the code validation_error are reported together and take precedence over the others.
+func (a *API) change(f *fields) (change store.Change, err error) {
+	url, events := f.text("url"), f.events()
+	if err := f.err(); err != nil {
+		return change, err
+	}
+	if url != nil {
+		checked, err := subscription.CheckURL(*url, a.reachable)
 		if err != nil {
 			return change, err
 		}
-		change.URL = &url
+		change.URL = &checked
 	}
-	if b.Events != nil {
-		if change.Events, err = subscription.CheckEvents(*b.Events); err != nil {
+	if f.given("events") {
+		if change.Events, err = subscription.CheckEvents(events); err != nil {
 			return change, err
 		}
 	}
-	if b.Status != nil {
-		status, err := subscription.ParseStatus([]byte(strconv.Quote(*b.Status)))
+	if raw, given := f.members["status"]; given { // null is given too: it is not a status
+		status, err := subscription.ParseStatus(raw)
 		if err != nil {
 			return change, err
 		}
@@ -138,13 +130,13 @@ func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
 	}
 	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.Subscription(r.Context(), workspaceID, id); err != nil {
-		return found(err, subscriptionThing) // 404 before the body's own faults
+		return found(err, subscriptionThing) // 404 takes precedence over faults in the body
 	}
-	var asked body[openapi.UpdateWebhookSubscription]
-	if err := httpserver.DecodeJSON(r, &asked); err != nil {
+	body, err := decodeFields(r)
+	if err != nil {
 		return err
 	}
-	change, err := a.change(asked.fields)
+	change, err := a.change(body)
 	if err != nil {
 		return err
 	}

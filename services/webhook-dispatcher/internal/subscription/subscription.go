@@ -89,8 +89,8 @@ func NewSecret() (string, error) {
 	return secretPrefix + base64.RawURLEncoding.EncodeToString(raw), nil
 }
 
-// CheckName refuses a blank or overlong name.
-func CheckName(name string) error {
+// CheckName returns a validation error for a blank name and for a name that is too long.
+func CheckName(name string) *apierr.Error {
 	if strings.TrimSpace(name) == "" {
 		return apierr.Validation("name", "is required: say what this subscription is for.")
 	}
@@ -100,8 +100,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckDescription refuses an overlong description.
-func CheckDescription(text string) error {
+// CheckDescription returns a validation error for a text that is too long.
+func CheckDescription(text string) *apierr.Error {
 	if utf8.RuneCountInString(text) > maxDescription {
 		return apierr.Validation("description", "is longer than %d characters.", maxDescription)
 	}

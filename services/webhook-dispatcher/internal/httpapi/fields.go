@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/proto/openapi"
+)
+
+// fields reads the members of a request body. It collects the faults, so that one response names
+// every invalid field. A member that is null counts as absent.
+type fields struct {
+	members map[string]json.RawMessage
+	faults  []string
+}
+
+// decodeFields decodes the request body, which must be a JSON object.
+func decodeFields(r *http.Request) (*fields, error) {
+	var f fields
+	if err := httpserver.DecodeJSON(r, &f.members); err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+func (f *fields) given(name string) bool {
+	raw, ok := f.members[name]
+	return ok && string(raw) != "null"
+}
+
+// text returns the string in the member. It returns nil if the member is absent, and also, after
+// recording the fault, if it is not a string.
+func (f *fields) text(name string) *string {
+	var value *string
+	if !f.given(name) {
+		return nil
+	}
+	if err := json.Unmarshal(f.members[name], &value); err != nil {
+		f.record(apierr.Validation(name, "must be a string."))
+		return nil
+	}
+	return value
+}
+
+// events returns the event types in the member events. It returns nil if the member is absent, and
+// also, after recording the fault, if it is not an array of strings.
+func (f *fields) events() []openapi.EventType {
+	if !f.given("events") {
+		return nil
+	}
+	var raw []json.RawMessage
+	if err := json.Unmarshal(f.members["events"], &raw); err != nil {
+		f.record(apierr.Validation("events", "must be an array of event types."))
+		return nil
+	}
+	events := make([]openapi.EventType, len(raw))
+	isNoString := func(element json.RawMessage) bool { return element[0] != '"' }
+	if slices.ContainsFunc(raw, isNoString) || json.Unmarshal(f.members["events"], &events) != nil {
+		f.record(apierr.Validation("events", "must be an array of event types, each a string."))
+		return nil
+	}
+	return events
+}
+
+// record adds the message of a validation error to the faults. It ignores nil.
+func (f *fields) record(fault *apierr.Error) {
+	if fault != nil {
+		f.faults = append(f.faults, fault.Message)
+	}
+}
+
+// err returns one validation_error that names every recorded fault, or nil.
+func (f *fields) err() error {
+	if len(f.faults) == 0 {
+		return nil
+	}
+	return apierr.Unprocessable("validation_error", "%s", strings.Join(f.faults, " "))
+}
