@@ -30,14 +30,23 @@ type chatMessage struct {
 	Content string `json:"content"`
 }
 
+// defaultModel is the default of SUMMARY_MODEL.
+const defaultModel = "gpt-6-luna"
+
 type chat struct {
-	Model          string         `json:"model"`
-	Messages       []chatMessage  `json:"messages"`
-	ResponseFormat map[string]any `json:"response_format,omitempty"`
+	Model           string         `json:"model"`
+	Messages        []chatMessage  `json:"messages"`
+	ResponseFormat  map[string]any `json:"response_format,omitempty"`
+	ReasoningEffort string         `json:"reasoning_effort,omitempty"`
 }
 
 func question(model string, c Call, step step) chat {
 	q := chat{Model: model, Messages: []chatMessage{{"system", rules(c)}, {"user", "<transcript>\n" + lines(c.Turns) + "\n</transcript>"}}}
+	if model == defaultModel {
+		// The model reasons by default, which takes longer than SUMMARY_TIMEOUT allows. Other
+		// models get no effort: an endpoint may refuse a field that it does not know.
+		q.ReasoningEffort = "none"
+	}
 	switch step {
 	case schema:
 		q.ResponseFormat = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "call_summary", "strict": true, "schema": form(c)}}

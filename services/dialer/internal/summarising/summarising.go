@@ -24,7 +24,7 @@ import (
 type Config struct {
 	URL     string        `env:"SUMMARY_URL" help:"base of an OpenAI-compatible API (…/v1), for agents without a summary.base_url; empty: no summaries"`
 	Key     string        `env:"SUMMARY_KEY" help:"its key, as a bearer token; empty: none is sent"`
-	Model   string        `env:"SUMMARY_MODEL" envDefault:"gpt-4o-mini" help:"model that summarises"`
+	Model   string        `env:"SUMMARY_MODEL" envDefault:"gpt-6-luna" help:"model that summarises"`
 	Timeout time.Duration `env:"SUMMARY_TIMEOUT" envDefault:"15s" help:"bound of one question"`
 }
 

@@ -23,8 +23,8 @@ type Config struct {
 	Key string `env:"REALTIME_KEY" help:"its key; without one agents need a base_url and key of their own"`
 	// AuthHeader carries the key: Authorization as a bearer's, any other (api-key) as it is.
 	AuthHeader         string `env:"REALTIME_AUTH_HEADER" envDefault:"Authorization" help:"header that carries the key; Authorization: as a bearer token"`
-	Model              string `env:"REALTIME_MODEL" envDefault:"gpt-realtime" help:"model, for agents that name no other"`
-	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-4o-mini-transcribe" help:"model that writes down what the person says"`
+	Model              string `env:"REALTIME_MODEL" envDefault:"gpt-realtime-2.1" help:"model, for agents that name no other"`
+	TranscriptionModel string `env:"REALTIME_TRANSCRIPTION_MODEL" envDefault:"gpt-transcribe" help:"model that writes down what the person says"`
 }
 
 // ErrUnconfigured says that nobody gave a key.

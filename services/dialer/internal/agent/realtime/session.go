@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -108,8 +107,7 @@ func (s *session) settings() *sessionSettings {
 func (s *session) input() audioInput {
 	in := audioInput{Format: format{mulaw}, TurnDetection: turnDetection{Type: "server_vad", CreateResponse: s.opened, InterruptResponse: s.opened}}
 	if s.transcription != "" {
-		primary, _, _ := strings.Cut(s.spec.Settings.Language, "-")
-		in.Transcription = &transcription{Model: s.transcription, Language: strings.ToLower(primary)}
+		in.Transcription = newTranscription(s.transcription, s.spec.Settings.Language)
 	}
 	return in
 }

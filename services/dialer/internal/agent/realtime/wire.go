@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // The events of the Realtime protocol (GA) that are used here; what an event has besides is left alone.
@@ -19,9 +20,22 @@ type format struct {
 	Type string `json:"type"`
 }
 
+// transcription names the language either as Language or as Languages, depending on the model.
 type transcription struct {
-	Model    string `json:"model"`
-	Language string `json:"language,omitempty"`
+	Model     string   `json:"model"`
+	Language  string   `json:"language,omitempty"`
+	Languages []string `json:"languages,omitempty"`
+}
+
+// newTranscription returns the settings of a transcription model. tag is the agent's BCP 47
+// language tag; the API takes its primary subtag. gpt-transcribe and gpt-live-transcribe take a
+// list of languages, all other models take one language.
+func newTranscription(model, tag string) *transcription {
+	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
+	if primary != "" && (model == "gpt-transcribe" || model == "gpt-live-transcribe") {
+		return &transcription{Model: model, Languages: []string{primary}}
+	}
+	return &transcription{Model: model, Language: primary}
 }
 
 // turnDetection: while the disclosure is made, speech is heard and neither answered nor an interruption.
