@@ -172,11 +172,14 @@ func (*HoldResponse_Held) isHoldResponse_Result() {}
 func (*HoldResponse_Insufficient) isHoldResponse_Result() {}
 
 type Held struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AmountMicro   int64                  `protobuf:"varint,1,opt,name=amount_micro,json=amountMicro,proto3" json:"amount_micro,omitempty"`
-	Currency      string                 `protobuf:"bytes,2,opt,name=currency,proto3" json:"currency,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	AmountMicro int64                  `protobuf:"varint,1,opt,name=amount_micro,json=amountMicro,proto3" json:"amount_micro,omitempty"`
+	Currency    string                 `protobuf:"bytes,2,opt,name=currency,proto3" json:"currency,omitempty"`
+	// The max_call_seconds that the hold pays for. A repeated call returns the value of the first one.
+	// 0 if the wallet was built before this field existed.
+	MaxCallSeconds int32 `protobuf:"varint,3,opt,name=max_call_seconds,json=maxCallSeconds,proto3" json:"max_call_seconds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Held) Reset() {
@@ -221,6 +224,13 @@ func (x *Held) GetCurrency() string {
 		return x.Currency
 	}
 	return ""
+}
+
+func (x *Held) GetMaxCallSeconds() int32 {
+	if x != nil {
+		return x.MaxCallSeconds
+	}
+	return 0
 }
 
 type Insufficient struct {
@@ -280,10 +290,11 @@ const file_ringfence_question_v1_hold_proto_rawDesc = "" +
 	"\fHoldResponse\x121\n" +
 	"\x04held\x18\x01 \x01(\v2\x1b.ringfence.question.v1.HeldH\x00R\x04held\x12I\n" +
 	"\finsufficient\x18\x02 \x01(\v2#.ringfence.question.v1.InsufficientH\x00R\finsufficientB\b\n" +
-	"\x06result\"E\n" +
+	"\x06result\"o\n" +
 	"\x04Held\x12!\n" +
 	"\famount_micro\x18\x01 \x01(\x03R\vamountMicro\x12\x1a\n" +
-	"\bcurrency\x18\x02 \x01(\tR\bcurrency\"(\n" +
+	"\bcurrency\x18\x02 \x01(\tR\bcurrency\x12(\n" +
+	"\x10max_call_seconds\x18\x03 \x01(\x05R\x0emaxCallSeconds\"(\n" +
 	"\fInsufficient\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage2`\n" +
 	"\vHoldService\x12Q\n" +

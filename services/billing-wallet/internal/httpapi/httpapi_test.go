@@ -304,3 +304,21 @@ func TestHold_AnswersCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestHold_ReturnsTheHeldLength repeats a hold with a larger max_call_seconds: the first hold is not
+// changed, and the response says which length it pays for.
+func TestHold_ReturnsTheHeldLength(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, 10*money.Credit)
+	request := wallettest.ID()
+	for _, asked := range []int32{60, 600} {
+		answer, err := s.hold("calls", workspace, request, asked)
+		if err != nil {
+			t.Fatalf("Hold for %d s: %v", asked, err)
+		}
+		if got := answer.GetHeld().GetMaxCallSeconds(); got != 60 {
+			t.Errorf("Hold for %d s returned max_call_seconds %d, want 60", asked, got)
+		}
+	}
+}

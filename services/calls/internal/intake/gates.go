@@ -71,7 +71,11 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 	return nil
 }
 
-// hold asks billing-wallet to set the price of the longest call aside.
+// hold asks billing-wallet to hold the price of the longest call.
+//
+// The wallet may return a hold from an earlier attempt of the same request, made before the agent's
+// max_call_seconds changed. The request then keeps the value that the hold pays for. Otherwise the
+// call could last longer than the hold covers.
 func (in *Intake) hold(ctx context.Context, req *call.Request) error {
 	answer, err := in.peers.Hold(ctx, &questionv1.HoldRequest{
 		CallRequestId: req.ID.String(), WorkspaceId: req.WorkspaceID.String(), ToE164: req.To, MaxCallSeconds: req.MaxCallSeconds,
@@ -84,6 +88,9 @@ func (in *Intake) hold(ctx context.Context, req *call.Request) error {
 		return apierr.New(http.StatusPaymentRequired, "insufficient_credits", "%s", answer.GetInsufficient().GetMessage())
 	case answer.GetHeld() == nil:
 		return fmt.Errorf("hold for call request %s: the answer is newer than this build", req.ID)
+	}
+	if seconds := answer.GetHeld().GetMaxCallSeconds(); seconds > 0 {
+		req.MaxCallSeconds = seconds
 	}
 	crash.Point("calls: after hold")
 	return nil
