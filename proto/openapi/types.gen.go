@@ -486,7 +486,8 @@ type CreateCall struct {
 	// IdempotencyKey The dedupe key, 1 to 255 printable ASCII characters. Wins over the Idempotency-Key header.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 
-	// ScheduledFor Dial at or after this instant, now unless given. Needs an offset; at most 366 days ahead; one in the past is now.
+	// ScheduledFor Dial at or after this time. Without it, dial now. It needs an offset. A time up to 7 days in the past counts as now. A time
+	// earlier than that, or more than 366 days ahead, is refused with 422 validation_error.
 	ScheduledFor *time.Time `json:"scheduled_for,omitempty"`
 
 	// ScheduleIfOutsideHours Queue for the next opening of the calling window instead of refusing.

@@ -131,6 +131,9 @@ func TestHours_ScheduledFor(t *testing.T) {
 		{"366 days ahead but for a minute", now.Add(366*24*time.Hour - time.Minute).UTC().Format(time.RFC3339), now.Add(366*24*time.Hour - time.Minute).Truncate(time.Second)},
 		{"366 days and a minute ahead", now.Add(366*24*time.Hour + time.Minute).UTC().Format(time.RFC3339), time.Time{}},
 		{"the end of time", "9999-12-31T23:59:59Z", time.Time{}},
+		{"8 days in the past", now.AddDate(0, 0, -8).UTC().Format(time.RFC3339), time.Time{}}, // contract.md 1.10
+		{"the zero time of Unix", "1970-01-01T00:00:00Z", time.Time{}},
+		{"the zero time of Go", "0001-01-01T00:00:00Z", time.Time{}},
 		{"no offset", now.Add(time.Hour).UTC().Format("2006-01-02T15:04:05"), time.Time{}},
 		{"a date alone", now.Add(48 * time.Hour).UTC().Format(time.DateOnly), time.Time{}},
 		{"a day that never is", "2027-02-30T09:00:00Z", time.Time{}},
@@ -150,7 +153,7 @@ func TestHours_ScheduledFor(t *testing.T) {
 			}
 		})
 	}
-	for _, past := range []string{"1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z", now.Add(-time.Minute).UTC().Format(time.RFC3339)} {
+	for _, past := range []string{now.AddDate(0, 0, -6).UTC().Format(time.RFC3339), now.Add(-time.Minute).UTC().Format(time.RFC3339)} {
 		got := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90), "scheduled_for", past))
 		if at := instant(t, got.text("scheduled_for")); at.Before(now.Truncate(time.Millisecond)) || at.After(time.Now()) {
 			t.Errorf("scheduled_for %s became %s, want now", past, at)

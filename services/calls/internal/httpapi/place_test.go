@@ -322,20 +322,6 @@ func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
 	}
 }
 
-func TestPlace_PastIsNow(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	before := time.Now().Add(-time.Second)
-	body := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("scheduled_for", "2001-01-01T00:00:00+02:00"))
-	at, err := time.Parse(time.RFC3339, body["scheduled_for"].(string))
-	if err != nil || at.Before(before) {
-		t.Errorf("scheduled_for = %v, want now", body["scheduled_for"])
-	}
-	if later := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("scheduled_for", time.Now().Add(time.Hour))); !strings.HasSuffix(later["scheduled_for"].(string), "Z") {
-		t.Errorf("scheduled_for = %v, want UTC", later["scheduled_for"])
-	}
-}
-
 func TestPlace_RefusedWhileFactsCannotLeave(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -23,6 +23,9 @@ const (
 	// maxVariables in bytes leaves room for removals beside the 64 KiB that may stay, and fits the question to contacts-compliance.
 	maxVariables = 192 << 10
 	maxAhead     = 366 * 24 * time.Hour
+	// maxBehind is how far in the past scheduled_for may be. A client's clock or queue can be late by
+	// days. An earlier time is a mistake, for example a zero value.
+	maxBehind = 7 * 24 * time.Hour
 )
 
 // readKey finds the idempotency key: the body's, or the header's when the body has none (null counts as none). "" means that the
@@ -134,7 +137,8 @@ func (f *fields) id(name string) *uuid.UUID {
 	return &id
 }
 
-// slot reads a future instant; one in the past becomes now, which is nil.
+// slot reads a date-time in the future. It returns nil for a time at most maxBehind in the past, which
+// means now. An earlier time and a time more than maxAhead in the future are faults.
 func (f *fields) slot(name string, now time.Time) *time.Time {
 	s := f.text(name)
 	if s == nil {
@@ -146,6 +150,8 @@ func (f *fields) slot(name string, now time.Time) *time.Time {
 		f.fault(name, "must be a date-time with an offset, such as 2026-06-04T09:00:00Z.")
 	case at.After(now.Add(maxAhead)):
 		f.fault(name, "must be at most 366 days ahead.")
+	case at.Before(now.Add(-maxBehind)):
+		f.fault(name, "is more than 7 days in the past. Leave it out to call now, or send a time in the future.")
 	case at.After(now):
 		at = at.UTC().Truncate(time.Millisecond)
 		return &at
