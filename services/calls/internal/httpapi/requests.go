@@ -28,8 +28,8 @@ func requestView(r call.Request) openapi.CallRequest {
 	}
 }
 
-// createCall answers POST /v1/calls with 202 for a new call request and 200 for the earlier one when its idempotency
-// key is replayed.
+// createCall handles POST /v1/calls. It responds 202 with a new call request, or 200 with the original
+// one and the header Idempotency-Replayed if the idempotency key was used before.
 func (a *API) createCall(w http.ResponseWriter, r *http.Request) error {
 	var body map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -42,6 +42,7 @@ func (a *API) createCall(w http.ResponseWriter, r *http.Request) error {
 	}
 	status := http.StatusAccepted
 	if replayed {
+		w.Header().Set("Idempotency-Replayed", "true")
 		status = http.StatusOK
 	}
 	return httpserver.WriteJSON(w, status, requestView(req))

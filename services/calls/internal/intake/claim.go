@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -23,8 +24,12 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
-// claim makes the key ours, or finds the request it has become. While somebody else holds it, it waits for that one's end:
-// a refusal or a lapsed lease makes this POST its own try.
+// claim claims the idempotency key, or returns the request that the key was used for. While another
+// POST holds the key, claim waits for its end. If that POST is refused or its lease expires, claim
+// tries again.
+//
+// A replay whose body differs from the original one is counted, because the client may have meant a
+// new call.
 func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byte) (claim store.Claim, original *call.Request, err error) {
 	deadline := time.Now().Add(in.cfg.Wait)
 	for {
@@ -41,6 +46,9 @@ func (in *Intake) claim(ctx context.Context, want store.Claim, fingerprint []byt
 			return store.Claim{}, nil, err
 		}
 		if end.Done {
+			if !bytes.Equal(end.Fingerprint, fingerprint) {
+				in.mismatched.Inc()
+			}
 			req, err := in.store.Request(ctx, want.WorkspaceID, end.RequestID)
 			return store.Claim{}, &req, err
 		}

@@ -43,6 +43,8 @@ type Intake struct {
 	backlog func() time.Duration
 	now     func() time.Time
 	placed  *prometheus.CounterVec
+	// mismatched counts replays whose body differs from the one that the key was used with.
+	mismatched prometheus.Counter
 }
 
 // New makes an intake. wake tells the outbox relay of a commit; backlog is how long the oldest fact waits for Kafka, and
@@ -53,8 +55,12 @@ func New(cfg Config, st *store.Store, peers *asking.Peers, wake func(), backlog 
 		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "calls_posts_total", Help: "POST /v1/calls by result: accepted, replayed, or the error code.",
 		}, []string{"result"}),
+		mismatched: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "calls_replays_mismatched_total",
+			Help: "Replays of POST /v1/calls whose body differs from the body of the original request.",
+		}),
 	}
-	metrics.MustRegister(in.placed)
+	metrics.MustRegister(in.placed, in.mismatched)
 	in.placed.WithLabelValues("accepted")
 	in.placed.WithLabelValues("replayed")
 	return in

@@ -52,10 +52,12 @@ type KeyState struct {
 	Done      bool      `db:"done"`
 	// Lapsed says that the claimant's lease has run out.
 	Lapsed bool `db:"lapsed"`
+	// Fingerprint identifies the body that the key was last claimed with.
+	Fingerprint []byte `db:"fingerprint"`
 }
 
 const lookAtKey = `
-SELECT request_id, done, leased_until <= now() AS lapsed FROM idempotency_keys
+SELECT request_id, done, leased_until <= now() AS lapsed, fingerprint FROM idempotency_keys
 WHERE workspace_id = @workspace_id AND key = @key`
 
 // LookAtKey reads a key; ErrNotFound when it is free.

@@ -1,0 +1,89 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+)
+
+const replayed = "Idempotency-Replayed"
+
+func TestPlace_ReplayIsMarked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.do(http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))
+	if first.status != http.StatusAccepted {
+		t.Fatalf("first POST = %d, want 202: %v", first.status, first.body)
+	}
+	if got := first.header.Get(replayed); got != "" {
+		t.Errorf("%s of the first POST = %q, want none", replayed, got)
+	}
+	again := r.do(http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))
+	if again.status != http.StatusOK {
+		t.Errorf("replay = %d, want 200", again.status)
+	}
+	if got := again.header.Get(replayed); got != "true" {
+		t.Errorf("%s of the replay = %q, want true", replayed, got)
+	}
+	unkeyed := r.do(http.MethodPost, "/v1/calls", r.order())
+	if got := unkeyed.header.Get(replayed); got != "" {
+		t.Errorf("%s of a POST without a key = %q, want none", replayed, got)
+	}
+}
+
+// TestPlace_ConcurrentReplaysAreMarked sends one key from several clients at the same time. Exactly one
+// of them receives 202 without the header.
+func TestPlace_ConcurrentReplaysAreMarked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	answers := make([]answer, 10)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() { answers[i] = r.do(http.MethodPost, "/v1/calls", r.order("idempotency_key", "k")) })
+	}
+	all.Wait()
+	created := 0
+	for _, a := range answers {
+		want := "true"
+		if a.status == http.StatusAccepted {
+			created++
+			want = ""
+		}
+		if got := a.header.Get(replayed); got != want {
+			t.Errorf("%s beside %d = %q, want %q", replayed, a.status, got, want)
+		}
+	}
+	if created != 1 {
+		t.Errorf("202 was sent %d times, want once", created)
+	}
+}
+
+func TestPlace_ReplayWithAnotherBodyIsCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.want(http.StatusAccepted, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))
+	r.want(http.StatusOK, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k"))
+	if got := r.counter("calls_replays_mismatched_total"); got != 0 {
+		t.Errorf("mismatched replays after an equal body = %v, want 0", got)
+	}
+	r.want(http.StatusOK, http.MethodPost, "/v1/calls", r.order("idempotency_key", "k", "to", number(7)))
+	if got := r.counter("calls_replays_mismatched_total"); got != 1 {
+		t.Errorf("mismatched replays after another number = %v, want 1", got)
+	}
+}
+
+// counter returns the value of a counter without labels.
+func (r *rig) counter(name string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	r.t.Fatalf("metric %s does not exist", name)
+	return 0
+}
