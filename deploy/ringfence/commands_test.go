@@ -259,7 +259,7 @@ func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
 			t.Errorf("%v = %d %q %q, asked %q", line, code, out, faults, o.asked)
 		}
 	}
-	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove", "wallet set-rates", "workspaces suspend"}
+	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove", "wallet set-rates", "webhooks delete", "workspaces suspend"}
 	if slices.Sort(careful); !slices.Equal(careful, want) {
 		t.Errorf("careful are %q, want %q", careful, want)
 	}
@@ -387,5 +387,53 @@ func TestAudit_OfTheWorkspaceThatIsNamed(t *testing.T) {
 	want := []string{"GET /admin/v1/audit?limit=100", "GET /admin/v1/audit?limit=100&workspace_id=W", "GET /admin/v1/workspaces/demo", "GET /admin/v1/workspaces/W"}
 	if !slices.Equal(o.asked, want) {
 		t.Errorf("asked %q, want %q", o.asked, want)
+	}
+}
+
+func TestWebhooks_OperatorCommandsChangeTheSubscription(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{name: "pause", args: []string{"pause", "S"}, want: `PATCH /admin/v1/workspaces/W/webhook-subscriptions/S {"status":"paused"}`},
+		{name: "resume", args: []string{"resume", "S"}, want: `PATCH /admin/v1/workspaces/W/webhook-subscriptions/S {"status":"active"}`},
+		{name: "delete", args: []string{"delete", "S", "--yes"}, want: `DELETE /admin/v1/workspaces/W/webhook-subscriptions/S `},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				got = r.Method + " " + r.URL.Path + " " + string(body)
+				_, _ = io.WriteString(w, `{"id":"S"}`)
+			}))
+			defer server.Close()
+			t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+			t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+			code, _, faults := runCommand(t, append([]string{"-w", "W", "webhooks"}, test.args...)...)
+			if code != 0 {
+				t.Errorf("exit status = %d, want 0; stderr: %s", code, faults)
+			}
+			if got != test.want {
+				t.Errorf("request = %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestReplay_OfAFailedSubscriptionNamesTheCommandThatResumesIt(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"error":{"code":"subscription_not_active","message":"The subscription is failed. Set its status to active, then replay."}}`)
+	}))
+	defer server.Close()
+	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+	t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+	code, _, faults := runCommand(t, "-w", "W", "webhooks", "replay", "S", "--failed", "2026-06-04T09:00:00Z")
+	if code != 1 {
+		t.Errorf("exit status = %d, want 1", code)
+	}
+	if want := "To do so: ringfence -w W webhooks resume S"; !strings.Contains(faults, want) {
+		t.Errorf("stderr = %q, want it to contain %q", faults, want)
 	}
 }

@@ -15,6 +15,9 @@ import (
 type webhooks struct {
 	List       webhooksList       `cmd:"" help:"List subscriptions with what failed last."`
 	Show       webhooksShow       `cmd:"" help:"Show one."`
+	Pause      webhooksPause      `cmd:"" help:"Pause one: queued deliveries are held, new events are skipped. Both can be sent later."`
+	Resume     webhooksResume     `cmd:"" help:"Set a paused or failed one to active. Its held deliveries are sent."`
+	Delete     webhooksDelete     `cmd:"" help:"Delete one with its queued deliveries."`
 	Deliveries webhooksDeliveries `cmd:"" help:"List what was delivered to one."`
 	Delivery   webhooksDelivery   `cmd:"" help:"Show one delivery with every attempt."`
 	Replay     webhooksReplay     `cmd:"" help:"Send again: one delivery, a call's, or all that failed or were skipped since a time."`
@@ -36,6 +39,34 @@ type webhooksShow struct{ subscription }
 
 func (c webhooksShow) Run(ctx context.Context, o *Office) error {
 	return o.Show(ctx, http.MethodGet, o.at("webhook-subscriptions", c.Subscription), nil)
+}
+
+type webhooksPause struct{ subscription }
+
+func (c webhooksPause) Run(ctx context.Context, o *Office) error {
+	return c.setStatus(ctx, o, "paused")
+}
+
+type webhooksResume struct{ subscription }
+
+func (c webhooksResume) Run(ctx context.Context, o *Office) error {
+	return c.setStatus(ctx, o, "active")
+}
+
+func (s subscription) setStatus(ctx context.Context, o *Office, status string) error {
+	return o.Show(ctx, http.MethodPatch, o.at("webhook-subscriptions", s.Subscription), map[string]any{"status": status})
+}
+
+type webhooksDelete struct {
+	subscription
+	desk.Sure
+}
+
+func (c webhooksDelete) Run(ctx context.Context, o *Office) error {
+	if err := c.Confirm(ctx, o.Desk, "This deletes webhook subscription %s and its queued deliveries", c.Subscription); err != nil {
+		return err
+	}
+	return o.Show(ctx, http.MethodDelete, o.at("webhook-subscriptions", c.Subscription), nil)
 }
 
 type webhooksDeliveries struct {
@@ -89,7 +120,7 @@ func (c webhooksReplay) body() map[string]any {
 	return map[string]any{} // a delivery's is its path
 }
 
-// Run replays batch after batch: what failed after it began is left to the next command, so it comes to an end.
+// Run replays one batch after another. It ends because it leaves out deliveries that fail after it began.
 func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
 	body := c.body()
 	body["before"] = time.Now().UTC().Format(time.RFC3339Nano)
@@ -100,6 +131,10 @@ func (c webhooksReplay) Run(ctx context.Context, o *Office) error {
 	total := 0
 	for more := true; more; {
 		answer, err := o.Ask(ctx, http.MethodPost, path, body)
+		var refused *desk.Refusal
+		if errors.As(err, &refused) && refused.Code == "subscription_not_active" {
+			refused.Message += fmt.Sprintf(" To do so: ringfence -w %s webhooks resume %s", o.workspace, c.Subscription)
+		}
 		if err != nil {
 			return err
 		}
