@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -83,27 +84,48 @@ func (c *client) ask(ctx context.Context, method, path string, body, into any) e
 
 const (
 	subscriptions = "/v1/webhook-subscriptions"
-	// ownName begins the name of every subscription this command makes, so that leftovers are found again.
+	// ownName is the prefix of the name of every subscription that this command creates.
 	ownName = "ringfence cli: "
 )
 
-// subscribe makes a subscription and gives back the way to remove it. When the workspace has no room, what killed runs
-// of this command left behind is removed first.
+// subscription is one webhook subscription of the workspace.
+type subscription struct {
+	ID, Name, URL, Status string
+}
+
+// limitError reports that the workspace has no room for another subscription.
+type limitError struct {
+	refused *refusal
+	// taken are the subscriptions that use up the limit.
+	taken []subscription
+}
+
+func (e *limitError) Error() string { return e.refused.Message }
+
+// subscribe creates a subscription for endpoint, which this process serves. It first deletes the subscriptions
+// that killed runs of this command left behind. If there is still no room, it returns a *limitError.
 func (c *client) subscribe(ctx context.Context, name, endpoint string, events []string) (id, secret string, err error) {
-	body := map[string]any{"name": ownName + name, "url": endpoint, "events": events}
+	all, err := c.deleteLeftovers(ctx, endpoint)
+	if err != nil {
+		return "", "", err
+	}
 	var made struct {
 		ID            string `json:"id"`
 		SigningSecret string `json:"signing_secret"`
 	}
-	err = c.ask(ctx, http.MethodPost, subscriptions, body, &made)
+	err = c.ask(ctx, http.MethodPost, subscriptions, map[string]any{"name": ownName + name, "url": endpoint, "events": events}, &made)
 	var refused *refusal
-	if errors.As(err, &refused) && refused.Code == "subscription_limit_reached" && c.sweep(ctx) > 0 {
-		err = c.ask(ctx, http.MethodPost, subscriptions, body, &made)
+	if errors.As(err, &refused) && refused.Code == "subscription_limit_reached" {
+		taken := slices.DeleteFunc(slices.Clone(all), func(s subscription) bool { return s.Status != "active" })
+		if len(taken) == 0 {
+			taken = all
+		}
+		return "", "", &limitError{refused: refused, taken: taken}
 	}
 	return made.ID, made.SigningSecret, err
 }
 
-// unsubscribe removes a subscription, also after ctx has ended.
+// unsubscribe deletes a subscription, also after ctx has ended.
 func (c *client) unsubscribe(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -111,26 +133,38 @@ func (c *client) unsubscribe(ctx context.Context, id string) error {
 	return c.ask(ctx, http.MethodDelete, subscriptions+"/"+id, nil, &gone)
 }
 
-// sweep removes our own subscriptions whose endpoint is no longer there.
-func (c *client) sweep(ctx context.Context) (removed int) {
-	var list struct {
-		Data []struct{ ID, Name, URL string }
-	}
-	if c.ask(ctx, http.MethodGet, subscriptions+"?limit=100", nil, &list) != nil {
-		return 0
+// deleteLeftovers deletes the subscriptions of earlier runs of this command whose endpoint is gone, and returns the
+// other ones. endpoint belongs to this run: a subscription that has it is from an earlier run on the same port.
+func (c *client) deleteLeftovers(ctx context.Context, endpoint string) (others []subscription, err error) {
+	var list struct{ Data []subscription }
+	if err := c.ask(ctx, http.MethodGet, subscriptions+"?limit=100", nil, &list); err != nil {
+		return nil, err
 	}
 	for _, sub := range list.Data {
-		parsed, err := url.Parse(sub.URL)
-		if err != nil || !strings.HasPrefix(sub.Name, ownName) || parsed.Hostname() != loopback {
+		if !strings.HasPrefix(sub.Name, ownName) || sub.URL != endpoint && reachable(sub.URL) {
+			others = append(others, sub)
 			continue
 		}
-		if conn, err := net.DialTimeout("tcp", parsed.Host, time.Second); err == nil {
-			_ = conn.Close()
-			continue
-		}
-		if c.unsubscribe(ctx, sub.ID) == nil {
-			removed++
+		var refused *refusal
+		if err := c.unsubscribe(ctx, sub.ID); errors.As(err, &refused) && refused.status == http.StatusNotFound {
+			continue // another run deleted it first
+		} else if err != nil {
+			return nil, err
 		}
 	}
-	return removed
+	return others, nil
+}
+
+// reachable reports whether something listens at the endpoint. An endpoint on another machine counts as reachable.
+func reachable(endpoint string) bool {
+	parsed, err := url.Parse(endpoint)
+	if err != nil || parsed.Hostname() != loopback {
+		return true
+	}
+	conn, err := net.DialTimeout("tcp", parsed.Host, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }

@@ -33,17 +33,19 @@ type request struct {
 
 func (r request) ended() bool { return r.Status != "queued" && r.Status != "dialing" && r.Status != "" }
 
-// demo is one call under way.
+// demo is one call in progress.
 type demo struct {
 	client  *client
 	tell    *story
 	ref     string
 	request request
-	call    string // the last call status told
-	final   *call  // what the terminal webhook brought
+	status  string // the call's status that was printed last
+	// subscribed is false if the workspace has no room for the demo's subscription. The call is then polled only.
+	subscribed bool
+	final      *call // the ended call: from the terminal webhook, or polled
 }
 
-// Run places one call and returns once its terminal webhook was verified and its request has ended.
+// Run places one call. It returns when the call's request has ended and its terminal webhook was verified.
 func (c demoCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	late := fmt.Errorf("the call did not come to its end within %s: look at the terminal of `make run`", c.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, late)
@@ -60,16 +62,23 @@ func (c demoCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	d := &demo{client: newClient(found), tell: newStory(out), ref: "demo-" + uuid.NewString()}
 	d.tell.title("One call through Ringfence at %s", found.BaseURL)
 	id, secret, err := d.client.subscribe(ctx, "demo", receiver.url, callEvents())
-	if err != nil {
+	var full *limitError
+	switch {
+	case errors.As(err, &full):
+		d.tell.limit(full)
+		d.tell.raw("  The call is shown without its webhooks.\n\n")
+	case err != nil:
 		return err
+	default:
+		defer func() {
+			if gone := d.client.unsubscribe(ctx, id); gone != nil && err == nil {
+				err = gone
+			}
+		}()
+		d.subscribed = true
+		receiver.arm(secret)
+		d.tell.step("subscribed", "%s receives every call event", receiver.url)
 	}
-	defer func() {
-		if gone := d.client.unsubscribe(ctx, id); gone != nil && err == nil {
-			err = gone
-		}
-	}()
-	receiver.arm(secret)
-	d.tell.step("subscribed", "%s receives every call event", receiver.url)
 	if err := d.place(ctx, c.To, found.AgentID); err != nil {
 		return err
 	}
@@ -100,7 +109,7 @@ func (d *demo) place(ctx context.Context, to, agent string) error {
 	return nil
 }
 
-// watch tells what changes until both the request has ended and the terminal webhook has come.
+// watch prints each change until the request has ended and the final state of the call is known.
 func (d *demo) watch(ctx context.Context, arrivals <-chan arrival) error {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -156,9 +165,12 @@ func (d *demo) look(ctx context.Context) error {
 	if err := tolerant(d.client.ask(ctx, http.MethodGet, "/v1/calls/"+*d.request.CallID, nil, &now)); err != nil {
 		return err
 	}
-	if now.Status != "" && now.Status != d.call {
-		d.call = now.Status
+	if now.Status != "" && now.Status != d.status {
+		d.status = now.Status
 		d.tell.step("call", "%s", now.Status)
+	}
+	if !d.subscribed && slices.Contains([]string{"completed", "no_answer", "busy", "failed", "canceled"}, now.Status) {
+		d.final = &now
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,6 +34,11 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		c.Events = callEvents()
 	}
 	id, secret, err := client.subscribe(ctx, "listen", receiver.url, c.Events)
+	var full *limitError
+	if errors.As(err, &full) {
+		tell.limit(full)
+		return fmt.Errorf("%w `ringfence listen` needs a subscription of its own", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -17,11 +17,11 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,17 +35,17 @@ type fakeStack struct {
 	sender *http.Client
 	server *httptest.Server
 
-	mu       sync.Mutex
-	created  []string // names of subscriptions
-	deleted  int
-	leftover bool // the workspace is full of what killed runs left behind
-	forge    bool // sign with another secret
-	url      string
-	ref      string
-	looks    int
-	blocked  bool
-	refuse   string // error code of POST /v1/calls
-	silent   bool   // no webhook ever comes
+	mu      sync.Mutex
+	subs    []subscription
+	created int
+	deleted int
+	forge   bool // sign with another secret
+	url     string
+	ref     string
+	looks   int
+	blocked bool
+	refuse  string // error code of POST /v1/calls
+	silent  bool   // no webhook ever comes
 }
 
 const fakeSecret = "whsec_fake"
@@ -105,41 +105,61 @@ func (f *fakeStack) authority() *x509.CertPool {
 	return pool
 }
 
+// subscribe creates a subscription, or responds 409 if five are active, as webhook-dispatcher does.
 func (f *fakeStack) subscribe(w http.ResponseWriter, r *http.Request) {
-	var body struct{ Name, URL string }
+	body := subscription{Status: "active"}
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.leftover {
+	active := 0
+	for _, sub := range f.subs {
+		if sub.Status == "active" {
+			active++
+		}
+	}
+	if active >= 5 {
 		w.WriteHeader(http.StatusConflict)
-		_, _ = io.WriteString(w, `{"error":{"code":"subscription_limit_reached","message":"Five."}}`)
+		_, _ = io.WriteString(w, `{"error":{"code":"subscription_limit_reached","message":"Five are active. Pause or delete one first."}}`)
 		return
 	}
-	f.created, f.url = append(f.created, body.Name), body.URL
+	f.created++
+	body.ID = fmt.Sprintf("sub-%d", f.created)
+	f.subs, f.url = append(f.subs, body), body.URL
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, `{"id":"sub-1","signing_secret":%q,"store_this":"x"}`, fakeSecret)
+	fmt.Fprintf(w, `{"id":%q,"signing_secret":%q,"store_this":"x"}`, body.ID, fakeSecret)
 }
 
 func (f *fakeStack) list(w http.ResponseWriter, _ *http.Request) {
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		f.t.Error(err)
-		return
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data := []map[string]any{}
+	for _, sub := range f.subs {
+		data = append(data, map[string]any{"id": sub.ID, "name": sub.Name, "url": sub.URL, "status": sub.Status})
 	}
-	_ = gone.Close()
-	fmt.Fprintf(w, `{"data":[{"id":"theirs","name":"orders","url":"https://example.com/"},{"id":"ours","name":"ringfence cli: demo","url":"https://%s/webhooks"}],"has_more":false}`,
-		gone.Addr())
+	_ = json.NewEncoder(w).Encode(map[string]any{"data": data, "has_more": false})
 }
 
 func (f *fakeStack) unsubscribe(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.PathValue("id") == "theirs" {
-		f.t.Error("somebody else's subscription was deleted")
-	}
-	f.leftover = false
-	f.deleted++
+	f.subs = slices.DeleteFunc(f.subs, func(sub subscription) bool {
+		if sub.ID != r.PathValue("id") {
+			return false
+		}
+		if !strings.HasPrefix(sub.Name, ownName) {
+			f.t.Errorf("the customer's subscription %s was deleted", sub.ID)
+		}
+		f.deleted++
+		return true
+	})
 	_, _ = io.WriteString(w, `{"deleted":true}`)
+}
+
+// fill adds five active subscriptions with the name and URL.
+func (f *fakeStack) fill(name, url string) {
+	for i := range 5 {
+		f.subs = append(f.subs, subscription{ID: fmt.Sprintf("old-%d", i), Name: name, URL: url, Status: "active"})
+	}
 }
 
 func (f *fakeStack) test(w http.ResponseWriter, _ *http.Request) {
@@ -200,6 +220,10 @@ func (f *fakeStack) request(w http.ResponseWriter, _ *http.Request) {
 func (f *fakeStack) send(body string) {
 	f.mu.Lock()
 	url, secret := f.url, fakeSecret
+	if url == "" { // no subscription
+		f.mu.Unlock()
+		return
+	}
 	if f.forge {
 		secret = "whsec_other"
 	}
@@ -225,7 +249,7 @@ func sign(secret, body string, at time.Time) string {
 func (f *fakeStack) counts() (created, deleted int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.created), f.deleted
+	return f.created, f.deleted
 }
 
 func runCommand(t *testing.T, args ...string) (code int, out, faults string) {
@@ -248,14 +272,6 @@ func TestDemo_ShowsTheCallAndRemovesItsSubscription(t *testing.T) {
 	}
 	if created, deleted := f.counts(); created != 1 || deleted != 1 {
 		t.Errorf("%d subscriptions created, %d deleted, want one each", created, deleted)
-	}
-}
-
-func TestDemo_RemovesWhatKilledRunsLeftBehind(t *testing.T) {
-	f := newFakeStack(t)
-	f.leftover = true
-	if code, out, faults := runCommand(t, "demo"); code != 0 {
-		t.Fatalf("demo beside leftovers = %d, %s\n%s", code, faults, out)
 	}
 }
 
@@ -314,14 +330,14 @@ func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
 }
 
 // listenUntil runs listen until it has printed the text, stops it as Ctrl-C would, and returns what it printed.
-func listenUntil(t *testing.T, text string) string {
+func listenUntil(t *testing.T, text string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reader, writer := io.Pipe()
 	done := make(chan int)
 	go func() {
-		code := run(ctx, []string{"listen"}, writer, io.Discard)
+		code := run(ctx, append([]string{"listen"}, args...), writer, io.Discard)
 		_ = writer.Close()
 		done <- code
 	}()

@@ -57,6 +57,15 @@ func (s *story) step(what, format string, args ...any) {
 
 func (s *story) raw(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 
+// limit prints the subscriptions that leave no room for another one, each with the command that deletes it.
+func (s *story) limit(full *limitError) {
+	s.raw("  %s\n\n", desk.Printable(full.Error()))
+	for _, sub := range full.taken {
+		s.raw("    bin/ringfence webhooks delete %s    # %s\n", desk.Printable(sub.ID), desk.Printable(sub.Name+", "+sub.URL))
+	}
+	s.raw("\n  `pause` in the place of `delete` keeps a subscription, which then receives no events.\n")
+}
+
 // summary prints what became of the call; what is not known is left out.
 func (s *story) summary(c call) {
 	s.raw("\n  %s\n\n", desk.Printable(fmt.Sprintf("Call %s to %s: %s", c.CallID, c.To, c.Status)))
