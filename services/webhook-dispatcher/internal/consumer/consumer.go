@@ -1,4 +1,5 @@
-// Package consumer listens to Kafka: public events become deliveries, workspaces become a copy of who is suspended.
+// Package consumer handles Kafka records. It turns public events into deliveries, and keeps a copy of
+// the workspace settings that decide about deliveries.
 package consumer
 
 import (

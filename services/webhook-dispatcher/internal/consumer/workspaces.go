@@ -3,36 +3,26 @@ package consumer
 import (
 	"context"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// suspended is the workspace status that holds deliveries (contract.md §7).
-const suspended = "suspended"
-
-// onWorkspace keeps whether a workspace is suspended and how long it wants its history kept; the newest version wins.
+// onWorkspace stores the workspace, unless an earlier record stored this version or a newer one.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	var fact eventv1.WorkspaceEvent
-	if err := rec.Decode(&fact); err != nil {
+	var event eventv1.WorkspaceEvent
+	if err := rec.Decode(&event); err != nil {
 		return err
 	}
-	workspace := fact.GetWorkspace()
-	if workspace == nil {
-		return kafka.Parkf("workspace event %T is newer than this build", fact.GetEvent())
-	}
-	id, err := uuid.Parse(fact.GetWorkspaceId())
+	workspace, err := store.WorkspaceOf(&event)
 	if err != nil {
-		return kafka.Parkf("workspace_id %q: %w", fact.GetWorkspaceId(), err)
+		return kafka.Parkf("read workspace event: %w", err)
 	}
-	changed, err := c.store.SetWorkspace(ctx, tx, id, fact.GetVersion(), workspace.GetStatus() == suspended)
-	if err != nil {
-		return err
+	changed, err := c.store.SetWorkspace(ctx, tx, workspace)
+	if err == nil && !changed {
+		return kafka.Skipf("version %d of workspace %s, or a newer one, is stored", workspace.Version, workspace.ID)
 	}
-	if !changed {
-		return kafka.Skipf("version %d of workspace %s is old news", fact.GetVersion(), id)
-	}
-	return c.store.KeepFor(ctx, tx, id, fact.GetVersion(), workspace.GetKeepWebhooksDays())
+	return err
 }

@@ -20,7 +20,8 @@ const (
 	Queued    Status = "queued"
 	Delivered Status = "delivered"
 	Failed    Status = "failed"
-	// Held is queued while its subscription is not active or its workspace is suspended.
+	// Held is a queued delivery whose subscription is not active, or whose workspace is suspended or
+	// has lost the webhooks feature.
 	Held Status = "held"
 	// Skipped is what a pause or failure left out when the event was ingested.
 	Skipped Status = "skipped"

@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
@@ -22,7 +23,7 @@ func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
 	set := func(version int64, suspended bool) (changed bool) {
 		t.Helper()
 		err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
-			changed, err = r.store.SetWorkspace(t.Context(), tx, r.workspace, version, suspended)
+			changed, err = r.store.SetWorkspace(t.Context(), tx, store.Workspace{ID: r.workspace, Version: version, Suspended: suspended, Webhooks: true})
 			return err
 		})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 func operatorPath(workspace uuid.UUID, id string) string {
@@ -151,7 +152,7 @@ func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
 	want := health()
 	for version, suspended := range []bool{true, false} {
 		err := pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error {
-			_, err := p.store.SetWorkspace(t.Context(), tx, p.ws, int64(version+1), suspended)
+			_, err := p.store.SetWorkspace(t.Context(), tx, store.Workspace{ID: p.ws, Version: int64(version + 1), Suspended: suspended, Webhooks: true})
 			return err
 		})
 		if err != nil {

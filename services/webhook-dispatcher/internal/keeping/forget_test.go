@@ -10,6 +10,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
@@ -41,13 +42,13 @@ func TestForget_WhatAWorkspaceDoesNotWantKept(t *testing.T) {
 	first.settle(first.claim(), delivery.Done, now)
 	stranger.settle(stranger.claim(), delivery.Done, now)
 	if err := pg.InTx(t.Context(), first.pool, func(tx pgx.Tx) error {
-		if _, err := first.store.SetWorkspace(t.Context(), tx, first.workspace, 5, false); err != nil {
+		kept := store.Workspace{ID: first.workspace, Version: 5, Webhooks: true, KeepDays: 3}
+		if _, err := first.store.SetWorkspace(t.Context(), tx, kept); err != nil {
 			return err
 		}
-		if err := first.store.KeepFor(t.Context(), tx, first.workspace, 5, 3); err != nil {
-			return err
-		}
-		return first.store.KeepFor(t.Context(), tx, first.workspace, 4, 1) // old news
+		old := store.Workspace{ID: first.workspace, Version: 4, Webhooks: true, KeepDays: 1}
+		_, err := first.store.SetWorkspace(t.Context(), tx, old)
+		return err
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ LEFT JOIN LATERAL (
     SELECT s.url, CASE WHEN s.resumed_at > now() - interval '15 minutes' THEN s.resumed_at END AS resumed_at
     FROM webhook_subscription s
     LEFT JOIN workspace w ON w.id = s.workspace_id
-    WHERE s.id = due.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.suspended IS NOT TRUE
+    WHERE s.id = due.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
     LIMIT 1) AS active ON true
 WHERE due.first OR due.retry OR due.last`
 
@@ -173,7 +173,7 @@ WITH pick AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT s.url, s.secret_sealed FROM webhook_subscription s
         LEFT JOIN workspace w ON w.id = s.workspace_id
-        WHERE s.id = lane.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.suspended IS NOT TRUE
+        WHERE s.id = lane.id AND s.status = 'active' AND s.deleted_at IS NULL AND w.deliveries_held IS NOT TRUE
         LIMIT 1) AS active
     CROSS JOIN LATERAL (
         SELECT first.delivery_id, first.due_at FROM (

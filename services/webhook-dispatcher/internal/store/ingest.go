@@ -25,9 +25,12 @@ type Ingested struct {
 	Waiting int
 }
 
-// Ingest stores each event once and one delivery for every subscription of its workspace that lists its type now: queued for an active
-// one, skipped for a paused or failed one, held while the workspace is suspended. The same event again changes nothing. What has a seat begins
-// without a claim once tx has ended (Direct.End). A pipeline writes the rows with COMMIT, any other tx at once.
+// Ingest stores each event once, and one delivery for every subscription of its workspace that lists
+// its type now. The delivery is queued for an active subscription and skipped for a paused or failed
+// one. It is skipped if the workspace has lost the webhooks feature, and held if the workspace is
+// suspended. An event that is stored already changes nothing. A delivery that gets a seat starts
+// without a claim once tx has ended (Direct.End). A pipeline writes the rows with COMMIT, any other
+// tx immediately.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, direct *Direct, events ...delivery.Event) (done Ingested, err error) {
 	workspaces, err := match(ctx, tx, events)
 	if err != nil {
@@ -47,7 +50,9 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, direct *Direct, events ..
 			}
 			done.Matched[i]++
 			if !seen[ev.ID] {
-				rows = append(rows, row{id: delivery.ID(sub.ID, ev.ID), event: ev, sub: sub, held: workspace.suspended})
+				rows = append(rows, row{
+					id: delivery.ID(sub.ID, ev.ID), event: ev, sub: sub, noWebhooks: !workspace.webhooks, held: workspace.suspended,
+				})
 			}
 		}
 		seen[ev.ID] = true
@@ -64,6 +69,7 @@ func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, direct *Direct, events ..
 // workspaceRow is a workspace as its events meet it.
 type workspaceRow struct {
 	suspended bool
+	webhooks  bool // true also if the dispatcher has not received the workspace yet
 	subs      []*matchRow
 }
 
@@ -86,7 +92,7 @@ func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UU
 	var types []string
 	for _, ev := range events {
 		if found[ev.WorkspaceID] == nil {
-			found[ev.WorkspaceID], ids = &workspaceRow{}, append(ids, ev.WorkspaceID)
+			found[ev.WorkspaceID], ids = &workspaceRow{webhooks: true}, append(ids, ev.WorkspaceID)
 		}
 		if !slices.Contains(types, ev.Type) {
 			types = append(types, ev.Type)
@@ -96,9 +102,9 @@ func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UU
 	var asked pgx.Batch
 	asked.Queue(shareWorkspaces, args).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
-		var suspended bool
-		_, err := pgx.ForEachRow(rows, []any{&id, &suspended}, func() error {
-			found[id].suspended = suspended
+		var suspended, webhooks bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &suspended, &webhooks}, func() error {
+			found[id].suspended, found[id].webhooks = suspended, webhooks
 			return nil
 		})
 		return err
@@ -114,7 +120,8 @@ func match(ctx context.Context, tx pgx.Tx, events []delivery.Event) (map[uuid.UU
 	return found, tx.SendBatch(ctx, &asked).Close()
 }
 
-const shareWorkspaces = `SELECT id, suspended FROM workspace WHERE id = ANY (@workspaces::uuid[]) ORDER BY id FOR SHARE`
+const shareWorkspaces = `
+SELECT id, suspended, webhooks_enabled FROM workspace WHERE id = ANY (@workspaces::uuid[]) ORDER BY id FOR SHARE`
 
 const matchSubscriptions = `
 SELECT id, workspace_id, status, events, url, secret_sealed FROM webhook_subscription
@@ -122,17 +129,18 @@ WHERE workspace_id = ANY (@workspaces::uuid[]) AND deleted_at IS NULL AND events
 ORDER BY id
 FOR SHARE`
 
-// EnqueueTest queues one webhook.test for an active subscription: 409 subscription_not_active otherwise.
+// EnqueueTest queues one webhook.test for an active subscription. For any other status it returns 409
+// subscription_not_active. The delivery is held while the workspace's deliveries are held.
 func (s *Store) EnqueueTest(ctx context.Context, subscriptionID uuid.UUID, ev delivery.Event) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		sub, suspended, err := share(ctx, tx, ev.WorkspaceID, subscriptionID)
+		sub, held, err := share(ctx, tx, ev.WorkspaceID, subscriptionID)
 		if err != nil {
 			return err
 		}
 		if sub.Status != subscription.Active {
 			return subscription.NotActive(sub.Status)
 		}
-		return put(ctx, tx, []row{{id: delivery.ID(sub.ID, ev.ID), event: &ev, sub: &sub, held: suspended}}, nil)
+		return put(ctx, tx, []row{{id: delivery.ID(sub.ID, ev.ID), event: &ev, sub: &sub, held: held}}, nil)
 	})
 }
 
@@ -141,11 +149,13 @@ type row struct {
 	id    uuid.UUID
 	event *delivery.Event
 	sub   *matchRow
-	held  bool
+	// noWebhooks is true if the workspace has lost the webhooks feature.
+	noWebhooks bool
+	held       bool
 }
 
-// skips says that the subscription receives nothing now, flows that the delivery is due at once.
-func (r row) skips() bool { return r.sub.Status != subscription.Active }
+// skips reports whether the delivery is stored as skipped; flows, whether it is due immediately.
+func (r row) skips() bool { return r.noWebhooks || r.sub.Status != subscription.Active }
 func (r row) flows() bool { return !r.skips() && !r.held }
 
 func (r row) erased() bool { return r.event.Erased }
@@ -365,35 +375,3 @@ func (d *Direct) read(rows pgx.Rows) (err error) {
 	d.leased, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	return err
 }
-
-// SetWorkspace keeps the newest version of a workspace. A suspension holds all of its queued deliveries, the end of one lets go
-// those of its active subscriptions. changed is false for old news.
-func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, id uuid.UUID, version int64, suspended bool) (changed bool, err error) {
-	args := pgx.NamedArgs{"id": id, "version": version, "suspended": suspended}
-	tag, err := tx.Exec(ctx, upsertWorkspace, args)
-	if err != nil {
-		return false, fmt.Errorf("keep workspace %s: %w", id, err)
-	}
-	if tag.RowsAffected() == 0 {
-		return false, nil
-	}
-	if err := overQueue(ctx, tx, holdWorkspace, args); err != nil {
-		return false, fmt.Errorf("hold deliveries of workspace %s: %w", id, err)
-	}
-	return true, nil
-}
-
-const upsertWorkspace = `
-INSERT INTO workspace (id, version, suspended) VALUES (@id, @version, @suspended)
-ON CONFLICT (id) DO UPDATE SET version = excluded.version, suspended = excluded.suspended, updated_at = now()
-WHERE workspace.version < excluded.version`
-
-const holdWorkspace = `
-WITH open AS (
-    SELECT q.delivery_id, @suspended OR s.status <> 'active' AS held
-    FROM webhook_queue q
-    JOIN webhook_subscription s ON s.id = q.subscription_id
-    WHERE s.workspace_id = @id AND q.held <> (@suspended OR s.status <> 'active') AND (q.attempt = 0 OR @all)
-    ORDER BY q.delivery_id FOR UPDATE OF q
-)
-UPDATE webhook_queue q SET held = open.held FROM open WHERE q.delivery_id = open.delivery_id`

@@ -89,7 +89,7 @@ func (r *rig) setStatus(workspace, id uuid.UUID, status subscription.Status) err
 func (r *rig) suspend(workspace uuid.UUID) {
 	r.t.Helper()
 	if err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
-		_, err := r.store.SetWorkspace(r.t.Context(), tx, workspace, 1, true)
+		_, err := r.store.SetWorkspace(r.t.Context(), tx, store.Workspace{ID: workspace, Version: 1, Suspended: true, Webhooks: true})
 		return err
 	}); err != nil {
 		r.t.Fatal(err)
@@ -362,7 +362,7 @@ func TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt(t *testing.T) {
 		},
 		"suspend": func(r *rig, ws, _ uuid.UUID) error {
 			return pg.InTx(context.WithoutCancel(r.t.Context()), r.pool, func(tx pgx.Tx) error {
-				_, err := r.store.SetWorkspace(context.WithoutCancel(r.t.Context()), tx, ws, 2, true)
+				_, err := r.store.SetWorkspace(context.WithoutCancel(r.t.Context()), tx, store.Workspace{ID: ws, Version: 2, Suspended: true, Webhooks: true})
 				return err
 			})
 		},
@@ -372,7 +372,7 @@ func TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt(t *testing.T) {
 			r, ws := newRig(t), uuid.New()
 			sub := r.subscribe(ws, "call.completed")
 			if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-				_, err := r.store.SetWorkspace(t.Context(), tx, ws, 1, false)
+				_, err := r.store.SetWorkspace(t.Context(), tx, store.Workspace{ID: ws, Version: 1, Suspended: false, Webhooks: true})
 				return err
 			}); err != nil {
 				t.Fatal(err)

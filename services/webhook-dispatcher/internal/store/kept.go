@@ -173,16 +173,6 @@ func (s *Store) EmptyBodies(ctx context.Context, limit int) (emptied int, err er
 	return emptied, nil
 }
 
-const keepFor = `UPDATE workspace SET keep_days = nullif(@days::int, 0) WHERE id = @id AND version = @version`
-
-// KeepFor sets for how many days a version of a workspace wants its history kept; 0: the standard.
-func (s *Store) KeepFor(ctx context.Context, tx pgx.Tx, id uuid.UUID, version int64, days int32) error {
-	if _, err := tx.Exec(ctx, keepFor, pgx.NamedArgs{"id": id, "version": version, "days": days}); err != nil {
-		return fmt.Errorf("keep history of workspace %s: %w", id, err)
-	}
-	return nil
-}
-
 // Kept is a workspace that wants its history kept for so many days.
 type Kept struct {
 	ID       uuid.UUID

@@ -180,7 +180,7 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 	return nil
 }
 
-const shareWorkspace = `SELECT suspended FROM workspace WHERE id = @workspace_id FOR SHARE`
+const shareWorkspace = `SELECT deliveries_held FROM workspace WHERE id = @workspace_id FOR SHARE`
 
 // overQueue runs a statement over all that a subscription or a workspace has queued: over what was never claimed, which may be much, before what
 // may be in flight, so that nobody's results wait for more than that.
@@ -211,7 +211,7 @@ const releaseQueue = `
 WITH open AS (
     SELECT q.delivery_id FROM webhook_queue q
     WHERE q.subscription_id = @id AND q.held AND (q.attempt = 0 OR @all)
-      AND NOT EXISTS (SELECT 1 FROM workspace w WHERE w.id = @workspace_id AND w.suspended)
+      AND NOT EXISTS (SELECT 1 FROM workspace w WHERE w.id = @workspace_id AND w.deliveries_held)
     ORDER BY q.delivery_id FOR UPDATE
 )
 UPDATE webhook_queue q SET held = false FROM open WHERE q.delivery_id = open.delivery_id`

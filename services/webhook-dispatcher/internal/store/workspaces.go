@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/proto/eventv1"
+)
+
+// suspended is the workspace status that holds deliveries (contract.md 7.8).
+const suspended = "suspended"
+
+// Workspace is what the dispatcher keeps of a workspace.
+type Workspace struct {
+	ID        uuid.UUID
+	Version   int64
+	Suspended bool
+	// Webhooks reports whether the workspace has the webhooks feature.
+	Webhooks bool
+	// KeepDays is the retention period of deliveries; 0 is the standard period.
+	KeepDays int32
+}
+
+// deliveriesHeld reports whether the queued deliveries of the workspace are held.
+func (w Workspace) deliveriesHeld() bool { return w.Suspended || !w.Webhooks }
+
+// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
+func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
+	id, err := uuid.Parse(event.GetWorkspaceId())
+	if err != nil {
+		return Workspace{}, fmt.Errorf("workspace_id %q: %w", event.GetWorkspaceId(), err)
+	}
+	state := event.GetWorkspace()
+	if state == nil {
+		return Workspace{}, errors.New("the workspace event is newer than this build")
+	}
+	return Workspace{
+		ID: id, Version: event.GetVersion(), Suspended: state.GetStatus() == suspended,
+		Webhooks: state.GetWebhooksEnabled(), KeepDays: state.GetKeepWebhooksDays(),
+	}, nil
+}
+
+// SetWorkspace stores a workspace unless w.Version or a newer version is stored; changed reports
+// whether it was stored. A suspension and the loss of the webhooks feature hold the queued
+// deliveries of the workspace. When neither is the case any more, those of active subscriptions are
+// released.
+func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (changed bool, err error) {
+	args := pgx.NamedArgs{
+		"id": w.ID, "version": w.Version, "suspended": w.Suspended, "webhooks": w.Webhooks, "keep_days": w.KeepDays,
+		"held": w.deliveriesHeld(),
+	}
+	tag, err := tx.Exec(ctx, upsertWorkspace, args)
+	if err != nil {
+		return false, fmt.Errorf("keep workspace %s: %w", w.ID, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return false, nil
+	}
+	if err := overQueue(ctx, tx, holdWorkspace, args); err != nil {
+		return false, fmt.Errorf("hold deliveries of workspace %s: %w", w.ID, err)
+	}
+	return true, nil
+}
+
+const upsertWorkspace = `
+INSERT INTO workspace (id, version, suspended, webhooks_enabled, keep_days)
+VALUES (@id, @version, @suspended, @webhooks, nullif(@keep_days::int, 0))
+ON CONFLICT (id) DO UPDATE SET version = excluded.version, suspended = excluded.suspended,
+    webhooks_enabled = excluded.webhooks_enabled, keep_days = excluded.keep_days, updated_at = now()
+WHERE workspace.version < excluded.version`
+
+const holdWorkspace = `
+WITH open AS (
+    SELECT q.delivery_id, @held OR s.status <> 'active' AS held
+    FROM webhook_queue q
+    JOIN webhook_subscription s ON s.id = q.subscription_id
+    WHERE s.workspace_id = @id AND q.held <> (@held OR s.status <> 'active') AND (q.attempt = 0 OR @all)
+    ORDER BY q.delivery_id FOR UPDATE OF q
+)
+UPDATE webhook_queue q SET held = open.held FROM open WHERE q.delivery_id = open.delivery_id`

@@ -1,0 +1,139 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/store"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
+	r.t.Helper()
+	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) (err error) {
+		changed, err = r.store.SetWorkspace(r.t.Context(), tx, w)
+		return err
+	})
+	if err != nil {
+		r.t.Fatalf("SetWorkspace(%+v): %v", w, err)
+	}
+	return changed
+}
+
+// claimAll claims every due delivery of the subscription.
+func (r *rig) claimAll(sub uuid.UUID) []delivery.Work {
+	r.t.Helper()
+	room := []store.Room{{SubscriptionID: sub, Total: 100, Retries: 100}}
+	work, err := r.store.ClaimDue(r.t.Context(), store.Claim{Room: room, Lease: time.Minute, Attempts: 5})
+	if err != nil {
+		r.t.Fatalf("ClaimDue: %v", err)
+	}
+	return work
+}
+
+// statusOf returns the status of the delivery of an event, as operators see it.
+func (r *rig) statusOf(workspace, sub, event uuid.UUID) delivery.Status {
+	r.t.Helper()
+	row, err := r.store.Delivery(r.t.Context(), workspace, sub, delivery.ID(sub, event))
+	if err != nil {
+		r.t.Fatalf("read delivery of event %s: %v", event, err)
+	}
+	return row.Status
+}
+
+func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	sub, paused := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
+	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Webhooks: true})
+	before := event(ws, uuid.New(), 1, "call.completed")
+	r.ingest(nil, nil, before)
+	if err := r.setStatus(ws, paused, subscription.Paused); err != nil {
+		t.Fatal(err)
+	}
+
+	r.setWorkspace(store.Workspace{ID: ws, Version: 2, Webhooks: false})
+	if got := r.statusOf(ws, sub, before.ID); got != delivery.Held {
+		t.Errorf("queued delivery after the feature was lost = %q, want held", got)
+	}
+	during := event(ws, uuid.New(), 1, "call.completed")
+	r.ingest(nil, nil, during)
+	if got := r.statusOf(ws, sub, during.ID); got != delivery.Skipped {
+		t.Errorf("delivery of an event ingested without the feature = %q, want skipped", got)
+	}
+	replayed, err := r.store.Replay(t.Context(), ws, sub, store.Replay{Status: delivery.Skipped, Limit: 10})
+	if err != nil {
+		t.Fatalf("Replay without the feature: %v", err)
+	}
+	if replayed.Count != 1 {
+		t.Errorf("replayed = %d, want 1", replayed.Count)
+	}
+	if got := r.statusOf(ws, sub, during.ID); got != delivery.Held {
+		t.Errorf("delivery replayed without the feature = %q, want held", got)
+	}
+	if work := r.claimAll(sub); len(work) != 0 {
+		t.Errorf("claimed %d deliveries without the feature, want 0", len(work))
+	}
+
+	r.setWorkspace(store.Workspace{ID: ws, Version: 3, Webhooks: true})
+	if work := r.claimAll(sub); len(work) != 2 {
+		t.Errorf("claimed %d deliveries after the feature returned, want 2", len(work))
+	}
+	if got := r.statusOf(ws, paused, before.ID); got != delivery.Held {
+		t.Errorf("delivery of a paused subscription after the feature returned = %q, want held", got)
+	}
+}
+
+func TestSetWorkspace_NeedsBothTheFeatureAndNoSuspension(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name                string
+		suspended, webhooks bool
+		wantQueued          delivery.Status // of a delivery that was queued before
+		wantNew             delivery.Status // of an event that is ingested then
+	}{
+		{name: "active with the feature", webhooks: true, wantQueued: delivery.Queued, wantNew: delivery.Queued},
+		{name: "suspended", suspended: true, webhooks: true, wantQueued: delivery.Held, wantNew: delivery.Held},
+		{name: "without the feature", wantQueued: delivery.Held, wantNew: delivery.Skipped},
+		{name: "suspended without the feature", suspended: true, wantQueued: delivery.Held, wantNew: delivery.Skipped},
+	}
+	r := newRig(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ws := uuid.New()
+			sub := r.subscribe(ws, "call.completed")
+			queued, fresh := event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
+			r.ingest(nil, nil, queued)
+			r.setWorkspace(store.Workspace{ID: ws, Version: 1, Suspended: tt.suspended, Webhooks: tt.webhooks})
+			if got := r.statusOf(ws, sub, queued.ID); got != tt.wantQueued {
+				t.Errorf("queued delivery = %q, want %q", got, tt.wantQueued)
+			}
+			r.ingest(nil, nil, fresh)
+			if got := r.statusOf(ws, sub, fresh.ID); got != tt.wantNew {
+				t.Errorf("delivery of a new event = %q, want %q", got, tt.wantNew)
+			}
+		})
+	}
+}
+
+func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
+	t.Parallel()
+	r, ws := newRig(t), uuid.New()
+	if changed := r.setWorkspace(store.Workspace{ID: ws, Version: 2, Suspended: true, KeepDays: 3}); !changed {
+		t.Error("changed = false for the first version, want true")
+	}
+	for _, version := range []int64{1, 2} {
+		if changed := r.setWorkspace(store.Workspace{ID: ws, Version: version, Webhooks: true}); changed {
+			t.Errorf("changed = true for version %d after version 2, want false", version)
+		}
+	}
+	const stored = `SELECT count(*) FROM workspace WHERE version = 2 AND suspended AND NOT webhooks_enabled AND keep_days = 3`
+	if got := r.count(stored); got != 1 {
+		t.Errorf("workspaces as in version 2 = %d, want 1", got)
+	}
+}
