@@ -15,8 +15,8 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/store"
 )
 
 const (
@@ -87,7 +87,7 @@ func (c *Contacts) Check(ctx context.Context, r request.Request) (Answer, error)
 }
 
 // OptOut reports that a person asked not to be called again; nil means that it is on record.
-func (c *Contacts) OptOut(ctx context.Context, o store.OptOut) error {
+func (c *Contacts) OptOut(ctx context.Context, o call.OptOut) error {
 	ctx, cancel := context.WithTimeout(ctx, reportPatience)
 	defer cancel()
 	_, err := c.client.OptOut(ctx, connect.NewRequest(&questionv1.OptOutRequest{

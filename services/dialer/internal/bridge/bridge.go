@@ -262,12 +262,15 @@ func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) 
 				return
 			case e.Kind == agent.Said, e.Kind == agent.ToolCall && (e.Tool == agent.ToolOptOut || e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
 				c.on(ctx, e)
+			case e.Kind == agent.ToolCall:
+				c.onLateTool(e)
 			}
 		}
 	}
 }
 
-// lastWords reads a session that was closed to its end.
+// lastWords reads the events that a closed session still has: what was said, and an outcome or an
+// opt-out that the agent gave at the last moment.
 func (c *Conversation) lastWords(events <-chan agent.Event) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
@@ -277,8 +280,12 @@ func (c *Conversation) lastWords(events <-chan agent.Event) {
 			if !open {
 				return
 			}
-			if c.unheard += e.Dropped; e.Kind == agent.Said {
+			c.unheard += e.Dropped
+			switch e.Kind {
+			case agent.Said:
 				c.said(e, time.Now())
+			case agent.ToolCall:
+				c.onLateTool(e)
 			}
 		case <-limit.C:
 			go func() { // whatever it is, it does not hold up the end of the call

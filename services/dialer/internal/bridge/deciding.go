@@ -5,15 +5,11 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 )
-
-// mostQuote bounds the words that are kept as an opt-out's evidence, in bytes.
-const mostQuote = 1000
 
 var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
 
@@ -27,17 +23,19 @@ type arguments struct {
 	Digits  string `json:"digits"`
 }
 
+func argumentsOf(e agent.Event) (args arguments) {
+	if json.Unmarshal(e.Args, &args) != nil {
+		return arguments{}
+	}
+	return args
+}
+
 // onTool does what the agent asks for. What it asks for wrongly is refused in its answer, and nothing else.
 func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
-	var args arguments
-	if json.Unmarshal(e.Args, &args) != nil {
-		args = arguments{}
-	}
+	args := argumentsOf(e)
 	switch e.Tool {
 	case agent.ToolEndCall:
-		if slices.Contains(c.settings.Agent.OutcomeList(), args.Outcome) {
-			c.outcome = args.Outcome
-		}
+		c.settleOutcome(args.Outcome)
 		c.close(call.NormalClearing)
 		c.answer(e.ID, map[string]any{"state": "ending"})
 		c.look()
@@ -60,17 +58,41 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	}
 }
 
-// optOut is on record before another word is said.
+// onLateTool handles a tool call that arrives when the conversation is already over. Only the
+// outcome and the opt-out still count; the agent gets no result.
+func (c *Conversation) onLateTool(e agent.Event) {
+	switch args := argumentsOf(e); e.Tool {
+	case agent.ToolEndCall:
+		c.settleOutcome(args.Outcome)
+	case agent.ToolOptOut:
+		c.optOut(args.Quote)
+	}
+}
+
+// settleOutcome stores the outcome that the agent gave, if it is one of the agent's outcomes. The
+// outcome opted_out is an opt-out, as if the agent had called the tool opt_out.
+func (c *Conversation) settleOutcome(outcome string) {
+	if !slices.Contains(c.settings.Agent.OutcomeList(), outcome) {
+		return
+	}
+	c.outcome = outcome
+	if outcome == agent.OutcomeOptedOut {
+		c.optOut("")
+	}
+}
+
+// optOut calls the OptedOut callback, once per conversation, before the agent says another word. If
+// the quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
 	if c.opted {
 		return
 	}
 	c.opted = true
-	if quote = strings.ToValidUTF8(strings.ReplaceAll(quote, "\x00", ""), ""); len(quote) > mostQuote {
-		quote = strings.ToValidUTF8(quote[:mostQuote], "")
+	if quote == "" {
+		quote = c.transcript.lastHeard()
 	}
 	if c.optedOut != nil {
-		c.optedOut(quote, time.Now())
+		c.optedOut(call.Evidence(quote), time.Now())
 	}
 }
 

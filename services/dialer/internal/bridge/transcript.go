@@ -68,6 +68,16 @@ func (tr *transcript) heard() (turns int) {
 	return turns
 }
 
+// lastHeard returns the last words of the person, or "" if the person said nothing.
+func (tr *transcript) lastHeard() string {
+	for _, w := range slices.Backward(tr.said) {
+		if w.turn.Role == agent.RolePerson {
+			return w.turn.Text
+		}
+	}
+	return ""
+}
+
 // turns are what was really said, in order of time. Of an item that was cut it is about the part that was played: where the words stand in the sound, nobody tells.
 func (tr *transcript) turns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.said))

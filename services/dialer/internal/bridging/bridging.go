@@ -15,7 +15,6 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/outbox"
-	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
@@ -199,17 +198,15 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err e
 		case carrier.Answered:
 			c.Answer(n.At)
 		case carrier.OptedOut:
-			if _, reachable := phone.Parse(string(person(c))); reachable {
-				told.OptOuts = append(told.OptOuts, optOut(c, n))
-			}
+			c.RecordOptOut(n.Text, n.At)
 		case carrier.Said:
 			if n.Role != "" {
 				c.Note(n.Role, n.Text, n.At)
 				continue
 			}
 			was := c.Ending
-			if _, reachable := phone.Parse(string(person(c))); c.Hear(n.Text, n.At) && reachable {
-				told.OptOuts = append(told.OptOuts, optOut(c, n))
+			if c.Hear(n.Text, n.At) {
+				c.RecordOptOut(n.Text, n.At)
 			}
 			if c.Ending != was {
 				f.breaks++
@@ -221,7 +218,11 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err e
 			}
 		}
 	}
-	f.optOuts = len(told.OptOuts)
+	for _, c := range calls {
+		if c.OptOut() != nil {
+			f.optOuts++
+		}
+	}
 	if len(f.unanswered) > 0 {
 		return store.Folded{}, errUnanswered
 	}
@@ -258,19 +259,5 @@ func dialedAt(n carrier.News) time.Time {
 	return n.At
 }
 
-// person is the number of whoever is at the far end.
-func person(c *call.Call) phone.Number {
-	if c.Direction == call.Inbound {
-		return phone.Number(c.From)
-	}
-	return phone.Number(c.To)
-}
-
-// zone is the person's.
-func zone(c *call.Call) *time.Location { return call.Zone(c.TimeZone, person(c)) }
-
-func optOut(c *call.Call, n carrier.News) store.OptOut {
-	return store.OptOut{
-		CallID: c.CallID, WorkspaceID: c.WorkspaceID, PhoneE164: string(person(c)), Evidence: n.Text, HeardAt: n.At,
-	}
-}
+// zone returns the time zone of the person.
+func zone(c *call.Call) *time.Location { return call.Zone(c.TimeZone, c.Person()) }

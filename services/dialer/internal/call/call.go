@@ -94,7 +94,8 @@ type Call struct {
 	// Erased: the person was erased; of what is said nothing is kept or told once the call has ended.
 	Erased bool `db:"erased"`
 
-	facts []fact.Fact
+	facts  []fact.Fact
+	optOut *OptOut
 }
 
 // Zone is the time zone in which a person is spoken to and times are agreed on: the one told of them, else the first of their number's, else UTC.
@@ -227,7 +228,8 @@ func (c *Call) End(e End) bool {
 		return true
 	}
 	if e.Judged != nil {
-		c.Disposition, c.Outcome, c.Analysing = e.Judged.Reached, e.Judged.Outcome, true
+		c.Disposition, c.Analysing = e.Judged.Reached, true
+		c.settleOutcome(e.Judged.Outcome, at)
 		c.tell(ended, at)
 		c.forget()
 		return true

@@ -48,8 +48,9 @@ func (c *Call) tellErased(erasure uuid.UUID, at time.Time) {
 	c.facts = append(c.facts, f)
 }
 
-// analyse publishes what the agent made of the conversation.
+// analyse stores the outcome and publishes it with the summary and the transcript.
 func (c *Call) analyse(judged agent.Judgement, at time.Time) {
+	c.settleOutcome(judged.Outcome, at)
 	news := &eventv1.Analysed{Outcome: judged.Outcome}
 	if judged.Summary != nil {
 		news.SummaryJson, _ = json.Marshal(judged.Summary) // strings and numbers only: it cannot fail

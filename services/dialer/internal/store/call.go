@@ -80,7 +80,13 @@ func queueLock(batch *pgx.Batch, ids []uuid.UUID, locked *[]*call.Call) {
 	})
 }
 
-// changeLocked lets decide change the calls; what became of them is written with the commit.
+const insertOptOut = `
+INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
+VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
+ON CONFLICT (call_id) DO NOTHING`
+
+// changeLocked calls decide with the locked calls. It then queues the changed rows, the opt-outs and
+// the events of the calls, which are written with the commit.
 func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*call.Call, decide func(map[uuid.UUID]*call.Call)) error {
 	byID := make(map[uuid.UUID]*call.Call, len(locked))
 	before := make(map[uuid.UUID]call.Call, len(locked))
@@ -111,6 +117,12 @@ func (s *Store) changeLocked(ctx context.Context, tx *pg.Pipeline, locked []*cal
 		batch.Queue(endRequests, pg.Args{"ids": ended})
 	}
 	for _, c := range locked {
+		if o := c.OptOut(); o != nil {
+			batch.Queue(insertOptOut, pg.Args{
+				"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
+				"evidence": o.Evidence, "heard_at": o.HeardAt,
+			})
+		}
 		if err := queueTraced(ctx, &batch, "call news", c.Traceparent, c.Facts()...); err != nil {
 			return err
 		}
@@ -263,12 +275,12 @@ WHERE call_id = ANY (ARRAY(
 RETURNING call_id, workspace_id, phone_e164, evidence, heard_at`
 
 // DueReports takes the opt-outs that are to be reported now; each comes again every 3 s until it is acknowledged.
-func (s *Store) DueReports(ctx context.Context) ([]OptOut, error) {
+func (s *Store) DueReports(ctx context.Context) ([]call.OptOut, error) {
 	rows, err := s.pool.Query(ctx, dueReports)
 	if err != nil {
 		return nil, fmt.Errorf("claim opt-out reports: %w", err)
 	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[OptOut])
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByName[call.OptOut])
 	if err != nil {
 		return nil, fmt.Errorf("claim opt-out reports: %w", err)
 	}

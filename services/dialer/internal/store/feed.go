@@ -27,15 +27,6 @@ type Arrived struct {
 	RingingAt time.Time
 }
 
-// OptOut is a person's wish, heard in a call, not to be called again.
-type OptOut struct {
-	CallID      uuid.UUID `db:"call_id"`
-	WorkspaceID uuid.UUID `db:"workspace_id"`
-	PhoneE164   string    `db:"phone_e164"`
-	Evidence    string    `db:"evidence"`
-	HeardAt     time.Time `db:"heard_at"`
-}
-
 const openFeed = `INSERT INTO feeds (trunk) VALUES (@trunk) ON CONFLICT (trunk) DO NOTHING`
 
 const readFeed = `
@@ -81,18 +72,12 @@ WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
 	AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended')
 ON CONFLICT (call_id) DO NOTHING`
 
-const insertOptOut = `
-INSERT INTO opt_outs (call_id, workspace_id, phone_e164, evidence, heard_at)
-VALUES (@call_id, @workspace_id, @phone_e164, @evidence, @heard_at)
-ON CONFLICT (call_id) DO NOTHING`
-
 const insertOrphans = `
 INSERT INTO orphans (call_id) SELECT unnest(@call_ids::uuid[])
 ON CONFLICT (call_id) DO NOTHING`
 
 // Folded is what a batch of news tells besides what became of our calls.
 type Folded struct {
-	OptOuts []OptOut
 	// Orphans live at the carrier and not here: DueHangups lists them until they are forgotten.
 	Orphans []uuid.UUID
 }
@@ -137,12 +122,6 @@ func (s *Store) FoldNews(ctx context.Context, news News) error {
 		err := s.changeLocked(ctx, tx, locked, func(calls map[uuid.UUID]*call.Call) { told, fault = news.Fold(calls) })
 		if err = errors.Join(err, fault); err != nil {
 			return err
-		}
-		for _, o := range told.OptOuts {
-			tx.Later(insertOptOut, pg.Args{
-				"call_id": o.CallID, "workspace_id": o.WorkspaceID, "phone_e164": o.PhoneE164,
-				"evidence": o.Evidence, "heard_at": o.HeardAt,
-			}, nil)
 		}
 		if len(told.Orphans) > 0 {
 			tx.Later(insertOrphans, pg.Args{"call_ids": told.Orphans}, nil)

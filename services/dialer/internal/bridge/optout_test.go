@@ -1,0 +1,70 @@
+package bridge
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// TestEndCall_OutcomeOptedOutIsAnOptOut covers the ways in which an agent can give the outcome
+// opted_out without the tool opt_out. The OptedOut callback must run exactly once, with the person's
+// last words.
+func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
+	t.Parallel()
+	const words = "Please never call me again."
+	said := agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p1", Text: words}
+	endCall := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolEndCall, ID: "e", Args: []byte(`{"outcome":"opted_out"}`)}
+	tests := []struct {
+		name     string
+		settings agent.Settings
+		run      func(*talk)
+	}{
+		{name: "during the call", run: func(k *talk) {
+			k.send(said, endCall)
+			k.hangUp()
+		}},
+		{name: "agent with its own outcomes", settings: agent.Settings{Outcomes: []string{"sold"}}, run: func(k *talk) {
+			k.send(said, endCall)
+			k.hangUp()
+		}},
+		{name: "after the tool opt_out", run: func(k *talk) {
+			k.send(said)
+			k.tool(agent.ToolOptOut, `{"quote":"`+words+`"}`)
+			k.send(endCall)
+			k.hangUp()
+		}},
+		{name: "after the person hung up", run: func(k *talk) {
+			k.send(said)
+			k.hear(time.Second)
+			k.hangUp()
+			k.pass(100 * time.Millisecond)
+			k.send(endCall)
+		}},
+		{name: "behind the event that ended the call", run: func(k *talk) {
+			ends := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolVoicemail, ID: "v", Args: []byte(`{"kind":"fax"}`)}
+			k.send(said)
+			k.fake.events <- ends
+			k.fake.events <- endCall
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, test.settings, func(k *talk) {
+				test.run(k)
+				<-k.over
+				if want := []string{words}; !slices.Equal(k.opted, want) {
+					t.Errorf("opt-outs on record = %q, want %q", k.opted, want)
+				}
+				if k.result.Outcome != agent.OutcomeOptedOut {
+					t.Errorf("outcome = %q, want %q", k.result.Outcome, agent.OutcomeOptedOut)
+				}
+				if !k.result.OptedOut {
+					t.Error("Result.OptedOut = false, want true")
+				}
+			})
+		})
+	}
+}

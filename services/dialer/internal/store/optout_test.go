@@ -1,0 +1,118 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+// TestChange_OutcomeOptedOutWritesOptOut covers every way to the outcome opted_out. Each one must
+// write an opt-out, report it with the person's words, and block the next dial of the number.
+func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
+	t.Parallel()
+	const words = "Please never call me again."
+	start := time.Now().Truncate(time.Microsecond)
+	talk := func(c *call.Call) {
+		c.Initiate(start)
+		c.Answer(start.Add(time.Second))
+		c.Note(agent.RoleAgent, "Good day.", start.Add(2*time.Second))
+		c.Note(agent.RolePerson, words, start.Add(3*time.Second))
+		c.Note(agent.RoleAgent, "That is noted.", start.Add(4*time.Second))
+	}
+	end := func(c *call.Call, outcome string) {
+		c.End(call.End{
+			At: start.Add(5 * time.Second), Cause: call.NormalClearing, Zone: time.UTC,
+			Judged: &agent.Judgement{Outcome: outcome, Reached: agent.ReachedHuman},
+		})
+	}
+	tests := []struct {
+		name string
+		path func(*call.Call)
+	}{
+		{name: "tool opt_out, before the connection breaks", path: func(c *call.Call) {
+			talk(c)
+			c.RecordOptOut(words, start.Add(3*time.Second))
+			c.End(call.End{At: start.Add(5 * time.Second), Cause: call.NetworkOutOfOrder})
+		}},
+		{name: "tool end_call, also of a websocket agent", path: func(c *call.Call) {
+			talk(c)
+			end(c, agent.OutcomeOptedOut)
+		}},
+		{name: "summary", path: func(c *call.Call) {
+			talk(c)
+			end(c, agent.OutcomeUnknown)
+			c.Analyse(&agent.Summary{Outcome: agent.OutcomeOptedOut}, start.Add(6*time.Second))
+		}},
+		{name: "scripted agent", path: func(c *call.Call) {
+			c.Initiate(start)
+			c.Answer(start.Add(time.Second))
+			c.Hear(words, start.Add(3*time.Second))
+			c.End(call.End{At: start.Add(5 * time.Second), Cause: call.NormalClearing, Zone: time.UTC})
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			instance, workspace := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+			st := newInstance(pool, instance)
+			first := aRequest(workspace, 1)
+			id := fenced(t, pool, st, first)
+			next := aRequest(workspace, 1)
+			enqueue(t, pool, st, next)
+
+			err := st.Change(t.Context(), []uuid.UUID{id}, func(calls map[uuid.UUID]*call.Call) { test.path(calls[id]) })
+			if err != nil {
+				t.Fatalf("Change: %v", err)
+			}
+
+			reports, err := st.DueReports(t.Context())
+			if err != nil {
+				t.Fatalf("DueReports: %v", err)
+			}
+			for i := range reports {
+				reports[i].HeardAt = reports[i].HeardAt.UTC()
+			}
+			want := []call.OptOut{{
+				CallID: id, WorkspaceID: workspace, PhoneE164: string(first.To), Evidence: words, HeardAt: start.Add(3 * time.Second).UTC(),
+			}}
+			if diff := cmp.Diff(want, reports); diff != "" {
+				t.Errorf("reports to contacts-compliance (-want +got):\n%s", diff)
+			}
+			known, err := st.Circumstances(t.Context(), next)
+			if err != nil {
+				t.Fatalf("Circumstances: %v", err)
+			}
+			if !known.OptedOut {
+				t.Error("OptedOut of the next request = false, want true")
+			}
+			other := aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, other)
+			for _, dial := range []struct {
+				name string
+				r    request.Request
+				want error
+			}{
+				{name: "same workspace", r: next, want: store.ErrLost},
+				{name: "another workspace", r: other, want: nil},
+			} {
+				const claimByHand = "UPDATE dial_queue SET claimed_by = $2, look_at = now() + interval '1 hour' WHERE call_request_id = $1"
+				if _, err := pool.Exec(t.Context(), claimByHand, dial.r.CallRequestID, instance); err != nil {
+					t.Fatal(err)
+				}
+				if err := st.Fence(t.Context(), dial.r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); !errors.Is(err, dial.want) {
+					t.Errorf("Fence of a request of the %s = %v, want %v", dial.name, err, dial.want)
+				}
+			}
+		})
+	}
+}
