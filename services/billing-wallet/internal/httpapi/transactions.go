@@ -70,8 +70,9 @@ func (b transactionBody) payment() (kind ledger.Kind, amount money.Micro, refere
 	return kind, amount, *b.Reference, nil
 }
 
-// postTransaction answers POST /admin/v1/workspaces/{id}/wallet/transactions: 201, or 200 with the earlier
-// transaction when the reference was seen.
+// postTransaction handles POST /admin/v1/workspaces/{id}/wallet/transactions. It responds 201 with the new transaction.
+// If the reference was used before, nothing is booked: it responds 200 with the first transaction and the header
+// Idempotency-Replayed, from which the gateway's audit learns that nothing changed.
 func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -103,6 +104,7 @@ func (a *API) postTransaction(w http.ResponseWriter, r *http.Request) error {
 	status := http.StatusCreated
 	if replayed {
 		status = http.StatusOK
+		w.Header().Set("Idempotency-Replayed", "true")
 		if posted.Kind != kind || posted.Amount() != amount {
 			slog.WarnContext(r.Context(), "a reference came again with another amount: the first stands", "workspace_id", workspaceID,
 				"transaction_id", posted.ID, "operator", operator, "amount", amount, "stands", posted.Amount())

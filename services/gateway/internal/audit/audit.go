@@ -10,12 +10,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// Outcome says how far we know what became of a change.
+// Outcome is the result of a change.
 type Outcome string
 
 const (
+	// Done means that the change was made.
 	Done Outcome = "done"
-	// Unknown: the change was begun and its end never seen (a crash, or an owner that did not answer).
+	// Unchanged means that the owner accepted the request and changed nothing, because it had applied the same
+	// request before. An example is a wallet transaction whose reference was used.
+	Unchanged Outcome = "unchanged"
+	// Unknown means that the change was begun and no response was seen: a process crashed, or the owner did not respond.
 	Unknown Outcome = "unknown"
 )
 

@@ -64,7 +64,8 @@ func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller trust.Call
 	return nil
 }
 
-// tryChange tries one change at its owner, with its audit.
+// tryChange sends one change to its owner and writes the audit row. The header Idempotency-Replayed of the owner's
+// response says that it changed nothing.
 func (a *Admin) tryChange(r *http.Request, match route.Match, question forwarding.Question) (forwarding.Answer, error) {
 	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
 	var of *uuid.UUID
@@ -91,6 +92,9 @@ func (a *Admin) tryChange(r *http.Request, match route.Match, question forwardin
 		return answer, nil
 	}
 	entry := done(intent, answer.Status)
+	if answer.Header.Get(replayedHeader) != "" {
+		entry.Outcome = audit.Unchanged
+	}
 	entry.After = audit.State(answer.Body)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -117,8 +121,11 @@ func (a *Admin) before(ctx context.Context, match route.Match, question forwardi
 	return audit.State(answer.Body), nil
 }
 
+const replayedHeader = "Idempotency-Replayed"
+
+// show copies the owner's response to the operator.
 func show(w http.ResponseWriter, answer forwarding.Answer) {
-	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow"} {
+	for _, name := range []string{"Content-Type", "Cache-Control", "Retry-After", "Allow", replayedHeader} {
 		if value := answer.Header.Get(name); value != "" {
 			w.Header().Set(name, value)
 		}

@@ -154,3 +154,30 @@ func TestAdmin_NumberBeyondTheDatabaseIsAudited(t *testing.T) {
 		t.Errorf("audit = %s, want the number before and after", told)
 	}
 }
+
+// A top-up whose reference was used before books nothing, also if the amount differs. The owner says so in a header.
+func TestAdmin_ChangeThatChangedNothingIsAuditedAsUnchanged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	r.answers(func(w http.ResponseWriter, _ heard) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Idempotency-Replayed", "true")
+		_, _ = w.Write([]byte(`{"type":"top_up","amount":"25","reference":"invoice-1042"}`))
+		return true
+	})
+	got := r.operator("POST", "/admin/v1/workspaces/"+id+"/wallet/transactions", `{"type":"top_up","amount":"30","reference":"invoice-1042"}`)
+	if got.status != 200 {
+		t.Errorf("status = %d, want 200; body: %s", got.status, got.body)
+	}
+	if header := got.header.Get("Idempotency-Replayed"); header != "true" {
+		t.Errorf("Idempotency-Replayed = %q, want true", header)
+	}
+	newest := r.audit(id)[0]
+	if newest.Outcome != string(audit.Unchanged) {
+		t.Errorf("outcome in the list = %q, want %q", newest.Outcome, audit.Unchanged)
+	}
+	if shown := r.operator("GET", "/admin/v1/audit/"+newest.ID.String(), ""); !strings.Contains(shown.body, `"outcome":"unchanged"`) {
+		t.Errorf("audit entry = %s, want outcome unchanged", shown.body)
+	}
+}
