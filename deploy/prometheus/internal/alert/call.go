@@ -6,7 +6,21 @@ import "slices"
 const brokeOff = `direction="outbound",status="failed",cause!~"unallocated_number|invalid_number_format|number_changed|no_route_destination|call_rejected"`
 
 // calls are causes on the way of a call, from the queue to the carrier.
-func calls() []Alert { return slices.Concat(queueing(), carrying(), trunks()) }
+func calls() []Alert { return slices.Concat(queueing(), carrying(), trunks(), agents()) }
+
+// agents returns the alerts about the AI agents that hold the conversations.
+func agents() []Alert {
+	return []Alert{
+		{
+			Name: "ModelRetires", Severity: Ticket, For: "1h",
+			Expr:    `min by (model) (ringfence_dialer_model_retires_timestamp_seconds) - time() < <60d>`,
+			Summary: "OpenAI shuts down a model in use within 60 days",
+			// The value is negative after the shutdown.
+			Description: "{{ $labels.model }}: {{ $value | humanizeDuration }} are left. Afterwards every call of its agents fails.",
+			Trial:       []Series{{Name: `ringfence_dialer_model_retires_timestamp_seconds{job="dialer",model="gpt-realtime"}`, Well: 7e6, Ill: 1e6}},
+		},
+	}
+}
 
 func queueing() []Alert {
 	return []Alert{

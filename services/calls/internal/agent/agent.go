@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ringfence.dev/libs/aimodel"
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/proto/eventv1"
@@ -70,7 +71,7 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 		return fmt.Errorf("read settings of agent %s: %w", a.ID, err)
 	}
 	rest := maps.Clone(body)
-	for _, kept := range []string{"id", "created_at", "updated_at"} {
+	for _, kept := range []string{"id", "created_at", "updated_at", "retiring_models"} {
 		delete(rest, kept) // a read sent back changes nothing
 	}
 	for _, own := range []struct {
@@ -143,6 +144,24 @@ func (a *Agent) setMaxCallSeconds(raw json.RawMessage) error {
 		a.MaxCallSeconds = *seconds
 	}
 	return nil
+}
+
+// RetiringModels returns the retirements that OpenAI has announced for the models that the agent
+// names: its own and that of its summaries. Models that the agent leaves to the configuration of
+// the dialer are not included.
+func (a *Agent) RetiringModels() []aimodel.Retirement {
+	var named struct {
+		Model   string     `json:"model"`
+		Summary summarised `json:"summary"`
+	}
+	_ = json.Unmarshal(a.Settings, &named) // a setting of the wrong type names no model
+	var found []aimodel.Retirement
+	for _, model := range []string{named.Model, named.Summary.Model} {
+		if retirement, known := aimodel.RetirementOf(model); known {
+			found = append(found, retirement)
+		}
+	}
+	return found
 }
 
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/aimodel"
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
@@ -15,7 +17,8 @@ import (
 	"ringfence.dev/services/calls/internal/agent"
 )
 
-// agentBody is an agent as the operator sees it: its own fields, and every other setting beside them.
+// agentBody is the JSON of an agent: its own fields, every other setting beside them and, if there
+// are any, the announced retirements of its models.
 type agentBody struct{ agent.Agent }
 
 func agentView(a agent.Agent) agentBody { return agentBody{a} }
@@ -25,13 +28,34 @@ func (b agentBody) MarshalJSON() ([]byte, error) {
 	if err := json.Unmarshal(b.Settings, &settings); err != nil {
 		return nil, fmt.Errorf("read settings of agent %s: %w", b.ID, err)
 	}
-	view := make(map[string]any, len(settings)+6)
+	view := make(map[string]any, len(settings)+7)
 	for name, value := range settings {
 		view[name] = value
 	}
 	view["id"], view["name"], view["max_call_seconds"], view["from_number"] = b.ID, b.Name, b.MaxCallSeconds, b.From
 	view["created_at"], view["updated_at"] = instant.Of(b.ID), instant.Shown(b.UpdatedAt)
+	if retiring := b.RetiringModels(); len(retiring) > 0 {
+		view["retiring_models"] = retiringViews(retiring)
+	}
 	return json.Marshal(view)
+}
+
+// retiringModel is a model that OpenAI shuts down, or has shut down, on a day (UTC).
+type retiringModel struct {
+	Model     string  `json:"model"`
+	RetiresOn string  `json:"retires_on"`
+	Successor *string `json:"successor"`
+}
+
+func retiringViews(retiring []aimodel.Retirement) []retiringModel {
+	views := make([]retiringModel, len(retiring))
+	for i, r := range retiring {
+		views[i] = retiringModel{Model: r.Model, RetiresOn: r.At.Format(time.DateOnly)}
+		if r.Successor != "" {
+			views[i].Successor = &r.Successor
+		}
+	}
+	return views
 }
 
 // addAgent answers POST …/agents.

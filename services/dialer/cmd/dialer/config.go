@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/rejoining"
+	"ringfence.dev/services/dialer/internal/retirement"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/summarising"
 )
@@ -68,6 +69,15 @@ type Config struct {
 	LookEvery time.Duration `env:"LOOK_EVERY" envDefault:"1m" help:"how often the carrier is asked about each live call, in case its news left out the end, as a duration; 0: never"`
 	// WatchdogGrace is how long after its longest time a call is ended without the carrier's word.
 	WatchdogGrace time.Duration `env:"WATCHDOG_GRACE" envDefault:"60s" help:"how long past its longest time a call is ended without the carrier's word, as a duration"`
+}
+
+// models returns the models that the configuration names, by variable.
+func (c Config) models() []retirement.Configured {
+	return []retirement.Configured{
+		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
+		{Variable: "REALTIME_TRANSCRIPTION_MODEL", Model: c.Realtime.TranscriptionModel},
+		{Variable: "SUMMARY_MODEL", Model: c.Summary.Model},
+	}
 }
 
 func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error), guard *rejoining.Guard) dialing.Limits {

@@ -3,7 +3,9 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
+	"time"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/inbox"
@@ -23,6 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/reconciling"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
+	"ringfence.dev/services/dialer/internal/retirement"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -55,6 +58,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	retirement.Warn(ctx, slog.Default(), cfg.models(), time.Now())
 	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
 	if err != nil {
 		return err
@@ -108,6 +112,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
 		service.Part{Name: "measuring", Run: measuring.New(pool, trunk.Name(), trunk.limit, tel.Metrics).Run},
+		service.Part{Name: "model retirement", Run: retirement.New(st, cfg.models(), tel.Metrics).Run},
 		service.Part{Name: "reporting", Run: reporter.Run},
 		service.Part{Name: "analysing", Run: analyser.Run},
 		service.Part{Name: "answering", Run: answerer.Run},

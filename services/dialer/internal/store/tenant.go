@@ -95,6 +95,24 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error 
 	return nil
 }
 
+const agentModels = `
+SELECT DISTINCT m.model FROM agents a, LATERAL (VALUES (a.settings ->> 'model'), (a.settings -> 'summary' ->> 'model')) AS m (model)
+WHERE NOT a.deleted AND m.model <> ''`
+
+// AgentModels returns the distinct models that the agents of all workspaces name for their
+// conversations and summaries. Deleted agents do not count.
+func (s *Store) AgentModels(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, agentModels)
+	if err != nil {
+		return nil, fmt.Errorf("read models of agents: %w", err)
+	}
+	models, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read models of agents: %w", err)
+	}
+	return models, nil
+}
+
 const workspaceByID = `
 SELECT workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations
 FROM workspaces WHERE workspace_id = @workspace_id`

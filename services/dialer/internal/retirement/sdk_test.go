@@ -1,4 +1,4 @@
-package main
+package retirement
 
 import (
 	"go/ast"
