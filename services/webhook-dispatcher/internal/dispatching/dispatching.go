@@ -38,10 +38,12 @@ type Config struct {
 
 const (
 	batchSize = 256
-	// sweepEvery is the pace of the gauges and of the look for lost last attempts.
+	// sweepEvery is the interval of reading the gauges and of looking for lost last attempts.
 	sweepEvery = 5 * time.Second
-	// emptySweep is its pace while nothing is open.
+	// emptySweep is the interval while no delivery is open.
 	emptySweep = 3 * sweepEvery
+	// maxCounted bounds what the gauge of open deliveries costs: each state is counted up to it.
+	maxCounted = 50_000
 	drainFor   = 15 * time.Second
 )
 
@@ -192,10 +194,11 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	}
 }
 
-// look reads the queue for the gauges, and what was lost when there is any; next is when to look again.
+// look reads the gauges from the queue, and the deliveries that were lost, if any. next is the time
+// until the next look.
 func (d *Dispatcher) look(ctx context.Context) (lost []delivery.Result, next time.Duration) {
 	next = sweepEvery
-	depth, err := d.store.Depth(ctx, d.schedule.Attempts())
+	depth, err := d.store.Depth(ctx, d.schedule.Attempts(), maxCounted)
 	if err == nil {
 		d.metrics.depth(depth)
 	}

@@ -237,9 +237,11 @@ WITH open AS (
 UPDATE webhook_queue q SET due_at = now() - make_interval(secs => open.lag), attempt = q.attempt - 1
 FROM open WHERE q.delivery_id = open.delivery_id`
 
-// Lost lists deliveries whose last attempt was claimed by a process that never came back. They have had their attempts.
+// Lost returns deliveries whose last attempt was claimed by a process that ended without a result.
+// They have had all their attempts. A held delivery is returned after its release. One call returns
+// at most 256, and at most 32 of a subscription.
 func (s *Store) Lost(ctx context.Context, attempts int) ([]delivery.Result, error) {
-	rows, err := pg.Many[lostRow](ctx, s.pool, lostWork, pgx.NamedArgs{"attempts": attempts})
+	rows, err := manyPlannedOnce[lostRow](ctx, s, lostWork, pg.Args{"attempts": attempts})
 	if err != nil {
 		return nil, fmt.Errorf("look for lost attempts: %w", err)
 	}
@@ -260,32 +262,70 @@ type lostRow struct {
 	DueAt      time.Time
 }
 
-const lostWork = `
-SELECT delivery_id, attempt, replay, due_at FROM webhook_queue
-WHERE attempt >= @attempts AND due_at <= now()
+const lostWork = laneHeads + `
+SELECT delivery_id, attempt, replay, due_at FROM head
+WHERE attempt >= @attempts
 ORDER BY delivery_id
 LIMIT 256`
 
-// Depth is how much open work there is, by state.
+// laneHeads walks the subscriptions that have deliveries to send, by index only. head has the 16
+// first attempts and the 16 retries of each that have been due for longest. Deliveries that have
+// had all their attempts are never claimed, so they reach the head of their lane.
+const laneHeads = `
+WITH RECURSIVE lane (id) AS (
+    (SELECT q.subscription_id FROM webhook_queue q WHERE NOT q.held ORDER BY q.subscription_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT q.subscription_id FROM webhook_queue q
+            WHERE NOT q.held AND q.subscription_id > lane.id ORDER BY q.subscription_id LIMIT 1)
+    FROM lane WHERE lane.id IS NOT NULL
+), head AS MATERIALIZED (
+    SELECT q.*
+    FROM lane
+    CROSS JOIN (VALUES (false), (true)) AS kind (is_retry)
+    CROSS JOIN LATERAL (
+        SELECT q.delivery_id, q.attempt, q.replay, q.due_at FROM webhook_queue q
+        WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry = kind.is_retry AND q.due_at <= now()
+        ORDER BY q.due_at, q.delivery_id LIMIT 16) AS q
+    WHERE lane.id IS NOT NULL
+)`
+
+// Depth is the number of open deliveries by state.
 type Depth struct {
+	// Due, Future and Held are counted up to a limit.
 	Due    int64
 	Future int64
 	Held   int64
-	// Lost is how many rows of Due have had all their attempts: see Store.Lost.
+	// Lost is the number of due deliveries that have had all their attempts and are returned by Lost.
 	Lost int64
-	// OldestDue is how many seconds the longest-waiting due row waits.
+	// OldestDue is for how many seconds the longest-waiting delivery has been due. It is exact.
 	OldestDue float64
 }
 
-// Depth counts the queue; attempts is how many a delivery has.
-func (s *Store) Depth(ctx context.Context, attempts int) (Depth, error) {
-	return one[Depth](ctx, s.pool, queueDepth, pgx.NamedArgs{"attempts": attempts})
+// Depth reads the state of the queue. It counts at most limit deliveries of each state. Its cost is
+// therefore bounded by limit and by the number of subscriptions with deliveries to send, not by the
+// length of the queue. attempts is the number of attempts of a delivery.
+func (s *Store) Depth(ctx context.Context, attempts, limit int) (Depth, error) {
+	rows, err := manyPlannedOnce[Depth](ctx, s, queueDepth, pg.Args{"attempts": attempts, "limit": limit})
+	if err != nil {
+		return Depth{}, fmt.Errorf("read depth of queue: %w", err)
+	}
+	return rows[0], nil
 }
 
-const queueDepth = `
-SELECT count(*) FILTER (WHERE NOT held AND due_at <= now()) AS due,
-       count(*) FILTER (WHERE NOT held AND due_at > now()) AS future,
-       count(*) FILTER (WHERE held) AS held,
-       count(*) FILTER (WHERE due_at <= now() AND attempt >= @attempts) AS lost,
-       coalesce(extract(epoch FROM now() - min(due_at) FILTER (WHERE NOT held AND due_at <= now())), 0)::float8 AS oldest_due
-FROM webhook_queue`
+const queueDepth = laneHeads + `
+SELECT
+    (SELECT count(*) FROM (
+        SELECT FROM lane CROSS JOIN LATERAL (
+            SELECT FROM webhook_queue q
+            WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry = ANY ('{f,t}') AND q.due_at <= now()
+            LIMIT @limit) AS q
+        LIMIT @limit) AS counted) AS due,
+    (SELECT count(*) FROM (
+        SELECT FROM lane CROSS JOIN LATERAL (
+            SELECT FROM webhook_queue q
+            WHERE q.subscription_id = lane.id AND NOT q.held AND q.is_retry = ANY ('{f,t}') AND q.due_at > now()
+            LIMIT @limit) AS q
+        LIMIT @limit) AS counted) AS future,
+    (SELECT count(*) FROM (SELECT FROM webhook_queue WHERE held LIMIT @limit) AS counted) AS held,
+    (SELECT count(*) FROM head WHERE attempt >= @attempts) AS lost,
+    coalesce(extract(epoch FROM now() - (SELECT min(due_at) FROM head)), 0)::float8 AS oldest_due`

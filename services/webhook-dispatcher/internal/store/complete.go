@@ -337,7 +337,7 @@ func (s *Store) Disable(ctx context.Context, subscriptionID uuid.UUID, rule subs
 		if _, err := tx.Exec(ctx, setFailed, pgx.NamedArgs{"id": subscriptionID, "reason": reason}); err != nil {
 			return err
 		}
-		return overQueue(ctx, tx, holdQueue, key)
+		return overQueue(ctx, tx, key, holdQueue)
 	})
 	if err != nil {
 		return "", false, fmt.Errorf("disable subscription %s: %w", subscriptionID, err)

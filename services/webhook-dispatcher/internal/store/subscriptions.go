@@ -156,14 +156,14 @@ SET url = coalesce(@url, url), events = coalesce(@events, events), status = @sta
     updated_at = now()
 WHERE id = @id`
 
-// moveHeld brings the queue after a change of status. Rows are locked in the order of their ids, as completion does.
+// moveHeld moves queued deliveries into or out of held after a subscription's status changes.
 func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before, after subscription.Status) error {
 	key := pgx.NamedArgs{"id": id, "workspace_id": workspaceID}
 	switch {
 	case before == after:
 		return nil
 	case after != subscription.Active:
-		if err := overQueue(ctx, tx, holdQueue, key); err != nil {
+		if err := overQueue(ctx, tx, key, holdQueue); err != nil {
 			return fmt.Errorf("hold deliveries of subscription %s: %w", id, err)
 		}
 		return nil
@@ -171,7 +171,7 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 	if _, err := tx.Exec(ctx, shareWorkspace, key); err != nil {
 		return fmt.Errorf("lock workspace %s: %w", workspaceID, err)
 	}
-	if err := overQueue(ctx, tx, releaseQueue, key); err != nil {
+	if err := overQueue(ctx, tx, key, releaseQueue); err != nil {
 		return fmt.Errorf("release deliveries of subscription %s: %w", id, err)
 	}
 	if _, err := tx.Exec(ctx, clearHealth, key); err != nil {
@@ -182,31 +182,39 @@ func moveHeld(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, before,
 
 const shareWorkspace = `SELECT deliveries_held FROM workspace WHERE id = @workspace_id FOR SHARE`
 
-// overQueue runs a statement over all that a subscription or a workspace has queued: over what was never claimed, which may be much, before what
-// may be in flight, so that nobody's results wait for more than that.
-func overQueue(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) error {
-	if _, err := tx.Exec(ctx, takeLong); err != nil {
-		return err
+// overQueue runs statements over the queued deliveries of a subscription or a workspace. It first
+// changes the rows that were never claimed, which can be many, and then the rest. Results of
+// requests in flight therefore wait only for the second part.
+func overQueue(ctx context.Context, tx pgx.Tx, args pgx.NamedArgs, statements ...string) error {
+	for _, set := range []string{takeLong, byIndex} {
+		if _, err := tx.Exec(ctx, set); err != nil {
+			return err
+		}
 	}
 	for _, all := range []bool{false, true} {
 		args["all"] = all
-		if _, err := tx.Exec(ctx, sql, args); err != nil {
-			return err
+		for _, sql := range statements {
+			if _, err := tx.Exec(ctx, sql, args); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// What has queued up for days is more than other statements may take the time for. Requests are ended by their own limit, facts by the inbox's.
+// A queue that has grown for days needs more time than other statements. The caller has a limit of
+// its own: the request's, or the inbox's.
 const takeLong = `SELECT set_config('statement_timeout', '60s', true)`
 
+// Rows are locked in the order of their ids, as a completion does.
 const holdQueue = `
 WITH open AS (
-    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND NOT held AND (attempt = 0 OR @all) ORDER BY delivery_id FOR UPDATE
+    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND NOT held AND (attempt = 0 OR @all)
+    ORDER BY delivery_id FOR UPDATE
 )
-UPDATE webhook_queue q SET held = true FROM open WHERE q.delivery_id = open.delivery_id`
+UPDATE webhook_queue SET held = true WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
-// Due times stay: what is due flows at once, a retry keeps its time.
+// Due times do not change: deliveries that are due are sent immediately, retries keep their time.
 const releaseQueue = `
 WITH open AS (
     SELECT q.delivery_id FROM webhook_queue q
@@ -214,7 +222,7 @@ WITH open AS (
       AND NOT EXISTS (SELECT 1 FROM workspace w WHERE w.id = @workspace_id AND w.deliveries_held)
     ORDER BY q.delivery_id FOR UPDATE
 )
-UPDATE webhook_queue q SET held = false FROM open WHERE q.delivery_id = open.delivery_id`
+UPDATE webhook_queue SET held = false WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
 const clearHealth = `
 UPDATE webhook_health
@@ -335,7 +343,7 @@ func (s *Store) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
 		if tag.RowsAffected() == 0 {
 			return ErrNotFound
 		}
-		if err := overQueue(ctx, tx, deleteQueue, pgx.NamedArgs{"id": id}); err != nil {
+		if err := overQueue(ctx, tx, pgx.NamedArgs{"id": id}, deleteQueue); err != nil {
 			return fmt.Errorf("delete queue of subscription %s: %w", id, err)
 		}
 		return nil
@@ -346,11 +354,14 @@ const markDeleted = `
 UPDATE webhook_subscription SET deleted_at = now()
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
+// Each branch of the OR is served by a partial index of its own.
 const deleteQueue = `
 WITH open AS (
-    SELECT delivery_id FROM webhook_queue WHERE subscription_id = @id AND (attempt = 0 OR @all) ORDER BY delivery_id FOR UPDATE
+    SELECT delivery_id FROM webhook_queue
+    WHERE (subscription_id = @id AND held OR subscription_id = @id AND NOT held) AND (attempt = 0 OR @all)
+    ORDER BY delivery_id FOR UPDATE
 )
-DELETE FROM webhook_queue q USING open WHERE q.delivery_id = open.delivery_id`
+DELETE FROM webhook_queue WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
 
 func (s *Store) sealSecret(id uuid.UUID, secret string) (sealed []byte, last4 string, err error) {
 	sealed, err = s.box.Seal([]byte(secret), id.String())

@@ -60,7 +60,7 @@ func (s *Store) SetWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) (chang
 	if tag.RowsAffected() == 0 {
 		return false, nil
 	}
-	if err := overQueue(ctx, tx, holdWorkspace, args); err != nil {
+	if err := overQueue(ctx, tx, args, holdWorkspace, releaseWorkspace); err != nil {
 		return false, fmt.Errorf("hold deliveries of workspace %s: %w", w.ID, err)
 	}
 	return true, nil
@@ -75,10 +75,22 @@ WHERE workspace.version < excluded.version`
 
 const holdWorkspace = `
 WITH open AS (
-    SELECT q.delivery_id, @held OR s.status <> 'active' AS held
-    FROM webhook_queue q
-    JOIN webhook_subscription s ON s.id = q.subscription_id
-    WHERE s.workspace_id = @id AND q.held <> (@held OR s.status <> 'active') AND (q.attempt = 0 OR @all)
+    SELECT q.delivery_id
+    FROM webhook_subscription s
+    JOIN webhook_queue q ON q.subscription_id = s.id
+    WHERE s.workspace_id = @id AND s.deleted_at IS NULL AND (@held OR s.status <> 'active')
+      AND NOT q.held AND (q.attempt = 0 OR @all)
     ORDER BY q.delivery_id FOR UPDATE OF q
 )
-UPDATE webhook_queue q SET held = open.held FROM open WHERE q.delivery_id = open.delivery_id`
+UPDATE webhook_queue SET held = true WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
+
+const releaseWorkspace = `
+WITH open AS (
+    SELECT q.delivery_id
+    FROM webhook_subscription s
+    JOIN webhook_queue q ON q.subscription_id = s.id
+    WHERE s.workspace_id = @id AND s.deleted_at IS NULL AND NOT @held AND s.status = 'active'
+      AND q.held AND (q.attempt = 0 OR @all)
+    ORDER BY q.delivery_id FOR UPDATE OF q
+)
+UPDATE webhook_queue SET held = false WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM open))`
