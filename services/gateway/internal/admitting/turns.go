@@ -25,7 +25,7 @@ type refusal struct {
 
 func (t *turns) next(ctx context.Context, key string, policy quota.Policy) (quota.Standing, error) {
 	if wait := t.wait(key, policy); wait > 0 {
-		return quota.Standing{Policy: policy, Reset: policy.Span() - policy.Step() + wait, RetryAfter: wait}, nil
+		return quota.Standing{Policy: policy, Reset: wait, RetryAfter: wait}, nil
 	}
 	begun := t.now()
 	standing, err := t.take(ctx, key, policy)

@@ -32,19 +32,25 @@ type Standing struct {
 	Policy    Policy
 	Allowed   bool
 	Remaining int
-	// Reset is when the whole limit is there again.
+	// Reset is the time until the next request is allowed if Remaining is 0. Otherwise it is the time
+	// until the whole limit is available again.
 	Reset time.Duration
-	// RetryAfter is when the next request will be allowed; zero when one is.
+	// RetryAfter is the time until the next request is allowed. It is 0 if this request was allowed.
 	RetryAfter time.Duration
 }
 
-// Standing reads GCRA's answer: whether the request was allowed, and how far the theoretical arrival time lies ahead of now.
+// Standing converts the result of GCRA: whether the request was allowed, and the time from now to the
+// theoretical arrival time.
 func (p Policy) Standing(allowed bool, ahead time.Duration) Standing {
 	ahead = min(max(ahead, 0), p.Span())
 	s := Standing{Policy: p, Allowed: allowed, Reset: ahead, Remaining: int((p.Span() - ahead) / p.Step())}
+	next := max(ahead+p.Step()-p.Span(), 0)
 	if !allowed {
 		s.Remaining = 0
-		s.RetryAfter = max(ahead+p.Step()-p.Span(), 0)
+		s.RetryAfter = next
+	}
+	if s.Remaining == 0 {
+		s.Reset = next
 	}
 	return s
 }
@@ -52,9 +58,13 @@ func (p Policy) Standing(allowed bool, ahead time.Duration) Standing {
 // Unknown is what is said while nobody can count: nothing is left, try again in two seconds.
 func (p Policy) Unknown() Standing { return Standing{Policy: p, Reset: 2 * time.Second} }
 
-// Write sets the headers of contract.md §6: the IETF draft's two and the customary three.
+// Write sets the five rate-limit headers of every response (contract.md 6.2). Beside a 429, the reset
+// is equal to Retry-After: a client may obey either.
 func (s Standing) Write(header http.Header) {
 	reset := seconds(s.Reset)
+	if !s.Allowed {
+		reset = max(reset, 1)
+	}
 	header.Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, s.Policy, int(Window/time.Second)))
 	header.Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, s.Remaining, reset))
 	header.Set("X-RateLimit-Limit", strconv.Itoa(int(s.Policy)))
@@ -62,7 +72,7 @@ func (s Standing) Write(header http.Header) {
 	header.Set("X-RateLimit-Reset", strconv.Itoa(reset))
 }
 
-// Refusal is the 429 with Retry-After, at least one second.
+// Refusal returns the 429 with a Retry-After of at least one second.
 func (s Standing) Refusal() error {
 	refused := apierr.New(http.StatusTooManyRequests, "rate_limited",
 		"More than %s in a minute. Wait %d s, as Retry-After says.", plural.Of(s.Policy, "request"), max(seconds(s.RetryAfter), 1))

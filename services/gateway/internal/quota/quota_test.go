@@ -2,7 +2,9 @@ package quota
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,9 +23,9 @@ func TestStanding(t *testing.T) {
 		want    Standing
 	}{
 		{"the first request of 120", 120, true, 500 * time.Millisecond, Standing{120, true, 119, 500 * time.Millisecond, 0}},
-		{"the last of the burst", 120, true, time.Minute, Standing{120, true, 0, time.Minute, 0}},
-		{"one too many waits a step", 120, false, time.Minute, Standing{120, false, 0, time.Minute, 500 * time.Millisecond}},
-		{"part of the step has gone by", 120, false, time.Minute - 200*time.Millisecond, Standing{120, false, 0, time.Minute - 200*time.Millisecond, 300 * time.Millisecond}},
+		{"the last of the burst", 120, true, time.Minute, Standing{120, true, 0, 500 * time.Millisecond, 0}},
+		{"one too many waits a step", 120, false, time.Minute, Standing{120, false, 0, 500 * time.Millisecond, 500 * time.Millisecond}},
+		{"part of the step has gone by", 120, false, time.Minute - 200*time.Millisecond, Standing{120, false, 0, 300 * time.Millisecond, 300 * time.Millisecond}},
 		{"long ago", 120, true, -time.Hour, Standing{120, true, 120, 0, 0}},
 		{"a limit that was lowered meanwhile", 1, false, 5 * time.Minute, Standing{1, false, 0, time.Minute, time.Minute}},
 	} {
@@ -63,5 +65,51 @@ func TestWrite(t *testing.T) {
 	var refused *apierr.Error
 	if !errors.As(Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), &refused) || refused.Status != 429 || refused.Code != "rate_limited" || refused.RetryAfter < time.Second {
 		t.Errorf("refusal = %+v", refused)
+	}
+}
+
+// TestStanding_HeadersAgree checks for every state of every limit that a client may obey Retry-After,
+// X-RateLimit-Reset or the t of RateLimit. The wait is long enough for the next request to be allowed,
+// and at most one second too long because the headers have whole seconds.
+func TestStanding_HeadersAgree(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		policy := Policy(rapid.IntRange(1, 2000).Draw(r, "limit"))
+		ahead := time.Duration(rapid.Int64Range(int64(policy.Span()-policy.Step())+1, int64(policy.Span())).Draw(r, "ahead"))
+		refused := policy.Standing(false, ahead)
+		header := http.Header{}
+		refused.Write(header)
+		var limited *apierr.Error
+		if !errors.As(refused.Refusal(), &limited) {
+			r.Fatal("Refusal returned no *apierr.Error")
+		}
+		retryAfter := int((limited.RetryAfter + time.Second - 1) / time.Second) // as httpserver writes it
+		if got, want := header.Get("X-RateLimit-Reset"), strconv.Itoa(retryAfter); got != want {
+			r.Errorf("X-RateLimit-Reset = %s, want Retry-After's %s", got, want)
+		}
+		if got, want := header.Get("RateLimit"), fmt.Sprintf(`"default";r=0;t=%d`, retryAfter); got != want {
+			r.Errorf("RateLimit = %s, want %s", got, want)
+		}
+		waited := ahead - time.Duration(retryAfter)*time.Second
+		if waited+policy.Step() > policy.Span() {
+			r.Errorf("after %d s the next request is refused again", retryAfter)
+		}
+		if needed := ahead + policy.Step() - policy.Span(); time.Duration(retryAfter)*time.Second-needed > time.Second {
+			r.Errorf("Retry-After = %d s, want at most a second more than %s", retryAfter, needed)
+		}
+	})
+}
+
+// TestStanding_LastRequestOfTheLimit: the response that says that nothing remains also says when the
+// next request is allowed, not when the whole limit is.
+func TestStanding_LastRequestOfTheLimit(t *testing.T) {
+	t.Parallel()
+	header := http.Header{}
+	Policy(120).Standing(true, time.Minute).Write(header)
+	if got, want := header.Get("RateLimit"), `"default";r=0;t=1`; got != want {
+		t.Errorf("RateLimit = %s, want %s", got, want)
+	}
+	if got, want := header.Get("X-RateLimit-Reset"), "1"; got != want {
+		t.Errorf("X-RateLimit-Reset = %s, want %s", got, want)
 	}
 }
