@@ -20,6 +20,7 @@ type Door struct {
 	keys      *remembered[apikey.Hash, store.Holder]
 	operators *remembered[struct{}, []store.Operator]
 	turns     *turns
+	misses    *misses
 	pepper    apikey.Pepper
 	proxies   Proxies
 }
@@ -30,40 +31,67 @@ func NewDoor(st *store.Store, pepper apikey.Pepper, proxies Proxies) *Door {
 		keys:      remember(st.HolderOf),
 		operators: remember(func(ctx context.Context, _ struct{}) ([]store.Operator, error) { return st.Operators(ctx) }),
 		turns:     &turns{take: st.TakeTurn, now: time.Now, refused: map[string]refusal{}},
+		misses:    newMisses(),
 		pepper:    pepper,
 		proxies:   proxies,
 	}
 }
 
-// Admit answers 401 and 429 of contract.md §1. The standing is always good for the headers, also beside an error.
+// Admit finds the holder of the request's API key and counts the request. It returns 401 for a key
+// that is missing, malformed or unknown, and 429 above the limit. The standing is valid beside every
+// error.
+//
+// A key that is not known as good is counted by address before the look-up if the address sent an
+// unknown key within the last minute. A flood of invented keys from one address is then refused without
+// a look-up and does not delay the look-ups of other customers' keys.
 func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	ctx := r.Context()
-	holder, err := d.holder(ctx, r.Header)
-	if errors.Is(err, store.ErrMissing) {
-		standing, err := d.Visit(r)
-		if err != nil {
-			return store.Holder{}, standing, err
-		}
-		return store.Holder{}, standing, unknownKey()
+	secret, ok := apikey.Bearer(r.Header)
+	if !ok || !apikey.WellFormed(secret) {
+		return d.unknown(d.Visit(r))
 	}
-	if err != nil {
+	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
+	suspect := d.misses.has(address) && !d.keys.isGood(hash)
+	counted := quota.Standing{}
+	if suspect {
+		var err error
+		if counted, err = d.turn(ctx, address, quota.Anonymous); err != nil {
+			return store.Holder{}, counted, err
+		}
+	}
+	holder, err := d.keys.get(ctx, hash)
+	switch {
+	case err == nil:
+		standing, err := d.turn(ctx, "key "+holder.KeyID.String(), quota.Policy(holder.Workspace().RatePerMinute()))
+		return holder, standing, err
+	case !errors.Is(err, store.ErrMissing):
 		return store.Holder{}, quota.Anonymous.Unknown(), err
 	}
-	standing, err := d.turn(ctx, "key "+holder.KeyID.String(), quota.Policy(holder.Workspace().RatePerMinute()))
-	return holder, standing, err
-}
-
-// Visit counts a request that needs no key by the client's address; a 429 is its error. The standing is always good for the headers.
-func (d *Door) Visit(r *http.Request) (quota.Standing, error) {
-	return d.turn(r.Context(), "address "+d.proxies.Client(r), quota.Anonymous)
-}
-
-func (d *Door) holder(ctx context.Context, header http.Header) (store.Holder, error) {
-	secret, ok := apikey.Bearer(header)
-	if !ok || !apikey.WellFormed(secret) {
-		return store.Holder{}, store.ErrMissing
+	d.misses.add(address)
+	if suspect {
+		return d.unknown(counted, nil)
 	}
-	return d.keys.get(ctx, d.pepper.Hash(secret))
+	return d.unknown(d.turn(ctx, address, quota.Anonymous))
+}
+
+// unknown returns the 401 for an unknown key, or the error of the count.
+func (d *Door) unknown(standing quota.Standing, err error) (store.Holder, quota.Standing, error) {
+	if err == nil {
+		err = unknownKey()
+	}
+	return store.Holder{}, standing, err
+}
+
+// The prefixes of the counters of client addresses.
+const (
+	addressKey  = "address "
+	strangerKey = "stranger " // on the operator's address
+)
+
+// Visit counts a request that needs no key by the client's address. It returns 429 above the limit. The
+// standing is valid beside every error.
+func (d *Door) Visit(r *http.Request) (quota.Standing, error) {
+	return d.turn(r.Context(), addressKey+d.proxies.Client(r), quota.Anonymous)
 }
 
 // turn counts a request; a 429 is its error.
@@ -80,27 +108,47 @@ func (d *Door) turn(ctx context.Context, key string, policy quota.Policy) (quota
 	return standing, nil
 }
 
-// Operator is the name of who shows the token of an operator; 401 otherwise, or 429 when too many who did not come from the same address. Operators are not counted.
+// Operator returns the name of the operator whose token the request has. It returns 401 for another
+// token, and 429 if the client address sent more than 600 in a minute.
+//
+// An operator's requests are not counted, except from an address that sent an unknown token within the
+// last minute. Such requests are counted before the comparison: above the limit a correct token is
+// refused like a wrong one, so that guessing is limited.
 func (d *Door) Operator(r *http.Request) (string, error) {
 	operators, err := d.operators.get(r.Context(), struct{}{})
 	if err != nil {
-		return "", fmt.Errorf("know the operators: %w", err)
+		return "", fmt.Errorf("read operators: %w", err)
 	}
-	token, ok := apikey.Bearer(r.Header)
-	hash, name := d.pepper.Hash(token), ""
-	for _, operator := range operators { // all of them, whoever it is
-		if hash.Equal(operator.Hash) {
-			name = operator.Name
-		}
-	}
-	if !ok || name == "" {
-		if _, err := d.turn(r.Context(), "stranger "+d.proxies.Client(r), quota.Anonymous); err != nil {
+	address := strangerKey + d.proxies.Client(r)
+	suspect := d.misses.has(address)
+	if suspect {
+		if _, err := d.turn(r.Context(), address, quota.Anonymous); err != nil {
 			return "", err
 		}
-		return "", apierr.New(http.StatusUnauthorized, "invalid_api_key",
-			"The operator token is missing or unknown. Send Authorization: Bearer <token> with one of OPERATOR_TOKENS.")
 	}
-	return name, nil
+	if name, ok := d.operatorOf(r, operators); ok {
+		return name, nil
+	}
+	d.misses.add(address)
+	if !suspect {
+		if _, err := d.turn(r.Context(), address, quota.Anonymous); err != nil {
+			return "", err
+		}
+	}
+	return "", apierr.New(http.StatusUnauthorized, "invalid_api_key",
+		"The operator token is missing or unknown. Send Authorization: Bearer <token> with one of OPERATOR_TOKENS.")
+}
+
+// operatorOf compares the token with the hash of every operator, in constant time.
+func (d *Door) operatorOf(r *http.Request, operators []store.Operator) (name string, ok bool) {
+	token, sent := apikey.Bearer(r.Header)
+	hash := d.pepper.Hash(token)
+	for _, operator := range operators {
+		if hash.Equal(operator.Hash) {
+			name, ok = operator.Name, sent
+		}
+	}
+	return name, ok
 }
 
 // Forget makes what was changed through this replica hold here at once; the others follow within 3 s.
