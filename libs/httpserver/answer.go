@@ -16,6 +16,7 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/telemetry"
 )
 
 // WriteJSON answers with status and body. Nothing is written when the body does not encode.
@@ -39,7 +40,10 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	writeRefusal(w, r, refusal(r, err))
 }
 
+// writeRefusal writes the error body. The error code becomes an attribute of the request's log line and
+// span.
 func writeRefusal(w http.ResponseWriter, r *http.Request, shown *apierr.Error) {
+	telemetry.Annotate(r.Context(), "code", shown.Code)
 	if shown.RetryAfter > 0 {
 		seconds := (shown.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))

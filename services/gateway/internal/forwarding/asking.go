@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 )
 
@@ -72,14 +73,32 @@ func (p *Peers) Ask(ctx context.Context, q Question) (Answer, error) {
 	return Answer{Status: response.StatusCode, Header: response.Header, Body: body}, nil
 }
 
+// errorBody is the body of every error response.
+type errorBody struct {
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// annotateCode adds the code of an error body to the log line and the span of the request.
+func annotateCode(ctx context.Context, body []byte) {
+	var shown errorBody
+	if json.Unmarshal(body, &shown) == nil && shown.Error.Code != "" {
+		telemetry.Annotate(ctx, "code", shown.Error.Code)
+	}
+}
+
+// LogCode adds the code of an error response to the log line and the span of the request.
+func (a Answer) LogCode(ctx context.Context) {
+	if a.Status >= http.StatusBadRequest {
+		annotateCode(ctx, a.Body)
+	}
+}
+
 // Refusal is the owner's own refusal, to be shown as it is; anything but a 4xx with the error body is a fault.
 func (a Answer) Refusal(owner string) error {
-	var shown struct {
-		Error struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}
+	var shown errorBody
 	if a.Status >= 400 && a.Status < 500 && json.Unmarshal(a.Body, &shown) == nil && shown.Error.Code != "" {
 		return &apierr.Error{Status: a.Status, Code: shown.Error.Code, Message: shown.Error.Message}
 	}

@@ -64,7 +64,7 @@ func New(keys *trust.Keys, urls map[string]string) (*Peers, error) {
 		p.bases[name] = base
 	}
 	p.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relay, ErrorHandler: refuse, BufferPool: &buffers{},
+		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayRefusal, ErrorHandler: refuse, BufferPool: &buffers{},
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	return p, errors.Join(faults...)
@@ -216,6 +216,28 @@ func relay(answer *http.Response) error {
 	for _, name := range []string{"Service-Version", "X-Content-Type-Options", "X-Request-Id", "Server", "Set-Cookie"} {
 		answer.Header.Del(name)
 	}
+	return nil
+}
+
+// maxRefusal bounds an error body that is read for its code. The error bodies of the services are
+// smaller than 1 KiB.
+const maxRefusal = 8 << 10
+
+// relayRefusal relays a response and adds its error code to the log line of the request.
+func relayRefusal(answer *http.Response) error {
+	if err := relay(answer); err != nil {
+		return err
+	}
+	if answer.StatusCode < http.StatusBadRequest || answer.ContentLength <= 0 || answer.ContentLength > maxRefusal {
+		return nil
+	}
+	body, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close() // it was read to its end
+	if err != nil {
+		return fmt.Errorf("read error body: %w", err)
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	annotateCode(answer.Request.Context(), body)
 	return nil
 }
 

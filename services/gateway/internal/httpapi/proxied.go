@@ -60,6 +60,7 @@ func (a *Admin) handOn(w http.ResponseWriter, r *http.Request, caller trust.Call
 	if err != nil {
 		return err
 	}
+	answer.LogCode(r.Context())
 	show(w, answer)
 	return nil
 }
