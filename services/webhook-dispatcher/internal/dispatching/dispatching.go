@@ -148,10 +148,25 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, held bool) de
 	if answer.Failure != "" {
 		span.SetStatus(codes.Error, string(answer.Failure))
 	}
-	slog.InfoContext(ctx, "webhook attempt", "delivery_id", w.DeliveryID, "subscription_id", w.SubscriptionID, "event_type", w.EventType,
-		"attempt", w.Attempt, "outcome", result.Outcome, "code", answer.Code, "failure", answer.Failure,
-		"ms", answer.Took.Milliseconds(), "lag_ms", w.Lag.Milliseconds(), "retry_in", result.Delay.String())
+	slog.LogAttrs(ctx, slog.LevelInfo, "webhook attempt", logAttrs(w, answer, result)...)
 	return result
+}
+
+// logAttrs describes an attempt. The attributes failure and retry_in are left out if there was no
+// failure and if there is no retry.
+func logAttrs(w delivery.Work, answer delivery.Answer, result delivery.Result) []slog.Attr {
+	attrs := []slog.Attr{
+		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID), slog.String("event_type", w.EventType),
+		slog.Any("attempt", w.Attempt), slog.Any("outcome", result.Outcome), slog.Int("code", answer.Code),
+		slog.Int64("ms", answer.Took.Milliseconds()), slog.Int64("lag_ms", w.Lag.Milliseconds()),
+	}
+	if answer.Failure != "" {
+		attrs = append(attrs, slog.String("failure", string(answer.Failure)))
+	}
+	if result.Delay > 0 {
+		attrs = append(attrs, slog.String("retry_in", result.Delay.String()))
+	}
+	return attrs
 }
 
 func (d *Dispatcher) judge(w delivery.Work, answer delivery.Answer) delivery.Result {
