@@ -101,26 +101,25 @@ UPDATE webhook_delivery SET erased_at = coalesce(erased_at, now()) WHERE workspa
 
 const eraseExcerpts = `SELECT webhook_erase_excerpts(@ids::uuid[])`
 
-// A statement behind the marks: a replay that they had to wait for is seen, and none begins after them.
-const bodiesOf = `
-SELECT e.id, e.created_at, e.body, EXISTS (
-           SELECT FROM webhook_queue q WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.event_id = e.id AND q.created_at = e.created_at) AS open
+// This statement runs after markErased: it sees replays that markErased had to wait for, and no
+// replay of the call begins after markErased. A body that a delivery waits for is stripped, every
+// other body becomes empty.
+const eraseBodies = `
+SELECT webhook_erase_body(e.id, e.created_at, EXISTS (
+           SELECT FROM webhook_queue q
+           WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.event_id = e.id AND q.created_at = e.created_at), @removed, @nulled)
 FROM webhook_event e
 WHERE e.id = ANY (@events::uuid[]) AND e.workspace_id = @workspace_id AND e.body <> ''`
 
-const eraseBody = `SELECT webhook_erase_body(@id::uuid, @created_at::timestamptz, @stripped::bytea)`
-
-type bodyRow struct {
-	ID        uuid.UUID
-	CreatedAt time.Time
-	Body      []byte
-	Open      bool
-}
-
-// EraseCall forgets what is kept of a call's events: bodies, and what endpoints answered. A body that a delivery still waits for is stripped of the person and sent so; its
-// other deliveries are as they were, and none is replayed. What is being sent at this moment has left already. Again: nothing more.
+// EraseCall erases the bodies of a call's events and the responses of endpoints. If a delivery still
+// waits for a body, it is sent without the members that an erasure takes away. No delivery of the
+// call can be replayed. An attempt that is in flight is not affected. A second erasure changes
+// nothing.
 func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
-	args := pgx.NamedArgs{"workspace_id": e.WorkspaceID, "call_id": e.CallID, "events": e.EventIDs}
+	args := pgx.NamedArgs{
+		"workspace_id": e.WorkspaceID, "call_id": e.CallID, "events": e.EventIDs,
+		"removed": delivery.RemovedMembers, "nulled": delivery.NulledMembers,
+	}
 	found, err := pg.Many[idRow](ctx, tx, deliveriesOfCall, args)
 	if err != nil {
 		return fmt.Errorf("find deliveries of call %s: %w", e.CallID, err)
@@ -130,22 +129,9 @@ func (s *Store) EraseCall(ctx context.Context, tx pgx.Tx, e Erasure) error {
 		ids[i] = row.ID
 	}
 	args["ids"] = ids
-	for _, deed := range []string{lockQueueOf, markErased, eraseExcerpts} {
-		if _, err := tx.Exec(ctx, deed, args); err != nil {
+	for _, sql := range []string{lockQueueOf, markErased, eraseExcerpts, eraseBodies} {
+		if _, err := tx.Exec(ctx, sql, args); err != nil {
 			return fmt.Errorf("erase deliveries of call %s: %w", e.CallID, err)
-		}
-	}
-	bodies, err := pg.Many[bodyRow](ctx, tx, bodiesOf, args)
-	if err != nil {
-		return fmt.Errorf("read bodies of call %s: %w", e.CallID, err)
-	}
-	for _, row := range bodies {
-		stripped := []byte{}
-		if row.Open {
-			stripped = delivery.Strip(row.Body)
-		}
-		if _, err := tx.Exec(ctx, eraseBody, pgx.NamedArgs{"id": row.ID, "created_at": row.CreatedAt, "stripped": stripped}); err != nil {
-			return fmt.Errorf("erase body of event %s: %w", row.ID, err)
 		}
 	}
 	return outbox.Put(ctx, tx, outbox.Event{
