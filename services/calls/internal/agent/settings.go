@@ -40,6 +40,8 @@ type known struct {
 	SilenceSeconds   *int64            `json:"silence_seconds"`
 	Summary          summarised        `json:"summary"`
 	Script           script            `json:"script"`
+	NoiseReduction   *noiseReduction   `json:"noise_reduction"`
+	TurnDetection    *turnDetection    `json:"turn_detection"`
 }
 
 // disclosure that the agent is an AI: on, unless there is a reason to turn it off, which the audit keeps.
@@ -92,6 +94,8 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		{"silence_seconds", "must be a whole number from 5 to 300.", &k.SilenceSeconds},
 		{"summary", `must be an object such as {"base_url":"https://…/v1","model":"…"}.`, &k.Summary},
 		{"script", `must be an object such as {"tone_hz":440,"tone_millis":500,"end_after_millis":5000}.`, &k.Script},
+		{"noise_reduction", `must be an object such as {"type":"far_field"}.`, &k.NoiseReduction},
+		{"turn_detection", `must be an object such as {"type":"server_vad","threshold":0.5,"silence_duration_ms":500} or {"type":"semantic_vad","eagerness":"low"}.`, &k.TurnDetection},
 	} {
 		for name := range settings {
 			if name != field.name && strings.EqualFold(name, field.name) { // the dialer would take it for the setting, unjudged
@@ -103,7 +107,7 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 			return known{}, apierr.Validation(field.name, "%s", field.want)
 		}
 	}
-	for _, judge := range []func() error{k.judgeKind, k.judgeWords, k.judgeLists} {
+	for _, judge := range []func() error{k.judgeKind, k.judgeWords, k.judgeLists, k.judgeDetection} {
 		if err := judge(); err != nil {
 			return known{}, err
 		}

@@ -63,6 +63,27 @@ type Settings struct {
 	Script Script `json:"script"`
 	// Summary is where a finished call is summarised; what is empty is the operator's.
 	Summary Summarised `json:"summary"`
+	// NoiseReduction and TurnDetection are of openai_realtime. If nil, the person's audio is not
+	// filtered, and turns are detected by server_vad with OpenAI's defaults.
+	NoiseReduction *NoiseReduction `json:"noise_reduction"`
+	TurnDetection  *TurnDetection  `json:"turn_detection"`
+}
+
+// NoiseReduction is the Realtime API's filter of the person's audio: near_field or far_field.
+type NoiseReduction struct {
+	Type string `json:"type"`
+}
+
+// TurnDetection says how the model recognises that the person has finished speaking. Type is
+// server_vad or semantic_vad; Eagerness belongs to semantic_vad, the other fields to server_vad.
+// The service calls validates them. What is nil or empty is OpenAI's default.
+type TurnDetection struct {
+	Type              string   `json:"type"`
+	Threshold         *float64 `json:"threshold,omitempty"`
+	PrefixPaddingMS   *int64   `json:"prefix_padding_ms,omitempty"`
+	SilenceDurationMS *int64   `json:"silence_duration_ms,omitempty"`
+	IdleTimeoutMS     *int64   `json:"idle_timeout_ms,omitempty"`
+	Eagerness         string   `json:"eagerness,omitempty"`
 }
 
 // Summarised is an OpenAI-compatible endpoint.

@@ -105,7 +105,17 @@ func (s *session) settings() *sessionSettings {
 }
 
 func (s *session) input() audioInput {
-	in := audioInput{Format: format{mulaw}, TurnDetection: turnDetection{Type: "server_vad", CreateResponse: s.opened, InterruptResponse: s.opened}}
+	settings := s.spec.Settings
+	in := audioInput{
+		Format: format{mulaw}, NoiseReduction: settings.NoiseReduction,
+		TurnDetection: turnDetection{TurnDetection: agent.TurnDetection{Type: "server_vad"}, CreateResponse: s.opened, InterruptResponse: s.opened},
+	}
+	if settings.TurnDetection != nil {
+		in.TurnDetection.TurnDetection = *settings.TurnDetection
+	}
+	if !s.opened {
+		in.TurnDetection.IdleTimeoutMS = nil // a response before the disclosure would be the model's own words
+	}
 	if s.transcription != "" {
 		in.Transcription = newTranscription(s.transcription, s.spec.Settings.Language)
 	}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"ringfence.dev/services/dialer/internal/agent"
 )
 
 // The events of the Realtime protocol (GA) that are used here; what an event has besides is left alone.
@@ -38,17 +40,19 @@ func newTranscription(model, tag string) *transcription {
 	return &transcription{Model: model, Language: primary}
 }
 
-// turnDetection: while the disclosure is made, speech is heard and neither answered nor an interruption.
+// turnDetection is the agent's setting and whether the model answers the person. While the
+// disclosure is spoken, speech is transcribed, but it is not answered and does not interrupt.
 type turnDetection struct {
-	Type              string `json:"type"`
-	CreateResponse    bool   `json:"create_response"`
-	InterruptResponse bool   `json:"interrupt_response"`
+	agent.TurnDetection
+	CreateResponse    bool `json:"create_response"`
+	InterruptResponse bool `json:"interrupt_response"`
 }
 
 type audioInput struct {
-	Format        format         `json:"format"`
-	Transcription *transcription `json:"transcription,omitempty"`
-	TurnDetection turnDetection  `json:"turn_detection"`
+	Format         format                `json:"format"`
+	NoiseReduction *agent.NoiseReduction `json:"noise_reduction,omitempty"`
+	Transcription  *transcription        `json:"transcription,omitempty"`
+	TurnDetection  turnDetection         `json:"turn_detection"`
 }
 
 type audioOutput struct {

@@ -32,6 +32,10 @@ func converse(t *testing.T) *realtimetest.Server {
 	defer cancel()
 	s, err := o.Open(ctx, agent.Spec{Settings: agent.Settings{
 		Instructions: "Be kind.", Voice: "marin", Language: "fr", Greeting: "Bonjour.", Transfers: map[string]string{"desk": "+33100000000"},
+		NoiseReduction: &agent.NoiseReduction{Type: "far_field"},
+		TurnDetection: &agent.TurnDetection{
+			Type: "server_vad", Threshold: new(0.6), PrefixPaddingMS: new(int64(200)), SilenceDurationMS: new(int64(700)), IdleTimeoutMS: new(int64(8000)),
+		},
 	}})
 	if err != nil {
 		t.Fatal(err)
