@@ -11,12 +11,28 @@ BIN      := $(CURDIR)/bin
 TOOLS    := $(BIN)/tools
 SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher
 MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod))
-TESTFLAGS ?= -race -p 2 -timeout 40m
 FUZZTIME ?= 10s
 
-# What test-kafka runs on Apache Kafka. whole: every package whose tests take their Kafka from libs/kafkatest, which share one broker in turn, and all that is driven end to
-# end, whose stacks have one each; half an hour or more in all. short: what .ci/run has two minutes for.
-KAFKA ?= whole
+# Flags of `make test`, for example TESTFLAGS='-count=1 -run TestFence'.
+TESTFLAGS ?= -timeout 5m
+
+# `make test` runs every package except those below. Their tests start built programs or a whole stack, render charts,
+# or need programs of other projects.
+IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus deploy/tools/configuration
+IN_E2E     := deploy/e2e deploy/e2e/contract deploy/e2e/webhooks deploy/local deploy/receivers services/dialer/cmd/dialer
+IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/prometheus/live deploy/tools/apachekafka
+UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
+
+# Tests in deploy/e2e that belong to `make test-nightly`.
+NIGHTLY_TESTS := ^Test(Cancel_Racing|OptOut_|Upgrade_|Pooler_|SIP_|Recording_|Kills_OfTwoReplicas)
+
+# The size of `make test-nightly`: large, or short for the form that .ci/run has time for.
+NIGHTLY ?= large
+TRIALS   = $(if $(filter large,$(NIGHTLY)),RINGFENCE_TRIALS=100)
+
+# What test-kafka runs on Apache Kafka. whole: every package whose tests use libs/kafkatest, on one broker, and the
+# end-to-end tests, whose stacks start a broker each (half an hour or more). short: about two minutes, for .ci/run.
+KAFKA ?= $(if $(filter short,$(NIGHTLY)),short,whole)
 SPEAKERS  = $(if $(filter short,$(KAFKA)),./libs/kafka ./libs/inbox ./libs/outbox ./services/billing-wallet/internal/consumer ./services/gateway/cmd/gateway,\
   $(sort $(patsubst %/,./%,$(dir $(shell grep -rl --include=*_test.go ringfence.dev/libs/kafkatest libs services)))))
 ONKAFKA   = $(if $(filter short,$(KAFKA)),-run "^(TestApacheKafka|TestFirstCall|TestRecords|TestCluster)" ./deploy/e2e,./deploy/e2e/...) ./deploy/tools/apachekafka
@@ -34,10 +50,12 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/types.cfg.yaml -o $(1)/types.gen.go $(1)/generator.tmp && \
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
-.PHONY: help configuration run test observe pooler fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current breaking tidy-current watch-current fmt clean build sbom reproducible go cc npm examples peers java kafka kafka-fetch test-kafka
+.PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-upgrade observe pooler \
+  fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current \
+  breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## run everything on this machine until Ctrl-C
 	@exec $(BIN)/ringfence-local up
@@ -60,8 +78,30 @@ reconcile: build ## compare the books of every wallet of a running stack (ARGS='
 ledger: build ## walk over the consent ledger of a running stack and name each row that is not as it was written
 	@exec $(BIN)/ringfence services verify
 
-test: build cc examples peers ## run every test on a real Postgres and the Kafka protocol (TESTFLAGS changes how)
-	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(MODULES)
+test: $(BIN)/ringfence-local sound ## run the unit and store tests of every module on a real Postgres (TESTFLAGS adds flags)
+	@$(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(UNIT)
+
+test-race: cc ## run the same tests with the race detector
+	@$(MAKE) --no-print-directory test TESTFLAGS='-race -timeout 20m $(if $(filter command line,$(origin TESTFLAGS)),$(TESTFLAGS))'
+
+test-e2e: build examples ## run the contract suite, the crash tests and the replica tests against the built programs, one package after the other
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m -skip '$(NIGHTLY_TESTS)' $(addprefix ./,$(IN_E2E))
+
+test-nightly: build nightly-sip nightly-races nightly-chaos nightly-upgrade pooler test-kafka observe ## run the long tests: SIP peers, races, chaos, upgrade, PgBouncer, Apache Kafka, live alerts (NIGHTLY=short for the form of .ci/run)
+
+nightly-sip: build peers
+	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/signal/...
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./deploy/e2e
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning
+
+nightly-races: build
+	@RINGFENCE_BIN=$(BIN) $(TRIALS) go test -count=1 -timeout 120m -run '^Test(Cancel_Racing|OptOut_|Kills_OfTwoReplicas)' ./deploy/e2e
+
+nightly-chaos: build peers
+	@RINGFENCE_BIN=$(BIN) $(TRIALS) go test -count=1 -timeout 60m ./deploy/e2e/chaos
+
+nightly-upgrade: build
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./deploy/e2e
 
 pooler: build peers ## run the tests of the stores, outbox and inbox through PgBouncer in transaction mode, three sessions a test
 	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)' \
@@ -70,9 +110,9 @@ pooler: build peers ## run the tests of the stores, outbox and inbox through PgB
 kafka: kafka-fetch ## run Apache Kafka itself on this machine until Ctrl-C, for KAFKA_BROKERS (needs Java and Maven)
 	@exec $(BIN)/ringfence-kafka up
 
-test-kafka: build cc examples peers kafka-fetch ## run everything that speaks Kafka against Apache Kafka: libs, services, and all that is driven end to end, chaos included
+test-kafka: build examples peers kafka-fetch ## run everything that speaks Kafka against Apache Kafka: libs, services, and all that is driven end to end, chaos included
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- $(BIN)/ringfence-kafka with -- sh -ec '\
-	 go test $(TESTFLAGS) -count=1 $(OFFKAFKA) $(SPEAKERS); go test $(TESTFLAGS) -count=1 $(ONKAFKA)'
+	 go test -p 2 -timeout 40m -count=1 $(OFFKAFKA) $(SPEAKERS); go test -p 2 -timeout 40m -count=1 $(ONKAFKA)'
 
 fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
 	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
@@ -87,8 +127,8 @@ bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a
 chaos: build ## kill, stop and cut everything at random under load, then hold every law against what is left: CHAOS_MINUTES (5), RINGFENCE_SEED repeats a run
 	@go build -o $(BIN)/ringfence-chaos ./deploy/e2e/chaos && RINGFENCE_BIN=$(BIN) exec $(BIN)/ringfence-chaos $(ARGS)
 
-observe: build peers ## the whole stack under a real Prometheus: every panel has data, and what faults can cause fires and goes (hours made minutes)
-	@cd deploy && RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-whole}" go test -count=1 -v -timeout 60m -run TestObserving ./prometheus/live/
+observe: build peers ## run the stack under a real Prometheus: every panel has data, and faults fire and resolve their alerts
+	@cd deploy && RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./prometheus/live/
 
 prove: build examples ## the end-to-end laws, every trial in full; the report is added to deploy/e2e/PROVED.md (RINGFENCE_SEED repeats a run)
 	@RINGFENCE_BIN=$(BIN) go run ./deploy/tools/prove -report deploy/e2e/PROVED.md -- $(ARGS)
@@ -104,6 +144,9 @@ upgrade: build ## roll every service under load from the binaries of an older co
 	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
 	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
 	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./deploy/e2e
+
+$(BIN)/ringfence-local: go
+	@go build -o $@ ./deploy/local
 
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
@@ -121,15 +164,16 @@ lint: house $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check forma
 house: go ## check the import rules and sizes of the house alone
 	@go test -count=1 ./deploy/tools/house/...
 
-charts: $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose ## render every chart and hold it against Kubernetes, kube-score and the goldens; resolve docker-compose.yml
-	@RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 -run '$(or $(RUN),TestCharts|TestComposeFile)' ./deploy/compose/...
+charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose ## render every chart and check it with Kubernetes' schemas, kube-score and the goldens; check the Compose file and the images' programs
+	@RINGFENCE_BIN=$(BIN) RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 $(if $(RUN),-run '$(RUN)') ./deploy/compose
 
 goldens: ## write the charts' schemas and goldens anew, to be looked at and committed
 	@RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_Schemas && RINGFENCE_UPDATE=1 $(MAKE) --no-print-directory charts RUN=TestCharts_RenderAsBefore
 	@git --no-pager diff --stat -- helm deploy/compose/testdata
 
-verify: proto-current breaking tidy-current watch-current ## check that generated code is what the sources give, and that no event broke
-	@echo "generated code is up to date; no event was broken"
+verify: build peers proto-current breaking tidy-current charts ## check generated code, API and event compatibility, charts, Compose file, dashboards and alert rules
+	@RINGFENCE_BIN=$(BIN) go test $(addprefix ./,$(filter-out deploy/compose,$(IN_VERIFY)))
+	@echo "generated files are current; no event or public API changed incompatibly"
 
 configuration: build ## write deploy/CONFIGURATION.md anew, from what the services say of their variables
 	@go run ./deploy/tools/configuration $(BIN) > deploy/CONFIGURATION.md.new && mv deploy/CONFIGURATION.md.new deploy/CONFIGURATION.md
@@ -152,9 +196,6 @@ tidy-current: go
 	@for module in $(patsubst %/go.mod,%,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod)); do \
 	   (cd $$module && GOWORK=off go mod tidy -diff >/dev/null 2>&1) || { echo "$$module/go.mod is not tidy: run go mod tidy there and commit"; exit 1; }; \
 	 done
-
-watch-current: go
-	@go test -count=1 -run AreWhatTheSourceGives ./deploy/prometheus ./deploy/grafana >/dev/null || { echo "rules, trials or dashboards are not what their sources give: go run ./deploy/prometheus; go run ./deploy/grafana; and commit"; exit 1; }
 
 breaking: $(TOOLS)/buf $(TOOLS)/oasdiff ## check events, questions and the public API against the released shapes (proto/base.binpb, proto/openapi/base.json)
 	@cd proto && $(TOOLS)/buf breaking --against base.binpb || { echo "an event or question changed in a way that readers in service cannot follow"; exit 1; }
@@ -205,15 +246,20 @@ examples:
 	   echo "SKIPPED: the webhook receiver in Python (deploy/receivers) needs python3"; \
 	 fi
 
-# The programs that the dialer's telephony is held against: SIP peers, and a voice; and a pooler in front of Postgres. Who lacks one is told that its tests are skipped; with CI=true they fail.
+# Programs that tests run: $(call installed,programs,Debian packages). As root with apt-get, missing programs are installed. Otherwise
+# their tests are skipped with a message, and fail with CI=true.
+installed = for program in $(1); do command -v $$program >/dev/null || missing="$$missing $$program"; done; test -z "$$missing" || \
+ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+   echo "installing$$missing"; { apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(2) >/dev/null; } || [ "$$CI" != true ]; \
+ else \
+   echo "SKIPPED: tests with$$missing need apt-get install $(2)"; \
+ fi
+
+sound:
+	@$(call installed,espeak-ng sox,espeak-ng sox)
+
 peers:
-	@for peer in sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; test -z "$$missing" || \
-	 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	   echo "installing$$missing, which calls over SIP and the database behind a pooler are tested with"; { apt-get update -q >/dev/null && \
-	   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl >/dev/null; } || [ "$$CI" != true ]; \
-	 else \
-	   echo "SKIPPED: tests with$$missing (services/dialer, libs/pg, deploy/e2e, deploy/prometheus) need apt-get install sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl"; \
-	 fi
+	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl)
 
 # Apache Kafka, fetched once by Maven. Who lacks Java or Maven is told so.
 kafka-fetch: go java

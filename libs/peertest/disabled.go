@@ -1,0 +1,5 @@
+//go:build !peers
+
+package peertest
+
+const enabled = false
