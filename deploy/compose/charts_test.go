@@ -115,19 +115,42 @@ func manifests(t *testing.T, chart string, args ...string) []byte {
 	return out
 }
 
-// least is what has to be said before a chart renders: whose keys are trusted, and for all six the networks of the dialer's nodes.
+// registry holds the images in these tests.
+const registry = "registry.example.net"
+
+// publicKey has the form of a public key.
+const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+
+// least returns the arguments without which a chart does not render: the public keys and the registry, and for all six
+// the networks of the dialer's nodes.
 func least(t *testing.T, chart string) (args []string) {
+	t.Helper()
+	args = append(keysOf(t, chart), "--set", "global.registry="+registry)
+	if chart == "ringfence" {
+		args = append(args, "--set", "global.nodes={198.51.100.0/24}")
+	}
+	return args
+}
+
+// environmentArgs returns the arguments that render an example of helm/environments, with the keys and the registry that it lacks.
+func environmentArgs(t *testing.T, name string) []string {
+	t.Helper()
+	return append(keysOf(t, "ringfence"), "--values", filepath.Join(root, "helm/environments", name+".yaml"), "--set", "global.registry="+registry)
+}
+
+// keysOf returns the arguments that give a chart, or all six, the public keys of the services that call it.
+func keysOf(t *testing.T, chart string) (args []string) {
 	t.Helper()
 	prefix, of := "", []string{chart}
 	if chart == "ringfence" {
-		of, args = services, []string{"--set", "global.nodes={198.51.100.0/24}"}
+		of = services
 	}
 	for _, name := range of {
 		if len(of) > 1 {
 			prefix = name + "."
 		}
 		if askers := valuesOf(t, name).Network.AskedBy; len(askers) > 0 {
-			args = append(args, "--set", prefix+"env.TRUSTED_KEYS="+strings.Join(askers, `=BASE64\,`)+"=BASE64")
+			args = append(args, "--set", prefix+"env.TRUSTED_KEYS="+strings.Join(askers, "="+publicKey+`\,`)+"="+publicKey)
 		}
 	}
 	return args
@@ -214,8 +237,8 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 
 func checkContainer(t *testing.T, name string, c container, objects map[string]object) {
 	t.Helper()
-	if c.Image != "ringfence/"+name+":"+appVersion(t, name) {
-		t.Errorf("%s runs the image %q", c.Name, c.Image)
+	if want := registry + "/ringfence/" + name + ":" + appVersion(t, name); c.Image != want {
+		t.Errorf("image of %s = %q, want %q", c.Name, c.Image, want)
 	}
 	for _, from := range c.EnvFrom {
 		if _, ok := objects["ConfigMap/"+from.ConfigMapRef.Name]; !ok {

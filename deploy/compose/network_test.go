@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -125,7 +124,7 @@ func rendered(t *testing.T, environment string, args ...string) (h house) {
 	if environment == "default" {
 		args = append(least(t, "ringfence"), args...)
 	} else {
-		args = append([]string{"--values", filepath.Join(root, "helm/environments", environment+".yaml")}, args...)
+		args = append(environmentArgs(t, environment), args...)
 	}
 	out := manifests(t, "ringfence", append(args, "--set", "alerts.enabled=false,dashboards.enabled=false")...)
 	h = house{policies: policiesIn(t, out), objects: objectsIn(t, environment, out)}

@@ -23,7 +23,10 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"a volume without a name", "calls.state.size=1Gi", "only a StatefulSet"},
 		{"a network that is an address", "global.nodes={10.0.0.1}", "nodes"},
 		{"nobody's key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},
-		{"one asker's key and not the other's", "dialer.env.TRUSTED_KEYS=gateway=BASE64", "no public key of calls"},
+		{"one asker's key and not the other's", "dialer.env.TRUSTED_KEYS=gateway=" + publicKey, "no public key of calls"},
+		{"a placeholder instead of a key", "calls.env.TRUSTED_KEYS=gateway=BASE64", `"BASE64" is not the public key of gateway`},
+		{"an empty key", "calls.env.TRUSTED_KEYS=gateway=", `"" is not the public key of gateway`},
+		{"no registry", "global.registry=", ":0.1.0 names no registry: set global.registry"},
 		{"a dialer on nodes that nobody knows", "global.nodes=null", "global.nodes is empty"},
 		{"the node's address without its network", "dialer.hostNetwork=false", "RTP_ADDR would be the node's address"},
 		{"an address from two sides", "dialer.env.RTP_ADDR=192.0.2.1", "RTP_ADDR stands in env as well"},
@@ -59,5 +62,32 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	drain := regexp.MustCompile(`(?m)^const drain = (\d+) \* time\.Second$`).FindStringSubmatch(goText(t, "libs/service"))
 	if text := strings.Join(lines(t, "helm/ringfence-lib/templates/_refuse.tpl"), "\n"); drain == nil || !strings.Contains(text, `"`+drain[1]+`s" }}`) {
 		t.Errorf("the charts count with another time to drain than %v", drain)
+	}
+}
+
+// helm/README.md says that the charts do not render without values, and that the examples need the operator's keys.
+func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, chart string
+		args        []string
+		want        string
+	}{
+		{name: "gateway alone", chart: "gateway", want: "names no registry"},
+		{name: "calls alone", chart: "calls", want: "names no public key of gateway"},
+		{name: "all six", chart: "ringfence", want: "names no registry"},
+		{name: "small.yaml alone", chart: "ringfence", args: []string{"--values", filepath.Join(root, "helm/environments/small.yaml")}, want: "names no public key of gateway"},
+		{name: "production.yaml alone", chart: "ringfence", args: []string{"--values", filepath.Join(root, "helm/environments/production.yaml")}, want: "names no public key of gateway"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			out, said, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", row.chart)}, row.args...)...)
+			if err == nil {
+				t.Fatalf("helm template rendered %d bytes, want a refusal", len(out))
+			}
+			if !strings.Contains(said, row.want) {
+				t.Errorf("refusal = %s, want it to contain %q", said, row.want)
+			}
+		})
 	}
 }

@@ -2,8 +2,15 @@ package compose_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
 	"net/url"
 	"os"
 	"os/exec"
@@ -11,29 +18,144 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.yaml.in/yaml/v3"
 
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/trust"
 )
 
-// TestCharts_SecretsAreWhatTheChartsRead runs the script that makes them: each chart's keys are there, the roles have their passwords, the binaries take the keys, and every asker's public key
-// is the one of its seed. With its values, and the nodes, all six render.
-func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
-	t.Parallel()
+// secretsScript runs helm/environments/secrets.sh with the variables and returns what it printed.
+func secretsScript(t *testing.T, dir string, env ...string) (string, error) {
+	t.Helper()
 	if _, err := exec.LookPath("openssl"); err != nil && os.Getenv("CI") != "true" {
 		t.Skip("SKIPPED: helm/environments/secrets.sh needs openssl")
 	}
+	script := exec.Command("sh", filepath.Join(root, "helm/environments/secrets.sh"), dir, "db.example.net", "pool.example.net:6543")
+	script.Env = append(os.Environ(), env...)
+	out, err := script.CombinedOutput()
+	return string(out), err
+}
+
+// authority writes a certificate authority to a file and returns its path and its text.
+func authority(t *testing.T) (path string, text []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of Postgres"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, text = filepath.Join(t.TempDir(), "ca.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, text
+}
+
+// TestCharts_SecretsVerifyPostgres checks that pgx verifies the server's name and authority with each URL that the
+// script writes, and that the charts mount the authority's file for the service and for its migration.
+func TestCharts_SecretsVerifyPostgres(t *testing.T) {
+	t.Parallel()
+	ca, text := authority(t)
+	for _, row := range []struct {
+		name, rootCert string
+		wantFile       bool
+	}{
+		{name: "an authority of the operator", rootCert: ca, wantFile: true},
+		{name: "a public authority", rootCert: "system"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "made")
+			if out, err := secretsScript(t, dir, "PGSSLROOTCERT="+row.rootCert); err != nil {
+				t.Fatalf("secrets.sh: %v: %s", err, out)
+			}
+			secrets := secretsIn(t, filepath.Join(dir, "secrets.yaml"))
+			for _, name := range services {
+				for _, variable := range []string{"POSTGRES_URL", "POSTGRES_DIRECT_URL", "POSTGRES_MIGRATE_URL"} {
+					config, err := pgconn.ParseConfig(strings.ReplaceAll(secrets[name][variable], "/etc/ringfence/postgres-ca.pem", ca))
+					if err != nil {
+						t.Fatalf("%s: %s: %v", name, variable, err)
+					}
+					if config.TLSConfig == nil {
+						t.Fatalf("%s: %s: no TLS", name, variable)
+					}
+					if config.TLSConfig.InsecureSkipVerify {
+						t.Errorf("%s: %s: InsecureSkipVerify = true, want false", name, variable)
+					}
+					if got := config.TLSConfig.ServerName; got != config.Host {
+						t.Errorf("%s: %s: server name = %q, want %q", name, variable, got, config.Host)
+					}
+					if got := len(config.Fallbacks); got != 0 {
+						t.Errorf("%s: %s: %d fallbacks without verification, want 0", name, variable, got)
+					}
+				}
+			}
+			if got := secrets["certificates"]["postgres-ca.pem"] == string(text); got != row.wantFile {
+				t.Errorf("authority in the Secret certificates = %v, want %v", got, row.wantFile)
+			}
+			wantMounts := 0
+			if row.wantFile {
+				wantMounts = 2 * len(services) // the service and its migration
+			}
+			rendered := manifests(t, "ringfence", "--values", filepath.Join(dir, "values.yaml"), "--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
+			if got := strings.Count(string(rendered), "{name: files, mountPath: /etc/ringfence, readOnly: true}"); got != wantMounts {
+				t.Errorf("mounts of /etc/ringfence = %d, want %d", got, wantMounts)
+			}
+		})
+	}
+}
+
+func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		env  []string
+		want string
+	}{
+		{name: "no authority", env: []string{"PGSSLMODE=", "PGSSLROOTCERT="}, want: "PGSSLROOTCERT is not set"},
+		{name: "a file without a certificate", env: []string{"PGSSLMODE=", "PGSSLROOTCERT=" + os.DevNull}, want: "contains no certificate in PEM"},
+		{name: "a mode that falls back to plain text", env: []string{"PGSSLMODE=prefer"}, want: "PGSSLMODE is prefer"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "made")
+			out, err := secretsScript(t, dir, row.env...)
+			if err == nil {
+				t.Errorf("secrets.sh succeeded, want a refusal")
+			}
+			if !strings.Contains(out, row.want) {
+				t.Errorf("secrets.sh printed %q, want it to contain %q", out, row.want)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("directory %s exists after a refusal (%v)", dir, err)
+			}
+		})
+	}
+}
+
+// TestCharts_SecretsAreWhatTheChartsRead runs the script that creates them: each chart's keys are there, the roles have their passwords, the binaries accept the keys, and every public key
+// belongs to its seed. With its values, the registry and the nodes, all six render.
+func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
-	script := func() ([]byte, error) {
-		return exec.Command("sh", filepath.Join(root, "helm/environments/secrets.sh"), dir, "db.example.net", "pool.example.net:6543").CombinedOutput()
+	if out, err := secretsScript(t, dir, "PGSSLROOTCERT=system"); err != nil {
+		t.Fatalf("secrets.sh: %v: %s", err, out)
 	}
-	if said, err := script(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	out, err := secretsScript(t, dir, "PGSSLROOTCERT=system")
+	if err == nil {
+		t.Errorf("a second run of secrets.sh succeeded, want a refusal")
 	}
-	if said, err := script(); err == nil || !strings.Contains(string(said), "cannot be made twice") {
-		t.Errorf("a second run: %v, %s", err, said)
+	if want := "cannot be made twice"; !strings.Contains(out, want) {
+		t.Errorf("a second run of secrets.sh printed %q, want it to contain %q", out, want)
 	}
 	passwords, err := os.ReadFile(filepath.Join(dir, "passwords.sql"))
 	if err != nil {
@@ -70,7 +192,7 @@ func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 		}
 	}
 	public := filepath.Join(dir, "values.yaml")
-	rendered := manifests(t, "ringfence", "--values", public, "--set", "global.nodes={198.51.100.0/24}")
+	rendered := manifests(t, "ringfence", "--values", public, "--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
 	var trusted map[string]struct{ Env map[string]string }
 	text, err := os.ReadFile(public)
 	if err != nil || yaml.Unmarshal(text, &trusted) != nil || len(rendered) == 0 {

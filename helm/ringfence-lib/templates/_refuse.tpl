@@ -1,6 +1,17 @@
-{{/* Renders nothing. Values that Kubernetes would take and that would not work are refused, all their faults together. */}}
+{{/* Renders nothing. Fails if the values would be accepted by Kubernetes and would not work. The message names all faults. */}}
 {{- define "ringfence-lib.refuse" -}}
 {{- $faults := list }}
+{{- /* Like a container runtime: the first part of an image's name is a registry if it has a dot or a port, or is localhost. */}}
+{{- $first := splitList "/" (include "ringfence-lib.image" .) | first }}
+{{- if not (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) }}
+{{- $faults = append $faults (printf "the image %s names no registry: set global.registry to the one that holds your images (README.md, step 1)" (include "ringfence-lib.image" .)) }}
+{{- end }}
+{{- range splitList "," (.Values.env.TRUSTED_KEYS | default "") }}
+{{- $key := splitn "=" 2 (trim .) }}
+{{- if and $key._0 (not (regexMatch "^[A-Za-z0-9+/]{43}=$" ($key._1 | default ""))) }}
+{{- $faults = append $faults (printf "env.TRUSTED_KEYS: %q is not the public key of %s, which is 44 characters of base64: use the values.yaml that environments/secrets.sh writes (--values)" ($key._1 | default "") $key._0) }}
+{{- end }}
+{{- end }}
 {{- range .Values.network.askedBy }}
 {{- if not (regexMatch (printf "(^|,) *%s=" .) ($.Values.env.TRUSTED_KEYS | default "")) }}
 {{- $faults = append $faults (printf "env.TRUSTED_KEYS names no public key of %s, which may ask it (environments/secrets.sh makes them)" .) }}
