@@ -7,9 +7,7 @@ metadata:
   name: {{ .Chart.Name }}
   labels: {{- include "ringfence-lib.labels" . | nindent 4 }}
 spec:
-  {{- if not .Values.autoscaling.enabled }}
-  replicas: {{ .Values.replicas }}
-  {{- end }}
+  replicas: {{ include "ringfence-lib.replicas" . }}
   {{- if eq $kind "StatefulSet" }}
   serviceName: {{ .Chart.Name }}-private
   podManagementPolicy: Parallel
@@ -71,6 +69,16 @@ spec:
         {{- end }}
         resources: {requests: {storage: {{ .size }}}}
   {{- end }}
+{{- end }}
+
+{{/* The number of replicas. With autoscaling it is the number that runs now, or autoscaling.min if there is none yet. Without this line
+the API server sets 1 when autoscaling is enabled. lookup finds nothing without a cluster (helm template). */}}
+{{- define "ringfence-lib.replicas" -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- dig "spec" "replicas" .Values.autoscaling.min (lookup "apps/v1" .Values.kind .Release.Namespace .Chart.Name) | int -}}
+{{- else -}}
+{{- .Values.replicas -}}
+{{- end -}}
 {{- end }}
 
 {{/* What every pod of ours has, a migration's too: where the service may run, it may. */}}
