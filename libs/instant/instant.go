@@ -1,5 +1,5 @@
-// Package instant owns what customers see of time: the instant that an id holds, for created_at, order and cursor of a list are one
-// (contract.md §1), and how any instant is shown. It looks at no clock.
+// Package instant reads the time inside a UUIDv7. The order, the cursor and created_at of every list
+// come from the id (contract.md 1.12).
 package instant
 
 import (
@@ -30,16 +30,4 @@ func FirstID(at time.Time) (id uuid.UUID) {
 		id[5-i] = byte(ms >> (8 * i))
 	}
 	return id
-}
-
-// Shown is an instant as every answer and event shows it: UTC, to the millisecond.
-func Shown(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
-
-// ShownOrNull is Shown, and nil for nil.
-func ShownOrNull(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	shown := Shown(*t)
-	return &shown
 }

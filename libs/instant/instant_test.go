@@ -31,15 +31,3 @@ func TestFirstID_BeginsItsMillisecond(t *testing.T) {
 		t.Error("instants outside of what an id can hold are not clamped")
 	}
 }
-
-func TestShown_IsUTCToTheMillisecond(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 6, 4, 11, 0, 1, 999_999_999, time.FixedZone("", 7200))
-	want := time.Date(2026, 6, 4, 9, 0, 1, 999_000_000, time.UTC)
-	if got := instant.Shown(at); got != want {
-		t.Errorf("Shown = %v, want %v", got, want)
-	}
-	if got := instant.ShownOrNull(&at); *got != want || instant.ShownOrNull(nil) != nil {
-		t.Errorf("ShownOrNull = %v", got)
-	}
-}

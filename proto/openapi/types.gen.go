@@ -5,7 +5,6 @@ package openapi
 
 import (
 	"encoding/json"
-	"time"
 
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
@@ -314,7 +313,7 @@ type CallEvent struct {
 	ID          openapi_types.UUID  `json:"id"`
 	Type        EventType           `json:"type"`
 	APIVersion  CallEventAPIVersion `json:"api_version"`
-	CreatedAt   time.Time           `json:"created_at"`
+	CreatedAt   Timestamp           `json:"created_at"`
 	WorkspaceID openapi_types.UUID  `json:"workspace_id"`
 
 	// Sequence Counts the events of a call from 1.
@@ -345,7 +344,7 @@ type CallRequest struct {
 	ExternalRef *string             `json:"external_ref"`
 
 	// ScheduledFor As last moved.
-	ScheduledFor time.Time `json:"scheduled_for"`
+	ScheduledFor Timestamp `json:"scheduled_for"`
 
 	// ErrorCode Why it ended blocked (recipient_dnd, consent_withdrawn, outside_calling_hours, invalid_agent, api_not_enabled, destination_not_allowed) or
 	// failed (invalid_number, provider_rejected, provider_unavailable, agent_unavailable, capacity_timeout, queue_expired,
@@ -354,12 +353,12 @@ type CallRequest struct {
 
 	// ErrorDetail One sentence to act on.
 	ErrorDetail *string    `json:"error_detail"`
-	DialedAt    *time.Time `json:"dialed_at"`
+	DialedAt    *Timestamp `json:"dialed_at"`
 
 	// CompletedAt Set with every final status.
-	CompletedAt *time.Time `json:"completed_at"`
-	CreatedAt   time.Time  `json:"created_at"`
-	UpdatedAt   time.Time  `json:"updated_at"`
+	CompletedAt *Timestamp `json:"completed_at"`
+	CreatedAt   Timestamp  `json:"created_at"`
+	UpdatedAt   Timestamp  `json:"updated_at"`
 }
 
 // CallRequestPage defines model for CallRequestPage.
@@ -398,19 +397,19 @@ type CallSummaryItem struct {
 	// Outcome The business result; null unless answered.
 	Outcome     *string   `json:"outcome"`
 	TalkSeconds *int32    `json:"talk_seconds"`
-	CreatedAt   time.Time `json:"created_at"`
+	CreatedAt   Timestamp `json:"created_at"`
 	ExternalRef *string   `json:"external_ref"`
 }
 
 // CallTimings Seconds are rounded up; each is null when its start never came.
 type CallTimings struct {
 	// QueuedAt When the request was accepted; null for an inbound call.
-	QueuedAt *time.Time `json:"queued_at"`
+	QueuedAt *Timestamp `json:"queued_at"`
 
 	// DialedAt When the carrier was asked.
-	DialedAt   *time.Time `json:"dialed_at"`
-	AnsweredAt *time.Time `json:"answered_at"`
-	EndedAt    *time.Time `json:"ended_at"`
+	DialedAt   *Timestamp `json:"dialed_at"`
+	AnsweredAt *Timestamp `json:"answered_at"`
+	EndedAt    *Timestamp `json:"ended_at"`
 
 	// RingSeconds First ringing to answer or end.
 	RingSeconds *int32 `json:"ring_seconds"`
@@ -436,8 +435,8 @@ type Contact struct {
 	Metadata      Document           `json:"metadata"`
 	ConsentStatus ConsentStatus      `json:"consent_status"`
 	DndStatus     DndStatus          `json:"dnd_status"`
-	CreatedAt     time.Time          `json:"created_at"`
-	UpdatedAt     time.Time          `json:"updated_at"`
+	CreatedAt     Timestamp          `json:"created_at"`
+	UpdatedAt     Timestamp          `json:"updated_at"`
 }
 
 // ContactExists defines model for ContactExists.
@@ -488,7 +487,7 @@ type CreateCall struct {
 
 	// ScheduledFor Dial at or after this time. Without it, dial now. It needs an offset. A time up to 7 days in the past counts as now. A time
 	// earlier than that, or more than 366 days ahead, is refused with 422 validation_error.
-	ScheduledFor *time.Time `json:"scheduled_for,omitempty"`
+	ScheduledFor *Timestamp `json:"scheduled_for,omitempty"`
 
 	// ScheduleIfOutsideHours Queue for the next opening of the calling window instead of refusing.
 	ScheduleIfOutsideHours *bool `json:"schedule_if_outside_hours,omitempty"`
@@ -587,7 +586,7 @@ type TestEvent struct {
 	ID          openapi_types.UUID  `json:"id"`
 	Type        TestEventType       `json:"type"`
 	APIVersion  TestEventAPIVersion `json:"api_version"`
-	CreatedAt   time.Time           `json:"created_at"`
+	CreatedAt   Timestamp           `json:"created_at"`
 	WorkspaceID openapi_types.UUID  `json:"workspace_id"`
 	Sequence    int32               `json:"sequence"`
 	Data        TestEventData       `json:"data"`
@@ -625,7 +624,7 @@ type TranscriptTurn struct {
 	Text string `json:"text"`
 
 	// At When it began.
-	At time.Time `json:"at"`
+	At Timestamp `json:"at"`
 }
 
 // UpdateContact defines model for UpdateContact.
@@ -657,7 +656,7 @@ type Wallet struct {
 	//
 	// Examples: USD
 	Currency          string     `json:"currency"`
-	LastTransactionAt *time.Time `json:"last_transaction_at"`
+	LastTransactionAt *Timestamp `json:"last_transaction_at"`
 }
 
 // WebhookSecret defines model for WebhookSecret.
@@ -681,9 +680,9 @@ type WebhookSubscription struct {
 
 	// ConsecutiveFailures Failed attempts in a row; a success or a resume sets 0.
 	ConsecutiveFailures int32      `json:"consecutive_failures"`
-	LastSuccessAt       *time.Time `json:"last_success_at"`
-	LastFailureAt       *time.Time `json:"last_failure_at"`
-	CreatedAt           time.Time  `json:"created_at"`
+	LastSuccessAt       *Timestamp `json:"last_success_at"`
+	LastFailureAt       *Timestamp `json:"last_failure_at"`
+	CreatedAt           Timestamp  `json:"created_at"`
 }
 
 // WebhookSubscriptionCreated defines model for WebhookSubscriptionCreated.
@@ -847,10 +846,10 @@ type ListCallsParams struct {
 	ExternalRef *ExternalRef `form:"external_ref,omitempty" json:"external_ref,omitempty"`
 
 	// CreatedAfter Only calls created later than this instant (exclusive, to the millisecond). Needs an offset; a raw `+` is understood.
-	CreatedAfter *time.Time `form:"created_after,omitempty" json:"created_after,omitempty"`
+	CreatedAfter *Timestamp `form:"created_after,omitempty" json:"created_after,omitempty"`
 
 	// CreatedBefore Only calls created earlier than this instant (exclusive, to the millisecond). Needs an offset; a raw `+` is understood.
-	CreatedBefore *time.Time `form:"created_before,omitempty" json:"created_before,omitempty"`
+	CreatedBefore *Timestamp `form:"created_before,omitempty" json:"created_before,omitempty"`
 }
 
 // CreateCallParams defines parameters for CreateCall.

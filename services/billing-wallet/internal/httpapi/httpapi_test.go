@@ -13,8 +13,10 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/money"
+	"ringfence.dev/libs/timetest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
@@ -29,6 +31,7 @@ type stack struct {
 	testing.TB
 	url     string
 	handler http.Handler
+	pool    *pgxpool.Pool
 	store   *store.Store
 	keys    map[string]*trust.Keys
 }
@@ -43,7 +46,8 @@ func start(t testing.TB) *stack {
 		seeds[name] = base64.StdEncoding.EncodeToString(seed)
 		trusted = append(trusted, name+"="+base64.StdEncoding.EncodeToString(public))
 	}
-	s := &stack{TB: t, store: store.New(wallettest.Pool(t)), keys: map[string]*trust.Keys{}}
+	pool := wallettest.Pool(t)
+	s := &stack{TB: t, pool: pool, store: store.New(pool), keys: map[string]*trust.Keys{}}
 	for _, name := range names {
 		keys, err := trust.New(name, trust.Config{SigningKey: seeds[name], TrustedKeys: trusted})
 		if err != nil {
@@ -84,6 +88,7 @@ func (s *stack) ask(method, path string, workspace uuid.UUID, operator, body str
 	if err != nil {
 		s.Fatal(err)
 	}
+	timetest.Check(s, text)
 	return answer.StatusCode, strings.TrimSpace(string(text))
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -15,6 +14,7 @@ import (
 	"ringfence.dev/libs/money"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
@@ -28,17 +28,17 @@ type transactionBody struct {
 
 // transactionView is one row of the journal. amount is a decimal string, as it is in the request.
 type transactionView struct {
-	ID            uuid.UUID   `json:"id"`
-	Type          ledger.Kind `json:"type"`
-	Amount        string      `json:"amount"`
-	Reference     *string     `json:"reference"`
-	Operator      *string     `json:"operator"`
-	CallRequestID *uuid.UUID  `json:"call_request_id"`
-	CreatedAt     time.Time   `json:"created_at"`
+	ID            uuid.UUID         `json:"id"`
+	Type          ledger.Kind       `json:"type"`
+	Amount        string            `json:"amount"`
+	Reference     *string           `json:"reference"`
+	Operator      *string           `json:"operator"`
+	CallRequestID *uuid.UUID        `json:"call_request_id"`
+	CreatedAt     openapi.Timestamp `json:"created_at"`
 }
 
 func viewTransaction(t ledger.Transaction) transactionView {
-	return transactionView{t.ID, t.Kind, t.Amount().String(), t.Reference, t.Operator, t.RequestID, t.CreatedAt()}
+	return transactionView{t.ID, t.Kind, t.Amount().String(), t.Reference, t.Operator, t.RequestID, openapi.TimestampOf(t.CreatedAt())}
 }
 
 // payment checks the body: type, amount, reference.

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/money"
@@ -19,17 +18,17 @@ func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
 		return shown(err)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Wallet{
-		Balance: json.Number(found.Balance().String()), Currency: found.Currency, LastTransactionAt: found.LastTransactionAt,
+		Balance: json.Number(found.Balance().String()), Currency: found.Currency, LastTransactionAt: openapi.TimestampOrNull(found.LastTransactionAt),
 	})
 }
 
 // accountsView is what an operator sees: balance = spendable + held.
 type accountsView struct {
-	Balance           money.Micro `json:"balance"`
-	Held              money.Micro `json:"held"`
-	Spendable         money.Micro `json:"spendable"`
-	Currency          string      `json:"currency"`
-	LastTransactionAt *time.Time  `json:"last_transaction_at"`
+	Balance           money.Micro        `json:"balance"`
+	Held              money.Micro        `json:"held"`
+	Spendable         money.Micro        `json:"spendable"`
+	Currency          string             `json:"currency"`
+	LastTransactionAt *openapi.Timestamp `json:"last_transaction_at"`
 }
 
 // accounts answers GET /admin/v1/workspaces/{id}/wallet.
@@ -43,7 +42,7 @@ func (a *API) accounts(w http.ResponseWriter, r *http.Request) error {
 		return shown(err)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, accountsView{
-		found.Balance(), found.Held, found.Wallet, found.Currency, found.LastTransactionAt,
+		found.Balance(), found.Held, found.Wallet, found.Currency, openapi.TimestampOrNull(found.LastTransactionAt),
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
 )
@@ -22,7 +21,7 @@ func EventID(callID uuid.UUID, event openapi.EventType) uuid.UUID {
 func (c *Call) Event(event openapi.EventType, at time.Time) (*eventv1.CallEvent, error) {
 	id := EventID(c.ID, event)
 	body, err := json.Marshal(openapi.CallEvent{
-		ID: id, Type: event, APIVersion: openapi.CallEventAPIVersionN20260604, CreatedAt: instant.Shown(at),
+		ID: id, Type: event, APIVersion: openapi.CallEventAPIVersionN20260604, CreatedAt: openapi.TimestampOf(at),
 		WorkspaceID: c.WorkspaceID, Sequence: c.Sequence, Data: c.Full(),
 	})
 	if err != nil {

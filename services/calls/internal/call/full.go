@@ -3,7 +3,6 @@ package call
 import (
 	"encoding/json"
 
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/proto/openapi"
 )
 
@@ -20,10 +19,10 @@ func (c *Call) Full() openapi.Call {
 		Status:      openapi.CallStatus(c.Status),
 		HangupCause: c.HangupCause,
 		Timings: openapi.CallTimings{
-			QueuedAt:     instant.ShownOrNull(c.QueuedAt),
-			DialedAt:     instant.ShownOrNull(c.DialedAt),
-			AnsweredAt:   instant.ShownOrNull(c.AnsweredAt),
-			EndedAt:      instant.ShownOrNull(c.EndedAt),
+			QueuedAt:     openapi.TimestampOrNull(c.QueuedAt),
+			DialedAt:     openapi.TimestampOrNull(c.DialedAt),
+			AnsweredAt:   openapi.TimestampOrNull(c.AnsweredAt),
+			EndedAt:      openapi.TimestampOrNull(c.EndedAt),
 			RingSeconds:  c.RingSeconds,
 			TalkSeconds:  c.TalkSeconds,
 			TotalSeconds: c.TotalSeconds,
@@ -52,9 +51,6 @@ func (c *Call) Spoken() *openapi.Transcript {
 	var spoken openapi.Transcript
 	if err := json.Unmarshal(c.Transcript, &spoken); err != nil || spoken.Turns == nil {
 		return nil // a dialer of another build
-	}
-	for i := range spoken.Turns {
-		spoken.Turns[i].At = instant.Shown(spoken.Turns[i].At)
 	}
 	return &spoken
 }

@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/calls/internal/agent"
 )
 
@@ -33,7 +34,7 @@ func (b agentBody) MarshalJSON() ([]byte, error) {
 		view[name] = value
 	}
 	view["id"], view["name"], view["max_call_seconds"], view["from_number"] = b.ID, b.Name, b.MaxCallSeconds, b.From
-	view["created_at"], view["updated_at"] = instant.Of(b.ID), instant.Shown(b.UpdatedAt)
+	view["created_at"], view["updated_at"] = openapi.TimestampOf(instant.Of(b.ID)), openapi.TimestampOf(b.UpdatedAt)
 	if retiring := b.RetiringModels(); len(retiring) > 0 {
 		view["retiring_models"] = retiringViews(retiring)
 	}

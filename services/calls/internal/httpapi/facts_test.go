@@ -139,7 +139,7 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 		t.Errorf("after the originate: %v", req)
 	}
 	a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"))
-	if req := r.request(a.request); req["status"] != "completed" || req["completed_at"] != a.at(9).AsTime().Format(time.RFC3339Nano) {
+	if req := r.request(a.request); req["status"] != "completed" || req["completed_at"] != a.at(9).AsTime().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf("after the end: %v", req)
 	}
 	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered"}) {
@@ -250,7 +250,7 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 		ev.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: later}}
 	})
 	a.tell(moved, moved)
-	if req := r.request(a.request); req["status"] != "queued" || req["scheduled_for"] != later.AsTime().Format(time.RFC3339Nano) {
+	if req := r.request(a.request); req["status"] != "queued" || req["scheduled_for"] != later.AsTime().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf("after rescheduled: %v", req)
 	}
 	a.tell(a.fenced(), a.event(nil, func(ev *eventv1.DialEvent) {

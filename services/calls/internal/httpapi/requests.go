@@ -22,9 +22,9 @@ import (
 func requestView(r call.Request) openapi.CallRequest {
 	return openapi.CallRequest{
 		ID: r.ID, Status: openapi.CallRequestStatus(r.Status), CallID: r.CallID, To: r.To, AgentID: r.AgentID, ExternalRef: r.ExternalRef,
-		ScheduledFor: instant.Shown(r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
-		DialedAt: instant.ShownOrNull(r.DialedAt), CompletedAt: instant.ShownOrNull(r.CompletedAt),
-		CreatedAt: instant.Of(r.ID), UpdatedAt: instant.Shown(r.UpdatedAt),
+		ScheduledFor: openapi.TimestampOf(r.ScheduledFor), ErrorCode: r.ErrorCode, ErrorDetail: r.ErrorDetail,
+		DialedAt: openapi.TimestampOrNull(r.DialedAt), CompletedAt: openapi.TimestampOrNull(r.CompletedAt),
+		CreatedAt: openapi.TimestampOf(instant.Of(r.ID)), UpdatedAt: openapi.TimestampOf(r.UpdatedAt),
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/timetest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
@@ -200,7 +201,13 @@ func (r *rig) doAs(workspace uuid.UUID, method, path string, body any, header ..
 	}
 	defer resp.Body.Close()
 	a := answer{status: resp.StatusCode, header: resp.Header}
-	if err := json.NewDecoder(resp.Body).Decode(&a.body); err != nil {
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Error(err)
+		return a
+	}
+	timetest.Check(r.t, raw, "summary")
+	if err := json.Unmarshal(raw, &a.body); err != nil {
 		r.t.Errorf("%s %s: decode answer %d: %v", method, path, resp.StatusCode, err)
 	}
 	return a

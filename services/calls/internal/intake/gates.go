@@ -47,7 +47,7 @@ func (in *Intake) preCheck(ctx context.Context, order openapi.CreateCall, req *c
 		question.ContactId = order.ContactID.String()
 	}
 	if order.ScheduledFor != nil {
-		question.ScheduledFor = timestamppb.New(*order.ScheduledFor)
+		question.ScheduledFor = timestamppb.New(order.ScheduledFor.Time)
 	}
 	answer, err := in.peers.PreCheck(ctx, question)
 	if err != nil {

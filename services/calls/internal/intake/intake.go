@@ -122,7 +122,7 @@ func (in *Intake) accept(ctx context.Context, workspaceID, id uuid.UUID, body ma
 		MaxCallSeconds: maxSeconds, QueuedAt: now, Traceparent: telemetry.Carrier(ctx),
 	}
 	if order.ScheduledFor != nil {
-		req.ScheduledFor = *order.ScheduledFor
+		req.ScheduledFor = order.ScheduledFor.Time
 	}
 	if err := in.preCheck(ctx, order, &req); err != nil {
 		return call.Request{}, false, err

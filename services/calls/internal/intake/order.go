@@ -78,7 +78,7 @@ func readOrder(body map[string]json.RawMessage, now time.Time) (order openapi.Cr
 	if order.ExternalRef != nil && utf8.RuneCountInString(*order.ExternalRef) > maxExternalRef {
 		f.fault("external_ref", "must have at most %d characters.", maxExternalRef)
 	}
-	order.ScheduledFor = f.slot("scheduled_for", now)
+	order.ScheduledFor = openapi.TimestampOrNull(f.slot("scheduled_for", now))
 	if len(f.faults) > 0 {
 		return order, apierr.Unprocessable("validation_error", "%s", strings.Join(f.faults, " "))
 	}

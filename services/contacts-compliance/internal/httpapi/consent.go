@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -14,6 +13,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
@@ -26,25 +26,25 @@ const (
 // recordView is a consent record of contract.md §7. Before and after are the state that kind moves. A record of many numbers, an import or
 // the beginning of a chain, has neither number, contact nor before.
 type recordView struct {
-	ID         uuid.UUID       `json:"id"`
-	PhoneE164  *string         `json:"phone_e164"`
-	ContactID  *uuid.UUID      `json:"contact_id"`
-	Kind       contact.Kind    `json:"kind"`
-	Source     string          `json:"source"`
-	Actor      string          `json:"actor"`
-	Reason     *string         `json:"reason"`
-	Evidence   json.RawMessage `json:"evidence"`
-	Before     *string         `json:"before"`
-	After      *string         `json:"after"`
-	OccurredAt time.Time       `json:"occurred_at"`
-	CreatedAt  time.Time       `json:"created_at"`
+	ID         uuid.UUID         `json:"id"`
+	PhoneE164  *string           `json:"phone_e164"`
+	ContactID  *uuid.UUID        `json:"contact_id"`
+	Kind       contact.Kind      `json:"kind"`
+	Source     string            `json:"source"`
+	Actor      string            `json:"actor"`
+	Reason     *string           `json:"reason"`
+	Evidence   json.RawMessage   `json:"evidence"`
+	Before     *string           `json:"before"`
+	After      *string           `json:"after"`
+	OccurredAt openapi.Timestamp `json:"occurred_at"`
+	CreatedAt  openapi.Timestamp `json:"created_at"`
 }
 
 func viewRecord(rec contact.Record) recordView {
 	view := recordView{
 		ID: rec.ID, PhoneE164: orNil(string(rec.Number)), Kind: rec.Kind, Source: rec.Source, Actor: rec.Actor,
 		Reason: rec.Reason, Evidence: rec.Evidence, Before: orNil(rec.Before), After: orNil(rec.After),
-		OccurredAt: instant.Shown(rec.OccurredAt), CreatedAt: instant.Of(rec.ID),
+		OccurredAt: openapi.TimestampOf(rec.OccurredAt), CreatedAt: openapi.TimestampOf(instant.Of(rec.ID)),
 	}
 	if rec.ContactID != uuid.Nil {
 		view.ContactID = &rec.ContactID

@@ -9,7 +9,6 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
@@ -23,7 +22,7 @@ func viewContact(c contact.Contact) openapi.Contact {
 	return openapi.Contact{
 		ID: c.ID, PhoneE164: string(c.Number), Name: c.Name, Email: c.Email, ExternalID: c.ExternalID,
 		Variables: c.Variables, Metadata: c.Metadata, ConsentStatus: openapi.ConsentStatus(c.Consent), DndStatus: openapi.DndStatus(c.DND),
-		CreatedAt: c.CreatedAt(), UpdatedAt: instant.Shown(c.UpdatedAt),
+		CreatedAt: openapi.TimestampOf(c.CreatedAt()), UpdatedAt: openapi.TimestampOf(c.UpdatedAt),
 	}
 }
 

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -11,34 +10,63 @@ import (
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
 // decisionView answers why a number was called at a minute, or was not. Inputs are all the facts that the gates were given.
 type decisionView struct {
-	ID            uuid.UUID       `json:"id"`
-	CallRequestID uuid.UUID       `json:"call_request_id"`
-	PhoneE164     phone.Number    `json:"phone_e164"`
-	ContactID     *uuid.UUID      `json:"contact_id"`
-	Kind          gate.Stage      `json:"kind"`
-	Result        gate.Result     `json:"result"`
-	Rule          *string         `json:"rule"`
-	Code          *string         `json:"code"`
-	Message       *string         `json:"message"`
-	CallAt        *time.Time      `json:"call_at"`
-	PolicyVersion int             `json:"policy_version"`
-	Inputs        json.RawMessage `json:"inputs"`
-	JudgedAt      time.Time       `json:"judged_at"`
-	CreatedAt     time.Time       `json:"created_at"`
+	ID            uuid.UUID          `json:"id"`
+	CallRequestID uuid.UUID          `json:"call_request_id"`
+	PhoneE164     phone.Number       `json:"phone_e164"`
+	ContactID     *uuid.UUID         `json:"contact_id"`
+	Kind          gate.Stage         `json:"kind"`
+	Result        gate.Result        `json:"result"`
+	Rule          *string            `json:"rule"`
+	Code          *string            `json:"code"`
+	Message       *string            `json:"message"`
+	CallAt        *openapi.Timestamp `json:"call_at"`
+	PolicyVersion int                `json:"policy_version"`
+	Inputs        json.RawMessage    `json:"inputs"`
+	JudgedAt      openapi.Timestamp  `json:"judged_at"`
+	CreatedAt     openapi.Timestamp  `json:"created_at"`
 }
 
 func viewDecision(d store.Judged) decisionView {
 	return decisionView{
 		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: d.Number, ContactID: d.ContactID, Kind: d.Kind, Result: d.Result,
-		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion, Inputs: d.Inputs,
-		CallAt: instant.ShownOrNull(d.CallAt), JudgedAt: instant.Shown(d.JudgedAt), CreatedAt: instant.Of(d.ID),
+		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion, Inputs: viewInputs(d.Inputs),
+		CallAt: openapi.TimestampOrNull(d.CallAt), JudgedAt: openapi.TimestampOf(d.JudgedAt), CreatedAt: openapi.TimestampOf(instant.Of(d.ID)),
 	}
+}
+
+// viewInputs returns the stored inputs with their timestamps in the form of the API. The stored ones are
+// exact to the microsecond, so that a replay of the decision gives the same result.
+func viewInputs(stored json.RawMessage) json.RawMessage {
+	var inputs map[string]json.RawMessage
+	var times struct {
+		At          openapi.Timestamp   `json:"at"`
+		RecentDials []openapi.Timestamp `json:"recent_dials"`
+	}
+	if json.Unmarshal(stored, &inputs) != nil || json.Unmarshal(stored, &times) != nil {
+		return stored
+	}
+	for name, value := range map[string]any{"at": times.At, "recent_dials": times.RecentDials} {
+		if _, present := inputs[name]; !present {
+			continue
+		}
+		shown, err := json.Marshal(value)
+		if err != nil {
+			return stored
+		}
+		inputs[name] = shown
+	}
+	view, err := json.Marshal(inputs)
+	if err != nil {
+		return stored
+	}
+	return view
 }
 
 func orNil(text string) *string {

@@ -3,43 +3,42 @@ package httpapi
 import (
 	"encoding/hex"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
 // erasureView is an entry of the register. It names nobody: who knows the number finds it by ?phone=.
 type erasureView struct {
-	ID          uuid.UUID         `json:"id"`
-	Subject     string            `json:"subject"`
-	KeyID       string            `json:"key_id"`
-	Actor       string            `json:"actor"`
-	RequestedAt time.Time         `json:"requested_at"`
-	DoneAt      *time.Time        `json:"done_at"`
-	Services    []erasureProgress `json:"services"`
+	ID          uuid.UUID          `json:"id"`
+	Subject     string             `json:"subject"`
+	KeyID       string             `json:"key_id"`
+	Actor       string             `json:"actor"`
+	RequestedAt openapi.Timestamp  `json:"requested_at"`
+	DoneAt      *openapi.Timestamp `json:"done_at"`
+	Services    []erasureProgress  `json:"services"`
 }
 
 // erasureProgress is a service's part: how many steps are known, how many of them are open, and when the last was done.
 type erasureProgress struct {
-	Service string     `json:"service"`
-	Steps   int64      `json:"steps"`
-	Open    int64      `json:"open"`
-	DoneAt  *time.Time `json:"done_at"`
+	Service string             `json:"service"`
+	Steps   int64              `json:"steps"`
+	Open    int64              `json:"open"`
+	DoneAt  *openapi.Timestamp `json:"done_at"`
 }
 
 func viewErasure(e store.Erasure) erasureView {
 	view := erasureView{
-		ID: e.ID, Subject: hex.EncodeToString(e.Subject), KeyID: e.KeyID, Actor: e.Actor, RequestedAt: instant.Shown(e.RequestedAt), DoneAt: instant.ShownOrNull(e.DoneAt),
+		ID: e.ID, Subject: hex.EncodeToString(e.Subject), KeyID: e.KeyID, Actor: e.Actor, RequestedAt: openapi.TimestampOf(e.RequestedAt), DoneAt: openapi.TimestampOrNull(e.DoneAt),
 		Services: []erasureProgress{},
 	}
 	for _, part := range e.Services {
-		view.Services = append(view.Services, erasureProgress{Service: part.Service, Steps: part.Steps, Open: part.Open, DoneAt: instant.ShownOrNull(part.DoneAt)})
+		view.Services = append(view.Services, erasureProgress{Service: part.Service, Steps: part.Steps, Open: part.Open, DoneAt: openapi.TimestampOrNull(part.DoneAt)})
 	}
 	return view
 }

@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/timetest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/httpapi"
@@ -127,6 +128,7 @@ func (r *rig) send(t testing.TB, c trust.Caller, method, path, body string) answ
 	if err != nil {
 		t.Fatal(err)
 	}
+	timetest.Check(t, raw, "variables", "metadata", "local_time")
 	got := answer{status: response.StatusCode, raw: string(raw)}
 	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&got.body); err != nil {
 		t.Fatalf("%s %s answered %d %q, which is no JSON", method, path, got.status, raw)

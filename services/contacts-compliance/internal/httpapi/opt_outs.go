@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
@@ -97,30 +96,30 @@ func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
 
 // importView is an import of opt-outs and how far it is. The first bad rows stand in it.
 type importView struct {
-	ID         uuid.UUID       `json:"id"`
-	Status     string          `json:"status"`
-	Reason     *string         `json:"reason"`
-	Actor      string          `json:"actor"`
-	Bytes      int64           `json:"bytes"`
-	Lines      int64           `json:"lines"`
-	Numbers    int64           `json:"numbers"`
-	Applied    int64           `json:"applied"`
-	Bad        int64           `json:"bad"`
-	BadRows    json.RawMessage `json:"bad_rows"`
-	FileSHA256 *string         `json:"file_sha256"`
-	ListSHA256 *string         `json:"list_sha256"`
-	SameAs     *uuid.UUID      `json:"same_as"`
-	RecordID   *uuid.UUID      `json:"record_id"`
-	CreatedAt  time.Time       `json:"created_at"`
-	UpdatedAt  time.Time       `json:"updated_at"`
-	DoneAt     *time.Time      `json:"done_at"`
+	ID         uuid.UUID          `json:"id"`
+	Status     string             `json:"status"`
+	Reason     *string            `json:"reason"`
+	Actor      string             `json:"actor"`
+	Bytes      int64              `json:"bytes"`
+	Lines      int64              `json:"lines"`
+	Numbers    int64              `json:"numbers"`
+	Applied    int64              `json:"applied"`
+	Bad        int64              `json:"bad"`
+	BadRows    json.RawMessage    `json:"bad_rows"`
+	FileSHA256 *string            `json:"file_sha256"`
+	ListSHA256 *string            `json:"list_sha256"`
+	SameAs     *uuid.UUID         `json:"same_as"`
+	RecordID   *uuid.UUID         `json:"record_id"`
+	CreatedAt  openapi.Timestamp  `json:"created_at"`
+	UpdatedAt  openapi.Timestamp  `json:"updated_at"`
+	DoneAt     *openapi.Timestamp `json:"done_at"`
 }
 
 func viewImport(i store.Import) importView {
 	return importView{
 		ID: i.ID, Status: i.Status, Reason: i.Reason, Actor: i.Actor, Bytes: i.Bytes, Lines: i.Lines, Numbers: i.Numbers, Applied: i.Applied,
 		Bad: i.Bad, BadRows: i.BadRows, FileSHA256: i.FileSHA256, ListSHA256: i.ListSHA256, SameAs: i.SameAs, RecordID: i.RecordID,
-		CreatedAt: instant.Of(i.ID), UpdatedAt: instant.Shown(i.UpdatedAt), DoneAt: instant.ShownOrNull(i.DoneAt),
+		CreatedAt: openapi.TimestampOf(instant.Of(i.ID)), UpdatedAt: openapi.TimestampOf(i.UpdatedAt), DoneAt: openapi.TimestampOrNull(i.DoneAt),
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/gate"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
@@ -48,29 +48,32 @@ func (a *API) setPolicy(w http.ResponseWriter, r *http.Request) error {
 // previewView says whether a number may be called, and if not, when next and by which rule. Rule, code, message and source are null
 // when it may be; next_at is null when no waiting helps.
 type previewView struct {
-	PhoneE164     phone.Number    `json:"phone_e164"`
-	At            time.Time       `json:"at"`
-	MayBeCalled   bool            `json:"may_be_called"`
-	NextAt        *time.Time      `json:"next_at"`
-	Rule          *string         `json:"rule"`
-	Code          *string         `json:"code"`
-	Message       *string         `json:"message"`
-	Source        *string         `json:"source"`
-	DND           contact.DND     `json:"dnd_status"`
-	Consent       contact.Consent `json:"consent_status"`
-	Country       *string         `json:"country"`
-	Regions       []string        `json:"regions"`
-	TimeZones     []localView     `json:"time_zones"`
-	PolicyVersion int             `json:"policy_version"`
-	CallingPolicy policy.Policy   `json:"calling_policy"`
-	Rules         []pack.Rule     `json:"rules"`
-	RecentDials   []time.Time     `json:"recent_dials"`
+	PhoneE164     phone.Number        `json:"phone_e164"`
+	At            openapi.Timestamp   `json:"at"`
+	MayBeCalled   bool                `json:"may_be_called"`
+	NextAt        *openapi.Timestamp  `json:"next_at"`
+	Rule          *string             `json:"rule"`
+	Code          *string             `json:"code"`
+	Message       *string             `json:"message"`
+	Source        *string             `json:"source"`
+	DND           contact.DND         `json:"dnd_status"`
+	Consent       contact.Consent     `json:"consent_status"`
+	Country       *string             `json:"country"`
+	Regions       []string            `json:"regions"`
+	TimeZones     []localView         `json:"time_zones"`
+	PolicyVersion int                 `json:"policy_version"`
+	CallingPolicy policy.Policy       `json:"calling_policy"`
+	Rules         []pack.Rule         `json:"rules"`
+	RecentDials   []openapi.Timestamp `json:"recent_dials"`
 }
 
-// localView is what the clock of one zone shows at that instant.
+// localLayout is RFC 3339 with three decimals and the zone's own offset.
+const localLayout = "2006-01-02T15:04:05.000Z07:00"
+
+// localView is the local time of one zone. Unlike every other time it is not in UTC.
 type localView struct {
 	TimeZone  window.Zone `json:"time_zone"`
-	LocalTime time.Time   `json:"local_time"`
+	LocalTime string      `json:"local_time"`
 }
 
 // maxAhead is how far ahead a call may be asked for (contract.md §1).
@@ -101,16 +104,24 @@ func (a *API) preview(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewPreview(number, p))
 }
 
+func viewDials(dials []time.Time) []openapi.Timestamp {
+	view := make([]openapi.Timestamp, len(dials))
+	for i, at := range dials {
+		view[i] = openapi.TimestampOf(at)
+	}
+	return view
+}
+
 func viewPreview(number phone.Number, p gating.Preview) previewView {
 	place := number.Place()
 	view := previewView{
-		PhoneE164: number, At: instant.Shown(p.At), MayBeCalled: p.Verdict.Result == gate.Open, NextAt: instant.ShownOrNull(p.Next), Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
+		PhoneE164: number, At: openapi.TimestampOf(p.At), MayBeCalled: p.Verdict.Result == gate.Open, NextAt: openapi.TimestampOrNull(p.Next), Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
 		Message: orNil(p.Verdict.Message), Source: orNil(p.Verdict.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
 		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion, CallingPolicy: p.Facts.Policy,
-		Rules: append([]pack.Rule{}, p.Facts.Rules...), RecentDials: append([]time.Time{}, p.Facts.Dials...),
+		Rules: append([]pack.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),
 	}
 	for _, z := range p.Zones {
-		view.TimeZones = append(view.TimeZones, localView{TimeZone: z, LocalTime: z.In(p.At).Truncate(time.Second)})
+		view.TimeZones = append(view.TimeZones, localView{TimeZone: z, LocalTime: z.In(p.At).Format(localLayout)})
 	}
 	return view
 }

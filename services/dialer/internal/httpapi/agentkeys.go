@@ -10,8 +10,8 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
 )
 
@@ -22,9 +22,9 @@ const (
 
 // keyView says that an agent has a key, never which.
 type keyView struct {
-	AgentID   uuid.UUID `json:"agent_id"`
-	HasKey    bool      `json:"has_key"`
-	UpdatedAt time.Time `json:"updated_at"`
+	AgentID   uuid.UUID         `json:"agent_id"`
+	HasKey    bool              `json:"has_key"`
+	UpdatedAt openapi.Timestamp `json:"updated_at"`
 }
 
 // putAgentKey answers PUT .../agent-keys/{agent_id}: what the agent's own model is reached with, or the secret that the requests to its media URL are signed with.
@@ -49,7 +49,7 @@ func (a *API) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missingKey(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, instant.Shown(at)})
+	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, openapi.TimestampOf(at)})
 }
 
 func readKey(r *http.Request) (string, error) {
@@ -75,7 +75,7 @@ func (a *API) readAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return missingKey(err)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, instant.Shown(at)})
+	return httpserver.WriteJSON(w, http.StatusOK, keyView{id, true, openapi.TimestampOf(at)})
 }
 
 // removeAgentKey answers DELETE .../agent-keys/{agent_id}.

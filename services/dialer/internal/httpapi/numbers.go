@@ -14,6 +14,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
@@ -22,14 +23,14 @@ import (
 const agentPatience = 5 * time.Second
 
 type numberView struct {
-	ID        uuid.UUID `json:"id"`
-	PhoneE164 string    `json:"phone_e164"`
-	AgentID   uuid.UUID `json:"agent_id"`
-	CreatedAt time.Time `json:"created_at"`
+	ID        uuid.UUID         `json:"id"`
+	PhoneE164 string            `json:"phone_e164"`
+	AgentID   uuid.UUID         `json:"agent_id"`
+	CreatedAt openapi.Timestamp `json:"created_at"`
 }
 
 func viewNumber(n tenant.Number) numberView {
-	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID, CreatedAt: instant.Of(n.NumberID)}
+	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID, CreatedAt: openapi.TimestampOf(instant.Of(n.NumberID))}
 }
 
 // addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -12,6 +11,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -40,7 +40,7 @@ type trunkView struct {
 	CallsPerSecond int32                `json:"calls_per_second"`
 	Priority       int32                `json:"priority"`
 	InboundSources []string             `json:"inbound_sources"`
-	CreatedAt      time.Time            `json:"created_at"`
+	CreatedAt      openapi.Timestamp    `json:"created_at"`
 }
 
 func viewTrunk(t trunk.Trunk) trunkView {
@@ -49,7 +49,7 @@ func viewTrunk(t trunk.Trunk) trunkView {
 		CACertificates: unlessEmpty(t.CACertificates), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
 		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: unlessEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
 		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
-		CreatedAt: instant.Of(t.TrunkID),
+		CreatedAt: openapi.TimestampOf(instant.Of(t.TrunkID)),
 	}
 }
 

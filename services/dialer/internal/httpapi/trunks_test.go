@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/fuzztest"
+	"ringfence.dev/libs/timetest"
 )
 
 const (
@@ -27,6 +28,7 @@ func (o office) ask(t *testing.T, method, path, body string) (int, map[string]an
 	o.sign(t, request)
 	answer := httptest.NewRecorder()
 	o.handler.ServeHTTP(answer, request)
+	timetest.Check(t, answer.Body.Bytes())
 	var told map[string]any
 	if err := json.Unmarshal(answer.Body.Bytes(), &told); err != nil {
 		t.Fatalf("%s %s = %d %q", method, path, answer.Code, answer.Body)

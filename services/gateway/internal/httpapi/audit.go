@@ -4,35 +4,34 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
 type entryView struct {
-	ID          uuid.UUID       `json:"id"`
-	Operator    string          `json:"operator"`
-	WorkspaceID *uuid.UUID      `json:"workspace_id"`
-	RequestID   uuid.UUID       `json:"request_id"`
-	Method      string          `json:"method"`
-	Route       string          `json:"route"`
-	Path        string          `json:"path"`
-	Status      *int32          `json:"status"`
-	Outcome     audit.Outcome   `json:"outcome"`
-	Before      json.RawMessage `json:"before"`
-	After       json.RawMessage `json:"after"`
-	OccurredAt  time.Time       `json:"occurred_at"`
+	ID          uuid.UUID         `json:"id"`
+	Operator    string            `json:"operator"`
+	WorkspaceID *uuid.UUID        `json:"workspace_id"`
+	RequestID   uuid.UUID         `json:"request_id"`
+	Method      string            `json:"method"`
+	Route       string            `json:"route"`
+	Path        string            `json:"path"`
+	Status      *int32            `json:"status"`
+	Outcome     audit.Outcome     `json:"outcome"`
+	Before      json.RawMessage   `json:"before"`
+	After       json.RawMessage   `json:"after"`
+	OccurredAt  openapi.Timestamp `json:"occurred_at"`
 }
 
 func viewEntry(e audit.Entry) entryView {
 	return entryView{ID: e.ID, Operator: e.Operator, WorkspaceID: e.WorkspaceID, RequestID: e.RequestID, Method: e.Method, Route: e.Route,
-		Path: e.Path, Status: e.Status, Outcome: e.Outcome, Before: e.Before, After: e.After, OccurredAt: instant.Shown(e.OccurredAt)}
+		Path: e.Path, Status: e.Status, Outcome: e.Outcome, Before: e.Before, After: e.After, OccurredAt: openapi.TimestampOf(e.OccurredAt)}
 }
 
 // listAudit is a page of all changes, or of those of one workspace (?workspace_id=).

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -15,21 +14,22 @@ import (
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
 type keyView struct {
-	ID        uuid.UUID    `json:"id"`
-	Name      string       `json:"name"`
-	Access    trust.Access `json:"access"`
-	Prefix    string       `json:"prefix"`
-	CreatedAt time.Time    `json:"created_at"`
-	RevokedAt *time.Time   `json:"revoked_at"`
+	ID        uuid.UUID          `json:"id"`
+	Name      string             `json:"name"`
+	Access    trust.Access       `json:"access"`
+	Prefix    string             `json:"prefix"`
+	CreatedAt openapi.Timestamp  `json:"created_at"`
+	RevokedAt *openapi.Timestamp `json:"revoked_at"`
 }
 
 func viewKey(k apikey.Key) keyView {
-	return keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix, CreatedAt: instant.Of(k.ID), RevokedAt: instant.ShownOrNull(k.RevokedAt)}
+	return keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix, CreatedAt: openapi.TimestampOf(instant.Of(k.ID)), RevokedAt: openapi.TimestampOrNull(k.RevokedAt)}
 }
 
 // keyState is what the audit keeps: never the key.

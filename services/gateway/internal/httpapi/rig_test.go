@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/timetest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/admitting"
 	"ringfence.dev/services/gateway/internal/apikey"
@@ -200,6 +201,7 @@ func send(t testing.TB, method, address, bearer, body string, header http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
+	timetest.Check(t, read, "paths", "webhooks") // the API description has examples of requests
 	return answered{response.StatusCode, response.Header, string(read)}
 }
 

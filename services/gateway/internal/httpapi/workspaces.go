@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
+	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/gateway/internal/route"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/internal/workspace"
@@ -31,14 +31,14 @@ type workspaceView struct {
 	CallsPerSecond     int32               `json:"calls_per_second"`
 	Destinations       []string            `json:"destinations"`
 	Retention          workspace.Retention `json:"retention"`
-	CreatedAt          time.Time           `json:"created_at"`
-	UpdatedAt          time.Time           `json:"updated_at"`
+	CreatedAt          openapi.Timestamp   `json:"created_at"`
+	UpdatedAt          openapi.Timestamp   `json:"updated_at"`
 }
 
 func viewWorkspace(w workspace.Workspace) workspaceView {
 	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, CallingPolicy: w.CallingPolicy,
 		Features: w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond,
-		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: instant.Of(w.ID), UpdatedAt: instant.Shown(w.UpdatedAt)}
+		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(instant.Of(w.ID)), UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
 }
 
 // workspaceState is what the audit keeps: the view itself, which holds no secret.

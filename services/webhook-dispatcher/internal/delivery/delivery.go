@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/proto/openapi"
 )
 
@@ -55,9 +54,9 @@ type Event struct {
 
 // NewTest makes the webhook.test event for one subscription (contract.md §5).
 func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, error) {
-	now = instant.Shown(now)
+	shown := openapi.TimestampOf(now)
 	sent := openapi.TestEvent{
-		ID: id, Type: openapi.TestEventTypeWebhookTest, APIVersion: openapi.TestEventAPIVersionN20260604, CreatedAt: now,
+		ID: id, Type: openapi.TestEventTypeWebhookTest, APIVersion: openapi.TestEventAPIVersionN20260604, CreatedAt: shown,
 		WorkspaceID: workspaceID, Sequence: 1,
 		Data: openapi.TestEventData{SubscriptionID: subscriptionID, Message: "This is a test. Your endpoint receives webhooks."},
 	}
@@ -65,7 +64,7 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 	if err != nil {
 		return Event{}, fmt.Errorf("encode test event %s: %w", id, err)
 	}
-	return Event{ID: id, WorkspaceID: workspaceID, Type: string(sent.Type), Sequence: sent.Sequence, Body: body, CreatedAt: now}, nil
+	return Event{ID: id, WorkspaceID: workspaceID, Type: string(sent.Type), Sequence: sent.Sequence, Body: body, CreatedAt: shown.Time}, nil
 }
 
 // Work is one claimed attempt with everything it needs: url and secret are those of the instant of the claim.

@@ -3,12 +3,10 @@ package httpapi
 import (
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/openapi"
@@ -20,24 +18,24 @@ import (
 // flaggedView is what operators see of a subscription: the customer's view and its health.
 type flaggedView struct {
 	openapi.WebhookSubscription
-	Description string     `json:"description"`
-	WarnedAt    *time.Time `json:"warned_at"`
-	LastError   *string    `json:"last_error"`
-	Flag        *flagView  `json:"flag"`
+	Description string             `json:"description"`
+	WarnedAt    *openapi.Timestamp `json:"warned_at"`
+	LastError   *string            `json:"last_error"`
+	Flag        *flagView          `json:"flag"`
 }
 
 // flagView stands as long as the subscription is failed.
 type flagView struct {
-	FailedAt time.Time `json:"failed_at"`
-	Reason   string    `json:"reason"`
+	FailedAt openapi.Timestamp `json:"failed_at"`
+	Reason   string            `json:"reason"`
 }
 
 func viewFlagged(s subscription.Subscription) flaggedView {
 	view := flaggedView{
-		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: instant.ShownOrNull(s.WarnedAt), LastError: s.LastError,
+		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: openapi.TimestampOrNull(s.WarnedAt), LastError: s.LastError,
 	}
 	if s.FailedAt != nil && s.FailedReason != nil {
-		view.Flag = &flagView{FailedAt: instant.Shown(*s.FailedAt), Reason: *s.FailedReason}
+		view.Flag = &flagView{FailedAt: openapi.TimestampOf(*s.FailedAt), Reason: *s.FailedReason}
 	}
 	return view
 }
@@ -67,42 +65,42 @@ func (a *API) readFlagged(w http.ResponseWriter, r *http.Request) error {
 }
 
 type deliveryView struct {
-	ID            uuid.UUID       `json:"id"`
-	EventID       uuid.UUID       `json:"event_id"`
-	EventType     string          `json:"event_type"`
-	CallID        *uuid.UUID      `json:"call_id"`
-	Sequence      int32           `json:"sequence"`
-	Status        delivery.Status `json:"status"`
-	Attempts      int             `json:"attempts"`
-	Replays       int             `json:"replays"`
-	LastCode      *int            `json:"last_code"`
-	LastError     *string         `json:"last_error"`
-	NextAttemptAt *time.Time      `json:"next_attempt_at"`
-	DoneAt        *time.Time      `json:"done_at"`
-	ErasedAt      *time.Time      `json:"erased_at"`
-	CreatedAt     time.Time       `json:"created_at"`
+	ID            uuid.UUID          `json:"id"`
+	EventID       uuid.UUID          `json:"event_id"`
+	EventType     string             `json:"event_type"`
+	CallID        *uuid.UUID         `json:"call_id"`
+	Sequence      int32              `json:"sequence"`
+	Status        delivery.Status    `json:"status"`
+	Attempts      int                `json:"attempts"`
+	Replays       int                `json:"replays"`
+	LastCode      *int               `json:"last_code"`
+	LastError     *string            `json:"last_error"`
+	NextAttemptAt *openapi.Timestamp `json:"next_attempt_at"`
+	DoneAt        *openapi.Timestamp `json:"done_at"`
+	ErasedAt      *openapi.Timestamp `json:"erased_at"`
+	CreatedAt     openapi.Timestamp  `json:"created_at"`
 }
 
 func viewDelivery(d store.Delivery) deliveryView {
 	return deliveryView{
 		ID: d.ID, EventID: d.EventID, EventType: d.EventType, CallID: d.CallID, Sequence: d.Sequence, Status: d.Status,
-		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: instant.ShownOrNull(d.NextAttemptAt),
-		DoneAt: instant.ShownOrNull(d.DoneAt), ErasedAt: instant.ShownOrNull(d.ErasedAt), CreatedAt: instant.Shown(d.CreatedAt),
+		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: openapi.TimestampOrNull(d.NextAttemptAt),
+		DoneAt: openapi.TimestampOrNull(d.DoneAt), ErasedAt: openapi.TimestampOrNull(d.ErasedAt), CreatedAt: openapi.TimestampOf(d.CreatedAt),
 	}
 }
 
 type attemptView struct {
-	Replay     int       `json:"replay"`
-	Attempt    int       `json:"attempt"`
-	At         time.Time `json:"at"`
-	DurationMs int       `json:"duration_ms"`
-	Code       *int      `json:"code"`
-	Error      *string   `json:"error"`
-	Excerpt    *string   `json:"excerpt"`
+	Replay     int               `json:"replay"`
+	Attempt    int               `json:"attempt"`
+	At         openapi.Timestamp `json:"at"`
+	DurationMs int               `json:"duration_ms"`
+	Code       *int              `json:"code"`
+	Error      *string           `json:"error"`
+	Excerpt    *string           `json:"excerpt"`
 }
 
 func viewAttempt(t store.Attempt) attemptView {
-	return attemptView{Replay: t.Replay, Attempt: t.No, At: instant.Shown(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
+	return attemptView{Replay: t.Replay, Attempt: t.No, At: openapi.TimestampOf(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
 }
 
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {

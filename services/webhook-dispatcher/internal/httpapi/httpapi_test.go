@@ -26,6 +26,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/seal"
+	"ringfence.dev/libs/timetest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/httpapi"
@@ -111,6 +112,7 @@ func (h *house) as(caller trust.Caller, method, path, body string) answer {
 	req.Header.Set(trust.CallerHeader, token)
 	rec := httptest.NewRecorder()
 	h.handler.ServeHTTP(rec, req)
+	timetest.Check(h.t, rec.Body.Bytes())
 	got := answer{status: rec.Code, header: rec.Header()}
 	if err := json.NewDecoder(bytes.NewReader(rec.Body.Bytes())).Decode(&got.body); err != nil {
 		h.t.Fatalf("%s %s answered %d with %q: %v", method, path, rec.Code, rec.Body.String(), err)

@@ -9,7 +9,6 @@ import (
 
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -23,8 +22,8 @@ import (
 func viewSubscription(s subscription.Subscription) openapi.WebhookSubscription {
 	return openapi.WebhookSubscription{
 		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),
-		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures, LastSuccessAt: instant.ShownOrNull(s.LastSuccessAt),
-		LastFailureAt: instant.ShownOrNull(s.LastFailureAt), CreatedAt: s.CreatedAt(),
+		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures, LastSuccessAt: openapi.TimestampOrNull(s.LastSuccessAt),
+		LastFailureAt: openapi.TimestampOrNull(s.LastFailureAt), CreatedAt: openapi.TimestampOf(s.CreatedAt()),
 	}
 }
 

@@ -1,0 +1,48 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/timetest"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+)
+
+// The stored times are whole seconds. An encoder that leaves out zeros writes them without decimals.
+func TestTimestamps_HaveThreeDecimals(t *testing.T) {
+	t.Parallel()
+	h, ws := newHouse(t), uuid.New()
+	id, _ := h.create(ws)
+	if got := h.do(ws, http.MethodPost, collection+"/"+id+"/test", ""); got.status != http.StatusAccepted {
+		t.Fatalf("POST test = %d %v", got.status, got.body)
+	}
+	if _, err := h.pool.Exec(t.Context(), `UPDATE webhook_health SET last_success_at = '2026-06-04 09:00:00+00'`); err != nil {
+		t.Fatal(err)
+	}
+	list := h.do(ws, http.MethodGet, collection, "")
+	deliveries := h.admin(ws, "/webhook-subscriptions/"+id+"/deliveries")
+	for name, body := range map[string]map[string]any{"subscriptions": list.body, "deliveries": deliveries.body} {
+		document, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := timetest.Check(t, document); got < 2 {
+			t.Errorf("%s: %d timestamps in %s, want at least 2", name, got, document)
+		}
+	}
+}
+
+func TestNewTest_HasThreeDecimals(t *testing.T) {
+	t.Parallel()
+	event, err := delivery.NewTest(uuid.New(), uuid.New(), uuid.New(), time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := timetest.Check(t, event.Body); got != 1 {
+		t.Errorf("webhook.test has %d timestamps in %s, want 1", got, event.Body)
+	}
+}
