@@ -56,7 +56,7 @@ func TestGuard_AllowsTheNetworksGivenAndNoMore(t *testing.T) {
 
 func TestDialing_RefusesBeforeAnythingLeaves(t *testing.T) {
 	t.Parallel()
-	dial := guard.New(nil).Dialing(0, "", "nonsense", "http://127.0.0.1:2/v1")
+	dial := guard.New(nil).Dialing(0)
 	for _, address := range []string{"127.0.0.1:1", "[::1]:443", "169.254.169.254:80"} {
 		if conn, err := dial(t.Context(), "tcp", address); !guard.Refused(err) {
 			t.Errorf("Dialing(%s) = %v, %v, want the guard's no", address, conn, err)

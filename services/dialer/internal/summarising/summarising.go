@@ -57,38 +57,51 @@ var ErrNone = errors.New("no summary")
 
 // Summariser asks.
 type Summariser struct {
-	cfg    Config
-	guard  *guard.Guard
-	client *http.Client
-	rest   time.Duration
+	cfg   Config
+	guard *guard.Guard
+	// own connects to the operator's URL, guarded to the URLs of workspaces.
+	own, guarded *http.Client
+	rest         time.Duration
 }
 
-// New makes a summariser whose connections go through the guard, but for the operator's own. roots nil are the system's.
+// New returns a Summariser. Connections to the summary.base_url of an agent go through the guard.
+// Connections to the operator's own URL do not. If roots is nil, the system's root certificates are used.
 func New(cfg Config, g *guard.Guard, roots *x509.CertPool) *Summariser {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	return &Summariser{cfg: cfg, guard: g, rest: rest, client: &http.Client{
+	return &Summariser{
+		cfg: cfg, guard: g, rest: rest,
+		own: newClient(guard.Unguarded(5*time.Second), roots), guarded: newClient(g.Dialing(5*time.Second), roots),
+	}
+}
+
+func newClient(dial guard.Dialing, roots *x509.CertPool) *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
-			Proxy: nil, DialContext: g.Dialing(5*time.Second, cfg.URL), TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			Proxy: nil, DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 8,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
 }
 
-// endpoint is where to ask.
-type endpoint struct{ url, key, model string }
+// endpoint is a chat completions API.
+type endpoint struct {
+	url, key, model string
+	client          *http.Client
+}
 
-// endpoint of a call; an empty url is none. The operator's key goes to the operator's host alone.
+// endpoint returns the endpoint of a call. If its url is empty, the call has none. The operator's key is
+// sent to the operator's URL only, and the guard judges every URL of a workspace.
 func (s *Summariser) endpoint(c Call) (endpoint, error) {
-	to := endpoint{s.cfg.URL, s.cfg.Key, s.cfg.Model}
+	to := endpoint{url: s.cfg.URL, key: s.cfg.Key, model: s.cfg.Model, client: s.own}
 	if own := c.Settings.Summary.BaseURL; own != "" {
 		checked, err := guard.CheckURL(own, "https", s.guard.Reachable)
 		if err != nil {
 			return endpoint{}, fmt.Errorf("the agent's summary.base_url %w", err)
 		}
-		to.url, to.key = checked, c.Key
+		to.url, to.key, to.client = checked, c.Key, s.guarded
 	}
 	if c.Settings.Summary.Model != "" {
 		to.model = c.Settings.Summary.Model
@@ -170,7 +183,7 @@ func (s *Summariser) ask(ctx context.Context, to endpoint, c Call, step step) (s
 	if to.key != "" {
 		req.Header.Set("Authorization", "Bearer "+to.key)
 	}
-	resp, err := s.client.Do(req)
+	resp, err := to.client.Do(req)
 	if told := (*url.Error)(nil); errors.As(err, &told) {
 		err = told.Err // without the URL: a customer's may hold a token
 	}

@@ -197,8 +197,13 @@ func TestSummarise_AsksNobody(t *testing.T) {
 	}
 	own := aCall()
 	own.Key, own.Settings.Summary = "own", agent.Summarised{BaseURL: "https://models.example/v1/", Model: "large"}
-	if to, err := summariser(f).endpoint(own); err != nil || to != (endpoint{"https://models.example/v1/chat/completions", "own", "large"}) {
-		t.Errorf("%+v, %v", to, err)
+	s := summariser(f)
+	to, err := s.endpoint(own)
+	if err != nil {
+		t.Errorf("endpoint of a workspace: %v", err)
+	}
+	if want := (endpoint{"https://models.example/v1/chat/completions", "own", "large", s.guarded}); to != want {
+		t.Errorf("endpoint of a workspace = %+v, want %+v", to, want)
 	}
 	if n := len(f.questions()); n != 0 {
 		t.Errorf("%d questions were asked", n)

@@ -32,19 +32,25 @@ var ErrUnconfigured = errors.New("no key for the agent's model")
 
 // Opener opens sessions.
 type Opener struct {
-	cfg    Config
-	client *http.Client
-	guard  *guard.Guard
+	cfg   Config
+	guard *guard.Guard
+	// own connects to the operator's URL, guarded to the URLs of workspaces.
+	own, guarded *http.Client
 	// renew is after what time a session is opened anew.
 	renew time.Duration
 }
 
-// New makes an opener whose connections go through the guard, but for the operator's own. roots nil are the system's.
+// New returns an Opener. Connections to the base_url of an agent go through the guard. Connections to the
+// operator's own URL do not. If roots is nil, the system's root certificates are used.
 func New(cfg Config, g *guard.Guard, roots *x509.CertPool) *Opener {
 	if cfg.AuthHeader == "" {
 		cfg.AuthHeader = "Authorization"
 	}
-	return &Opener{cfg: cfg, guard: g, renew: renewAfter, client: socket.NewClient(g.Dialing(5*time.Second, cfg.URL), roots)}
+	return &Opener{
+		cfg: cfg, guard: g, renew: renewAfter,
+		own:     socket.NewClient(guard.Unguarded(5*time.Second), roots),
+		guarded: socket.NewClient(g.Dialing(5*time.Second), roots),
+	}
 }
 
 // Open connects, tells the model what it is to be, and returns when it has confirmed that. Nothing is said, and nothing heard, before Begin.
@@ -54,7 +60,7 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 		return nil, err
 	}
 	s := newSession(spec, o.cfg.TranscriptionModel, func(ctx context.Context) (*socket.Socket, error) {
-		return socket.Dial(ctx, o.client, address, header, appendAudio)
+		return socket.Dial(ctx, o.client(spec), address, header, appendAudio)
 	})
 	s.renewAfter = o.renew
 	if err := s.connect(ctx); err != nil {
@@ -62,6 +68,15 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	}
 	go s.run(context.WithoutCancel(ctx))
 	return s, nil
+}
+
+// client returns the HTTP client for the agent's URL. The guard judges every URL of a workspace, even if it
+// has the operator's host.
+func (o *Opener) client(spec agent.Spec) *http.Client {
+	if spec.Settings.BaseURL != "" {
+		return o.guarded
+	}
+	return o.own
 }
 
 // address is where the model is, and the header with the key. The operator's key goes to the operator's host alone.

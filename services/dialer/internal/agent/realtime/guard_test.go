@@ -1,0 +1,34 @@
+package realtime
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// TestClient_WorkspaceIsGuardedAtTheOperatorsHost: the operator's model is at a private address. A
+// workspace that names a host with the same address and port must not reach it.
+func TestClient_WorkspaceIsGuardedAtTheOperatorsHost(t *testing.T) {
+	t.Parallel()
+	operators := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(operators.Close)
+	o := New(Config{URL: operators.URL, Key: "operator"}, guard.New(nil), nil)
+
+	resp, err := o.client(agent.Spec{}).Get(operators.URL)
+	if err != nil {
+		t.Fatalf("GET for the operator: %v", err)
+	}
+	_ = resp.Body.Close()
+
+	spec := agent.Spec{Key: "workspace"}
+	spec.Settings.BaseURL = "wss://models.example/v1" // DNS can point this name to the operator's address
+	if resp, err = o.client(spec).Get(operators.URL); err == nil {
+		_ = resp.Body.Close()
+	}
+	if !guard.Refused(err) {
+		t.Errorf("GET for a workspace = %v, want a refusal of the guard", err)
+	}
+}
