@@ -183,7 +183,7 @@ func FuzzWire(f *testing.F) {
 	f.Fuzz(func(t *testing.T, request []byte) {
 		listener := &oneConn{conns: make(chan net.Conn, 1), ended: make(chan struct{})}
 		server := (&Server{Handler: router, Header: http.Header{"X-Extra": {"1"}}}).settings()
-		go func() { _ = server.Serve(wire{listener, http.Header{"X-Extra": {"1"}}}) }()
+		go func() { _ = serveWire(server, listener, http.Header{"X-Extra": {"1"}}) }()
 		defer func() { close(listener.ended); _ = server.Close() }()
 		client, theirs := net.Pipe()
 		listener.conns <- theirs

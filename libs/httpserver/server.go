@@ -49,7 +49,7 @@ func (s *Server) Run(ctx context.Context) error {
 	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	slog.InfoContext(ctx, "listening", "addr", listener.Addr().String(), "setting", variable)
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(wire{listener, s.Header}) }()
+	go func() { ended <- serveWire(server, listener, s.Header) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve %s: %w", s.Addr, err)

@@ -2,16 +2,41 @@ package httpserver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 )
 
-// wire lets the answers that net/http gives by itself, before any handler, carry the error body too: it answers what it cannot read
-// as a request in text/plain, or with nothing.
+// serveWire serves on the listener and adds the error body to the responses that net/http writes by
+// itself, before any handler: it responds with text/plain, or with nothing, to bytes that it cannot
+// read as a request. header is added to these responses.
+func serveWire(server *http.Server, listener net.Listener, header http.Header) error {
+	handler := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if conn, ok := r.Context().Value(wireKey{}).(*wireConn); ok {
+			conn.handled.Store(true)
+		}
+		handler.ServeHTTP(w, r)
+	})
+	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, wireKey{}, conn)
+	}
+	server.ConnState = func(conn net.Conn, state http.ConnState) {
+		if conn, ok := conn.(*wireConn); ok && state == http.StateIdle { // the response is complete
+			conn.handled.Store(false)
+		}
+	}
+	return server.Serve(wire{listener, header}) //nolint:wrapcheck // the caller compares it
+}
+
+type wireKey struct{}
+
+// wire is a listener whose connections replace the error responses of net/http.
 type wire struct {
 	net.Listener
 	header http.Header
@@ -29,13 +54,19 @@ func (l wire) Accept() (net.Conn, error) {
 type wireConn struct {
 	net.Conn
 	header http.Header
+	// handled is true from the start of a handler until its response is complete. What is written
+	// meanwhile is the handler's and must not be changed, whatever it looks like.
+	handled atomic.Bool
 }
 
-// Write replaces an answer of net/http's own. Those of handlers have Service-Version.
+// Write replaces an error response of net/http.
 func (c *wireConn) Write(answer []byte) (int, error) {
+	if c.handled.Load() {
+		return c.Conn.Write(answer) //nolint:wrapcheck // net/http looks at it
+	}
 	status := bareStatus(answer)
 	if status == 0 {
-		return c.Conn.Write(answer) //nolint:wrapcheck // net/http looks at it
+		return c.Conn.Write(answer) //nolint:wrapcheck // as above
 	}
 	if _, err := c.Conn.Write(bareAnswer(status, c.header)); err != nil {
 		return 0, err //nolint:wrapcheck // as above
@@ -51,15 +82,14 @@ func (c *wireConn) CloseWrite() error {
 	return nil
 }
 
-// bareStatus is the status of a refusal that no handler wrote; 0 for everything else.
+// bareStatus returns the status of an error response, or 0 for other bytes.
 func bareStatus(answer []byte) int {
 	status, rest, ok := bytes.Cut(answer, []byte(" "))
 	if !ok || !bytes.HasPrefix(status, []byte("HTTP/1.")) || len(rest) < 3 {
 		return 0
 	}
-	head, _, whole := bytes.Cut(rest, []byte("\r\n\r\n"))
 	code, err := strconv.Atoi(string(rest[:3]))
-	if err != nil || code < http.StatusBadRequest || !whole || bytes.Contains(head, []byte("\r\nService-Version: ")) {
+	if err != nil || code < http.StatusBadRequest {
 		return 0
 	}
 	return code

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -22,7 +23,7 @@ func TestWire_EveryRefusalHasTheErrorBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: router, MaxHeaderBytes: 4 << 10}
-	go func() { _ = server.Serve(wire{listener, http.Header{"X-Extra": {"1"}}}) }()
+	go func() { _ = serveWire(server, listener, http.Header{"X-Extra": {"1"}}) }()
 	t.Cleanup(func() { _ = server.Close() })
 	for _, row := range []struct {
 		name, request string
@@ -63,5 +64,65 @@ func TestWire_EveryRefusalHasTheErrorBody(t *testing.T) {
 		}
 		_ = answer.Body.Close()
 		_ = conn.Close()
+	}
+}
+
+// TestWire_BodyThatLooksLikeARefusalIsNotChanged writes a body whose second part is written to the
+// connection by itself and begins like an error response of net/http. A stored recording or file can
+// have such content.
+func TestWire_BodyThatLooksLikeARefusalIsNotChanged(t *testing.T) {
+	t.Parallel()
+	parts := []string{"a part of a file, ", "HTTP/1.1 400 Bad Request\r\n\r\n and the rest"}
+	router := NewRouter(nil)
+	router.Get("/recordings/1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(parts[0])+len(parts[1]))) // no chunks: the bytes go out as they are
+		for _, part := range parts {
+			_, _ = io.WriteString(w, part)
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: router}
+	go func() { _ = serveWire(server, listener, nil) }()
+	t.Cleanup(func() { _ = server.Close() })
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	reader := bufio.NewReader(conn)
+	for range 2 { // the second response on the same connection is protected as well
+		if _, err := io.WriteString(conn, "GET /recordings/1 HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatalf("read body: %v", err)
+		}
+		if want := parts[0] + parts[1]; string(got) != want {
+			t.Errorf("body = %q, want %q", got, want)
+		}
+	}
+	// After a complete response, an unreadable request on the connection still gets the error body.
+	if _, err := io.WriteString(conn, "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(body), `"code":"bad_request"`) {
+		t.Errorf("body of an unreadable request = %q, want the error body", body)
 	}
 }
