@@ -41,7 +41,7 @@ func Catalogue() []Topic {
 func Readers(topic string) []string {
 	switch topic {
 	case Workspaces.Name:
-		return []string{"calls", "dialer", "webhook-dispatcher"}
+		return []string{"calls", "dialer", "webhook-dispatcher", "contacts-compliance", "billing-wallet"}
 	case Agents.Name:
 		return []string{"dialer"}
 	case CallRequests.Name:

@@ -139,8 +139,11 @@ type Workspace struct {
 	TranscriptsEnabled bool  `protobuf:"varint,13,opt,name=transcripts_enabled,json=transcriptsEnabled,proto3" json:"transcripts_enabled,omitempty"`
 	RecordingsEnabled  bool  `protobuf:"varint,14,opt,name=recordings_enabled,json=recordingsEnabled,proto3" json:"recordings_enabled,omitempty"`
 	KeepRecordingsDays int32 `protobuf:"varint,15,opt,name=keep_recordings_days,json=keepRecordingsDays,proto3" json:"keep_recordings_days,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Absent if the gateway does not know who set the policy: the policy was set by a version that
+	// did not store this. A reader then keeps the policy that it has.
+	CallingPolicy *CallingPolicy `protobuf:"bytes,16,opt,name=calling_policy,json=callingPolicy,proto3" json:"calling_policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Workspace) Reset() {
@@ -278,6 +281,77 @@ func (x *Workspace) GetKeepRecordingsDays() int32 {
 	return 0
 }
 
+func (x *Workspace) GetCallingPolicy() *CallingPolicy {
+	if x != nil {
+		return x.CallingPolicy
+	}
+	return nil
+}
+
+// CallingPolicy is the calling policy that an operator set.
+type CallingPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The JSON object that the operator sent. Empty is the default policy.
+	PolicyJson []byte `protobuf:"bytes,1,opt,name=policy_json,json=policyJson,proto3" json:"policy_json,omitempty"`
+	// The operator's name, for the record of an override.
+	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The version of the workspace that set this policy.
+	SetInVersion  int64 `protobuf:"varint,3,opt,name=set_in_version,json=setInVersion,proto3" json:"set_in_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallingPolicy) Reset() {
+	*x = CallingPolicy{}
+	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallingPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallingPolicy) ProtoMessage() {}
+
+func (x *CallingPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_workspaces_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallingPolicy.ProtoReflect.Descriptor instead.
+func (*CallingPolicy) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_workspaces_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CallingPolicy) GetPolicyJson() []byte {
+	if x != nil {
+		return x.PolicyJson
+	}
+	return nil
+}
+
+func (x *CallingPolicy) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *CallingPolicy) GetSetInVersion() int64 {
+	if x != nil {
+		return x.SetInVersion
+	}
+	return 0
+}
+
 var File_ringfence_event_v1_workspaces_proto protoreflect.FileDescriptor
 
 const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
@@ -290,7 +364,7 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"occurredAt\x12=\n" +
 	"\tworkspace\x18\n" +
 	" \x01(\v2\x1d.ringfence.event.v1.WorkspaceH\x00R\tworkspaceB\a\n" +
-	"\x05event\"\xc3\x04\n" +
+	"\x05event\"\x8d\x05\n" +
 	"\tWorkspace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x1a\n" +
@@ -308,7 +382,13 @@ const file_ringfence_event_v1_workspaces_proto_rawDesc = "" +
 	"\x12keep_webhooks_days\x18\f \x01(\x05R\x10keepWebhooksDays\x12/\n" +
 	"\x13transcripts_enabled\x18\r \x01(\bR\x12transcriptsEnabled\x12-\n" +
 	"\x12recordings_enabled\x18\x0e \x01(\bR\x11recordingsEnabled\x120\n" +
-	"\x14keep_recordings_days\x18\x0f \x01(\x05R\x12keepRecordingsDaysB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
+	"\x14keep_recordings_days\x18\x0f \x01(\x05R\x12keepRecordingsDays\x12H\n" +
+	"\x0ecalling_policy\x18\x10 \x01(\v2!.ringfence.event.v1.CallingPolicyR\rcallingPolicy\"r\n" +
+	"\rCallingPolicy\x12\x1f\n" +
+	"\vpolicy_json\x18\x01 \x01(\fR\n" +
+	"policyJson\x12\x1a\n" +
+	"\boperator\x18\x02 \x01(\tR\boperator\x12$\n" +
+	"\x0eset_in_version\x18\x03 \x01(\x03R\fsetInVersionB%Z#ringfence.dev/proto/eventv1;eventv1b\x06proto3"
 
 var (
 	file_ringfence_event_v1_workspaces_proto_rawDescOnce sync.Once
@@ -322,20 +402,22 @@ func file_ringfence_event_v1_workspaces_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_workspaces_proto_rawDescData
 }
 
-var file_ringfence_event_v1_workspaces_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_ringfence_event_v1_workspaces_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_ringfence_event_v1_workspaces_proto_goTypes = []any{
 	(*WorkspaceEvent)(nil),        // 0: ringfence.event.v1.WorkspaceEvent
 	(*Workspace)(nil),             // 1: ringfence.event.v1.Workspace
-	(*timestamppb.Timestamp)(nil), // 2: google.protobuf.Timestamp
+	(*CallingPolicy)(nil),         // 2: ringfence.event.v1.CallingPolicy
+	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_workspaces_proto_depIdxs = []int32{
-	2, // 0: ringfence.event.v1.WorkspaceEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	3, // 0: ringfence.event.v1.WorkspaceEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1, // 1: ringfence.event.v1.WorkspaceEvent.workspace:type_name -> ringfence.event.v1.Workspace
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2, // 2: ringfence.event.v1.Workspace.calling_policy:type_name -> ringfence.event.v1.CallingPolicy
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_workspaces_proto_init() }
@@ -352,7 +434,7 @@ func file_ringfence_event_v1_workspaces_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_workspaces_proto_rawDesc), len(file_ringfence_event_v1_workspaces_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

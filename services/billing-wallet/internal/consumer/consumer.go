@@ -1,5 +1,6 @@
-// Package consumer listens to what became of call requests. It notes verdicts and confirmations inside the transaction of the
-// record's inbox row and leaves the money to settling.
+// Package consumer applies events of other services. It notes verdicts and confirmations of call
+// requests in the transaction of the record's inbox row, for the settling package, and opens the
+// wallets of workspaces.
 package consumer
 
 import (
@@ -26,6 +27,7 @@ func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
 		kafka.CallRequests.Name: c.onCallRequest,
 		kafka.DialEvents.Name:   c.onDialEvent,
+		kafka.Workspaces.Name:   c.onWorkspace,
 	}
 }
 

@@ -29,7 +29,7 @@ func FuzzAPI(f *testing.F) {
 		Routes: []string{
 			"GET /v1/wallet", "GET " + home + "/wallet", "GET " + home + "/wallet/reconcile", "POST " + home + "/wallet/transactions",
 			"GET " + home + "/wallet/transactions", "GET " + home + "/wallet/transactions/{}", "PUT " + home + "/rates", "GET " + home + "/rates",
-			"PUT /internal/v1/workspaces/" + workspace.String() + "/currency", "GET /admin/v1/workspaces/{}/wallet",
+			"GET /admin/v1/workspaces/{}/wallet",
 		},
 		IDs: []string{workspace.String()},
 		Bodies: map[string][]string{
@@ -41,7 +41,6 @@ func FuzzAPI(f *testing.F) {
 				`[{"prefix":"+1","per_minute":"0.05","increment_seconds":6}]`, `[]`, `[null]`, `[1]`, `[{"prefix":"` + strings.Repeat("+", 5000) + `","per_minute":"0.05"}]`, `[{"prefix":"+1","per_minute":"0.05"},{"prefix":"+1","per_minute":"1"}]`,
 				`[{"prefix":"1","per_minute":"0.05"}]`, `[{"prefix":"+1","per_minute":0.05}]`, `[{"prefix":"+1","per_minute":"1e5"}]`, `[{"prefix":"+1","per_minute":"1","increment_seconds":1e99}]`,
 			},
-			"PUT /internal/v1/workspaces/" + workspace.String() + "/currency": {`{"currency":"USD"}`},
 		},
 		Queries: map[string][]string{"GET " + home + "/wallet/transactions": {"limit", "starting_after", "type"}},
 	}.Fuzz(f)

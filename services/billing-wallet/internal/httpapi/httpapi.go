@@ -1,5 +1,5 @@
-// Package httpapi answers questions about money: the customer's wallet, the operator's transactions and
-// rates, the gateway's currency and calls' holds. It decodes, asks and encodes; it decides nothing.
+// Package httpapi implements the routes about money: the customer's wallet, the operator's
+// transactions and rates, the gateway's ApplySetting, and Hold for the calls service.
 package httpapi
 
 import (

@@ -222,36 +222,13 @@ func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
 	}
 }
 
-func TestCurrency_OpensTheWallet(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	workspace := wallettest.ID()
-	path := "/internal/v1/workspaces/" + workspace.String() + "/currency"
-	for _, bad := range []string{`{}`, `{"currency":"usd"}`, `{"currency":"USDT"}`, `{"currency":7}`, `{"currency":null}`} {
-		status, body := s.ask("PUT", path, workspace, "ops", bad)
-		s.wants(bad, status, body, 422, "currency")
-	}
-	for range 2 {
-		if status, body := s.ask("PUT", path, workspace, "ops", `{"currency":"CHF"}`); status != 200 || body != `{"currency":"CHF"}` {
-			t.Errorf("PUT currency = %d %s", status, body)
-		}
-	}
-	s.ask("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops", `{"type":"top_up","amount":"1","reference":"r"}`)
-	status, body := s.ask("PUT", path, workspace, "ops", `{"currency":"EUR"}`)
-	s.wants("another currency", status, body, 422, `"validation_error"`, "currency")
-}
-
 func TestRoutes_OnlyTheGatewayIsHeard(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, money.Credit)
 	admin := "/admin/v1/workspaces/" + workspace.String()
-	for _, path := range []string{admin + "/wallet", admin + "/rates", admin + "/wallet/transactions", "/internal/v1/workspaces/" + workspace.String() + "/currency"} {
-		method := "GET"
-		if strings.HasSuffix(path, "currency") {
-			method = "PUT"
-		}
-		status, body := s.ask(method, path, workspace, "", "")
+	for _, path := range []string{admin + "/wallet", admin + "/rates", admin + "/wallet/transactions"} {
+		status, body := s.ask("GET", path, workspace, "", "")
 		s.wants("a customer at "+path, status, body, 401, `"invalid_api_key"`)
 	}
 	answer, err := http.Get(s.url + "/v1/wallet") //nolint:noctx // a bare request is the point

@@ -12,10 +12,11 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
-// Routes mounts everything on one listener. Only the gateway may forward customers and operators, only calls
-// may ask for holds.
+// Routes returns the routes of the service. Only the gateway may forward customers and operators and
+// apply settings. Only calls may call Hold.
 func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
@@ -36,11 +37,9 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, 
 		r.Put("/rates", httpserver.Handle(a.putRates))
 		r.Get("/rates", httpserver.Handle(a.rates))
 	})
-	router.Route("/internal/v1/workspaces/{id}", func(r chi.Router) {
-		r.Use(keys.RequireOperator)
-		r.Put("/currency", httpserver.Handle(a.putCurrency))
-	})
 	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", questions)
+	path, setting := settingsv1connect.NewSettingServiceHandler(a, connect.WithInterceptors(traces), keys.Answer(trust.Gateway))
+	router.Handle(path+"{procedure}", setting)
 	return router, nil
 }

@@ -9,40 +9,39 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/billing-wallet/internal/ledger"
 )
 
-// ErrCurrencyFixed says that the wallet has transactions in another currency.
-var ErrCurrencyFixed = errors.New("the wallet has transactions in another currency")
+// ErrCurrencyFixed reports that the workspace has a wallet in another currency. The currency of a
+// workspace never changes.
+var ErrCurrencyFixed = errors.New("the wallet has another currency")
 
 const insertWallet = `
 INSERT INTO wallets (workspace_id, currency) VALUES (@workspace_id, @currency)
 ON CONFLICT (workspace_id) DO NOTHING`
 
-const changeCurrency = `
-UPDATE wallets SET currency = @currency
-WHERE workspace_id = @workspace_id
-  AND NOT EXISTS (SELECT 1 FROM transactions WHERE workspace_id = @workspace_id)`
+// ApplyCurrency commits the currency of a workspace for ApplySetting.
+func (s *Store) ApplyCurrency(ctx context.Context, workspaceID uuid.UUID, currency string) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepCurrency(ctx, tx, workspaceID, currency) })
+}
 
-// SetCurrency opens the workspace's wallet, or changes the currency of one without transactions (ErrCurrencyFixed otherwise).
-// The same currency again changes nothing.
-func (s *Store) SetCurrency(ctx context.Context, workspaceID uuid.UUID, currency string) error {
+// KeepCurrency opens the workspace's wallet. If the wallet exists in this currency, nothing changes.
+// It returns ErrCurrencyFixed if the wallet has another currency.
+func (s *Store) KeepCurrency(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, currency string) error {
 	args := pgx.NamedArgs{"workspace_id": workspaceID, "currency": currency}
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, insertWallet, args); err != nil {
-			return err
-		}
-		wallet, err := s.lock(ctx, tx, workspaceID) // nobody posts a transaction between the look and the change
-		if err != nil || wallet.Currency == currency {
-			return err
-		}
-		changed, err := tx.Exec(ctx, changeCurrency, args)
-		if err == nil && changed.RowsAffected() == 0 {
-			return ErrCurrencyFixed
-		}
-		return err
-	})
+	inserted, err := tx.Exec(ctx, insertWallet, args)
 	if err != nil {
-		return fmt.Errorf("set currency of %s: %w", workspaceID, err)
+		return fmt.Errorf("open wallet of workspace %s: %w", workspaceID, err)
+	}
+	if inserted.RowsAffected() == 1 {
+		return nil
+	}
+	wallet, err := pg.One[ledger.Wallet](ctx, tx, walletOf, args)
+	if err != nil {
+		return fmt.Errorf("read wallet of workspace %s: %w", workspaceID, err)
+	}
+	if wallet.Currency != currency {
+		return fmt.Errorf("open wallet of workspace %s: %w", workspaceID, ErrCurrencyFixed)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ type Store struct{ pool *pgxpool.Pool }
 // New makes a store over the pool.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// ErrNoWallet says that the workspace has no wallet yet: its currency was never handed on.
+// ErrNoWallet reports that the workspace has no wallet: its currency has not been applied yet.
 var ErrNoWallet = errors.New("the workspace has no wallet")
 
 const walletColumns = `workspace_id, currency, wallet_micro, held_micro, revenue_micro, funding_micro, last_transaction_at`

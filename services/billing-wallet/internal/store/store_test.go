@@ -317,26 +317,6 @@ func TestTransactions_PagesNewestFirst(t *testing.T) {
 	}
 }
 
-func TestSetCurrency_FixedByTheFirstTransaction(t *testing.T) {
-	t.Parallel()
-	st := store.New(wallettest.Pool(t))
-	workspace := wallettest.Workspace(t, st, 0)
-	for _, currency := range []string{"EUR", "EUR", "USD"} {
-		if err := st.SetCurrency(t.Context(), workspace, currency); err != nil {
-			t.Errorf("SetCurrency(%s) before any transaction = %v", currency, err)
-		}
-	}
-	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.TopUp, 1, "r", "ops")); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.SetCurrency(t.Context(), workspace, "USD"); err != nil {
-		t.Errorf("the same currency again = %v", err)
-	}
-	if err := st.SetCurrency(t.Context(), workspace, "EUR"); !errors.Is(err, store.ErrCurrencyFixed) {
-		t.Errorf("another currency = %v, want ErrCurrencyFixed", err)
-	}
-}
-
 func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
 	t.Parallel()
 	pool := wallettest.Pool(t)

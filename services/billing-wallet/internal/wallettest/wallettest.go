@@ -34,7 +34,7 @@ func ID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 func Workspace(t testing.TB, st *store.Store, credit money.Micro) uuid.UUID {
 	t.Helper()
 	id := ID()
-	if err := st.SetCurrency(t.Context(), id, "USD"); err != nil {
+	if err := st.ApplyCurrency(t.Context(), id, "USD"); err != nil {
 		t.Fatal(err)
 	}
 	if credit > 0 {

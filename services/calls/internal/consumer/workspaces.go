@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/kafka"
@@ -11,23 +10,16 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onWorkspace keeps the newest state of a tenant.
+// onWorkspace stores the workspace, unless ApplySetting or an earlier record stored this version or
+// a newer one.
 func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var ev eventv1.WorkspaceEvent
 	if err := rec.Decode(&ev); err != nil {
 		return err
 	}
-	id, err := uuid.Parse(ev.GetWorkspaceId())
+	w, err := store.WorkspaceOf(&ev)
 	if err != nil {
-		return kafka.Parkf("read workspace id: %w", err)
+		return kafka.Parkf("read workspace event: %w", err)
 	}
-	state := ev.GetWorkspace()
-	if state == nil {
-		return kafka.Parkf("the workspace event is newer than this build")
-	}
-	return c.store.KeepWorkspace(ctx, tx, store.Workspace{
-		ID: id, Version: ev.GetVersion(), Currency: state.GetCurrency(), Destinations: state.GetDestinations(),
-		KeepCallsDays: state.GetKeepCallsDays(), KeepTranscriptsDays: state.GetKeepTranscriptsDays(),
-		Transcripts: state.GetTranscriptsEnabled(), Recordings: state.GetRecordingsEnabled(),
-	})
+	return c.store.KeepWorkspace(ctx, tx, w)
 }

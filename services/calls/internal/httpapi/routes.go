@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/calls/internal/canceling"
 	"ringfence.dev/services/calls/internal/intake"
 	"ringfence.dev/services/calls/internal/linking"
@@ -32,7 +33,8 @@ func New(in *intake.Intake, desk *canceling.Desk, st *store.Store, links *linkin
 	return &API{intake: in, desk: desk, store: st, links: links, wake: wake, now: time.Now}
 }
 
-// Handler is the service's one listener: /v1 for customers, /admin/v1 for operators.
+// Handler returns the routes of the service: /v1 for customers, /admin/v1 for operators, and
+// ApplySetting for the gateway.
 func (a *API) Handler(tel *telemetry.Telemetry, keys *trust.Keys) http.Handler {
 	router := httpserver.NewRouter(tel)
 	router.Group(func(r chi.Router) {
@@ -58,5 +60,7 @@ func (a *API) Handler(tel *telemetry.Telemetry, keys *trust.Keys) http.Handler {
 		r.Patch("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.changeAgent))
 		r.Delete("/admin/v1/workspaces/{id}/agents/{agent_id}", httpserver.Handle(a.deleteAgent))
 	})
+	path, setting := settingsv1connect.NewSettingServiceHandler(a, keys.Answer(trust.Gateway))
+	router.Handle(path+"{procedure}", setting)
 	return router
 }

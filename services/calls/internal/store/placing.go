@@ -126,43 +126,6 @@ func (s *Store) Unconfirmed(ctx context.Context, tx pgx.Tx, requestID, workspace
 	})
 }
 
-// Workspace is what calls keeps of a tenant.
-type Workspace struct {
-	ID           uuid.UUID `db:"id"`
-	Version      int64     `db:"version"`
-	Currency     string    `db:"currency"`
-	Destinations []string  `db:"destinations"`
-	// For how many days it wants its calls, and what was said in them, kept; 0: the standard.
-	KeepCallsDays       int32 `db:"keep_calls_days"`
-	KeepTranscriptsDays int32 `db:"keep_transcripts_days"`
-	// Transcripts: what is said in its calls is kept and shown. Recordings: those of its calls are shown.
-	Transcripts bool `db:"transcripts"`
-	Recordings  bool `db:"recordings"`
-}
-
-const keepWorkspace = `
-INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts, recordings)
-VALUES (@id, @version, @currency, @destinations, nullif(@calls_days::int, 0), nullif(@transcripts_days::int, 0), @transcripts, @recordings)
-ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.currency, destinations = EXCLUDED.destinations,
-    keep_calls_days = EXCLUDED.keep_calls_days, keep_transcripts_days = EXCLUDED.keep_transcripts_days,
-    transcripts = EXCLUDED.transcripts, recordings = EXCLUDED.recordings
-WHERE w.version < EXCLUDED.version`
-
-// KeepWorkspace keeps the newest version of a workspace; an older one changes nothing.
-func (s *Store) KeepWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) error {
-	if w.Destinations == nil {
-		w.Destinations = []string{}
-	}
-	_, err := tx.Exec(ctx, keepWorkspace, pgx.NamedArgs{
-		"id": w.ID, "version": w.Version, "currency": w.Currency, "destinations": w.Destinations,
-		"calls_days": w.KeepCallsDays, "transcripts_days": w.KeepTranscriptsDays, "transcripts": w.Transcripts, "recordings": w.Recordings,
-	})
-	if err != nil {
-		return fmt.Errorf("keep workspace %s: %w", w.ID, err)
-	}
-	return nil
-}
-
 // Admission is what calls knows by itself about an order.
 type Admission struct {
 	// Destinations are the only prefixes the workspace calls; empty means no restriction, also while its fact has not arrived (the

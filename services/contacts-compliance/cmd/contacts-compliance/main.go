@@ -109,7 +109,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	reports := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics)
+	reports := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, packs).Handlers(), relay, tel.Metrics)
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},
@@ -138,6 +138,10 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 		return err
 	}
 	defer pool.Close()
-	handlers := consumer.New(store.New(pool, chains)).Handlers()
+	packs, err := pack.Embedded()
+	if err != nil {
+		return err
+	}
+	handlers := consumer.New(store.New(pool, chains), packs).Handlers()
 	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).PutBack(ctx, topic, os.Stdout)
 }

@@ -1,4 +1,5 @@
-// Package consumer listens to what other services report of erasures. It decides nothing itself.
+// Package consumer applies events of other services: reports about erasures, and the calling policies
+// of workspaces.
 package consumer
 
 import (
@@ -9,21 +10,50 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 )
 
-// Consumer notes reports.
-type Consumer struct{ store *store.Store }
+// Consumer applies events to the store.
+type Consumer struct {
+	store *store.Store
+	packs pack.Library
+}
 
-// New makes a consumer.
-func New(st *store.Store) *Consumer { return &Consumer{store: st} }
+// New returns a consumer. packs are those that a policy may name.
+func New(st *store.Store, packs pack.Library) *Consumer { return &Consumer{store: st, packs: packs} }
 
-// Handlers is the table of topics.
+// Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
-	return inbox.Handlers{kafka.ErasureReports.Name: c.onReport}
+	return inbox.Handlers{kafka.ErasureReports.Name: c.onReport, kafka.Workspaces.Name: c.onWorkspace}
+}
+
+// onWorkspace puts the workspace's calling policy in force, unless ApplySetting or an earlier record
+// applied this policy or a newer one. A policy that this build cannot read is parked; the policy
+// before it stays in force.
+func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+	var ev eventv1.WorkspaceEvent
+	if err := rec.Decode(&ev); err != nil {
+		return err
+	}
+	inbox.Quiet(tx) // a policy causes no event
+	change, err := store.PolicyChangeOf(&ev)
+	if err != nil {
+		return kafka.Parkf("read workspace event: %w", err)
+	}
+	if change == nil {
+		return kafka.Skipf("the workspace event carries no calling policy")
+	}
+	err = c.store.KeepPolicy(ctx, tx, *change, c.packs)
+	var invalid *apierr.Error
+	if errors.As(err, &invalid) {
+		return kafka.Parkf("apply policy: %w", err)
+	}
+	return err
 }
 
 func (c *Consumer) onReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {

@@ -25,7 +25,6 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/pack"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/store"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
@@ -61,14 +60,16 @@ func open(t *testing.T) house {
 	return h
 }
 
+// policyVersion makes each policy of a test newer than the one before.
+var policyVersion atomic.Int64
+
 func (h house) policy(t *testing.T, text string) {
 	t.Helper()
-	p, err := policy.Parse(json.RawMessage(text), h.gating.Packs())
-	if err != nil {
-		t.Fatal(err)
+	change := store.PolicyChange{
+		WorkspaceID: h.workspace, JSON: json.RawMessage(text), Operator: "ann", SetInVersion: policyVersion.Add(1),
 	}
-	if _, err := h.store.SetPolicy(t.Context(), h.workspace, p, "ann"); err != nil {
-		t.Fatal(err)
+	if err := h.store.ApplyPolicy(t.Context(), change, h.gating.Packs()); err != nil {
+		t.Fatalf("ApplyPolicy: %v", err)
 	}
 }
 

@@ -131,36 +131,6 @@ func TestConsent_Refusals(t *testing.T) {
 	}
 }
 
-func TestPolicy_IsStoredWithAVersion(t *testing.T) {
-	t.Parallel()
-	r := start(t)
-	const path = "/internal/v1/workspaces/%s/policy"
-	for i, step := range []struct {
-		body    string
-		version string
-	}{
-		{`{"calling_policy":null,"operator":"ann"}`, "1"},
-		{`{"calling_policy":{"window":{"start":"10:00","end":"11:00"}},"operator":"ann"}`, "2"},
-		{`{"calling_policy":{"window":{"start":"10:00","end":"11:00"},"timezone":"recipient"},"operator":"bob"}`, "2"},
-		{`{"operator":"ann"}`, "3"},
-	} {
-		if got := r.operator(t, http.MethodPut, path, step.body); got.status != http.StatusOK || fmt.Sprint(got.body["version"]) != step.version {
-			t.Errorf("step %d: %d %s, want version %s", i, got.status, got.raw, step.version)
-		}
-	}
-	r.want(t, r.operator(t, http.MethodPut, path, `{"calling_policy":{"packs":["mars"]}}`), http.StatusUnprocessableEntity, "validation_error")
-	looser := `{"calling_policy":{"packs":["us"],"window":{"start":"07:00","end":"22:00"}%s}}`
-	r.want(t, r.operator(t, http.MethodPut, path, fmt.Sprintf(looser, "")), http.StatusUnprocessableEntity, "validation_error")
-	r.want(t, r.operator(t, http.MethodPut, path, fmt.Sprintf(looser, `,"override":{"reason":"staff lines","operator":"eve"}`)), http.StatusUnprocessableEntity, "validation_error")
-	r.want(t, r.operator(t, http.MethodPut, path, fmt.Sprintf(looser, `,"override":{"reason":"staff lines"}`)), http.StatusOK, "")
-	var operator, inside, reason string
-	if err := r.pool.QueryRow(t.Context(), "SELECT operator, policy->'override'->>'operator', policy->'override'->>'reason' FROM policies ORDER BY version DESC LIMIT 1").
-		Scan(&operator, &inside, &reason); err != nil || operator != "ann" || inside != "ann" || reason != "staff lines" {
-		t.Errorf("the override is recorded as %q %q %q %v, want ann's", operator, inside, reason, err)
-	}
-	r.want(t, r.customer(t, http.MethodPut, fmt.Sprintf(path, r.workspace), `{}`), http.StatusUnauthorized, "invalid_api_key")
-}
-
 func TestDatabaseAway_Is503(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -105,7 +105,7 @@ func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next
 	if err != nil {
 		t.Fatal(err)
 	}
-	handle := consumer.New(store.New(r.pool, chains(t))).Handlers()[kafka.ErasureReports.Name]
+	handle := consumer.New(store.New(r.pool, chains(t)), r.packs).Handlers()[kafka.ErasureReports.Name]
 	err = pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		return handle(t.Context(), tx, kafka.Record{Topic: kafka.ErasureReports.Name, Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value})
 	})

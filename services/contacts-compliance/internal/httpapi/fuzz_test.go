@@ -32,7 +32,7 @@ func FuzzAPI(f *testing.F) {
 		Routes: []string{
 			"GET /v1/contacts", "POST /v1/contacts", "GET /v1/contacts/{}", "PATCH /v1/contacts/{}", "POST /v1/opt-outs", "GET /v1/opt-outs/{}",
 			"DELETE /v1/opt-outs/{}", "GET " + home + "/contacts/{}/consent", "PUT " + home + "/contacts/{}/consent", "GET " + home + "/contacts/{}/preview", "GET " + home + "/consent-records",
-			"GET " + home + "/consent-records/{}", "PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy",
+			"GET " + home + "/consent-records/{}",
 			"PUT " + home + "/contacts/+14155550100/consent", "GET " + home + "/contacts/+14155550100/preview", "GET " + home + "/decisions", "GET " + home + "/decisions/{}", "DELETE " + home + "/contacts/{}",
 			"GET " + home + "/opt-out-imports", "POST " + home + "/opt-out-imports", "GET " + home + "/opt-out-imports/{}",
 			"PUT " + home + "/opt-out-imports/{}/parts/1", "PUT " + home + "/opt-out-imports/" + list + "/parts/{}", "POST " + home + "/opt-out-imports/{}/start",
@@ -43,10 +43,6 @@ func FuzzAPI(f *testing.F) {
 			"PATCH /v1/contacts/{}":                          {`{"name":"Eve","metadata":{"k":null,"time_zone":"Europe/Berlin"}}`, `{"metadata":{"time_zone":1}}`, `{"metadata":{"time_zone":"` + strings.Repeat("x", 3000) + `"}}`},
 			"POST /v1/opt-outs":                              {`{"phone_e164":"+14155550100","reason":"asked"}`},
 			"PUT " + home + "/contacts/+14155550100/consent": {`{"status":"consented","source":"form","evidence":{"a":1}}`, `{"status":"withdrawn","source":"form","evidence":"said so"}`},
-			"PUT /internal/v1/workspaces/" + r.workspace.String() + "/policy": {
-				`{"calling_policy":{"window":{"start":"09:00","end":"20:00","days":["mon"]},"timezone":"recipient","packs":["us","fr:service"],"override":{"reason":"x"}}}`,
-				`{"calling_policy":{"window":1}}`, `{"calling_policy":{"timezone":{}}}`, `{"calling_policy":{"packs":"us"}}`, `{"calling_policy":{"override":[]}}`,
-			},
 		},
 		Queries: map[string][]string{
 			"GET /v1/contacts":                               {"limit", "starting_after", "phone", "q", "dnd_status", "consent_status", "unknown"},

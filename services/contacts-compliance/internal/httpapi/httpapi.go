@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/contacts-compliance/internal/gating"
 	"ringfence.dev/services/contacts-compliance/internal/importing"
 	"ringfence.dev/services/contacts-compliance/internal/store"
@@ -34,8 +35,9 @@ type API struct {
 	wake      func()
 }
 
-// New is the service's whole listener. Who may ask what is fixed here: customers and operators through the gateway, calls
-// for the pre-check, the dialer for the gate. wake tells the outbox relay of a commit.
+// New returns the routes of the service. It fixes who may call what: customers and operators through
+// the gateway, the gateway itself for settings, calls for the pre-check, and the dialer for the gate.
+// wake is called after a commit that wrote to the outbox.
 func New(st *store.Store, g *gating.Gating, im *importing.Importer, wake func(), keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
 	api := &API{store: st, gating: g, importing: im, wake: wake}
 	spans, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
@@ -48,6 +50,10 @@ func New(st *store.Store, g *gating.Gating, im *importing.Importer, wake func(),
 	path, handler := questionv1connect.NewPreCheckServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", handler)
 	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("dialer"))
+	router.Handle(path+"{procedure}", handler)
+	path, handler = settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(spans), keys.Answer(trust.Gateway))
+	router.Handle(path+"{procedure}", handler)
+	path, handler = settingsv1connect.NewPolicyServiceHandler(api, connect.WithInterceptors(spans), keys.Answer(trust.Gateway))
 	router.Handle(path+"{procedure}", handler)
 	return router, nil
 }
@@ -78,7 +84,6 @@ func (a *API) operatorRoutes(r chi.Router) {
 	r.Post("/admin/v1/workspaces/{workspace}/opt-out-imports/{import}/start", httpserver.Handle(a.startImport))
 	r.Get("/admin/v1/workspaces/{workspace}/decisions", httpserver.Handle(a.listDecisions))
 	r.Get("/admin/v1/workspaces/{workspace}/decisions/{decision}", httpserver.Handle(a.readDecision))
-	r.Put("/internal/v1/workspaces/{workspace}/policy", httpserver.Handle(a.setPolicy))
 }
 
 // operated is the caller of an operator's route. The path and the signed caller must name the same workspace.

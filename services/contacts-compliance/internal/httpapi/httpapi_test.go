@@ -49,6 +49,9 @@ type rig struct {
 	handler   http.Handler
 	pool      *pgxpool.Pool
 	importing *importing.Importer
+	packs     pack.Library
+	// version is the version of the workspace that set the newest policy.
+	version   int64
 	peers     map[string]*trust.Keys
 	workspace uuid.UUID
 }
@@ -79,6 +82,7 @@ func start(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.packs = packs
 	handler, err := httpapi.New(st, gating.New(st, packs, prometheus.NewRegistry()), r.importing, func() {}, peer(t, service, trusted...), nil)
 	if err != nil {
 		t.Fatal(err)

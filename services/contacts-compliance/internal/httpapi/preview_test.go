@@ -18,7 +18,7 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	}
 	policy := func(text string) {
 		t.Helper()
-		r.want(t, r.operator(t, http.MethodPut, "/internal/v1/workspaces/%s/policy", `{"calling_policy":`+text+`}`), http.StatusOK, "")
+		r.policy(t, text)
 	}
 	consent := func(number string) {
 		t.Helper()

@@ -23,7 +23,7 @@ func (r *rig) gate(as string) questionv1connect.GateServiceClient {
 
 func (r *rig) aroundTheClock(t *testing.T) {
 	t.Helper()
-	r.want(t, r.operator(t, http.MethodPut, "/internal/v1/workspaces/%s/policy", `{"calling_policy":{"window":{"start":"00:00","end":"24:00"}}}`), http.StatusOK, "")
+	r.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 }
 
 func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
@@ -114,8 +114,7 @@ func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
 	r := start(t)
 	// Open for two minutes (one is too short for a dial), and that twelve hours away: closed now.
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
-	body := `{"calling_policy":{"window":{"start":"` + at + `0","end":"` + at + `2"},"timezone":"UTC"}}`
-	r.want(t, r.operator(t, http.MethodPut, "/internal/v1/workspaces/%s/policy", body), http.StatusOK, "")
+	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
 	ask := &questionv1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
 	if got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil || got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
 		t.Errorf("Check = %v %v, want outside_calling_hours", got, err)

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 )
 
@@ -55,40 +57,89 @@ func decodePolicy(raw json.RawMessage) (policy.Policy, error) {
 	return p, nil
 }
 
-// Two operators may change a workspace at once; the lock gives their policies an order.
-const lockPolicies = `
-SELECT pg_advisory_xact_lock(hashtextextended('policies ' || @workspace_id::text, 0))`
+// PolicyChange is a calling policy as an operator set it.
+type PolicyChange struct {
+	WorkspaceID uuid.UUID
+	// JSON is the policy that the operator sent. Empty is the default policy.
+	JSON     json.RawMessage
+	Operator string
+	// SetInVersion is the version of the workspace that set the policy.
+	SetInVersion int64
+}
+
+// PolicyChangeOf converts the gateway's message. It returns nil if the message carries no policy:
+// the stored policy is then kept.
+func PolicyChangeOf(ev *eventv1.WorkspaceEvent) (*PolicyChange, error) {
+	id, err := uuid.Parse(ev.GetWorkspaceId())
+	if err != nil {
+		return nil, fmt.Errorf("workspace_id: %w", err)
+	}
+	if ev.GetWorkspace() == nil {
+		return nil, errors.New("the workspace event is newer than this build")
+	}
+	set := ev.GetWorkspace().GetCallingPolicy()
+	if set == nil {
+		return nil, nil //nolint:nilnil // no policy
+	}
+	return &PolicyChange{
+		WorkspaceID: id, JSON: set.GetPolicyJson(), Operator: set.GetOperator(), SetInVersion: set.GetSetInVersion(),
+	}, nil
+}
+
+// ApplyPolicy commits a policy for ApplySetting. When it returns nil, the policy of c.SetInVersion or
+// of a newer version is in force, and every gate reads it.
+func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs pack.Library) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepPolicy(ctx, tx, c, packs) })
+}
+
+// The row lock of this statement gives concurrent changes of one workspace an order.
+const advanceSource = `
+INSERT INTO policy_sources AS p (workspace_id, set_in_version) VALUES (@workspace_id, @set_in_version)
+ON CONFLICT (workspace_id) DO UPDATE SET set_in_version = EXCLUDED.set_in_version
+WHERE p.set_in_version < EXCLUDED.set_in_version`
+
+// KeepPolicy puts a policy in force unless the policy of c.SetInVersion or of a newer version is in
+// force. It returns an *apierr.Error if the policy is not valid.
+func (s *Store) KeepPolicy(ctx context.Context, tx pgx.Tx, c PolicyChange, packs pack.Library) error {
+	args := pgx.NamedArgs{"workspace_id": c.WorkspaceID, "set_in_version": c.SetInVersion}
+	advanced, err := tx.Exec(ctx, advanceSource, args)
+	if err != nil {
+		return fmt.Errorf("advance policy source of workspace %s: %w", c.WorkspaceID, err)
+	}
+	if advanced.RowsAffected() == 0 {
+		return nil
+	}
+	p, err := policy.Parse(c.JSON, packs)
+	if err != nil {
+		return fmt.Errorf("policy of workspace %s: %w", c.WorkspaceID, err)
+	}
+	return setPolicy(ctx, tx, c.WorkspaceID, p.By(c.Operator), c.Operator)
+}
 
 const insertPolicy = `
 INSERT INTO policies (workspace_id, version, policy, operator)
 VALUES (@workspace_id, @version, @policy, @operator)`
 
-// SetPolicy puts a policy in force under the next version. The policy that is in force already keeps its version.
-func (s *Store) SetPolicy(ctx context.Context, workspace uuid.UUID, p policy.Policy, operator string) (version int, err error) {
+// setPolicy records a policy under the next policy version, which puts it in force. If it equals the
+// policy in force, nothing is recorded. The caller must prevent concurrent changes of the workspace's
+// policy.
+func setPolicy(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, p policy.Policy, operator string) error {
 	raw, err := json.Marshal(p)
 	if err != nil {
-		return 0, fmt.Errorf("encode policy: %w", err)
+		return fmt.Errorf("encode policy: %w", err)
 	}
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		args := pgx.NamedArgs{"workspace_id": workspace, "policy": raw, "operator": operator}
-		if _, err := tx.Exec(ctx, lockPolicies, args); err != nil {
-			return fmt.Errorf("lock policies: %w", err)
-		}
-		current, latest, err := readPolicy(ctx, tx, workspace)
-		if err != nil {
-			return err
-		}
-		if version = latest; latest > 0 && reflect.DeepEqual(current, p) {
-			return nil
-		}
-		version = latest + 1
-		args["version"] = version
-		if _, err := tx.Exec(ctx, insertPolicy, args); err != nil {
-			return fmt.Errorf("insert policy: %w", err)
-		}
+	current, latest, err := readPolicy(ctx, tx, workspace)
+	if err != nil {
+		return err
+	}
+	if latest > 0 && reflect.DeepEqual(current, p) {
 		return nil
-	})
-	return version, err
+	}
+	args := pgx.NamedArgs{"workspace_id": workspace, "version": latest + 1, "policy": raw, "operator": operator}
+	if _, err := tx.Exec(ctx, insertPolicy, args); err != nil {
+		return fmt.Errorf("insert policy: %w", err)
+	}
+	return nil
 }
 
 // Dials of other requests, newest first: when the gate last let each of them through. A request that was let through and found no free line

@@ -2,7 +2,7 @@ package store_test
 
 import (
 	"errors"
-	"reflect"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -20,9 +20,8 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/contacts-compliance/internal/contact"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
-	"ringfence.dev/services/contacts-compliance/internal/policy"
+	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/store"
-	"ringfence.dev/services/contacts-compliance/internal/window"
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
@@ -204,41 +203,37 @@ func TestRecord_TwoAxesNeverMix(t *testing.T) {
 	})
 }
 
-func TestSetPolicy_CountsVersionsAndKeepsAnEqualOne(t *testing.T) {
+func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 	t.Parallel()
 	st, pool := open(t)
 	workspace := uuid.Must(uuid.NewV7())
-	if p, version, err := st.Policy(t.Context(), workspace); err != nil || version != 0 || !reflect.DeepEqual(p, policy.Default()) {
-		t.Fatalf("unset policy = %+v %d %v", p, version, err)
-	}
-	for i, want := range []struct {
-		start   window.Minute
-		version int
-	}{{540, 1}, {540, 1}, {600, 2}, {540, 3}} {
-		p := policy.Default()
-		p.Window.Start = want.start
-		version, err := st.SetPolicy(t.Context(), workspace, p, "ann")
-		if err != nil || version != want.version {
-			t.Errorf("set %d: version %d %v, want %d", i, version, err, want.version)
-		}
-		if now, current, err := st.Policy(t.Context(), workspace); err != nil || current != want.version || !reflect.DeepEqual(now, p) {
-			t.Errorf("after set %d: %+v %d %v", i, now, current, err)
-		}
-	}
+	const newest = 16
 	var all sync.WaitGroup
-	for i := range 8 {
+	for version := int64(1); version <= newest; version++ {
 		all.Go(func() {
-			p := policy.Default()
-			p.Window.Start = window.Minute(i)
-			if _, err := st.SetPolicy(t.Context(), workspace, p, "bob"); err != nil {
-				t.Errorf("SetPolicy: %v", err)
+			change := store.PolicyChange{
+				WorkspaceID: workspace, Operator: "bob", SetInVersion: version,
+				JSON: fmt.Appendf(nil, `{"window":{"start":"%02d:00","end":"24:00"}}`, version),
+			}
+			if err := st.ApplyPolicy(t.Context(), change, pack.Library{}); err != nil {
+				t.Errorf("ApplyPolicy of version %d: %v", version, err)
 			}
 		})
 	}
 	all.Wait()
-	var versions int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM policies").Scan(&versions); err != nil || versions != 11 {
-		t.Errorf("versions = %d %v, want 11", versions, err)
+	p, version, err := st.Policy(t.Context(), workspace)
+	if err != nil {
+		t.Fatalf("Policy: %v", err)
+	}
+	if got := p.Window.Start; got != newest*60 {
+		t.Errorf("window.start in force = %d, want %d, of the newest version", got, newest*60)
+	}
+	var recorded int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM policies").Scan(&recorded); err != nil {
+		t.Fatalf("count policies: %v", err)
+	}
+	if recorded != version {
+		t.Errorf("recorded policies = %d, want %d, one for each policy version", recorded, version)
 	}
 }
 

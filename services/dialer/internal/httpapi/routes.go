@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/trunks"
@@ -64,5 +65,7 @@ func New(st *store.Store, lines *trunks.Store, own *agentkeys.Store, tapes Recor
 	})
 	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", answers)
+	path, setting := settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(traced), keys.Answer(trust.Gateway, "calls"))
+	router.Handle(path+"{procedure}", setting)
 	return router, nil
 }

@@ -42,8 +42,14 @@ UPDATE dial_queue SET look_at = now(), ready = true, held = false WHERE call_req
 	WHERE agent_id = @agent_id AND state = 'queued' AND NOT ready AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
-// SaveWorkspace keeps the newest version of a workspace. What is queued for one that may not dial any more is looked at at once, whatever its
-// time.
+// ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
+// version is stored, and every check at dial time reads it.
+func (s *Store) ApplyWorkspace(ctx context.Context, w tenant.Workspace) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveWorkspace(ctx, tx, w) })
+}
+
+// SaveWorkspace stores a workspace unless w.Version or a newer version is stored. If the workspace
+// may not dial, its queued requests become due immediately, so that they end as blocked.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace) error {
 	_, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
@@ -74,7 +80,14 @@ const dropKey = `
 DELETE FROM agent_keys k USING agents a
 WHERE k.workspace_id = @workspace_id AND k.agent_id = @agent_id AND a.agent_id = k.agent_id AND a.workspace_id = k.workspace_id AND a.deleted`
 
-// SaveAgent keeps the newest version of an agent. What is queued for a deleted one is looked at at once, whatever its time.
+// ApplyAgent commits an agent for ApplySetting. When it returns nil, a.Version or a newer version is
+// stored, and every check at dial time reads it.
+func (s *Store) ApplyAgent(ctx context.Context, a tenant.Agent) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error { return s.SaveAgent(ctx, tx, a) })
+}
+
+// SaveAgent stores an agent unless a.Version or a newer version is stored. If the agent is deleted,
+// its queued requests become due immediately, so that they end as blocked, and its key is deleted.
 func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error {
 	_, err := tx.Exec(ctx, saveAgent, pg.Args{
 		"agent_id": a.AgentID, "workspace_id": a.WorkspaceID, "version": a.Version, "name": a.Name, "from_e164": a.FromE164,

@@ -3,9 +3,14 @@
 package tenant
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/proto/eventv1"
 )
 
 // DefaultFrom is the caller id of an agent that has no number (contract.md §8).
@@ -31,6 +36,32 @@ type Workspace struct {
 	KeepRecordingsDays int32 `db:"-"`
 }
 
+// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
+// Limits that are not set become the defaults.
+func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
+	id, err := uuid.Parse(event.GetWorkspaceId())
+	if err != nil {
+		return Workspace{}, fmt.Errorf("workspace_id: %w", err)
+	}
+	workspace := event.GetWorkspace()
+	if workspace == nil {
+		return Workspace{}, errors.New("the workspace event is newer than this build")
+	}
+	w := Workspace{
+		WorkspaceID: id, Version: event.GetVersion(), Status: workspace.GetStatus(), APIEnabled: workspace.GetApiEnabled(),
+		MaxLiveCalls: workspace.GetMaxLiveCalls(), CallsPerSecond: workspace.GetCallsPerSecond(),
+		Destinations: workspace.GetDestinations(), Recordings: workspace.GetRecordingsEnabled(),
+		KeepRecordingsDays: workspace.GetKeepRecordingsDays(),
+	}
+	if w.MaxLiveCalls <= 0 {
+		w.MaxLiveCalls = DefaultMaxLiveCalls
+	}
+	if w.CallsPerSecond <= 0 {
+		w.CallsPerSecond = DefaultCallsPerSecond
+	}
+	return w, nil
+}
+
 // MayDial says whether the plan allows calls and the workspace is not suspended.
 func (w Workspace) MayDial() bool { return w.Status == "active" && w.APIEnabled }
 
@@ -50,6 +81,32 @@ type Agent struct {
 	Deleted        bool      `db:"deleted"`
 	// Settings is a JSON object, written with the agent and read apart from it: a dial needs none of it.
 	Settings []byte `db:"-"`
+}
+
+// AgentOf converts the message of the calls service. It returns an error if this build cannot read
+// it.
+func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
+	id, err := uuid.Parse(event.GetAgentId())
+	if err != nil {
+		return Agent{}, fmt.Errorf("agent_id: %w", err)
+	}
+	workspaceID, err := uuid.Parse(event.GetWorkspaceId())
+	if err != nil {
+		return Agent{}, fmt.Errorf("workspace_id: %w", err)
+	}
+	agent := event.GetAgent()
+	if agent == nil {
+		return Agent{}, errors.New("the agent event is newer than this build")
+	}
+	settings := agent.GetSettingsJson()
+	if !json.Valid(settings) { // events of early versions carry no settings
+		settings = []byte("{}")
+	}
+	return Agent{
+		AgentID: id, WorkspaceID: workspaceID, Version: event.GetVersion(), Name: agent.GetName(),
+		FromE164: agent.GetFromE164(), MaxCallSeconds: agent.GetMaxCallSeconds(), Deleted: agent.GetDeleted(),
+		Settings: settings,
+	}, nil
 }
 
 // From is the caller id: the agent's own number, else one of those that reach it, else the default.

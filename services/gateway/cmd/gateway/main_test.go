@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
 
@@ -23,6 +24,8 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/settingsv1"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/migrations"
 )
@@ -42,7 +45,10 @@ func freeAddr(t *testing.T) string {
 // TestServe_WorkspaceReachesKafka runs the whole process: an operator makes a workspace and a key, a customer asks, the fact
 // is published, and SIGTERM's context ends it cleanly.
 func TestServe_WorkspaceReachesKafka(t *testing.T) {
-	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	mux := http.NewServeMux()
+	mux.Handle(settingsv1connect.NewSettingServiceHandler(owners{}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	owner := httptest.NewServer(mux)
 	defer owner.Close()
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
 	bus := kafkatest.New(t)
@@ -77,6 +83,16 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("serve = %v, want a clean end", err)
 	}
+}
+
+// owners is the SettingService of every owner.
+type owners struct{}
+
+// ApplySetting accepts every setting.
+func (owners) ApplySetting(
+	context.Context, *connect.Request[settingsv1.ApplySettingRequest],
+) (*connect.Response[settingsv1.ApplySettingResponse], error) {
+	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
 // mustHear waits for the fact on workspaces.v1.

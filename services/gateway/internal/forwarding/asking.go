@@ -107,20 +107,3 @@ func (a Answer) Refusal(owner string) error {
 	}
 	return fmt.Errorf("%s answered %d", owner, a.Status)
 }
-
-// HandOn tells an owner a setting of a workspace before the workspace answers (question 1, internal routes). It is idempotent.
-func (p *Peers) HandOn(ctx context.Context, owner string, path string, caller trust.Caller, body any) error {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return fmt.Errorf("encode setting for %s: %w", owner, err)
-	}
-	answer, err := p.Ask(ctx, Question{Owner: owner, Method: http.MethodPut, Path: &url.URL{Path: path}, Body: encoded, Caller: caller,
-		Header: http.Header{"Content-Type": {"application/json"}}})
-	if err != nil {
-		return err
-	}
-	if !answer.OK() {
-		return answer.Refusal(owner)
-	}
-	return nil
-}

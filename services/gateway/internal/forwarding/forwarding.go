@@ -40,6 +40,7 @@ type Peers struct {
 	bases     map[string]*url.URL
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
+	settings  settingClients
 }
 
 // New makes the peers; urls has each owner's address under its name.
@@ -67,6 +68,7 @@ func New(keys *trust.Keys, urls map[string]string) (*Peers, error) {
 		Rewrite: rewrite, Transport: p.transport, ModifyResponse: relayRefusal, ErrorHandler: refuse, BufferPool: &buffers{},
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
+	p.settings = newSettingClients(keys, urls)
 	return p, errors.Join(faults...)
 }
 

@@ -137,7 +137,7 @@ func FuzzWorkspace(f *testing.F) {
 		if httpserver.DecodeJSON(request, &change) != nil {
 			return
 		}
-		made, err := workspace.New(uuid.Must(uuid.NewV7()), change)
+		made, err := workspace.New(uuid.Must(uuid.NewV7()), "ada", change)
 		if err != nil {
 			return
 		}
@@ -145,7 +145,7 @@ func FuzzWorkspace(f *testing.F) {
 			t.Errorf("%s made %+v", body, made)
 		}
 		change.Status = workspace.Optional[workspace.Status]{} // POST does not know it
-		if _, err := made.Changed(change); err != nil {
+		if _, err := made.Changed("ada", change); err != nil {
 			t.Errorf("%s made a workspace that the same change refuses: %v", body, err)
 		}
 	})

@@ -58,11 +58,13 @@ type rig struct {
 	mu     sync.Mutex
 	heard  []heard
 	answer func(w http.ResponseWriter, h heard) bool
+	// settings are the owners' SettingService, by service.
+	settings map[string]*settingOwner
 }
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t: t, owners: map[string]*httptest.Server{}}
+	r := &rig{t: t, owners: map[string]*httptest.Server{}, settings: map[string]*settingOwner{}}
 	r.pool = pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
 	r.store = store.New(r.pool, nil)
 	gateway, err := trust.New(trust.Gateway, trust.Config{SigningKey: seed()})
@@ -75,7 +77,8 @@ func newRig(t testing.TB) *rig {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := httptest.NewServer(keys.RequireCaller(r.owner(owner)))
+		r.settings[owner] = &settingOwner{}
+		server := httptest.NewServer(r.settings[owner].handler(keys, keys.RequireCaller(r.owner(owner))))
 		t.Cleanup(server.Close)
 		r.owners[owner], urls[owner] = server, server.URL
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -13,7 +12,7 @@ import (
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/audit"
 	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/internal/workspace"
 )
@@ -70,7 +69,8 @@ func (a *Admin) readWorkspace(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(found))
 }
 
-// createWorkspace asks the owners of policy and currency first, so that the workspace exists only once they know it.
+// createWorkspace handles POST /admin/v1/workspaces. It responds when every service has stored the
+// workspace.
 func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	var body workspace.Change
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
@@ -80,57 +80,44 @@ func (a *Admin) createWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	made, err := workspace.New(id, body)
+	operator := actorOf(r)
+	made, err := workspace.New(id, operator.operator, body)
 	if err != nil {
 		return err
 	}
-	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
-	intent, err := actorOf(r).intent(r, template(r), &id)
+	if err := a.checkPolicy(r.Context(), body); err != nil {
+		return err
+	}
+	ctx := context.WithoutCancel(r.Context()) // a change that was begun is finished
+	change, err := operator.intent(r, template(r), &id)
 	if err != nil {
 		return err
 	}
-	if err := a.store.Intend(ctx, intent); err != nil {
+	saved, err := a.store.AddWorkspace(ctx, made, done(change, http.StatusCreated), workspaceState)
+	if err != nil {
 		return err
 	}
-	saved, err := made, a.handOnAll(ctx, actorOf(r), made)
-	if err == nil {
-		saved, err = a.store.AddWorkspace(ctx, made, done(intent, http.StatusCreated), workspaceState)
-	}
-	if err != nil {
-		a.settle(ctx, intent, err)
+	if err := a.peers.ApplyWorkspace(ctx, "Workspace "+id.String(), saved.Event(), workspace.AllServices()); err != nil {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusCreated, viewWorkspace(saved))
 }
 
-func (a *Admin) handOnAll(ctx context.Context, who actor, w workspace.Workspace) error {
-	if err := a.handOnPolicy(ctx, who, w); err != nil {
-		return err
+// checkPolicy returns 422 if the body has a calling policy that contacts-compliance refuses. The
+// default policy is always valid.
+func (a *Admin) checkPolicy(ctx context.Context, body workspace.Change) error {
+	if body.CallingPolicy.Value == nil {
+		return nil
 	}
-	path := "/internal/v1/workspaces/" + w.ID.String() + "/currency"
-	if err := a.peers.HandOn(ctx, route.Wallet, path, who.caller(w), map[string]string{"currency": w.Currency}); err != nil {
-		return fmt.Errorf("hand on the currency: %w", err)
-	}
-	return nil
+	return a.peers.CheckPolicy(ctx, *body.CallingPolicy.Value)
 }
 
-type policyHandedOn struct {
-	CallingPolicy json.RawMessage `json:"calling_policy"`
-	Operator      string          `json:"operator"`
-}
-
-func (a *Admin) handOnPolicy(ctx context.Context, who actor, w workspace.Workspace) error {
-	path := "/internal/v1/workspaces/" + w.ID.String() + "/policy"
-	body := policyHandedOn{CallingPolicy: w.CallingPolicy, Operator: who.operator}
-	if err := a.peers.HandOn(ctx, route.Contacts, path, who.caller(w), body); err != nil {
-		return fmt.Errorf("hand on the calling policy: %w", err)
-	}
-	return nil
-}
-
-// changeTries bounds how often a change is begun anew because another operator's came between.
+// changeTries is how often a change is applied to the workspace again because another operator's
+// change was committed first.
 const changeTries = 5
 
+// changeWorkspace handles PATCH /admin/v1/workspaces/{id}. It responds when every service that acts on
+// a changed setting has stored the new version.
 func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	before, err := a.workspaceOf(r)
 	if err != nil {
@@ -140,53 +127,46 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err := httpserver.DecodeJSON(r, &body); err != nil {
 		return err
 	}
-	if _, err := before.Changed(body); err != nil {
+	operator := actorOf(r)
+	if _, err := before.Changed(operator.operator, body); err != nil {
 		return err
 	}
-	ctx := context.WithoutCancel(r.Context()) // begun, it is finished
-	intent, err := actorOf(r).intent(r, template(r), &before.ID)
+	if err := a.checkPolicy(r.Context(), body); err != nil {
+		return err
+	}
+	ctx := context.WithoutCancel(r.Context()) // a change that was begun is finished
+	change, err := operator.intent(r, template(r), &before.ID)
 	if err != nil {
 		return err
 	}
-	intent.Before = workspaceState(before)
-	if err := a.store.Intend(ctx, intent); err != nil {
-		return err
-	}
-	entry := done(intent, http.StatusOK)
-	var saved workspace.Workspace
-	for try := 1; ; try++ {
-		entry.Before = workspaceState(before)
-		saved, err = a.change(ctx, actorOf(r), before, body, func(next workspace.Workspace) (workspace.Workspace, error) {
-			return a.store.ChangeWorkspace(ctx, next, entry, workspaceState)
-		})
-		if !errors.Is(err, store.ErrStale) || try == changeTries {
-			break
-		}
-		if before, err = a.store.Workspace(ctx, before.ID); err != nil {
-			break
-		}
-	}
+	saved, err := a.commitChange(ctx, before, body, done(change, http.StatusOK))
 	if err != nil {
-		a.settle(ctx, intent, err)
 		return err
 	}
 	a.door.Forget()
+	if err := a.peers.ApplyWorkspace(ctx, "The change", saved.Event(), body.Services()); err != nil {
+		return err
+	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(saved))
 }
 
-// change is one try. The policy goes to its owner before the commit; whoever commits last also handed on last, because a try
-// that was overtaken is begun anew.
-func (a *Admin) change(ctx context.Context, who actor, before workspace.Workspace, body workspace.Change,
-	commit func(workspace.Workspace) (workspace.Workspace, error),
+// commitChange commits the next version of the workspace and returns it. If another change was
+// committed first, it reads the workspace and applies the body again.
+func (a *Admin) commitChange(
+	ctx context.Context, before workspace.Workspace, body workspace.Change, entry audit.Entry,
 ) (workspace.Workspace, error) {
-	next, err := before.Changed(body)
-	if err != nil {
-		return next, err
-	}
-	if body.CallingPolicy.Set {
-		if err := a.handOnPolicy(ctx, who, next); err != nil {
+	for try := 1; ; try++ {
+		next, err := before.Changed(entry.Operator, body)
+		if err != nil {
 			return next, err
 		}
+		entry.Before = workspaceState(before)
+		saved, err := a.store.ChangeWorkspace(ctx, next, entry, workspaceState)
+		if !errors.Is(err, store.ErrStale) || try == changeTries {
+			return saved, err
+		}
+		if before, err = a.store.Workspace(ctx, before.ID); err != nil {
+			return before, err
+		}
 	}
-	return commit(next)
 }

@@ -16,8 +16,8 @@ import (
 	"ringfence.dev/services/gateway/internal/workspace"
 )
 
-const workspaceColumns = `id, name, plan, currency, status, calling_policy, features, rate_limit_per_minute,
-	max_live_calls, calls_per_second, destinations, retention, version, created_at, updated_at`
+const workspaceColumns = `id, name, plan, currency, status, calling_policy, policy_operator, policy_version,
+	features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version, created_at, updated_at`
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
@@ -56,25 +56,25 @@ func cursor(err error) error {
 	return err
 }
 
-const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, calling_policy, features,
-	rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version)
-VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @features,
+const insertWorkspace = `INSERT INTO workspaces (id, name, plan, currency, status, calling_policy, policy_operator,
+	policy_version, features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version)
+VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @policy_operator, @policy_version, @features,
 	@rate_limit_per_minute, @max_live_calls, @calls_per_second, @destinations, @retention, @version)
 RETURNING ` + workspaceColumns
 
-// AddWorkspace stores a tenant, the fact that it exists, and the audit row, in one commit.
+// AddWorkspace commits a workspace with its event and its audit row.
 func (s *Store) AddWorkspace(ctx context.Context, w workspace.Workspace, entry audit.Entry, state State) (workspace.Workspace, error) {
 	return s.saveWorkspace(ctx, insertWorkspace, w, entry, state)
 }
 
 const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, status = @status, calling_policy = @calling_policy,
-	features = @features, rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
+	policy_operator = @policy_operator, policy_version = @policy_version, features = @features, rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
 	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention, version = @version, updated_at = now()
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
-// ChangeWorkspace stores the next version of a tenant, the fact, and the audit row, in one commit. ErrStale: somebody else
-// changed it since it was read.
+// ChangeWorkspace commits the next version of a workspace with its event and its audit row. It returns
+// ErrStale if another version was committed since the workspace was read.
 func (s *Store) ChangeWorkspace(ctx context.Context, w workspace.Workspace, entry audit.Entry, state State) (workspace.Workspace, error) {
 	saved, err := s.saveWorkspace(ctx, updateWorkspace, w, entry, state)
 	if errors.Is(err, ErrMissing) {
@@ -90,14 +90,14 @@ func (s *Store) saveWorkspace(ctx context.Context, statement string, w workspace
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		saved, err = one[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
 			"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
-			"calling_policy": jsonOrNull(w.CallingPolicy), "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
+			"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator, "policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
 			"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations, "retention": w.Retention, "version": w.Version,
 		})
 		if err != nil {
 			return err
 		}
 		entry.After = state(saved)
-		if err := concludeIntent(ctx, tx, entry); err != nil {
+		if err := insertEntry(ctx, tx, entry); err != nil {
 			return err
 		}
 		return outbox.Put(ctx, tx, outbox.Event{

@@ -66,8 +66,9 @@ type Change struct {
 	Retention          Optional[RetentionChange] `json:"retention"`
 }
 
-// New is a workspace made from the body of POST. Errors are 422 validation_error naming the field.
-func New(id uuid.UUID, c Change) (Workspace, error) {
+// New returns the workspace that the body of POST describes. operator sends the request. Errors are 422
+// validation_error and name the field.
+func New(id uuid.UUID, operator string, c Change) (Workspace, error) {
 	switch {
 	case c.Name.Value == nil:
 		return Workspace{}, apierr.Validation("name", "is required.")
@@ -80,26 +81,31 @@ func New(id uuid.UUID, c Change) (Workspace, error) {
 		return Workspace{}, apierr.Validation("currency", "must be a code of three capital letters, like USD.")
 	}
 	c.Status = Optional[Status]{} // a new workspace is active
+	c.CallingPolicy.Set = true    // the default policy is set as well
 	w := Workspace{ID: id, Currency: *c.Currency.Value, Status: Active, Version: 1, Destinations: []string{},
 		MaxLiveCalls: standardLiveCalls, CallsPerSecond: standardCallsPerSecond}
-	return w.apply(c)
+	return w.apply(operator, c)
 }
 
-// Changed is the workspace after PATCH, one version on. The currency of a workspace never changes.
-func (w Workspace) Changed(c Change) (Workspace, error) {
+// Changed returns the next version of the workspace after PATCH. operator sends the request. The
+// currency of a workspace never changes.
+func (w Workspace) Changed(operator string, c Change) (Workspace, error) {
 	if c.Currency.Set && (c.Currency.Value == nil || *c.Currency.Value != w.Currency) {
 		return Workspace{}, apierr.Validation("currency", "cannot be changed: it is %s for good.", w.Currency)
 	}
-	changed, err := w.apply(c)
-	changed.Version++
-	return changed, err
+	w.Version++
+	return w.apply(operator, c)
 }
 
-func (w Workspace) apply(c Change) (Workspace, error) {
+func (w Workspace) apply(operator string, c Change) (Workspace, error) {
 	for _, step := range []func(*Workspace, Change) error{applyName, applyPlan, applyPolicy, applyFeatures, applyLimits, applyDestinations, applyRetention} {
 		if err := step(&w, c); err != nil {
 			return Workspace{}, err
 		}
+	}
+	if c.CallingPolicy.Set {
+		version := w.Version
+		w.PolicyOperator, w.PolicyVersion = &operator, &version
 	}
 	return w, nil
 }

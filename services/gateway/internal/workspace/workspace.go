@@ -62,7 +62,11 @@ type Workspace struct {
 	Status   Status
 	// CallingPolicy is what the operator last set, nil for the standard window; its owner is contacts-compliance.
 	CallingPolicy json.RawMessage
-	Features      Features
+	// PolicyOperator set CallingPolicy, with the change to PolicyVersion. Both are nil if CallingPolicy
+	// was set before they were stored.
+	PolicyOperator *string
+	PolicyVersion  *int64
+	Features       Features
 	// RateLimitPerMinute overrides the plan's.
 	RateLimitPerMinute *int32
 	MaxLiveCalls       int32
@@ -108,8 +112,14 @@ func (w Workspace) RatePerMinute() int {
 	return standardRate
 }
 
-// Event is the fact on workspaces.v1: the full state.
+// Event returns the full state, as workspaces.v1 and ApplySetting carry it.
 func (w Workspace) Event() *eventv1.WorkspaceEvent {
+	var policy *eventv1.CallingPolicy
+	if w.PolicyVersion != nil && w.PolicyOperator != nil {
+		policy = &eventv1.CallingPolicy{
+			PolicyJson: w.CallingPolicy, Operator: *w.PolicyOperator, SetInVersion: *w.PolicyVersion,
+		}
+	}
 	return &eventv1.WorkspaceEvent{
 		WorkspaceId: w.ID.String(), Version: w.Version, OccurredAt: timestamppb.New(w.UpdatedAt),
 		Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
@@ -119,6 +129,7 @@ func (w Workspace) Event() *eventv1.WorkspaceEvent {
 			TranscriptsEnabled: w.Transcripts(), RecordingsEnabled: w.Recordings(),
 			KeepCallsDays: or(w.Retention.CallsDays, 0), KeepTranscriptsDays: or(w.Retention.TranscriptsDays, 0),
 			KeepRecordingsDays: or(w.Retention.RecordingsDays, 0), KeepWebhooksDays: or(w.Retention.WebhooksDays, 0),
+			CallingPolicy: policy,
 		}},
 	}
 }

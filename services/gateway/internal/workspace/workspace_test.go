@@ -4,7 +4,11 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"ringfence.dev/proto/eventv1"
 )
 
 func made(t *testing.T, body string) Workspace {
@@ -13,7 +17,7 @@ func made(t *testing.T, body string) Workspace {
 	if err := json.Unmarshal([]byte(body), &c); err != nil {
 		t.Fatal(err)
 	}
-	w, err := New(uuid.Must(uuid.NewV7()), c)
+	w, err := New(uuid.Must(uuid.NewV7()), "ada", c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +30,7 @@ func changed(t *testing.T, w Workspace, body string) Workspace {
 	if err := json.Unmarshal([]byte(body), &c); err != nil {
 		t.Fatal(err)
 	}
-	next, err := w.Changed(c)
+	next, err := w.Changed("bob", c)
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
@@ -113,5 +117,35 @@ func TestEvent_IsTheFullState(t *testing.T) {
 	if fact.Version != 2 || fact.WorkspaceId != w.ID.String() || state.Status != "suspended" || state.ApiEnabled || !state.WebhooksEnabled ||
 		state.Plan != "scale" || state.Currency != "EUR" || state.MaxLiveCalls != 500 || state.CallsPerSecond != 50 || state.Destinations[0] != "+44" {
 		t.Errorf("fact = %v", fact)
+	}
+}
+
+func TestEvent_CallingPolicyNamesWhoSetItAndWhen(t *testing.T) {
+	t.Parallel()
+	created := made(t, `{"name":"x","plan":"scale","currency":"EUR"}`)
+	set := changed(t, changed(t, created, `{"name":"y"}`), `{"calling_policy":{"packs":["us"]}}`)
+	kept := changed(t, set, `{"destinations":["+1"]}`)
+	unknown := kept
+	unknown.PolicyOperator, unknown.PolicyVersion = nil, nil
+	tests := []struct {
+		name string
+		of   Workspace
+		want *eventv1.CallingPolicy
+	}{
+		{name: "the default policy of a new workspace", of: created, want: &eventv1.CallingPolicy{Operator: "ada", SetInVersion: 1}},
+		{name: "a policy that was set", of: set,
+			want: &eventv1.CallingPolicy{PolicyJson: []byte(`{"packs":["us"]}`), Operator: "bob", SetInVersion: 3}},
+		{name: "a later change of another setting", of: kept,
+			want: &eventv1.CallingPolicy{PolicyJson: []byte(`{"packs":["us"]}`), Operator: "bob", SetInVersion: 3}},
+		{name: "a policy whose operator was not stored", of: unknown},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := tt.of.Event().GetWorkspace().GetCallingPolicy()
+			if diff := cmp.Diff(tt.want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("calling policy of the event (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

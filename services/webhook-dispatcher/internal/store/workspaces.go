@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
 )
 
@@ -42,6 +43,15 @@ func WorkspaceOf(event *eventv1.WorkspaceEvent) (Workspace, error) {
 		ID: id, Version: event.GetVersion(), Suspended: state.GetStatus() == suspended,
 		Webhooks: state.GetWebhooksEnabled(), KeepDays: state.GetKeepWebhooksDays(),
 	}, nil
+}
+
+// ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
+// version is stored.
+func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := s.SetWorkspace(ctx, tx, w)
+		return err
+	})
 }
 
 // SetWorkspace stores a workspace unless w.Version or a newer version is stored; changed reports

@@ -1,0 +1,99 @@
+// Package settings makes a setting that one service owns take effect in other services before the
+// write is answered. The owner commits the setting and then calls Confirm, which calls ApplySetting
+// of every service that acts on the setting.
+package settings
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
+)
+
+const (
+	// Timeout is how long Confirm waits for all services together (contract.md 7.3).
+	Timeout = 2 * time.Second
+	// retryInterval is the pause before a service that was unavailable is called again.
+	retryInterval = 50 * time.Millisecond
+)
+
+// Confirm calls every function of apply concurrently; the keys are the names of the services. A
+// function must return nil only if its service has stored the setting. A function that returns
+// connect.CodeUnavailable is called again until Timeout: the service may be restarting.
+//
+// The caller must have committed the setting and its event before. If a service does not confirm
+// the setting in time, Confirm returns a 503 error; subject ("The change") begins its message.
+// Confirm does not stop when ctx is canceled, because a client that disconnects must not leave the
+// setting half applied.
+func Confirm(ctx context.Context, subject string, apply map[string]func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	defer cancel()
+	var mu sync.Mutex
+	missing := map[string]bool{}
+	var calls sync.WaitGroup
+	for service, call := range apply {
+		calls.Go(func() {
+			err := untilAvailable(ctx, call)
+			if err == nil {
+				return
+			}
+			slog.ErrorContext(ctx, "setting not confirmed", "service", service, "error", err)
+			mu.Lock()
+			defer mu.Unlock()
+			missing[service] = true
+		})
+	}
+	calls.Wait()
+	if len(missing) == 0 {
+		return nil
+	}
+	return unconfirmed(subject, slices.Sorted(maps.Keys(missing)))
+}
+
+func untilAvailable(ctx context.Context, call func(context.Context) error) error {
+	for {
+		err := call(ctx)
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+func unconfirmed(subject string, services []string) error {
+	err := apierr.New(http.StatusServiceUnavailable, "unavailable",
+		"%s is stored and will be in force later: %s did not confirm it within %d s.",
+		subject, strings.Join(services, ", "), int(Timeout/time.Second))
+	err.RetryAfter = Timeout
+	return err
+}
+
+// ResponseError converts the error of a store to the error that ApplySetting returns. Confirm calls
+// the service again if the database is unavailable.
+func ResponseError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case kafka.IsPark(err):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case pg.IsDown(err), errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeUnavailable, errors.New("the database is unavailable"))
+	}
+	slog.ErrorContext(ctx, "setting not stored", "error", err)
+	return connect.NewError(connect.CodeInternal, errors.New("the setting was not stored"))
+}

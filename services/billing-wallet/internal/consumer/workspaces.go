@@ -1,0 +1,35 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/billing-wallet/internal/store"
+)
+
+// onWorkspace opens the workspace's wallet, unless ApplySetting opened it.
+func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
+	var ev eventv1.WorkspaceEvent
+	if err := rec.Decode(&ev); err != nil {
+		return err
+	}
+	id, err := uuid.Parse(ev.GetWorkspaceId())
+	if err != nil {
+		return kafka.Parkf("workspace_id: %w", err)
+	}
+	if ev.GetWorkspace() == nil {
+		return kafka.Parkf("workspace event %T is newer than this build", ev.GetEvent())
+	}
+	inbox.Quiet(tx) // a wallet causes no event and no settlement
+	err = c.store.KeepCurrency(ctx, tx, id, ev.GetWorkspace().GetCurrency())
+	if errors.Is(err, store.ErrCurrencyFixed) {
+		return kafka.Parkf("apply workspace event: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,26 @@
+package httpapi
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"ringfence.dev/libs/settings"
+	"ringfence.dev/proto/settingsv1"
+	"ringfence.dev/services/calls/internal/store"
+)
+
+// ApplySetting stores a workspace that the gateway has committed. When it responds, the next
+// POST /v1/calls obeys the workspace's destinations, on every replica.
+func (a *API) ApplySetting(
+	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
+) (*connect.Response[settingsv1.ApplySettingResponse], error) {
+	w, err := store.WorkspaceOf(req.Msg.GetWorkspace())
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	if err := a.store.ApplyWorkspace(ctx, w); err != nil {
+		return nil, settings.ResponseError(ctx, err)
+	}
+	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
+}

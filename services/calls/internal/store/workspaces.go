@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+)
+
+// Workspace is what calls keeps of a workspace.
+type Workspace struct {
+	ID           uuid.UUID
+	Version      int64
+	Currency     string
+	Destinations []string
+	// KeepCallsDays and KeepTranscriptsDays are retention periods; 0 is the standard period.
+	KeepCallsDays       int32
+	KeepTranscriptsDays int32
+	// Transcripts reports whether transcripts are stored and shown.
+	Transcripts bool
+	// Recordings reports whether recordings are shown.
+	Recordings bool
+}
+
+// WorkspaceOf converts the gateway's message. It returns an error if this build cannot read it.
+func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
+	id, err := uuid.Parse(ev.GetWorkspaceId())
+	if err != nil {
+		return Workspace{}, fmt.Errorf("read workspace id: %w", err)
+	}
+	state := ev.GetWorkspace()
+	if state == nil {
+		return Workspace{}, errors.New("the workspace event is newer than this build")
+	}
+	return Workspace{
+		ID: id, Version: ev.GetVersion(), Currency: state.GetCurrency(), Destinations: state.GetDestinations(),
+		KeepCallsDays: state.GetKeepCallsDays(), KeepTranscriptsDays: state.GetKeepTranscriptsDays(),
+		Transcripts: state.GetTranscriptsEnabled(), Recordings: state.GetRecordingsEnabled(),
+	}, nil
+}
+
+const keepWorkspace = `
+INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts,
+    recordings)
+VALUES (@id, @version, @currency, @destinations, nullif(@calls_days::int, 0), nullif(@transcripts_days::int, 0),
+    @transcripts, @recordings)
+ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.currency,
+    destinations = EXCLUDED.destinations, keep_calls_days = EXCLUDED.keep_calls_days,
+    keep_transcripts_days = EXCLUDED.keep_transcripts_days, transcripts = EXCLUDED.transcripts,
+    recordings = EXCLUDED.recordings
+WHERE w.version < EXCLUDED.version`
+
+// ApplyWorkspace commits a workspace for ApplySetting. When it returns nil, w.Version or a newer
+// version is stored.
+func (s *Store) ApplyWorkspace(ctx context.Context, w Workspace) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepWorkspace(ctx, tx, w) })
+}
+
+// KeepWorkspace stores a workspace unless w.Version or a newer version is stored.
+func (s *Store) KeepWorkspace(ctx context.Context, tx pgx.Tx, w Workspace) error {
+	if w.Destinations == nil {
+		w.Destinations = []string{}
+	}
+	_, err := tx.Exec(ctx, keepWorkspace, pgx.NamedArgs{
+		"id": w.ID, "version": w.Version, "currency": w.Currency, "destinations": w.Destinations,
+		"calls_days": w.KeepCallsDays, "transcripts_days": w.KeepTranscriptsDays,
+		"transcripts": w.Transcripts, "recordings": w.Recordings,
+	})
+	if err != nil {
+		return fmt.Errorf("keep workspace %s: %w", w.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,321 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/settingsv1"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/services/gateway/internal/route"
+	"ringfence.dev/services/gateway/internal/store"
+)
+
+// settingOwner is the SettingService and PolicyService of one owner. It records what it receives.
+type settingOwner struct {
+	mu      sync.Mutex
+	applied []*eventv1.WorkspaceEvent
+	// apply runs for each ApplySetting; nil accepts it.
+	apply func(context.Context, *eventv1.WorkspaceEvent) error
+	// policyFault is the response of CheckPolicy.
+	policyFault string
+	// policies are the policies that CheckPolicy received.
+	policies []string
+}
+
+func (o *settingOwner) handler(keys *trust.Keys, rest http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(settingsv1connect.NewSettingServiceHandler(o, keys.Answer(trust.Gateway)))
+	mux.Handle(settingsv1connect.NewPolicyServiceHandler(o, keys.Answer(trust.Gateway)))
+	mux.Handle("/", rest)
+	return mux
+}
+
+// ApplySetting records the workspace.
+func (o *settingOwner) ApplySetting(
+	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
+) (*connect.Response[settingsv1.ApplySettingResponse], error) {
+	o.mu.Lock()
+	apply := o.apply
+	o.mu.Unlock()
+	if apply != nil {
+		if err := apply(ctx, req.Msg.GetWorkspace()); err != nil {
+			return nil, err
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.applied = append(o.applied, req.Msg.GetWorkspace())
+	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
+}
+
+// CheckPolicy records the policy.
+func (o *settingOwner) CheckPolicy(
+	_ context.Context, req *connect.Request[settingsv1.CheckPolicyRequest],
+) (*connect.Response[settingsv1.CheckPolicyResponse], error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.policies = append(o.policies, string(req.Msg.GetPolicyJson()))
+	return connect.NewResponse(&settingsv1.CheckPolicyResponse{Fault: o.policyFault}), nil
+}
+
+// versions returns the versions that the owner applied, in order.
+func (o *settingOwner) versions() []int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var versions []int64
+	for _, event := range o.applied {
+		versions = append(versions, event.GetVersion())
+	}
+	return versions
+}
+
+// onApply sets what the owner does when it receives a workspace.
+func (o *settingOwner) onApply(apply func(context.Context, *eventv1.WorkspaceEvent) error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.apply = apply
+}
+
+// events returns the workspace events in the outbox, in order.
+func (r *rig) events() []*eventv1.WorkspaceEvent {
+	r.t.Helper()
+	rows, err := r.pool.Query(r.t.Context(), "SELECT payload FROM outbox WHERE topic = 'workspaces.v1' ORDER BY id")
+	if err != nil {
+		r.t.Fatalf("read outbox: %v", err)
+	}
+	defer rows.Close()
+	var events []*eventv1.WorkspaceEvent
+	for rows.Next() {
+		var payload []byte
+		if err := rows.Scan(&payload); err != nil {
+			r.t.Fatalf("read outbox: %v", err)
+		}
+		var event eventv1.WorkspaceEvent
+		if err := proto.Unmarshal(payload, &event); err != nil {
+			r.t.Fatalf("decode event: %v", err)
+		}
+		events = append(events, &event)
+	}
+	return events
+}
+
+func TestCreateWorkspace_EveryServiceAppliesTheCommittedWorkspace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace(`"calling_policy":{"packs":["us"]},"destinations":["+1"]`)
+	event := r.events()[0]
+	for service, owner := range r.settings {
+		if len(owner.applied) != 1 {
+			t.Fatalf("%s: ApplySetting calls = %d, want 1", service, len(owner.applied))
+		}
+		if got := owner.applied[0]; !proto.Equal(got, event) {
+			t.Errorf("%s received %v, want the event %v", service, got, event)
+		}
+	}
+	if got := event.GetWorkspaceId(); got != id {
+		t.Errorf("workspace_id = %s, want %s", got, id)
+	}
+	want := &eventv1.CallingPolicy{PolicyJson: []byte(`{"packs":["us"]}`), Operator: "ada", SetInVersion: 1}
+	if got := event.GetWorkspace().GetCallingPolicy(); !proto.Equal(got, want) {
+		t.Errorf("calling policy = %v, want %v", got, want)
+	}
+	if diff := cmp.Diff([]string{`{"packs":["us"]}`}, r.settings[route.Contacts].policies); diff != "" {
+		t.Errorf("policies that were checked (-want +got):\n%s", diff)
+	}
+}
+
+func TestChangeWorkspace_IsCommittedBeforeItIsApplied(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	var stored string
+	r.settings[route.Calls].onApply(func(ctx context.Context, _ *eventv1.WorkspaceEvent) error {
+		return r.pool.QueryRow(ctx, "SELECT destinations::text FROM workspaces WHERE id = $1", id).Scan(&stored)
+	})
+	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"destinations":["+44"]}`); got.status != http.StatusOK {
+		t.Fatalf("PATCH = %d %s, want 200", got.status, got.body)
+	}
+	if want := "{+44}"; stored != want {
+		t.Errorf("destinations in the database when calls received the change = %q, want %q", stored, want)
+	}
+}
+
+func TestChangeWorkspace_OnlyTheServicesThatActOnItMustConfirm(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"destinations":["+44"]}`); got.status != http.StatusOK {
+		t.Fatalf("PATCH = %d %s, want 200", got.status, got.body)
+	}
+	want := map[string][]int64{
+		route.Calls: {1, 2}, route.Dialer: {1, 2}, route.Contacts: {1}, route.Wallet: {1}, route.Webhooks: {1},
+	}
+	for service, owner := range r.settings {
+		if diff := cmp.Diff(want[service], owner.versions()); diff != "" {
+			t.Errorf("versions that %s received (-want +got):\n%s", service, diff)
+		}
+	}
+}
+
+func TestChangeWorkspace_FailedCommitAppliesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	owner := pgtest.Owner(t, r.pool, store.Schema)
+	if _, err := owner.Exec(t.Context(), "ALTER TABLE outbox ADD CHECK (false) NOT VALID"); err != nil {
+		t.Fatalf("make commits fail: %v", err)
+	}
+	got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"calling_policy":{"window":{"start":"00:00","end":"24:00"}}}`)
+	if got.status != http.StatusInternalServerError {
+		t.Errorf("PATCH = %d %s, want 500", got.status, got.body)
+	}
+	if diff := cmp.Diff([]int64{1}, r.settings[route.Contacts].versions()); diff != "" {
+		t.Errorf("versions that contacts-compliance received (-want +got):\n%s", diff)
+	}
+}
+
+func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	r.owners[route.Calls].Close()
+	got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"destinations":["+44"]}`)
+	if got.status != http.StatusServiceUnavailable {
+		t.Errorf("PATCH = %d %s, want 503", got.status, got.body)
+	}
+	if got.code() != "unavailable" {
+		t.Errorf("code = %q, want unavailable", got.code())
+	}
+	want := "The change is stored and will be in force later: calls did not confirm it within 2 s."
+	if !strings.Contains(got.body, want) {
+		t.Errorf("body = %s, want the message %q", got.body, want)
+	}
+	if after := got.header.Get("Retry-After"); after != "2" {
+		t.Errorf("Retry-After = %q, want 2", after)
+	}
+	if diff := cmp.Diff([]int64{1, 2}, r.settings[route.Dialer].versions()); diff != "" {
+		t.Errorf("versions that dialer received (-want +got):\n%s", diff)
+	}
+	events := r.events()
+	if len(events) != 2 {
+		t.Fatalf("events = %d, want 2", len(events))
+	}
+	if diff := cmp.Diff([]string{"+44"}, events[1].GetWorkspace().GetDestinations()); diff != "" {
+		t.Errorf("destinations of the event (-want +got):\n%s", diff)
+	}
+	if newest := r.audit(id)[0]; newest.Outcome != "done" {
+		t.Errorf("outcome of the audit row = %q, want done", newest.Outcome)
+	}
+	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"name":"Other"}`); got.status != http.StatusOK {
+		t.Errorf("PATCH of a setting that calls does not act on = %d %s, want 200", got.status, got.body)
+	}
+	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"destinations":["+44"]}`); got.status != http.StatusServiceUnavailable {
+		t.Errorf("the same PATCH again while calls is down = %d %s, want 503", got.status, got.body)
+	}
+}
+
+func TestCreateWorkspace_ServiceDownIs503AndNamesTheWorkspace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.owners[route.Wallet].Close()
+	got := r.operator("POST", "/admin/v1/workspaces", `{"name":"Acme","plan":"growth","currency":"USD"}`)
+	if got.status != http.StatusServiceUnavailable {
+		t.Errorf("POST = %d %s, want 503", got.status, got.body)
+	}
+	want := fmt.Sprintf("Workspace %s is stored and will be in force later: billing-wallet did not confirm it within 2 s.",
+		r.events()[0].GetWorkspaceId())
+	if !strings.Contains(got.body, want) {
+		t.Errorf("body = %s, want the message %q", got.body, want)
+	}
+}
+
+func TestWorkspace_InvalidPolicyIsRefusedAndNothingIsStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	const fault = "calling_policy.window.start must be before window.end (24:00 ends a day)."
+	r.settings[route.Contacts].policyFault = fault
+	for method, path := range map[string]string{"POST": "/admin/v1/workspaces", "PATCH": "/admin/v1/workspaces/" + id} {
+		got := r.operator(method, path, `{"name":"B","plan":"growth","currency":"USD","calling_policy":{"window":{}}}`)
+		if got.status != http.StatusUnprocessableEntity {
+			t.Errorf("%s = %d %s, want 422", method, got.status, got.body)
+		}
+		if got.code() != "validation_error" {
+			t.Errorf("%s: code = %q, want validation_error", method, got.code())
+		}
+		if !strings.Contains(got.body, fault) {
+			t.Errorf("%s: body = %s, want the message %q", method, got.body, fault)
+		}
+	}
+	r.owners[route.Contacts].Close()
+	got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"calling_policy":{"window":{}}}`)
+	if got.status != http.StatusServiceUnavailable {
+		t.Errorf("PATCH while contacts-compliance is down = %d %s, want 503", got.status, got.body)
+	}
+	if n := r.count("workspaces"); n != 1 {
+		t.Errorf("workspaces = %d, want 1", n)
+	}
+	if n := len(r.audit(id)); n != 1 {
+		t.Errorf("audit rows = %d, want 1, of the creation", n)
+	}
+	if n := len(r.events()); n != 1 {
+		t.Errorf("events = %d, want 1, of the creation", n)
+	}
+}
+
+func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.workspace("")
+	bodies := []string{
+		`{"name":"N"}`, `{"max_live_calls":9}`, `{"calling_policy":{"window":{"start":"01:00"}}}`,
+		`{"calling_policy":{"window":{"start":"02:00"}}}`,
+	}
+	var all sync.WaitGroup
+	for _, body := range bodies {
+		all.Go(func() {
+			if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, body); got.status != http.StatusOK {
+				t.Errorf("PATCH %s = %d %s, want 200", body, got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	var stored struct {
+		Name          string
+		MaxLiveCalls  int             `json:"max_live_calls"`
+		CallingPolicy json.RawMessage `json:"calling_policy"`
+	}
+	if err := json.Unmarshal([]byte(r.operator("GET", "/admin/v1/workspaces/"+id, "").body), &stored); err != nil {
+		t.Fatalf("decode the workspace: %v", err)
+	}
+	if stored.Name != "N" {
+		t.Errorf("name = %q, want N", stored.Name)
+	}
+	if stored.MaxLiveCalls != 9 {
+		t.Errorf("max_live_calls = %d, want 9", stored.MaxLiveCalls)
+	}
+	var newest *eventv1.WorkspaceEvent
+	for _, event := range r.settings[route.Contacts].applied {
+		if event.GetVersion() > newest.GetVersion() {
+			newest = event
+		}
+	}
+	if got := string(newest.GetWorkspace().GetCallingPolicy().GetPolicyJson()); got != string(stored.CallingPolicy) {
+		t.Errorf("policy of the newest version that contacts-compliance received = %s, want the stored %s", got, stored.CallingPolicy)
+	}
+	if n := len(r.audit(id)); n != 1+len(bodies) {
+		t.Errorf("audit rows = %d, want %d", n, 1+len(bodies))
+	}
+}
