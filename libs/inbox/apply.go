@@ -16,6 +16,7 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 )
@@ -73,6 +74,9 @@ func (c *Consumer) apply(ctx context.Context, all []delivery) error {
 		c.wake()
 	}
 	for i, d := range all {
+		if results[i] == applied {
+			c.applied.Add(1)
+		}
 		c.metrics.records.WithLabelValues(d.Topic, results[i]).Inc()
 		if results[i] == parked {
 			c.tellParked(d)
@@ -174,6 +178,9 @@ func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) (err
 		if neverFits(err) {
 			err = kafka.Parkf("the database can never take it: %w", err)
 		}
+		if errors.Is(err, outbox.ErrTooLarge) {
+			err = kafka.Parkf("its effect can never be published: %w", err)
+		}
 		if err != nil && !kafka.IsSkip(err) {
 			span.SetStatus(codes.Error, err.Error())
 		}
@@ -194,4 +201,19 @@ func neverFits(err error) bool {
 	}
 	// Not null, and a check. A partition's bounds are no named check: a row that met a partition just being made fits when it is tried again.
 	return fault.Code == "23502" || fault.Code == "23514" && fault.ConstraintName != ""
+}
+
+// refuses reports whether the database ran the record's statements and refused their result: a
+// constraint or an exception that a function raised. The state that causes it can change, so the
+// record is tried again, but not forever (worker.settleOne). Errors of the connection, timeouts,
+// conflicts and missing objects are no refusals.
+func refuses(err error) bool {
+	var fault *pgconn.PgError
+	if !errors.As(err, &fault) || len(fault.Code) != 5 {
+		return false
+	}
+	if fault.Code == "23514" && fault.ConstraintName == "" { // the partition for the row is missing
+		return false
+	}
+	return fault.Code[:2] == "23" || fault.Code == "P0001"
 }

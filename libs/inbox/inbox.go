@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,9 +41,11 @@ const Keep = 45 * 24 * time.Hour
 
 // Handle applies one record inside the transaction that also holds its inbox row. What it gives to pg.Later runs together with the
 // statements of the other records in the transaction; an error there counts as its own, no row as a skip. nil commits;
-// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key, and so do a panic and a
-// value that the database can never take; any other error is tried again for ever with the partition paused. It may be called again for a record
-// whose earlier transaction was rolled back, so it does nothing outside of tx.
+// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key, and so do a panic, a
+// value that the database can never take and outbox.ErrTooLarge. After any other error the record is tried again, with the
+// partition paused. If the database refuses the same record for refusedTime because of a constraint, while it takes other records
+// of this consumer, the record is parked as well. A database that is away never parks a record. Handle may be called again for a
+// record whose earlier transaction was rolled back, so it does nothing outside of tx.
 type Handle func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error
 
 // Handlers maps a topic to its function.
@@ -62,6 +65,10 @@ type Consumer struct {
 	backlog  *kafka.Backlog
 	slots    chan struct{} // one for each transaction at a time
 	desk     *desk
+	// applied is the number of records that were applied.
+	applied atomic.Int64
+	// refusedTime is refusedTime, or less in tests.
+	refusedTime time.Duration
 }
 
 // NewConsumer makes a consumer; name is the service's ("calls") and is the Kafka group and the middle part of its DLQ topics.
@@ -74,6 +81,8 @@ func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Han
 		registry: metrics, metrics: newMetrics(metrics),
 		// There are more partitions than connections, and customers need some too.
 		slots: make(chan struct{}, max(1, pool.Config().MaxConns/2)),
+
+		refusedTime: refusedTime,
 	}
 	topics := slices.Collect(maps.Keys(handlers))
 	c.backlog = kafka.NewBacklog(name, topics, metrics)

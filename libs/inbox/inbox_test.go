@@ -45,6 +45,8 @@ type bench struct {
 
 	mu   sync.Mutex
 	sick func(rec kafka.Record, value int64) error
+	// tried is called with the value of each record before its effect is written.
+	tried func(value int64)
 }
 
 func newBench(t testing.TB) *bench {
@@ -67,6 +69,11 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	if err := rec.Decode(&value); err != nil {
 		return err
 	}
+	b.mu.Lock()
+	if b.tried != nil {
+		b.tried(value.Value)
+	}
+	b.mu.Unlock()
 	_, err := tx.Exec(ctx, "INSERT INTO effect (event_id, key, value) VALUES ($1, $2, $3)", rec.EventID, rec.Key, value.Value)
 	if err != nil {
 		return fmt.Errorf("write effect: %w", err)
@@ -84,6 +91,13 @@ func (b *bench) sicken(f func(rec kafka.Record, value int64) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sick = f
+}
+
+// onTry sets the function that is called before the effect of a record is written.
+func (b *bench) onTry(f func(value int64)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tried = f
 }
 
 func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {

@@ -23,6 +23,8 @@ const (
 	lostTime  = 3 * time.Second
 	// tryTime bounds one transaction, so that a database which went silent is a fault like others.
 	tryTime = 60 * time.Second
+	// refusedTime is how long a record is tried again that the database refuses because of a constraint.
+	refusedTime = 15 * time.Minute
 	// behind is how many batches may wait before the partition is paused. A paused partition brings none, so the mailbox
 	// is never full.
 	behind, mailbox = 4, 8
@@ -162,9 +164,11 @@ func (w *worker) settlePart(records []*kgo.Record) bool {
 	return true
 }
 
-// settleOne tries one record until it is applied, skipped or parked; false when the worker has to stop first.
+// settleOne tries one record until it is applied, skipped or parked. It returns false if the worker has
+// to stop first.
 func (w *worker) settleOne(d delivery) bool {
 	wait, tries := firstBackoff, 0
+	refused := refusal{consumer: w.group.consumer}
 	for {
 		if w.stopped() {
 			return false
@@ -181,6 +185,10 @@ func (w *worker) settleOne(d delivery) bool {
 			d.fault = err
 			continue
 		}
+		if d.fault == nil && refused.isFinal(err, time.Now()) {
+			d.fault = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w", w.group.consumer.refusedTime, err)
+			continue
+		}
 		tries++
 		w.tell(d, err)
 		w.group.consumer.metrics.retries.WithLabelValues(d.Topic).Inc()
@@ -193,6 +201,30 @@ func (w *worker) settleOne(d delivery) bool {
 		}
 		wait = min(2*wait, lastBackoff)
 	}
+}
+
+// refusal decides when a record that the database refuses again and again is parked.
+type refusal struct {
+	consumer *Consumer
+	// since is the time of the first refusal without another error in between. It is zero if there is none.
+	since time.Time
+	// applied is the number of records that the consumer had applied by then.
+	applied int64
+}
+
+// isFinal reports whether the record is to be parked: the database refused it for refusedTime and took
+// other records of the consumer meanwhile. If it takes no other record either, the cause is probably
+// not in the record.
+func (r *refusal) isFinal(err error, now time.Time) bool {
+	switch {
+	case !refuses(err):
+		r.since = time.Time{}
+		return false
+	case r.since.IsZero():
+		r.since, r.applied = now, r.consumer.applied.Load()
+		return false
+	}
+	return now.Sub(r.since) >= r.consumer.refusedTime && r.consumer.applied.Load() > r.applied
 }
 
 // try settles records at the desk, together with what other partitions of the topic bring.

@@ -6,6 +6,7 @@ package outbox
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -86,6 +87,10 @@ SELECT @event_id::uuid, @topic::text, @key::bytea, @headers::jsonb || jsonb_buil
 	'ce_time', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')), @payload::bytea
 WHERE `
 
+// ErrTooLarge is returned for an event with more than MaxPayload bytes. It is permanent: the same
+// event can never be published. libs/inbox parks the record whose handler returns it.
+var ErrTooLarge = errors.New("event too large")
+
 // Queue adds the same inserts to a batch that the caller sends itself.
 func Queue(ctx context.Context, batch *pgx.Batch, events ...Event) error {
 	for _, event := range events {
@@ -128,7 +133,7 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 		payload, headers = value, event.headers(ctx)
 	}
 	if len(payload) > MaxPayload {
-		return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published", event.ID, topic, len(payload), MaxPayload)
+		return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published: %w", event.ID, topic, len(payload), MaxPayload, ErrTooLarge)
 	}
 	args["event_id"], args["topic"], args["key"] = event.ID, topic, []byte(event.Key)
 	args["headers"], args["payload"] = headers, payload

@@ -1,0 +1,124 @@
+package inbox_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pgtest"
+)
+
+// waitFor waits for a condition. The timeout only ends a hang.
+func waitFor(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	timeout := time.After(patience)
+	for !condition() {
+		select {
+		case <-timeout:
+			t.Fatalf("timeout waiting for %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// produceTo produces a record with this value to the partition, or to any other one. It returns the key.
+func (b *bench) produceTo(partition int32, same bool, value int64) (key string) {
+	b.Helper()
+	for n := 0; ; n++ {
+		key := fmt.Sprintf("key %d for %d", n, value)
+		probe := record(key, 0)
+		if onto := int32(kgo.StickyKeyPartitioner(nil).ForTopic(topic.Name).Partition(probe, int(topic.Partitions))); (onto == partition) != same {
+			continue
+		}
+		rec := record(key, value)
+		b.produce(rec)
+		if (rec.Partition == partition) != same {
+			b.Fatalf("record went to partition %d, and %d was computed for the key", rec.Partition, partition)
+		}
+		return key
+	}
+}
+
+func parkedKeys(t *testing.T, b *bench) []string {
+	t.Helper()
+	rows, err := b.pool.Query(t.Context(), "SELECT convert_from(key, 'UTF8') FROM parked ORDER BY 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// TestConsumer_RefusedRecordIsParkedWhileOthersSucceed covers a record that violates a constraint whenever it is tried. It blocks
+// its partition while no other record is applied. Then it is parked, and its partition continues.
+func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	owner := pgtest.Owner(t, b.pool, schema)
+	if _, err := owner.Exec(t.Context(), "CREATE UNIQUE INDEX one_value ON effect (value)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.pool.Exec(t.Context(), "INSERT INTO effect (event_id, key, value) VALUES (gen_random_uuid(), 'first', 7)"); err != nil {
+		t.Fatal(err)
+	}
+	consumer := b.consumer(b.pool)
+	consumer.SetRefusedTime(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- consumer.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+
+	var tries atomic.Int64
+	b.onTry(func(value int64) {
+		if value == 7 {
+			tries.Add(1)
+		}
+	})
+	bad := record("bad", 7)
+	b.produce(bad)
+	waitFor(t, "several tries", func() bool { return tries.Load() >= 4 })
+	if got := parkedKeys(t, b); len(got) != 0 {
+		t.Errorf("parked keys while no other record was applied = %q, want none", got)
+	}
+
+	other := b.produceTo(bad.Partition, false, 1)
+	behind := b.produceTo(bad.Partition, true, 2)
+	waitFor(t, "the record of the other partition", func() bool { return len(b.effects(other)) == 1 })
+	waitFor(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
+	if got, want := parkedKeys(t, b), []string{"bad"}; !slices.Equal(got, want) {
+		t.Errorf("parked keys = %q, want %q", got, want)
+	}
+}
+
+// TestConsumer_EventTooLargeIsParked covers a handler that puts an event into the outbox that is too large to publish.
+func TestConsumer_EventTooLargeIsParked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.sicken(func(rec kafka.Record, _ int64) error {
+		if rec.Key != "bad" {
+			return nil
+		}
+		var batch pgx.Batch
+		large := outbox.Event{Topic: topic, Key: rec.Key, Raw: make([]byte, outbox.MaxPayload+1)}
+		return fmt.Errorf("publish: %w", outbox.Queue(t.Context(), &batch, large))
+	})
+	bad := record("bad", 1)
+	b.produce(bad)
+	behind := b.produceTo(bad.Partition, true, 2)
+	b.run(b.pool)
+	waitFor(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
+	if got, want := parkedKeys(t, b), []string{"bad"}; !slices.Equal(got, want) {
+		t.Errorf("parked keys = %q, want %q", got, want)
+	}
+}

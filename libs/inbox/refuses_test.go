@@ -1,0 +1,63 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// TestRefusal_IsFinal covers when a record that fails again and again may be parked.
+func TestRefusal_IsFinal(t *testing.T) {
+	t.Parallel()
+	unique := &pgconn.PgError{Code: "23505", ConstraintName: "calls_pkey"}
+	away := errors.New("connection refused")
+	tests := []struct {
+		name   string
+		errs   []error // one every 5 minutes
+		others bool    // whether other records are applied
+		want   bool
+	}{
+		{name: "unique violation", errs: []error{unique, unique, unique, unique}, others: true, want: true},
+		{name: "unique violation, not long enough", errs: []error{unique, unique, unique}, others: true},
+		{name: "unique violation, no other record applied", errs: []error{unique, unique, unique, unique}},
+		{name: "database away in between", errs: []error{unique, unique, away, unique}, others: true},
+		{name: "database away", errs: []error{away, away, away, away, away}, others: true},
+		{name: "timeout", errs: []error{context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded}, others: true},
+		{name: "shutdown", errs: repeat("57P01"), others: true},
+		{name: "deadlock", errs: repeat("40P01"), others: true},
+		{name: "missing column", errs: repeat("42703"), others: true},
+		{name: "missing partition", errs: repeat("23514"), others: true},
+		{name: "foreign key", errs: repeat("23503"), others: true, want: true},
+		{name: "raised exception", errs: repeat("P0001"), others: true, want: true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			consumer := &Consumer{refusedTime: refusedTime}
+			r := refusal{consumer: consumer}
+			now, got := time.Now(), false
+			for _, err := range test.errs {
+				got = r.isFinal(fmt.Errorf("handle: %w", err), now)
+				now = now.Add(5 * time.Minute)
+				if test.others {
+					consumer.applied.Add(1)
+				}
+			}
+			if got != test.want {
+				t.Errorf("isFinal = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func repeat(code string) []error {
+	var errs []error
+	for range 4 {
+		errs = append(errs, &pgconn.PgError{Code: code})
+	}
+	return errs
+}
