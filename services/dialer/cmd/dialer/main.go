@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/bridging"
 	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/erasure"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/keeping"
 	"ringfence.dev/services/dialer/internal/measuring"
@@ -110,6 +111,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "guard", Run: guard.Run},
 		service.Part{Name: "recovering", Run: recoverer.Run},
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
+		service.Part{Name: "erasure", Run: erasure.NewJob(st).Run},
 		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
 		service.Part{Name: "measuring", Run: measuring.New(pool, trunk.Name(), trunk.limit, tel.Metrics).Run},
 		service.Part{Name: "model retirement", Run: retirement.New(st, cfg.models(), tel.Metrics).Run},

@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// onContact forgets what an erased person said when they called us. What they were called about goes with call-requests.v1, behind each request.
+// onContact orders the erasure of a person's inbound calls. The outbound calls are erased by the
+// erased events of call-requests.v1, one per request.
 func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var event eventv1.ContactEvent
 	if err := rec.Decode(&event); err != nil {
@@ -30,7 +31,7 @@ func (c *Consumer) onContact(ctx context.Context, tx pgx.Tx, rec kafka.Record) e
 	if !ok {
 		return kafka.Parkf("phone_e164 is no number")
 	}
-	return c.store.EraseCaller(ctx, tx, string(number), of)
+	return c.store.OrderErasure(ctx, tx, string(number), of)
 }
 
 func erasure(id, workspaceID string) (e store.Erasure, err error) {

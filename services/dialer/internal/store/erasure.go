@@ -73,7 +73,7 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	if err != nil {
 		return err
 	}
-	return outbox.Put(ctx, tx, stepDone(e, id.String(), next...))
+	return outbox.Put(ctx, tx, stepDone(e, &eventv1.StepDone{Ref: id.String(), Next: next}))
 }
 
 const (
@@ -101,77 +101,158 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 	return next, nil
 }
 
-const orderErasure = `INSERT INTO erasures (erasure_id) VALUES (@erasure_id) ON CONFLICT DO NOTHING`
-
-const lockCallsOfCaller = `
-SELECT ` + callColumns + `
-FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound' AND erased = @again
-ORDER BY call_id FOR UPDATE`
-
-const saveErased = `
-UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = @turns, version = @version WHERE call_id = @call_id`
+// A person who is erased again while the job still runs is left to that job. A finished job starts
+// again: it publishes the same once more, for the calls that were erased before.
+const orderErasure = `
+INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at) VALUES (@erasure_id, @workspace_id, @phone_e164, now())
+ON CONFLICT (erasure_id) DO UPDATE SET
+	workspace_id = excluded.workspace_id, phone_e164 = excluded.phone_e164, again = true, after_call = '00000000-0000-0000-0000-000000000000', step_at = now()
+WHERE e.step_at IS NULL`
 
 // Who opts out while this runs is acknowledged later, and forgotten then.
 const forgetEvidence = `
 UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND acknowledged_at IS NOT NULL AND evidence <> ''`
 
-// EraseCaller forgets what was said in the calls that came from the number, and tells so behind the facts of each, so that whoever has read those forgets it too. A call that
-// is still going on leaves nothing but its facts. Ordered again, it tells the same again, and takes nobody who has called since. (Outbound calls go with their requests.)
-func (s *Store) EraseCaller(ctx context.Context, tx pgx.Tx, number string, e Erasure) error {
+// OrderErasure starts the job that erases the inbound calls of a number. EraseNextCalls does the work
+// in steps, because anybody can call any number of times. Outbound calls are erased with their
+// requests (EraseRequest).
+func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Erasure) error {
 	args := pg.Args{"workspace_id": e.WorkspaceID, "phone_e164": number, "erasure_id": e.ID}
-	first, err := tx.Exec(ctx, orderErasure, args)
-	if err != nil {
+	var batch pgx.Batch
+	batch.Queue(orderErasure, args)
+	batch.Queue(forgetEvidence, args)
+	if err := send(ctx, tx, &batch); err != nil {
 		return fmt.Errorf("order erasure %s: %w", e.ID, err)
 	}
-	args["again"] = first.RowsAffected() == 0
+	return nil
+}
+
+// A replica that dies during a step is replaced after a minute.
+const claimErasure = `
+UPDATE erasures SET step_at = now() + interval '1 minute'
+WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER BY step_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING erasure_id, workspace_id, phone_e164, again, after_call`
+
+// erasureJob is the row of a person whose inbound calls are being erased.
+type erasureJob struct {
+	ID          uuid.UUID `db:"erasure_id"`
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	Number      string    `db:"phone_e164"`
+	Again       bool      `db:"again"`
+	// AfterCall is the last call that was erased.
+	AfterCall uuid.UUID `db:"after_call"`
+}
+
+// EraseNextCalls does one step of one erasure: it erases at most limit calls and reports them. It
+// returns false if no erasure has a step to do now. Replicas can call it concurrently. A step that
+// fails is repeated after a minute, behind the steps of other erasures.
+func (s *Store) EraseNextCalls(ctx context.Context, limit int) (worked bool, err error) {
+	rows, err := s.pool.Query(ctx, claimErasure)
+	if err != nil {
+		return false, fmt.Errorf("claim erasure: %w", err)
+	}
+	job, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[erasureJob])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim erasure: %w", err)
+	}
+	if err := s.inTx(ctx, func(tx pgx.Tx) error { return s.eraseCalls(ctx, tx, job, limit) }); err != nil {
+		return false, fmt.Errorf("erase calls of erasure %s: %w", job.ID, err)
+	}
+	return true, nil
+}
+
+const lockCallsOfCaller = `
+SELECT ` + callColumns + `
+FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound' AND erased = @again AND call_id > @after_call
+ORDER BY call_id LIMIT @limit FOR UPDATE`
+
+const saveErased = `
+UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = @turns, version = @version WHERE call_id = @call_id`
+
+// The number is deleted with the last step.
+const advanceErasure = `
+UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN now() END, phone_e164 = CASE WHEN @more THEN phone_e164 END
+WHERE erasure_id = @erasure_id AND after_call = @after_call AND step_at IS NOT NULL
+RETURNING now()`
+
+// eraseCalls erases what was said in the next calls of the job, and publishes an erased event behind the other
+// events of each. A call that is still going on keeps what its agent needs until its end.
+func (s *Store) eraseCalls(ctx context.Context, tx pgx.Tx, job erasureJob, limit int) error {
+	args := pg.Args{
+		"erasure_id": job.ID, "workspace_id": job.WorkspaceID, "phone_e164": job.Number, "again": job.Again,
+		"after_call": job.AfterCall, "limit": limit, "last": job.AfterCall,
+	}
 	rows, err := tx.Query(ctx, lockCallsOfCaller, args)
 	if err != nil {
-		return fmt.Errorf("lock calls of an erased person: %w", err)
+		return fmt.Errorf("lock calls: %w", err)
 	}
 	calls, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[call.Call])
 	if err != nil {
-		return fmt.Errorf("lock calls of an erased person: %w", err)
+		return fmt.Errorf("lock calls: %w", err)
+	}
+	more := len(calls) == limit
+	args["more"] = more
+	if len(calls) > 0 {
+		args["last"] = calls[len(calls)-1].CallID
 	}
 	var at time.Time
-	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&at); err != nil {
-		return fmt.Errorf("read the clock: %w", err)
+	if err := tx.QueryRow(ctx, advanceErasure, args).Scan(&at); err != nil {
+		return fmt.Errorf("advance: %w", err) // no row: another replica did the step
 	}
+	e := Erasure{ID: job.ID, WorkspaceID: job.WorkspaceID}
 	var batch pgx.Batch
-	batch.Queue(forgetEvidence, args)
-	ids := make([]uuid.UUID, len(calls))
-	for i, c := range calls {
-		ids[i] = c.CallID
-	}
-	next, err := eraseRecordings(ctx, tx, eraseRecordingsOfCalls, pg.Args{"calls": ids, "workspace_id": e.WorkspaceID, "erasure_id": e.ID})
+	next, err := s.queueErased(ctx, tx, &batch, calls, e, at)
 	if err != nil {
 		return err
 	}
-	for _, c := range calls {
-		c.Erase(e.ID, at)
-		batch.Queue(saveErased, pg.Args{"call_id": c.CallID, "turns": s.callArgs(c)["turns"], "version": c.Version})
-		if !c.Live() {
-			batch.Queue(forgetNews, pg.Args{"ids": []uuid.UUID{c.CallID}})
-		}
-		if facts := c.Facts(); len(facts) > 0 {
-			next = append(next, &eventv1.ErasureStep{Service: "calls", Ref: c.CallID.String()})
-			if err := queueTraced(ctx, &batch, "erase call", c.Traceparent, facts...); err != nil {
-				return err
-			}
-		}
-	}
-	if err := outbox.Queue(ctx, &batch, stepDone(e, "", next...)); err != nil {
+	if err := outbox.Queue(ctx, &batch, stepDone(e, &eventv1.StepDone{Next: next, More: more})); err != nil {
 		return err
 	}
 	return send(ctx, tx, &batch)
 }
 
-// stepDone reports a step of an erasure, and those of others that follow from it.
-func stepDone(e Erasure, ref string, next ...*eventv1.ErasureStep) outbox.Event {
+// queueErased adds the statements that erase the calls to the batch. It returns the steps that follow
+// from them: recordings to delete, and calls that the service calls has to erase.
+func (s *Store) queueErased(
+	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, calls []*call.Call, e Erasure, at time.Time,
+) ([]*eventv1.ErasureStep, error) {
+	ids := make([]uuid.UUID, len(calls))
+	for i, c := range calls {
+		ids[i] = c.CallID
+	}
+	args := pg.Args{"calls": ids, "workspace_id": e.WorkspaceID, "erasure_id": e.ID}
+	next, err := eraseRecordings(ctx, tx, eraseRecordingsOfCalls, args)
+	if err != nil {
+		return nil, err
+	}
+	var ended []uuid.UUID
+	for _, c := range calls {
+		c.Erase(e.ID, at)
+		batch.Queue(saveErased, pg.Args{"call_id": c.CallID, "turns": s.callArgs(c)["turns"], "version": c.Version})
+		if !c.Live() {
+			ended = append(ended, c.CallID)
+		}
+		if facts := c.Facts(); len(facts) > 0 {
+			next = append(next, &eventv1.ErasureStep{Service: "calls", Ref: c.CallID.String()})
+			if err := queueTraced(ctx, batch, "erase call", c.Traceparent, facts...); err != nil {
+				return nil, err
+			}
+		}
+	}
+	batch.Queue(forgetNews, pg.Args{"ids": ended})
+	return next, nil
+}
+
+// stepDone returns the report of a step of an erasure.
+func stepDone(e Erasure, step *eventv1.StepDone) outbox.Event {
 	return outbox.Event{
 		Topic: kafka.ErasureReports, Key: e.ID.String(), WorkspaceID: e.WorkspaceID,
 		Message: &eventv1.ErasureReport{
 			ErasureId: e.ID.String(), WorkspaceId: e.WorkspaceID.String(), OccurredAt: timestamppb.Now(), Service: "dialer",
-			Event: &eventv1.ErasureReport_StepDone{StepDone: &eventv1.StepDone{Ref: ref, Next: next}},
+			Event: &eventv1.ErasureReport_StepDone{StepDone: step},
 		},
 	}
 }

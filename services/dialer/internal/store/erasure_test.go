@@ -216,7 +216,8 @@ func TestEraseCaller_TellsBehindWhatWasTold(t *testing.T) {
 			arrive(since, workspace, caller)
 			talk(true, since)
 		}
-		within(t, pool, func(tx pgx.Tx) error { return st.EraseCaller(t.Context(), tx, caller, e) })
+		within(t, pool, func(tx pgx.Tx) error { return st.OrderErasure(t.Context(), tx, caller, e) })
+		eraseCalls(t, st, 100)
 	}
 	talk(true, live, silent)
 	for id, want := range map[uuid.UUID]string{

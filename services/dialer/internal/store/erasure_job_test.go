@@ -1,0 +1,100 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// eraseCalls does all steps of erasures that are due, and returns their number.
+func eraseCalls(t *testing.T, st *store.Store, limit int) (steps int) {
+	t.Helper()
+	for {
+		worked, err := st.EraseNextCalls(t.Context(), limit)
+		if err != nil {
+			t.Fatalf("EraseNextCalls: %v", err)
+		}
+		if !worked {
+			return steps
+		}
+		steps++
+	}
+}
+
+const insertInboundCalls = `
+INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, answered_at, ended_at,
+	max_call_seconds, deadline_at, version, turns)
+SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', now(), now(), now(), 600, now(), 4,
+	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
+FROM generate_series(1, $3)`
+
+// TestOrderErasure_ManyCallsAreErasedInSteps erases a person who called 20,000 times. No transaction locks more than the calls of one
+// step, every call is erased and reported once, and the job continues in another replica.
+func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
+	t.Parallel()
+	const number, calls, limit = "+14155550111", 20_000, 500
+	pool := newPool(t)
+	first, second, workspace := newStore(pool), newStore(pool), uuid.Must(uuid.NewV7())
+	e := store.Erasure{ID: uuid.Must(uuid.NewV7()), WorkspaceID: workspace}
+	if _, err := pool.Exec(t.Context(), insertInboundCalls, workspace, number, calls); err != nil {
+		t.Fatal(err)
+	}
+	within(t, pool, func(tx pgx.Tx) error { return first.OrderErasure(t.Context(), tx, number, e) })
+	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != 0 {
+		t.Errorf("calls erased by the order itself = %d, want 0", got)
+	}
+	if _, err := first.EraseNextCalls(t.Context(), limit); err != nil {
+		t.Fatalf("EraseNextCalls: %v", err)
+	}
+	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != limit {
+		t.Errorf("calls erased by one step = %d, want %d", got, limit)
+	}
+	within(t, pool, func(tx pgx.Tx) error { return second.OrderErasure(t.Context(), tx, number, e) }) // ordered again while it runs
+	if got, want := eraseCalls(t, second, limit), calls/limit; got != want {
+		t.Errorf("further steps = %d, want %d", got, want)
+	}
+
+	if got := count(t, pool, "SELECT count(*) FROM calls WHERE NOT erased OR turns::text <> '[]'"); got != 0 {
+		t.Errorf("calls that still have their words = %d, want 0", got)
+	}
+	if got := count(t, pool, "SELECT count(*) FROM erasures WHERE phone_e164 IS NOT NULL"); got != 0 {
+		t.Errorf("erasures that keep the number = %d, want 0", got)
+	}
+	rows, err := pool.Query(t.Context(), "SELECT payload FROM outbox WHERE topic = 'erasure-reports.v1' ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	payloads, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		t.Fatal(err)
+	}
+	reported := map[string]int{}
+	for i, payload := range payloads {
+		var report eventv1.ErasureReport
+		if err := proto.Unmarshal(payload, &report); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := report.GetStepDone().GetMore(), i < len(payloads)-1; got != want {
+			t.Errorf("report %d of %d: more = %v, want %v", i+1, len(payloads), got, want)
+		}
+		for _, next := range report.GetStepDone().GetNext() {
+			reported[next.GetRef()]++
+		}
+	}
+	if len(reported) != calls {
+		t.Errorf("calls reported = %d, want %d", len(reported), calls)
+	}
+	for id, times := range reported {
+		if times != 1 {
+			t.Fatalf("call %s was reported %d times, want 1", id, times)
+		}
+	}
+	if got := count(t, pool, "SELECT count(*) FROM outbox WHERE topic = 'dial-events.v1'"); got != calls {
+		t.Errorf("erased events = %d, want %d", got, calls)
+	}
+}
