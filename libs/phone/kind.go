@@ -1,12 +1,21 @@
 package phone
 
-import "github.com/nyaruka/phonenumbers"
+import (
+	"strconv"
 
-// Forbidden names why a number is of a kind never dialled (premium, shared cost, satellite, short),
-// or "" when it may be (contract.md §3). A number the metadata does not know may be dialled: being
-// unknown is no kind.
+	"github.com/nyaruka/phonenumbers"
+)
+
+// Unassigned is the kind of a number whose country calling code is not assigned.
+const Unassigned = "unassigned country calling code"
+
+// Forbidden returns why a number is never dialled (contract.md 3.8): the kind of the number (premium
+// rate, shared cost, satellite, short) or Unassigned. It returns "" if the number may be dialled. A
+// number that the metadata does not know may be dialled if its country calling code is assigned.
 func (n Number) Forbidden() string {
 	switch {
+	case !n.assigned():
+		return Unassigned
 	case n.HasPrefix([]string{"+870", "+881", "+882", "+883"}):
 		return "satellite" // Inmarsat, GMSS and the international networks
 	case n.HasPrefix([]string{"+979"}):
@@ -20,6 +29,26 @@ func (n Number) Forbidden() string {
 		return ""
 	}
 	return n.looked()
+}
+
+// reserved returns the codes that are assigned but not in use, so that the metadata does not have
+// them: the Vatican City (379) uses numbers of Italy, Kazakhstan (997) shares +7 with Russia.
+func reserved() []string { return []string{"+379", "+997"} }
+
+// assigned returns whether the number begins with an assigned country calling code. No code is a
+// prefix of another one, so at most one of the three lengths matches.
+func (n Number) assigned() bool {
+	digits := string(n[1:])
+	for length := 1; length <= 3 && length <= len(digits); length++ {
+		code, err := strconv.Atoi(digits[:length])
+		if err != nil {
+			return false
+		}
+		if phonenumbers.GetRegionCodeForCountryCode(code) != phonenumbers.UNKNOWN_REGION {
+			return true
+		}
+	}
+	return n.HasPrefix(reserved())
 }
 
 // looked asks the metadata.

@@ -21,7 +21,11 @@ import (
 // with the agent's longest call.
 func (in *Intake) admit(ctx context.Context, workspaceID uuid.UUID, order openapi.CreateCall) (maxSeconds int32, err error) {
 	number := phone.Number(order.To)
-	if kind := number.Forbidden(); kind != "" {
+	switch kind := number.Forbidden(); kind {
+	case "":
+	case phone.Unassigned:
+		return 0, apierr.Validation("to", "has a country calling code that is not assigned. Use another number.")
+	default:
 		return 0, apierr.Validation("to", "is a %s number; such numbers are never dialled. Use another number.", kind)
 	}
 	known, err := in.store.Admission(ctx, workspaceID, order.AgentID)

@@ -1,0 +1,63 @@
+package phone_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/libs/phone"
+)
+
+func TestForbidden_UnassignedCountryCode(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		number phone.Number
+		want   string
+	}{
+		{name: "reserved", number: "+999123456789", want: phone.Unassigned},
+		{name: "reserved, of the shortest length", number: "+9991234", want: phone.Unassigned},
+		{name: "spare zone", number: "+2101234567", want: phone.Unassigned},
+		{name: "former code of East Germany and Czechoslovakia", number: "+42912345678", want: phone.Unassigned},
+		{name: "assigned code, impossible number", number: "+9107061479", want: ""},
+		{name: "one digit", number: "+1234567", want: ""},
+		{name: "two digits", number: "+447700900123", want: ""},
+		{name: "three digits", number: "+383491234567", want: ""},
+		{name: "assigned to the Vatican and not in use", number: "+3791234567", want: ""},
+		{name: "assigned to Kazakhstan and not in use", number: "+9977011234567", want: ""},
+		{name: "international freephone", number: "+80012345678", want: ""},
+		{name: "satellite", number: "+870773111111", want: "satellite"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := tt.number.Forbidden(); got != tt.want {
+				t.Errorf("Forbidden(%s) = %q, want %q", tt.number, got, tt.want)
+			}
+		})
+	}
+}
+
+// The spare codes of the ITU's list of assigned country codes (E.164). An update of the metadata that
+// adds or removes a code changes this list.
+const spare = "210 214 215 217 219 259 280 281 282 283 284 285 286 287 288 289 292 293 294 295 296 " +
+	"384 388 422 424 425 426 427 428 429 671 684 693 694 695 696 697 698 699 " +
+	"801 802 803 804 805 806 807 809 830 831 832 833 834 835 836 837 838 839 851 854 857 858 859 " +
+	"871 872 873 874 875 876 877 879 884 885 887 889 890 891 892 893 894 895 896 897 898 899 " +
+	"969 978 990 991 999"
+
+func TestForbidden_EverySpareCountryCode(t *testing.T) {
+	t.Parallel()
+	var unassigned []string
+	for code := 100; code < 1000; code++ {
+		if phone.Number(fmt.Sprintf("+%d5551234", code)).Forbidden() == phone.Unassigned {
+			unassigned = append(unassigned, strconv.Itoa(code))
+		}
+	}
+	if diff := cmp.Diff(strings.Fields(spare), unassigned); diff != "" {
+		t.Errorf("unassigned three-digit prefixes (-want +got):\n%s", diff)
+	}
+}

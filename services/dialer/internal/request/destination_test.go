@@ -1,0 +1,43 @@
+package request_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+func TestCheck_RefusesNumbersThatAreNeverDialled(t *testing.T) {
+	t.Parallel()
+	id := uuid.New()
+	workspace, agent := &tenant.Workspace{Status: "active", APIEnabled: true}, &tenant.Agent{WorkspaceID: id}
+	tests := []struct {
+		name   string
+		number phone.Number
+		want   string
+	}{
+		{name: "ordinary number", number: "+14155550100", want: ""},
+		{name: "impossible number of an assigned country code", number: "+9107061479", want: ""},
+		{name: "unassigned country code", number: "+999123456789", want: request.CodeDestination},
+		{name: "premium number", number: "+19005550100", want: request.CodeDestination},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			refused, known := request.Request{WorkspaceID: id, To: tt.number}.Check(workspace, agent, false)
+			if !known {
+				t.Fatal("Check did not decide")
+			}
+			got := ""
+			if refused != nil {
+				got = refused.Code
+			}
+			if got != tt.want {
+				t.Errorf("Check of a request to %s = %q, want %q", tt.number, got, tt.want)
+			}
+		})
+	}
+}
