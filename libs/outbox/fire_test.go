@@ -119,12 +119,13 @@ func TestRelay_ConcurrentWritersLoseNothingAndKeepOrder(t *testing.T) {
 }
 
 const (
-	// leading ends the session of the relay that publishes.
-	leading = `SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND granted
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	// relaySession selects the session of a relay by its last statement.
+	relaySession = ` FROM pg_stat_activity WHERE datname = current_database()
+		AND query LIKE ANY (ARRAY['DELETE FROM outbox WHERE%', '%bytes_before%', '%outbox_leases%', 'LISTEN%']) AND pid <> pg_backend_pid()`
+	// leading ends the session of the relay.
+	leading = `SELECT count(pg_terminate_backend(pid))` + relaySession
 	// lingers counts it when it has published and is about to delete.
-	lingers = `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND wait_event = 'PgSleep'`
+	lingers = `SELECT count(*)` + relaySession + ` AND wait_event = 'PgSleep'`
 )
 
 func TestRelay_KilledBetweenAckAndDeleteRepeatsAndLosesNothing(t *testing.T) {

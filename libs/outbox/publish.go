@@ -55,6 +55,9 @@ const maxBytes = 16 << 20
 // relayBatch publishes the oldest rows and deletes those acknowledged. No transaction is open meanwhile. It answers how many
 // rows it found, and whether those were all there were.
 func (s *session) relayBatch(ctx context.Context) (found int, all bool, err error) {
+	if err := s.verifyLease(renewInterval); err != nil {
+		return 0, false, err
+	}
 	started := time.Now()
 	rows, err := s.read()
 	if err != nil {
@@ -94,16 +97,14 @@ func weight(rows []row) (bytes int) {
 	return bytes
 }
 
-func (s *session) read() (rows []row, err error) {
-	err = s.say(statementTimeout, func(ctx context.Context) error {
-		found, err := s.conn.Query(ctx, oldestRows, batchRows)
-		if err != nil {
-			return err
-		}
-		rows, err = pgx.CollectRows(found, pgx.RowToStructByName[row])
-		return err
-	})
-	return rows, err
+func (s *session) read() ([]row, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	found, err := s.conn.Query(ctx, oldestRows, batchRows)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(found, pgx.RowToStructByName[row])
 }
 
 var (
@@ -111,8 +112,6 @@ var (
 	errOpen = errors.New("not acknowledged")
 	// errSilent ends the session of a leader that Kafka does not answer: another replica may reach it.
 	errSilent = fmt.Errorf("nothing was acknowledged for %s: the brokers are away, or fewer replicas are in sync than min.insync.replicas asks for", patience)
-	// errDeposed ends the session of a leader that may not be one any more.
-	errDeposed = errors.New("the relay's lock may be lost")
 )
 
 // ack is Kafka's answer for one row.
@@ -121,16 +120,19 @@ type ack struct {
 	err error
 }
 
-// publish hands all rows to the client in order and waits for every acknowledgement; faults[i] is what became of rows[i]. With an error it
-// waited for no more: because ctx ended a while ago, Kafka is silent, or the lock may be lost, and then there are no faults and nothing may be
-// deleted. What the client had not sent by then, it sends no more; a record that is on its way cannot be called back.
+// publish passes all rows to the Kafka client in order and waits for every acknowledgement. faults[i] is
+// the result of rows[i].
+//
+// With an error, publish stopped waiting because ctx ended a while ago, Kafka is silent, or the lease may
+// be lost. If the lease may be lost, faults is nil and no row may be deleted. The client does not send
+// the rows that it had not sent by then. A record that is already on its way cannot be called back.
 func (s *session) publish(ctx context.Context, rows []row) (faults []error, err error) {
 	round, abandon := context.WithCancel(context.Background())
 	defer abandon()
 	faults = make([]error, len(rows))
 	acks := make(chan ack, len(rows))
 	for i := range rows {
-		if err := s.sure(doubt); err != nil {
+		if err := s.verifyLease(leaseDoubt); err != nil {
 			return nil, err
 		}
 		faults[i] = errOpen
@@ -146,7 +148,7 @@ func (s *session) publish(ctx context.Context, rows []row) (faults []error, err 
 
 // await takes in the answers to all rows.
 func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) error {
-	ticks := time.NewTicker(beat)
+	ticks := time.NewTicker(renewInterval)
 	defer ticks.Stop()
 	var late <-chan time.Time
 	done, heard := ctx.Done(), time.Now()
@@ -160,7 +162,7 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 		case <-late:
 			return fmt.Errorf("stopped before Kafka acknowledged %s, still in the outbox", plural.Of(waiting, "row"))
 		case <-ticks.C:
-			if err := s.sure(beat); err != nil {
+			if err := s.verifyLease(renewInterval); err != nil {
 				return err
 			}
 			if time.Since(heard) > patience {

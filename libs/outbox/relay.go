@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,30 +25,29 @@ const (
 	fastPoll   = 250 * time.Millisecond
 	slowPoll   = 2500 * time.Millisecond
 	quietAfter = 5 * time.Second
-	// lockRetry is how soon another replica takes over from a leader that died.
-	lockRetry        = time.Second
+	// acquireInterval is how often a relay that does not hold the lease tries to take it.
+	acquireInterval  = time.Second
 	statementTimeout = 15 * time.Second
-	// A leader that says nothing for this long (bindSession) loses its session, and the lock with it: the server sees to it, so it holds for
-	// a process that was stopped, too.
-	lease = 5 * time.Second
-	// A leader whose last statement is this old asks the server whether it leads still, before it hands Kafka another row.
-	doubt = 4 * time.Second
-	// beat is how often a leader that waits for Kafka says that it is there.
-	beat = time.Second
-	// patience is how long a leader waits for Kafka's next acknowledgement before it lets another replica try, and standBack how long it
-	// leaves the lock to that one.
+	// patience is how long a leader waits for Kafka's next acknowledgement before it releases the lease, and
+	// standBack is how long it then leaves the lease to other replicas.
 	patience  = 10 * time.Second
-	standBack = 3 * lockRetry
+	standBack = 3 * acquireInterval
 	// grace is how long a stopping relay goes on publishing.
 	grace = 3 * time.Second
 )
 
-// Relay publishes one schema's outbox. Only the holder of the schema's advisory lock works; the others wait. A holder that hangs, is
-// stopped or cannot reach Kafka loses the lock within seconds. What such a one had handed to its Kafka client may still go out, behind what its successor
-// publishes: each row that it had read was in the outbox still, so the successor publishes it too, in order. A reader sees every fact first in its key's
-// order, and again at worst, by the same event ID. In a compacted topic the repeated one may outlive a newer one: who reads that from the beginning has the older version then,
-// until the key's next.
+// Relay publishes the outbox of one schema. Only the relay that holds the schema's lease publishes; the
+// others wait. A relay that was killed or stopped loses the lease within leaseDuration. A relay that
+// cannot reach Kafka releases it.
+//
+// A relay that lost its lease may still have rows in its Kafka client, and they may be published after
+// those of its successor. Each of these rows was still in the outbox, so the successor publishes it too,
+// in order. A reader therefore receives the events of a key in order, and may receive an event again
+// later with the same event ID. In a compacted topic the repeated event can remain instead of a newer
+// one until the key's next event; readers compare versions.
 type Relay struct {
+	// id is the holder of the lease. It is new in each process.
+	id      uuid.UUID
 	pool    *pgxpool.Pool
 	client  *kafka.Client
 	wake    chan struct{}
@@ -61,7 +60,7 @@ type Relay struct {
 
 // NewRelay makes a relay over the pool's schema.
 func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Registerer) *Relay {
-	r := &Relay{pool: pool, client: client, wake: make(chan struct{}, 1)}
+	r := &Relay{id: uuid.New(), pool: pool, client: client, wake: make(chan struct{}, 1)}
 	r.metrics = newRelayMetrics(metrics, r)
 	return r
 }
@@ -130,17 +129,15 @@ func (r *Relay) settle(ctx context.Context) {
 	}
 }
 
-// session is the life of one dedicated connection, which holds the lock, listens and runs the relay's statements: a
-// statement that succeeds on it proves that the lock is still held, and will be for the lease.
+// session is one connection of its own, which listens for wakes and runs the relay's statements. A pooler
+// in transaction mode cannot serve it, because it listens.
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn
-	// said is when the last statement that succeeded began.
-	said time.Time
+	// fence is the number of the lease, and renewed the time before its last renewal.
+	fence   int64
+	renewed time.Time
 }
-
-// bindSession ends the session, when its process is silent for the lease or reads no answer for that long. Both are milliseconds.
-const bindSession = `SELECT set_config('idle_session_timeout', $1, false), set_config('tcp_user_timeout', $1, false)`
 
 func (r *Relay) session(ctx context.Context) error {
 	conn, err := pg.Dedicated(ctx, r.pool)
@@ -153,51 +150,52 @@ func (r *Relay) session(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	// Before the lock: a process stopped between the two would hold it for good.
-	if err := s.exec(bindSession, strconv.FormatInt(lease.Milliseconds(), 10)); err != nil {
-		return fmt.Errorf("bind the session: %w", err)
-	}
-	if err := s.awaitLeadership(ctx); err != nil || ctx.Err() != nil {
+	if held, err := s.awaitLeadership(ctx); err != nil || !held {
 		return err
 	}
+	defer s.release()
 	r.lead(true)
+	if err := s.listen(); err != nil {
+		return err
+	}
 	return s.relayUntilDone(ctx)
 }
-
-const tryLock = `SELECT pg_try_advisory_lock(hashtextextended('outbox relay ' || current_schema(), 0))`
 
 // The payload is empty: a wake says only "look".
 const notify = `SELECT pg_notify('outbox_' || current_schema(), '')`
 
 const listen = `SELECT format('LISTEN %I', 'outbox_' || current_schema())`
 
-// awaitLeadership returns when the lock is held or ctx has ended. Until then this process's wakes go to the leader.
-func (s *session) awaitLeadership(ctx context.Context) error {
+// awaitLeadership returns true when the relay holds the lease, and false when ctx has ended. Until then
+// it forwards the wakes of this process to the leader.
+func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
+	ticks := time.NewTicker(acquireInterval)
+	defer ticks.Stop()
 	for {
-		var held bool
-		err := s.row(tryLock, &held)
-		if err != nil {
-			return fmt.Errorf("try for the relay's lock: %w", err)
+		if held, err := s.acquire(); err != nil || held {
+			if err != nil {
+				err = fmt.Errorf("acquire the relay's lease: %w", err)
+			}
+			return held, err
 		}
-		if held {
-			break
-		}
-		retry := time.NewTimer(lockRetry)
 	waiting:
 		for {
 			select {
 			case <-ctx.Done():
-				retry.Stop()
-				return nil
-			case <-retry.C:
+				return false, nil
+			case <-ticks.C:
 				break waiting
 			case <-s.relay.wake:
 				if err := s.exec(notify); err != nil {
-					return fmt.Errorf("wake the leading relay: %w", err)
+					return false, fmt.Errorf("wake the leading relay: %w", err)
 				}
 			}
 		}
 	}
+}
+
+// listen lets the wakes of other replicas end the waits of this session.
+func (s *session) listen() error {
 	var statement string
 	if err := s.row(listen, &statement); err != nil {
 		return fmt.Errorf("name the wake channel: %w", err)
@@ -263,45 +261,19 @@ func (s *session) wait(ctx context.Context, poll time.Duration) error {
 	return nil
 }
 
-// exec and row run a statement that shutdown does not cancel: cancelling would break the connection and with it the lock.
+// exec and row run a statement that shutdown does not cancel: a canceled statement would break the
+// connection.
 func (s *session) exec(statement string, args ...any) error {
-	return s.say(statementTimeout, func(ctx context.Context) error {
-		_, err := s.conn.Exec(ctx, statement, args...)
-		return err
-	})
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	_, err := s.conn.Exec(ctx, statement, args...)
+	return err
 }
 
 func (s *session) row(statement string, into any) error {
-	return s.say(statementTimeout, func(ctx context.Context) error { return s.conn.QueryRow(ctx, statement).Scan(into) })
-}
-
-// say runs a statement and remembers when it began: the server counts the lease from later.
-func (s *session) say(within time.Duration, statement func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	began := time.Now()
-	if err := statement(ctx); err != nil {
-		return err
-	}
-	s.said = began
-	return nil
-}
-
-const stillThere = `SELECT`
-
-// sure fails unless the lock was ours less than age ago; when that is not known, the server is asked.
-func (s *session) sure(age time.Duration) error {
-	if time.Since(s.said) < age {
-		return nil
-	}
-	err := s.say(doubt, func(ctx context.Context) error {
-		_, err := s.conn.Exec(ctx, stillThere)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", errDeposed, err)
-	}
-	return nil
+	return s.conn.QueryRow(ctx, statement).Scan(into)
 }
 
 func (r *Relay) lead(leads bool) {

@@ -151,26 +151,20 @@ func elsewhere() []fault {
 	}
 }
 
-// leaderless takes the lock of a service's relay, and keeps it.
+// leaderless takes the lease of a service's relay, and keeps it during the call.
 func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	t.Helper()
 	conn := w.sql(t)
 	defer func() { _ = conn.Close(t.Context()) }()
-	const (
-		key  = `hashtextextended('outbox relay ' || $1, 0)`
-		free = `SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32) | objid::bigint = ` + key
-	)
-	await(t, time.Minute, "the lock is ours", func() bool {
-		var ended int
-		var ours bool
-		if err := conn.QueryRow(t.Context(), free, schema).Scan(&ended); err != nil {
+	set := func(expires string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), `UPDATE `+schema+`.outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := conn.QueryRow(t.Context(), `SELECT pg_try_advisory_lock(`+key+`)`, schema).Scan(&ours); err != nil {
-			t.Fatal(err)
-		}
-		return ours
-	})
+	}
+	set("infinity")
+	defer set("-infinity")
 	during()
 }
 

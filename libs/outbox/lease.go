@@ -1,0 +1,87 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// leaseDuration is how long a lease lasts without a renewal. A relay whose process was killed or
+	// stopped is replaced after it.
+	leaseDuration = 5 * time.Second
+	// leaseDoubt is the age of the last renewal from which a relay no longer relies on its lease. It is
+	// shorter than leaseDuration, and both begin before the statement is sent.
+	leaseDoubt = 4 * time.Second
+	// renewInterval is how often a relay renews its lease while it works.
+	renewInterval = time.Second
+)
+
+// errDeposed ends the session of a relay that may no longer hold the lease.
+var errDeposed = errors.New("the relay's lease is lost")
+
+// acquireLease takes a lease that has expired, or that this relay held in an earlier session.
+const acquireLease = `
+UPDATE outbox_leases
+SET holder = @holder, fence = fence + 1, expires_at = clock_timestamp() + @duration::interval
+WHERE holder = @holder OR expires_at <= clock_timestamp()
+RETURNING fence`
+
+const renewLease = `
+UPDATE outbox_leases SET expires_at = clock_timestamp() + @duration::interval
+WHERE holder = @holder AND fence = @fence
+RETURNING fence`
+
+const releaseLease = `
+UPDATE outbox_leases SET expires_at = '-infinity'
+WHERE holder = @holder AND fence = @fence
+RETURNING fence`
+
+// acquire tries to take the lease.
+func (s *session) acquire() (held bool, err error) {
+	return s.updateLease(acquireLease, statementTimeout)
+}
+
+// verifyLease returns an error unless the lease was renewed less than maxAge ago. Otherwise it renews the
+// lease first.
+func (s *session) verifyLease(maxAge time.Duration) error {
+	if time.Since(s.renewed) < maxAge {
+		return nil
+	}
+	held, err := s.updateLease(renewLease, leaseDoubt)
+	if err != nil {
+		return fmt.Errorf("%w: renew: %w", errDeposed, err)
+	}
+	if !held {
+		return errDeposed
+	}
+	return nil
+}
+
+// release lets another relay take the lease immediately.
+func (s *session) release() {
+	if _, err := s.updateLease(releaseLease, time.Second); err != nil {
+		slog.Warn("outbox relay did not release its lease, which expires by itself", "error", err)
+	}
+}
+
+// updateLease runs one of the statements above and reports whether the lease was this relay's to change.
+func (s *session) updateLease(statement string, timeout time.Duration) (held bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	began := time.Now() // the server counts the duration from a later time
+	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": leaseDuration}
+	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s.renewed = began
+	return true, nil
+}

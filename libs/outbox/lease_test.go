@@ -1,0 +1,105 @@
+package outbox_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/kafkatest"
+	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pgtest"
+)
+
+// TestRelay_AdvisoryLocksOfOthersDoNotStopIt takes the advisory lock that the relay used to need. Advisory
+// locks belong to the whole database, so the role of every other service can take it.
+func TestRelay_AdvisoryLocksOfOthersDoNotStopIt(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	other := pgtest.Super(t, pool, schema)
+	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(hashtextextended('outbox relay ' || $1, 0))`, schema); err != nil {
+		t.Fatal(err)
+	}
+	startRelay(t, pool, cfg)
+	if err := put(t, pool, fact("k", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := seqOf(t, collect(t, cfg, kafka.CallRequests.Name, atLeast(1))[0]); got != 1 {
+		t.Errorf("published event = %d, want 1", got)
+	}
+}
+
+// giveLease gives the lease to a holder that is no relay of this test. expires is a timestamp of Postgres.
+func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
+	t.Helper()
+	tag, err := pool.Exec(t.Context(), `UPDATE outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tag.RowsAffected() != 1 {
+		t.Fatalf("leases = %d, want 1", tag.RowsAffected())
+	}
+}
+
+// TestRelay_LeaderWithoutTheLeaseStopsPublishing takes the lease from a relay that publishes. It publishes
+// again only when the lease has expired.
+func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	relay, _ := startRelay(t, pool, cfg)
+	if err := put(t, pool, fact("k", 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the relay publishes", func() bool { return countRows(t, pool) == 0 })
+	relayID := leader(t, pool)
+
+	giveLease(t, pool, "infinity")
+	waitsForLease := func() bool {
+		var waiting int
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%outbox_leases%OR expires_at <=%'`).Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return waiting == 1
+	}
+	eventually(t, "the relay tries to take the lease back", waitsForLease)
+	if err := put(t, pool, fact("k", 2)); err != nil {
+		t.Fatal(err)
+	}
+	relay.Wake()
+	if got := countRows(t, pool); got != 1 {
+		t.Errorf("rows in the outbox while another holds the lease = %d, want 1", got)
+	}
+	giveLease(t, pool, "-infinity")
+	eventually(t, "the relay publishes again", func() bool { return countRows(t, pool) == 0 })
+	if got := leader(t, pool); got != relayID {
+		t.Errorf("leader = %q, want %q", got, relayID)
+	}
+}
+
+// TestRelay_StoppedRelayReleasesTheLease: a relay that stops in order does not make its successor wait for
+// the lease to expire.
+func TestRelay_StoppedRelayReleasesTheLease(t *testing.T) {
+	t.Parallel()
+	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
+	_, stop := startRelay(t, pool, cfg)
+	eventually(t, "the relay leads", func() bool { return leader(t, pool) != "" })
+	stop()
+	var expires string
+	if err := pool.QueryRow(t.Context(), `SELECT expires_at::text FROM outbox_leases`).Scan(&expires); err != nil {
+		t.Fatal(err)
+	}
+	if expires != "-infinity" {
+		t.Errorf("expires_at = %s, want -infinity", expires)
+	}
+}
+
+// TestLease_RunningRoleCannotDeleteTheRow: without the row, no relay could ever lead.
+func TestLease_RunningRoleCannotDeleteTheRow(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, outbox.Migrations)
+	if _, err := pool.Exec(t.Context(), `DELETE FROM outbox_leases`); err == nil {
+		t.Error("the running role deleted the lease, want an error")
+	}
+}
