@@ -36,6 +36,11 @@ func (c *Consumer) note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
 	return c.store.Note(ctx, tx, v)
 }
 
+func (c *Consumer) noteIfHeld(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
+	v.Traceparent = telemetry.Carrier(ctx)
+	return c.store.NoteIfHeld(ctx, tx, v, kafka.Skipf("hold of %s is settled or unknown", v.RequestID))
+}
+
 // ids reads the two ids that every fact about a request carries.
 func ids(request, workspace string) (requestID, workspaceID uuid.UUID, err error) {
 	if requestID, err = uuid.Parse(request); err != nil {

@@ -6,12 +6,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/hold"
 )
 
-// onDialEvent notes the end of a request that was with the dialer. Only ended can charge.
+// onDialEvent stores the end of a request as a verdict. Every event carries the call so far, so each
+// event whose call has ended is a verdict: if ended is lost, the next event of the call settles the
+// hold. Only a call that has ended can be charged.
 func (c *Consumer) onDialEvent(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 	var fact eventv1.DialEvent
 	if err := rec.Decode(&fact); err != nil {
@@ -38,7 +41,14 @@ func (c *Consumer) onDialEvent(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 		verdict.Reason = hold.Failed
 	case *eventv1.DialEvent_Rescheduled, *eventv1.DialEvent_Dialing, *eventv1.DialEvent_Ringing,
 		*eventv1.DialEvent_Answered, *eventv1.DialEvent_Analysed, *eventv1.DialEvent_Recorded, *eventv1.DialEvent_Erased:
-		return kafka.Skipf("%T moves no money", fact.Event)
+		if fact.Call.GetEndedAt() == nil {
+			return kafka.Skipf("%T of a call that has not ended", fact.Event)
+		}
+		if verdict, err = ended(verdict, fact.Call); err != nil {
+			return err
+		}
+		inbox.Quiet(tx) // ended has almost always settled the hold
+		return c.noteIfHeld(ctx, tx, verdict)
 	default:
 		return kafka.Parkf("dial event %T is newer than this build", fact.Event)
 	}

@@ -37,9 +37,11 @@ type Verdict struct {
 // Late names news about a hold that is settled already, or was never made. It changes nothing.
 type Late string
 
-// The kinds of late news, as they are counted.
+// The kinds of late news, as they are counted. Repeat is the capture that the hold has: the same call
+// at the same price. It happens when an event of the call settled the hold before ended arrived.
 const (
 	NotLate             Late = ""
+	Repeat              Late = "repeat"
 	SecondCapture       Late = "second_capture"
 	CaptureAfterRelease Late = "capture_after_release"
 	ReleaseAfterCapture Late = "release_after_capture"
@@ -49,7 +51,7 @@ const (
 
 // LateKinds lists them, for the metric.
 func LateKinds() []Late {
-	return []Late{SecondCapture, CaptureAfterRelease, ReleaseAfterCapture, SecondRelease, UnknownHold}
+	return []Late{Repeat, SecondCapture, CaptureAfterRelease, ReleaseAfterCapture, SecondRelease, UnknownHold}
 }
 
 // Charge is what the seconds cost at the agreed price, never more than the hold.
@@ -57,12 +59,14 @@ func (h Hold) Charge(seconds int32) money.Micro {
 	return min(money.Price(h.PerMinute, seconds, h.IncrementSeconds), h.Amount)
 }
 
-// Settle ends the hold: captured when the seconds cost anything, else released. A hold that is settled
-// already stays as it is, and late says what came too late.
+// Settle settles the hold: captured if the seconds cost anything, otherwise released. A hold that is
+// settled already is not changed; late is the kind of the verdict that arrived too late.
 func (h Hold) Settle(v Verdict) (settled Hold, late Late) {
 	charge := h.Charge(v.BillableSeconds)
 	switch {
 	case h.State == Held:
+	case h.State == Captured && charge == h.Charged() && sameCall(h.CallID, v.CallID):
+		return h, Repeat
 	case h.State == Captured && charge > 0:
 		return h, SecondCapture
 	case h.State == Captured:
@@ -78,6 +82,8 @@ func (h Hold) Settle(v Verdict) (settled Hold, late Late) {
 	}
 	return h, NotLate
 }
+
+func sameCall(a, b *uuid.UUID) bool { return a != nil && b != nil && *a == *b }
 
 // Charged is what was captured, zero when nothing was.
 func (h Hold) Charged() money.Micro {

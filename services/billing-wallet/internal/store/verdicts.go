@@ -17,17 +17,36 @@ const insertVerdict = `
 INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// Note keeps a verdict for Settle, in the transaction that also holds the record's inbox row and with the statements of its other records. It locks no
-// wallet.
+// Note stores a verdict for Settle, in the transaction of the record's inbox row. It locks no wallet.
 func (s *Store) Note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
-	err := pg.Later(ctx, tx, insertVerdict, pg.Args{
-		"workspace_id": v.WorkspaceID, "request_id": v.RequestID, "reason": string(v.Reason),
-		"billable_seconds": v.BillableSeconds, "call_id": v.CallID, "traceparent": v.Traceparent,
-	}, nil)
-	if err != nil {
+	if err := pg.Later(ctx, tx, insertVerdict, verdictArgs(v), nil); err != nil {
 		return fmt.Errorf("note verdict on %s: %w", v.RequestID, err)
 	}
 	return nil
+}
+
+// The condition names the final states, as in confirmHold: a condition on 'held' can be planned as a
+// walk through a partial index.
+const insertVerdictIfHeld = `
+INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
+SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_id::uuid, @traceparent
+FROM holds h
+WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
+
+// NoteIfHeld is Note for an event that normally follows the settlement. If the hold is settled or
+// unknown, it stores nothing and returns unchanged.
+func (s *Store) NoteIfHeld(ctx context.Context, tx pgx.Tx, v hold.Verdict, unchanged error) error {
+	if err := pg.Later(ctx, tx, insertVerdictIfHeld, verdictArgs(v), unchanged); err != nil {
+		return fmt.Errorf("note verdict on open hold %s: %w", v.RequestID, err)
+	}
+	return nil
+}
+
+func verdictArgs(v hold.Verdict) pg.Args {
+	return pg.Args{
+		"workspace_id": v.WorkspaceID, "request_id": v.RequestID, "reason": string(v.Reason),
+		"billable_seconds": v.BillableSeconds, "call_id": v.CallID, "traceparent": v.Traceparent,
+	}
 }
 
 const workspacesWithVerdicts = `

@@ -1,0 +1,60 @@
+package consumer_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/billing-wallet/internal/wallettest"
+)
+
+// If ended is lost, the next event of the call settles the hold. An ended that arrives later changes
+// nothing, and neither does any other event of the call.
+func TestDialEvents_AnyEventOfAnEndedCallSettlesOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	request := s.held(workspace)
+	ended := func(event func(*eventv1.DialEvent)) *eventv1.DialEvent {
+		fact := dial(request, workspace, nil, 60)
+		fact.Call.EndedAt = timestamppb.Now()
+		event(fact)
+		return fact
+	}
+	recorded := ended(func(e *eventv1.DialEvent) { e.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
+	analysed := ended(func(e *eventv1.DialEvent) { e.Event = &eventv1.DialEvent_Analysed{Analysed: &eventv1.Analysed{}} })
+	end := ended(func(e *eventv1.DialEvent) { e.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{}} })
+	talking := dial(request, workspace, &eventv1.Answered{}, 0)
+
+	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), talking)
+	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), recorded)
+	const captured = `SELECT count(*) FROM holds WHERE request_id = $1 AND state = 'captured' AND captured_micro = 50000`
+	s.count("recorded captures the hold", captured, 1, request)
+
+	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), analysed)
+	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), end)
+	s.until("the late ended is counted as a repeat", func() (bool, error) { return s.late("repeat") == 1, nil })
+	if got := s.late("second_capture"); got != 0 {
+		t.Errorf("second captures = %v, want 0", got)
+	}
+	if got := s.told(1)[request.String()]; len(got) != 1 {
+		t.Errorf("wallet events = %v, want one", got)
+	}
+	wallettest.Balances(t, s.store, workspace, money.Credit-50_000, 0)
+}
+
+func TestDialEvents_AnEventOfALiveCallSettlesNothing(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	workspace := wallettest.Workspace(t, s.store, money.Credit)
+	request := s.held(workspace)
+	s.publish(kafka.DialEvents, request.String(), wallettest.ID(), dial(request, workspace, &eventv1.Answered{}, 0))
+	s.publish(kafka.DialEvents, uuid.NewString(), wallettest.ID(), dial(uuid.New(), workspace, &eventv1.Answered{}, 0))
+	s.count("both records are applied", `SELECT count(*) FROM inbox`, 2)
+	s.count("no verdict is stored", `SELECT count(*) FROM verdicts`, 0)
+	wallettest.Balances(t, s.store, workspace, money.Credit/2, money.Credit/2)
+}
