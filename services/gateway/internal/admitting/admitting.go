@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"ringfence.dev/libs/apierr"
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/quota"
@@ -17,7 +19,8 @@ import (
 
 // Door lets requests in or refuses them.
 type Door struct {
-	keys      *remembered[apikey.Hash, store.Holder]
+	store     *store.Store
+	keys      *remembered[apikey.Hash, uuid.UUID] // ids of keys; whether a key is good is read with each request
 	operators *remembered[struct{}, []store.Operator]
 	turns     *turns
 	misses    *misses
@@ -27,8 +30,14 @@ type Door struct {
 
 // NewDoor makes a door over the store.
 func NewDoor(st *store.Store, pepper apikey.Pepper, proxies Proxies) *Door {
+	keys := remember(func(ctx context.Context, hash apikey.Hash) (uuid.UUID, error) {
+		holder, err := st.HolderOf(ctx, hash)
+		return holder.KeyID, err
+	})
+	keys.fresh, keys.stale = forgotten, forgotten // the id of a key never changes
 	return &Door{
-		keys:      remember(st.HolderOf),
+		store:     st,
+		keys:      keys,
 		operators: remember(func(ctx context.Context, _ struct{}) ([]store.Operator, error) { return st.Operators(ctx) }),
 		turns:     &turns{take: st.TakeTurn, now: time.Now, refused: map[string]refusal{}},
 		misses:    newMisses(),
@@ -59,12 +68,14 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 			return store.Holder{}, counted, err
 		}
 	}
-	holder, err := d.keys.get(ctx, hash)
-	switch {
-	case err == nil:
-		standing, err := d.turn(ctx, "key "+holder.KeyID.String(), quota.Policy(holder.Workspace().RatePerMinute()))
-		return holder, standing, err
-	case !errors.Is(err, store.ErrMissing):
+	keyID, err := d.keys.get(ctx, hash)
+	if err == nil {
+		holder, standing, err := d.keyTurn(ctx, hash, keyID)
+		if !errors.Is(err, store.ErrMissing) {
+			return holder, standing, err
+		}
+		d.keys.forget(hash) // revoked
+	} else if !errors.Is(err, store.ErrMissing) {
 		return store.Holder{}, quota.Anonymous.Unknown(), err
 	}
 	d.misses.add(address)
@@ -72,6 +83,37 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 		return d.unknown(counted, nil)
 	}
 	return d.unknown(d.turn(ctx, address, quota.Anonymous))
+}
+
+// keyTurn counts a request of an API key and returns the key's holder as it is now: a change of the
+// workspace and a revocation are in force at the next request, on every replica. It returns ErrMissing
+// if the key is revoked, and 429 above the limit.
+//
+// A key that was refused is not counted again before its time, so that a flood of one key writes
+// nothing. Its holder is still read: the limit may have been raised, or the key revoked.
+func (d *Door) keyTurn(ctx context.Context, hash apikey.Hash, keyID uuid.UUID) (store.Holder, quota.Standing, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	counter := "key " + keyID.String()
+	if d.turns.isRefused(counter) {
+		holder, err := d.store.HolderOf(ctx, hash)
+		if err != nil {
+			return holder, quota.Anonymous.Unknown(), err
+		}
+		if standing, refused := d.turns.stillRefused(counter, holder.Policy()); refused {
+			return holder, standing, standing.Refusal()
+		}
+	}
+	begun := d.turns.now()
+	holder, standing, err := d.store.TakeKeyTurn(ctx, keyID)
+	if err != nil {
+		return holder, standing, err
+	}
+	if !standing.Allowed {
+		d.turns.refuse(counter, refusal{holder.Policy(), begun.Add(standing.RetryAfter)})
+		return holder, standing, standing.Refusal()
+	}
+	return holder, standing, nil
 }
 
 // unknown returns the 401 for an unknown key, or the error of the count.
@@ -150,9 +192,6 @@ func (d *Door) operatorOf(r *http.Request, operators []store.Operator) (name str
 	}
 	return name, ok
 }
-
-// Forget makes what was changed through this replica hold here at once; the others follow within 3 s.
-func (d *Door) Forget() { d.keys.forget() }
 
 func unknownKey() error {
 	return apierr.New(http.StatusUnauthorized, "invalid_api_key",

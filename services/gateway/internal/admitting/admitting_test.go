@@ -44,7 +44,7 @@ func TestRemembered_IsNeverOlderThanThreeSeconds(t *testing.T) {
 			t.Errorf("after %s = %d, want the truth", stale, got)
 		}
 		truth.Store(3)
-		keys.forget()
+		keys.forget("k")
 		if got := get(); got != 3 {
 			t.Errorf("after forget = %d, want the truth", got)
 		}
@@ -136,58 +136,6 @@ func TestRemembered_AFloodOfStrangersLeavesRoomForTheKnown(t *testing.T) {
 			time.Sleep(stale)
 		}
 		flood.Wait()
-	})
-}
-
-func TestForget_TheKnownStayAheadOfStrangers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := remember(func(ctx context.Context, key string) (int, error) {
-			if key == "known" {
-				return 7, nil
-			}
-			<-ctx.Done() // the database is slow for those
-			return 0, ctx.Err()
-		})
-		if _, err := keys.get(t.Context(), "known"); err != nil {
-			t.Fatal(err)
-		}
-		var flood sync.WaitGroup
-		for i := range 10 * strangers {
-			flood.Go(func() { _, _ = keys.get(t.Context(), fmt.Sprint("invented ", i)) })
-		}
-		synctest.Wait()
-		keys.forget()
-		begun := time.Now()
-		if value, err := keys.get(t.Context(), "known"); value != 7 || err != nil || time.Since(begun) != 0 {
-			t.Errorf("a known key after a change in a flood = %d, %v after %s", value, err, time.Since(begun))
-		}
-		flood.Wait()
-	})
-}
-
-func TestForget_WhatWasAskedBeforeAChangeTellsNothingAfterIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var truth atomic.Int32
-		slow := make(chan struct{})
-		keys := remember(func(context.Context, string) (int32, error) {
-			seen := truth.Load()
-			if seen == 0 {
-				<-slow // it has read, and answers late
-			}
-			return seen, nil
-		})
-		go func() { _, _ = keys.get(t.Context(), "k") }()
-		synctest.Wait()
-		truth.Store(1)
-		keys.forget()
-		if got, err := keys.get(t.Context(), "k"); got != 1 || err != nil {
-			t.Errorf("beside the old question = %d, %v, want the truth", got, err)
-		}
-		close(slow)
-		synctest.Wait()
-		if got, err := keys.get(t.Context(), "k"); got != 1 || err != nil {
-			t.Errorf("after the old question was answered = %d, %v, want the truth", got, err)
-		}
 	})
 }
 

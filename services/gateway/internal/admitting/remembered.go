@@ -16,7 +16,7 @@ import (
 const (
 	// fresh is how long an answer is used without a thought; from then on it is used once more while it is asked again.
 	fresh = time.Second
-	// stale is how long an answer counts at all: a revocation takes effect everywhere within it, and the contract's 5 s.
+	// stale is how long an answer is used at all.
 	stale = 3 * time.Second
 	// lookLimit bounds one look-up and one count: a database that hangs is 503, not a queue.
 	lookLimit = 3 * time.Second
@@ -29,7 +29,7 @@ const (
 	most = 20_000
 )
 
-// remembered keeps the answers of a look-up for a moment, so that a busy key costs one look-up a second.
+// remembered keeps the answers of look-ups for a time.
 type remembered[K comparable, V any] struct {
 	look  func(context.Context, K) (V, error)
 	now   func() time.Time
@@ -39,8 +39,8 @@ type remembered[K comparable, V any] struct {
 
 	mu      sync.Mutex
 	answers map[K]remembrance[V]
-	// changes counts what forget was told of.
-	changes int
+	// fresh and stale are the package's constants unless they are set before the first get.
+	fresh, stale time.Duration
 }
 
 type remembrance[V any] struct {
@@ -50,19 +50,19 @@ type remembrance[V any] struct {
 }
 
 func remember[K comparable, V any](look func(context.Context, K) (V, error)) *remembered[K, V] {
-	return &remembered[K, V]{look: look, now: time.Now, turnstile: make(chan struct{}, strangers), answers: map[K]remembrance[V]{}}
+	return &remembered[K, V]{look: look, now: time.Now, turnstile: make(chan struct{}, strangers), answers: map[K]remembrance[V]{}, fresh: fresh, stale: stale}
 }
 
-// get is the answer, at most 3 s old. Faults are not remembered.
+// get returns the answer of a look-up that began at most stale ago. Faults are not remembered.
 func (m *remembered[K, V]) get(ctx context.Context, key K) (V, error) {
 	m.mu.Lock()
 	known, ok := m.answers[key]
 	m.mu.Unlock()
 	age := m.now().Sub(known.asked)
 	switch {
-	case ok && age < fresh:
+	case ok && age < m.fresh:
 		return known.value, known.err
-	case ok && age < stale:
+	case ok && age < m.stale:
 		go func() {
 			ctx := context.WithoutCancel(ctx) // the request does not wait for this
 			if _, err := m.ask(ctx, key, known.err == nil); err != nil && !errors.Is(err, store.ErrMissing) {
@@ -76,10 +76,7 @@ func (m *remembered[K, V]) get(ctx context.Context, key K) (V, error) {
 
 // ask looks up once for all who ask at the same time. good: the key was known as good when it was last looked up.
 func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error) {
-	m.mu.Lock()
-	changes := m.changes
-	m.mu.Unlock()
-	flight := m.asked.DoChan(fmt.Sprint(changes, " ", key), func() (any, error) { // nobody joins a question from before a change
+	flight := m.asked.DoChan(fmt.Sprint(key), func() (any, error) {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 		defer cancel()
 		if !good {
@@ -95,7 +92,7 @@ func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error)
 		if err != nil && !errors.Is(err, store.ErrMissing) {
 			return value, err
 		}
-		m.keep(key, remembrance[V]{value, err, begun}, changes)
+		m.keep(key, remembrance[V]{value, err, begun})
 		return value, err
 	})
 	select {
@@ -108,13 +105,10 @@ func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error)
 	}
 }
 
-// keep remembers an answer, unless something has changed since it was asked for.
-func (m *remembered[K, V]) keep(key K, answer remembrance[V], changes int) {
+// keep remembers an answer.
+func (m *remembered[K, V]) keep(key K, answer remembrance[V]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if changes != m.changes {
-		return
-	}
 	if len(m.answers) >= most {
 		for k, old := range m.answers {
 			if old.err != nil || m.now().Sub(old.asked) >= forgotten {
@@ -128,18 +122,9 @@ func (m *remembered[K, V]) keep(key K, answer remembrance[V], changes int) {
 	m.answers[key] = answer
 }
 
-// forget makes every answer be asked again before it counts: what was just changed here is seen at once. Who was known as good still is
-// no stranger: a change in the middle of a flood must not send the customers to the end of its queue.
-func (m *remembered[K, V]) forget() {
+// forget deletes the answer of a key, so that the next get looks it up.
+func (m *remembered[K, V]) forget(key K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.changes++
-	for key, answer := range m.answers {
-		if answer.err != nil {
-			delete(m.answers, key)
-			continue
-		}
-		answer.asked = m.now().Add(-stale)
-		m.answers[key] = answer
-	}
+	delete(m.answers, key)
 }

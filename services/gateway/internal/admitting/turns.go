@@ -23,9 +23,10 @@ type refusal struct {
 	until  time.Time
 }
 
+// next counts a request of the client address unless it is refused already.
 func (t *turns) next(ctx context.Context, key string, policy quota.Policy) (quota.Standing, error) {
-	if wait := t.wait(key, policy); wait > 0 {
-		return quota.Standing{Policy: policy, Reset: wait, RetryAfter: wait}, nil
+	if standing, refused := t.stillRefused(key, policy); refused {
+		return standing, nil
 	}
 	begun := t.now()
 	standing, err := t.take(ctx, key, policy)
@@ -33,6 +34,20 @@ func (t *turns) next(ctx context.Context, key string, policy quota.Policy) (quot
 		t.refuse(key, refusal{policy, begun.Add(standing.RetryAfter)})
 	}
 	return standing, err
+}
+
+// stillRefused returns the standing of a key that was refused under the policy and may not try again yet.
+func (t *turns) stillRefused(key string, policy quota.Policy) (standing quota.Standing, refused bool) {
+	wait := t.wait(key, policy)
+	return quota.Standing{Policy: policy, Reset: wait, RetryAfter: wait}, wait > 0
+}
+
+// isRefused reports whether a refusal of the key is remembered, under any policy.
+func (t *turns) isRefused(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.refused[key]
+	return ok
 }
 
 func (t *turns) wait(key string, policy quota.Policy) time.Duration {

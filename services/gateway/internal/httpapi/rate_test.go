@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"ringfence.dev/libs/stopwatch"
 )
 
 func TestPublic_RateIsExactOverTwoReplicas(t *testing.T) {
@@ -132,43 +130,4 @@ func TestAdmin_GuessesAreCounted(t *testing.T) {
 	if got := send(t, "GET", r.admin.URL+"/admin/v1/workspaces", operatorToken, "", elsewhere); got.status != http.StatusOK {
 		t.Errorf("an operator at another address = %d %s, want 200", got.status, got.body)
 	}
-}
-
-// TestPublic_ChangesTakeEffectOnEveryReplica changes through one replica and asks the other, within the contract's 5 s.
-func TestPublic_ChangesTakeEffectOnEveryReplica(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	workspaceID := r.workspace(`"plan":"scale"`)
-	key, id := r.key(workspaceID, "read")
-	other, _ := r.replica(nil)
-	ask := func(address string) answered { return send(t, "GET", address+"/v1/calls", key, "", nil) }
-	within := func(what string, holds func() bool) {
-		t.Helper()
-		ctx, cancel := stopwatch.Within(t.Context(), 5*time.Second)
-		defer cancel()
-		for !holds() {
-			select {
-			case <-ctx.Done():
-				t.Fatalf("%s did not hold within 5 s", what)
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	}
-	if ask(r.public.URL).status != 200 || ask(other.URL).status != 200 {
-		t.Fatal("the key does not work")
-	}
-	r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"status":"suspended"}`)
-	if got := ask(r.public.URL); got.code() != "api_not_enabled" {
-		t.Errorf("on the replica of the change = %d %s, want 403 at once", got.status, got.body)
-	}
-	within("suspension", func() bool { return ask(other.URL).code() == "api_not_enabled" })
-	r.operator("PATCH", "/admin/v1/workspaces/"+workspaceID, `{"status":"active"}`)
-	within("resumption", func() bool { return ask(other.URL).status == 200 })
-	if got := r.operator("DELETE", "/admin/v1/workspaces/"+workspaceID+"/api-keys/"+id, ""); got.status != 200 || got.member("revoked_at") == "" {
-		t.Errorf("DELETE = %d %s", got.status, got.body)
-	}
-	if got := ask(r.public.URL); got.status != http.StatusUnauthorized {
-		t.Errorf("on the replica of the revocation = %d, want 401 at once", got.status)
-	}
-	within("revocation", func() bool { return ask(other.URL).status == http.StatusUnauthorized })
 }

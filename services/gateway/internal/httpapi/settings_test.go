@@ -319,3 +319,79 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 		t.Errorf("audit rows = %d, want %d", n, 1+len(bodies))
 	}
 }
+
+// Each change is made through one replica. The next request to the other replica must obey it. A
+// request before the change fills the caches of the other replica.
+func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	other, _ := r.replica(nil)
+	request := func(key, method, path string) answered { return send(t, method, other.URL+path, key, "", nil) }
+	patch := func(body string) func(id string) answered {
+		return func(id string) answered { return r.operator("PATCH", "/admin/v1/workspaces/"+id, body) }
+	}
+	tests := []struct {
+		name    string
+		members string // of the workspace
+		path    string
+		change  func(id string) answered
+		before  int
+		after   int
+	}{
+		{name: "suspend", path: "/v1/calls", change: patch(`{"status":"suspended"}`), before: 200, after: 403},
+		{name: "take the API", path: "/v1/calls", change: patch(`{"features":{"api":false}}`), before: 200, after: 403},
+		{name: "give the API", members: `"features":{"api":false}`, path: "/v1/calls", change: patch(`{"features":{"api":true}}`),
+			before: 403, after: 200},
+		{name: "plan without the API", path: "/v1/calls", change: patch(`{"plan":"starter"}`), before: 200, after: 403},
+		{name: "take webhooks", path: "/v1/webhook-subscriptions", change: patch(`{"features":{"webhooks":false}}`), before: 200, after: 403},
+		{name: "lower the rate limit", path: "/v1/calls", change: patch(`{"rate_limit_per_minute":1}`), before: 200, after: 429},
+		{name: "raise the rate limit of a refused key", members: `"rate_limit_per_minute":1`, path: "/v1/calls",
+			change: patch(`{"rate_limit_per_minute":1000000}`), before: 429, after: 200},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			id := r.workspace(tt.members)
+			key, _ := r.key(id, "read")
+			request(key, "GET", tt.path) // uses up a rate limit of 1
+			if got := request(key, "GET", tt.path); got.status != tt.before {
+				t.Fatalf("GET before the change = %d %s, want %d", got.status, got.body, tt.before)
+			}
+			if got := tt.change(id); got.status != http.StatusOK {
+				t.Fatalf("change = %d %s, want 200", got.status, got.body)
+			}
+			if got := request(key, "GET", tt.path); got.status != tt.after {
+				t.Errorf("GET after the change = %d %s, want %d", got.status, got.body, tt.after)
+			}
+		})
+	}
+	t.Run("revoke a key", func(t *testing.T) {
+		t.Parallel()
+		id := r.workspace("")
+		key, keyID := r.key(id, "read")
+		if got := request(key, "GET", "/v1/calls"); got.status != http.StatusOK {
+			t.Fatalf("GET before the revocation = %d %s, want 200", got.status, got.body)
+		}
+		if got := r.operator("DELETE", "/admin/v1/workspaces/"+id+"/api-keys/"+keyID, ""); got.status != http.StatusOK {
+			t.Fatalf("DELETE = %d %s, want 200", got.status, got.body)
+		}
+		if got := request(key, "GET", "/v1/calls"); got.status != http.StatusUnauthorized {
+			t.Errorf("GET after the revocation = %d %s, want 401", got.status, got.body)
+		}
+	})
+	t.Run("revoke a key that is refused for its rate", func(t *testing.T) {
+		t.Parallel()
+		id := r.workspace(`"rate_limit_per_minute":1`)
+		key, keyID := r.key(id, "read")
+		request(key, "GET", "/v1/calls")
+		if got := request(key, "GET", "/v1/calls"); got.status != http.StatusTooManyRequests {
+			t.Fatalf("second GET = %d %s, want 429", got.status, got.body)
+		}
+		if got := r.operator("DELETE", "/admin/v1/workspaces/"+id+"/api-keys/"+keyID, ""); got.status != http.StatusOK {
+			t.Fatalf("DELETE = %d %s, want 200", got.status, got.body)
+		}
+		if got := request(key, "GET", "/v1/calls"); got.status != http.StatusUnauthorized {
+			t.Errorf("GET after the revocation = %d %s, want 401", got.status, got.body)
+		}
+	})
+}

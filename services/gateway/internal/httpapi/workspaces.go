@@ -143,7 +143,6 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a.door.Forget()
 	if err := a.peers.ApplyWorkspace(ctx, "The change", saved.Event(), body.Services()); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/audit"
+	"ringfence.dev/services/gateway/internal/quota"
 	"ringfence.dev/services/gateway/internal/workspace"
 )
 
@@ -31,6 +32,9 @@ type Holder struct {
 func (h Holder) Workspace() workspace.Workspace {
 	return workspace.Workspace{ID: h.WorkspaceID, Plan: h.Plan, Status: h.Status, Features: h.Features, RateLimitPerMinute: h.RateLimitPerMinute}
 }
+
+// Policy returns the request rate of the holder's keys.
+func (h Holder) Policy() quota.Policy { return quota.Policy(h.Workspace().RatePerMinute()) }
 
 const holderByHash = `SELECT k.id AS key_id, k.workspace_id, k.access, w.plan, w.status, w.features, w.rate_limit_per_minute
 FROM api_keys k JOIN workspaces w ON w.id = k.workspace_id

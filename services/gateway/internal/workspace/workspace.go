@@ -33,8 +33,12 @@ const (
 const (
 	standardLiveCalls      = 500
 	standardCallsPerSecond = 50
-	standardRate           = 120
-	scaleRate              = 600
+)
+
+// Requests per minute and API key, unless the workspace sets its own limit (contract.md 6.1).
+const (
+	StandardRate = 120
+	ScaleRate    = 600
 )
 
 // Features override the plan; nil leaves it to the plan. Transcripts and recordings are in no plan: nil is off.
@@ -107,9 +111,9 @@ func (w Workspace) RatePerMinute() int {
 	case w.RateLimitPerMinute != nil:
 		return int(*w.RateLimitPerMinute)
 	case w.Plan == Scale:
-		return scaleRate
+		return ScaleRate
 	}
-	return standardRate
+	return StandardRate
 }
 
 // Event returns the full state, as workspaces.v1 and ApplySetting carry it.
