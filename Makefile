@@ -20,8 +20,12 @@ TESTFLAGS ?= -timeout 5m
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus deploy/tools/configuration
 IN_E2E     := deploy/e2e deploy/e2e/contract deploy/e2e/webhooks deploy/local deploy/receivers services/dialer/cmd/dialer
-IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/prometheus/live deploy/tools/apachekafka
+IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/prometheus/live deploy/tools/apachekafka deploy/tools/fuzz
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
+
+# The commit since which lines count as changed for `make lint`: the recorded one, or the last commit where the history
+# does not contain it.
+LINT_BASE = $(shell base=$$(cat .lint-base); git merge-base --is-ancestor $$base HEAD 2>/dev/null && echo $$base || git rev-parse -q --verify HEAD~1 || git rev-parse HEAD)
 
 # Tests in deploy/e2e that belong to `make test-nightly`.
 NIGHTLY_TESTS := ^Test(Cancel_Racing|OptOut_|Upgrade_|Pooler_|SIP_|Recording_|Kills_OfTwoReplicas)
@@ -51,7 +55,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
 .PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-upgrade observe pooler \
-  fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint house charts goldens verify proto proto-current \
+  fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
@@ -155,14 +159,14 @@ build: go ## build the services and programs into bin/
 	   go build -v -o $(BIN)/ringfence-local ./deploy/local && \
 	   go build -v -o $(BIN)/ringfence-bench ./deploy/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 
-lint: house $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, vet, linters, the API description and the house rules
+lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting, the linters, the API description, the source tree and the words of changed lines
 	@$(TOOLS)/spectral/node_modules/.bin/spectral lint --quiet --fail-severity=warn -r deploy/tools/spectral/ruleset.yaml proto/openapi/openapi.json
 	@unformatted=$$(find libs proto services deploy -name '*.go' ! -name '*.pb.go' ! -name '*.connect.go' | xargs gofmt -l); \
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
-	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --timeout 20m $(MODULES)
-
-house: go ## check the import rules and sizes of the house alone
-	@go test -count=1 ./deploy/tools/house/...
+	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run $(MODULES)
+	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --config .golangci-changed.yml --new-from-rev=$(LINT_BASE) $(MODULES)
+	@go run ./deploy/tools/wordlist -base $(LINT_BASE)
+	@go test ./deploy/tools/sourcecheck
 
 charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose ## render every chart and check it with Kubernetes' schemas, kube-score and the goldens; check the Compose file and the images' programs
 	@RINGFENCE_BIN=$(BIN) RINGFENCE_HELM=$(TOOLS)/helm RINGFENCE_KUBESCORE=$(TOOLS)/kube-score RINGFENCE_MANIFESTS=$(TOOLS)/manifests RINGFENCE_COMPOSE=$(TOOLS)/compose go test -count=1 $(if $(RUN),-run '$(RUN)') ./deploy/compose

@@ -1,7 +1,6 @@
 package validating_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -178,44 +177,79 @@ func TestWire_AcceptedRequestsMustBeDocumented(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	order := func(more string) string { return `{"agent_id":"` + anID + `","to":"+14155550101"` + more + `}` }
-	for _, row := range []struct {
+	empty := `{"data":[],"has_more":false}`
+	tests := []struct {
 		name, method, path, body string
 		status                   int
 		answer                   string
-		lenient, ok              bool
+		lenient, wantErr         bool
 	}{
-		{"as documented", "POST", "/v1/calls", order(""), 202, request, false, true},
-		{"unknown fields are ignored", "POST", "/v1/calls", order(`,"x":1`), 202, request, false, true},
-		{"a field that should have been refused", "POST", "/v1/calls", order(`,"external_ref":5`), 202, request, false, false},
-		{"an id that should have been refused", "POST", "/v1/calls", order(`,"contact_id":"x"`), 202, request, false, false},
-		{"an instant that should have been refused", "POST", "/v1/calls", order(`,"scheduled_for":"2026-06-04T09:00:00"`), 202, request, false, false},
-		{"of a replay the body is not looked at", "POST", "/v1/calls", `{"to":5}`, 200, request, false, true},
-		{"what was refused may be anything", "POST", "/v1/calls", `{`, 422, refusal("validation_error"), false, true},
-		{"a limit that should have been refused", "GET", "/v1/call-requests?limit=101", "", 200, `{"data":[],"has_more":false}`, false, false},
-		{"a limit that the test knows to be odd", "GET", "/v1/call-requests?limit=101", "", 200, `{"data":[],"has_more":false}`, true, true},
-		{"unknown parameters are ignored", "GET", "/v1/call-requests?x=1", "", 200, `{"data":[],"has_more":false}`, false, true},
-	} {
-		sent := ""
-		asked, err := http.NewRequestWithContext(context.Background(), row.method, "http://127.0.0.1"+row.path, strings.NewReader(row.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		asked.Header.Set("Content-Type", "application/json")
-		if row.lenient {
-			asked.Header.Set(validating.Lenient, row.name)
-		}
-		response, err := d.Wire(answering(func(r *http.Request) *http.Response {
-			sent = r.Header.Get(validating.Lenient)
-			return &http.Response{StatusCode: row.status, Header: headers(), Body: io.NopCloser(strings.NewReader(row.answer))}
-		})).RoundTrip(asked)
-		if (err == nil) != row.ok || sent != "" {
-			t.Errorf("%s: %v, %q sent", row.name, err, sent)
-		}
-		if err == nil {
-			if body, err := io.ReadAll(response.Body); string(body) != row.answer || err != nil {
-				t.Errorf("%s: the caller read %q %v", row.name, body, err)
+		{name: "documented", method: "POST", path: "/v1/calls", body: order(""), status: 202, answer: request},
+		{name: "unknown field", method: "POST", path: "/v1/calls", body: order(`,"x":1`), status: 202, answer: request},
+		{
+			name: "accepted external_ref of the wrong type", method: "POST", path: "/v1/calls", body: order(`,"external_ref":5`),
+			status: 202, answer: request, wantErr: true,
+		},
+		{
+			name: "accepted contact_id that is no UUID", method: "POST", path: "/v1/calls", body: order(`,"contact_id":"x"`),
+			status: 202, answer: request, wantErr: true,
+		},
+		{
+			name: "accepted time without a zone", method: "POST", path: "/v1/calls",
+			body: order(`,"scheduled_for":"2026-06-04T09:00:00"`), status: 202, answer: request, wantErr: true,
+		},
+		{name: "body of a replay", method: "POST", path: "/v1/calls", body: `{"to":5}`, status: 200, answer: request},
+		{
+			name: "rejected body", method: "POST", path: "/v1/calls", body: `{`, status: 422,
+			answer: refusal("validation_error"),
+		},
+		{
+			name: "accepted limit above the maximum", method: "GET", path: "/v1/call-requests?limit=101", status: 200, answer: empty,
+			wantErr: true,
+		},
+		{
+			name: "limit above the maximum with the header Lenient", method: "GET", path: "/v1/call-requests?limit=101", status: 200,
+			answer: empty, lenient: true,
+		},
+		{name: "unknown parameter", method: "GET", path: "/v1/call-requests?x=1", status: 200, answer: empty},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			asked, err := http.NewRequestWithContext(t.Context(), test.method, "http://127.0.0.1"+test.path, strings.NewReader(test.body))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			asked.Header.Set("Content-Type", "application/json")
+			if test.lenient {
+				asked.Header.Set(validating.Lenient, test.name)
+			}
+			sent := ""
+			response, err := d.Wire(answering(func(r *http.Request) *http.Response {
+				sent = r.Header.Get(validating.Lenient)
+				header := headers()
+				if test.method == "POST" && test.status == http.StatusOK {
+					header.Set("Idempotency-Replayed", "true")
+				}
+				return &http.Response{StatusCode: test.status, Header: header, Body: io.NopCloser(strings.NewReader(test.answer))}
+			})).RoundTrip(asked)
+			if gotErr := err != nil; gotErr != test.wantErr {
+				t.Errorf("RoundTrip error = %v, want an error: %t", err, test.wantErr)
+			}
+			if sent != "" {
+				t.Errorf("header %s = %q, want it removed", validating.Lenient, sent)
+			}
+			if err != nil {
+				return
+			}
+			body, err := io.ReadAll(response.Body)
+			if err != nil {
+				t.Errorf("read the body: %v", err)
+			}
+			if string(body) != test.answer {
+				t.Errorf("body = %q, want %q", body, test.answer)
+			}
+		})
 	}
 }
 

@@ -1,4 +1,4 @@
-package house
+package sourcecheck
 
 import (
 	"encoding/json"

@@ -1,0 +1,141 @@
+// Package sourcecheck contains the rules about the source tree that no linter knows: SQL is in internal/store, every
+// environment variable has a help text, every service has the same skeleton, and every error code is documented.
+// golangci-lint checks the rest.
+package sourcecheck
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// source is one parsed Go file.
+type source struct {
+	path string // relative to the repository's root, with slashes
+	file *ast.File
+	set  *token.FileSet
+}
+
+func (s source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+func (s source) line(pos token.Pos) int { return s.set.Position(pos).Line }
+
+// Check reads the tree and returns every violation as "path:line: message", sorted.
+func Check(tree fs.FS) ([]string, error) {
+	sources, err := read(tree)
+	if err != nil {
+		return nil, err
+	}
+	violations := skeleton(tree)
+	for _, s := range sources {
+		report := func(pos token.Pos, message string) {
+			violations = append(violations, fmt.Sprintf("%s:%d: %s", s.path, s.line(pos), message))
+		}
+		if !s.test() {
+			statements(s, report)
+			variables(s, report)
+		}
+	}
+	slices.Sort(violations)
+	return violations, nil
+}
+
+// read parses every Go file that is not generated.
+func read(tree fs.FS) ([]source, error) {
+	var found []source
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if ignored(name, entry.Name()) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		text, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, text, parser.ParseComments)
+		if err != nil {
+			return fmt.Errorf("parse %s: %w", name, err)
+		}
+		if !ast.IsGenerated(file) {
+			found = append(found, source{path: name, file: file, set: set})
+		}
+		return nil
+	})
+	return found, err
+}
+
+func ignored(name, base string) bool {
+	if name == "." {
+		return false
+	}
+	return strings.HasPrefix(base, ".") || name == "bin" || base == "testdata" || base == "node_modules"
+}
+
+// skeleton checks that every service has the files and folders that all services share.
+func skeleton(tree fs.FS) (violations []string) {
+	modules, _ := fs.Glob(tree, "services/*/go.mod")
+	for _, module := range modules {
+		dir := path.Dir(module)
+		command := "cmd/" + path.Base(dir)
+		for _, name := range []string{
+			"README.md", command + "/main.go", command + "/config.go", "internal/store", "internal/httpapi", "migrations",
+		} {
+			if _, err := fs.Stat(tree, path.Join(dir, name)); err != nil {
+				violations = append(violations, fmt.Sprintf("%s:1: %s is missing", dir, name))
+			}
+		}
+	}
+	return violations
+}
+
+var statement = regexp.MustCompile(`^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+(AS\s+\S+\s+)?SET\s|DELETE\s+FROM\s|` +
+	`WITH\s+\w+\s+AS\s|LOCK\s+TABLE\s|TRUNCATE\s)`)
+
+// statements reports SQL of a service outside of its internal/store. Packages for tests may have some.
+func statements(s source, report func(token.Pos, string)) {
+	parts := strings.Split(path.Dir(s.path), "/")
+	if parts[0] != "services" || len(parts) > 3 && parts[2] == "internal" && parts[3] == "store" {
+		return
+	}
+	if slices.ContainsFunc(parts[1:], func(part string) bool { return strings.HasSuffix(part, "test") }) {
+		return
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		literal, ok := n.(*ast.BasicLit)
+		if ok && literal.Kind == token.STRING && statement.MatchString(strings.Trim(literal.Value, "`\"")) {
+			report(n.Pos(), "move this SQL to internal/store")
+		}
+		return true
+	})
+}
+
+// variables reports environment variables without a help text, which --help prints.
+func variables(s source, report func(token.Pos, string)) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok || field.Tag == nil {
+			return true
+		}
+		tag := reflect.StructTag(strings.Trim(field.Tag.Value, "`"))
+		if name, _, _ := strings.Cut(tag.Get("env"), ","); name != "" && tag.Get("help") == "" {
+			report(field.Pos(), name+` has no help: add help:"what it means, with its unit"`)
+		}
+		return true
+	})
+}
