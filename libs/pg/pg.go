@@ -42,8 +42,10 @@ type Migrations struct {
 	FS   fs.FS
 }
 
+// DefaultMaxConns is the size of a pool whose Config.MaxConns is zero.
+const DefaultMaxConns = 16
+
 const (
-	defaultMaxConns         = 16
 	defaultStatementTimeout = 15 * time.Second
 	openPatience            = 30 * time.Second
 	connectTimeout          = 5 * time.Second
@@ -90,7 +92,7 @@ func poolConfig(cfg Config, schema string) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("parse POSTGRES_URL: %w", err)
 	}
 	if cfg.MaxConns == 0 {
-		cfg.MaxConns = defaultMaxConns
+		cfg.MaxConns = DefaultMaxConns
 	}
 	if cfg.StatementTimeout == 0 {
 		cfg.StatementTimeout = defaultStatementTimeout

@@ -36,6 +36,14 @@ import (
 // kept is how long the journal keeps what was told and read.
 const kept = 10 * time.Minute
 
+// pools are the process's connections: for work, and for heartbeats alone.
+type pools struct{ work, beats *pgxpool.Pool }
+
+func (p pools) close() {
+	p.work.Close()
+	p.beats.Close()
+}
+
 // lines are what calls go over, and what has to run for it.
 type lines struct {
 	carrier.Carrier
@@ -45,7 +53,7 @@ type lines struct {
 	limit func(context.Context) (room.Limit, error)
 }
 
-func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
+func openLines(cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
 	most := room.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
@@ -56,7 +64,7 @@ func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, t
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
-		opened, err := openSIP(cfg, pool, st, known, tapes, tel)
+		opened, err := openSIP(cfg, db, st, known, tapes, tel)
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
 			active, err := known.trunks.Active(ctx)
 			if err != nil {
@@ -73,7 +81,7 @@ func openLines(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, t
 	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }
 
-func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
+func openSIP(cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
 		return lines{}, fmt.Errorf("read RTP_ADDR: %w", err)
@@ -123,7 +131,7 @@ func openSIP(cfg Config, pool *pgxpool.Pool, st *store.Store, known secrets, tap
 	if err != nil {
 		return lines{}, err
 	}
-	line = sip.New(ua, journal.New(pool, owner, cfg.InstanceLease), known.trunks, talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
+	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), known.trunks, talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
 		Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 		MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 			whose, err := st.WorkspaceOfCall(ctx, callID)

@@ -60,18 +60,19 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	retirement.Warn(ctx, slog.Default(), cfg.models(), time.Now())
-	pool, err := pg.Open(ctx, cfg.Postgres, name, tracks()...)
+	db, err := openPools(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.close()
+	pool := db.work
 	pgwatch.Pool(pool, tel.Metrics)
 	bus, err := kafka.NewClient(cfg.Kafka, name, tel.Metrics)
 	if err != nil {
 		return err
 	}
 	defer bus.Close()
-	st, heart, guard, err := rejoin(ctx, cfg, pool)
+	st, heart, guard, err := rejoin(ctx, cfg, db)
 	if err != nil {
 		return err
 	}
@@ -85,11 +86,11 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	trunk, err := openLines(cfg, pool, st, known, tapes, tel)
+	trunk, err := openLines(cfg, db, st, known, tapes, tel)
 	if err != nil {
 		return err
 	}
-	recoverer := recovering.New(st, trunk, relay, tel.Metrics)
+	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
 	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit, guard), tel.Metrics)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/consumer"
@@ -33,17 +35,35 @@ func openStore(cfg Config, pool *pgxpool.Pool) (*store.Store, error) {
 	}), nil
 }
 
+// openPools opens the process's connections to Postgres. One of POSTGRES_MAX_CONNS is for heartbeats
+// alone: they must not wait behind other work, or a busy process looks dead.
+func openPools(ctx context.Context, cfg Config) (pools, error) {
+	forWork, forBeats := cfg.Postgres, cfg.Postgres
+	forWork.MaxConns = max(1, cmp.Or(cfg.Postgres.MaxConns, pg.DefaultMaxConns)-1)
+	forBeats.MaxConns, forBeats.MigrateURL = 1, ""
+	work, err := pg.Open(ctx, forWork, name, tracks()...)
+	if err != nil {
+		return pools{}, err
+	}
+	beats, err := pg.Open(ctx, forBeats, name)
+	if err != nil {
+		work.Close()
+		return pools{}, err
+	}
+	return pools{work, beats}, nil
+}
+
 // rejoin is the store of a process that dials, not before its database knows what was told the world, its heart, and the guard that it stays so.
-func rejoin(ctx context.Context, cfg Config, pool *pgxpool.Pool) (*store.Store, *recovering.Heart, *rejoining.Guard, error) {
-	told := past.New(pool)
+func rejoin(ctx context.Context, cfg Config, db pools) (*store.Store, *recovering.Heart, *rejoining.Guard, error) {
+	told := past.New(db.work)
 	if err := rejoining.Await(ctx, cfg.Kafka, told, rejoining.Gather); err != nil {
 		return nil, nil, nil, err
 	}
-	st, err := openStore(cfg, pool)
+	st, err := openStore(cfg, db.work)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	heart := recovering.NewHeart(st, cfg.InstanceLease)
+	heart := recovering.NewHeart(st.On(db.beats), cfg.InstanceLease)
 	return st, heart, rejoining.NewGuard(cfg.Kafka, told, heart.Lapse), nil
 }
 

@@ -6,29 +6,39 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ringfence.dev/services/dialer/internal/heartbeat"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
 // Heart is this process's sign of life: calls of a process without one are hung up by the others.
 type Heart struct {
-	store *store.Store
-	lease time.Duration
-	start time.Time
-	last  atomic.Int64 // monotonic, since start; zero: never
-	gaps  atomic.Int64 // how often the next sign came so late that others may have declared this process dead
+	store   *store.Store
+	lease   time.Duration
+	start   time.Time
+	last    atomic.Int64 // monotonic, since start; zero: never
+	monitor *heartbeat.Monitor
+	gaps    atomic.Int64 // how often the next sign came so late that others may have declared this process dead
 }
 
-// NewHeart beats in the store; lease is how long the others wait for the next beat.
+// NewHeart sends heartbeats to the store; lease is how long the others wait for the next one. The store
+// must have connections that nothing else uses (store.On): a heartbeat that waits for a connection
+// behind other work makes a healthy process look dead.
 func NewHeart(st *store.Store, lease time.Duration) *Heart {
-	return &Heart{store: st, lease: lease, start: time.Now()}
+	return &Heart{store: st, lease: lease, start: time.Now(), monitor: heartbeat.NewMonitor(lease)}
 }
+
+// Healthy reports whether this process may take over the calls of processes that it finds dead.
+func (h *Heart) Healthy() bool { return h.monitor.Healthy() }
 
 // Beat gives one sign of life.
 func (h *Heart) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.lease)
 	defer cancel()
-	before := time.Since(h.start)
-	if err := h.store.Beat(ctx); err != nil {
+	now := time.Now()
+	before := now.Sub(h.start)
+	err := h.store.Beat(ctx)
+	h.monitor.Observe(now, err)
+	if err != nil {
 		return err
 	}
 	if last := h.last.Load(); !h.inTime(last) {

@@ -29,6 +29,7 @@ const (
 // Recoverer does the rounds.
 type Recoverer struct {
 	store   *store.Store
+	heart   *Heart
 	carrier carrier.Carrier
 	relay   *outbox.Relay
 	wake    chan struct{}
@@ -36,10 +37,10 @@ type Recoverer struct {
 	orphans prometheus.Counter
 }
 
-// New does the rounds over the store and one carrier.
-func New(st *store.Store, trunk carrier.Carrier, relay *outbox.Relay, metrics prometheus.Registerer) *Recoverer {
+// New does the rounds over the store and one carrier. It takes calls over only while the heart is healthy.
+func New(st *store.Store, heart *Heart, trunk carrier.Carrier, relay *outbox.Relay, metrics prometheus.Registerer) *Recoverer {
 	r := &Recoverer{
-		store: st, carrier: trunk, relay: relay, wake: make(chan struct{}, 1),
+		store: st, heart: heart, carrier: trunk, relay: relay, wake: make(chan struct{}, 1),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ringfence_dialer_expired_total", Help: "Requests that ended undialled because they had waited too long: for room (capacity_timeout) or at all (queue_expired).",
 		}),
@@ -83,7 +84,13 @@ func (r *Recoverer) note(ctx context.Context, what string, err error) {
 	}
 }
 
+// takeOver takes over the calls of processes that are dead. It does nothing while this process's own
+// heartbeats are slow: then the others' are probably slow as well, and a process that takes over the
+// calls of a healthy one hangs them up.
 func (r *Recoverer) takeOver(ctx context.Context) error {
+	if !r.heart.Healthy() {
+		return nil
+	}
 	taken, err := r.store.TakeOver(ctx)
 	r.orphans.Add(float64(taken))
 	if taken > 0 {

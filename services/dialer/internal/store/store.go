@@ -49,6 +49,13 @@ func New(pool *pgxpool.Pool, instance uuid.UUID, timing Timing) *Store {
 	return &Store{pool: pool, instance: instance, timing: timing}
 }
 
+// On returns the store of the same instance on another pool.
+func (s *Store) On(pool *pgxpool.Pool) *Store {
+	other := *s
+	other.pool = pool
+	return &other
+}
+
 // inTx runs f in one transaction.
 func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return pg.InTx(ctx, s.pool, f)

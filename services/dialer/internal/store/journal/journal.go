@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/heartbeat"
 )
 
 // ErrNone says that the journal does not know the call.
@@ -26,11 +27,16 @@ type Journal struct {
 	pool  *pgxpool.Pool
 	owner uuid.UUID
 	lease time.Duration
+	// beats is the pool of the heartbeats.
+	beats   *pgxpool.Pool
+	monitor *heartbeat.Monitor
 }
 
-// New writes as the given owner: every start of a process is another. An owner that gave no sign of life for the lease is gone.
-func New(pool *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Journal {
-	return &Journal{pool: pool, owner: owner, lease: lease}
+// New returns the journal of an owner; every start of a process is another owner. An owner is dead after
+// lease without a heartbeat. Heartbeats use connections of beats. Nothing else may use up that pool: a
+// heartbeat that waits behind other work makes a healthy process look dead.
+func New(pool, beats *pgxpool.Pool, owner uuid.UUID, lease time.Duration) *Journal {
+	return &Journal{pool: pool, beats: beats, owner: owner, lease: lease, monitor: heartbeat.NewMonitor(lease)}
 }
 
 // Call is one as it lies in the journal.

@@ -69,7 +69,7 @@ func wants(t *testing.T, deed string, want bool) func(bool, error) {
 func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	j := journal.New(pool, uuid.New(), lease)
+	j := journal.New(pool, pool, uuid.New(), lease)
 	id, at := dial(t, j), *instant()
 	wants(t, "an opt-out before the answer", false)(j.OptOut(t.Context(), id, at, "too early"))
 	wants(t, "taken", true)(j.Take(t.Context(), id, at))
@@ -88,13 +88,13 @@ func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wants(t, "another's end", false)(journal.New(pool, uuid.New(), lease).End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: false}))
+	wants(t, "another's end", false)(journal.New(pool, pool, uuid.New(), lease).End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: false}))
 	if known, err := j.Find(t.Context(), id); err != nil || string(known.Teardown) != "dialog" {
 		t.Errorf("call = %+v, %v", known, err)
 	}
 	wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: true}))
 	wants(t, "ended again", false)(j.End(t.Context(), id, journal.End{At: at, Cause: call.UserBusy, ByUs: false}))
-	wants(t, "an opt-out after the end, in a call that another has taken over", true)(journal.New(pool, uuid.New(), lease).OptOut(t.Context(), id, at, "late, and all the same"))
+	wants(t, "an opt-out after the end, in a call that another has taken over", true)(journal.New(pool, pool, uuid.New(), lease).OptOut(t.Context(), id, at, "late, and all the same"))
 	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.OptedOut, journal.Said, journal.Said, journal.Ended, journal.OptedOut}) {
 		t.Errorf("news = %v", got)
 	}
@@ -106,7 +106,8 @@ func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 
 func TestDial_OnceForACallAndForgottenOnlyUntold(t *testing.T) {
 	t.Parallel()
-	j := journal.New(newPool(t), uuid.New(), lease)
+	pool := newPool(t)
+	j := journal.New(pool, pool, uuid.New(), lease)
 	refused, taken := dial(t, j), dial(t, j)
 	if err := j.Dial(t.Context(), journal.Call{CallID: refused, DialedAt: instant()}); !errors.Is(err, journal.ErrBegun) {
 		t.Errorf("dialled again: %v, want ErrBegun", err)
@@ -132,7 +133,7 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 	pool := newPool(t)
 	var all sync.WaitGroup
 	for range writers {
-		j := journal.New(pool, uuid.New(), lease)
+		j := journal.New(pool, pool, uuid.New(), lease)
 		all.Go(func() {
 			for range calls {
 				id := dial(t, j)
@@ -144,7 +145,7 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
-	j, place, read, feed := journal.New(pool, uuid.New(), lease), int64(0), 0, ""
+	j, place, read, feed := journal.New(pool, pool, uuid.New(), lease), int64(0), 0, ""
 	for over := false; ; {
 		named, batch, err := j.News(t.Context(), place)
 		if err != nil {
@@ -179,7 +180,7 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	owner, other := journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease)
+	owner, other := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)
 	id := dial(t, owner)
 	wants(t, "taken", true)(owner.Take(t.Context(), id, *instant()))
 	asked := func(j *journal.Journal) int {
@@ -211,7 +212,7 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	dead, alive, silent := journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease)
+	dead, alive, silent := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)
 	orphan := dial(t, dead)
 	for _, j := range []*journal.Journal{dead, alive} {
 		if _, err := j.Beat(t.Context()); err != nil {
@@ -252,7 +253,7 @@ func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
 func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	j := journal.New(pool, uuid.New(), lease)
+	j := journal.New(pool, pool, uuid.New(), lease)
 	read, unread, live := dial(t, j), dial(t, j), dial(t, j)
 	for _, id := range []uuid.UUID{read, unread} {
 		wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: instant().Add(-time.Hour), Cause: call.NormalClearing, ByUs: false}))
@@ -284,8 +285,8 @@ func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
 func TestLiving_IsWhoGaveASignOfLifeLately(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	one, two, gone := journal.New(pool, uuid.New(), lease), journal.New(pool, uuid.New(), lease), uuid.New()
-	for _, j := range []*journal.Journal{one, two, journal.New(pool, gone, lease)} {
+	one, two, gone := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease), uuid.New()
+	for _, j := range []*journal.Journal{one, two, journal.New(pool, pool, gone, lease)} {
 		if _, err := j.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/call"
@@ -112,9 +113,12 @@ WITH alive AS (
 SELECT ` + columns + ` FROM sip_calls
 WHERE owner = @owner AND ended_at IS NULL AND (hangup_at IS NOT NULL OR pickup_at IS NOT NULL AND answered_at IS NULL)`
 
-// Beat is the owner's sign of life, and answers which of its calls are to be ended or answered.
+// Beat stores the owner's heartbeat. It returns the owner's calls that are to be ended or answered.
 func (j *Journal) Beat(ctx context.Context) ([]Call, error) {
-	return j.many(ctx, beat, pg.Args{"owner": j.owner})
+	start := time.Now()
+	asked, err := many(ctx, j.beats, beat, pg.Args{"owner": j.owner})
+	j.monitor.Observe(start, err)
+	return asked, err
 }
 
 // Only a process that has itself been seen lately judges others: after an outage of the database everybody looks dead.
@@ -127,9 +131,13 @@ UPDATE sip_calls SET owner = @owner WHERE call_id = ANY (ARRAY(
 	LIMIT 100 FOR UPDATE OF c SKIP LOCKED))
 RETURNING ` + columns
 
-// Adopt makes the live calls of owners that are gone ours to end, and answers them.
+// Adopt makes this owner the owner of the live calls of dead owners, and returns them. It adopts
+// nothing while this owner's own heartbeats are slow.
 func (j *Journal) Adopt(ctx context.Context) ([]Call, error) {
-	return j.many(ctx, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
+	if !j.monitor.Healthy() {
+		return nil, nil
+	}
+	return many(ctx, j.pool, adopt, pg.Args{"owner": j.owner, "lease": j.lease})
 }
 
 const living = `SELECT count(*) FROM sip_owners WHERE seen_at > now() - @lease::interval`
@@ -157,8 +165,8 @@ func (j *Journal) Lost(ctx context.Context, calls []uuid.UUID) ([]uuid.UUID, err
 	return gone, nil
 }
 
-func (j *Journal) many(ctx context.Context, sql string, args pg.Args) ([]Call, error) {
-	rows, err := j.pool.Query(ctx, sql, args)
+func many(ctx context.Context, pool *pgxpool.Pool, sql string, args pg.Args) ([]Call, error) {
+	rows, err := pool.Query(ctx, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
