@@ -32,9 +32,36 @@ import (
 )
 
 const (
-	schema   = "webhook_dispatcher"
-	patience = 2 * time.Minute
+	schema = "webhook_dispatcher"
+	// hangTimeout ends a test whose condition never becomes true.
+	hangTimeout = 5 * time.Minute
 )
+
+func wantEqual[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// eventually waits until the condition returns nil.
+func eventually(t testing.TB, condition func() error) {
+	t.Helper()
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	hang := time.After(hangTimeout)
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-hang:
+			t.Fatalf("after %s: %v", hangTimeout, err)
+		}
+	}
+}
 
 // house is the consumer on a Kafka and a database of its own.
 type house struct {
@@ -139,18 +166,16 @@ func (h *house) subscribeAt(url string, workspace uuid.UUID, events ...openapi.E
 
 func (h *house) await(sql string, want int, args ...any) {
 	h.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	eventually(h.t, func() error {
 		var n int
-		err := h.pool.QueryRow(h.t.Context(), sql, args...).Scan(&n)
-		if err == nil && n == want {
-			return
+		if err := h.pool.QueryRow(h.t.Context(), sql, args...).Scan(&n); err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			h.t.Fatalf("%s = %d, %v, want %d", sql, n, err, want)
+		if n != want {
+			return fmt.Errorf("%s = %d, want %d", sql, n, want)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func fact(call, workspace uuid.UUID, sequence int32, kind string) (*eventv1.CallEvent, uuid.UUID) {

@@ -66,8 +66,14 @@ func TestNext_StaysInsideTheSpecWhateverIsAsked(t *testing.T) {
 		spread := rapid.Float64Range(-1, 1).Draw(t, "spread")
 		asked := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "asked"))
 		wait, again := spec().Next(attempt, spread, asked)
-		if !again || wait < 60*time.Second || wait > 480*time.Second || wait < min(asked, 480*time.Second) {
-			t.Fatalf("Next(%d, %v, %s) = %s, %v", attempt, spread, asked, wait, again)
+		if !again {
+			t.Fatalf("Next(%d, %v, %s): again = false, want true", attempt, spread, asked)
+		}
+		if least := max(60*time.Second, min(asked, 480*time.Second)); wait < least {
+			t.Fatalf("Next(%d, %v, %s) = %s, want at least %s", attempt, spread, asked, wait, least)
+		}
+		if wait > 480*time.Second {
+			t.Fatalf("Next(%d, %v, %s) = %s, want at most 480 s", attempt, spread, asked, wait)
 		}
 	})
 }

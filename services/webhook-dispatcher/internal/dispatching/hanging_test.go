@@ -64,9 +64,9 @@ func (h *holding) open() (now, all, most int) {
 
 // patient makes attempts and leases longer than any test: what hangs hangs to its end.
 func (r *rig) patient() dispatching.Config {
-	r.sending.Timeout = 2 * time.Minute
+	r.sending.Timeout = hangTimeout
 	cfg := config()
-	cfg.Lease = 3 * time.Minute
+	cfg.Lease = 2 * hangTimeout
 	return cfg
 }
 
@@ -100,7 +100,7 @@ func stopFirst(t *testing.T, all ...*holding) {
 
 func TestHanging_ManyAtOnceDelayNobodyElse(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 10, 40, 100} {
+	for _, n := range []int{1, 20} { // TestLanes_ManyThatHangAtOnceLeaveRoom has up to 280
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -167,14 +167,15 @@ func TestHanging_AHostOfManySubscriptionsEndsAtItsCap(t *testing.T) {
 	r.elsewhere(healthy.URL, 300)
 	d.Wake()
 	healthy.await(t, 300)
-	if now, all, most := bad.open(); now != 20 || all != 20 || most != 20 {
-		t.Errorf("%d requests open, %d in all, %d at once; want the cap of 20", now, all, most)
-	}
+	now, all, most := bad.open()
+	wantEqual(t, "open requests to the host", now, 20)
+	wantEqual(t, "requests to the host", all, 20)
+	wantEqual(t, "most requests at the same time", most, 20)
 	bad.letGo()
-	r.settled() // its own deliveries share the cap until all are through
-	if _, all, most := bad.open(); all != 500 || most > 20 {
-		t.Errorf("%d requests, %d at once; want 500 and 20 at most", all, most)
-	}
+	r.settled() // its deliveries share the cap until all are sent
+	_, all, most = bad.open()
+	wantEqual(t, "requests to the host", all, 500)
+	wantEqual(t, "most requests at the same time", most, 20)
 }
 
 func TestResume_BeginsWithTwo(t *testing.T) {
@@ -214,41 +215,6 @@ func TestResume_BeginsWithTwo(t *testing.T) {
 	}
 }
 
-func TestRetries_AStormDoesNotDelayFreshEvents(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	recv := newReceiver(t, func(g got, _ int) int {
-		if g.header.Get("X-Service-Delivery-Attempt") == "1" {
-			return 200
-		}
-		return 500
-	})
-	const storm, fresh = 3000, 100
-	r.elsewhere(recv.URL, storm)
-	r.exec(`UPDATE webhook_queue SET is_retry = true, attempt = 4`)
-	cfg := config()
-	d := r.dispatch(cfg)
-	d.Wake()
-	before := len(recv.await(t, 50))
-	r.more(fresh)
-	d.Wake()
-	eventually(t, func() error {
-		first := 0
-		for _, g := range recv.all() {
-			if g.header.Get("X-Service-Delivery-Attempt") == "1" {
-				first++
-			}
-		}
-		if first < fresh {
-			return fmt.Errorf("%d of %d fresh events have arrived", first, fresh)
-		}
-		return nil
-	})
-	if n := len(recv.all()) - before - fresh; n > storm/2 {
-		t.Errorf("%d retries of a storm of %d came before the last of %d fresh events", n, storm, fresh)
-	}
-}
-
 func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -276,9 +242,9 @@ func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
 	}
 	bad.letGo()
 	r.settled()
-	if _, all, _ := bad.open(); all != backlog || len(healthy.all()) != backlog {
-		t.Errorf("%d and %d requests, want each of %d once", all, len(healthy.all()), backlog)
-	}
+	_, all, _ := bad.open()
+	wantEqual(t, "requests to the endpoint that hung", all, backlog)
+	wantEqual(t, "requests to the healthy endpoint", len(healthy.all()), backlog)
 }
 
 func TestHost_ItsCapHoldsForSeatsAndClaimsAlike(t *testing.T) {
@@ -308,21 +274,23 @@ func TestHost_ItsCapHoldsForSeatsAndClaimsAlike(t *testing.T) {
 	})
 	shared.letGo()
 	r.settled()
-	if _, all, most := shared.open(); all != 2*subs*each || most != 5 {
-		t.Errorf("%d requests, %d at once; want %d and 5", all, most, 2*subs*each)
-	}
-	if direct, claimed := d.started(t, "direct"), d.started(t, "claim"); direct == 0 || claimed == 0 {
-		t.Errorf("%v began directly and %v by a claim, want both", direct, claimed)
+	_, all, most := shared.open()
+	wantEqual(t, "requests to the host", all, 2*subs*each)
+	wantEqual(t, "most requests at the same time", most, 5)
+	for _, path := range []string{"direct", "claim"} {
+		if d.started(t, path) == 0 {
+			t.Errorf("attempts by path %s = 0, want some", path)
+		}
 	}
 }
 
-// Fresh events have seats beside a hundred endpoints that hang, and older work of their own before them.
+// Events of a healthy endpoint are sent without a claim beside many endpoints that hang.
 func TestHanging_SeatsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := r.patient()
 	cfg.Poll = time.Hour
-	bad := make([]*holding, 100)
+	bad := make([]*holding, 20)
 	for i := range bad {
 		bad[i] = newHolding(t)
 		r.elsewhere(bad[i].URL, 10)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
@@ -51,7 +52,33 @@ func (e endpoint) caught() {
 	e.l.got(turn, rooms, nil)
 }
 
-// check finds counts that do not add up.
+func wantEqual[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+func wantAtLeast(t *testing.T, what string, got, least int) {
+	t.Helper()
+	if got < least {
+		t.Errorf("%s = %d, want at least %d", what, got, least)
+	}
+}
+
+// wantRooms checks the total of each room that a claim asks for.
+func wantRooms(t *testing.T, rooms []store.Room, want ...int) {
+	t.Helper()
+	var got []int
+	for _, room := range rooms {
+		got = append(got, room.Total)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("totals of the rooms of a claim (-want +got):\n%s", diff)
+	}
+}
+
+// check compares the counters of the lanes with what the lanes contain.
 func check(t *testing.T, l *lanes) {
 	t.Helper()
 	var flying, unknown, hosts, resting int
@@ -63,19 +90,21 @@ func check(t *testing.T, l *lanes) {
 		if one.resting != nil {
 			resting++
 		}
-		if one.flying < len(one.seats) || one.retries < 0 || one.old < 0 || (one.flying == 0) != (one.resting != nil) {
-			t.Errorf("lane %+v does not add up", one)
-		}
+		wantAtLeast(t, "requests of a lane, for its seats", one.flying, len(one.seats))
+		wantAtLeast(t, "retries of a lane", one.retries, 0)
+		wantAtLeast(t, "old requests of a lane", one.old, 0)
+		wantEqual(t, "a lane rests", one.resting != nil, one.flying == 0)
 	}
 	for _, to := range l.hosts {
 		hosts += to.flying
-		if to.flying > l.perHost || to.flying == 0 && to.line.Len() == 0 {
-			t.Errorf("host %+v is beyond its cap of %d or useless", to, l.perHost)
-		}
+		wantAtLeast(t, "cap of a host, for its requests", l.perHost, to.flying)
+		wantAtLeast(t, "requests or waiting lanes of a host that is remembered", to.flying+to.line.Len(), 1)
 	}
-	if flying != l.flying || unknown != l.unknown || hosts != flying || resting != l.idle.Len() || flying > l.most {
-		t.Errorf("flying %d of %d, unknown %d of %d, to hosts %d, resting %d of %d", flying, l.flying, unknown, l.unknown, hosts, resting, l.idle.Len())
-	}
+	wantEqual(t, "requests of all lanes", flying, l.flying)
+	wantEqual(t, "requests of lanes without proven health", unknown, l.unknown)
+	wantEqual(t, "requests to all hosts", hosts, flying)
+	wantEqual(t, "resting lanes", resting, l.idle.Len())
+	wantAtLeast(t, "most requests, for those that are open", l.most, flying)
 }
 
 func TestLanes_RememberTroubleForAWhileOnly(t *testing.T) {
@@ -248,9 +277,7 @@ func TestLanes_AHostHasACapOverAllSubscriptions(t *testing.T) {
 		break
 	}
 	turn, rooms := l.ask()
-	if len(rooms) != 1 || rooms[0].Total != 1 {
-		t.Fatalf("after one request ended a claim may take %+v, want 1", rooms)
-	}
+	wantRooms(t, rooms, 1)
 	// Its url was changed meanwhile, to a host that is full as well; then to one that is not.
 	full := newEndpoint(l)
 	for range 10 {
@@ -260,9 +287,9 @@ func TestLanes_AHostHasACapOverAllSubscriptions(t *testing.T) {
 	}
 	w := waiting.work
 	w.URL = full.work.URL
-	if fly, back := l.got(turn, rooms, []delivery.Work{w}); len(fly) != 0 || len(back) != 1 {
-		t.Errorf("%d fly and %d go back, want 1 back", len(fly), len(back))
-	}
+	fly, back := l.got(turn, rooms, []delivery.Work{w})
+	wantEqual(t, "deliveries with a seat", len(fly), 0)
+	wantEqual(t, "deliveries that go back", len(back), 1)
 	check(t, l)
 	waiting.work.URL = full.work.URL
 	waiting.look(true, false)
@@ -277,9 +304,8 @@ func TestLanes_RetriesGetHalfOfAWindow(t *testing.T) {
 	e := newEndpoint(l)
 	e.look(false, true)
 	turn, rooms := l.ask()
-	if len(rooms) != 1 || rooms[0].Total != 8 || rooms[0].Retries != 4 {
-		t.Fatalf("room = %+v, want 8, of them 4 retries", rooms)
-	}
+	wantRooms(t, rooms, 8)
+	wantEqual(t, "room for retries", rooms[0].Retries, 4)
 	retry := e.work
 	retry.Retry = true
 	fly, _ := l.got(turn, rooms, []delivery.Work{retry, retry, retry, retry})
@@ -295,9 +321,11 @@ func TestLanes_RetriesGetHalfOfAWindow(t *testing.T) {
 		t.Error("retries that wait keep fresh events from their room")
 	}
 	e.end(open[:1], good)
-	if _, rooms := l.ask(); len(rooms) != 1 || rooms[0].Retries != 1 {
-		t.Errorf("room = %+v after one retry ended, want one of them", rooms)
+	_, rooms = l.ask()
+	if len(rooms) != 1 {
+		t.Fatalf("rooms after one retry ended = %+v, want one", rooms)
 	}
+	wantEqual(t, "room for retries after one ended", rooms[0].Retries, 1)
 	check(t, l)
 }
 
@@ -312,9 +340,7 @@ func TestLanes_OlderWorkGoesFirst(t *testing.T) {
 		}
 		e.look(true, false)
 		turn, rooms := l.ask()
-		if len(rooms) != 1 || rooms[0].Total != 8 { // the window has grown by four
-			t.Fatalf("room = %+v, want 8", rooms)
-		}
+		wantRooms(t, rooms, 8) // the window has grown by four
 		if len(e.open(1)) != 0 {
 			t.Error("a seat in the middle of a claim that may leave work")
 		}
@@ -361,9 +387,8 @@ func TestLanes_AClaimThatTookAllItsRoomIsFollowedByAnother(t *testing.T) {
 		default:
 			t.Error("no claim though a quarter of the window is free")
 		}
-		if _, rooms := l.ask(); len(rooms) != 1 || rooms[0].Total != 8 {
-			t.Errorf("room = %+v, want 8", rooms)
-		}
+		_, rooms = l.ask()
+		wantRooms(t, rooms, 8)
 		time.Sleep(2 * gatherFor)
 	})
 }
@@ -375,17 +400,14 @@ func TestLanes_AfterAResumptionSlowlyAtFirst(t *testing.T) {
 	found := store.Lane{SubscriptionID: e.work.SubscriptionID, URL: e.work.URL, First: true, ResumedAt: time.Unix(1780574400, 0)}
 	l.found([]store.Lane{found})
 	turn, rooms := l.ask()
-	if len(rooms) != 1 || rooms[0].Total != resumeWindow {
-		t.Fatalf("room = %+v, want %d", rooms, resumeWindow)
-	}
+	wantRooms(t, rooms, resumeWindow)
 	fly, _ := l.got(turn, rooms, []delivery.Work{e.work, e.work})
 	for _, w := range fly {
 		l.end(l.begin(w), good)
 	}
 	l.found([]store.Lane{found}) // the same resumption
-	if _, rooms := l.ask(); len(rooms) != 1 || rooms[0].Total != 4 {
-		t.Errorf("room = %+v, want 4", rooms)
-	}
+	_, rooms = l.ask()
+	wantRooms(t, rooms, 4)
 	check(t, l)
 }
 
@@ -419,9 +441,9 @@ func TestLanes_AFailedClaimGivesItsRoomBack(t *testing.T) {
 	}
 	check(t, l)
 	l.refund(rooms)
-	if check(t, l); l.flying != 0 || len(l.hosts) != 0 {
-		t.Errorf("%d places and %d hosts taken after a refund", l.flying, len(l.hosts))
-	}
+	check(t, l)
+	wantEqual(t, "requests after a refund", l.flying, 0)
+	wantEqual(t, "hosts after a refund", len(l.hosts), 0)
 }
 
 func TestLanes_NeitherKindKeepsTheOtherWaiting(t *testing.T) {
@@ -440,8 +462,7 @@ func TestLanes_NeitherKindKeepsTheOtherWaiting(t *testing.T) {
 			kinds[l.open[room.SubscriptionID].proven]++
 		}
 	}
-	if kinds[true] == 0 || kinds[false] == 0 {
-		t.Errorf("two claims asked for %v, want both kinds", kinds)
-	}
+	wantAtLeast(t, "rooms for proven lanes in two claims", kinds[true], 1)
+	wantAtLeast(t, "rooms for unproven lanes in two claims", kinds[false], 1)
 	check(t, l)
 }

@@ -24,9 +24,8 @@ func TestLanes_AHostThatIsLeftIsNotWaitedFor(t *testing.T) {
 		t.Fatalf("%d begin, want the one that moved", len(fly))
 	}
 	turn, rooms = l.ask()
-	if len(rooms) != 1 || rooms[0].SubscriptionID != waiter.work.SubscriptionID {
-		t.Fatalf("rooms %v, want one of who waited for the host", rooms)
-	}
+	wantRooms(t, rooms, 1)
+	wantEqual(t, "subscription that waited for the host", rooms[0].SubscriptionID, waiter.work.SubscriptionID)
 	l.got(turn, rooms, nil)
 	l.end(l.begin(fly[0]), good)
 	check(t, l)
@@ -46,9 +45,8 @@ func TestLanes_WhoMovedWaitsForItsNewHost(t *testing.T) {
 	mover.work.URL = "https://moved.example/"
 	mover.look(true, false)
 	turn, rooms := l.ask()
-	if len(rooms) != 1 || rooms[0].SubscriptionID != mover.work.SubscriptionID {
-		t.Fatalf("rooms %v, want one of who moved", rooms)
-	}
+	wantRooms(t, rooms, 1)
+	wantEqual(t, "subscription that moved", rooms[0].SubscriptionID, mover.work.SubscriptionID)
 	l.got(turn, rooms, nil)
 	hanging.end(open, hung)
 	check(t, l)

@@ -16,9 +16,10 @@ import (
 func (r *rig) replayFailed(sub uuid.UUID, want int) {
 	r.t.Helper()
 	done, err := r.store.Replay(r.t.Context(), r.workspace, sub, store.Replay{Status: delivery.Failed, Since: time.Unix(0, 0), Limit: 100})
-	if err != nil || done.Count != want {
-		r.t.Fatalf("Replay = %+v, %v, want %d", done, err, want)
+	if err != nil {
+		r.t.Fatalf("Replay: %v", err)
 	}
+	wantEqual(r.t, "replayed deliveries", done.Count, want)
 }
 
 func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
@@ -48,14 +49,20 @@ func TestReplay_IsTheSameDeliveryWithFiveFreshAttempts(t *testing.T) {
 		if err := verify(g, secret); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
-		if want := strconv.Itoa(i%5 + 1); g.header.Get("X-Service-Delivery-Attempt") != want || g.delivery() != all[0].delivery() ||
-			g.header.Get("X-Service-Event-Id") != ev.ID.String() || string(g.body) != string(ev.Body) {
-			t.Errorf("request %d = %v, want attempt %s of the same delivery with the same bytes", i, g.header, want)
-		}
+		wantEqual(t, "attempt", g.header.Get("X-Service-Delivery-Attempt"), strconv.Itoa(i%5+1))
+		wantEqual(t, "delivery id", g.delivery(), all[0].delivery())
+		wantEqual(t, "event id", g.header.Get("X-Service-Event-Id"), ev.ID.String())
+		wantEqual(t, "body", string(g.body), string(ev.Body))
 	}
-	if attempts, err := r.store.Attempts(t.Context(), delivery.ID(id, ev.ID)); err != nil || len(attempts) != 11 || attempts[10].Replay != 2 || attempts[10].No != 1 {
-		t.Errorf("history = %+v, %v, want eleven attempts, the last of replay 2", attempts, err)
+	attempts, err := r.store.Attempts(t.Context(), delivery.ID(id, ev.ID))
+	if err != nil {
+		t.Fatalf("Attempts: %v", err)
 	}
+	if len(attempts) != 11 {
+		t.Fatalf("attempts in history = %d, want 11", len(attempts))
+	}
+	wantEqual(t, "round of the last attempt", attempts[10].Replay, 2)
+	wantEqual(t, "number of the last attempt", attempts[10].No, 1)
 	r.ingest(ev) // the record comes again
 	d.Wake()
 	if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {

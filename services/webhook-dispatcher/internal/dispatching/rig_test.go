@@ -40,8 +40,8 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// patience is how long a condition may take before a test gives up on it.
-const patience = time.Minute
+// hangTimeout ends a test whose condition never becomes true.
+const hangTimeout = 5 * time.Minute
 
 // rig is one database with dispatchers that a test starts and kills.
 type rig struct {
@@ -192,6 +192,39 @@ func (r *rig) awaitStatus(sub, event uuid.UUID, want delivery.Status) {
 	})
 }
 
+// withoutStatementTimeout makes a statement that waits for a lock wait until its caller gives it up.
+func (r *rig) withoutStatementTimeout() {
+	r.t.Helper()
+	settings := r.pool.Config()
+	settings.ConnConfig.RuntimeParams["statement_timeout"] = "0"
+	pool, err := pgxpool.NewWithConfig(r.t.Context(), settings)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(pool.Close)
+	r.store = store.New(pool, r.box)
+}
+
+// claim claims for the subscriptions like a replica that has just started.
+func (r *rig) claim(claim store.Claim) []delivery.Work {
+	r.t.Helper()
+	work, err := r.store.ClaimDue(r.t.Context(), claim)
+	if err != nil {
+		r.t.Fatalf("ClaimDue: %v", err)
+	}
+	return work
+}
+
+// complete settles results and returns how many of them counted.
+func (r *rig) complete(results ...delivery.Result) int {
+	r.t.Helper()
+	done, err := r.store.Complete(r.t.Context(), results)
+	if err != nil {
+		r.t.Fatalf("Complete: %v", err)
+	}
+	return done.Settled
+}
+
 // count reads one number.
 func (r *rig) count(sql string, args ...any) (n int) {
 	r.t.Helper()
@@ -219,18 +252,29 @@ func (r *rig) awaitLocked() {
 	})
 }
 
-func eventually(t *testing.T, ok func() error) {
+// eventually waits until the condition returns nil.
+func eventually(t *testing.T, condition func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	hang := time.After(hangTimeout)
 	for {
-		err := ok()
+		err := condition()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %v", patience, err)
+		select {
+		case <-poll.C:
+		case <-hang:
+			t.Fatalf("after %s: %v", hangTimeout, err)
 		}
-		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func wantEqual[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
 	}
 }
 

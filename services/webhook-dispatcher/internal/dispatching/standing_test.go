@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -20,16 +21,16 @@ func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
 	recv := newReceiver(t, nil)
 	id, _ := r.subscribe(recv.URL)
 	pausedID, _ := r.subscribe(recv.URL)
-	set := func(version int64, suspended bool) (changed bool) {
+	set := func(version int64, suspended bool) {
 		t.Helper()
-		err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
-			changed, err = r.store.SetWorkspace(t.Context(), tx, store.Workspace{ID: r.workspace, Version: version, Suspended: suspended, Webhooks: true})
+		workspace := store.Workspace{ID: r.workspace, Version: version, Suspended: suspended, Webhooks: true}
+		err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+			_, err := r.store.SetWorkspace(t.Context(), tx, workspace)
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return changed
 	}
 	early, late := r.event(uuid.New(), 1, "call.completed"), r.event(uuid.New(), 1, "call.completed")
 	r.ingest(early)
@@ -41,12 +42,7 @@ func TestSuspension_HoldsAWorkspaceAndItsEndReleases(t *testing.T) {
 			t.Errorf("delivery of a suspended workspace is %s, want held", got)
 		}
 	}
-	if work, err := r.store.ClaimDue(t.Context(), claimOf(id)); err != nil || len(work) != 0 {
-		t.Errorf("claimed %d, %v, want nothing of a suspended workspace", len(work), err)
-	}
-	if set(1, false) {
-		t.Error("an old version of the workspace was taken")
-	}
+	wantEqual(t, "deliveries claimed of a suspended workspace", len(r.claim(claimOf(id))), 0)
 	set(3, false)
 	d := r.dispatch(config())
 	r.awaitStatus(id, late.ID, delivery.Delivered)
@@ -79,8 +75,11 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 		return nil
 	})
 	sub := r.subscription(id)
-	if sub.FailedAt == nil || sub.FailedReason == nil || sub.LastError == nil || *sub.LastError != "http_status 500" {
-		t.Errorf("flag of a failed subscription = %+v, want when, why and the last error", sub)
+	wantEqual(t, "FailedAt is set", sub.FailedAt != nil, true)
+	wantEqual(t, "FailedReason is set", sub.FailedReason != nil, true)
+	lastError := "http_status 500"
+	if diff := cmp.Diff(&lastError, sub.LastError); diff != "" {
+		t.Errorf("last error (-want +got):\n%s", diff)
 	}
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
@@ -89,9 +88,11 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	}
 	recv.answering(nil)
 	sub = r.setStatus(id, subscription.Active)
-	if sub.ConsecutiveFailures != 0 || sub.FailedAt != nil || sub.FailedReason != nil || sub.WarnedAt != nil || sub.LastError != nil {
-		t.Errorf("subscription after resuming = %+v, want clean counters", sub)
-	}
+	wantEqual(t, "consecutive failures after the resumption", sub.ConsecutiveFailures, 0)
+	wantEqual(t, "FailedAt after the resumption", sub.FailedAt, nil)
+	wantEqual(t, "FailedReason after the resumption", sub.FailedReason, nil)
+	wantEqual(t, "WarnedAt after the resumption", sub.WarnedAt, nil)
+	wantEqual(t, "LastError after the resumption", sub.LastError, nil)
 	d.Wake()
 	eventually(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'queued'`); n != 0 {
@@ -121,9 +122,10 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 		d.Wake()
 		r.awaitStatus(id, ev.ID, delivery.Failed)
 	}
-	if sub := r.subscription(id); sub.Status != subscription.Active || sub.ConsecutiveFailures != 8 || sub.LastFailureAt == nil {
-		t.Errorf("after four failed tests = %+v, want active with 8 failures in a row", sub)
-	}
+	sub := r.subscription(id)
+	wantEqual(t, "status after four failed tests", sub.Status, subscription.Active)
+	wantEqual(t, "consecutive failures after four failed tests", sub.ConsecutiveFailures, 8)
+	wantEqual(t, "LastFailureAt is set", sub.LastFailureAt != nil, true)
 	recv.answering(nil)
 	ev, _ := delivery.NewTest(uuid.Must(uuid.NewV7()), r.workspace, id, time.Now())
 	if err := r.store.EnqueueTest(t.Context(), id, ev); err != nil {
@@ -131,9 +133,9 @@ func TestFailure_TestDeliveriesMoveTheCounterButDoNotSwitchOff(t *testing.T) {
 	}
 	d.Wake()
 	r.awaitStatus(id, ev.ID, delivery.Delivered)
-	if sub := r.subscription(id); sub.ConsecutiveFailures != 0 || sub.LastSuccessAt == nil {
-		t.Errorf("after a test that succeeded = %+v, want 0 failures", sub)
-	}
+	sub = r.subscription(id)
+	wantEqual(t, "consecutive failures after a test that succeeded", sub.ConsecutiveFailures, 0)
+	wantEqual(t, "LastSuccessAt is set", sub.LastSuccessAt != nil, true)
 }
 
 func TestFailure_WhatWeCannotSendIsNotTheEndpointsFault(t *testing.T) {
@@ -147,7 +149,8 @@ func TestFailure_WhatWeCannotSendIsNotTheEndpointsFault(t *testing.T) {
 	r.ingest(ev)
 	d.Wake()
 	r.awaitStatus(id, ev.ID, delivery.Failed)
-	if sub := r.subscription(id); sub.ConsecutiveFailures != 0 || sub.LastFailureAt != nil || len(sink.all()) != 0 {
-		t.Errorf("%d requests, subscription %+v: want nothing sent and nothing counted against the endpoint", len(sink.all()), sub)
-	}
+	wantEqual(t, "requests", len(sink.all()), 0)
+	sub := r.subscription(id)
+	wantEqual(t, "consecutive failures", sub.ConsecutiveFailures, 0)
+	wantEqual(t, "LastFailureAt", sub.LastFailureAt, nil)
 }

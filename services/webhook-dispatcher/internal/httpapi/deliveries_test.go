@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +19,11 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	p.event(uuid.New(), 1)
 	p.event(uuid.New(), 1)
 	flying, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 2))
-	if err != nil || len(flying) != 2 {
-		t.Fatalf("claimed %d, %v", len(flying), err)
+	if err != nil {
+		t.Fatalf("ClaimDue: %v", err)
+	}
+	if len(flying) != 2 {
+		t.Fatalf("claimed deliveries = %d, want 2", len(flying))
 	}
 	if got := p.do(p.ws, http.MethodDelete, collection+"/"+p.sub, ""); got.status != 200 {
 		t.Fatalf("DELETE = %d %v", got.status, got.body)
@@ -47,9 +49,10 @@ func TestDelete_LeavesNothingOfHistoryOrWorkInFlight(t *testing.T) {
 	}
 	for _, table := range []string{"webhook_delivery", "webhook_attempt", "webhook_queue", "webhook_subscription", "webhook_health"} {
 		var n int
-		if err := p.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil || n != 0 {
-			t.Errorf("%s holds %d, %v", table, n, err)
+		if err := p.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
+			t.Fatalf("count rows of %s: %v", table, err)
 		}
+		wantEqual(t, "rows of "+table, n, 0)
 	}
 }
 
@@ -74,14 +77,12 @@ func TestDeliveries_EachFilter(t *testing.T) {
 		for _, id := range want {
 			ids = append(ids, id.String())
 		}
-		if got := p.operator(http.MethodGet, p.home()+query, ""); got.status != 200 || !slices.Equal(got.list(), ids) {
-			t.Errorf("%q = %d %v, want %v", query, got.status, got.list(), ids)
-		}
+		got := p.operator(http.MethodGet, p.home()+query, "")
+		wantStatus(t, "query "+query, got, 200, "")
+		wantList(t, "deliveries of query "+query, got.list(), ids)
 	}
 	p.status("active")
-	if got := p.operator(http.MethodGet, p.home()+"?status=queued", ""); !slices.Equal(got.list(), []string{held.String()}) {
-		t.Errorf("queued after the resumption = %v", got.list())
-	}
+	wantList(t, "queued deliveries after the resumption", p.operator(http.MethodGet, p.home()+"?status=queued", "").list(), []string{held.String()})
 	other, _ := p.create(p.ws)
 	p.event(uuid.New(), 5)
 	home := strings.Replace(p.home(), p.sub, other, 1)

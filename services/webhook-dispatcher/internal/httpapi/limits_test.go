@@ -20,23 +20,20 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 		"url":         {`{"name":"a","url":"` + address(2048) + `","events":["call.busy"]}`, `{"name":"a","url":"` + address(2049) + `","events":["call.busy"]}`, "invalid_url"},
 	} {
 		workspace := uuid.New()
-		if got := h.do(workspace, http.MethodPost, collection, row.at); got.status != http.StatusCreated {
-			t.Errorf("%s at the limit = %d %v", name, got.status, got.body)
-		}
+		wantStatus(t, name+" at the limit", h.do(workspace, http.MethodPost, collection, row.at), 201, "")
 		refused := h.do(workspace, http.MethodPost, collection, row.one)
-		inner, _ := refused.body["error"].(map[string]any)
-		if message, _ := inner["message"].(string); refused.status != 422 || refused.code() != row.code || !strings.HasPrefix(message, name+" ") {
-			t.Errorf("%s past the limit = %d %v", name, refused.status, refused.body)
+		wantStatus(t, name+" one character longer", refused, 422, row.code)
+		if !strings.HasPrefix(refused.message(), name+" ") {
+			t.Errorf("%s one character longer: message = %q, want it to name the field", name, refused.message())
 		}
 	}
 	workspace := uuid.New()
 	id, _ := h.create(workspace)
-	if got := h.do(workspace, http.MethodPatch, collection+"/"+id, `{"url":"`+address(2048)+`"}`); got.status != http.StatusOK || got.text("url") != address(2048) {
-		t.Errorf("PATCH of the url at the limit = %d", got.status)
-	}
-	if got := h.do(workspace, http.MethodPatch, collection+"/"+id, `{"url":"`+address(2049)+`"}`); got.code() != "invalid_url" {
-		t.Errorf("PATCH of the url past the limit = %d %v", got.status, got.body)
-	}
+	changed := h.do(workspace, http.MethodPatch, collection+"/"+id, `{"url":"`+address(2048)+`"}`)
+	wantStatus(t, "PATCH of the url at the limit", changed, 200, "")
+	wantEqual(t, "url", changed.text("url"), address(2048))
+	refused := h.do(workspace, http.MethodPatch, collection+"/"+id, `{"url":"`+address(2049)+`"}`)
+	wantStatus(t, "PATCH of the url one character longer", refused, 422, "invalid_url")
 }
 
 // The route's 404 comes before the resource's own rules (contract.md §1).
@@ -45,9 +42,7 @@ func TestPatch_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
 	h, workspace := newHouse(t), uuid.New()
 	for _, body := range []string{"", "{", "[]", `{"url":7}`, `{"status":"failed"}`, "{}"} {
 		for _, id := range []string{uuid.NewString(), "seven"} {
-			if got := h.do(workspace, http.MethodPatch, collection+"/"+id, body); got.status != 404 || got.code() != "not_found" {
-				t.Errorf("PATCH with %q = %d %v, want 404", body, got.status, got.body)
-			}
+			wantStatus(t, "PATCH "+body, h.do(workspace, http.MethodPatch, collection+"/"+id, body), 404, "not_found")
 		}
 	}
 }

@@ -87,8 +87,9 @@ func TestSubscriptions_OnlyItsOwnItemsAreCursors(t *testing.T) {
 	h.do(workspace, http.MethodDelete, collection+"/"+gone.String(), "")
 	for name, cursor := range map[string]uuid.UUID{"deleted": gone, "of another workspace": other, "of nobody": uuid.Must(uuid.NewV7()), "a workspace": workspace} {
 		got := h.do(workspace, http.MethodGet, collection+"?starting_after="+cursor.String(), "")
-		if refused, _ := got.body["error"].(map[string]any); got.status != 422 || got.code() != "validation_error" || !strings.HasPrefix(fmt.Sprint(refused["message"]), "starting_after") {
-			t.Errorf("%s: %d %v, want 422 naming starting_after", name, got.status, got.body)
+		wantStatus(t, "cursor "+name, got, 422, "validation_error")
+		if !strings.HasPrefix(got.message(), "starting_after ") {
+			t.Errorf("cursor %s: message = %q, want it to name starting_after", name, got.message())
 		}
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -99,7 +99,8 @@ func (p *past) status(status string) {
 // awaitLocked returns once that many statements of this database wait for a lock.
 func (p *past) awaitLocked(want int) {
 	p.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	hang := time.After(5 * time.Minute)
+	for {
 		var n int
 		if err := p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
 			p.t.Fatal(err)
@@ -107,16 +108,19 @@ func (p *past) awaitLocked(want int) {
 		if n == want {
 			return
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-hang:
 			p.t.Fatalf("%d statements wait for a lock, want %d", n, want)
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
 func (p *past) wants(what string, got answer, replayed int, more bool) {
 	p.t.Helper()
-	if got.status != http.StatusAccepted || got.body["replayed"] != float64(replayed) || got.body["has_more"] != more || len(got.body) != 2 {
-		p.t.Errorf("%s = %d %v, want 202 with %d replayed, more %v", what, got.status, got.body, replayed, more)
+	wantStatus(p.t, what, got, 202, "")
+	if diff := cmp.Diff(map[string]any{"replayed": float64(replayed), "has_more": more}, got.body); diff != "" {
+		p.t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
@@ -133,13 +137,20 @@ func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
 	for round := 1; round <= 2; round++ {
 		p.wants("replay", p.operator(http.MethodPost, path+"/replay", `{}`), 1, false)
 		p.wants("the same again", p.operator(http.MethodPost, path+"/replay", ""), 0, false)
-		if shown := p.operator(http.MethodGet, path, ""); shown.body["status"] != "queued" || shown.body["attempts"] != 0.0 || shown.body["replays"] != float64(round) || shown.body["done_at"] != nil {
-			t.Errorf("replayed = %v", shown.body)
-		}
+		shown := p.operator(http.MethodGet, path, "")
+		wantEqual(t, "status", shown.text("status"), "queued")
+		wantEqual(t, "attempts", shown.body["attempts"], any(0.0))
+		wantEqual(t, "replays", shown.body["replays"], any(float64(round)))
+		wantEqual(t, "done_at", shown.body["done_at"], nil)
 		work := p.end(delivery.Done)
-		if len(work) != 1 || work[0].DeliveryID != id || work[0].EventID != before[0].EventID || work[0].Attempt != 1 || work[0].Replay != round || string(work[0].Body) != `{}` {
-			t.Fatalf("claimed after replay %d: %+v", round, work)
+		if len(work) != 1 {
+			t.Fatalf("deliveries claimed after replay %d = %d, want 1", round, len(work))
 		}
+		wantEqual(t, "claimed delivery", work[0].DeliveryID, id)
+		wantEqual(t, "claimed event", work[0].EventID, before[0].EventID)
+		wantEqual(t, "attempt", work[0].Attempt, 1)
+		wantEqual(t, "round", work[0].Replay, round)
+		wantEqual(t, "body", string(work[0].Body), `{}`)
 	}
 	shown := p.operator(http.MethodGet, path, "")
 	history, _ := shown.body["history"].([]any)
@@ -148,9 +159,8 @@ func TestReplay_OneMakesFreshAttemptsOfTheSameDelivery(t *testing.T) {
 		try := item.(map[string]any)
 		rounds = append(rounds, fmt.Sprint(try["replay"], try["attempt"]))
 	}
-	if want := []string{"0 1", "1 1", "2 1"}; shown.body["status"] != "delivered" || !slices.Equal(rounds, want) {
-		t.Errorf("history = %v, %v, want delivered after %v", shown.body["status"], rounds, want)
-	}
+	wantEqual(t, "status", shown.text("status"), "delivered")
+	wantList(t, "round and number of each attempt", rounds, []string{"0 1", "1 1", "2 1"})
 }
 
 // What a process that was given up still knows of the attempts before the replay settles nothing.
@@ -161,9 +171,13 @@ func TestReplay_IsNotSettledByAnAttemptBeforeIt(t *testing.T) {
 	stale := p.end(delivery.Over)
 	p.wants("replay", p.operator(http.MethodPost, p.home()+"/"+id.String()+"/replay", ""), 1, false)
 	fresh, err := p.store.ClaimDue(t.Context(), dueOf(p.sub, 1))
-	if err != nil || len(fresh) != 1 || fresh[0].Attempt != stale[0].Attempt {
-		t.Fatalf("claimed %+v, %v", fresh, err)
+	if err != nil {
+		t.Fatalf("ClaimDue: %v", err)
 	}
+	if len(fresh) != 1 {
+		t.Fatalf("claimed deliveries = %d, want 1", len(fresh))
+	}
+	wantEqual(t, "attempt of the replay", fresh[0].Attempt, stale[0].Attempt)
 	if n := p.settle(stale, delivery.Over); n != 0 {
 		t.Errorf("a result of before the replay settled %d", n)
 	}
@@ -242,11 +256,12 @@ func TestReplay_OfACallInItsOrder(t *testing.T) {
 	p.wants("replay of a call", p.replay(body), 2, false)
 	p.wants("the same again", p.replay(body), 0, false)
 	p.wants("another call", p.replay(`{"call_id":"`+uuid.NewString()+`"}`), 0, false)
-	if work := p.end(delivery.Done); len(work) != 1 || work[0].DeliveryID != first {
-		t.Fatalf("claimed %+v, want the call's first event alone", work)
-	}
-	if work := p.end(delivery.Done); len(work) != 1 || work[0].DeliveryID != second {
-		t.Errorf("claimed %+v, want the second event then", work)
+	for _, want := range []uuid.UUID{first, second} {
+		var claimed []uuid.UUID
+		for _, work := range p.end(delivery.Done) {
+			claimed = append(claimed, work.DeliveryID)
+		}
+		wantList(t, "claimed deliveries of the call", claimed, []uuid.UUID{want})
 	}
 	if got := p.operator(http.MethodGet, p.home()+"?call_id="+call.String(), ""); len(got.list()) != 2 {
 		t.Errorf("the call's deliveries = %v", got.body)
@@ -262,9 +277,7 @@ func TestReplay_OfWhatAPauseLeftOut(t *testing.T) {
 		p.replay(`{"status":"skipped",` + longAgo + `}`), p.replay(`{"call_id":"` + uuid.NewString() + `"}`),
 		p.operator(http.MethodPost, p.home()+"/"+left[0]+"/replay", ""),
 	} {
-		if refused.status != 409 || refused.code() != "subscription_not_active" {
-			t.Errorf("replay while paused = %d %v, want 409", refused.status, refused.body)
-		}
+		wantStatus(t, "replay while paused", refused, 409, "subscription_not_active")
 	}
 	p.status("active")
 	if n := len(p.end(delivery.Done)); n != 0 {
@@ -313,9 +326,7 @@ func TestReplay_Refuses(t *testing.T) {
 		"a call and a status": `{"call_id":"` + uuid.NewString() + `","status":"failed"}`, "a call that is no UUID": `{"call_id":"seven"}`,
 		"a call in braces": `{"call_id":"{` + uuid.NewString() + `}"}`, "no call": `{"call_id":"` + uuid.Nil.String() + `"}`,
 	} {
-		if got := p.replay(body); got.status != 422 || got.code() != "validation_error" {
-			t.Errorf("%s: %d %v, want 422", name, got.status, got.body)
-		}
+		wantStatus(t, name, p.replay(body), 422, "validation_error")
 	}
 	id := p.event(uuid.New(), 1)
 	p.end(delivery.Over)
@@ -324,9 +335,7 @@ func TestReplay_Refuses(t *testing.T) {
 		"another subscription's":  "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/" + id.String() + "/replay",
 		"an unknown subscription": "/admin/v1/workspaces/" + p.ws.String() + "/webhook-subscriptions/" + uuid.NewString() + "/deliveries/replay",
 	} {
-		if got := p.operator(http.MethodPost, path, `{`); got.status != 404 || got.code() != "not_found" {
-			t.Errorf("%s: %d %v, want 404", name, got.status, got.body)
-		}
+		wantStatus(t, name, p.operator(http.MethodPost, path, `{`), 404, "not_found")
 	}
 	stranger := uuid.New()
 	for _, path := range []string{"/deliveries/replay", "/deliveries/" + id.String() + "/replay"} {

@@ -28,17 +28,38 @@ func FuzzCheckURL(f *testing.F) {
 		accepted, err := subscription.CheckURL(text, public)
 		if err != nil {
 			var refused *apierr.Error
-			if !errors.As(err, &refused) || refused.Code != "invalid_url" || !strings.HasPrefix(refused.Message, "url ") || len(refused.Message) > 1<<10 {
-				t.Fatalf("%q: %v, want invalid_url", text, err)
+			if !errors.As(err, &refused) {
+				t.Fatalf("CheckURL(%q) = %v, want an apierr.Error", text, err)
+			}
+			if refused.Code != "invalid_url" {
+				t.Errorf("CheckURL(%q): code = %q, want invalid_url", text, refused.Code)
+			}
+			if !strings.HasPrefix(refused.Message, "url ") {
+				t.Errorf("CheckURL(%q): message = %q, want it to name the field", text, refused.Message)
+			}
+			if len(refused.Message) > 1<<10 {
+				t.Errorf("CheckURL(%q): message has %d bytes, want at most 1024", text, len(refused.Message))
 			}
 			return
 		}
-		if !strings.HasPrefix(accepted, "https://") || utf8.RuneCountInString(accepted) > subscription.MaxURL || strings.ContainsRune(accepted, 0) {
-			t.Fatalf("%q is accepted as %q", text, accepted)
+		if !strings.HasPrefix(accepted, "https://") {
+			t.Errorf("CheckURL(%q) = %q, want https", text, accepted)
+		}
+		if n := utf8.RuneCountInString(accepted); n > subscription.MaxURL {
+			t.Errorf("CheckURL(%q) accepts %d characters, want at most %d", text, n, subscription.MaxURL)
+		}
+		if strings.ContainsRune(accepted, 0) {
+			t.Errorf("CheckURL(%q) = %q, want no NUL", text, accepted)
 		}
 		request, err := http.NewRequest(http.MethodPost, accepted, http.NoBody)
-		if err != nil || request.URL.User != nil || request.URL.Hostname() == "" {
-			t.Fatalf("%q cannot be sent to: %v", accepted, err)
+		if err != nil {
+			t.Fatalf("request to %q: %v", accepted, err)
+		}
+		if request.URL.User != nil {
+			t.Errorf("user info of %q = %v, want none", accepted, request.URL.User)
+		}
+		if request.URL.Hostname() == "" {
+			t.Errorf("host of %q is empty", accepted)
 		}
 		if addr, err := netip.ParseAddr(request.URL.Hostname()); err == nil && !public(addr) {
 			t.Fatalf("%q is sent to %s", text, addr)
