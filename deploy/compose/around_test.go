@@ -54,8 +54,13 @@ func TestComposeFile_CommandsAndPortsAreThoseOfTheCode(t *testing.T) {
 		if name == "simcarrier" {
 			code = goText(t, "deploy/simcarrier")
 		}
-		if probe := s.Healthcheck.Test; len(probe) != 3 || !strings.Contains(image, fmt.Sprintf("ENTRYPOINT [%q]", probe[1])) || !regexp.MustCompile(`rgs\[[01]\] == "`+probe[2]+`"`).MatchString(code) {
-			t.Errorf("%s: its health is asked by %v, which is no command of the image", name, probe)
+		probe := s.Healthcheck.Test
+		if len(probe) != 3 {
+			t.Fatalf("%s: health check = %q, want three words", name, probe)
+		}
+		wantContains(t, "deploy/Dockerfile", image, fmt.Sprintf("ENTRYPOINT [%q]", probe[1]))
+		if command := regexp.MustCompile(`rgs\[[01]\] == "` + probe[2] + `"`); !command.MatchString(code) {
+			t.Errorf("%s: the program has no command %q, which its health check runs", name, probe[2])
 		}
 		var opens []string
 		for variable, value := range env(t, name) {
@@ -78,8 +83,14 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 	leads := func(who, address string, ports ...string) {
 		t.Helper()
 		host, port, err := net.SplitHostPort(strings.TrimPrefix(address, "http://"))
-		if _, ok := c.Services[host]; err != nil || !ok || !slices.Contains(ports, port) {
-			t.Errorf("%s: %s leads to no port of a service (%v)", who, address, ports)
+		if err != nil {
+			t.Errorf("%s: %v", who, err)
+		}
+		if _, ok := c.Services[host]; !ok {
+			t.Errorf("%s: %s is no service of the file", who, host)
+		}
+		if !slices.Contains(ports, port) {
+			t.Errorf("%s: port = %s, want one of %v", who, port, ports)
 		}
 	}
 	var collector struct {

@@ -177,8 +177,13 @@ func objectsIn(t *testing.T, chart string, out []byte) map[string]object {
 			t.Fatalf("%s renders no YAML: %v\n%s", chart, err, out)
 		}
 		key := o.Kind + "/" + o.Metadata.Name
-		if _, twice := found[key]; twice || o.APIVersion == "" || o.Kind == "" || o.Metadata.Name == "" {
-			t.Errorf("%s renders %q (%s), which stands twice or lacks a part", chart, key, o.APIVersion)
+		if _, twice := found[key]; twice {
+			t.Errorf("%s renders %s twice", chart, key)
+		}
+		for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Metadata.Name} {
+			if value == "" {
+				t.Errorf("%s renders %q without %s", chart, key, field)
+			}
 		}
 		found[key] = o
 	}
@@ -196,9 +201,16 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 			}
 			pod := workload.Spec.Template.Spec
 			migration, hook := objects["Job/"+name+"-migrate"]
-			if !ok || !hook || len(pod.Containers) != 1 || len(pod.InitContainers) != 0 {
-				t.Fatalf("no workload with one container, or no migration, among %v", slices.Sorted(maps.Keys(objects)))
+			if !ok {
+				t.Fatalf("no workload among %v", slices.Sorted(maps.Keys(objects)))
 			}
+			if !hook {
+				t.Fatalf("no migration among %v", slices.Sorted(maps.Keys(objects)))
+			}
+			if got := len(pod.Containers); got != 1 {
+				t.Fatalf("containers = %d, want 1", got)
+			}
+			wantEqual(t, "init containers", len(pod.InitContainers), 0)
 			if workload.Kind == "StatefulSet" && objects["Service/"+workload.Spec.ServiceName].Kind == "" {
 				t.Errorf("the Service %q that names the replicas is not rendered", workload.Spec.ServiceName)
 			}
@@ -246,11 +258,16 @@ func checkContainer(t *testing.T, name string, c container, objects map[string]o
 		}
 	}
 	for _, v := range c.Env {
-		if path := v.ValueFrom.FieldRef.Path; path == "metadata.name" || path == "status.hostIP" || v.ValueFrom.SecretKeyRef.Name == "" && (!secret.MatchString(v.Name) || v.Name == "TRUSTED_KEYS") {
+		if v.ValueFrom.FieldRef.Path != "" {
 			continue
 		}
-		if ref := v.ValueFrom.SecretKeyRef; ref.Name != name || ref.Key == "" {
-			t.Errorf("%s takes %s from the secret %q, key %q", c.Name, v.Name, ref.Name, ref.Key)
+		ref := v.ValueFrom.SecretKeyRef
+		if public := !secret.MatchString(v.Name) || v.Name == "TRUSTED_KEYS"; public && ref.Name == "" {
+			continue
+		}
+		wantEqual(t, c.Name+": Secret of "+v.Name, ref.Name, name)
+		if ref.Key == "" {
+			t.Errorf("%s: %s names no key of the Secret", c.Name, v.Name)
 		}
 	}
 }
@@ -270,9 +287,14 @@ func TestCharts_KeepTheLedgersKeyAndHeads(t *testing.T) {
 		t.Error("CONSENT_KEYS is taken from no secret: the key of the ledger would go with SIGNING_KEY")
 	}
 	log := objects["ConfigMap/"+name].Data["CONSENT_HEAD_LOG"]
-	if len(replicas.Claims) != 1 || len(serving.Mounts) != 1 || serving.Mounts[0].Name != replicas.Claims[0].Metadata.Name || filepath.Dir(log) != serving.Mounts[0].Path {
-		t.Errorf("CONSENT_HEAD_LOG=%q lies on no volume that outlives the pod: claims %v, mounts %v", log, replicas.Claims, serving.Mounts)
+	if got := len(replicas.Claims); got != 1 {
+		t.Fatalf("volume claims = %d, want 1", got)
 	}
+	if got := len(serving.Mounts); got != 1 {
+		t.Fatalf("mounts = %d, want 1", got)
+	}
+	wantEqual(t, "mounted volume", serving.Mounts[0].Name, replicas.Claims[0].Metadata.Name)
+	wantEqual(t, "folder of CONSENT_HEAD_LOG", filepath.Dir(log), serving.Mounts[0].Path)
 }
 
 // appVersion is the version that a chart gives its image.

@@ -32,8 +32,8 @@ func written(t *testing.T, text string) (path string) {
 func TestCharts_NumbersReachTheBinaryAsWritten(t *testing.T) {
 	t.Parallel()
 	data := render(t, "dialer", "--values", written(t, "env: {MAX_LIVE_CALLS: 10000000, RTP_PORT_LOW: 12000, KAFKA_TLS: true}"))["ConfigMap/dialer"].Data
-	if data["MAX_LIVE_CALLS"] != "10000000" || data["RTP_PORT_LOW"] != "12000" || data["KAFKA_TLS"] != "true" {
-		t.Errorf("MAX_LIVE_CALLS=%q, RTP_PORT_LOW=%q, KAFKA_TLS=%q", data["MAX_LIVE_CALLS"], data["RTP_PORT_LOW"], data["KAFKA_TLS"])
+	for variable, want := range map[string]string{"MAX_LIVE_CALLS": "10000000", "RTP_PORT_LOW": "12000", "KAFKA_TLS": "true"} {
+		wantEqual(t, variable, data[variable], want)
 	}
 }
 
@@ -98,9 +98,11 @@ func TestCharts_ANodesOtherAddressesServeNothing(t *testing.T) {
 	for _, variable := range []string{"HTTP_ADDR", "PRIVATE_ADDR"} {
 		for _, node := range []string{"127.0.0.1", "::1"} {
 			host, port, err := net.SplitHostPort(strings.ReplaceAll(set[variable], "$(NODE_ADDRESS)", node))
-			if err != nil || host != node || port != map[string]string{"HTTP_ADDR": "8080", "PRIVATE_ADDR": "9090"}[variable] {
-				t.Errorf("%s=%s is opened at %q, port %q: %v", variable, set[variable], host, port, err)
+			if err != nil {
+				t.Errorf("%s: %v", variable, err)
 			}
+			wantEqual(t, "host of "+variable, host, node)
+			wantEqual(t, "port of "+variable, port, map[string]string{"HTTP_ADDR": "8080", "PRIVATE_ADDR": "9090"}[variable])
 		}
 	}
 	for _, v := range render(t, "calls")["Deployment/calls"].Spec.Template.Spec.Containers[0].Env {
@@ -129,8 +131,15 @@ func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 	text := []byte(strings.Join(lines(t, "helm/environments/simcarrier.yaml"), "\n"))
 	objects := objectsIn(t, "simcarrier.yaml", text)
 	pod := objects["Deployment/simcarrier"].Spec.Template
-	if len(pod.Spec.Containers) != 1 || !leads(objects["Service/simcarrier"], pod.Spec.Containers[0]) || !within(objects["Service/simcarrier"].Spec.Selector, pod.Metadata.Labels) {
-		t.Fatalf("its Service leads nowhere: %+v", objects)
+	if got := len(pod.Spec.Containers); got != 1 {
+		t.Fatalf("containers = %d, want 1", got)
+	}
+	service := objects["Service/simcarrier"]
+	if !leads(service, pod.Spec.Containers[0]) {
+		t.Errorf("ports of the Service = %+v, want ports of the container: %+v", service.Spec.Ports, pod.Spec.Containers[0].Ports)
+	}
+	if !within(service.Spec.Selector, pod.Metadata.Labels) {
+		t.Errorf("selector of the Service = %v, want labels of the pod: %v", service.Spec.Selector, pod.Metadata.Labels)
 	}
 	c, set := pod.Spec.Containers[0], map[string]bool{}
 	for _, v := range c.Env {
@@ -187,9 +196,11 @@ func TestCharts_TheBinariesTakeTheirSettings(t *testing.T) {
 			}
 			cmd.Env = append(cmd.Env, "POSTGRES_MIGRATE_URL=postgres://%")
 			out, err := cmd.CombinedOutput()
-			if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "POSTGRES_MIGRATE_URL: cannot parse") {
-				t.Errorf("%s with the settings of %s.yaml: %v: %s", name, values, err, out)
+			if cmd.ProcessState == nil {
+				t.Fatalf("%s: %v", name, err)
 			}
+			wantEqual(t, name+" with the settings of "+values+".yaml: exit status", cmd.ProcessState.ExitCode(), 1)
+			wantContains(t, name+" with the settings of "+values+".yaml: output", string(out), "POSTGRES_MIGRATE_URL: cannot parse")
 		}
 	}
 }
@@ -209,9 +220,11 @@ func TestCharts_CarryEveryDashboard(t *testing.T) {
 			Metadata struct{ Labels map[string]string }
 			Data     map[string]string
 		}
-		if err := documents.Decode(&o); err != nil || len(o.Data) != 1 || o.Metadata.Labels["grafana_dashboard"] != "1" {
-			t.Fatalf("%d files, and %+v: %v", len(files), o.Metadata, err)
+		if err := documents.Decode(&o); err != nil {
+			t.Fatalf("ConfigMap of %d files: %v", len(files), err)
 		}
+		wantEqual(t, "files in the ConfigMap", len(o.Data), 1)
+		wantEqual(t, "label grafana_dashboard", o.Metadata.Labels["grafana_dashboard"], "1")
 		for file, text := range o.Data {
 			want := strings.TrimRight(strings.Join(lines(t, "deploy/grafana/dashboards/"+file), "\n"), "\n")
 			if strings.TrimRight(text, "\n") != want || !json.Valid([]byte(text)) {

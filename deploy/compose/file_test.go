@@ -68,20 +68,21 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 	}
 	for name, s := range c.Services {
 		ours := name == "simcarrier" || slices.Contains(services, name)
-		if ours && (s.Image != "ringfence/"+name || s.Build.Args["SERVICE"] != name || s.EnvFile != "deploy/compose/"+name+".env") {
-			t.Errorf("%s: image %q, build argument %q, %q", name, s.Image, s.Build.Args["SERVICE"], s.EnvFile)
+		if ours {
+			wantEqual(t, name+": image", s.Image, "ringfence/"+name)
+			wantEqual(t, name+": build argument SERVICE", s.Build.Args["SERVICE"], name)
+			wantEqual(t, name+": env_file", s.EnvFile, "deploy/compose/"+name+".env")
+			wantEqual(t, name+": read_only", s.ReadOnly, true)
+			wantSlice(t, name+": cap_drop", s.CapDrop, []string{"ALL"})
+			wantSlice(t, name+": security_opt", s.Security, []string{"no-new-privileges:true"})
+			wantEqual(t, name+": pull_policy", s.Pull, "build") // otherwise Compose asks a registry first
 		}
+		wantEqual(t, name+": restart", s.Restart, "unless-stopped")
 		if !ours && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q is not pinned by an exact tag", name, s.Image)
 		}
 		if s.Healthcheck.Test == nil && name != "collector" { // somebody else asks that one
 			t.Errorf("%s tells no health", name)
-		}
-		if ours && s.Pull != "build" || s.Restart != "unless-stopped" {
-			t.Errorf("%s: pull_policy %q, restart %q: want ours built, since without that compose asks a registry first, and all there again after a restart of the machine", name, s.Pull, s.Restart)
-		}
-		if ours && (!s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.Security, []string{"no-new-privileges:true"})) {
-			t.Errorf("%s: read_only %v, cap_drop %v, security_opt %v", name, s.ReadOnly, s.CapDrop, s.Security)
 		}
 		if ours {
 			isThere(t, name, filepath.Join(s.Build.Context, s.Build.Dockerfile))
@@ -144,7 +145,7 @@ func TestComposeFile_EveryPathIsThere(t *testing.T) {
 		}
 		if s.EnvFile != "" {
 			for variable, value := range fileOf(t, s.EnvFile) {
-				if strings.HasSuffix(variable, "_DIR") || strings.HasSuffix(variable, "_DIRS") || strings.HasSuffix(variable, "_LOG") {
+				if slices.ContainsFunc([]string{"_DIR", "_DIRS", "_LOG"}, func(suffix string) bool { return strings.HasSuffix(variable, suffix) }) {
 					named(name, value)
 				}
 			}

@@ -40,9 +40,13 @@ func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
 				continue
 			}
 			topic, known := kafka.Named(by.Labels["topic"])
-			if got = append(got, topic.Name); !known || by.Labels["group"] != name || len(by.Labels) != 2 || by.Partitions != int(topic.Partitions) {
-				t.Errorf("%s scales on %v and says %d partitions: want its own group's, of a topic of the catalogue, which has %d", name, by.Labels, by.Partitions, topic.Partitions)
+			got = append(got, topic.Name)
+			if !known {
+				t.Errorf("%s scales on the topic %q, which is not in the catalogue", name, by.Labels["topic"])
 			}
+			wantEqual(t, name+": group of the lag", by.Labels["group"], name)
+			wantEqual(t, name+": labels of the lag", len(by.Labels), 2)
+			wantEqual(t, name+": partitions of "+topic.Name, by.Partitions, int(topic.Partitions))
 			if row := fmt.Sprintf("| %s | `%s` | %d |", name, topic.Name, by.Each/10); by.Each%10 != 0 || !strings.Contains(table, row) {
 				t.Errorf("%s has a replica for each %d records of %s: helm/README.md has no row %q", name, by.Each, topic.Name, row)
 			}

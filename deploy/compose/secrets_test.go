@@ -178,9 +178,9 @@ func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 			}
 			password, _ := at.User.Password()
 			role := strings.ReplaceAll(name, "-", "_") + want.role
-			if at.Host != want.host || at.User.Username() != role || !strings.Contains(string(passwords), "ALTER ROLE "+role+" PASSWORD '"+password+"';\n") {
-				t.Errorf("%s: %s=%s leads as %s to %s, want %s with the password of passwords.sql", name, variable, at.Redacted(), at.User.Username(), at.Host, role)
-			}
+			wantEqual(t, name+": host of "+variable, at.Host, want.host)
+			wantEqual(t, name+": role of "+variable, at.User.Username(), role)
+			wantContains(t, "passwords.sql", string(passwords), "ALTER ROLE "+role+" PASSWORD '"+password+"';\n")
 		}
 		if keys[name], err = trust.New(name, trust.Config{SigningKey: data["SIGNING_KEY"]}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -194,8 +194,14 @@ func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 	public := filepath.Join(dir, "values.yaml")
 	rendered := manifests(t, "ringfence", "--values", public, "--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
 	var trusted map[string]struct{ Env map[string]string }
+	if len(rendered) == 0 {
+		t.Error("helm template rendered nothing")
+	}
 	text, err := os.ReadFile(public)
-	if err != nil || yaml.Unmarshal(text, &trusted) != nil || len(rendered) == 0 {
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &trusted); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range services {

@@ -2,7 +2,6 @@ package compose_test
 
 import (
 	"encoding/json"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -144,25 +143,16 @@ func described(t *testing.T, dir string) map[string]string {
 	found := map[string]string{}
 	reads := read(t, dir)
 	for _, below := range []string{dir, "libs"} {
-		err := filepath.WalkDir(filepath.Join(root, below), func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
+		for _, match := range structTag.FindAllStringSubmatch(goText(t, below), -1) {
+			of := reflect.StructTag(match[1])
+			name, _, _ := strings.Cut(of.Get("env"), ",")
+			if _, ok := reads[name]; !ok {
+				continue
 			}
-			text, err := os.ReadFile(path)
-			for _, match := range structTag.FindAllStringSubmatch(string(text), -1) {
-				of := reflect.StructTag(match[1])
-				name, _, _ := strings.Cut(of.Get("env"), ",")
-				if _, ok := reads[name]; ok {
-					found[name] = of.Get("help")
-					if standard := of.Get("envDefault"); standard != "" {
-						found[name] += " (" + standard + ")"
-					}
-				}
+			found[name] = of.Get("help")
+			if standard := of.Get("envDefault"); standard != "" {
+				found[name] += " (" + standard + ")"
 			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 	return found
