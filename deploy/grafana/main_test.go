@@ -55,8 +55,17 @@ func TestPanels_CanBeRead(t *testing.T) {
 			width := 0
 			for _, p := range row.Panels {
 				where := b.Title + ": " + p.Title
-				if titles[p.Title] || p.Title == "" || p.Unit == "" || len(p.Queries) == 0 {
-					t.Errorf("%s: no title of its own, no unit or no query", where)
+				if p.Title == "" {
+					t.Errorf("%s: the title is empty", where)
+				}
+				if titles[p.Title] {
+					t.Errorf("%s: another panel has the same title", where)
+				}
+				if p.Unit == "" {
+					t.Errorf("%s: the unit is empty", where)
+				}
+				if len(p.Queries) == 0 {
+					t.Errorf("%s: there is no query", where)
 				}
 				titles[p.Title] = true
 				for _, q := range p.Queries {

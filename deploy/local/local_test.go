@@ -279,9 +279,10 @@ func TestService_RefusesInOneLine(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			said, err := serviceCommand(t, opts, test.args...)
-			if err == nil || !strings.Contains(said, test.want) || strings.Count(said, "\n") != 1 {
-				t.Errorf("replay = %v, said %q, want one line with %q", err, said, test.want)
+			if err == nil {
+				t.Error("replay succeeded, want a refusal")
 			}
+			wantOneLine(t, said, test.want)
 		})
 	}
 }
@@ -299,10 +300,22 @@ func TestUp_ANonsenseSettingIsOneLine(t *testing.T) {
 			cmd.Env = append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), append(opts.Env, setting)...)
 			var faults strings.Builder
 			cmd.Stderr = &faults
-			if err := cmd.Run(); err == nil || !strings.Contains(faults.String(), want) || strings.Count(faults.String(), "\n") != 1 {
-				t.Errorf("up = %v, said %q, want one line with %q", err, faults.String(), want)
+			if err := cmd.Run(); err == nil {
+				t.Error("up succeeded, want a refusal")
 			}
+			wantOneLine(t, faults.String(), want)
 		})
+	}
+}
+
+// wantOneLine checks that a message is one line that contains want.
+func wantOneLine(t *testing.T, message, want string) {
+	t.Helper()
+	if !strings.Contains(message, want) {
+		t.Errorf("message = %q, want it to contain %q", message, want)
+	}
+	if got := strings.Count(message, "\n"); got != 1 {
+		t.Errorf("message = %q, which has %d lines, want 1", message, got)
 	}
 }
 

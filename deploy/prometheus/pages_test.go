@@ -28,8 +28,13 @@ func TestRunbooks_OneForEachAlert(t *testing.T) {
 	for name, text := range pagesOf(t) {
 		if name[0] >= 'A' && name[0] <= 'Z' && name != "README.md" {
 			pages = append(pages, strings.TrimSuffix(name, ".md"))
-			if !strings.HasPrefix(text, "# "+strings.TrimSuffix(name, ".md")+"\n") || !strings.Contains(text, "**What the customer feels.**") || !strings.Contains(text, "\n## Do\n") || !strings.Contains(text, "\n## Escalate\n") {
-				t.Errorf("%s does not say what the customer feels, what to do, or when to escalate", name)
+			if want := "# " + strings.TrimSuffix(name, ".md") + "\n"; !strings.HasPrefix(text, want) {
+				t.Errorf("%s does not begin with %q", name, want)
+			}
+			for _, want := range []string{"**What the customer feels.**", "\n## Do\n", "\n## Escalate\n"} {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s has no %q", name, want)
+				}
 			}
 		}
 		for _, link := range regexp.MustCompile(`\]\(([A-Za-z-]+\.md)\)`).FindAllStringSubmatch(text, -1) {

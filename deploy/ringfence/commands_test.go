@@ -72,7 +72,7 @@ func operators(t *testing.T) (lines [][]string) {
 		t.Fatal(err)
 	}
 	for _, leaf := range parser.Model.Leaves(false) {
-		if leaf.Name == "demo" || leaf.Name == "listen" || leaf.Name == "completion" {
+		if slices.Contains([]string{"demo", "listen", "completion"}, leaf.Name) {
 			continue
 		}
 		line := strings.Fields(leaf.Path())[:2]
@@ -104,8 +104,12 @@ func sample(of *kong.Positional, file string) string {
 	return "7"
 }
 
-func steers(text string) bool {
-	return strings.ContainsAny(strings.ReplaceAll(text, "\n", ""), "\x1b\r\u009b\u202e\u2066")
+// wantNoControls checks that a text has no character that would control a terminal.
+func wantNoControls(t *testing.T, text string) {
+	t.Helper()
+	if at := strings.IndexAny(text, "\x1b\r\u009b\u202e\u2066"); at >= 0 {
+		t.Errorf("text = %q, which has a control character at byte %d", text, at)
+	}
 }
 
 // TestCommands_EveryOne: each command explains itself, does without a word of nonsense on the terminal what others wrote, answers scripts in JSON, refusals too, and
@@ -117,20 +121,27 @@ func TestCommands_EveryOne(t *testing.T) {
 	}
 	for _, line := range lines {
 		t.Run(strings.Join(line[:2], " "), func(t *testing.T) {
-			if code, out, faults := runCommand(t, append(line[:2:2], "--help")...); code != 0 || faults != "" || !strings.Contains(out, "Usage: ringfence "+strings.Join(line[:2], " ")) {
-				t.Errorf("--help = %d %s%s", code, out, faults)
-			}
+			name := strings.Join(line[:2], " ")
+			code, out, faults := runCommand(t, append(line[:2:2], "--help")...)
+			wantCode(t, name+" --help", code, 0)
+			wantText(t, "stderr of --help", faults, "")
+			wantContains(t, "help", out, "Usage: ringfence "+name)
 			if line[1] == "key" {
 				return // reads a secret from standard input
 			}
 			admin(t, http.StatusOK)
-			if code, out, faults := runCommand(t, line...); code != 0 || out == "" || steers(out+faults) {
-				t.Errorf("%v = %d %q %q", line, code, out, faults)
+			code, out, faults = runCommand(t, line...)
+			wantCode(t, name, code, 0)
+			if out == "" {
+				t.Error("the command printed nothing")
 			}
-			code, out, faults := runCommand(t, append(line, "-o", "json")...)
-			if code != 0 || !json.Valid([]byte(out)) || steers(out+faults) {
-				t.Errorf("%v -o json = %d %q %q", line, code, out, faults)
+			wantNoControls(t, out+faults)
+			code, out, faults = runCommand(t, append(line, "-o", "json")...)
+			wantCode(t, name+" -o json", code, 0)
+			if !json.Valid([]byte(out)) {
+				t.Errorf("output with -o json = %q, want JSON", out)
 			}
+			wantNoControls(t, out+faults)
 			for aside := range strings.Lines(faults) {
 				if !json.Valid([]byte(aside)) {
 					t.Errorf("%v -o json said %q", line, aside)
@@ -175,15 +186,25 @@ func TestCommands_SayWhyTheyFailed(t *testing.T) {
 			var told struct {
 				Error struct{ Code, Message string }
 			}
-			if err := json.Unmarshal([]byte(faults), &told); err != nil || told.Error.Message == "" || !strings.Contains(faults, test.want) || code != test.code {
-				t.Errorf("%v = %d %q %v, want %d and %q", test.args, code, faults, err, test.code, test.want)
+			if err := json.Unmarshal([]byte(faults), &told); err != nil {
+				t.Fatalf("stderr with -o json = %q: %v", faults, err)
 			}
-			if strings.Contains(out+faults, "s3cret") || steers(faults) || test.status == 200 && len(o.asked) > 0 {
-				t.Errorf("said %q %q, asked %q", out, faults, o.asked)
+			if told.Error.Message == "" {
+				t.Errorf("stderr with -o json = %q, want a message", faults)
 			}
-			if code, _, faults := runCommand(t, test.args...); code != test.code || strings.Count(faults, "\n") != 1 || !strings.HasPrefix(faults, "ringfence: ") {
-				t.Errorf("%v = %d %q, want %d and one line", test.args, code, faults, test.code)
+			wantContains(t, "stderr with -o json", faults, test.want)
+			wantCode(t, test.name+" with -o json", code, test.code)
+			if strings.Contains(out+faults, "s3cret") {
+				t.Errorf("the secret was printed: %q %q", out, faults)
 			}
+			wantNoControls(t, faults)
+			if test.status == http.StatusOK && len(o.asked) > 0 {
+				t.Errorf("requests = %q, want none", o.asked)
+			}
+			code, _, faults = runCommand(t, test.args...)
+			wantCode(t, test.name, code, test.code)
+			wantOneLine(t, "stderr", faults)
+			wantContains(t, "stderr", faults, "ringfence: ")
 		})
 	}
 }
@@ -231,13 +252,15 @@ func TestServices_SayWhyOnce(t *testing.T) {
 	}
 	t.Setenv("RINGFENCE_VIA", via+" {service}")
 	t.Setenv("STATUS", "1")
-	if code, out, faults := runCommand(t, "services", "replay", "calls", "x.v1"); code != 1 || out != "" || faults != "looking\ngone\nringfence: calls replay x.v1: it does not read that\n" {
-		t.Errorf("replay = %d %q %q", code, out, faults)
-	}
+	code, out, faults := runCommand(t, "services", "replay", "calls", "x.v1")
+	wantCode(t, "replay", code, 1)
+	wantText(t, "output of replay", out, "")
+	wantText(t, "stderr of replay", faults, "looking\ngone\nringfence: calls replay x.v1: it does not read that\n")
 	want := `{"remark":"looking"}` + "\n" + `{"remark":"gone"}` + "\n" + `{"error":{"code":"failed","message":"calls replay x.v1 --json: it does not read that"}}` + "\n"
-	if code, out, faults := runCommand(t, "-o", "json", "services", "replay", "calls", "x.v1"); code != 1 || out != "" || faults != want {
-		t.Errorf("replay = %d %q %q", code, out, faults)
-	}
+	code, out, faults = runCommand(t, "-o", "json", "services", "replay", "calls", "x.v1")
+	wantCode(t, "replay -o json", code, 1)
+	wantText(t, "output of replay -o json", out, "")
+	wantText(t, "stderr of replay -o json", faults, want)
 	t.Setenv("STATUS", "0")
 	if code, _, faults := runCommand(t, "services", "replay", "calls", "x.v1"); code != 0 || faults != "looking\ngone\nit does not read that\n" {
 		t.Errorf("a replay that is done = %d %q", code, faults)
@@ -255,8 +278,12 @@ func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
 		careful = append(careful, strings.Join(line[:2], " "))
 		o := admin(t, http.StatusOK)
 		code, out, faults := runCommand(t, slices.Delete(slices.Clone(line), i, i+1)...)
-		if code != 1 || out != "" || !strings.Contains(faults, "--yes") || len(o.asked) > 0 {
-			t.Errorf("%v = %d %q %q, asked %q", line, code, out, faults, o.asked)
+		name := strings.Join(line[:2], " ")
+		wantCode(t, name, code, 1)
+		wantText(t, "output of "+name, out, "")
+		wantContains(t, "stderr of "+name, faults, "--yes")
+		if len(o.asked) > 0 {
+			t.Errorf("%s: requests = %q, want none", name, o.asked)
 		}
 	}
 	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove", "wallet set-rates", "webhooks delete", "workspaces suspend"}
@@ -283,8 +310,10 @@ func TestWorkspacesAdd_WhatTheFileSaysHolds(t *testing.T) {
 		`{"currency":"USD","name":"Acme","plan":"growth","typo":1}`: {"--set", "typo=1"},
 	} {
 		code, _, faults := runCommand(t, append([]string{"workspaces", "add", "Acme"}, args...)...)
-		if code != 0 || got != want || strings.Contains(want, "typo") != strings.Contains(faults, "typo was not taken") {
-			t.Errorf("%v = %d, sent %s, %q", args, code, got, faults)
+		wantCode(t, strings.Join(args, " "), code, 0)
+		wantText(t, "request body", got, want)
+		if got, want := strings.Contains(faults, "typo was not taken"), strings.Contains(want, "typo"); got != want {
+			t.Errorf("remark about the unknown setting = %v, want %v; stderr: %q", got, want, faults)
 		}
 	}
 }
@@ -300,9 +329,9 @@ func TestTopUp_AReferenceThatStandsForAnother(t *testing.T) {
 		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 		code, out, faults := runCommand(t, append([]string{"wallet"}, strings.Fields(line)...)...)
 		const said = "ringfence: nothing was booked: reference inv-1 stands for the top_up of 25 already\n"
-		if code != want || !strings.Contains(out, "top_up") || (faults == said) != (want == 1) {
-			t.Errorf("%s = %d %q %q", line, code, out, faults)
-		}
+		wantCode(t, line, code, want)
+		wantContains(t, "output of "+line, out, "top_up")
+		wantText(t, "stderr of "+line, faults, map[int]string{0: "", 1: said}[want])
 	}
 }
 
@@ -324,12 +353,14 @@ func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
 		}))
 		t.Cleanup(server.Close)
 		t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
-		if code, out, asides := runCommand(t, "wallet", "rates"); code != 0 || out != said[0] || asides != said[1]+"\n" {
-			t.Errorf("%s: %d %q %q", page, code, out, asides)
-		}
-		if code, out, asides := runCommand(t, "wallet", "rates", "-o", "json"); code != 0 || out != said[2] || asides != fmt.Sprintf("{\"remark\":%q}\n", said[1]) {
-			t.Errorf("%s in JSON: %d %q %q", page, code, out, asides)
-		}
+		code, out, asides := runCommand(t, "wallet", "rates")
+		wantCode(t, "rates "+page, code, 0)
+		wantText(t, "output", out, said[0])
+		wantText(t, "stderr", asides, said[1]+"\n")
+		code, out, asides = runCommand(t, "wallet", "rates", "-o", "json")
+		wantCode(t, "rates -o json "+page, code, 0)
+		wantText(t, "output with -o json", out, said[2])
+		wantText(t, "stderr with -o json", asides, fmt.Sprintf("{\"remark\":%q}\n", said[1]))
 	}
 }
 
@@ -363,9 +394,12 @@ func TestImport_SaysOnceHowFarItIs(t *testing.T) {
 	admin(t, http.StatusOK)
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
 	code, out, faults := runCommand(t, "opt-outs", "add", "+14155550100", "+14155550101", "nobody")
-	if code != 1 || !strings.Contains(out, "applied  2") || strings.Count(faults, "1 of 2 numbers") != 1 || !strings.Contains(faults, "1 row without a number, so not on record; 2 numbers on record") {
-		t.Errorf("add = %d %q %q", code, out, faults)
+	wantCode(t, "opt-outs add", code, 1)
+	wantContains(t, "output", out, "applied  2")
+	if got := strings.Count(faults, "1 of 2 numbers"); got != 1 {
+		t.Errorf("progress lines = %d, want 1; stderr: %q", got, faults)
 	}
+	wantContains(t, "stderr", faults, "1 row without a number, so not on record; 2 numbers on record")
 }
 
 // TestAudit_OfTheWorkspaceThatIsNamed: a workspace that was named is never left out of the question; the demo workspace is not named.

@@ -31,8 +31,16 @@ func TestCompletion_WhatMayComeNext(t *testing.T) {
 		code, out, faults := runCommand(t)
 		said := strings.Fields(out)
 		slices.Sort(said)
-		if said = slices.Compact(said); code != 0 || faults != "" || test.want != nil && !slices.Equal(said, test.want) || slices.ContainsFunc(test.some, func(one string) bool { return !slices.Contains(said, one) }) {
-			t.Errorf("%q = %d %q %q, want %q, %q among it", test.line, code, said, faults, test.want, test.some)
+		said = slices.Compact(said)
+		wantCode(t, test.line, code, 0)
+		wantText(t, "stderr of "+test.line, faults, "")
+		if test.want != nil && !slices.Equal(said, test.want) {
+			t.Errorf("completions of %q = %q, want %q", test.line, said, test.want)
+		}
+		for _, want := range test.some {
+			if !slices.Contains(said, want) {
+				t.Errorf("completions of %q = %q, want %q among them", test.line, said, want)
+			}
 		}
 	}
 }
@@ -41,9 +49,9 @@ func TestCompletion_WhatMayComeNext(t *testing.T) {
 func TestCompletion_Scripts(t *testing.T) {
 	for shell, wants := range map[string]string{"bash": " ringfence\n", "zsh": "#compdef ringfence", "fish": "complete -f -c ringfence"} {
 		code, script, faults := runCommand(t, "completion", shell)
-		if code != 0 || faults != "" || !strings.Contains(script, wants) {
-			t.Errorf("%s = %d %q %q", shell, code, script, faults)
-		}
+		wantCode(t, "completion "+shell, code, 0)
+		wantText(t, "stderr of completion "+shell, faults, "")
+		wantContains(t, "completion "+shell, script, wants)
 		if _, err := exec.LookPath(shell); err != nil {
 			continue
 		}

@@ -18,7 +18,9 @@ func TestPages_EveryCommandIsUnderstood(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (entry.Name() == "node_modules" || path == "bin" || len(path) > 1 && entry.Name()[0] == '.') {
+		hidden := len(path) > 1 && entry.Name()[0] == '.'
+		foreign := entry.Name() == "node_modules" || path == "bin"
+		if entry.IsDir() && (hidden || foreign) {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(path, ".md") {

@@ -296,9 +296,9 @@ func TestDemo_SaysInOneLineWhatIsWrong(t *testing.T) {
 			f := newFakeStack(t)
 			tt.prepare(f)
 			code, _, faults := runCommand(t, tt.args...)
-			if code != 1 || !strings.Contains(faults, tt.want) || strings.Count(faults, "\n") != 1 {
-				t.Errorf("demo = %d, %q, want 1 and one line with %q", code, faults, tt.want)
-			}
+			wantCode(t, "demo", code, 1)
+			wantContains(t, "stderr", faults, tt.want)
+			wantOneLine(t, "stderr", faults)
 			if created, deleted := f.counts(); created != deleted {
 				t.Errorf("%d subscriptions created, %d deleted", created, deleted)
 			}
@@ -361,7 +361,8 @@ func TestRun_CommandsThatAreNotUnderstood(t *testing.T) {
 	if code, _, faults := runCommand(t, "dance"); code != 2 || !strings.Contains(faults, "--help") {
 		t.Errorf("unknown command = %d, %q, want 2 and a hint", code, faults)
 	}
-	if code, out, _ := runCommand(t); code != 0 || !strings.Contains(out, "demo") || !strings.Contains(out, "listen") {
-		t.Errorf("no command = %d, %q, want the help", code, out)
-	}
+	code, out, _ := runCommand(t)
+	wantCode(t, "no command", code, 0)
+	wantContains(t, "help", out, "demo")
+	wantContains(t, "help", out, "listen")
 }

@@ -23,7 +23,7 @@ type fault struct {
 
 // overSIP is what is told of calls over SIP alone.
 func overSIP(q query) bool {
-	return strings.Contains(q.expr, "ringfence_dialer_rtp_") || strings.Contains(q.expr, "ringfence_dialer_sip_") || strings.Contains(q.expr, "certificate_expires")
+	return slices.ContainsFunc([]string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "certificate_expires"}, func(name string) bool { return strings.Contains(q.expr, name) })
 }
 
 func stopped(process string) func(*testing.T, *world, func()) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -29,8 +30,11 @@ func TestConfiguration_IsWhatTheBinariesSay(t *testing.T) {
 
 func TestParse_ReadsTheTable(t *testing.T) {
 	found, err := parse([]byte("x\n\nEnvironment\n  A_URL    (required)       where a is: http://a, b\n  B        a b  \n  C_1  1s  x\n"))
-	if err != nil || len(found) != 3 || found[0] != (variable{"A_URL", "(required)", "where a is: http://a, b"}) || found[1] != (variable{"B", "a b", ""}) {
-		t.Errorf("found %q, %v", found, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []variable{{"A_URL", "(required)", "where a is: http://a, b"}, {"B", "a b", ""}, {"C_1", "1s", "x"}}; !slices.Equal(found, want) {
+		t.Errorf("parse = %q, want %q", found, want)
 	}
 	for _, said := range []string{"no table", "x\nEnvironment\nnonsense\n"} {
 		if _, err := parse([]byte(said)); err == nil {

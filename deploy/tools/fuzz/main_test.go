@@ -43,11 +43,21 @@ func module(t *testing.T, source string) string {
 func TestRun_StopsAtTheFirstFailureAndSaysWhere(t *testing.T) {
 	root := module(t, tests)
 	var out strings.Builder
-	const each = 4 * time.Second // of which a loaded machine takes more than one to begin
-	passed, failed, err := run(t.Context(), []string{root}, each, "", &out)
-	if passed != 1 || failed != 1 || err != nil {
-		t.Errorf("run = %d, %d, %v, want one of each", passed, failed, err)
+	const each = 4 * time.Second
+	wantRun := func(pattern string, wantPassed, wantFailed int) {
+		t.Helper()
+		passed, failed, err := run(t.Context(), []string{root}, each, pattern, &out)
+		if err != nil {
+			t.Errorf("run of %q: %v", pattern, err)
+		}
+		if passed != wantPassed {
+			t.Errorf("run of %q: passed = %d, want %d", pattern, passed, wantPassed)
+		}
+		if failed != wantFailed {
+			t.Errorf("run of %q: failed = %d, want %d", pattern, failed, wantFailed)
+		}
 	}
+	wantRun("", 1, 1)
 	said := out.String()
 	for _, want := range []string{"2 targets", "1/2 FuzzGood", "2/2 FuzzWrong FAILED", "too long", filepath.Join("testdata", "fuzz", "FuzzWrong"), "go test -run '^FuzzWrong$'"} {
 		if !strings.Contains(said, want) {
@@ -58,9 +68,7 @@ func TestRun_StopsAtTheFirstFailureAndSaysWhere(t *testing.T) {
 	if err != nil || len(crashers) != 1 {
 		t.Errorf("crashers = %v, %v, want the one input", crashers, err)
 	}
-	if passed, failed, err = run(t.Context(), []string{root}, each, "Good", &out); passed != 1 || failed != 0 || err != nil {
-		t.Errorf("run of one = %d, %d, %v", passed, failed, err)
-	}
+	wantRun("Good", 1, 0)
 }
 
 func TestRun_NothingFoundIsAFault(t *testing.T) {

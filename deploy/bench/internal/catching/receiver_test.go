@@ -2,6 +2,7 @@ package catching
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/deploy/e2e/rig"
 )
 
 // endpoint is a receiver on a port of its own, plain or with TLS, that notes first bytes as the process does.
@@ -49,12 +52,24 @@ func TestReceiver_TakesRefusesAndNotesFirstBytes(t *testing.T) {
 	}{{"/take/a/1", "1", 200}, {"/refuse/a/1", "1", 503}, {"/refuse/a/2", "2", 200}} {
 		event := uuid.New()
 		got, err := post(t.Context(), server, test.path, test.attempt, event)
-		if err != nil || got != test.want {
-			t.Fatalf("%s attempt %s = %d %v, want %d", test.path, test.attempt, got, err, test.want)
+		if err != nil {
+			t.Fatalf("%s attempt %s: %v", test.path, test.attempt, err)
+		}
+		if got != test.want {
+			t.Errorf("%s attempt %s = %d, want %d", test.path, test.attempt, got, test.want)
 		}
 		all := r.lane("a").arrivals
-		if len(all) != n+1 || all[n].Event != event || all[n].At < last || all[n].At > time.Now().UnixNano() {
-			t.Fatalf("arrivals %+v: want the event %s last, at a time after %d and before now", all, event, last)
+		if len(all) != n+1 {
+			t.Fatalf("arrivals = %d, want %d", len(all), n+1)
+		}
+		if got := all[n].Event; got != event {
+			t.Errorf("last event = %s, want %s", got, event)
+		}
+		if got := all[n].At; got < last {
+			t.Errorf("arrival = %d, want at least %d", got, last)
+		}
+		if now := time.Now().UnixNano(); all[n].At > now {
+			t.Errorf("arrival = %d, want at most %d", all[n].At, now)
 		}
 		last = time.Now().UnixNano() // the next request on the same connection is later than this
 	}
@@ -71,10 +86,11 @@ func TestReceiver_HangsUntilTheSenderGivesUp(t *testing.T) {
 	}()
 	await := func(open int64) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); r.lane("h").open.Load() != open; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d requests are open, want %d", r.lane("h").open.Load(), open)
-			}
+		err := rig.Until(t.Context(), time.Minute, fmt.Sprintf("%d requests are open", open), func() (bool, error) {
+			return r.lane("h").open.Load() == open, nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	await(1)

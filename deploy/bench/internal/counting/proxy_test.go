@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
 )
 
 // message is one of the frontend's; kind 0 is the startup's.
@@ -76,9 +78,10 @@ func TestProxy_CountsWhatEachRoleRuns(t *testing.T) {
 	through(t, p, server, append(startup("other"), message('Q', "-- ping\x00")...))
 
 	want := Counts{"begin": 1, "LISTEN x": 1, "SELECT 1": 2}
-	deadline := time.Now().Add(time.Minute)
-	for p.Of("app").Sum() < want.Sum() && time.Now().Before(deadline) || p.Of("other").Sum() == 0 && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
+	if err := rig.Until(t.Context(), time.Minute, "both roles' statements are counted", func() (bool, error) {
+		return p.Of("app").Sum() >= want.Sum() && p.Of("other").Sum() > 0, nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	got := p.Of("app")
 	for statement, times := range want {

@@ -2,6 +2,7 @@ package delivering
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,16 +47,31 @@ func TestSource_EachCallsEventsComeInOrderAndApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		event := fact.GetPublic()
-		if rec.EventID != eventID(wire) || event.GetEventId() != rec.EventID.String() || ids[rec.EventID] || rec.WorkspaceID != s.workspaceID || rec.Key != fact.GetCallId() {
-			t.Fatalf("record %d of call %s: ids %s and %s, workspace %s", n, rec.Key, rec.EventID, event.GetEventId(), rec.WorkspaceID)
+		if got, want := eventID(wire), rec.EventID; got != want {
+			t.Fatalf("record %d: eventID = %s, want %s", n, got, want)
+		}
+		if got, want := event.GetEventId(), rec.EventID.String(); got != want {
+			t.Fatalf("record %d: event id in the payload = %s, want %s", n, got, want)
+		}
+		if ids[rec.EventID] {
+			t.Fatalf("record %d: event id %s was used before", n, rec.EventID)
+		}
+		if got, want := rec.WorkspaceID, s.workspaceID; got != want {
+			t.Fatalf("record %d: workspace = %s, want %s", n, got, want)
+		}
+		if got, want := rec.Key, fact.GetCallId(); got != want {
+			t.Fatalf("record %d: key = %s, want %s", n, got, want)
 		}
 		for _, id := range []string{event.GetEventId(), fact.GetCallId(), s.workspaceID} {
 			if !bytes.Contains(event.GetBody(), []byte(id)) {
 				t.Fatalf("the body %s does not carry %s", event.GetBody(), id)
 			}
 		}
-		if event.GetSequence() != sequence[rec.Key]+1 || sequence[rec.Key] > 0 && n-at[rec.Key] < 20 {
-			t.Fatalf("record %d is event %d of its call, after event %d at record %d", n, event.GetSequence(), sequence[rec.Key], at[rec.Key])
+		if got, want := event.GetSequence(), sequence[rec.Key]+1; got != want {
+			t.Fatalf("record %d: sequence = %d, want %d", n, got, want)
+		}
+		if got := n - at[rec.Key]; sequence[rec.Key] > 0 && got < 20 {
+			t.Fatalf("record %d: distance to the previous event of its call = %d records, want at least 20", n, got)
 		}
 		ids[rec.EventID], sequence[rec.Key], at[rec.Key] = true, event.GetSequence(), n
 	}
@@ -74,13 +90,26 @@ func TestCount_TellsMissingFromTwice(t *testing.T) {
 		{Event: ids[0], Attempt: 1, At: ms(1)}, {Event: ids[1], Attempt: 1, At: ms(5)}, {Event: ids[0], Attempt: 2, At: ms(9)},
 		{Event: ids[2], Attempt: 1, At: ms(3)}, {Event: uuid.New(), Attempt: 1, At: ms(99)},
 	}, 1)
-	if got.arrived != 3 || got.missing != 1 || got.twice != 1 || len(got.took) != 3 || got.took[1] != 5*time.Millisecond {
-		t.Errorf("counted %+v, want 3 arrived, 1 missing, 1 twice, and 5 ms for the second", got)
+	wantCounts(t, "first attempts", got, 3, 1, 1)
+	if want := []time.Duration{time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond}; !slices.Equal(slices.Sorted(slices.Values(got.took)), want) {
+		t.Errorf("durations = %v, want %v", got.took, want)
 	}
 	if rate := got.perSecond(); rate != 500 { // two intervals in 4 ms
 		t.Errorf("%g a second, want 500", rate)
 	}
-	if second := p.count([]catching.Arrival{{Event: ids[0], Attempt: 1}, {Event: ids[0], Attempt: 2}}, 2); second.arrived != 1 || second.twice != 0 || second.missing != 3 {
-		t.Errorf("of second attempts counted %+v, want 1 arrived and 3 missing", second)
+	second := p.count([]catching.Arrival{{Event: ids[0], Attempt: 1}, {Event: ids[0], Attempt: 2}}, 2)
+	wantCounts(t, "second attempts", second, 1, 3, 0)
+}
+
+func wantCounts(t *testing.T, what string, got counted, arrived, missing, twice int) {
+	t.Helper()
+	if got.arrived != arrived {
+		t.Errorf("%s: arrived = %d, want %d", what, got.arrived, arrived)
+	}
+	if got.missing != missing {
+		t.Errorf("%s: missing = %d, want %d", what, got.missing, missing)
+	}
+	if got.twice != twice {
+		t.Errorf("%s: twice = %d, want %d", what, got.twice, twice)
 	}
 }

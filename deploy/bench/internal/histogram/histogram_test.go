@@ -46,8 +46,14 @@ func TestLess_CountsOnlyWhatCameSince(t *testing.T) {
 	after.buckets[0.001], after.buckets[0.005], after.buckets[0.01], after.buckets[math.Inf(1)] = 10, 90, 104, 104
 	after.Count, after.sum = 104, 0.54
 	since := after.Less(before)
-	if got := since.Quantile(0.5); math.Abs(got-0.0075) > 1e-9 || since.Count != 4 || math.Abs(since.Mean()-0.01) > 1e-9 {
-		t.Errorf("p50 %g of %g with mean %g, want 0.0075 of 4 with 0.01", got, since.Count, since.Mean())
+	if got := since.Quantile(0.5); math.Abs(got-0.0075) > 1e-9 {
+		t.Errorf("median = %g, want 0.0075", got)
+	}
+	if since.Count != 4 {
+		t.Errorf("count = %g, want 4", since.Count)
+	}
+	if got := since.Mean(); math.Abs(got-0.01) > 1e-9 {
+		t.Errorf("mean = %g, want 0.01", got)
 	}
 }
 

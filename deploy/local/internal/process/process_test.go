@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ringfence.dev/deploy/e2e/rig"
 )
 
 // screen is a console's output that tests may read while it grows.
@@ -34,10 +36,8 @@ func (s *screen) String() string {
 
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
+	if err := rig.Until(t.Context(), time.Minute, what, func() (bool, error) { return cond(), nil }); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestOrphans_AreEndedAndStrangersAreNot(t *testing.T) {
 	if len(found) != 1 || found[0] != id {
 		t.Fatalf("Orphans = %v, want only %v", found, id)
 	}
-	if err := End(found[0], syscall.SIGKILL, 5*time.Second); err != nil {
+	if err := End(found[0], syscall.SIGKILL, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	<-gone
@@ -164,9 +164,9 @@ func TestStarter_ItsEndEndsItsChildren(t *testing.T) {
 	starter.Close()
 	select {
 	case <-r.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		_ = r.cmd.Process.Kill()
-		t.Error("the child outlived the thread that made it")
+		t.Error("the child outlived the thread that started it")
 	}
 }
 

@@ -7,10 +7,13 @@ import (
 	"testing"
 )
 
-// TestOperator_WaitsForWhoHasNotHeardOfTheAgent: the dialer hears of it over Kafka; any other refusal is one.
-func TestOperator_WaitsForWhoHasNotHeardOfTheAgent(t *testing.T) {
+// TestOperator_RepeatsUntilTheDialerKnowsTheAgent: the dialer receives a new agent over Kafka. Every other refusal is final.
+func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
 	t.Parallel()
-	for code, tries := range map[string]int64{"invalid_agent": 3, "invalid_phone": 1} {
+	for code, want := range map[string]struct {
+		requests int64
+		status   int
+	}{"invalid_agent": {requests: 3, status: http.StatusCreated}, "invalid_phone": {requests: 1, status: http.StatusUnprocessableEntity}} {
 		var asked atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if asked.Add(1) < 3 {
@@ -22,8 +25,14 @@ func TestOperator_WaitsForWhoHasNotHeardOfTheAgent(t *testing.T) {
 		}))
 		defer server.Close()
 		status, answer, err := operator{base: server.URL, client: server.Client()}.do(t.Context(), "POST", "/numbers", nil)
-		if err != nil || asked.Load() != tries || (status == http.StatusCreated) != (tries == 3) {
-			t.Errorf("%s: %d %s, %v after %d tries, want %d", code, status, answer, err, asked.Load(), tries)
+		if err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
+		if got := asked.Load(); got != want.requests {
+			t.Errorf("%s: requests = %d, want %d", code, got, want.requests)
+		}
+		if status != want.status {
+			t.Errorf("%s: status = %d, want %d; body: %s", code, status, want.status, answer)
 		}
 	}
 }

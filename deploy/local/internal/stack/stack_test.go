@@ -165,8 +165,10 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 			if want := append([]string{gateway}, svc.askers...); !slices.Equal(trusted, want) {
 				t.Errorf("%s trusts %v, want %v", spec.Name, trusted, want)
 			}
-			if env["SSL_CERT_FILE"] != "/inherited" || env["LOG_FORMAT"] != "text" || env["HTTP_REUSE_PORT"] != "true" {
-				t.Errorf("%s: environment %v", spec.Name, env)
+			for variable, want := range map[string]string{"SSL_CERT_FILE": "/inherited", "LOG_FORMAT": "text", "HTTP_REUSE_PORT": "true"} {
+				if got := env[variable]; got != want {
+					t.Errorf("%s: %s = %q, want %q", spec.Name, variable, got, want)
+				}
 			}
 		}
 	}
@@ -237,11 +239,19 @@ func TestDemoWorkspace_GoesOnWhereItWasKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			third, err := nextRun(t, s).demoWorkspace(t.Context())
-			if err != nil || third != made {
-				t.Errorf("a third start has %+v (%v), want %+v", third, err, made)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if made.WorkspaceID == "" || made.AgentID == "" || made.WriteKey == "" || made.ReadKey == "" || made.ReadKey == made.WriteKey {
-				t.Errorf("incomplete: %+v", made)
+			if third != made {
+				t.Errorf("demo workspace of the third start = %+v, want %+v", third, made)
+			}
+			for field, value := range map[string]string{"workspace id": made.WorkspaceID, "agent id": made.AgentID, "write key": made.WriteKey, "read key": made.ReadKey} {
+				if value == "" {
+					t.Errorf("the %s is empty", field)
+				}
+			}
+			if made.ReadKey == made.WriteKey {
+				t.Errorf("read key and write key are the same: %s", made.ReadKey)
 			}
 			for path, items := range api.items {
 				if want := map[bool]int{true: 2, false: 1}[strings.HasSuffix(path, "/api-keys")]; len(items) != want {

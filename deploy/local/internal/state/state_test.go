@@ -22,17 +22,40 @@ func TestLoad_SecretsStayTheSameOverRestarts(t *testing.T) {
 	again := load(t, dir)
 	_, appAgain := again.Schema("calls")
 	seedAgain, publicAgain, err := again.SigningKey("calls")
-	if err != nil || app != appAgain || seed != seedAgain || public != publicAgain || again.Ports["kafka"] != 21000 ||
-		first.PostgresPassword != again.PostgresPassword || first.AdminToken != again.AdminToken ||
-		first.Pepper != again.Pepper || first.SealingKey != again.SealingKey {
-		t.Errorf("state after a restart differs: %+v, then %+v (%v)", first, again, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if seed == "" || public == seed || first.Pepper == first.SealingKey {
-		t.Error("secrets are empty or one and the same")
+	for _, secret := range []struct{ name, before, after string }{
+		{name: "schema password", before: app, after: appAgain},
+		{name: "signing key", before: seed, after: seedAgain},
+		{name: "public key", before: public, after: publicAgain},
+		{name: "Postgres password", before: first.PostgresPassword, after: again.PostgresPassword},
+		{name: "admin token", before: first.AdminToken, after: again.AdminToken},
+		{name: "pepper", before: first.Pepper, after: again.Pepper},
+		{name: "sealing key", before: first.SealingKey, after: again.SealingKey},
+	} {
+		if secret.before == "" {
+			t.Errorf("the %s is empty", secret.name)
+		}
+		if secret.after != secret.before {
+			t.Errorf("%s after a restart = %q, want %q", secret.name, secret.after, secret.before)
+		}
+	}
+	if got := again.Ports["kafka"]; got != 21000 {
+		t.Errorf("port of kafka after a restart = %d, want 21000", got)
+	}
+	if public == seed {
+		t.Error("the public key is the signing key")
+	}
+	if first.Pepper == first.SealingKey {
+		t.Error("the pepper is the sealing key")
 	}
 	info, err := os.Stat(filepath.Join(dir, "state.json"))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("state.json mode = %v %v, want 0600", info.Mode(), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o600 {
+		t.Errorf("mode of state.json = %v, want 0600", got)
 	}
 }
 
@@ -81,8 +104,14 @@ func TestOpenHome_OneStackAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = OpenHome()
-	if err == nil || !strings.Contains(err.Error(), "runs on") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("second OpenHome = %v, want one line that says that it runs", err)
+	if err == nil {
+		t.Fatal("second OpenHome succeeded, want an error")
+	}
+	if want := "runs on"; !strings.Contains(err.Error(), want) {
+		t.Errorf("second OpenHome = %v, want it to contain %q", err, want)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("second OpenHome = %q, want one line", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)

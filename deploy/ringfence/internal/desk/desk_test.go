@@ -37,8 +37,17 @@ func TestDesk_ListsPageAfterPage(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var pages []string
 			d, printed := open(t, false, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Authorization") != "Bearer a-token" || r.URL.Path != "/admin/v1/things" || r.URL.Query().Get("kind") != "a&b" || r.URL.Query().Has("empty") {
-					t.Errorf("asked %s %s", r.URL, r.Header)
+				if got := r.Header.Get("Authorization"); got != "Bearer a-token" {
+					t.Errorf("Authorization = %q, want the token", got)
+				}
+				if got := r.URL.Path; got != "/admin/v1/things" {
+					t.Errorf("path = %q, want /admin/v1/things", got)
+				}
+				if got := r.URL.Query().Get("kind"); got != "a&b" {
+					t.Errorf("filter kind = %q, want a&b", got)
+				}
+				if r.URL.Query().Has("empty") {
+					t.Errorf("query = %q, want it without the empty filter", r.URL.RawQuery)
 				}
 				from, size := 0, 0
 				_, _ = fmt.Sscan(r.URL.Query().Get("limit"), &size)
@@ -132,13 +141,25 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 	}
 	for _, wrong := range []string{"localhost:8081", "127.0.0.1:8081", "::", "ftp://u:s3cret@127.0.0.1", "http://"} {
 		d := New(Door{URL: wrong, Token: "t"}, nil, nil, false)
-		if err := d.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "is no address") || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s = %v", wrong, err)
-		}
+		wantError(t, d.Show(t.Context(), http.MethodGet, At("workspaces"), nil), "is no address", "s3cret")
 	}
 	closed := New(Door{URL: "http://u:s3cret@127.0.0.1:1", Token: "t"}, nil, nil, false)
-	if err := closed.Show(t.Context(), http.MethodPost, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), "does not answer") || strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "may have") {
-		t.Errorf("nobody there = %v", err)
+	err := closed.Show(t.Context(), http.MethodPost, At("workspaces"), nil)
+	wantError(t, err, "does not answer", "s3cret")
+	wantError(t, err, "does not answer", "may have")
+}
+
+// wantError checks that an error contains one text and does not contain the other.
+func wantError(t *testing.T, err error, want, unwanted string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("error = nil, want it to contain %q", want)
+	}
+	if !strings.Contains(err.Error(), want) {
+		t.Errorf("error = %q, want it to contain %q", err, want)
+	}
+	if strings.Contains(err.Error(), unwanted) {
+		t.Errorf("error = %q, want it without %q", err, unwanted)
 	}
 }
 
@@ -153,12 +174,25 @@ func TestDesk_PrintsNoControlCharacters(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := printed.String()
-	if strings.ContainsAny(text, "\x1b\x00\r\u009b\u202e\u2066\U000e0041") || strings.Contains(text, "\x9b31m") || !strings.Contains(text, "12345678901234567890") || !strings.Contains(text, `{"x":[1,2]}`) || !strings.Contains(text, "none   -") {
-		t.Errorf("printed %q", text)
+	for _, control := range []string{"\x1b", "\x00", "\r", "\u009b", "\u202e", "\u2066", "\U000e0041", "\x9b31m"} {
+		if strings.Contains(text, control) {
+			t.Errorf("output = %q, want it without %q", text, control)
+		}
+	}
+	for _, want := range []string{"12345678901234567890", `{"x":[1,2]}`, "none   -"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("output = %q, want it to contain %q", text, want)
+		}
 	}
 	asJSON, printed := open(t, true, nil)
-	if err := asJSON.Table([]json.RawMessage{member}, []string{"name"}); err != nil || !json.Valid(printed.Bytes()) || strings.ContainsAny(printed.String(), "\x1b\u009b\u202e\u2066\U000e0041") {
-		t.Errorf("printed %q, %v", printed, err)
+	if err := asJSON.Table([]json.RawMessage{member}, []string{"name"}); err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(printed.Bytes()) {
+		t.Errorf("output = %q, want JSON", printed)
+	}
+	if at := strings.IndexAny(printed.String(), "\x1b\u009b\u202e\u2066\U000e0041"); at >= 0 {
+		t.Errorf("output = %q, which has a control character at byte %d", printed, at)
 	}
 }
 

@@ -53,8 +53,12 @@ func TestSure_AsksWhoIsThere(t *testing.T) {
 		d, printed := open(t, false, nil)
 		d.answers = strings.NewReader(said)
 		err := Sure{}.Confirm(t.Context(), d, "This deletes %s", "a\x1bb")
-		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
-			t.Errorf("%q = %v, want %q", said, err, want)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("answer %q: error = %q, want %q", said, got, want)
 		}
 		if !strings.Contains(printed.String(), "This deletes a") || strings.Contains(printed.String(), "\x1b") {
 			t.Errorf("asked %q", printed)

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// wantCode checks the exit status of a command.
+func wantCode(t *testing.T, command string, got, want int) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: exit status = %d, want %d", command, got, want)
+	}
+}
+
+// wantText checks a whole text, for example what a command printed.
+func wantText(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %q, want %q", what, got, want)
+	}
+}
+
+// wantContains checks a part of a text.
+func wantContains(t *testing.T, what, got, want string) {
+	t.Helper()
+	if !strings.Contains(got, want) {
+		t.Errorf("%s = %q, want it to contain %q", what, got, want)
+	}
+}
+
+// wantOneLine checks that a text is one line.
+func wantOneLine(t *testing.T, what, got string) {
+	t.Helper()
+	if n := strings.Count(got, "\n"); n != 1 {
+		t.Errorf("%s = %q, which has %d lines, want 1", what, got, n)
+	}
+}
