@@ -83,7 +83,7 @@ func serve(ctx context.Context, cfg Config) error {
 	api := httpapi.New(
 		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, tel.Metrics),
 		canceling.New(st, peers, relay.Wake),
-		st, links, relay.Wake,
+		st, links, peers, relay.Wake,
 	)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api.Handler(tel, keys), ReusePort: cfg.HTTP.ReusePort}
 	return service.Run(ctx,

@@ -13,9 +13,13 @@ import (
 	"connectrpc.com/otelconnect"
 
 	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/settings"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/settingsv1"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
 )
 
 // patience is what a client that waits for its POST has left for one question.
@@ -36,6 +40,7 @@ type Peers struct {
 	contacts questionv1connect.PreCheckServiceClient
 	wallet   questionv1connect.HoldServiceClient
 	dialer   questionv1connect.WithdrawServiceClient
+	agents   settingsv1connect.SettingServiceClient
 }
 
 // New makes the clients; nothing is dialled yet.
@@ -51,6 +56,7 @@ func New(cfg Config, keys *trust.Keys) (*Peers, error) {
 		contacts: questionv1connect.NewPreCheckServiceClient(client, cfg.ContactsURL, as("contacts-compliance")),
 		wallet:   questionv1connect.NewHoldServiceClient(client, cfg.WalletURL, as("billing-wallet")),
 		dialer:   questionv1connect.NewWithdrawServiceClient(client, cfg.DialerURL, as("dialer")),
+		agents:   settingsv1connect.NewSettingServiceClient(client, cfg.DialerURL, as("dialer")),
 	}, nil
 }
 
@@ -67,6 +73,17 @@ func (p *Peers) Hold(ctx context.Context, q *questionv1.HoldRequest) (*questionv
 // Withdraw asks the dialer to let the request go (question 4).
 func (p *Peers) Withdraw(ctx context.Context, q *questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error) {
 	return ask(ctx, p.Patience, "The dialer", apierr.Unanswered, p.dialer.Withdraw, q)
+}
+
+// ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored it. See
+// settings.Confirm for the error; subject begins its message.
+func (p *Peers) ApplyAgent(ctx context.Context, subject string, event *eventv1.AgentEvent) error {
+	return settings.Confirm(ctx, subject, map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {
+		_, err := p.agents.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
+			Setting: &settingsv1.ApplySettingRequest_Agent{Agent: event},
+		}))
+		return err
+	}})
 }
 
 func ask[Q, A any](ctx context.Context, patience time.Duration, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {

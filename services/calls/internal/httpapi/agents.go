@@ -59,7 +59,7 @@ func retiringViews(retiring []aimodel.Retirement) []retiringModel {
 	return views
 }
 
-// addAgent answers POST …/agents.
+// addAgent handles POST …/agents. It responds when the dialer has stored the agent.
 func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, err := workspace(r)
 	if err != nil {
@@ -80,8 +80,21 @@ func (a *API) addAgent(w http.ResponseWriter, r *http.Request) error {
 	if added, err = a.store.AddAgent(r.Context(), added, a.now()); err != nil {
 		return err
 	}
-	a.wake()
+	if err := a.publish(r, "Agent "+added.ID.String(), added); err != nil {
+		return err
+	}
 	return httpserver.WriteJSON(w, http.StatusCreated, agentView(added))
+}
+
+// publish makes a committed agent known outside of calls: it wakes the relay, which publishes the event,
+// and waits until the dialer has stored the agent. subject begins the message of a 503.
+func (a *API) publish(r *http.Request, subject string, changed agent.Agent) error {
+	a.wake()
+	event, err := changed.Fact(changed.UpdatedAt)
+	if err != nil {
+		return err
+	}
+	return a.peers.ApplyAgent(r.Context(), subject, event)
 }
 
 // listAgents answers GET …/agents.
@@ -114,7 +127,8 @@ func (a *API) readAgent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, agentView(found))
 }
 
-// changeAgent answers PATCH …/agents/{agent_id}: settings merge, null takes one back to its default.
+// changeAgent handles PATCH …/agents/{agent_id}. Settings merge; null sets one to its default. It
+// responds when the dialer has stored the agent.
 func (a *API) changeAgent(w http.ResponseWriter, r *http.Request) error {
 	workspaceID, id, err := agentPath(r)
 	if err != nil {
@@ -140,7 +154,8 @@ type deletedBody struct {
 	ID      uuid.UUID `json:"id"`
 }
 
-// deleteAgent answers DELETE …/agents/{agent_id}: what is queued for it ends blocked invalid_agent.
+// deleteAgent handles DELETE …/agents/{agent_id}. Queued requests of the agent become blocked with
+// invalid_agent. It responds when the dialer has stored the deletion.
 func (a *API) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	changed, err := a.change(r, func(found *agent.Agent) error {
 		found.Delete(a.now())
@@ -161,8 +176,7 @@ func (a *API) change(r *http.Request, change func(*agent.Agent) error) (agent.Ag
 	if err != nil {
 		return agent.Agent{}, missing(err, "agent")
 	}
-	a.wake()
-	return changed, nil
+	return changed, a.publish(r, "The change", changed)
 }
 
 func agentPath(r *http.Request) (workspaceID, id uuid.UUID, err error) {

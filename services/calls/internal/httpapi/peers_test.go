@@ -7,7 +7,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
+	"ringfence.dev/proto/settingsv1"
 )
 
 // peers answer the questions of calls over HTTP, as the real ones do; each test sets what they say.
@@ -18,6 +20,27 @@ type peers struct {
 	withdraw  func(*questionv1.WithdrawRequest) (*questionv1.WithdrawResponse, error)
 	preChecks []*questionv1.PreCheckRequest
 	holds     []*questionv1.HoldRequest
+	// applyAgent runs for each agent that the dialer receives; nil accepts it.
+	applyAgent func(context.Context, *eventv1.AgentEvent) error
+	agents     []*eventv1.AgentEvent
+}
+
+// ApplySetting records the agent.
+func (p *peers) ApplySetting(
+	ctx context.Context, req *connect.Request[settingsv1.ApplySettingRequest],
+) (*connect.Response[settingsv1.ApplySettingResponse], error) {
+	p.mu.Lock()
+	apply := p.applyAgent
+	p.mu.Unlock()
+	if apply != nil {
+		if err := apply(ctx, req.Msg.GetAgent()); err != nil {
+			return nil, err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.agents = append(p.agents, req.Msg.GetAgent())
+	return connect.NewResponse(&settingsv1.ApplySettingResponse{}), nil
 }
 
 func (p *peers) PreCheck(_ context.Context, q *connect.Request[questionv1.PreCheckRequest]) (*connect.Response[questionv1.PreCheckResponse], error) {

@@ -29,6 +29,7 @@ import (
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/call"
 	"ringfence.dev/services/calls/internal/canceling"
@@ -91,7 +92,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	asked.Patience = time.Minute // the peers live in this process: when it stands still, they do
 	wake := func() {}
 	in := intake.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
-	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, set.links, wake)
+	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, set.links, asked, wake)
 	r.server = httptest.NewServer(api.Handler(nil, self))
 	t.Cleanup(r.server.Close)
 	r.handlers = consumer.New(r.store, set.waits, r.metrics).Handlers()
@@ -107,6 +108,7 @@ func (r *rig) peer(name string, self *trust.Keys) string {
 	mux.Handle(questionv1connect.NewPreCheckServiceHandler(r.peers, guard))
 	mux.Handle(questionv1connect.NewHoldServiceHandler(r.peers, guard))
 	mux.Handle(questionv1connect.NewWithdrawServiceHandler(r.peers, guard))
+	mux.Handle(settingsv1connect.NewSettingServiceHandler(r.peers, guard))
 	server := httptest.NewServer(mux)
 	r.t.Cleanup(server.Close)
 	return server.URL

@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/services/calls/internal/asking"
 	"ringfence.dev/services/calls/internal/canceling"
 	"ringfence.dev/services/calls/internal/intake"
 	"ringfence.dev/services/calls/internal/linking"
@@ -24,13 +25,17 @@ type API struct {
 	desk   *canceling.Desk
 	store  *store.Store
 	links  *linking.Links
+	peers  *asking.Peers
 	wake   func()
 	now    func() time.Time
 }
 
-// New makes the API; wake tells the outbox relay of a commit. links may be nil: no recording can be had.
-func New(in *intake.Intake, desk *canceling.Desk, st *store.Store, links *linking.Links, wake func()) *API {
-	return &API{intake: in, desk: desk, store: st, links: links, wake: wake, now: time.Now}
+// New returns the API. wake is called after a commit that wrote to the outbox. If links is nil, there
+// are no recordings.
+func New(
+	in *intake.Intake, desk *canceling.Desk, st *store.Store, links *linking.Links, peers *asking.Peers, wake func(),
+) *API {
+	return &API{intake: in, desk: desk, store: st, links: links, peers: peers, wake: wake, now: time.Now}
 }
 
 // Handler returns the routes of the service: /v1 for customers, /admin/v1 for operators, and

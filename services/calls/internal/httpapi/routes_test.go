@@ -15,6 +15,6 @@ func TestRoutes_AreTheDocumentsOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router := httpapi.New(nil, nil, nil, nil, nil).Handler(nil, &trust.Keys{})
+	router := httpapi.New(nil, nil, nil, nil, nil, nil).Handler(nil, &trust.Keys{})
 	routetest.Customers(t, router, operations)
 }
