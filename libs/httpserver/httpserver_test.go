@@ -86,9 +86,15 @@ func TestDecodeJSON_Refuses(t *testing.T) {
 	} {
 		err := decode(row.body, &order{})
 		var refused *apierr.Error
-		if !errors.As(err, &refused) || refused.Status != http.StatusUnprocessableEntity || refused.Code != "validation_error" {
-			t.Errorf("%s: %v, want 422 validation_error", row.name, err)
+		if !errors.As(err, &refused) {
+			t.Errorf("%s: err = %v, want a %T", row.name, err, refused)
 			continue
+		}
+		if refused.Status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: refused.Status = %v, want %v", row.name, refused.Status, http.StatusUnprocessableEntity)
+		}
+		if refused.Code != "validation_error" {
+			t.Errorf("%s: refused.Code = %q, want \"validation_error\"", row.name, refused.Code)
 		}
 		if !strings.HasPrefix(refused.Message, row.says[0]+" ") {
 			t.Errorf("%s: message %q, want it to name %s", row.name, refused.Message, row.says[0])
@@ -188,8 +194,17 @@ func TestRouter_EveryErrorHasTheErrorBody(t *testing.T) {
 			Error struct{ Code, Message string }
 		}
 		err := json.Unmarshal(answer.Body.Bytes(), &got)
-		if err != nil || answer.Code != row.status || got.Error.Code != row.code || got.Error.Message == "" {
-			t.Errorf("%s: %d %s, want %d %s", row.name, answer.Code, answer.Body, row.status, row.code)
+		if err != nil {
+			t.Fatalf("%s: %v", row.name, err)
+		}
+		if answer.Code != row.status {
+			t.Errorf("%s: answer.Code = %v, want %v", row.name, answer.Code, row.status)
+		}
+		if got.Error.Code != row.code {
+			t.Errorf("%s: got.Error.Code = %v, want %v", row.name, got.Error.Code, row.code)
+		}
+		if got.Error.Message == "" {
+			t.Errorf("%s: got.Error.Message is empty", row.name)
 		}
 		if strings.Contains(answer.Body.String(), "secret") {
 			t.Errorf("%s: the answer tells what broke", row.name)
@@ -226,8 +241,14 @@ func TestRouter_HeadWhereGetIs(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	body, _ := io.ReadAll(answer.Body)
-	if answer.StatusCode != http.StatusOK || len(body) != 0 || answer.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("HEAD = %d %q %v", answer.StatusCode, body, answer.Header)
+	if answer.StatusCode != http.StatusOK {
+		t.Errorf("HEAD: answer.StatusCode = %v, want %v", answer.StatusCode, http.StatusOK)
+	}
+	if len(body) != 0 {
+		t.Fatalf("HEAD: len(body) = %v, want 0", len(body))
+	}
+	if answer.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("HEAD: Content-Type = %q, want \"application/json\"", answer.Header.Get("Content-Type"))
 	}
 }
 
@@ -258,8 +279,14 @@ func TestWriteError_Maps(t *testing.T) {
 	} {
 		answer := httptest.NewRecorder()
 		WriteError(answer, httptest.NewRequest(http.MethodGet, "/", nil), row.err)
-		if answer.Code != row.status || !strings.Contains(answer.Body.String(), `"code":"`+row.code+`"`) || answer.Header().Get("Retry-After") != row.after {
-			t.Errorf("%s: %d %s %v", row.name, answer.Code, answer.Body, answer.Header())
+		if answer.Code != row.status {
+			t.Errorf("%s: answer.Code = %v, want %v", row.name, answer.Code, row.status)
+		}
+		if !strings.Contains(answer.Body.String(), `"code":"`+row.code+`"`) {
+			t.Errorf("%s: answer.Body.String() = %q, want it to contain %q", row.name, answer.Body.String(), `"code":"`+row.code+`"`)
+		}
+		if answer.Header().Get("Retry-After") != row.after {
+			t.Errorf("%s: Retry-After = %v, want %v", row.name, answer.Header().Get("Retry-After"), row.after)
 		}
 		if challenge := answer.Header().Get("WWW-Authenticate"); strings.HasPrefix(challenge, "Bearer ") != (row.status == 401) {
 			t.Errorf("%s: challenge %q", row.name, challenge)
@@ -272,8 +299,14 @@ func TestWriteError_PromisesNothingOfALostCommit(t *testing.T) {
 	for method, unchanged := range map[string]bool{http.MethodGet: true, http.MethodHead: true, http.MethodPost: false, http.MethodPatch: false} {
 		answer := httptest.NewRecorder()
 		WriteError(answer, httptest.NewRequest(method, "/", nil), lost)
-		if answer.Code != 503 || strings.Contains(answer.Body.String(), "Nothing was changed") != unchanged || answer.Header().Get("Retry-After") != "2" {
-			t.Errorf("%s = %d %s, want it to say that nothing was changed: %v", method, answer.Code, answer.Body, unchanged)
+		if answer.Code != 503 {
+			t.Errorf("%s: answer.Code = %v, want 503", method, answer.Code)
+		}
+		if strings.Contains(answer.Body.String(), "Nothing was changed") != unchanged {
+			t.Errorf("%s: strings.Contains(answer.Body.String(), \"Nothing was changed\") = %v, want %v", method, strings.Contains(answer.Body.String(), "Nothing was changed"), unchanged)
+		}
+		if answer.Header().Get("Retry-After") != "2" {
+			t.Errorf("%s: Retry-After = %q, want \"2\"", method, answer.Header().Get("Retry-After"))
 		}
 	}
 }
@@ -300,11 +333,25 @@ func TestQuery(t *testing.T) {
 	if err != nil || !at.Equal(time.Date(2026, 6, 4, 7, 0, 0, 0, time.UTC)) {
 		t.Errorf("time = %v, %v: a raw plus is a plus", at, err)
 	}
-	if v, err := QueryText(q, "fine"); err != nil || v == nil || *v != "é" {
-		t.Errorf("text = %v, %v", v, err)
+	v, err := QueryText(q, "fine")
+	if err != nil {
+		t.Fatalf("text: %v", err)
 	}
-	if v, err := QueryText(url.Values{"p": {""}}, "p"); err != nil || v == nil || *v != "" {
-		t.Errorf("empty text = %v, %v, want it told from an absent one", v, err)
+	if v == nil {
+		t.Fatalf("text: v = nil, want a value")
+	}
+	if *v != "é" {
+		t.Errorf("text: v = %q, want \"é\"", *v)
+	}
+	v, err = QueryText(url.Values{"p": {""}}, "p")
+	if err != nil {
+		t.Fatalf("empty text: %v", err)
+	}
+	if v == nil {
+		t.Fatalf("empty text: v = nil, want a value")
+	}
+	if *v != "" {
+		t.Errorf("empty text: v = %q, want \"\"", *v)
 	}
 	if v, err := QueryText(q, "absent"); err != nil || v != nil {
 		t.Errorf("absent text = %v, %v", v, err)
@@ -368,8 +415,14 @@ func TestRouter_EndsWhatHangs(t *testing.T) {
 		}))
 		answer, begun := httptest.NewRecorder(), time.Now()
 		router.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/hangs", nil))
-		if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" || time.Since(begun) != limit {
-			t.Errorf("after %s: %d %v, want 503 after %s", time.Since(begun), answer.Code, answer.Header(), limit)
+		if answer.Code != http.StatusServiceUnavailable {
+			t.Errorf("answer.Code = %v, want %v", answer.Code, http.StatusServiceUnavailable)
+		}
+		if answer.Header().Get("Retry-After") == "" {
+			t.Errorf("Retry-After is empty")
+		}
+		if time.Since(begun) != limit {
+			t.Errorf("time.Since(begun) = %v, want %v", time.Since(begun), limit)
 		}
 	})
 }

@@ -58,9 +58,20 @@ func TestWire_EveryRefusalHasTheErrorBody(t *testing.T) {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		own := row.code != "" && row.status != http.StatusNotFound
-		if answer.StatusCode != row.status || body.Error.Code != row.code || (body.Error.Message == "") != (row.code == "") ||
-			answer.Header.Get("Service-Version") != Version || (answer.Header.Get("X-Extra") != "") != own {
-			t.Errorf("%s = %d %+v %v, want %d %s", row.name, answer.StatusCode, body, answer.Header, row.status, row.code)
+		if answer.StatusCode != row.status {
+			t.Errorf("%s: answer.StatusCode = %v, want %v", row.name, answer.StatusCode, row.status)
+		}
+		if body.Error.Code != row.code {
+			t.Errorf("%s: body.Error.Code = %v, want %v", row.name, body.Error.Code, row.code)
+		}
+		if (body.Error.Message == "") != (row.code == "") {
+			t.Errorf("%s: (body.Error.Message == \"\") = %v, want %v", row.name, (body.Error.Message == ""), (row.code == ""))
+		}
+		if answer.Header.Get("Service-Version") != Version {
+			t.Errorf("%s: Service-Version = %v, want %v", row.name, answer.Header.Get("Service-Version"), Version)
+		}
+		if (answer.Header.Get("X-Extra") != "") != own {
+			t.Errorf("%s: (X-Extra != \"\") = %v, want %v", row.name, (answer.Header.Get("X-Extra") != ""), own)
 		}
 		_ = answer.Body.Close()
 		_ = conn.Close()

@@ -72,8 +72,14 @@ func TestDesk_PartitionsThatComeTogetherShareACommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b.tx["p7"] == 0 || b.tx["p7"] != b.tx["p2"] || b.tx["p2"] != b.tx["p5"] {
-		t.Errorf("transactions = %v, want one", b.tx)
+	if b.tx["p7"] == 0 {
+		t.Errorf("transactions: p7 = 0, want more")
+	}
+	if b.tx["p7"] != b.tx["p2"] {
+		t.Errorf("transactions: p7 = %v, want %v", b.tx["p7"], b.tx["p2"])
+	}
+	if b.tx["p2"] != b.tx["p5"] {
+		t.Errorf("transactions: p2 = %v, want %v", b.tx["p2"], b.tx["p5"])
 	}
 	if got := fmt.Sprint(b.applied); got != "[p2 p5 p7]" {
 		t.Errorf("applied %s, want the order of the partitions", got)

@@ -251,8 +251,17 @@ func TestConsumer_PoisonParksItsKeyAndTheOthersGoOn(t *testing.T) {
 		t.Errorf("the DLQ's value is %x, want the original", first.Value)
 	}
 	rec, err := kafka.Read(first)
-	if err != nil || rec.Headers["dlq_topic"] != topic.Name || rec.Headers["dlq_offset"] == "" || rec.Headers["dlq_error"] == "" {
-		t.Errorf("DLQ headers = %v (%v), want the original id, topic, offset and error", rec.Headers, err)
+	if err != nil {
+		t.Fatalf("DLQ headers: %v", err)
+	}
+	if rec.Headers["dlq_topic"] != topic.Name {
+		t.Errorf("DLQ headers: dlq_topic = %v, want %v", rec.Headers["dlq_topic"], topic.Name)
+	}
+	if rec.Headers["dlq_offset"] == "" {
+		t.Errorf("DLQ headers: dlq_offset is empty")
+	}
+	if rec.Headers["dlq_error"] == "" {
+		t.Errorf("DLQ headers: dlq_error is empty")
 	}
 }
 

@@ -34,8 +34,14 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 		return nil
 	})
 	applied, parked, err := b.consumer(b.pool).Replay(t.Context(), topic.Name)
-	if err != nil || applied != 2 || parked != 2 {
-		t.Fatalf("Replay = %d applied, %d parked, %v; want 2, 2", applied, parked, err)
+	if err != nil {
+		t.Fatalf("Replay: %v", err)
+	}
+	if applied != 2 {
+		t.Fatalf("Replay: applied = %v, want 2", applied)
+	}
+	if parked != 2 {
+		t.Fatalf("Replay: parked = %v, want 2", parked)
 	}
 	b.wantEffects("a", 1, 2, 3)
 	b.produce(record("a", 4), record("b", 52))

@@ -140,8 +140,17 @@ func TestTogether_OneFaultRollsAllBack(t *testing.T) {
 			t.Parallel()
 			b := newTogetherBench(t, sick)
 			err := b.apply(t.Context(), b.records("a-1", "b-1", "c-1"))
-			if err == nil || b.effects(t) != "" || !slices.Equal(b.ends, []bool{false}) || b.wakes != 0 {
-				t.Errorf("err = %v, effects %q, ends %v, %d wakes; want an error, nothing, [false], 0", err, b.effects(t), b.ends, b.wakes)
+			if err == nil {
+				t.Fatalf("err = nil, want an error")
+			}
+			if b.effects(t) != "" {
+				t.Errorf("err: b.effects(t) = %q, want \"\"", b.effects(t))
+			}
+			if !slices.Equal(b.ends, []bool{false}) {
+				t.Errorf("err: b.ends = %v, want %v", b.ends, []bool{false})
+			}
+			if b.wakes != 0 {
+				t.Errorf("err: b.wakes = %v, want 0", b.wakes)
 			}
 			var claimed int
 			if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&claimed); err != nil || claimed != 0 {

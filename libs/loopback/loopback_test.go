@@ -35,9 +35,22 @@ func TestPort_IsGivenToNobodyElse(t *testing.T) {
 		askers.Go(func() {
 			for range 25 {
 				port, err := loopback.Port()
+				if err != nil {
+					t.Errorf("Port: %v", err)
+					return
+				}
 				mu.Lock()
-				if err != nil || given[port] || port < 10_000 || port > 19_996 || port%2 != 0 {
-					t.Errorf("Port = %d, %v, given before: %v", port, err, given[port])
+				if given[port] {
+					t.Errorf("Port: given[port] = true, want false")
+				}
+				if port < 10_000 {
+					t.Errorf("Port: port = %v, want at least 10_000", port)
+				}
+				if port > 19_996 {
+					t.Errorf("Port: port = %v, want at most 19_996", port)
+				}
+				if port%2 != 0 {
+					t.Errorf("Port: port%%2 = %v, want 0", port%2)
 				}
 				given[port] = true
 				mu.Unlock()

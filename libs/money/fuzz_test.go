@@ -28,8 +28,14 @@ func FuzzParse(f *testing.F) {
 		}
 		encoded, err := json.Marshal(amount)
 		var read money.Micro
-		if err != nil || json.Unmarshal(encoded, &read) != nil || read != amount {
-			t.Errorf("%q is %s in JSON, which is read as %s, %v", text, encoded, read, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(encoded, &read); err != nil {
+			t.Fatalf("json.Unmarshal: %v", err)
+		}
+		if read != amount {
+			t.Errorf("read = %v, want %v", read, amount)
 		}
 		for _, seconds := range []int32{-1, 0, 1, 1<<31 - 1} {
 			if price := money.Price(amount, seconds, 6); price < 0 || (price > 0) != (amount > 0 && seconds > 0) {

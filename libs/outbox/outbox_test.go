@@ -121,8 +121,14 @@ func TestPut_EventIsPublishedWithItsEnvelope(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec.EventID != event.ID || rec.Key != "call-1" || rec.WorkspaceID != workspace.String() {
-		t.Errorf("record = %+v, want the event's id, key and workspace", rec)
+	if rec.EventID != event.ID {
+		t.Errorf("record: rec.EventID = %v, want %v", rec.EventID, event.ID)
+	}
+	if rec.Key != "call-1" {
+		t.Errorf("record: rec.Key = %q, want \"call-1\"", rec.Key)
+	}
+	if rec.WorkspaceID != workspace.String() {
+		t.Errorf("record: rec.WorkspaceID = %v, want %v", rec.WorkspaceID, workspace.String())
 	}
 	if got := rec.Headers[kafka.HeaderSource]; got != "/"+schema {
 		t.Errorf("ce_source = %q, want the schema", got)

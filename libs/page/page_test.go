@@ -49,8 +49,15 @@ func TestParse(t *testing.T) {
 func TestOf_CutsTheExtraRow(t *testing.T) {
 	double := func(n int) int { return 2 * n }
 	asked := Request{Limit: 2}
-	if got := Of(asked, []int{1, 2, 3}, double); len(got.Data) != 2 || got.Data[1] != 4 || !got.HasMore {
-		t.Errorf("Of three rows = %+v, want [2 4] and more", got)
+	got := Of(asked, []int{1, 2, 3}, double)
+	if len(got.Data) != 2 {
+		t.Fatalf("Of three rows: len(got.Data) = %v, want 2", len(got.Data))
+	}
+	if got.Data[1] != 4 {
+		t.Errorf("Of three rows: got.Data[1] = %v, want 4", got.Data[1])
+	}
+	if !got.HasMore {
+		t.Errorf("Of three rows: got.HasMore = false, want true")
 	}
 	if got := Of(asked, []int{1, 2}, double); len(got.Data) != 2 || got.HasMore {
 		t.Errorf("Of two rows = %+v, want both and no more", got)

@@ -164,15 +164,30 @@ func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
 	if err != nil || len(got) != 2 {
 		t.Fatalf("got %v, %v; want two rows", got, err)
 	}
-	if got[0].ID != id || got[0].Other == nil || *got[0].Other != other || got[1].Other != nil {
-		t.Errorf("got %+v, want %s with %s and %s with none", got, id, other, other)
+	if got[0].ID != id {
+		t.Errorf("got[0].ID = %v, want %v", got[0].ID, id)
+	}
+	if got[0].Other == nil {
+		t.Fatalf("got[0].Other = nil, want a value")
+	}
+	if *got[0].Other != other {
+		t.Errorf("got[0].Other = %v, want %v", *got[0].Other, other)
+	}
+	if got[1].Other != nil {
+		t.Errorf("got[1].Other = %v, want nil", got[1].Other)
 	}
 	if !got[0].At.Equal(at) || got[0].At.Location() != time.UTC {
 		t.Errorf("at = %s, want %s", got[0].At, at)
 	}
 	var all []uuid.UUID
-	if err := pool.QueryRow(ctx, "SELECT array_agg(id ORDER BY id) FROM thing").Scan(&all); err != nil || len(all) != 2 || all[0] != id {
-		t.Errorf("array = %v, %v", all, err)
+	if err := pool.QueryRow(ctx, "SELECT array_agg(id ORDER BY id) FROM thing").Scan(&all); err != nil {
+		t.Fatalf("array: %v", err)
+	}
+	if len(all) != 2 {
+		t.Fatalf("array: len(all) = %v, want 2", len(all))
+	}
+	if all[0] != id {
+		t.Errorf("array: all[0] = %v, want %v", all[0], id)
 	}
 }
 

@@ -3,6 +3,7 @@ package pg_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -51,8 +52,8 @@ func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
 	if err != nil || did != 1 {
 		t.Fatalf("err %v, first statement did %d rows", err, did)
 	}
-	if got := serials(t, pool); len(got) != 4 || got[0] != 1 || got[1] != 2 || got[2] != 3 || got[3] != 4 {
-		t.Errorf("rows = %v, want 1 2 3 4", got)
+	if got, want := serials(t, pool), []int32{1, 2, 3, 4}; !slices.Equal(got, want) {
+		t.Errorf("rows = %v, want %v", got, want)
 	}
 }
 
@@ -126,8 +127,18 @@ func TestInPipeline_TriesAgainAfterAConflict(t *testing.T) {
 		}
 		return nil
 	})
-	if got := serials(t, pool); err != nil || tries != 2 || len(got) != 1 || got[0] != 2 {
-		t.Errorf("err %v after %d tries, rows %v, want one row of the second try", err, tries, got)
+	got := serials(t, pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tries != 2 {
+		t.Errorf("tries = %v, want 2", tries)
+	}
+	if len(got) != 1 {
+		t.Fatalf("len(got) = %v, want 1", len(got))
+	}
+	if got[0] != 2 {
+		t.Errorf("got[0] = %v, want 2", got[0])
 	}
 }
 

@@ -25,11 +25,38 @@ func TestPool_UUIDsOfEveryShape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text != a.String() || single != a || pointer == nil || *pointer != b || missing != nil || dropped != uuid.Nil {
-		t.Errorf("came back as %s %s %v %v %s, want %s %s nil nil-uuid", text, single, pointer, missing, dropped, a, b)
+	if text != a.String() {
+		t.Errorf("text = %v, want %v", text, a.String())
 	}
-	if !reflect.DeepEqual(list, []uuid.UUID{a, b}) || len(gaps) != 2 || gaps[0] == nil || *gaps[0] != a || gaps[1] != nil {
-		t.Errorf("arrays came back as %v %v", list, gaps)
+	if single != a {
+		t.Errorf("single = %v, want %v", single, a)
+	}
+	if pointer == nil {
+		t.Fatalf("pointer = nil, want a value")
+	}
+	if *pointer != b {
+		t.Errorf("pointer = %v, want %v", *pointer, b)
+	}
+	if missing != nil {
+		t.Errorf("missing = %v, want nil", missing)
+	}
+	if dropped != uuid.Nil {
+		t.Errorf("dropped = %v, want %v", dropped, uuid.Nil)
+	}
+	if !reflect.DeepEqual(list, []uuid.UUID{a, b}) {
+		t.Errorf("list = %v, want %v", list, []uuid.UUID{a, b})
+	}
+	if len(gaps) != 2 {
+		t.Fatalf("len(gaps) = %v, want 2", len(gaps))
+	}
+	if gaps[0] == nil {
+		t.Fatalf("gaps[0] = nil, want a value")
+	}
+	if *gaps[0] != a {
+		t.Errorf("gaps[0] = %v, want %v", *gaps[0], a)
+	}
+	if gaps[1] != nil {
+		t.Errorf("gaps[1] = %v, want nil", gaps[1])
 	}
 }
 

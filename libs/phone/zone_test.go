@@ -57,8 +57,14 @@ func enumerate() string {
 	fmt.Fprintln(&b, "# calling code: digest | zones of its prefixes: how many | where a number without an area may ring. Area code: digest | what the metadata says of its exchanges | what we say")
 	for code := 2; code < 1000; code++ {
 		prefix := "+" + strconv.Itoa(code)
-		if prefix[1] == '1' || len(lookup(prefix)) == 0 || len(prefix) > 2 && len(lookup(prefix[:2])) > 0 || len(prefix) > 3 && len(lookup(prefix[:3])) > 0 {
-			continue // nobody's, or part of a shorter code
+		if prefix[1] == '1' || len(lookup(prefix)) == 0 {
+			continue // North America, or not assigned
+		}
+		if len(prefix) > 2 && len(lookup(prefix[:2])) > 0 {
+			continue // part of a shorter code
+		}
+		if len(prefix) > 3 && len(lookup(prefix[:3])) > 0 {
+			continue // part of a shorter code
 		}
 		digits := 3
 		if len(lookup(prefix)) > 1 {
@@ -114,8 +120,17 @@ func pow10(digits int) int {
 func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
 	t.Parallel()
 	o, err := readOverlay(overlayText)
-	if err != nil || len(o.only) == 0 || len(o.add) == 0 || len(o.country) == 0 {
-		t.Fatalf("overlay.txt: %v, %d only, %d add, %d country", err, len(o.only), len(o.add), len(o.country))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.only) == 0 {
+		t.Fatalf("len(o.only) = 0, want more")
+	}
+	if len(o.add) == 0 {
+		t.Fatalf("len(o.add) = 0, want more")
+	}
+	if len(o.country) == 0 {
+		t.Fatalf("len(o.country) = 0, want more")
 	}
 	read, err := readAreas(areaText)
 	if err != nil || len(read) < 440 {

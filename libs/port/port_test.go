@@ -25,8 +25,15 @@ func TestOpen_TakenPortNamesPortAndVariable(t *testing.T) {
 	defer first.Close()
 	addr := first.Addr().String()
 	_, number, _ := net.SplitHostPort(addr)
-	if _, err = port.Open(t.Context(), addr, "HTTP_ADDR", false); err == nil || !strings.Contains(err.Error(), "port "+number) || !strings.Contains(err.Error(), "HTTP_ADDR") {
-		t.Errorf("second Open = %v, want the port and the variable", err)
+	_, err = port.Open(t.Context(), addr, "HTTP_ADDR", false)
+	if err == nil {
+		t.Fatalf("second Open: err = nil, want an error")
+	}
+	if !strings.Contains(err.Error(), "port "+number) {
+		t.Errorf("second Open: err.Error() = %q, want it to contain %q", err.Error(), "port "+number)
+	}
+	if !strings.Contains(err.Error(), "HTTP_ADDR") {
+		t.Errorf("second Open: err.Error() = %q, want it to contain %q", err.Error(), "HTTP_ADDR")
 	}
 }
 

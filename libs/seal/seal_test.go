@@ -124,14 +124,30 @@ func TestReseal_BringsEveryTextUnderTheFirstKey(t *testing.T) {
 	}
 	both := box(t, key("k2", 2), key("k1", 1))
 	again, current, err := both.Reseal(sealed, "x")
-	if err != nil || current || seal.KeyID(sealed) != "k1" || seal.KeyID(again) != "k2" {
-		t.Fatalf("Reseal = under %q, current=%v, %v, want under k2", seal.KeyID(again), current, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if current {
+		t.Fatalf("current = true, want false")
+	}
+	if seal.KeyID(sealed) != "k1" {
+		t.Fatalf("seal.KeyID(sealed) = %q, want \"k1\"", seal.KeyID(sealed))
+	}
+	if seal.KeyID(again) != "k2" {
+		t.Fatalf("seal.KeyID(again) = %q, want \"k2\"", seal.KeyID(again))
 	}
 	if plain, err := box(t, key("k2", 2)).Open(again, "x"); err != nil || string(plain) != "secret" {
 		t.Errorf("Open without the old key = %q, %v, want the secret", plain, err)
 	}
-	if same, current, err := both.Reseal(again, "x"); err != nil || !current || !bytes.Equal(same, again) {
-		t.Errorf("Reseal again = current=%v, %v, want the same text", current, err)
+	same, current, err := both.Reseal(again, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !current {
+		t.Errorf("current = false, want true")
+	}
+	if !bytes.Equal(same, again) {
+		t.Errorf("same = %v, want %v", same, again)
 	}
 	if _, _, err := both.Reseal(again, "y"); err == nil {
 		t.Error("a text about something else is current: it does not open")

@@ -92,8 +92,14 @@ func TestRun_NamesWhatDoesNotStop(t *testing.T) {
 		var mu sync.Mutex
 		var stopped []string
 		err := run(ctx, 2*time.Second, []Part{waiting("relay", &stopped, &mu), {"deaf", func(context.Context) error { <-hold; return nil }}})
-		if err == nil || !strings.Contains(err.Error(), "deaf") || strings.Contains(err.Error(), "relay") {
-			t.Errorf("run = %v, want a fault that names deaf alone", err)
+		if err == nil {
+			t.Fatalf("run: err = nil, want an error")
+		}
+		if !strings.Contains(err.Error(), "deaf") {
+			t.Errorf("run: err.Error() = %q, want it to contain %q", err.Error(), "deaf")
+		}
+		if strings.Contains(err.Error(), "relay") {
+			t.Errorf("run: err.Error() = %q, want it not to contain %q", err.Error(), "relay")
 		}
 	})
 }
@@ -148,8 +154,14 @@ func TestStart_StoppedCommandHasFailed(t *testing.T) {
 			t.Errorf("%s that was stopped = %d, want %d", command, got, want)
 		}
 	}
-	if logs["serve"] != os.Stdout || logs["migrate"] != &said || logs["verify"] != &said {
-		t.Errorf("they log to %v", logs)
+	if logs["serve"] != os.Stdout {
+		t.Errorf("serve = %v, want %v", logs["serve"], os.Stdout)
+	}
+	if logs["migrate"] != &said {
+		t.Errorf("migrate = %v, want %v", logs["migrate"], &said)
+	}
+	if logs["verify"] != &said {
+		t.Errorf("verify = %v, want %v", logs["verify"], &said)
 	}
 }
 
@@ -236,8 +248,15 @@ func TestRun_LeavesBeforeItStops(t *testing.T) {
 			stopped = time.Since(told)
 			return nil
 		}}
-		if err := Run(ctx, part); err != nil || left != 0 || stopped != 5*time.Second {
-			t.Errorf("Run = %v, left after %s, stopped after %s: want at once and after 5 s", err, left, stopped)
+		err := Run(ctx, part)
+		if err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+		if left != 0 {
+			t.Errorf("Run: left = %v, want 0", left)
+		}
+		if stopped != 5*time.Second {
+			t.Errorf("Run: stopped = %v, want %v", stopped, 5*time.Second)
 		}
 	})
 }

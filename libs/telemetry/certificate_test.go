@@ -31,8 +31,17 @@ func TestCertificate_TellsTheFirstOfItsChain(t *testing.T) {
 	told := func() float64 {
 		t.Helper()
 		families, err := registry.Gather()
-		if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 1 || families[0].GetMetric()[0].GetLabel()[0].GetValue() != "KAFKA_CERT_FILE" {
-			t.Fatalf("%v %v, want one certificate", families, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(families) != 1 {
+			t.Fatalf("len(families) = %v, want 1", len(families))
+		}
+		if len(families[0].GetMetric()) != 1 {
+			t.Fatalf("len(families[0].GetMetric()) = %v, want 1", len(families[0].GetMetric()))
+		}
+		if families[0].GetMetric()[0].GetLabel()[0].GetValue() != "KAFKA_CERT_FILE" {
+			t.Fatalf("families[0].GetMetric()[0].GetLabel()[0].GetValue() = %q, want \"KAFKA_CERT_FILE\"", families[0].GetMetric()[0].GetLabel()[0].GetValue())
 		}
 		return families[0].GetMetric()[0].GetGauge().GetValue()
 	}

@@ -79,8 +79,17 @@ func TestMiddleware_NamesTheTemplateAndNeverThePath(t *testing.T) {
 	if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 		t.Fatalf("the log is not one JSON line: %v\n%s", err, lines)
 	}
-	if line["route"] != "/v1/opt-outs/{phone}" || line["status"] != 418.0 || line["workspace_id"] != "w-1" || line["trace_id"] == nil {
-		t.Errorf("line = %v", line)
+	if line["route"] != "/v1/opt-outs/{phone}" {
+		t.Errorf("line: route = %q, want \"/v1/opt-outs/{phone}\"", line["route"])
+	}
+	if line["status"] != 418.0 {
+		t.Errorf("line: status = %v, want 418.0", line["status"])
+	}
+	if line["workspace_id"] != "w-1" {
+		t.Errorf("line: workspace_id = %q, want \"w-1\"", line["workspace_id"])
+	}
+	if line["trace_id"] == nil {
+		t.Errorf("line: trace_id = nil, want a value")
 	}
 	told := lines.String()
 	for _, a := range ended[0].Attributes() {

@@ -54,8 +54,14 @@ func FuzzRequireCaller(f *testing.F) {
 			var refusal struct {
 				Error struct{ Code, Message string }
 			}
-			if status != http.StatusUnauthorized || json.Unmarshal([]byte(body), &refusal) != nil || refusal.Error.Code != "invalid_api_key" {
-				t.Errorf("%q = %d %s", text, status, body)
+			if status != http.StatusUnauthorized {
+				t.Errorf("%q: status = %v, want %v", text, status, http.StatusUnauthorized)
+			}
+			if err := json.Unmarshal([]byte(body), &refusal); err != nil {
+				t.Fatalf("%q: json.Unmarshal: %v", text, err)
+			}
+			if refusal.Error.Code != "invalid_api_key" {
+				t.Errorf("%q: refusal.Error.Code = %q, want \"invalid_api_key\"", text, refusal.Error.Code)
 			}
 		}
 		if _, err := gateway.verify(text, forService, time.Now()); err == nil {

@@ -126,8 +126,15 @@ func refuses(t *testing.T) {
 			var refused struct {
 				Error struct{ Code, Message string }
 			}
-			if err := json.Unmarshal([]byte(body), &refused); err != nil || status != http.StatusUnauthorized || refused.Error.Code != "invalid_api_key" {
-				t.Errorf("%s: %d %s, want 401 invalid_api_key", row.name, status, body)
+			err := json.Unmarshal([]byte(body), &refused)
+			if err != nil {
+				t.Fatalf("%s: %v", row.name, err)
+			}
+			if status != http.StatusUnauthorized {
+				t.Errorf("%s: status = %v, want %v", row.name, status, http.StatusUnauthorized)
+			}
+			if refused.Error.Code != "invalid_api_key" {
+				t.Errorf("%s: refused.Error.Code = %q, want \"invalid_api_key\"", row.name, refused.Error.Code)
 			}
 		}
 	}
@@ -149,8 +156,14 @@ func TestKeys_OldAndNewKeyOfANameBothCount(t *testing.T) {
 
 func TestNew_ListsEveryFault(t *testing.T) {
 	_, err := New("calls", Config{SigningKey: "short", TrustedKeys: []string{"gateway=abc", "=x", ""}})
-	if err == nil || strings.Count(err.Error(), "TRUSTED_KEYS") != 2 || !strings.Contains(err.Error(), "SIGNING_KEY") {
-		t.Errorf("New = %v, want three faults", err)
+	if err == nil {
+		t.Fatalf("New: err = nil, want an error")
+	}
+	if strings.Count(err.Error(), "TRUSTED_KEYS") != 2 {
+		t.Errorf("New: strings.Count(err.Error(), \"TRUSTED_KEYS\") = %v, want 2", strings.Count(err.Error(), "TRUSTED_KEYS"))
+	}
+	if !strings.Contains(err.Error(), "SIGNING_KEY") {
+		t.Errorf("New: err.Error() = %q, want it to contain %q", err.Error(), "SIGNING_KEY")
 	}
 }
 

@@ -66,8 +66,14 @@ func TestNew_RefusesNamingTheField(t *testing.T) {
 			t.Parallel()
 			_, err := New(uuid.New(), uuid.New(), body(t, tt.body))
 			var refusal *apierr.Error
-			if !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, tt.field+" ") {
-				t.Errorf("err = %v, want validation_error naming %s", err, tt.field)
+			if !errors.As(err, &refusal) {
+				t.Fatalf("err = %v, want a %T", err, refusal)
+			}
+			if refusal.Code != "validation_error" {
+				t.Errorf("err: refusal.Code = %q, want \"validation_error\"", refusal.Code)
+			}
+			if !strings.HasPrefix(refusal.Message, tt.field+" ") {
+				t.Errorf("err: refusal.Message = %q, want it to begin with %q", refusal.Message, tt.field+" ")
 			}
 		})
 	}
@@ -87,15 +93,39 @@ func TestChange_MergesSettingsAndRaisesTheVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	fact := ev.GetAgent()
-	if ev.GetVersion() != 2 || fact.GetName() != "Ada" || fact.GetFromE164() != "" || fact.GetMaxCallSeconds() != DefaultMaxCallSeconds ||
-		fact.GetVoice() != "calm" || fact.GetInstructions() != "Be brief." || len(fact.GetOutcomes()) != 2 {
-		t.Errorf("fact = %v", ev)
+	if ev.GetVersion() != 2 {
+		t.Errorf("fact: ev.GetVersion() = %v, want 2", ev.GetVersion())
+	}
+	if fact.GetName() != "Ada" {
+		t.Errorf("fact.GetName() = %q, want \"Ada\"", fact.GetName())
+	}
+	if fact.GetFromE164() != "" {
+		t.Errorf("fact.GetFromE164() = %q, want \"\"", fact.GetFromE164())
+	}
+	if fact.GetMaxCallSeconds() != DefaultMaxCallSeconds {
+		t.Errorf("fact.GetMaxCallSeconds() = %v, want %v", fact.GetMaxCallSeconds(), DefaultMaxCallSeconds)
+	}
+	if fact.GetVoice() != "calm" {
+		t.Errorf("fact.GetVoice() = %q, want \"calm\"", fact.GetVoice())
+	}
+	if fact.GetInstructions() != "Be brief." {
+		t.Errorf("fact.GetInstructions() = %q, want \"Be brief.\"", fact.GetInstructions())
+	}
+	if len(fact.GetOutcomes()) != 2 {
+		t.Errorf("fact: len(fact.GetOutcomes()) = %v, want 2", len(fact.GetOutcomes()))
 	}
 	if got, want := string(a.Settings), `{"instructions":"Be brief.","outcomes":["yes","no"],"voice":"calm"}`; got != want {
 		t.Errorf("settings = %s, want %s", got, want)
 	}
 	a.Delete(time.Now())
-	if ev, err = a.Fact(time.Now()); err != nil || !ev.GetAgent().GetDeleted() || ev.GetVersion() != 3 {
-		t.Errorf("fact of a deleted agent = %v, %v", ev, err)
+	ev, err = a.Fact(time.Now())
+	if err != nil {
+		t.Fatalf("fact of a deleted agent: %v", err)
+	}
+	if !ev.GetAgent().GetDeleted() {
+		t.Errorf("fact of a deleted agent: ev.GetAgent().GetDeleted() = false, want true")
+	}
+	if ev.GetVersion() != 3 {
+		t.Errorf("fact of a deleted agent: ev.GetVersion() = %v, want 3", ev.GetVersion())
 	}
 }

@@ -27,8 +27,20 @@ func FuzzAgent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if a.MaxCallSeconds < 1 || a.MaxCallSeconds > maxMaxCallSeconds || a.Name == "" || len(a.Settings) > maxSettings || !json.Valid(a.Settings) {
-			t.Errorf("%s made %+v", raw, a)
+		if a.MaxCallSeconds < 1 {
+			t.Errorf("a.MaxCallSeconds = %v, want at least 1", a.MaxCallSeconds)
+		}
+		if a.MaxCallSeconds > maxMaxCallSeconds {
+			t.Errorf("a.MaxCallSeconds = %v, want at most %v", a.MaxCallSeconds, maxMaxCallSeconds)
+		}
+		if a.Name == "" {
+			t.Errorf("a.Name is empty")
+		}
+		if len(a.Settings) > maxSettings {
+			t.Fatalf("len(a.Settings) = %v, want at most %v", len(a.Settings), maxSettings)
+		}
+		if !json.Valid(a.Settings) {
+			t.Errorf("json.Valid(a.Settings) = false, want true")
 		}
 		fact, err := a.Fact(time.Now())
 		if err != nil {

@@ -51,8 +51,14 @@ func TestAsk_OnceMoreWhenTheConnectionBreaks(t *testing.T) {
 		letGo(w)
 	})
 	answer, err := peers.Withdraw(t.Context(), &questionv1.WithdrawRequest{})
-	if err != nil || !answer.GetWithdrawn() || asked.Load() != 2 {
-		t.Errorf("answer = %v, %v after %d questions, want it on the second", answer, err, asked.Load())
+	if err != nil {
+		t.Fatalf("answer: %v", err)
+	}
+	if !answer.GetWithdrawn() {
+		t.Errorf("answer.GetWithdrawn() = false, want true")
+	}
+	if asked.Load() != 2 {
+		t.Errorf("answer: asked.Load() = %v, want 2", asked.Load())
 	}
 }
 
@@ -64,8 +70,14 @@ func TestAsk_SilentPeerIsUnavailable(t *testing.T) {
 	began, watch := time.Now(), stopwatch.Start(t.Context())
 	_, err := peers.Hold(t.Context(), &questionv1.HoldRequest{})
 	var refusal *apierr.Error
-	if !errors.As(err, &refusal) || refusal.Status != http.StatusServiceUnavailable || refusal.RetryAfter == 0 {
-		t.Errorf("err = %v, want 503 with Retry-After", err)
+	if !errors.As(err, &refusal) {
+		t.Fatalf("err = %v, want a %T", err, refusal)
+	}
+	if refusal.Status != http.StatusServiceUnavailable {
+		t.Errorf("err: refusal.Status = %v, want %v", refusal.Status, http.StatusServiceUnavailable)
+	}
+	if refusal.RetryAfter == 0 {
+		t.Errorf("err: refusal.RetryAfter = 0, want more")
 	}
 	if took := time.Since(began); took < patience || watch.Took() > 2*patience {
 		t.Errorf("it took %v, want the deadline of %v", took, patience)

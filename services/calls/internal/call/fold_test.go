@@ -199,13 +199,28 @@ func TestAnnounce_CompletedWaitsForChargeAndAnalysis(t *testing.T) {
 			}
 			event := c.Announce(InProgress, start, waits)
 			if tt.wantAfter == 0 {
-				if event != openapi.EventTypeCallCompleted || !c.Closed || c.CompletesAt != nil || c.Sequence != 1 {
-					t.Fatalf("event = %q, call = %+v, want call.completed at once", event, c)
+				if event != openapi.EventTypeCallCompleted {
+					t.Fatalf("event = %v, want %v", event, openapi.EventTypeCallCompleted)
+				}
+				if !c.Closed {
+					t.Fatalf("event: c.Closed = false, want true")
+				}
+				if c.CompletesAt != nil {
+					t.Fatalf("event: c.CompletesAt = %v, want nil", c.CompletesAt)
+				}
+				if c.Sequence != 1 {
+					t.Fatalf("event: c.Sequence = %v, want 1", c.Sequence)
 				}
 				return
 			}
-			if event != "" || c.CompletesAt == nil || !c.CompletesAt.Equal(start.Add(tt.wantAfter)) {
-				t.Fatalf("event = %q, completes at %v, want none before %v", event, c.CompletesAt, tt.wantAfter)
+			if event != "" {
+				t.Fatalf("event = %q, want \"\"", event)
+			}
+			if c.CompletesAt == nil {
+				t.Fatalf("event: c.CompletesAt = nil, want a value")
+			}
+			if !c.CompletesAt.Equal(start.Add(tt.wantAfter)) {
+				t.Fatalf("event: c.CompletesAt.Equal(start.Add(tt.wantAfter)) = false, want true")
 			}
 			if event = c.Announce(Completed, start.Add(tt.wantAfter-time.Nanosecond), waits); event != "" {
 				t.Errorf("before the deadline: event %q", event)
@@ -263,8 +278,14 @@ func TestRequest_FollowsItsCall(t *testing.T) {
 				news.EndedAt = at(9)
 			}
 			req.Follow(&news, Ending{Code: "invalid_number", Detail: "The number is not assigned."}, *at(20))
-			if req.Status != tt.want || *req.CallID != news.ID || !req.DialedAt.Equal(*at(1)) {
-				t.Errorf("request = %+v, want %s", req, tt.want)
+			if req.Status != tt.want {
+				t.Errorf("request: req.Status = %v, want %v", req.Status, tt.want)
+			}
+			if *req.CallID != news.ID {
+				t.Errorf("request: req.CallID = %v, want %v", *req.CallID, news.ID)
+			}
+			if !req.DialedAt.Equal(*at(1)) {
+				t.Errorf("request: req.DialedAt.Equal(*at(1)) = false, want true")
 			}
 			if tt.wantCode != "" && (req.ErrorCode == nil || *req.ErrorCode != tt.wantCode) {
 				t.Errorf("error_code = %v, want %s", req.ErrorCode, tt.wantCode)
@@ -280,10 +301,17 @@ func TestRequest_FinalStaysFinal(t *testing.T) {
 	t.Parallel()
 	for _, final := range []RequestStatus{RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled} {
 		req := Request{Status: final}
-		changed := req.Dial() || req.Cancel(start) || req.Block(Ending{Code: "x"}, start) || req.Fail(Ending{}, start) ||
-			req.Follow(&Call{Status: Completed}, Ending{}, start)
-		if changed || req.Status != final {
-			t.Errorf("a %s request became %s", final, req.Status)
+		steps := map[string]bool{
+			"Dial": req.Dial(), "Cancel": req.Cancel(start), "Block": req.Block(Ending{Code: "x"}, start), "Fail": req.Fail(Ending{}, start),
+			"Follow": req.Follow(&Call{Status: Completed}, Ending{}, start),
+		}
+		for step, changed := range steps {
+			if changed {
+				t.Errorf("%s changed a %s request, want no change", step, final)
+			}
+		}
+		if req.Status != final {
+			t.Errorf("status = %s, want %s", req.Status, final)
 		}
 	}
 	dialing := Request{Status: RequestDialing}

@@ -78,8 +78,15 @@ func TestCall_NoNewsLeavesTheStates(t *testing.T) {
 			announce(before)
 		}
 		terminal := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return e == "call.ringing" || e == "call.answered" })
-		if want := c.Status.Terminal(); (len(terminal) == 1) != want || c.Closed != want || (want && events[len(events)-1] != terminal[0]) {
-			t.Fatalf("a call that is %s sent %s", c.Status, strings.Join(events, ", "))
+		want := c.Status.Terminal()
+		if (len(terminal) == 1) != want {
+			t.Fatalf("terminal events in status %s = %v, want one: %v", c.Status, terminal, want)
+		}
+		if c.Closed != want {
+			t.Fatalf("c.Closed = %v, want %v", c.Closed, want)
+		}
+		if want && events[len(events)-1] != terminal[0] {
+			t.Fatalf("last event = %s, want the terminal one, %s", events[len(events)-1], terminal[0])
 		}
 		if slices.Sort(events); len(slices.Compact(slices.Clone(events))) != len(events) {
 			t.Fatalf("an event was sent twice: %s", strings.Join(events, ", "))
@@ -126,8 +133,19 @@ func TestRequest_NoNewsLeavesTheStates(t *testing.T) {
 			if step == "cancel" && before.Status != RequestQueued && changed {
 				t.Fatalf("a %s request was canceled", before.Status)
 			}
-			if before.Status.Final() && (r.CallID != before.CallID || r.CompletedAt != before.CompletedAt || r.ErrorCode != before.ErrorCode || r.DialedAt != before.DialedAt) {
-				t.Fatalf("%s changed a %s request: %+v", step, before.Status, r)
+			if before.Status.Final() {
+				if r.CallID != before.CallID {
+					t.Fatalf("%s: call id of a %s request = %v, want %v", step, before.Status, r.CallID, before.CallID)
+				}
+				if r.CompletedAt != before.CompletedAt {
+					t.Fatalf("%s: completed_at of a %s request = %v, want %v", step, before.Status, r.CompletedAt, before.CompletedAt)
+				}
+				if r.ErrorCode != before.ErrorCode {
+					t.Fatalf("%s: error code of a %s request = %v, want %v", step, before.Status, r.ErrorCode, before.ErrorCode)
+				}
+				if r.DialedAt != before.DialedAt {
+					t.Fatalf("%s: dialed_at of a %s request = %v, want %v", step, before.Status, r.DialedAt, before.DialedAt)
+				}
 			}
 			if before.CallID != nil && *r.CallID != *before.CallID {
 				t.Fatalf("%s gave the request another call", step)
@@ -136,8 +154,14 @@ func TestRequest_NoNewsLeavesTheStates(t *testing.T) {
 				t.Fatalf("%s moved the request back", step)
 			}
 			hasCode := r.Status == RequestBlocked || r.Status == RequestFailed
-			if (r.CompletedAt != nil) != r.Status.Final() || (r.ErrorCode != nil) != hasCode || (hasCode && *r.ErrorCode == "") {
-				t.Fatalf("a %s request has completed_at %v, error_code %v", r.Status, r.CompletedAt, r.ErrorCode)
+			if (r.CompletedAt != nil) != r.Status.Final() {
+				t.Fatalf("(r.CompletedAt != nil) = %v, want %v", (r.CompletedAt != nil), r.Status.Final())
+			}
+			if (r.ErrorCode != nil) != hasCode {
+				t.Fatalf("(r.ErrorCode != nil) = %v, want %v", (r.ErrorCode != nil), hasCode)
+			}
+			if hasCode && *r.ErrorCode == "" {
+				t.Fatalf("%s: error code of a %s request is empty", step, r.Status)
 			}
 		}
 	})

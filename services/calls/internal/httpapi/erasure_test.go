@@ -94,8 +94,14 @@ func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 		t.Errorf("of the other person's request %v was told", told)
 	}
 	got := r.want(http.StatusOK, "GET", "/v1/calls/"+live.id(), nil)
-	if got["summary"] != nil || got["outcome"] != "interested" || got["status"] != "completed" {
-		t.Errorf("a call that ended after the erasure is %v", got)
+	if got["summary"] != nil {
+		t.Errorf("summary = %v, want nil", got["summary"])
+	}
+	if got["outcome"] != "interested" {
+		t.Errorf("outcome = %q, want \"interested\"", got["outcome"])
+	}
+	if got["status"] != "completed" {
+		t.Errorf("status = %q, want \"completed\"", got["status"])
 	}
 	r.toldOnward(erasure, over, live, waiting, queued)
 

@@ -157,8 +157,17 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 	if diff := cmp.Diff(full, events[2]["data"]); diff != "" {
 		t.Errorf("event data and GET differ (-get +event):\n%s", diff)
 	}
-	if full["credits_charged"] != 0.005 || full["outcome"] != "interested" || full["external_ref"] != "order-1042" || full["campaign_id"] != nil {
-		t.Errorf("call = %v", full)
+	if full["credits_charged"] != 0.005 {
+		t.Errorf("call: credits_charged = %v, want 0.005", full["credits_charged"])
+	}
+	if full["outcome"] != "interested" {
+		t.Errorf("call: outcome = %q, want \"interested\"", full["outcome"])
+	}
+	if full["external_ref"] != "order-1042" {
+		t.Errorf("call: external_ref = %q, want \"order-1042\"", full["external_ref"])
+	}
+	if full["campaign_id"] != nil {
+		t.Errorf("call: campaign_id = %v, want nil", full["campaign_id"])
 	}
 	for _, key := range []string{"transcript", "recording_url", "id"} {
 		if _, present := full[key]; present {
@@ -228,14 +237,28 @@ func TestFacts_EndsOfACall(t *testing.T) {
 			end := a.ended(tt.status, tt.cause)
 			a.tell(end, end, a.released())
 			req := r.request(a.request)
-			if code, _ := req["error_code"].(string); req["status"] != tt.request || code != tt.code || req["completed_at"] == nil {
-				t.Errorf("request = %v, want %s %s", req, tt.request, tt.code)
+			code, _ := req["error_code"].(string)
+			if req["status"] != tt.request {
+				t.Errorf("request: status = %v, want %v", req["status"], tt.request)
+			}
+			if code != tt.code {
+				t.Errorf("request: code = %v, want %v", code, tt.code)
+			}
+			if req["completed_at"] == nil {
+				t.Errorf("request: completed_at = nil, want a value")
 			}
 			if got := r.types(); !slices.Equal(got, []string{tt.event}) {
 				t.Errorf("events = %v, want %s once and at once", got, tt.event)
 			}
-			if full := a.read(); full["credits_charged"] != nil || full["hangup_cause"] != tt.cause || full["summary"] != nil {
-				t.Errorf("call = %v", full)
+			full := a.read()
+			if full["credits_charged"] != nil {
+				t.Errorf("call: credits_charged = %v, want nil", full["credits_charged"])
+			}
+			if full["hangup_cause"] != tt.cause {
+				t.Errorf("call: hangup_cause = %v, want %v", full["hangup_cause"], tt.cause)
+			}
+			if full["summary"] != nil {
+				t.Errorf("call: summary = %v, want nil", full["summary"])
 			}
 		})
 	}
@@ -256,8 +279,18 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 	a.tell(a.fenced(), a.event(nil, func(ev *eventv1.DialEvent) {
 		ev.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number opted out."}}
 	}))
-	if req := r.request(a.request); req["status"] != "blocked" || req["error_code"] != "recipient_dnd" || req["error_detail"] != "The number opted out." || req["completed_at"] == nil {
-		t.Errorf("after blocked: %v", req)
+	req := r.request(a.request)
+	if req["status"] != "blocked" {
+		t.Errorf("status = %q, want \"blocked\"", req["status"])
+	}
+	if req["error_code"] != "recipient_dnd" {
+		t.Errorf("error_code = %q, want \"recipient_dnd\"", req["error_code"])
+	}
+	if req["error_detail"] != "The number opted out." {
+		t.Errorf("error_detail = %q, want \"The number opted out.\"", req["error_detail"])
+	}
+	if req["completed_at"] == nil {
+		t.Errorf("completed_at = nil, want a value")
 	}
 	b := r.account(r.place())
 	b.tell(b.event(nil, func(ev *eventv1.DialEvent) {
@@ -279,8 +312,18 @@ func TestFacts_InboundCall(t *testing.T) {
 	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered", "call.completed"}) {
 		t.Errorf("events = %v, want all without waiting for a charge", got)
 	}
-	if full := a.read(); full["direction"] != "inbound" || full["from"] != "anonymous" || full["contact_id"] != nil || full["timings"].(map[string]any)["queued_at"] != nil {
-		t.Errorf("call = %v", full)
+	full := a.read()
+	if full["direction"] != "inbound" {
+		t.Errorf("call: direction = %q, want \"inbound\"", full["direction"])
+	}
+	if full["from"] != "anonymous" {
+		t.Errorf("call: from = %q, want \"anonymous\"", full["from"])
+	}
+	if full["contact_id"] != nil {
+		t.Errorf("call: contact_id = %v, want nil", full["contact_id"])
+	}
+	if full["timings"].(map[string]any)["queued_at"] != nil {
+		t.Errorf("call: full[\"timings\"].(map[string]any)[\"queued_at\"] = %v, want nil", full["timings"].(map[string]any)["queued_at"])
 	}
 }
 

@@ -119,8 +119,15 @@ func TestLists_MalformedParametersNameTheField(t *testing.T) {
 		"/v1/call-requests?status=ringing": "status", "/v1/call-requests?starting_after=" + newID(t).String(): "starting_after",
 		"/v1/call-requests?external_ref=%ff": "external_ref",
 	} {
-		if a := r.do("GET", path, nil); a.status != 422 || a.code() != "validation_error" || !strings.HasPrefix(a.message(), field) {
-			t.Errorf("%s = %d %v, want 422 naming %s", path, a.status, a.body, field)
+		a := r.do("GET", path, nil)
+		if a.status != 422 {
+			t.Errorf("%s: a.status = %v, want 422", path, a.status)
+		}
+		if a.code() != "validation_error" {
+			t.Errorf("%s: a.code() = %q, want \"validation_error\"", path, a.code())
+		}
+		if !strings.HasPrefix(a.message(), field) {
+			t.Errorf("%s: a.message() = %q, want it to begin with %q", path, a.message(), field)
 		}
 	}
 }
@@ -157,8 +164,18 @@ func TestAgents_LifeOfOne(t *testing.T) {
 	r := newRig(t)
 	added := r.want(http.StatusCreated, "POST", r.admin("/agents"), `{"name":"Bo","from_number":"+15005550006","max_call_seconds":60,"voice":"calm"}`)
 	path := r.admin("/agents/" + added["id"].(string))
-	if got := r.want(http.StatusOK, "GET", path, nil); got["name"] != "Bo" || got["voice"] != "calm" || got["from_number"] != "+15005550006" || got["max_call_seconds"] != 60.0 {
-		t.Errorf("agent = %v", got)
+	got := r.want(http.StatusOK, "GET", path, nil)
+	if got["name"] != "Bo" {
+		t.Errorf("agent: name = %q, want \"Bo\"", got["name"])
+	}
+	if got["voice"] != "calm" {
+		t.Errorf("agent: voice = %q, want \"calm\"", got["voice"])
+	}
+	if got["from_number"] != "+15005550006" {
+		t.Errorf("agent: from_number = %q, want \"+15005550006\"", got["from_number"])
+	}
+	if got["max_call_seconds"] != 60.0 {
+		t.Errorf("agent: max_call_seconds = %v, want 60.0", got["max_call_seconds"])
 	}
 	if got := r.want(http.StatusOK, "PATCH", path, `{"voice":null,"name":"Bob"}`); got["name"] != "Bob" || got["voice"] != nil {
 		t.Errorf("changed agent = %v", got)
@@ -185,8 +202,14 @@ func TestAgents_LifeOfOne(t *testing.T) {
 			versions, last = append(versions, fact.GetVersion()), fact
 		}
 	}
-	if !slices.Equal(versions, []int64{1, 2, 3}) || !last.GetAgent().GetDeleted() || last.GetAgent().GetMaxCallSeconds() != 60 {
-		t.Errorf("versions %v, last %v", versions, last)
+	if !slices.Equal(versions, []int64{1, 2, 3}) {
+		t.Errorf("versions = %v, want %v", versions, []int64{1, 2, 3})
+	}
+	if !last.GetAgent().GetDeleted() {
+		t.Errorf("last.GetAgent().GetDeleted() = false, want true")
+	}
+	if last.GetAgent().GetMaxCallSeconds() != 60 {
+		t.Errorf("last.GetAgent().GetMaxCallSeconds() = %v, want 60", last.GetAgent().GetMaxCallSeconds())
 	}
 	elsewhere := strings.Replace(path, r.workspace.String(), newID(t).String(), 1)
 	if a := r.do("GET", elsewhere, nil); a.status != http.StatusNotFound {

@@ -32,17 +32,40 @@ func TestPlace_StoresAndOrdersOnce(t *testing.T) {
 	if got, want := strings.Join(keys, " "), "agent_id call_id completed_at created_at dialed_at error_code error_detail external_ref id scheduled_for status to updated_at"; got != want {
 		t.Errorf("fields = %s, want %s", got, want)
 	}
-	if body["status"] != "queued" || body["external_ref"] != "order-1042" || body["call_id"] != nil {
-		t.Errorf("request = %v", body)
+	if body["status"] != "queued" {
+		t.Errorf("request: status = %q, want \"queued\"", body["status"])
+	}
+	if body["external_ref"] != "order-1042" {
+		t.Errorf("request: external_ref = %q, want \"order-1042\"", body["external_ref"])
+	}
+	if body["call_id"] != nil {
+		t.Errorf("request: call_id = %v, want nil", body["call_id"])
 	}
 	ordered := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
 	if len(ordered) != 1 {
 		t.Fatalf("facts = %v, want one", ordered)
 	}
 	order := ordered[0].GetRequested()
-	if order.GetToE164() != "+14155550100" || order.GetMaxCallSeconds() != 90 || string(order.GetVariablesJson()) != `{"a":1}` || order.GetExternalRef() != "order-1042" ||
-		order.GetAgentId() != r.agent.String() || order.GetContactId() == "" || !order.GetScheduledFor().AsTime().Equal(order.GetQueuedAt().AsTime()) {
-		t.Errorf("order = %v", order)
+	if order.GetToE164() != "+14155550100" {
+		t.Errorf("order.GetToE164() = %q, want \"+14155550100\"", order.GetToE164())
+	}
+	if order.GetMaxCallSeconds() != 90 {
+		t.Errorf("order.GetMaxCallSeconds() = %v, want 90", order.GetMaxCallSeconds())
+	}
+	if string(order.GetVariablesJson()) != `{"a":1}` {
+		t.Errorf("order: string(order.GetVariablesJson()) = %q, want %q", string(order.GetVariablesJson()), `{"a":1}`)
+	}
+	if order.GetExternalRef() != "order-1042" {
+		t.Errorf("order.GetExternalRef() = %q, want \"order-1042\"", order.GetExternalRef())
+	}
+	if order.GetAgentId() != r.agent.String() {
+		t.Errorf("order.GetAgentId() = %v, want %v", order.GetAgentId(), r.agent.String())
+	}
+	if order.GetContactId() == "" {
+		t.Errorf("order.GetContactId() is empty")
+	}
+	if !order.GetScheduledFor().AsTime().Equal(order.GetQueuedAt().AsTime()) {
+		t.Errorf("order.GetScheduledFor().AsTime().Equal(order.GetQueuedAt().AsTime()) = false, want true")
 	}
 	if held := r.peers.heldIDs(); len(held) != 1 || held[0] != body["id"] {
 		t.Errorf("holds = %v, want one for %v", held, body["id"])
@@ -105,8 +128,14 @@ func TestPlace_RefusalLeavesNothing(t *testing.T) {
 			})
 			key := fmt.Sprintf("key-%d", i)
 			a := r.do("POST", "/v1/calls", tt.body, "Idempotency-Key", key)
-			if a.status != tt.status || a.code() != tt.code || !strings.HasPrefix(a.message(), tt.field) {
-				t.Errorf("answer = %d %v, want %d %s naming %s", a.status, a.body, tt.status, tt.code, tt.field)
+			if a.status != tt.status {
+				t.Errorf("answer: a.status = %v, want %v", a.status, tt.status)
+			}
+			if a.code() != tt.code {
+				t.Errorf("answer: a.code() = %v, want %v", a.code(), tt.code)
+			}
+			if !strings.HasPrefix(a.message(), tt.field) {
+				t.Errorf("answer: a.message() = %q, want it to begin with %q", a.message(), tt.field)
 			}
 			if n := r.count(`SELECT count(*) FROM call_requests`); n != 0 {
 				t.Fatalf("%d requests were left behind", n)
@@ -179,8 +208,14 @@ func TestPlace_FiftyAtOnceOneCall(t *testing.T) {
 	}
 	all.Wait()
 	slices.Sort(statuses)
-	if statuses[48] != http.StatusOK || statuses[49] != http.StatusAccepted || statuses[0] != http.StatusOK {
-		t.Errorf("statuses = %v, want one 202 and 49 × 200", statuses)
+	if statuses[48] != http.StatusOK {
+		t.Errorf("statuses[48] = %v, want %v", statuses[48], http.StatusOK)
+	}
+	if statuses[49] != http.StatusAccepted {
+		t.Errorf("statuses[49] = %v, want %v", statuses[49], http.StatusAccepted)
+	}
+	if statuses[0] != http.StatusOK {
+		t.Errorf("statuses[0] = %v, want %v", statuses[0], http.StatusOK)
 	}
 	if slices.Sort(ids); ids[0] != ids[49] {
 		t.Errorf("ids = %v, want one", ids)
@@ -225,8 +260,14 @@ func TestPlace_WaiterGivesUp(t *testing.T) {
 	r := newRig(t, func(s *settings) { s.intake.Wait = 50 * time.Millisecond })
 	r.claim("k", newID(t), time.Minute)
 	a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k"))
-	if a.status != http.StatusServiceUnavailable || a.code() != "unavailable" || a.header.Get("Retry-After") == "" {
-		t.Errorf("answer = %d %v, want 503 with Retry-After", a.status, a.body)
+	if a.status != http.StatusServiceUnavailable {
+		t.Errorf("answer: a.status = %v, want %v", a.status, http.StatusServiceUnavailable)
+	}
+	if a.code() != "unavailable" {
+		t.Errorf("answer: a.code() = %q, want \"unavailable\"", a.code())
+	}
+	if a.header.Get("Retry-After") == "" {
+		t.Errorf("answer: Retry-After is empty")
 	}
 }
 
@@ -343,8 +384,14 @@ func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {
 	r.exec(`UPDATE call_requests SET completed_at = now() - interval '31 days' WHERE id = $1`, old)
 	r.exec(`UPDATE idempotency_keys SET leased_until = now() - interval '1 second'`)
 	freed, err := r.store.ForgetKeys(t.Context(), uuid.Max, 30*24*time.Hour, 10)
-	if err != nil || freed != 1 || r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) != 1 {
-		t.Errorf("freed %d, %v, want the old one only", freed, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if freed != 1 {
+		t.Errorf("freed = %v, want 1", freed)
+	}
+	if r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) != 1 {
+		t.Errorf("r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) = %v, want 1", r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`))
 	}
 	if _, err = r.store.LookAtKey(t.Context(), r.workspace, "old"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("old key: %v, want it free", err)

@@ -259,7 +259,13 @@ func TestRepublish_OncePerInterval(t *testing.T) {
 	if got := r.told(overdue); len(got) != 3 {
 		t.Errorf("overdue after the interval: told %v, want it a third time", got)
 	}
-	if len(r.told(fresh)) != 1 || len(r.told(dialing)) != 1 || r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) != 6 {
-		t.Error("a request was republished that is not overdue")
+	if len(r.told(fresh)) != 1 {
+		t.Fatalf("len(r.told(fresh)) = %v, want 1", len(r.told(fresh)))
+	}
+	if len(r.told(dialing)) != 1 {
+		t.Fatalf("len(r.told(dialing)) = %v, want 1", len(r.told(dialing)))
+	}
+	if r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) != 6 {
+		t.Errorf("r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) = %v, want 6", r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`))
 	}
 }

@@ -131,8 +131,17 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 	}
 	for _, text := range []any{got["url"], a.read()["recording_url"]} {
 		link, err := url.Parse(fmt.Sprint(text))
-		if err != nil || link.Host != "api.example.com" || link.Path != recording.Path+key || known.Check(key, link.Query(), time.Now().Add(59*time.Minute)) != nil {
-			t.Errorf("link %v, %v", text, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if link.Host != "api.example.com" {
+			t.Errorf("link.Host = %q, want \"api.example.com\"", link.Host)
+		}
+		if link.Path != recording.Path+key {
+			t.Errorf("link.Path = %v, want %v", link.Path, recording.Path+key)
+		}
+		if err := known.Check(key, link.Query(), time.Now().Add(59*time.Minute)); err != nil {
+			t.Errorf("known.Check: %v", err)
 		}
 	}
 	for _, event := range r.events() {
@@ -165,7 +174,19 @@ func TestRecording_APresignedLinkIsMadeWithoutAskingTheStorage(t *testing.T) {
 	if err != nil || fault != nil {
 		t.Fatal(text, err, fault)
 	}
-	if link.Scheme != "https" || link.Host != "files.example.com" || link.Path != "/calls/w/2026/11/21/c.wav" || link.Query().Get("X-Amz-Expires") != "3600" || link.Query().Get("X-Amz-Signature") == "" {
-		t.Errorf("link %s", text)
+	if link.Scheme != "https" {
+		t.Errorf("link.Scheme = %q, want \"https\"", link.Scheme)
+	}
+	if link.Host != "files.example.com" {
+		t.Errorf("link.Host = %q, want \"files.example.com\"", link.Host)
+	}
+	if link.Path != "/calls/w/2026/11/21/c.wav" {
+		t.Errorf("link.Path = %q, want \"/calls/w/2026/11/21/c.wav\"", link.Path)
+	}
+	if link.Query().Get("X-Amz-Expires") != "3600" {
+		t.Errorf("link.Query().Get(\"X-Amz-Expires\") = %q, want \"3600\"", link.Query().Get("X-Amz-Expires"))
+	}
+	if link.Query().Get("X-Amz-Signature") == "" {
+		t.Errorf("link.Query().Get(\"X-Amz-Signature\") is empty")
 	}
 }

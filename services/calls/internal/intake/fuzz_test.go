@@ -33,8 +33,16 @@ func FuzzOrder(f *testing.F) {
 		}
 		if key, err := readKey(body, []string{header}); err != nil {
 			mustName(t, err, "idempotency_key", "Idempotency-Key")
-		} else if key == "" || len(key) > maxKey || strings.Trim(key, printable()) != "" {
-			t.Errorf("%q, %q: key %q", raw, header, key)
+		} else {
+			if len(key) < 1 {
+				t.Errorf("%q, %q: key is empty", raw, header)
+			}
+			if len(key) > maxKey {
+				t.Errorf("%q, %q: length of the key = %d, want at most %d", raw, header, len(key), maxKey)
+			}
+			if rest := strings.Trim(key, printable()); rest != "" {
+				t.Errorf("%q, %q: characters of the key that are not printable ASCII = %q, want none", raw, header, rest)
+			}
 		}
 		order, err := readOrder(body, now)
 		if err != nil {

@@ -85,8 +85,17 @@ func TestKeeping_ForgetsWhatIsTooOldByTheClockItIsGiven(t *testing.T) {
 		var requests, calls, said int
 		err := pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM call_requests WHERE workspace_id = $1), count(*), count(transcript) FROM calls WHERE workspace_id = $1`,
 			step.workspace).Scan(&requests, &calls, &said)
-		if err != nil || requests != step.requests || calls != step.calls || said != step.said {
-			t.Errorf("%s: %d requests, %d calls, %d transcripts, %v; want %d, %d, %d", step.name, requests, calls, said, err, step.requests, step.calls, step.said)
+		if err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if requests != step.requests {
+			t.Errorf("%s: requests = %v, want %v", step.name, requests, step.requests)
+		}
+		if calls != step.calls {
+			t.Errorf("%s: calls = %v, want %v", step.name, calls, step.calls)
+		}
+		if said != step.said {
+			t.Errorf("%s: said = %v, want %v", step.name, said, step.said)
 		}
 	}
 }

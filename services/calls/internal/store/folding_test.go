@@ -50,7 +50,16 @@ func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 	var closed bool
 	var events int
 	err = pool.QueryRow(t.Context(), "SELECT c.status, c.closed, (SELECT count(*) FROM outbox) FROM calls c").Scan(&status, &closed, &events)
-	if err != nil || status != string(call.Busy) || !closed || events != 1 {
-		t.Errorf("the call is %s, closed %v, %d events, %v; want busy, closed, one event", status, closed, events, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status != string(call.Busy) {
+		t.Errorf("status = %v, want %v", status, string(call.Busy))
+	}
+	if !closed {
+		t.Errorf("closed = false, want true")
+	}
+	if events != 1 {
+		t.Errorf("events = %v, want 1", events)
 	}
 }

@@ -16,15 +16,33 @@ func TestOperators(t *testing.T) {
 	}
 	good := Config{OperatorTokens: []string{"ada=a-token-with=equals", " bob=another-token-0002", ""}}
 	operators, err := good.operators(pepper)
-	if err != nil || len(operators) != 2 || operators[0].Name != "ada" || operators[1].Name != "bob" {
-		t.Fatalf("operators = %v, %v", operators, err)
+	if err != nil {
+		t.Fatalf("operators: %v", err)
+	}
+	if len(operators) != 2 {
+		t.Fatalf("operators: len(operators) = %v, want 2", len(operators))
+	}
+	if operators[0].Name != "ada" {
+		t.Fatalf("operators[0].Name = %q, want \"ada\"", operators[0].Name)
+	}
+	if operators[1].Name != "bob" {
+		t.Fatalf("operators[1].Name = %q, want \"bob\"", operators[1].Name)
 	}
 	if hash := pepper.Hash("a-token-with=equals"); !hash.Equal(operators[0].Hash) {
 		t.Error("the token was cut at its own equals sign")
 	}
 	_, err = Config{OperatorTokens: []string{"secret-without-a-name", "eve=short"}}.operators(pepper)
-	if err == nil || strings.Count(err.Error(), "OPERATOR_TOKENS") != 2 || strings.Contains(err.Error(), "secret-without-a-name") || strings.Contains(err.Error(), "short") {
-		t.Errorf("err = %v, want both faults and no token", err)
+	if err == nil {
+		t.Fatalf("err = nil, want an error")
+	}
+	if strings.Count(err.Error(), "OPERATOR_TOKENS") != 2 {
+		t.Errorf("err: strings.Count(err.Error(), \"OPERATOR_TOKENS\") = %v, want 2", strings.Count(err.Error(), "OPERATOR_TOKENS"))
+	}
+	if strings.Contains(err.Error(), "secret-without-a-name") {
+		t.Errorf("err.Error() = %q, want it not to contain %q", err.Error(), "secret-without-a-name")
+	}
+	if strings.Contains(err.Error(), "short") {
+		t.Errorf("err.Error() = %q, want it not to contain %q", err.Error(), "short")
 	}
 }
 
@@ -36,8 +54,14 @@ func TestOperators_OneNameHasOneToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Config{OperatorTokens: []string{"ada=the-older-token-0001", "bob=another-token-0002", "ada=the-newer-token-0003"}}.operators(pepper)
-	if err == nil || !strings.Contains(err.Error(), "ada stands twice") || strings.Contains(err.Error(), "-token-") {
-		t.Errorf("err = %v, want the name and no token", err)
+	if err == nil {
+		t.Fatalf("err = nil, want an error")
+	}
+	if !strings.Contains(err.Error(), "ada stands twice") {
+		t.Errorf("err.Error() = %q, want it to contain %q", err.Error(), "ada stands twice")
+	}
+	if strings.Contains(err.Error(), "-token-") {
+		t.Errorf("err.Error() = %q, want it not to contain %q", err.Error(), "-token-")
 	}
 }
 

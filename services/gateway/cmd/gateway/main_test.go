@@ -113,8 +113,14 @@ func mustHear(t *testing.T, brokers []string, id string) {
 		t.Fatalf("records = %v, want the workspace's", records)
 	}
 	var fact eventv1.WorkspaceEvent
-	if err := proto.Unmarshal(records[0].Value, &fact); err != nil || fact.WorkspaceId != id || !fact.GetWorkspace().ApiEnabled {
-		t.Errorf("fact = %v, %v", &fact, err)
+	if err := proto.Unmarshal(records[0].Value, &fact); err != nil {
+		t.Fatalf("fact: %v", err)
+	}
+	if fact.WorkspaceId != id {
+		t.Errorf("fact.WorkspaceId = %v, want %v", fact.WorkspaceId, id)
+	}
+	if !fact.GetWorkspace().ApiEnabled {
+		t.Errorf("fact.GetWorkspace().ApiEnabled = false, want true")
 	}
 }
 

@@ -30,8 +30,15 @@ func FuzzClient(f *testing.F) {
 		if _, err := netip.ParseAddr(client); err == nil {
 			return
 		}
-		if network, err := netip.ParsePrefix(client); err != nil || network.Bits() != 64 || network != network.Masked() {
-			t.Errorf("%q with %q is %q, want an address or a /64", peer, hops, client)
+		network, err := netip.ParsePrefix(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if network.Bits() != 64 {
+			t.Errorf("network.Bits() = %v, want 64", network.Bits())
+		}
+		if network != network.Masked() {
+			t.Errorf("network = %v, want %v", network, network.Masked())
 		}
 	})
 }

@@ -10,8 +10,14 @@ func TestGenerate_IsWellFormedAndUnlike(t *testing.T) {
 	t.Parallel()
 	key, prefix := Generate()
 	other, _ := Generate()
-	if !WellFormed(key) || !strings.HasPrefix(key, prefix+"_") || key == other {
-		t.Errorf("key = %q, prefix = %q", key, prefix)
+	if !WellFormed(key) {
+		t.Errorf("key: WellFormed(key) = false, want true")
+	}
+	if !strings.HasPrefix(key, prefix+"_") {
+		t.Errorf("key = %q, want it to begin with %q", key, prefix+"_")
+	}
+	if key == other {
+		t.Errorf("key = %v, want another value", key)
 	}
 	for _, bad := range []string{"", "rf_live_", key[1:], key + "x", strings.ToUpper(key), operatorLike} {
 		if WellFormed(bad) {
@@ -53,7 +59,14 @@ func TestPepper(t *testing.T) {
 	one, _ := NewPepper("pepper-of-the-test-0001")
 	two, _ := NewPepper("pepper-of-the-test-0002")
 	hash := one.Hash("secret")
-	if again, other := one.Hash("secret"), two.Hash("secret"); !hash.Equal(again[:]) || hash.Equal(other[:]) || hash.Equal(nil) {
-		t.Error("a hash must depend on secret and pepper alone")
+	again, other := one.Hash("secret"), two.Hash("secret")
+	if !hash.Equal(again[:]) {
+		t.Errorf("hash.Equal(again[:]) = false, want true")
+	}
+	if hash.Equal(other[:]) {
+		t.Errorf("hash.Equal(other[:]) = true, want false")
+	}
+	if hash.Equal(nil) {
+		t.Errorf("hash.Equal(nil) = true, want false")
 	}
 }

@@ -26,8 +26,20 @@ func FuzzBearer(f *testing.F) {
 			}
 			return
 		}
-		if second != "" || secret == "" || len(secret) > maxCarried || !strings.EqualFold(first[:len("Bearer ")], "Bearer ") || !strings.Contains(first, secret) {
-			t.Errorf("%q, %q: the secret is %q", first, second, secret)
+		if second != "" {
+			t.Errorf("%q, %q: second = %q, want \"\"", first, second, second)
+		}
+		if secret == "" {
+			t.Errorf("%q, %q: secret is empty", first, second)
+		}
+		if len(secret) > maxCarried {
+			t.Fatalf("%q, %q: len(secret) = %v, want at most %v", first, second, len(secret), maxCarried)
+		}
+		if !strings.EqualFold(first[:len("Bearer ")], "Bearer ") {
+			t.Errorf("%q, %q: strings.EqualFold(first[:len(\"Bearer \")], \"Bearer \") = false, want true", first, second)
+		}
+		if !strings.Contains(first, secret) {
+			t.Errorf("%q, %q: first = %q, want it to contain %q", first, second, first, secret)
 		}
 		if WellFormed(secret) && (!strings.HasPrefix(secret, mark) || len(secret) != len(key)) {
 			t.Errorf("%q has the form of a key", secret)

@@ -60,8 +60,14 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 		t.Fatalf("PATCH = %d %s", patched.status, patched.body)
 	}
 	_ = json.Unmarshal([]byte(patched.body), &got)
-	if fmt.Sprint(got["features"]) != "map[api:true webhooks:true]" || got["calling_policy"] != nil || got["max_live_calls"] != 500.0 {
-		t.Errorf("PATCH = %s: features merge, null is the standard", patched.body)
+	if fmt.Sprint(got["features"]) != "map[api:true webhooks:true]" {
+		t.Errorf("PATCH: fmt.Sprint(got[\"features\"]) = %q, want \"map[api:true webhooks:true]\"", fmt.Sprint(got["features"]))
+	}
+	if got["calling_policy"] != nil {
+		t.Errorf("PATCH: calling_policy = %v, want nil", got["calling_policy"])
+	}
+	if got["max_live_calls"] != 500.0 {
+		t.Errorf("PATCH: max_live_calls = %v, want 500.0", got["max_live_calls"])
 	}
 	if read := r.operator("GET", "/admin/v1/workspaces/"+id, ""); read.body != patched.body {
 		t.Errorf("GET = %s, want %s", read.body, patched.body)
@@ -89,15 +95,48 @@ func (r *rig) mustHaveFacts(id string) {
 		}
 		facts = append(facts, &fact)
 	}
-	if len(facts) != 2 || facts[0].Version != 1 || facts[1].Version != 2 || facts[0].WorkspaceId != id {
-		r.t.Fatalf("facts = %v", facts)
+	if len(facts) != 2 {
+		r.t.Fatalf("facts: len(facts) = %v, want 2", len(facts))
+	}
+	if facts[0].Version != 1 {
+		r.t.Fatalf("facts[0].Version = %v, want 1", facts[0].Version)
+	}
+	if facts[1].Version != 2 {
+		r.t.Fatalf("facts[1].Version = %v, want 2", facts[1].Version)
+	}
+	if facts[0].WorkspaceId != id {
+		r.t.Fatalf("facts[0].WorkspaceId = %v, want %v", facts[0].WorkspaceId, id)
 	}
 	first, second := facts[0].GetWorkspace(), facts[1].GetWorkspace()
-	if first.ApiEnabled || !first.WebhooksEnabled || first.MaxLiveCalls != 7 || len(first.Destinations) != 2 || first.Currency != "EUR" {
-		r.t.Errorf("first fact = %v", first)
+	if first.ApiEnabled {
+		r.t.Errorf("first fact: first.ApiEnabled = true, want false")
 	}
-	if !second.ApiEnabled || second.MaxLiveCalls != 500 || len(second.Destinations) != 0 || second.CallsPerSecond != 50 || second.Status != "active" {
-		r.t.Errorf("second fact = %v", second)
+	if !first.WebhooksEnabled {
+		r.t.Errorf("first fact: first.WebhooksEnabled = false, want true")
+	}
+	if first.MaxLiveCalls != 7 {
+		r.t.Errorf("first fact: first.MaxLiveCalls = %v, want 7", first.MaxLiveCalls)
+	}
+	if len(first.Destinations) != 2 {
+		r.t.Fatalf("first fact: len(first.Destinations) = %v, want 2", len(first.Destinations))
+	}
+	if first.Currency != "EUR" {
+		r.t.Errorf("first fact: first.Currency = %q, want \"EUR\"", first.Currency)
+	}
+	if !second.ApiEnabled {
+		r.t.Errorf("second fact: second.ApiEnabled = false, want true")
+	}
+	if second.MaxLiveCalls != 500 {
+		r.t.Errorf("second fact: second.MaxLiveCalls = %v, want 500", second.MaxLiveCalls)
+	}
+	if len(second.Destinations) != 0 {
+		r.t.Fatalf("second fact: len(second.Destinations) = %v, want 0", len(second.Destinations))
+	}
+	if second.CallsPerSecond != 50 {
+		r.t.Errorf("second fact: second.CallsPerSecond = %v, want 50", second.CallsPerSecond)
+	}
+	if second.Status != "active" {
+		r.t.Errorf("second fact: second.Status = %q, want \"active\"", second.Status)
 	}
 }
 
@@ -108,12 +147,38 @@ func (r *rig) mustHaveAudited(id string) {
 		r.t.Fatalf("audit = %+v, want two rows", entries)
 	}
 	patch, post := entries[0], entries[1]
-	if post.Method != "POST" || post.Route != "/admin/v1/workspaces" || post.Operator != "ada" || *post.Status != 201 || post.Outcome != "done" ||
-		post.Before != nil || post.After["name"] != "Acme" {
-		r.t.Errorf("audit of POST = %+v", post)
+	if post.Method != "POST" {
+		r.t.Errorf("audit of POST: post.Method = %q, want \"POST\"", post.Method)
 	}
-	if patch.Route != "/admin/v1/workspaces/{id}" || patch.Path != "/admin/v1/workspaces/"+id || patch.Before["max_live_calls"] != 7.0 || patch.After["max_live_calls"] != 500.0 {
-		r.t.Errorf("audit of PATCH = %+v", patch)
+	if post.Route != "/admin/v1/workspaces" {
+		r.t.Errorf("audit of POST: post.Route = %q, want \"/admin/v1/workspaces\"", post.Route)
+	}
+	if post.Operator != "ada" {
+		r.t.Errorf("audit of POST: post.Operator = %q, want \"ada\"", post.Operator)
+	}
+	if *post.Status != 201 {
+		r.t.Errorf("audit of POST: post.Status = %v, want 201", *post.Status)
+	}
+	if post.Outcome != "done" {
+		r.t.Errorf("audit of POST: post.Outcome = %q, want \"done\"", post.Outcome)
+	}
+	if post.Before != nil {
+		r.t.Errorf("audit of POST: post.Before = %v, want nil", post.Before)
+	}
+	if post.After["name"] != "Acme" {
+		r.t.Errorf("audit of POST: name = %q, want \"Acme\"", post.After["name"])
+	}
+	if patch.Route != "/admin/v1/workspaces/{id}" {
+		r.t.Errorf("audit of PATCH: patch.Route = %q, want \"/admin/v1/workspaces/{id}\"", patch.Route)
+	}
+	if patch.Path != "/admin/v1/workspaces/"+id {
+		r.t.Errorf("audit of PATCH: patch.Path = %q, want \"/admin/v1/workspaces/\"+id", patch.Path)
+	}
+	if patch.Before["max_live_calls"] != 7.0 {
+		r.t.Errorf("audit of PATCH: max_live_calls = %v, want 7.0", patch.Before["max_live_calls"])
+	}
+	if patch.After["max_live_calls"] != 500.0 {
+		r.t.Errorf("audit of PATCH: max_live_calls = %v, want 500.0", patch.After["max_live_calls"])
 	}
 	if n := r.count("audit_intents"); n != 0 {
 		r.t.Errorf("%d intents are left", n)
@@ -163,8 +228,14 @@ func TestAdmin_WorkspaceIsRefusedWithTheField(t *testing.T) {
 			path += "/" + id
 		}
 		got := r.operator(row.method, path, row.body)
-		if got.status != 422 || got.code() != "validation_error" || !strings.Contains(got.body, `"message":"`+row.field+` `) {
-			t.Errorf("%s %s = %d %s, want 422 naming %s", row.method, row.body, got.status, got.body, row.field)
+		if got.status != 422 {
+			t.Errorf("%s %s: got.status = %v, want 422", row.method, row.body, got.status)
+		}
+		if got.code() != "validation_error" {
+			t.Errorf("%s %s: got.code() = %q, want \"validation_error\"", row.method, row.body, got.code())
+		}
+		if !strings.Contains(got.body, `"message":"`+row.field+` `) {
+			t.Errorf("%s %s: got.body = %q, want it to contain %q", row.method, row.body, got.body, `"message":"`+row.field+` `)
 		}
 	}
 	if n := r.count("workspaces"); n != 1 {
@@ -192,9 +263,18 @@ func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
 	}
 	var id *string
 	var stored string
-	if err := r.pool.QueryRow(t.Context(), "SELECT workspace_id::text, a::text FROM audit a WHERE route = '/admin/v1/trunks'").Scan(&id, &stored); err != nil ||
-		id != nil || !strings.Contains(stored, "has_password") || strings.Contains(stored, "s3cret") {
-		t.Errorf("audit of %v = %s, %v", id, stored, err)
+	err := r.pool.QueryRow(t.Context(), "SELECT workspace_id::text, a::text FROM audit a WHERE route = '/admin/v1/trunks'").Scan(&id, &stored)
+	if err != nil {
+		t.Fatalf("audit of %v: %v", id, err)
+	}
+	if id != nil {
+		t.Errorf("audit of %v: id = %v, want nil", id, id)
+	}
+	if !strings.Contains(stored, "has_password") {
+		t.Errorf("audit of %v: stored = %q, want it to contain %q", id, stored, "has_password")
+	}
+	if strings.Contains(stored, "s3cret") {
+		t.Errorf("audit of %v: stored = %q, want it not to contain %q", id, stored, "s3cret")
 	}
 	for _, path := range []string{"/admin/v1/trunk", "/admin/v1/trunks/a//b", "/admin/v1/numbers"} {
 		if got := r.operator("GET", path, ""); got.status != 404 {
@@ -238,8 +318,17 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 		t.Errorf("DELETE twice = %s, %s", first.body, again.body)
 	}
 	entries := r.audit(id)
-	if len(entries) != 3 || entries[0].Method != "DELETE" || entries[0].Before["revoked_at"] != nil || entries[0].After["revoked_at"] == nil {
-		t.Errorf("audit = %+v", entries)
+	if len(entries) != 3 {
+		t.Fatalf("audit: len(entries) = %v, want 3", len(entries))
+	}
+	if entries[0].Method != "DELETE" {
+		t.Errorf("audit: entries[0].Method = %q, want \"DELETE\"", entries[0].Method)
+	}
+	if entries[0].Before["revoked_at"] != nil {
+		t.Errorf("audit: entries[0].Before[\"revoked_at\"] = %v, want nil", entries[0].Before["revoked_at"])
+	}
+	if entries[0].After["revoked_at"] == nil {
+		t.Errorf("audit: entries[0].After[\"revoked_at\"] = nil, want a value")
 	}
 	other := r.workspace("")
 	for _, strange := range []string{"/admin/v1/workspaces/" + other + "/api-keys/" + keyID, path + "/" + anID, path + "/1",
@@ -262,12 +351,30 @@ func TestAdmin_Pages(t *testing.T) {
 		HasMore bool `json:"has_more"`
 	}
 	first := r.operator("GET", "/admin/v1/workspaces?limit=2", "")
-	if err := json.Unmarshal([]byte(first.body), &page); err != nil || len(page.Data) != 2 || !page.HasMore || page.Data[0].ID != ids[2] {
-		t.Errorf("first page = %s", first.body)
+	if err := json.Unmarshal([]byte(first.body), &page); err != nil {
+		t.Fatalf("first page: %v", err)
+	}
+	if len(page.Data) != 2 {
+		t.Fatalf("first page: len(page.Data) = %v, want 2", len(page.Data))
+	}
+	if !page.HasMore {
+		t.Errorf("first page: page.HasMore = false, want true")
+	}
+	if page.Data[0].ID != ids[2] {
+		t.Errorf("first page: page.Data[0].ID = %v, want %v", page.Data[0].ID, ids[2])
 	}
 	rest := r.operator("GET", "/admin/v1/workspaces?limit=2&starting_after="+page.Data[1].ID, "")
-	if err := json.Unmarshal([]byte(rest.body), &page); err != nil || len(page.Data) != 1 || page.HasMore || page.Data[0].ID != ids[0] {
-		t.Errorf("second page = %s", rest.body)
+	if err := json.Unmarshal([]byte(rest.body), &page); err != nil {
+		t.Fatalf("second page: %v", err)
+	}
+	if len(page.Data) != 1 {
+		t.Fatalf("second page: len(page.Data) = %v, want 1", len(page.Data))
+	}
+	if page.HasMore {
+		t.Errorf("second page: page.HasMore = true, want false")
+	}
+	if page.Data[0].ID != ids[0] {
+		t.Errorf("second page: page.Data[0].ID = %v, want %v", page.Data[0].ID, ids[0])
 	}
 	for _, path := range []string{"/admin/v1/workspaces", "/admin/v1/audit", "/admin/v1/workspaces/" + ids[0] + "/api-keys"} {
 		if got := r.operator("GET", path+"?starting_after="+uuid.NewString(), ""); got.status != 422 || !strings.Contains(got.body, "starting_after") {

@@ -103,9 +103,18 @@ func (r *rig) mustWithstand(t *testing.T, addr, key, read string, rows []hostile
 		if strings.HasPrefix(row.request, "HEAD") {
 			continue
 		}
+		if row.code == "" {
+			continue
+		}
 		var body struct{ Error struct{ Message string } }
-		if err := json.Unmarshal([]byte(got.body), &body); row.code != "" && (err != nil || body.Error.Message == "" || len(got.body) > 1<<10) {
-			t.Errorf("%s: the error body is %.300q", row.name, got.body)
+		if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+			t.Errorf("%s: read error body %.300q: %v", row.name, got.body, err)
+		}
+		if body.Error.Message == "" {
+			t.Errorf("%s: error body = %.300q, want a message", row.name, got.body)
+		}
+		if len(got.body) > 1<<10 {
+			t.Errorf("%s: length of the error body = %d, want at most 1024", row.name, len(got.body))
 		}
 	}
 }
@@ -167,8 +176,15 @@ func TestHostile_RequestLines(t *testing.T) {
 		"/v1/calls?status=a&status=b&unknown=%00&x=\xff": "/v1/calls?status=a&status=b&unknown=%00&x=\xff",
 	} {
 		answers, _ := spoken(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
-		if heard := append(r.asked(route.Contacts), r.asked(route.Calls)...); len(answers) != 1 || answers[0].status != 200 || !strings.Contains(uris(heard), want+"\n") {
-			t.Errorf("%s = %v, the owners heard %s", sent, answers, uris(heard))
+		heard := append(r.asked(route.Contacts), r.asked(route.Calls)...)
+		if len(answers) != 1 {
+			t.Fatalf("%s: len(answers) = %v, want 1", sent, len(answers))
+		}
+		if answers[0].status != 200 {
+			t.Errorf("%s: answers[0].status = %v, want 200", sent, answers[0].status)
+		}
+		if !strings.Contains(uris(heard), want+"\n") {
+			t.Errorf("%s: uris(heard) = %q, want it to contain %q", sent, uris(heard), want+"\n")
 		}
 	}
 }
@@ -216,8 +232,17 @@ func TestHostile_Headers(t *testing.T) {
 		{"an address for every hop", get + "X-Forwarded-For: " + strings.Repeat("1.2.3.4,", 7000) + end, 200, ""},
 	})
 	for _, h := range r.asked(route.Calls) {
-		if h.method != http.MethodGet || h.header.Get("Upgrade") != "" || h.header.Get("Authorization") != "" || h.caller.WorkspaceID.String() != workspaceID {
-			t.Errorf("calls was asked %s %s %v", h.method, h.uri, h.header)
+		if h.method != http.MethodGet {
+			t.Errorf("h.method = %v, want %v", h.method, http.MethodGet)
+		}
+		if h.header.Get("Upgrade") != "" {
+			t.Errorf("Upgrade = %q, want \"\"", h.header.Get("Upgrade"))
+		}
+		if h.header.Get("Authorization") != "" {
+			t.Errorf("Authorization = %q, want \"\"", h.header.Get("Authorization"))
+		}
+		if h.caller.WorkspaceID.String() != workspaceID {
+			t.Errorf("h.caller.WorkspaceID.String() = %v, want %v", h.caller.WorkspaceID.String(), workspaceID)
 		}
 	}
 }
@@ -255,8 +280,18 @@ func TestHostile_Bodies(t *testing.T) {
 	packed := bomb(t)
 	answers, _ := spoken(t, addr, "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Encoding: gzip\r\n"+
 		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(packed))+packed, 1)
-	if heard := r.asked(route.Calls); len(answers) != 1 || answers[0].status != 200 || len(heard) != before+1 || heard[before].body != packed {
-		t.Errorf("a gzip bomb = %v: it must go on as the bytes it is, for nobody unpacks it", answers)
+	heard := r.asked(route.Calls)
+	if len(answers) != 1 {
+		t.Fatalf("a gzip bomb: len(answers) = %v, want 1", len(answers))
+	}
+	if answers[0].status != 200 {
+		t.Errorf("a gzip bomb: answers[0].status = %v, want 200", answers[0].status)
+	}
+	if len(heard) != before+1 {
+		t.Fatalf("a gzip bomb: len(heard) = %v, want %v", len(heard), before+1)
+	}
+	if heard[before].body != packed {
+		t.Errorf("a gzip bomb: heard[before].body = %v, want %v", heard[before].body, packed)
 	}
 
 	pipelined := strings.Repeat("POST /v1/contacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+key+"\r\nContent-Length: 7\r\n\r\n{\"a\":1}", 3) +

@@ -37,8 +37,14 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 			t.Errorf("%s at the limit = %d %.200s", row.name, got.status, got.body)
 		}
 		got := r.operator(row.method, row.path, fmt.Sprintf(row.body, `"`+row.field+`":`+row.one))
-		if got.status != 422 || got.code() != "validation_error" || !strings.Contains(got.body, `"message":"`+row.field+" ") {
-			t.Errorf("%s past the limit = %d %.200s", row.name, got.status, got.body)
+		if got.status != 422 {
+			t.Errorf("%s past the limit: got.status = %v, want 422", row.name, got.status)
+		}
+		if got.code() != "validation_error" {
+			t.Errorf("%s past the limit: got.code() = %q, want \"validation_error\"", row.name, got.code())
+		}
+		if !strings.Contains(got.body, `"message":"`+row.field+" ") {
+			t.Errorf("%s past the limit: got.body = %q, want it to contain %q", row.name, got.body, `"message":"`+row.field+" ")
 		}
 	}
 }
@@ -98,8 +104,14 @@ func TestBodies_ThatBreakOffAreRefused(t *testing.T) {
 			_ = half.CloseWrite()
 		}
 		said, err := io.ReadAll(conn)
-		if err != nil || !strings.HasPrefix(string(said), "HTTP/1.1 422 ") || !strings.Contains(string(said), `"code":"validation_error"`) {
-			t.Errorf("%s = %q, %v, want 422", name, said, err)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !strings.HasPrefix(string(said), "HTTP/1.1 422 ") {
+			t.Errorf("%s: string(said) = %q, want it to begin with %q", name, string(said), "HTTP/1.1 422 ")
+		}
+		if !strings.Contains(string(said), `"code":"validation_error"`) {
+			t.Errorf("%s: string(said) = %q, want it to contain %q", name, string(said), `"code":"validation_error"`)
 		}
 		_ = conn.Close()
 	}

@@ -42,24 +42,61 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 			return true
 		})
 		got := r.operator(row.method, base+row.path, `{"a":1}`)
-		if got.status != 201 || !strings.Contains(got.body, "whsec_new") || got.header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s %s = %d %s", row.method, row.path, got.status, got.body)
+		if got.status != 201 {
+			t.Errorf("%s %s: got.status = %v, want 201", row.method, row.path, got.status)
+		}
+		if !strings.Contains(got.body, "whsec_new") {
+			t.Errorf("%s %s: got.body = %q, want it to contain %q", row.method, row.path, got.body, "whsec_new")
+		}
+		if got.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %s: Cache-Control = %q, want \"no-store\"", row.method, row.path, got.header.Get("Cache-Control"))
 		}
 		heard := r.asked(row.owner)
 		last := heard[len(heard)-1]
-		if last.method != row.method || last.uri != base+row.path || last.body != `{"a":1}` || last.caller.Operator != "ada" || last.caller.WorkspaceID.String() != id {
-			t.Errorf("%s %s arrived as %+v", row.method, row.path, last)
+		if last.method != row.method {
+			t.Errorf("last.method = %v, want %v", last.method, row.method)
+		}
+		if last.uri != base+row.path {
+			t.Errorf("last.uri = %v, want %v", last.uri, base+row.path)
+		}
+		if last.body != `{"a":1}` {
+			t.Errorf("last.body = %q, want %q", last.body, `{"a":1}`)
+		}
+		if last.caller.Operator != "ada" {
+			t.Errorf("last.caller.Operator = %q, want \"ada\"", last.caller.Operator)
+		}
+		if last.caller.WorkspaceID.String() != id {
+			t.Errorf("last.caller.WorkspaceID.String() = %v, want %v", last.caller.WorkspaceID.String(), id)
 		}
 		newest := r.audit(id)[0]
-		if newest.Route != "/admin/v1/workspaces/{id}"+row.template || newest.Path != base+row.path || newest.Method != row.method || *newest.Status != 201 || newest.After["name"] != "after" {
-			t.Errorf("%s %s: audit = %+v", row.method, row.path, newest)
+		if newest.Route != "/admin/v1/workspaces/{id}"+row.template {
+			t.Errorf("%s %s: newest.Route = %q, want \"/admin/v1/workspaces/{id}\"+row.template", row.method, row.path, newest.Route)
+		}
+		if newest.Path != base+row.path {
+			t.Errorf("%s %s: newest.Path = %v, want %v", row.method, row.path, newest.Path, base+row.path)
+		}
+		if newest.Method != row.method {
+			t.Errorf("%s %s: newest.Method = %v, want %v", row.method, row.path, newest.Method, row.method)
+		}
+		if *newest.Status != 201 {
+			t.Errorf("%s %s: newest.Status = %v, want 201", row.method, row.path, *newest.Status)
+		}
+		if newest.After["name"] != "after" {
+			t.Errorf("%s %s: name = %q, want \"after\"", row.method, row.path, newest.After["name"])
 		}
 		if hasBefore := newest.Before["name"] == "before"; hasBefore != (row.method != "POST" && row.method != "DELETE") {
 			t.Errorf("%s %s: before = %v", row.method, row.path, newest.Before)
 		}
 	}
-	if told := r.operator("GET", "/admin/v1/audit?limit=100", "").body; strings.Contains(told, "whsec_") || strings.Contains(told, `"k"`) || !strings.Contains(told, "1.000000000000000001") {
-		t.Errorf("the audit holds a secret, or changed an amount: %s", told)
+	told := r.operator("GET", "/admin/v1/audit?limit=100", "").body
+	if strings.Contains(told, "whsec_") {
+		t.Errorf("told = %q, want it not to contain %q", told, "whsec_")
+	}
+	if strings.Contains(told, `"k"`) {
+		t.Errorf("told = %q, want it not to contain %q", told, `"k"`)
+	}
+	if !strings.Contains(told, "1.000000000000000001") {
+		t.Errorf("told = %q, want it to contain %q", told, "1.000000000000000001")
 	}
 	if n := r.count("audit_intents"); n != 0 {
 		t.Errorf("%d intents are left", n)
@@ -108,8 +145,15 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 	if got := r.operator("POST", "/admin/v1/workspaces/"+id+"/agents", `{"name":"x"}`); got.status != 503 {
 		t.Errorf("POST = %d %s, want 503", got.status, got.body)
 	}
-	if newest := r.audit(id)[0]; newest.Outcome != "unknown" || newest.Status != nil || newest.Method != "POST" {
-		t.Errorf("audit = %+v, want unknown", newest)
+	newest := r.audit(id)[0]
+	if newest.Outcome != "unknown" {
+		t.Errorf("audit: newest.Outcome = %q, want \"unknown\"", newest.Outcome)
+	}
+	if newest.Status != nil {
+		t.Errorf("audit: newest.Status = %v, want nil", newest.Status)
+	}
+	if newest.Method != "POST" {
+		t.Errorf("audit: newest.Method = %q, want \"POST\"", newest.Method)
 	}
 
 	// A gateway that dies between intent and end leaves the intent; the sweep of any replica writes the row, once.
@@ -132,8 +176,17 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 		t.Errorf("Conclude after the sweep = %v, want nothing", err)
 	}
 	entries := r.audit(id)
-	if entries[0].ID != intent.ID || entries[0].Outcome != "unknown" || len(entries) != 3 || r.count("audit_intents") != 0 {
-		t.Errorf("audit = %+v", entries)
+	if entries[0].ID != intent.ID {
+		t.Errorf("audit: entries[0].ID = %v, want %v", entries[0].ID, intent.ID)
+	}
+	if entries[0].Outcome != "unknown" {
+		t.Errorf("audit: entries[0].Outcome = %q, want \"unknown\"", entries[0].Outcome)
+	}
+	if len(entries) != 3 {
+		t.Fatalf("audit: len(entries) = %v, want 3", len(entries))
+	}
+	if r.count("audit_intents") != 0 {
+		t.Errorf("audit: r.count(\"audit_intents\") = %v, want 0", r.count("audit_intents"))
 	}
 }
 

@@ -122,8 +122,20 @@ func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
 		mustHaveHeaders(t, row.path, got)
 		last := heard[len(heard)-1]
 		want := trust.Caller{WorkspaceID: uuid.MustParse(workspaceID), RequestID: last.caller.RequestID, Access: access, Webhooks: true}
-		if last.caller != want || last.caller.RequestID == uuid.Nil || last.method != row.method || last.uri != row.path || last.body != `{"a":1}` {
-			t.Errorf("%s %s arrived as %+v", row.method, row.path, last)
+		if last.caller != want {
+			t.Errorf("last.caller = %v, want %v", last.caller, want)
+		}
+		if last.caller.RequestID == uuid.Nil {
+			t.Errorf("last.caller.RequestID = %v, want another value", last.caller.RequestID)
+		}
+		if last.method != row.method {
+			t.Errorf("last.method = %v, want %v", last.method, row.method)
+		}
+		if last.uri != row.path {
+			t.Errorf("last.uri = %v, want %v", last.uri, row.path)
+		}
+		if last.body != `{"a":1}` {
+			t.Errorf("last.body = %q, want %q", last.body, `{"a":1}`)
 		}
 		if got.header.Get("X-Request-Id") != last.caller.RequestID.String() {
 			t.Errorf("X-Request-Id = %q", got.header.Get("X-Request-Id"))
@@ -158,8 +170,14 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 			t.Errorf("%s = %q arrived", name, value)
 		}
 	}
-	if len(heard[0].header.Values(trust.CallerHeader)) != 1 || heard[0].header.Get("Idempotency-Key") != "order-7" || heard[0].header.Get("Content-Type") != "application/json" {
-		t.Errorf("headers = %v", heard[0].header)
+	if len(heard[0].header.Values(trust.CallerHeader)) != 1 {
+		t.Fatalf("headers: len(heard[0].header.Values(trust.CallerHeader)) = %v, want 1", len(heard[0].header.Values(trust.CallerHeader)))
+	}
+	if heard[0].header.Get("Idempotency-Key") != "order-7" {
+		t.Errorf("headers: Idempotency-Key = %q, want \"order-7\"", heard[0].header.Get("Idempotency-Key"))
+	}
+	if heard[0].header.Get("Content-Type") != "application/json" {
+		t.Errorf("headers: Content-Type = %q, want \"application/json\"", heard[0].header.Get("Content-Type"))
 	}
 }
 
@@ -294,8 +312,14 @@ func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 	key, _ := r.key(workspace, "write")
 	r.owners[route.Wallet].Close()
 	got := r.customer("GET", "/v1/wallet", key, "")
-	if got.status != 503 || got.code() != "unavailable" || got.header.Get("Retry-After") == "" {
-		t.Errorf("wallet = %d %s", got.status, got.body)
+	if got.status != 503 {
+		t.Errorf("wallet: got.status = %v, want 503", got.status)
+	}
+	if got.code() != "unavailable" {
+		t.Errorf("wallet: got.code() = %q, want \"unavailable\"", got.code())
+	}
+	if got.header.Get("Retry-After") == "" {
+		t.Errorf("wallet: Retry-After is empty")
 	}
 	mustHaveHeaders(t, "503", got)
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != http.StatusOK {

@@ -34,9 +34,20 @@ func TestRecording_ALinkReachesTheDialerWithoutAKey(t *testing.T) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, _ := io.ReadAll(response.Body)
-	if response.StatusCode != http.StatusPartialContent || string(body) != "RIFF" || response.Header.Get("Content-Type") != "audio/wav" || response.Header.Get("Content-Range") == "" ||
-		response.Header.Get("RateLimit-Policy") == "" {
-		t.Errorf("%d %s %v", response.StatusCode, body, response.Header)
+	if response.StatusCode != http.StatusPartialContent {
+		t.Errorf("response.StatusCode = %v, want %v", response.StatusCode, http.StatusPartialContent)
+	}
+	if string(body) != "RIFF" {
+		t.Errorf("string(body) = %q, want \"RIFF\"", string(body))
+	}
+	if response.Header.Get("Content-Type") != "audio/wav" {
+		t.Errorf("Content-Type = %q, want \"audio/wav\"", response.Header.Get("Content-Type"))
+	}
+	if response.Header.Get("Content-Range") == "" {
+		t.Errorf("Content-Range is empty")
+	}
+	if response.Header.Get("RateLimit-Policy") == "" {
+		t.Errorf("RateLimit-Policy is empty")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,9 +55,26 @@ func TestRecording_ALinkReachesTheDialerWithoutAKey(t *testing.T) {
 		t.Fatalf("asked %v", r.heard)
 	}
 	h := r.heard[0]
-	if h.owner != "dialer" || h.uri != aRecording+"?expires=1&signature=ab" || h.header.Get("Range") != "bytes=0-3" || h.header.Get("Authorization") != "" ||
-		h.caller.WorkspaceID != uuid.Nil || h.caller.Access != trust.Read || h.caller.Operator != "" {
-		t.Errorf("the dialer was asked %+v", h)
+	if h.owner != "dialer" {
+		t.Errorf("h.owner = %q, want \"dialer\"", h.owner)
+	}
+	if h.uri != aRecording+"?expires=1&signature=ab" {
+		t.Errorf("h.uri = %v, want %v", h.uri, aRecording+"?expires=1&signature=ab")
+	}
+	if h.header.Get("Range") != "bytes=0-3" {
+		t.Errorf("Range = %q, want \"bytes=0-3\"", h.header.Get("Range"))
+	}
+	if h.header.Get("Authorization") != "" {
+		t.Errorf("Authorization = %q, want \"\"", h.header.Get("Authorization"))
+	}
+	if h.caller.WorkspaceID != uuid.Nil {
+		t.Errorf("h.caller.WorkspaceID = %v, want %v", h.caller.WorkspaceID, uuid.Nil)
+	}
+	if h.caller.Access != trust.Read {
+		t.Errorf("h.caller.Access = %v, want %v", h.caller.Access, trust.Read)
+	}
+	if h.caller.Operator != "" {
+		t.Errorf("h.caller.Operator = %q, want \"\"", h.caller.Operator)
 	}
 }
 

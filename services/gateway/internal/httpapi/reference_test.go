@@ -31,8 +31,14 @@ func TestReference_Description(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	plain := look(t, r, "GET", "/openapi.json")
-	if plain.status != 200 || plain.header.Get("Content-Type") != "application/json" || plain.body != string(openapi.Description) {
-		t.Errorf("plain = %d %v, %d bytes", plain.status, plain.header, len(plain.body))
+	if plain.status != 200 {
+		t.Errorf("plain.status = %v, want 200", plain.status)
+	}
+	if plain.header.Get("Content-Type") != "application/json" {
+		t.Errorf("plain: Content-Type = %q, want \"application/json\"", plain.header.Get("Content-Type"))
+	}
+	if plain.body != string(openapi.Description) {
+		t.Errorf("plain.body = %v, want %v", plain.body, string(openapi.Description))
 	}
 	var description struct {
 		Info struct{ Version string }
@@ -45,8 +51,15 @@ func TestReference_Description(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body, err := io.ReadAll(reader); err != nil || !bytes.Equal(body, openapi.Description) || zipped.header.Get("Content-Encoding") != "gzip" {
-		t.Errorf("zipped: %v %v", zipped.header, err)
+	body, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(body, openapi.Description) {
+		t.Errorf("body = %v, want %v", body, openapi.Description)
+	}
+	if zipped.header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("Content-Encoding = %q, want \"gzip\"", zipped.header.Get("Content-Encoding"))
 	}
 	for _, accepted := range []string{"gzip;q=0", "gzip; q=0.000", "identity", "xgzip"} {
 		if got := look(t, r, "GET", "/openapi.json", "Accept-Encoding", accepted); got.header.Get("Content-Encoding") != "" {
@@ -60,8 +73,14 @@ func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
 	r := newRig(t)
 	for _, path := range []string{"/docs", "/docs/", "/docs/reference.js", "/docs/swagger-ui.css", "/openapi.json"} {
 		got := look(t, r, "GET", path)
-		if got.status != 200 || got.header.Get("Content-Security-Policy") != reference.Policy || !strings.Contains(got.header.Get("Cache-Control"), "max-age=") {
-			t.Errorf("%s = %d %v", path, got.status, got.header)
+		if got.status != 200 {
+			t.Errorf("%s: got.status = %v, want 200", path, got.status)
+		}
+		if got.header.Get("Content-Security-Policy") != reference.Policy {
+			t.Errorf("%s: Content-Security-Policy = %v, want %v", path, got.header.Get("Content-Security-Policy"), reference.Policy)
+		}
+		if !strings.Contains(got.header.Get("Cache-Control"), "max-age=") {
+			t.Errorf("%s: Cache-Control = %q, want it to contain %q", path, got.header.Get("Cache-Control"), "max-age=")
 		}
 	}
 	if slash, page := look(t, r, "GET", "/docs/"), look(t, r, "GET", "/docs"); slash.body != page.body || !strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
@@ -90,8 +109,14 @@ func TestReference_NotModified(t *testing.T) {
 		{"the tag of the other encoding", tag, "gzip", 200},
 	} {
 		got := look(t, r, "GET", "/docs", "If-None-Match", row.known, "Accept-Encoding", row.accepted)
-		if got.status != row.status || (row.status == 304) != (len(got.body) == 0) || got.header.Get("ETag") == "" {
-			t.Errorf("%s: %d with %d bytes, want %d", row.name, got.status, len(got.body), row.status)
+		if got.status != row.status {
+			t.Errorf("%s: got.status = %v, want %v", row.name, got.status, row.status)
+		}
+		if (row.status == 304) != (len(got.body) == 0) {
+			t.Errorf("%s: (row.status == 304) = %v, want %v", row.name, (row.status == 304), (len(got.body) == 0))
+		}
+		if got.header.Get("ETag") == "" {
+			t.Errorf("%s: ETag is empty", row.name)
 		}
 	}
 }

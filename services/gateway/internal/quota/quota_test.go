@@ -63,8 +63,17 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	var refused *apierr.Error
-	if !errors.As(Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), &refused) || refused.Status != 429 || refused.Code != "rate_limited" || refused.RetryAfter < time.Second {
-		t.Errorf("refusal = %+v", refused)
+	if !errors.As(Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), &refused) {
+		t.Fatalf("refusal: Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal() = %v, want a %T", Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), refused)
+	}
+	if refused.Status != 429 {
+		t.Errorf("refusal: refused.Status = %v, want 429", refused.Status)
+	}
+	if refused.Code != "rate_limited" {
+		t.Errorf("refusal: refused.Code = %q, want \"rate_limited\"", refused.Code)
+	}
+	if refused.RetryAfter < time.Second {
+		t.Errorf("refusal: refused.RetryAfter = %v, want at least %v", refused.RetryAfter, time.Second)
 	}
 }
 

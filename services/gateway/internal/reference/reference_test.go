@@ -107,8 +107,15 @@ func TestFind_BothEncodingsAreTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		if read, err := io.ReadAll(reader); err != nil || len(read) == 0 || !bytes.Equal(read, found.Plain) {
-			t.Errorf("%s: %d bytes zipped, %d plain, %v", path, len(read), len(found.Plain), err)
+		read, err := io.ReadAll(reader)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if len(read) == 0 {
+			t.Fatalf("%s: len(read) = 0, want more", path)
+		}
+		if !bytes.Equal(read, found.Plain) {
+			t.Errorf("%s: read = %v, want %v", path, read, found.Plain)
 		}
 		if other, taken := tags[found.Tag]; taken || found.Tag == "" {
 			t.Errorf("%s has the tag of %s", path, other)

@@ -31,15 +31,27 @@ func FuzzFind(f *testing.F) {
 				t.Fatalf("%q is forwarded as %q: %v", path, forwarded, err)
 			}
 			second, ok := table.Find(again)
-			if !ok || second.Template != first.Template || second.Path.EscapedPath() != forwarded {
-				t.Fatalf("%q: judged as %s, forwarded as %q which is %s", path, first.Template, forwarded, second.Template)
+			if !ok {
+				t.Fatalf("%q: ok = false, want true", path)
+			}
+			if second.Template != first.Template {
+				t.Fatalf("%q: second.Template = %v, want %v", path, second.Template, first.Template)
+			}
+			if second.Path.EscapedPath() != forwarded {
+				t.Fatalf("%q: second.Path.EscapedPath() = %v, want %v", path, second.Path.EscapedPath(), forwarded)
 			}
 			if !strings.HasPrefix(forwarded, prefix) || strings.Contains(forwarded, "//") {
 				t.Fatalf("%q is forwarded as %q", path, forwarded)
 			}
 			for part := range strings.SplitSeq(forwarded[1:], "/") {
-				if part == "" || part == "." || part == ".." {
-					t.Fatalf("%q is forwarded as %q", path, forwarded)
+				if part == "" {
+					t.Fatalf("part is empty")
+				}
+				if part == "." {
+					t.Fatalf("part = %q, want another value", part)
+				}
+				if part == ".." {
+					t.Fatalf("part = %q, want another value", part)
 				}
 			}
 		}

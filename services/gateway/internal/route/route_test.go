@@ -83,12 +83,24 @@ func TestFind_ForwardedPathIsTheJudgedOne(t *testing.T) {
 			r.Fatalf("%s is forwarded as %q: %v", path, first.Path.EscapedPath(), err)
 		}
 		second, ok := Public().Find(again)
-		if !ok || second.Template != first.Template || second.Path.EscapedPath() != first.Path.EscapedPath() {
-			r.Fatalf("%s: judged as %s, forwarded as %s which is %s", path, first.Template, first.Path.EscapedPath(), second.Template)
+		if !ok {
+			r.Fatalf("%s: ok = false, want true", path)
+		}
+		if second.Template != first.Template {
+			r.Fatalf("%s: second.Template = %v, want %v", path, second.Template, first.Template)
+		}
+		if second.Path.EscapedPath() != first.Path.EscapedPath() {
+			r.Fatalf("%s: second.Path.EscapedPath() = %v, want %v", path, second.Path.EscapedPath(), first.Path.EscapedPath())
 		}
 		for _, part := range strings.Split(first.Path.EscapedPath(), "/")[1:] {
-			if part == "" || part == "." || part == ".." {
-				r.Fatalf("%s is forwarded as %s", path, first.Path.EscapedPath())
+			if part == "" {
+				r.Fatalf("part is empty")
+			}
+			if part == "." {
+				r.Fatalf("part = %q, want another value", part)
+			}
+			if part == ".." {
+				r.Fatalf("part = %q, want another value", part)
 			}
 		}
 	})
@@ -97,8 +109,17 @@ func TestFind_ForwardedPathIsTheJudgedOne(t *testing.T) {
 func TestRoute_HeadIsAsGoodAsGet(t *testing.T) {
 	t.Parallel()
 	r := Route{Methods: []string{"GET", "POST"}}
-	if !r.Allows("HEAD") || !r.Allows("POST") || r.Allows("DELETE") || r.Allows("OPTIONS") {
-		t.Error("Allows is wrong")
+	if !r.Allows("HEAD") {
+		t.Errorf("r.Allows(\"HEAD\") = false, want true")
+	}
+	if !r.Allows("POST") {
+		t.Errorf("r.Allows(\"POST\") = false, want true")
+	}
+	if r.Allows("DELETE") {
+		t.Errorf("r.Allows(\"DELETE\") = true, want false")
+	}
+	if r.Allows("OPTIONS") {
+		t.Errorf("r.Allows(\"OPTIONS\") = true, want false")
 	}
 	if want := []string{"GET", "HEAD", "POST"}; !slices.Equal(r.Allow(), want) {
 		t.Errorf("Allow = %v, want %v", r.Allow(), want)

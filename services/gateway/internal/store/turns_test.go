@@ -50,11 +50,28 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 	if err := faster.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if second := <-waited; !second.Allowed || second.Remaining != 0 || second.Reset > time.Minute {
-		t.Errorf("the second of two = %+v, want it allowed", second)
+	second := <-waited
+	if !second.Allowed {
+		t.Errorf("the second of two: second.Allowed = false, want true")
+	}
+	if second.Remaining != 0 {
+		t.Errorf("the second of two: second.Remaining = %v, want 0", second.Remaining)
+	}
+	if second.Reset > time.Minute {
+		t.Errorf("the second of two: second.Reset = %v, want at most %v", second.Reset, time.Minute)
 	}
 	third, err := st.TakeTurn(t.Context(), "k", policy)
-	if least := policy.Step() - time.Since(begun); err != nil || third.Allowed || third.RetryAfter < least || third.RetryAfter > policy.Step() {
-		t.Errorf("the third of two = %+v %v, want it refused for half a minute", third, err)
+	least := policy.Step() - time.Since(begun)
+	if err != nil {
+		t.Fatalf("the third of two: %v", err)
+	}
+	if third.Allowed {
+		t.Errorf("the third of two: third.Allowed = true, want false")
+	}
+	if third.RetryAfter < least {
+		t.Errorf("the third of two: third.RetryAfter = %v, want at least %v", third.RetryAfter, least)
+	}
+	if third.RetryAfter > policy.Step() {
+		t.Errorf("the third of two: third.RetryAfter = %v, want at most %v", third.RetryAfter, policy.Step())
 	}
 }

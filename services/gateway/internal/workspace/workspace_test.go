@@ -54,8 +54,14 @@ func TestWorkspace_WhatThePlanIncludes(t *testing.T) {
 		{"status is not for POST", `"plan":"growth","status":"suspended"`, true, true, 120},
 	} {
 		w := made(t, `{"name":"x","currency":"USD",`+row.members+`}`)
-		if w.API() != row.api || w.Webhooks() != row.webhooks || w.RatePerMinute() != row.rate {
-			t.Errorf("%s: api %v, webhooks %v, rate %d", row.name, w.API(), w.Webhooks(), w.RatePerMinute())
+		if w.API() != row.api {
+			t.Errorf("%s: w.API() = %v, want %v", row.name, w.API(), row.api)
+		}
+		if w.Webhooks() != row.webhooks {
+			t.Errorf("%s: w.Webhooks() = %v, want %v", row.name, w.Webhooks(), row.webhooks)
+		}
+		if w.RatePerMinute() != row.rate {
+			t.Errorf("%s: w.RatePerMinute() = %v, want %v", row.name, w.RatePerMinute(), row.rate)
 		}
 	}
 }
@@ -65,15 +71,45 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 	w := made(t, `{"name":"x","plan":"growth","currency":"USD","features":{"api":false,"webhooks":false},"rate_limit_per_minute":7,
 		"max_live_calls":8,"calls_per_second":9,"destinations":["+1"],"calling_policy":{"window":{}}}`)
 	same := changed(t, w, `{}`)
-	if same.Version != 2 || same.Name != "x" || *same.RateLimitPerMinute != 7 || same.MaxLiveCalls != 8 || same.CallsPerSecond != 9 || len(same.Destinations) != 1 || same.CallingPolicy == nil {
-		t.Errorf("an empty change = %+v", same)
+	if same.Version != 2 {
+		t.Errorf("an empty change: same.Version = %v, want 2", same.Version)
+	}
+	if same.Name != "x" {
+		t.Errorf("an empty change: same.Name = %q, want \"x\"", same.Name)
+	}
+	if *same.RateLimitPerMinute != 7 {
+		t.Errorf("an empty change: same.RateLimitPerMinute = %v, want 7", *same.RateLimitPerMinute)
+	}
+	if same.MaxLiveCalls != 8 {
+		t.Errorf("an empty change: same.MaxLiveCalls = %v, want 8", same.MaxLiveCalls)
+	}
+	if same.CallsPerSecond != 9 {
+		t.Errorf("an empty change: same.CallsPerSecond = %v, want 9", same.CallsPerSecond)
+	}
+	if len(same.Destinations) != 1 {
+		t.Fatalf("an empty change: len(same.Destinations) = %v, want 1", len(same.Destinations))
+	}
+	if same.CallingPolicy == nil {
+		t.Errorf("an empty change: same.CallingPolicy = nil, want a value")
 	}
 	if w.Version != 1 {
 		t.Error("the workspace itself was changed")
 	}
 	standard := changed(t, w, `{"rate_limit_per_minute":null,"max_live_calls":null,"calls_per_second":null,"destinations":null,"calling_policy":null,"features":{"api":null}}`)
-	if standard.RatePerMinute() != 120 || standard.MaxLiveCalls != 500 || standard.CallsPerSecond != 50 || len(standard.Destinations) != 0 || standard.CallingPolicy != nil {
-		t.Errorf("null = %+v, want the standard", standard)
+	if standard.RatePerMinute() != 120 {
+		t.Errorf("null: standard.RatePerMinute() = %v, want 120", standard.RatePerMinute())
+	}
+	if standard.MaxLiveCalls != 500 {
+		t.Errorf("null: standard.MaxLiveCalls = %v, want 500", standard.MaxLiveCalls)
+	}
+	if standard.CallsPerSecond != 50 {
+		t.Errorf("null: standard.CallsPerSecond = %v, want 50", standard.CallsPerSecond)
+	}
+	if len(standard.Destinations) != 0 {
+		t.Fatalf("null: len(standard.Destinations) = %v, want 0", len(standard.Destinations))
+	}
+	if standard.CallingPolicy != nil {
+		t.Errorf("null: standard.CallingPolicy = %v, want nil", standard.CallingPolicy)
 	}
 	if !standard.API() || standard.Webhooks() {
 		t.Errorf("features = %+v: null gives api back to the plan, webhooks stays", standard.Features)
@@ -81,12 +117,31 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 	if all := changed(t, w, `{"features":null}`); !all.API() || !all.Webhooks() {
 		t.Errorf("features null = %+v, want the plan's", all.Features)
 	}
-	if w.Transcripts() || w.Recordings() || changed(t, w, `{"plan":"scale","features":null}`).Recordings() {
-		t.Error("transcripts or recordings are on and nobody turned them on")
+	if w.Transcripts() {
+		t.Errorf("w.Transcripts() = true, want false")
+	}
+	if w.Recordings() {
+		t.Errorf("w.Recordings() = true, want false")
+	}
+	if changed(t, w, `{"plan":"scale","features":null}`).Recordings() {
+		t.Errorf("changed(t, w, `{\"plan\":\"scale\",\"features\":null}`).Recordings() = true, want false")
 	}
 	both := changed(t, changed(t, w, `{"features":{"transcripts":true}}`), `{"features":{"recordings":true},"retention":{"recordings_days":9}}`)
-	if state := both.Event().GetWorkspace(); !both.Transcripts() || !state.GetTranscriptsEnabled() || !state.GetRecordingsEnabled() || state.GetKeepRecordingsDays() != 9 || state.GetApiEnabled() {
-		t.Errorf("fact = %v: features merge", state)
+	state := both.Event().GetWorkspace()
+	if !both.Transcripts() {
+		t.Errorf("fact: both.Transcripts() = false, want true")
+	}
+	if !state.GetTranscriptsEnabled() {
+		t.Errorf("fact: state.GetTranscriptsEnabled() = false, want true")
+	}
+	if !state.GetRecordingsEnabled() {
+		t.Errorf("fact: state.GetRecordingsEnabled() = false, want true")
+	}
+	if state.GetKeepRecordingsDays() != 9 {
+		t.Errorf("fact: state.GetKeepRecordingsDays() = %v, want 9", state.GetKeepRecordingsDays())
+	}
+	if state.GetApiEnabled() {
+		t.Errorf("fact: state.GetApiEnabled() = true, want false")
 	}
 	if off := changed(t, both, `{"features":{"transcripts":null}}`); off.Transcripts() || !off.Recordings() {
 		t.Errorf("features = %+v: null is off", off.Features)
@@ -95,11 +150,25 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 		t.Error("a suspended workspace may use the API")
 	}
 	merged := changed(t, changed(t, w, `{"retention":{"calls_days":90,"webhooks_days":3}}`), `{"retention":{"transcripts_days":7,"webhooks_days":null}}`)
-	if r := merged.Retention; *r.CallsDays != 90 || *r.TranscriptsDays != 7 || r.WebhooksDays != nil {
-		t.Errorf("retention = %+v: what is absent stays, null is the standard", r)
+	r := merged.Retention
+	if *r.CallsDays != 90 {
+		t.Errorf("retention: r.CallsDays = %v, want 90", *r.CallsDays)
 	}
-	if state := merged.Event().GetWorkspace(); state.GetKeepCallsDays() != 90 || state.GetKeepTranscriptsDays() != 7 || state.GetKeepWebhooksDays() != 0 {
-		t.Errorf("fact = %v", state)
+	if *r.TranscriptsDays != 7 {
+		t.Errorf("retention: r.TranscriptsDays = %v, want 7", *r.TranscriptsDays)
+	}
+	if r.WebhooksDays != nil {
+		t.Errorf("retention: r.WebhooksDays = %v, want nil", r.WebhooksDays)
+	}
+	state = merged.Event().GetWorkspace()
+	if state.GetKeepCallsDays() != 90 {
+		t.Errorf("state.GetKeepCallsDays() = %v, want 90", state.GetKeepCallsDays())
+	}
+	if state.GetKeepTranscriptsDays() != 7 {
+		t.Errorf("state.GetKeepTranscriptsDays() = %v, want 7", state.GetKeepTranscriptsDays())
+	}
+	if state.GetKeepWebhooksDays() != 0 {
+		t.Errorf("state.GetKeepWebhooksDays() = %v, want 0", state.GetKeepWebhooksDays())
 	}
 	if all := changed(t, merged, `{"retention":null}`); all.Retention.CallsDays != nil {
 		t.Errorf("retention null = %+v", all.Retention)
@@ -114,9 +183,35 @@ func TestEvent_IsTheFullState(t *testing.T) {
 	w := changed(t, made(t, `{"name":"x","plan":"scale","currency":"EUR","destinations":["+44"]}`), `{"status":"suspended"}`)
 	fact := w.Event()
 	state := fact.GetWorkspace()
-	if fact.Version != 2 || fact.WorkspaceId != w.ID.String() || state.Status != "suspended" || state.ApiEnabled || !state.WebhooksEnabled ||
-		state.Plan != "scale" || state.Currency != "EUR" || state.MaxLiveCalls != 500 || state.CallsPerSecond != 50 || state.Destinations[0] != "+44" {
-		t.Errorf("fact = %v", fact)
+	if fact.Version != 2 {
+		t.Errorf("fact.Version = %v, want 2", fact.Version)
+	}
+	if fact.WorkspaceId != w.ID.String() {
+		t.Errorf("fact.WorkspaceId = %v, want %v", fact.WorkspaceId, w.ID.String())
+	}
+	if state.Status != "suspended" {
+		t.Errorf("fact: state.Status = %q, want \"suspended\"", state.Status)
+	}
+	if state.ApiEnabled {
+		t.Errorf("fact: state.ApiEnabled = true, want false")
+	}
+	if !state.WebhooksEnabled {
+		t.Errorf("fact: state.WebhooksEnabled = false, want true")
+	}
+	if state.Plan != "scale" {
+		t.Errorf("fact: state.Plan = %q, want \"scale\"", state.Plan)
+	}
+	if state.Currency != "EUR" {
+		t.Errorf("fact: state.Currency = %q, want \"EUR\"", state.Currency)
+	}
+	if state.MaxLiveCalls != 500 {
+		t.Errorf("fact: state.MaxLiveCalls = %v, want 500", state.MaxLiveCalls)
+	}
+	if state.CallsPerSecond != 50 {
+		t.Errorf("fact: state.CallsPerSecond = %v, want 50", state.CallsPerSecond)
+	}
+	if state.Destinations[0] != "+44" {
+		t.Errorf("fact: state.Destinations[0] = %q, want \"+44\"", state.Destinations[0])
 	}
 }
 
