@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"ringfence.dev/libs/apierr"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/phone"
@@ -211,15 +215,22 @@ SELECT ` + contactColumns + ` FROM (
     WHERE workspace_id = @workspace_id AND name_folded IS NOT NULL` + below + ` ORDER BY uuid_send(id) DESC LIMIT @lately
 ) AS recent WHERE workspace_id = @workspace_id` + inLanes + isNamed + newestFirst
 
-// name_grams (migration 0002) salts each piece of a name with workspace and states: nobody else's names are met on the way. The beginning
-// of a long text finds few enough.
+// listNamed finds names through the index of name_grams (migration 0002), which salts each piece of a
+// name with the workspace and the states. The index returns every name that has all pieces, in any
+// order. There can be as many as the workspace has contacts, so they are filtered one by one, and
+// only the ids that the page needs are kept. OFFSET 0 separates the index from the filters: otherwise
+// the planner could choose to read the whole table.
 const listNamed = `
 WITH hit AS MATERIALIZED (
-    SELECT ` + contactColumns + `, name_folded FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) JOIN contacts ON
-        name_grams(workspace_id, dnd_status, consent_status, name_folded) @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
-    WHERE name_folded IS NOT NULL
+    SELECT id FROM (
+        SELECT id, workspace_id, dnd_status, consent_status, name_folded
+        FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) JOIN contacts ON
+            name_grams(workspace_id, dnd_status, consent_status, name_folded) @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
+        WHERE name_folded IS NOT NULL OFFSET 0
+    ) AS candidate
+    WHERE workspace_id = @workspace_id` + inLanes + isNamed + below + newestFirst + `
 )
-SELECT ` + contactColumns + ` FROM hit WHERE workspace_id = @workspace_id` + inLanes + isNamed + below + newestFirst
+SELECT ` + contactColumns + ` FROM hit JOIN contacts USING (id)` + newestFirst
 
 const contactCursor = `
 SELECT EXISTS (SELECT 1 FROM contacts WHERE workspace_id = @workspace_id AND id = @after)`
@@ -237,29 +248,57 @@ func (s *Store) List(ctx context.Context, workspace uuid.UUID, f Filter, p page.
 	if utf8.RuneCountInString(f.Name) > contact.MaxName {
 		return nil, nil
 	}
-	var found []contact.Contact
-	var err error
-	for _, sql := range f.statements() {
-		if found, err = pg.Many[contact.Contact](ctx, s.pool, sql, args); err != nil {
-			return nil, fmt.Errorf("list contacts: %w", err)
-		}
-		if len(found) == p.Rows() {
-			break
-		}
+	found, err := pg.Many[contact.Contact](ctx, s.pool, f.statement(), args)
+	if err == nil && f.Number == "" && f.Name != "" && len(found) < p.Rows() {
+		found, err = s.search(ctx, workspace, args)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list contacts: %w", err)
 	}
 	return found, nil
 }
 
-// statements are tried in turn until one fills the page; the last one's answer stands as it is.
-func (f Filter) statements() []string {
+// statement answers a list. For a name alone it reads the newest contacts only: if they do not fill
+// the page, search must follow.
+func (f Filter) statement() string {
 	switch {
 	case f.Number != "" && f.Name != "":
-		return []string{listNumberNamed}
+		return listNumberNamed
 	case f.Number != "":
-		return []string{listNumber}
+		return listNumber
 	case f.Name != "":
-		return []string{listLatelyNamed, listNamed}
+		return listLatelyNamed
 	default:
-		return []string{listContacts}
+		return listContacts
 	}
+}
+
+const (
+	// maxSearch limits the time of one search by name.
+	maxSearch     = "SET LOCAL statement_timeout = '2s'"
+	queryCanceled = "57014"
+)
+
+// search looks through all names of a workspace. Its time grows with the number of names that have all
+// pieces of the text, so it is limited, and a workspace has one search at a time in each process.
+func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (found []contact.Contact, err error) {
+	done, err := s.searches.take(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		if _, err = tx.Exec(ctx, maxSearch); err != nil {
+			return fmt.Errorf("limit time: %w", err)
+		}
+		found, err = pg.Many[contact.Contact](ctx, tx, listNamed, args)
+		return err
+	})
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == queryCanceled {
+		busy := apierr.New(http.StatusServiceUnavailable, "unavailable",
+			"The search for q took too long and was stopped. Use a longer or rarer part of the name, or try again.")
+		busy.RetryAfter = 2 * time.Second
+		return nil, busy
+	}
+	return found, err
 }

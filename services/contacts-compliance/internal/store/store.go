@@ -15,8 +15,9 @@ import (
 
 // Store reads and writes the schema contacts_compliance.
 type Store struct {
-	pool *pgxpool.Pool
-	keys *ledger.Keys
+	pool     *pgxpool.Pool
+	keys     *ledger.Keys
+	searches turns
 }
 
 // New makes a store over a pool that runs as the service's role; keys sign the consent records.

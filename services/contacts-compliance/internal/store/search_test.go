@@ -1,0 +1,156 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/libs/page"
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/phone"
+	"ringfence.dev/services/contacts-compliance/internal/contact"
+	"ringfence.dev/services/contacts-compliance/internal/store"
+)
+
+// seedSearch adds contacts with the given names, the first name for the oldest one. The states rotate.
+const seedSearch = `
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status, updated_at)
+SELECT (lpad(to_hex(1750000000000 + n), 12, '0') || '7000' || '8' || substr(md5(n::text), 1, 15))::uuid,
+    @workspace, '+1415555' || lpad(n::text, 5, '0'), name, name, json_build_object('note', repeat('x', @bytes)),
+    (ARRAY['unknown', 'clean', 'dnd'])[1 + n % 3], (ARRAY['unknown', 'consented'])[1 + n % 2], now()
+FROM unnest(@names::text[]) WITH ORDINALITY AS named (name, n)`
+
+var tempBlocks = regexp.MustCompile(`"Temp (Read|Written) Blocks": [1-9]`)
+
+// Every name has all three-letter pieces of q in another order, so the index returns all of them. The
+// rows are wide: if the search kept them, they would not fit into work_mem.
+func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
+	t.Parallel()
+	_, pool := open(t)
+	watched, seen := pgtest.Watch(t, pool)
+	st := store.New(watched, chains(t))
+	workspace, names := uuid.New(), make([]string, 10_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("maria nana anan maria %d", i)
+	}
+	owner := pgtest.Owner(t, pool, "contacts_compliance")
+	args := pgx.NamedArgs{"workspace": workspace, "names": names, "bytes": 1000}
+	if _, err := owner.Exec(t.Context(), seedSearch, args); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) contacts"); err != nil {
+		t.Fatal(err)
+	}
+	found, err := st.List(t.Context(), workspace, store.Filter{Name: "anan maria nana"}, page.Request{Limit: 25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 0 {
+		t.Errorf("found %d contacts, want 0", len(found))
+	}
+	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+		if _, plans := seen.Pages(t, mode); tempBlocks.MatchString(plans) {
+			t.Errorf("%s: the search uses temporary files:\n%s", mode, plans)
+		}
+	}
+}
+
+// The index of names, the cursor, the states and the limit together return what a filter over all
+// contacts returns.
+func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	words := []string{"anan", "maria", "nana", "mari", "zoë", "王", "100%", "o'neil", "an_a", "x"}
+	phrase := func(most int) string {
+		var picked []string
+		for range 1 + random.IntN(most) {
+			picked = append(picked, words[random.IntN(len(words))])
+		}
+		return strings.Join(picked, " ")
+	}
+	workspace, names := uuid.New(), make([]string, 4000) // twice as many as the newest that are searched first
+	for i := range names {
+		names[i] = phrase(4)
+	}
+	owner := pgtest.Owner(t, pool, "contacts_compliance")
+	args := pgx.NamedArgs{"workspace": workspace, "names": names, "bytes": 0}
+	if _, err := owner.Exec(t.Context(), seedSearch, args); err != nil {
+		t.Fatal(err)
+	}
+	all := allContacts(t, st, workspace)
+	if len(all) != len(names) {
+		t.Fatalf("the workspace has %d contacts, want %d", len(all), len(names))
+	}
+	for range 300 {
+		filter := store.Filter{Name: piece(random, phrase(4))}
+		filter.DND = []contact.DND{"", contact.OptedOut, contact.Clean}[random.IntN(3)]
+		filter.Consent = []contact.Consent{"", contact.Consented, contact.Withdrawn}[random.IntN(3)]
+		asked := page.Request{Limit: 1 + random.IntN(40)}
+		if random.IntN(2) == 0 {
+			asked.After = all[random.IntN(len(all))].ID
+		}
+		found, err := st.List(t.Context(), workspace, filter, asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(filtered(all, filter, asked), numbers(found)); diff != "" {
+			t.Errorf("List(%+v, %+v) (-want +got):\n%s", filter, asked, diff)
+		}
+	}
+}
+
+// piece returns a random substring.
+func piece(random *rand.Rand, text string) string {
+	letters := []rune(text)
+	start := random.IntN(len(letters))
+	return string(letters[start : start+1+random.IntN(len(letters)-start)])
+}
+
+// allContacts returns the contacts of a workspace, newest first.
+func allContacts(t *testing.T, st *store.Store, workspace uuid.UUID) (all []contact.Contact) {
+	t.Helper()
+	asked := page.Request{Limit: 100}
+	for {
+		found, err := st.List(t.Context(), workspace, store.Filter{}, asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) <= asked.Limit {
+			return append(all, found...)
+		}
+		all = append(all, found[:asked.Limit]...)
+		asked.After = all[len(all)-1].ID
+	}
+}
+
+// filtered returns the numbers that List must return: one more than the limit if there are more.
+func filtered(all []contact.Contact, f store.Filter, asked page.Request) []phone.Number {
+	var kept []contact.Contact
+	below := asked.After == uuid.Nil
+	for _, c := range all {
+		switch {
+		case c.ID == asked.After:
+			below = true
+		case !below:
+		case f.DND != "" && c.DND != f.DND:
+		case f.Consent != "" && c.Consent != f.Consent:
+		case len(kept) < asked.Rows() && strings.Contains(*c.Name, f.Name):
+			kept = append(kept, c)
+		}
+	}
+	return numbers(kept)
+}
+
+func numbers(of []contact.Contact) (numbers []phone.Number) {
+	for _, c := range of {
+		numbers = append(numbers, c.Number)
+	}
+	return numbers
+}

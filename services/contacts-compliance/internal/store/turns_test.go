@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func TestTurns_OneAtATimeForEachWorkspace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var searches turns
+		var all sync.WaitGroup
+		started := time.Now()
+		for _, workspace := range []uuid.UUID{uuid.New(), uuid.New()} {
+			for range 3 {
+				all.Go(func() {
+					done, err := searches.take(t.Context(), workspace)
+					if err != nil {
+						t.Errorf("take = %v", err)
+						return
+					}
+					defer done()
+					<-time.After(time.Second)
+				})
+			}
+		}
+		all.Wait()
+		if got, want := time.Since(started), 3*time.Second; got != want {
+			t.Errorf("three searches of a second in each of two workspaces took %v, want %v", got, want)
+		}
+		if got := len(searches.queues); got != 0 {
+			t.Errorf("queues = %d, want 0", got)
+		}
+	})
+}
+
+func TestTurns_ACallerCanLeaveTheQueue(t *testing.T) {
+	t.Parallel()
+	var searches turns
+	workspace := uuid.New()
+	done, err := searches.take(t.Context(), workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := searches.take(ctx, workspace); !errors.Is(err, context.Canceled) {
+		t.Errorf("take by a caller that left = %v, want %v", err, context.Canceled)
+	}
+	done()
+	if got := len(searches.queues); got != 0 {
+		t.Errorf("queues = %d, want 0", got)
+	}
+}
