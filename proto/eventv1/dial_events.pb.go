@@ -755,9 +755,11 @@ func (*Answered) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{7}
 }
 
-// Ended is the one terminal fact of a call.
+// Ended is the one terminal event of a call.
 type Ended struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The outcome that the conversation settled, for example opted_out. It is empty if only the analysis can give one.
+	Outcome       string `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -790,6 +792,13 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Ended) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
 }
 
 // Analysed follows ended when a conversation was judged.
@@ -1056,8 +1065,9 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\aDialing\"\t\n" +
 	"\aRinging\"\n" +
 	"\n" +
-	"\bAnswered\"\a\n" +
-	"\x05Ended\"p\n" +
+	"\bAnswered\"!\n" +
+	"\x05Ended\x12\x18\n" +
+	"\aoutcome\x18\x01 \x01(\tR\aoutcome\"p\n" +
 	"\bAnalysed\x12\x18\n" +
 	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12!\n" +
 	"\fsummary_json\x18\x02 \x01(\fR\vsummaryJson\x12'\n" +

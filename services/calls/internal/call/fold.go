@@ -23,18 +23,25 @@ func (c *Call) Take(news Call) bool {
 	c.AnsweredAt, c.EndedAt = news.AnsweredAt, news.EndedAt
 	c.RingSeconds, c.TalkSeconds, c.TotalSeconds = news.RingSeconds, news.TalkSeconds, news.TotalSeconds
 	c.BillableSeconds = news.BillableSeconds
+	if news.Outcome != nil && !c.Analysed {
+		c.Outcome = news.Outcome
+	}
 	if c.ErasedAt == nil {
 		c.RecordingKey = news.RecordingKey
 	}
 	return true
 }
 
-// Analyse adds the analysis, once, of an erased person the outcome alone; late says that call.completed has gone out without it.
+// Analyse adds the analysis, once. For an erased person it adds the outcome alone. late says that
+// call.completed was sent without it.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
 	}
-	c.Analysed, c.Outcome = true, text(a.Outcome)
+	c.Analysed = true
+	if outcome := text(a.Outcome); outcome != nil {
+		c.Outcome = outcome
+	}
 	if c.ErasedAt == nil {
 		c.Summary, c.Transcript = a.Summary, a.Transcript
 	}

@@ -14,7 +14,9 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// FromDialer reads the whole call that a dial fact carries. An error means that the fact breaks the contract and can never be applied.
+// FromDialer reads the call that a dial event carries. Outcome is set if the event is ended and the
+// conversation settled the outcome. An error means that the event breaks the contract and can never
+// be applied.
 func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 	news := ev.GetCall()
 	c := Call{
@@ -24,6 +26,7 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 		AnsweredAt: moment(news.GetAnsweredAt()), EndedAt: moment(news.GetEndedAt()),
 		RingSeconds: news.RingSeconds, TalkSeconds: news.TalkSeconds, TotalSeconds: news.TotalSeconds,
 		BillableSeconds: news.GetBillableSeconds(), RecordingKey: text(news.GetRecordingKey()), Version: news.GetVersion(),
+		Outcome: text(ev.GetEnded().GetOutcome()),
 	}
 	var errs [5]error
 	c.ID, errs[0] = uuid.Parse(news.GetCallId())

@@ -236,6 +236,7 @@ func (c *Call) End(e End) bool {
 	}
 	judged := scripted.Resume(c.Turns).Judge(at, e.Zone)
 	c.Disposition = judged.Reached
+	c.settleOutcome(judged.Outcome, at)
 	c.tell(ended, at)
 	if c.Erased {
 		judged.Summary = nil

@@ -34,7 +34,7 @@ func (c *Call) tell(name string, at time.Time) {
 	case answered:
 		f.Event.Event = &eventv1.DialEvent_Answered{Answered: &eventv1.Answered{}}
 	case ended:
-		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{}}
+		f.Event.Event = &eventv1.DialEvent_Ended{Ended: &eventv1.Ended{Outcome: c.settledOutcome()}}
 	case recorded:
 		f.Event.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}}
 	}

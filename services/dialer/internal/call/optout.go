@@ -67,6 +67,15 @@ func (c *Call) settleOutcome(outcome string, at time.Time) {
 	}
 }
 
+// settledOutcome returns the outcome that the conversation itself settled. It is empty if only the
+// summary can give one, and for a call that was not completed.
+func (c *Call) settledOutcome() string {
+	if c.Status != Completed || c.Outcome == agent.OutcomeUnknown {
+		return ""
+	}
+	return c.Outcome
+}
+
 // lastWords returns what the person said last and when, or at if that is not known.
 func (c *Call) lastWords(at time.Time) (string, time.Time) {
 	if c.Erased {
