@@ -23,8 +23,11 @@ import (
 const (
 	DefaultMaxCallSeconds = 600
 	maxMaxCallSeconds     = 14400
-	maxName               = 200
-	maxSettings           = 256 << 10 // bytes after merging: the whole agent rides in one fact
+	// maxSessionSeconds is the longest conversation of an agent that is reached over a session: the
+	// dialer ends such a call after 55 minutes, because a session with a model ends after an hour.
+	maxSessionSeconds = 3300
+	maxName           = 200
+	maxSettings       = 256 << 10 // bytes after merging: the whole agent rides in one fact
 )
 
 // Agent is one agent as the operator set it up.
@@ -94,7 +97,11 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 		}
 		settings[field] = raw
 	}
-	if _, err := readKnown(settings); err != nil {
+	read, err := readKnown(settings)
+	if err != nil {
+		return err
+	}
+	if err := a.checkSessionLength(body, read.Kind); err != nil {
 		return err
 	}
 	encoded, err := json.Marshal(settings)
@@ -106,6 +113,20 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 	}
 	a.Settings = encoded
 	return nil
+}
+
+// checkSessionLength refuses a max_call_seconds that calls of this kind cannot reach: the wallet would
+// hold the price of a talk that the dialer cuts off. A body that changes neither field is accepted, so
+// that other settings of older agents can be changed.
+func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
+	_, length := body["max_call_seconds"]
+	_, changed := body["kind"]
+	if kind == "" || kind == "scripted" || a.MaxCallSeconds <= maxSessionSeconds || !length && !changed {
+		return nil
+	}
+	return apierr.Validation("max_call_seconds",
+		"must be at most %d for an agent of kind %s: its session ends after that time. Send a max_call_seconds of at most %d with the kind.",
+		maxSessionSeconds, kind, maxSessionSeconds)
 }
 
 func (a *Agent) setName(raw json.RawMessage) error {
