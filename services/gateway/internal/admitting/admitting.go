@@ -51,8 +51,9 @@ func NewDoor(st *store.Store, pepper apikey.Pepper, proxies Proxies) *Door {
 // error.
 //
 // A key that is not known as good is counted by address before the look-up if the address sent an
-// unknown key within the last minute. A flood of invented keys from one address is then refused without
-// a look-up and does not delay the look-ups of other customers' keys.
+// unknown key within the last minute. Above the limit of the address, such keys are looked up one at a
+// time: a flood of invented keys from one address does not delay the look-ups of other customers' keys,
+// and a good key behind the same address is still let in (contract.md 6.3).
 func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	ctx := r.Context()
 	secret, ok := apikey.Bearer(r.Header)
@@ -61,14 +62,18 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	}
 	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
 	suspect := d.misses.has(address) && !d.keys.isGood(hash)
-	counted := quota.Standing{}
+	counted, refusal := quota.Standing{}, error(nil)
 	if suspect {
-		var err error
-		if counted, err = d.turn(ctx, address, quota.Anonymous); err != nil {
-			return store.Holder{}, counted, err
-		}
+		counted, refusal = d.turn(ctx, address, quota.Anonymous)
 	}
-	keyID, err := d.keys.get(ctx, hash)
+	find := d.keys.get
+	if refusal != nil {
+		find = d.keys.getLimited
+	}
+	keyID, err := find(ctx, hash)
+	if err != nil && refusal != nil {
+		return store.Holder{}, counted, refusal
+	}
 	if err == nil {
 		holder, standing, err := d.keyTurn(ctx, hash, keyID)
 		if !errors.Is(err, store.ErrMissing) {
@@ -80,7 +85,7 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 	}
 	d.misses.add(address)
 	if suspect {
-		return d.unknown(counted, nil)
+		return d.unknown(counted, refusal)
 	}
 	return d.unknown(d.turn(ctx, address, quota.Anonymous))
 }

@@ -23,6 +23,8 @@ const (
 	// strangers is how many look-ups of keys not known as good run at once, so that a flood of invented keys leaves the
 	// database to the customers who are inside.
 	strangers = 4
+	// limitedWait is how long a look-up waits for the turn of an address above its limit.
+	limitedWait = 500 * time.Millisecond
 	// forgotten is when a key that was good and is not used any more may leave a full memory.
 	forgotten = time.Hour
 	// most bounds the memory against a flood of unknown keys.
@@ -36,6 +38,8 @@ type remembered[K comparable, V any] struct {
 	asked singleflight.Group
 	// turnstile lets strangers look up a few at a time.
 	turnstile chan struct{}
+	// limited lets requests from addresses above their limit look up one at a time.
+	limited chan struct{}
 
 	mu      sync.Mutex
 	answers map[K]remembrance[V]
@@ -50,7 +54,10 @@ type remembrance[V any] struct {
 }
 
 func remember[K comparable, V any](look func(context.Context, K) (V, error)) *remembered[K, V] {
-	return &remembered[K, V]{look: look, now: time.Now, turnstile: make(chan struct{}, strangers), answers: map[K]remembrance[V]{}, fresh: fresh, stale: stale}
+	return &remembered[K, V]{
+		look: look, now: time.Now, turnstile: make(chan struct{}, strangers), limited: make(chan struct{}, 1),
+		answers: map[K]remembrance[V]{}, fresh: fresh, stale: stale,
+	}
 }
 
 // get returns the answer of a look-up that began at most stale ago. Faults are not remembered.
@@ -74,12 +81,28 @@ func (m *remembered[K, V]) get(ctx context.Context, key K) (V, error) {
 	return m.ask(ctx, key, ok && known.err == nil)
 }
 
-// ask looks up once for all who ask at the same time. good: the key was known as good when it was last looked up.
-func (m *remembered[K, V]) ask(ctx context.Context, key K, good bool) (V, error) {
+// getLimited is get for a request from an address above its limit. These requests look up one at a time;
+// each waits for its turn for at most limitedWait.
+func (m *remembered[K, V]) getLimited(ctx context.Context, key K) (V, error) {
+	turn, cancel := context.WithTimeout(ctx, limitedWait)
+	defer cancel()
+	select {
+	case m.limited <- struct{}{}:
+		defer func() { <-m.limited }()
+	case <-turn.Done():
+		var none V
+		return none, fmt.Errorf("wait for the turn to look up: %w", turn.Err())
+	}
+	return m.ask(ctx, key, true)
+}
+
+// ask looks up a key. Concurrent calls for the same key share one look-up. Without direct, it waits
+// for one of the turns that unknown keys share.
+func (m *remembered[K, V]) ask(ctx context.Context, key K, direct bool) (V, error) {
 	flight := m.asked.DoChan(fmt.Sprint(key), func() (any, error) {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 		defer cancel()
-		if !good {
+		if !direct {
 			select {
 			case m.turnstile <- struct{}{}:
 				defer func() { <-m.turnstile }()
