@@ -1,0 +1,112 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/settingsv1"
+	"ringfence.dev/proto/settingsv1/settingsv1connect"
+	"ringfence.dev/services/dialer/internal/consumer"
+	"ringfence.dev/services/dialer/internal/store"
+)
+
+// settingStep is one message about a workspace or an agent.
+type settingStep struct {
+	kafka   bool // by Kafka, otherwise by ApplySetting
+	version int64
+	value   int32 // max_live_calls or max_call_seconds
+}
+
+// send delivers the step and returns what the sender sees.
+func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingStep, event proto.Message) error {
+	t.Helper()
+	if step.kafka {
+		value, err := proto.Marshal(event)
+		if err != nil {
+			t.Fatalf("encode event: %v", err)
+		}
+		handlers := consumer.New(store.New(o.pool, uuid.New(), store.Timing{}), prometheus.NewRegistry()).Handlers()
+		return pg.InTx(t.Context(), o.pool, func(tx pgx.Tx) error {
+			return handlers[topic.Name](t.Context(), tx, kafka.Record{
+				Topic: topic.Name, Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value,
+			})
+		})
+	}
+	request := &settingsv1.ApplySettingRequest{}
+	switch setting := event.(type) {
+	case *eventv1.WorkspaceEvent:
+		request.Setting = &settingsv1.ApplySettingRequest_Workspace{Workspace: setting}
+	case *eventv1.AgentEvent:
+		request.Setting = &settingsv1.ApplySettingRequest_Agent{Agent: setting}
+	}
+	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, url, connect.WithInterceptors(o.gateway.Ask("dialer")))
+	_, err := client.ApplySetting(t.Context(), connect.NewRequest(request))
+	return err
+}
+
+// A setting arrives twice, by ApplySetting and by Kafka, in any order and beside other versions.
+func TestSetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		steps []settingStep
+		want  int32
+	}{
+		{name: "ApplySetting", steps: []settingStep{{version: 2, value: 20}}, want: 20},
+		{name: "event after ApplySetting", steps: []settingStep{{version: 2, value: 20}, {kafka: true, version: 2, value: 20}}, want: 20},
+		{name: "ApplySetting after event", steps: []settingStep{{kafka: true, version: 2, value: 20}, {version: 2, value: 20}}, want: 20},
+		{name: "late event of an older version", steps: []settingStep{{version: 3, value: 30}, {kafka: true, version: 2, value: 20}}, want: 30},
+		{name: "late ApplySetting of an older version", steps: []settingStep{{kafka: true, version: 3, value: 30}, {version: 2, value: 20}}, want: 30},
+	}
+	o := open(t)
+	server := httptest.NewServer(o.handler)
+	t.Cleanup(server.Close)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			id := uuid.New()
+			for i, s := range tt.steps {
+				workspace := &eventv1.WorkspaceEvent{WorkspaceId: id.String(), Version: s.version,
+					Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: "active", ApiEnabled: true, MaxLiveCalls: s.value}}}
+				if err := o.send(t, server.URL, kafka.Workspaces, s, workspace); err != nil {
+					t.Errorf("step %d, workspace = %v, want nil", i, err)
+				}
+				agent := &eventv1.AgentEvent{AgentId: id.String(), WorkspaceId: id.String(), Version: s.version,
+					Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ada", MaxCallSeconds: s.value}}}
+				if err := o.send(t, server.URL, kafka.Agents, s, agent); err != nil {
+					t.Errorf("step %d, agent = %v, want nil", i, err)
+				}
+			}
+			var got [2]int32
+			const stored = `SELECT (SELECT max_live_calls FROM workspaces WHERE workspace_id = $1), (SELECT max_call_seconds FROM agents WHERE agent_id = $1)`
+			if err := o.pool.QueryRow(t.Context(), stored, id).Scan(&got[0], &got[1]); err != nil {
+				t.Fatalf("read settings: %v", err)
+			}
+			if diff := cmp.Diff([2]int32{tt.want, tt.want}, got); diff != "" {
+				t.Errorf("max_live_calls and max_call_seconds (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestApplySetting_RefusesAnEmptyRequest(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	server := httptest.NewServer(o.handler)
+	t.Cleanup(server.Close)
+	for _, event := range []proto.Message{nil, &eventv1.WorkspaceEvent{WorkspaceId: "x"}, &eventv1.AgentEvent{AgentId: "x"}} {
+		if got := connect.CodeOf(o.send(t, server.URL, kafka.Workspaces, settingStep{}, event)); got != connect.CodeInvalidArgument {
+			t.Errorf("ApplySetting of %v = %s, want invalid_argument", event, got)
+		}
+	}
+}
