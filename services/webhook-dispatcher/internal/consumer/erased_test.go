@@ -45,10 +45,23 @@ func (h *house) take(sub uuid.UUID, want int) []delivery.Work {
 	work, err := h.store.ClaimDue(h.t.Context(), store.Claim{
 		Room: []store.Room{{SubscriptionID: sub, Total: 10, Retries: 5}}, Lease: time.Minute, Attempts: 5,
 	})
-	if err != nil || len(work) != want {
-		h.t.Fatalf("claimed %d deliveries, %v, want %d", len(work), err, want)
+	if err != nil {
+		h.t.Fatalf("ClaimDue: %v", err)
+	}
+	if len(work) != want {
+		h.t.Fatalf("claimed deliveries = %d, want %d", len(work), want)
 	}
 	return work
+}
+
+// emptyBodies empties the erased bodies that no delivery waits for, and returns how many.
+func (h *house) emptyBodies() int {
+	h.t.Helper()
+	n, err := h.store.EmptyBodies(h.t.Context(), 10)
+	if err != nil {
+		h.t.Fatalf("EmptyBodies: %v", err)
+	}
+	return n
 }
 
 // answer ends an attempt at an endpoint that repeats what it was sent.
@@ -58,9 +71,11 @@ func (h *house) answer(work delivery.Work, outcome delivery.Outcome) {
 		DeliveryID: work.DeliveryID, Attempt: work.Attempt, Replay: work.Replay, Outcome: outcome, Delay: time.Hour,
 		Answer: delivery.Answer{Code: 500, Failure: delivery.NotOK, Excerpt: "you said " + secret, At: time.Now()},
 	}
-	if done, err := h.store.Complete(h.t.Context(), []delivery.Result{result}); err != nil || done.Settled != 1 {
-		h.t.Fatalf("settled %d, %v", done.Settled, err)
+	done, err := h.store.Complete(h.t.Context(), []delivery.Result{result})
+	if err != nil {
+		h.t.Fatalf("Complete: %v", err)
 	}
+	wantEqual(h.t, "settled results", done.Settled, 1)
 }
 
 // TestErased_GoesAndWhatWaitsIsSentWithoutIt has a call whose first event ended, whose second waits for its retry and whose third is under way; and another call.
@@ -105,17 +120,14 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, work := range h.take(sub, 2) {
-		if mine := *work.CallID == call; mine == bytes.Contains(work.Body, []byte(secret)) || len(work.Body) == 0 {
-			t.Errorf("the body of call %s to be sent is %s", work.CallID, work.Body)
-		}
-		if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n > 1 { // the one that was under way
-			t.Errorf("%d bodies were emptied, %v, while one is waited for", n, err)
+		wantEqual(t, "body is set", len(work.Body) > 0, true)
+		wantEqual(t, "body names the person", bytes.Contains(work.Body, []byte(secret)), *work.CallID != call)
+		if n := h.emptyBodies(); n > 1 { // the body of the attempt that was in flight
+			t.Errorf("emptied bodies = %d, want at most 1", n)
 		}
 		h.answer(work, delivery.Done)
 	}
-	if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n != 1 {
-		t.Errorf("%d bodies were emptied, %v, want the retry's", n, err)
-	}
+	wantEqual(t, "emptied bodies after the retry", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM webhook_event WHERE body <> ''`, 1)
 	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 1)
 }
@@ -124,17 +136,20 @@ func TestErased_GoesAndWhatWaitsIsSentWithoutIt(t *testing.T) {
 func (h *house) shown(sub, ws, call, erasure uuid.UUID) {
 	h.t.Helper()
 	rows, err := h.store.Deliveries(h.t.Context(), ws, sub, store.Filter{CallID: &call}, page.Request{Limit: 10})
-	if err != nil || len(rows) != 3 {
-		h.t.Fatalf("%d deliveries, %v", len(rows), err)
+	if err != nil {
+		h.t.Fatalf("Deliveries: %v", err)
 	}
+	wantEqual(h.t, "deliveries of the call", len(rows), 3)
 	for _, row := range rows {
 		if row.ErasedAt == nil {
 			h.t.Errorf("the operator is not shown that %s was erased", row.EventType)
 		}
 	}
-	if again, err := h.store.Replay(h.t.Context(), ws, sub, store.Replay{CallID: call, Limit: 10}); err != nil || again.Count != 0 {
-		h.t.Errorf("replayed %d erased deliveries, %v", again.Count, err)
+	again, err := h.store.Replay(h.t.Context(), ws, sub, store.Replay{CallID: call, Limit: 10})
+	if err != nil {
+		h.t.Fatalf("Replay: %v", err)
 	}
+	wantEqual(h.t, "replayed deliveries of an erased call", again.Count, 0)
 	var report eventv1.ErasureReport
 	var payload []byte
 	if err := h.pool.QueryRow(h.t.Context(), `SELECT payload FROM outbox WHERE topic = 'erasure-reports.v1' LIMIT 1`).Scan(&payload); err != nil {
@@ -195,12 +210,8 @@ func TestErased_WhatIsToldLaterIsNotKeptLonger(t *testing.T) {
 	f.GetPublic().Erased = true
 	h.publish(kafka.CallEvents, id, call.String(), f)
 	h.await(`SELECT count(*) FROM webhook_queue`, 1)
-	if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n != 0 {
-		t.Fatalf("%d bodies were emptied before they were sent, %v", n, err)
-	}
+	wantEqual(t, "emptied bodies before the delivery", h.emptyBodies(), 0)
 	h.answer(h.take(sub, 1)[0], delivery.Done)
-	if n, err := h.store.EmptyBodies(t.Context(), 10); err != nil || n != 1 {
-		t.Errorf("%d bodies were emptied, %v, want 1", n, err)
-	}
+	wantEqual(t, "emptied bodies after the delivery", h.emptyBodies(), 1)
 	h.await(`SELECT count(*) FROM webhook_attempt WHERE excerpt IS NOT NULL`, 0)
 }

@@ -24,7 +24,7 @@ import (
 
 const schema = "webhook_dispatcher"
 
-// crowd adds 5000 subscriptions with @each open deliveries each. Four of five subscriptions are paused
+// crowd adds @subs subscriptions with @each open deliveries each. Four of five subscriptions are paused
 // and theirs are held. Every second call has an event that waits for an earlier one.
 const crowd = `
 WITH sub AS (
@@ -32,7 +32,7 @@ WITH sub AS (
     SELECT format('00000000-0000-7000-8000-%s', lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), 'a',
            format('https://example.com/%s', n), '{call.completed}',
            CASE WHEN n % 5 = 0 THEN 'active' ELSE 'paused' END, 'x', 'aaaa'
-    FROM generate_series(1, 5000) n
+    FROM generate_series(1, @subs::int) n
     RETURNING id, workspace_id, status
 ), event AS (
     INSERT INTO webhook_event (id, created_at, workspace_id, type, sequence, body)
@@ -41,14 +41,14 @@ WITH sub AS (
 )
 INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, attempt, is_retry, due_at, held)
 SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 'call.completed',
-       ('00000000-0000-7000-a000-' || lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0, now() - n * interval '1 second', sub.status = 'paused'
+       format('00000000-0000-7000-a000-%s', lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0, now() - n * interval '1 second', sub.status = 'paused'
 FROM sub JOIN event USING (id) CROSS JOIN generate_series(1, @each::int) n`
 
-func crowded(t *testing.T, each int) *pgxpool.Pool {
+func crowded(t *testing.T, subs, each int) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.New(t, schema, outbox.Migrations, inbox.Migrations, pg.Migrations{Name: schema, FS: migrations.FS})
 	owner := pgtest.Owner(t, pool, schema)
-	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"each": each}); err != nil {
+	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"subs": subs, "each": each}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) webhook_queue, webhook_subscription, webhook_event"); err != nil {
@@ -66,10 +66,19 @@ func box(t *testing.T) *seal.Box {
 	return keys
 }
 
+func mustClaim(t testing.TB, st *store.Store, claim store.Claim) []delivery.Work {
+	t.Helper()
+	work, err := st.ClaimDue(t.Context(), claim)
+	if err != nil {
+		t.Fatalf("ClaimDue: %v", err)
+	}
+	return work
+}
+
 // What a look and a claim read follows from what they ask for, however much waits behind it and is held.
 func TestClaim_ReadsWhatItTakesAndLittleMore(t *testing.T) {
 	t.Parallel()
-	pool := crowded(t, 40)
+	pool := crowded(t, 5000, 16)
 	told, seen := pgtest.Watch(t, pool)
 	st := store.New(told, box(t))
 	bounded := func(what string, most int) {
@@ -101,18 +110,14 @@ func TestClaim_ReadsWhatItTakesAndLittleMore(t *testing.T) {
 	bounded("a look at 256 subscriptions", 256*20)
 
 	claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: lanes[100].SubscriptionID, Total: 1, Retries: 1}}}
-	if work, err := st.ClaimDue(t.Context(), claim); err != nil || len(work) != 1 {
-		t.Fatalf("claim of one = %d, %v", len(work), err)
-	}
+	wantEqual(t, "deliveries of a claim of one", len(mustClaim(t, st, claim)), 1)
 	bounded("a claim of one", 60)
 
 	claim.Room = nil
 	for _, lane := range lanes[:32] {
 		claim.Room = append(claim.Room, store.Room{SubscriptionID: lane.SubscriptionID, Total: 8, Retries: 4})
 	}
-	if work, err := st.ClaimDue(t.Context(), claim); err != nil || len(work) != 256 {
-		t.Fatalf("claim of 32 windows = %d, %v, want 256", len(work), err)
-	}
+	wantEqual(t, "deliveries of a claim of 32 windows", len(mustClaim(t, st, claim)), 256)
 	bounded("a claim of 256", 256*35)
 }
 
@@ -142,10 +147,8 @@ func TestClaim_StepsOverWhatEarlierOnesLeft(t *testing.T) {
 		t.Helper()
 		seen.Forget()
 		room := store.Room{SubscriptionID: sub, Total: 1, Within: within}
-		work, err := st.ClaimDue(t.Context(), store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{room}})
-		if err != nil || len(work) != 1 {
-			t.Fatalf("claim = %d, %v, want one", len(work), err)
-		}
+		work := mustClaim(t, st, store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{room}})
+		wantEqual(t, "deliveries of a claim of one", len(work), 1)
 		pages, _ = seen.Pages(t, pgtest.GenericPlan)
 		return pages
 	}
@@ -158,14 +161,17 @@ func TestClaim_StepsOverWhatEarlierOnesLeft(t *testing.T) {
 	if n := r.count(old); n != 0 {
 		t.Errorf("a claim from the beginning left %d of the oldest", n)
 	}
-	if near == 0 || far < 4*near {
-		t.Errorf("%d pages within half a minute, %d from the beginning, want a fourth at most", near, far)
+	if near == 0 {
+		t.Error("a claim within half a minute reads 0 pages, want some")
+	}
+	if far < 4*near {
+		t.Errorf("a claim within half a minute reads %d pages, want at most a fourth of %d", near, far)
 	}
 }
 
 func TestClaim_WalksEverySubscriptionOnce(t *testing.T) {
 	t.Parallel()
-	st := store.New(crowded(t, 2), box(t))
+	st := store.New(crowded(t, 5000, 2), box(t))
 	var seen []uuid.UUID
 	var after uuid.UUID
 	for steps := 1; ; steps++ {
@@ -191,16 +197,19 @@ func TestClaim_WalksEverySubscriptionOnce(t *testing.T) {
 
 func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	pool := crowded(t, 12)
+	pool := crowded(t, 5, 12)
 	st := store.New(pool, box(t))
 	lanes, _, err := st.DueLanes(t.Context(), uuid.Nil, 1, 5)
-	if err != nil || len(lanes) != 1 {
-		t.Fatalf("look = %v, %v", lanes, err)
+	if err != nil {
+		t.Fatalf("DueLanes: %v", err)
+	}
+	if len(lanes) != 1 {
+		t.Fatalf("lanes = %d, want 1", len(lanes))
 	}
 	claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: lanes[0].SubscriptionID, Total: 3, Retries: 1}}}
-	first, err := st.ClaimDue(t.Context(), claim)
-	if err != nil || len(first) != 3 {
-		t.Fatalf("claim = %d, %v", len(first), err)
+	first := mustClaim(t, st, claim)
+	if len(first) != 3 {
+		t.Fatalf("claimed deliveries = %d, want 3", len(first))
 	}
 	if _, err := pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = @id`, pgx.NamedArgs{"id": first[0].DeliveryID}); err != nil {
 		t.Fatal(err)
@@ -209,10 +218,7 @@ func TestRelease_CountsNoAttemptAndKeepsItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim.Room[0].Total = 2
-	again, err := st.ClaimDue(t.Context(), claim)
-	if err != nil || len(again) != 2 {
-		t.Fatalf("claim after the release = %d, %v, want 2", len(again), err)
-	}
+	again := mustClaim(t, st, claim)
 	ids := func(work []delivery.Work) (ids []string) {
 		for _, w := range work {
 			ids = append(ids, w.DeliveryID.String())
@@ -249,13 +255,13 @@ func TestClaim_AsksAgainWhoMayReceive(t *testing.T) {
 			if _, err := r.pool.Exec(t.Context(), stop); err != nil {
 				t.Fatal(err)
 			}
-			if lanes, _, err := r.store.DueLanes(t.Context(), uuid.Nil, 256, 5); err != nil || len(lanes) != want {
-				t.Errorf("look = %v, %v, want %d", lanes, err, want)
+			lanes, _, err := r.store.DueLanes(t.Context(), uuid.Nil, 256, 5)
+			if err != nil {
+				t.Fatalf("DueLanes: %v", err)
 			}
+			wantEqual(t, "lanes", len(lanes), want)
 			claim := store.Claim{Lease: time.Minute, Attempts: 5, Room: []store.Room{{SubscriptionID: sub, Total: 8, Retries: 4}}}
-			if work, err := r.store.ClaimDue(t.Context(), claim); err != nil || len(work) != want {
-				t.Errorf("claimed %d, %v, want %d", len(work), err, want)
-			}
+			wantEqual(t, "claimed deliveries", len(mustClaim(t, r.store, claim)), want)
 		})
 	}
 }

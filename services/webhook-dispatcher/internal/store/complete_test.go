@@ -53,12 +53,11 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 			t.Fatal(err)
 		}
 		settled, err := r.store.Complete(t.Context(), results(id))
-		if err != nil || settled.Settled != 1 {
-			t.Errorf("%s: %d settled, %v, want 1", name, settled.Settled, err)
+		if err != nil {
+			t.Fatalf("%s: Complete: %v", name, err)
 		}
-		if got, err := r.store.Delivery(t.Context(), ws, sub, id); err != nil || got.Status != delivery.Delivered {
-			t.Errorf("%s: %+v, %v, want delivered", name, got, err)
-		}
+		wantEqual(t, name+": settled results", settled.Settled, 1)
+		wantEqual(t, name+": status", r.statusOf(ws, sub, ev.ID), delivery.Delivered)
 	}
 	got, err := r.store.Subscription(t.Context(), ws, sub)
 	if err != nil {
@@ -84,12 +83,15 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 	}
 	want := func(what string, done store.Completed, err error, settled, failures int) {
 		t.Helper()
-		if err != nil || done.Settled != settled {
-			t.Errorf("%s: %d settled, %v, want %d", what, done.Settled, err, settled)
+		if err != nil {
+			t.Fatalf("%s: Complete: %v", what, err)
 		}
-		if health, err := r.store.Subscription(t.Context(), ws, sub); err != nil || int(health.ConsecutiveFailures) != failures {
-			t.Errorf("%s: %d failures in a row, %v, want %d", what, health.ConsecutiveFailures, err, failures)
+		wantEqual(t, what+": settled results", done.Settled, settled)
+		got, err := r.store.Subscription(t.Context(), ws, sub)
+		if err != nil {
+			t.Fatalf("%s: Subscription: %v", what, err)
 		}
+		wantEqual(t, what+": consecutive failures", int(got.ConsecutiveFailures), failures)
 	}
 	one, other := failed(before), failed(after)
 	done, err := r.store.Complete(t.Context(), []delivery.Result{one, one})
@@ -122,25 +124,35 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 	if _, err := ingesting.Exec(t.Context(), `SELECT FROM webhook_subscription WHERE id = $1 FOR SHARE`, sub); err != nil {
 		t.Fatal(err)
 	}
-	judged := make(chan bool, 1)
+	type judgement struct {
+		disabled bool
+		err      error
+	}
+	judged := make(chan judgement, 1)
 	go func() {
-		_, disabled, err := r.store.Disable(context.WithoutCancel(t.Context()), sub, subscription.FailureRule{Failures: 20, For: time.Minute, Exhausted: 3})
-		judged <- disabled || err != nil
+		rule := subscription.FailureRule{Failures: 20, For: time.Minute, Exhausted: 3}
+		_, disabled, err := r.store.Disable(context.WithoutCancel(t.Context()), sub, rule)
+		judged <- judgement{disabled, err}
 	}()
 	r.awaitLocked()
 	done, err := r.store.Complete(t.Context(), []delivery.Result{{DeliveryID: delivery.ID(sub, ev.ID), Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
-	if err != nil || done.Settled != 1 {
-		t.Fatalf("success: %d settled, %v", done.Settled, err)
+	if err != nil {
+		t.Fatalf("Complete: %v", err)
 	}
+	wantEqual(t, "settled results", done.Settled, 1)
 	if err := ingesting.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if <-judged {
-		t.Error("switched off, or not asked, after a success")
+	got := <-judged
+	if got.err != nil {
+		t.Fatalf("Disable: %v", got.err)
 	}
-	if first, err := r.store.Warn(t.Context(), sub); err != nil || first {
-		t.Errorf("Warn = %v, %v, want no warning of an endpoint that works", first, err)
+	wantEqual(t, "subscription is disabled after a success", got.disabled, false)
+	first, err := r.store.Warn(t.Context(), sub)
+	if err != nil {
+		t.Fatalf("Warn: %v", err)
 	}
+	wantEqual(t, "an endpoint that works is warned", first, false)
 }
 
 // awaitLocked returns once a statement of this database waits for a lock.
@@ -196,9 +208,10 @@ func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
 			go func() { stopped <- stop(context.WithoutCancel(t.Context()), r, ws, sub) }()
 			r.awaitLocked()
 			done, err := r.store.Complete(t.Context(), []delivery.Result{{DeliveryID: flying, Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
-			if err != nil || done.Settled != 1 {
-				t.Errorf("what was in flight: %d settled, %v, want 1 while the queue is held up", done.Settled, err)
+			if err != nil {
+				t.Fatalf("Complete: %v", err)
 			}
+			wantEqual(t, "settled results", done.Settled, 1)
 			if err := slow.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -197,9 +197,8 @@ func TestIngest_AHundredEventsOfManyWorkspacesInThreeRoundTrips(t *testing.T) {
 		t.Errorf("a hundred events took %d round trips, want 3: claim, match, and the rows with COMMIT", n)
 	}
 	for i, want := range []int{2, 3, 1, 0} { // ringing: all and failed; completed: all, ends and paused
-		if done.Matched[i] != want || done.Matched[80+i] != want {
-			t.Errorf("event %d matched %d and %d subscriptions, want %d", i, done.Matched[i], done.Matched[80+i], want)
-		}
+		wantEqual(t, fmt.Sprintf("subscriptions of event %d", i), done.Matched[i], want)
+		wantEqual(t, fmt.Sprintf("subscriptions of event %d", 80+i), done.Matched[80+i], want)
 	}
 	if done.Waiting != 60 {
 		t.Errorf("%d wait for the claim, want 20 of two events to one subscription and of one to another", done.Waiting)

@@ -30,9 +30,10 @@ func TestCreate_ThePausedAreBoundedToo(t *testing.T) {
 	one := subscription.Subscription{ID: uuid.Must(uuid.NewV7()), WorkspaceID: ws, Name: "a", URL: "https://example.com/", Events: []openapi.EventType{"call.completed"}}
 	err := r.store.Create(t.Context(), one, "whsec_x")
 	var fault *apierr.Error
-	if !errors.As(err, &fault) || fault.Code != "subscription_limit_reached" {
-		t.Errorf("one more than %d: %v, want subscription_limit_reached", subscription.MaxKept, err)
+	if !errors.As(err, &fault) {
+		t.Fatalf("Create of one more than %d = %v, want an apierr.Error", subscription.MaxKept, err)
 	}
+	wantEqual(t, "code", fault.Code, "subscription_limit_reached")
 	if err := r.setStatus(ws, last, subscription.Active); err != nil {
 		t.Errorf("resume at the limit: %v", err)
 	}

@@ -66,9 +66,11 @@ func TestComplete_ReadsWhatItWritesHoweverFullTheDay(t *testing.T) {
 		for i := range batch { // from all over the day
 			results[i] = results[i*(rows/batch)]
 		}
-		if done, err := st.Complete(t.Context(), results[:batch]); err != nil || done.Settled != batch {
-			t.Fatalf("%d of %d settled, %v", done.Settled, batch, err)
+		done, err := st.Complete(t.Context(), results[:batch])
+		if err != nil {
+			t.Fatalf("Complete: %v", err)
 		}
+		wantEqual(t, "settled results", done.Settled, batch)
 		for range 2 {
 			if _, err := single.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
 				t.Fatal(err)
@@ -80,7 +82,11 @@ func TestComplete_ReadsWhatItWritesHoweverFullTheDay(t *testing.T) {
 		return read - before
 	}
 	complete(2000, 1) // the plan is made beside a day that has just begun
-	if read := complete(20_000, 256); read > 256*8 || read < 256 {
-		t.Errorf("a completion of 256 beside 20 000 read %d index entries, want at most %d", read, 256*8)
+	read := complete(20_000, 256)
+	if read > 256*8 {
+		t.Errorf("a completion of 256 of 20,000 deliveries reads %d index entries, want at most %d", read, 256*8)
+	}
+	if read < 256 {
+		t.Errorf("a completion of 256 deliveries reads %d index entries, want at least 256", read)
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
 )
 
-// longQueue adds 30,000 open deliveries of ten other subscriptions: 10,000 are held, 10,000 are due
-// and 10,000 wait for a retry.
+// longQueue adds 12,000 open deliveries of ten other subscriptions: 4,000 are held, 4,000 are due and
+// 4,000 wait for a retry. Postgres scans the table if no index serves a statement.
 const longQueue = `
 INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, sequence, attempt, is_retry, due_at, held)
-SELECT gen_random_uuid(), now(), gen_random_uuid(), ('00000000-0000-7000-8000-00000000000' || n % 10)::uuid, gen_random_uuid(),
+SELECT gen_random_uuid(), now(), gen_random_uuid(), format('00000000-0000-7000-8000-00000000000%s', n % 10)::uuid, gen_random_uuid(),
        'call.completed', 1, n % 2, n % 3 = 0, now() + CASE WHEN n % 3 = 0 THEN 1 ELSE -1 END * interval '1 minute', n % 3 = 1
-FROM generate_series(1, 30000) n`
+FROM generate_series(1, 12000) n`
 
 // rowsRead is the number of rows of the queue that all sessions have read.
 const rowsRead = `SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'webhook_queue'`
@@ -154,17 +154,9 @@ func TestDepth_CountsByStateAtABoundedCost(t *testing.T) {
 	}
 	fillQueue(t, r.pool)
 	got := depth(50_000)
-	if got.Due != 10_001 {
-		t.Errorf("Due = %d, want 10001", got.Due)
-	}
-	if got.Future != 10_000 {
-		t.Errorf("Future = %d, want 10000", got.Future)
-	}
-	if got.Held != 10_000 {
-		t.Errorf("Held = %d, want 10000", got.Held)
-	}
-	if got.Lost != 1 {
-		t.Errorf("Lost = %d, want 1", got.Lost)
+	want := store.Depth{Due: 4001, Future: 4000, Held: 4000, Lost: 1, OldestDue: got.OldestDue}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Depth (-want +got):\n%s", diff)
 	}
 	if got.OldestDue < 90 {
 		t.Errorf("OldestDue = %f s, want the oldest delivery's 90 s", got.OldestDue)
@@ -185,7 +177,7 @@ func TestDepth_CountsByStateAtABoundedCost(t *testing.T) {
 	if read > 4*limit {
 		t.Errorf("Depth up to %d reads %d rows of the queue, want at most %d", limit, read, 4*limit)
 	}
-	want := store.Depth{Due: limit, Future: limit, Held: limit, Lost: 1, OldestDue: got.OldestDue}
+	want = store.Depth{Due: limit, Future: limit, Held: limit, Lost: 1, OldestDue: got.OldestDue}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Depth up to %d (-want +got):\n%s", limit, diff)
 	}

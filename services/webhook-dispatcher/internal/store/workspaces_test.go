@@ -29,11 +29,7 @@ func (r *rig) setWorkspace(w store.Workspace) (changed bool) {
 func (r *rig) claimAll(sub uuid.UUID) []delivery.Work {
 	r.t.Helper()
 	room := []store.Room{{SubscriptionID: sub, Total: 100, Retries: 100}}
-	work, err := r.store.ClaimDue(r.t.Context(), store.Claim{Room: room, Lease: time.Minute, Attempts: 5})
-	if err != nil {
-		r.t.Fatalf("ClaimDue: %v", err)
-	}
-	return work
+	return mustClaim(r.t, r.store, store.Claim{Room: room, Lease: time.Minute, Attempts: 5})
 }
 
 // statusOf returns the status of the delivery of an event, as operators see it.

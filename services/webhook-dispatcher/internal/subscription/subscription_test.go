@@ -146,8 +146,11 @@ func TestCheckEvents(t *testing.T) {
 		})
 	}
 	got, err := subscription.CheckEvents([]openapi.EventType{"call.busy", "call.failed", "call.busy"})
-	if err != nil || !slices.Equal(got, []openapi.EventType{"call.busy", "call.failed"}) {
-		t.Errorf("CheckEvents of a doubled type = %q, %v, want each once in order", got, err)
+	if err != nil {
+		t.Fatalf("CheckEvents with a repeated type: %v", err)
+	}
+	if want := []openapi.EventType{"call.busy", "call.failed"}; !slices.Equal(got, want) {
+		t.Errorf("CheckEvents with a repeated type = %q, want %q", got, want)
 	}
 }
 
@@ -234,8 +237,11 @@ func TestFailureRule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reason, full := rule.Met(tt.health)
-			if full != tt.full || full != (reason != "") {
-				t.Errorf("Met = %q, %v, want %v with a reason", reason, full, tt.full)
+			if full != tt.full {
+				t.Errorf("Met = %v, want %v", full, tt.full)
+			}
+			if hasReason := reason != ""; hasReason != tt.full {
+				t.Errorf("Met: reason = %q, want one only if the rule is met", reason)
 			}
 			if half := rule.HalfMet(tt.health); half != tt.half {
 				t.Errorf("HalfMet = %v, want %v", half, tt.half)
