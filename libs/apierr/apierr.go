@@ -4,8 +4,10 @@
 package apierr
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -34,7 +36,30 @@ func Unprocessable(code, format string, args ...any) *Error {
 
 // Validation is 422 validation_error; the message starts with the field it names.
 func Validation(field, format string, args ...any) *Error {
-	return Unprocessable("validation_error", "%s %s", field, fmt.Sprintf(format, args...))
+	return Unprocessable(validationError, "%s %s", field, fmt.Sprintf(format, args...))
+}
+
+const validationError = "validation_error"
+
+// Join returns one validation_error with the messages of all errors, so that a response names every
+// invalid field. It ignores nil and returns nil if nothing is left. If one of the errors is not a
+// validation_error, Join returns the first such error instead.
+func Join(faults ...error) error {
+	var messages []string
+	for _, err := range faults {
+		if err == nil {
+			continue
+		}
+		fault, ok := errors.AsType[*Error](err)
+		if !ok || fault.Code != validationError {
+			return err
+		}
+		messages = append(messages, fault.Message)
+	}
+	if len(messages) == 0 {
+		return nil
+	}
+	return Unprocessable(validationError, "%s", strings.Join(messages, " "))
 }
 
 // NotFound is 404 not_found.

@@ -87,29 +87,27 @@ func (a *API) setConsent(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
+// consentChange reads the body of a PUT. The error names every invalid field.
 func consentChange(body fields) (change contact.Change, err error) {
-	status, err := body.required("status", maxText)
-	if err != nil {
-		return change, err
-	}
-	switch contact.Consent(status) {
-	case contact.Consented:
+	text, status := body.required("status", maxText)
+	switch {
+	case status != nil:
+	case contact.Consent(text) == contact.Consented:
 		change.Kind = contact.ConsentGranted
-	case contact.Withdrawn:
+	case contact.Consent(text) == contact.Withdrawn:
 		change.Kind = contact.ConsentWithdrawn
 	default:
-		return change, apierr.Validation("status", "must be consented or withdrawn.")
+		status = apierr.Validation("status", "must be consented or withdrawn.")
 	}
-	if change.Source, err = body.required("source", maxSource); err != nil {
-		return change, err
-	}
-	if strings.TrimSpace(change.Source) == "" {
-		return change, apierr.Validation("source", "must say where the consent was given or withdrawn, such as \"web form\".")
+	var source, proof error
+	change.Source, source = body.required("source", maxSource)
+	if source == nil && strings.TrimSpace(change.Source) == "" {
+		source = apierr.Validation("source", "must say where the consent was given or withdrawn, such as \"web form\".")
 	}
 	if body.has("evidence") {
-		change.Evidence, err = evidence(body["evidence"])
+		change.Evidence, proof = evidence(body["evidence"])
 	}
-	return change, err
+	return change, apierr.Join(status, source, proof)
 }
 
 // evidence is text, or an object within the limits of metadata.

@@ -85,9 +85,7 @@ func (a *API) createContact(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := contact.Contact{WorkspaceID: trust.CallerFrom(r.Context()).WorkspaceID, Number: phone.Number(asked.PhoneE164), Name: asked.Name}
 	if asked.Metadata != nil {
-		if c.Metadata, err = c.Metadata.Merge("metadata", *asked.Metadata); err != nil {
-			return err
-		}
+		c.Metadata = contact.Document(*asked.Metadata)
 	}
 	if c.ID, err = uuid.NewV7(); err != nil {
 		return fmt.Errorf("make contact id: %w", err)
@@ -167,33 +165,41 @@ func (f fields) metadata() (*openapi.Document, error) {
 	return &document, nil
 }
 
+// createContact reads the body of a POST. The error names every invalid field.
 func (f fields) createContact() (asked openapi.CreateContact, err error) {
-	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
-		return asked, err
+	var number, name, metadata error
+	asked.PhoneE164, number = f.required("phone_e164", maxText)
+	if _, ok := phone.Parse(asked.PhoneE164); number == nil && !ok {
+		number = apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
 	}
-	if _, ok := phone.Parse(asked.PhoneE164); !ok {
-		return asked, apierr.Validation("phone_e164", "must be E.164: a plus and 7 to 15 digits, such as +14155550123.")
-	}
-	if asked.Name, err = f.text("name", contact.MaxName); err != nil {
-		return asked, err
-	}
+	asked.Name, name = f.text("name", contact.MaxName)
 	if f.has("metadata") {
-		asked.Metadata, err = f.metadata()
+		asked.Metadata, metadata = f.newMetadata()
 	}
-	return asked, err
+	return asked, apierr.Join(number, name, metadata)
 }
 
-// updateContact keeps a name of null: it clears.
-func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
-	name, err := f.text("name", contact.MaxName)
+// newMetadata reads the metadata of a new contact: members that are null are left out.
+func (f fields) newMetadata() (*openapi.Document, error) {
+	patch, err := f.metadata()
 	if err != nil {
-		return asked, err
+		return nil, err
 	}
+	merged, err := contact.Document{}.Merge("metadata", contact.Document(*patch))
+	document := openapi.Document(merged)
+	return &document, err
+}
+
+// updateContact reads the body of a PATCH. A name of null clears the name. The error names every
+// invalid field.
+func (f fields) updateContact() (asked openapi.UpdateContact, err error) {
+	name, nameFault := f.text("name", contact.MaxName)
 	if name != nil {
 		asked.Name = openapi.Value(*name)
 	} else if _, given := f["name"]; given {
 		asked.Name = openapi.Null[string]()
 	}
-	asked.Metadata, err = f.metadata()
-	return asked, err
+	metadata, metadataFault := f.metadata()
+	asked.Metadata = metadata
+	return asked, apierr.Join(nameFault, metadataFault)
 }

@@ -81,11 +81,13 @@ func (a *API) removeOptOut(w http.ResponseWriter, r *http.Request) error {
 	return httpserver.WriteJSON(w, http.StatusOK, viewStatus(c))
 }
 
+// createOptOut reads the body of a POST. Faults with the code validation_error are reported together
+// and take precedence over invalid_phone.
 func (f fields) createOptOut() (asked openapi.CreateOptOut, err error) {
-	if asked.PhoneE164, err = f.required("phone_e164", maxText); err != nil {
-		return asked, err
-	}
-	if asked.Reason, err = f.text("reason", maxReason); err != nil {
+	var number, reason error
+	asked.PhoneE164, number = f.required("phone_e164", maxText)
+	asked.Reason, reason = f.text("reason", maxReason)
+	if err := apierr.Join(number, reason); err != nil {
 		return asked, err
 	}
 	if _, ok := phone.Parse(asked.PhoneE164); !ok {
