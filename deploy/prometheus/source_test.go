@@ -15,6 +15,7 @@ import (
 type code struct {
 	files map[string]string
 	all   string          // the Go files
+	sql   string          // the migrations
 	words map[string]bool // every string of them
 	shown map[string]bool // every title of the dashboards
 	runs  map[string]bool // every target of the Makefile, as `make x`, every test, and what its name begins with
@@ -31,10 +32,14 @@ func source(t *testing.T) code {
 			if err != nil {
 				return err
 			}
-			if entry.IsDir() || !strings.HasSuffix(path, ".go") {
+			if entry.IsDir() || !slices.Contains([]string{".go", ".sql"}, filepath.Ext(path)) {
 				return nil
 			}
 			text, err := fs.ReadFile(tree, path)
+			if filepath.Ext(path) == ".sql" {
+				c.sql += string(text)
+				return err
+			}
 			if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "deploy/") {
 				for _, name := range test.FindAllStringSubmatch(string(text), -1) {
 					subject, _, _ := strings.Cut(name[1], "_")
@@ -117,6 +122,11 @@ func (c code) unknown(query string) (missing []string) {
 	return missing
 }
 
+// inMigrations reports whether a migration names the table or column.
+func (c code) inMigrations(name string) bool {
+	return regexp.MustCompile(`\b` + name + `\b`).MatchString(c.sql)
+}
+
 func (c code) told(name string) bool {
 	for _, prefix := range []string{"go_", "process_", "slo:", "kafka_produce_", "kafka_fetch_", "kafka_connects_"} {
 		if strings.HasPrefix(name, prefix) {
@@ -156,8 +166,11 @@ func (c code) strange(page string) (words []string) {
 				words = append(words, said)
 			}
 		}
-		if logged.MatchString(said) && !strings.HasPrefix(said, "ringfence ") && !run.MatchString(said) && !strings.Contains(c.all, `"`+said) ||
-			field.MatchString(said) && !c.told(said) && !strings.Contains(c.all, `"`+said) {
+		inGo := strings.Contains(c.all, `"`+said)
+		if logged.MatchString(said) && !strings.HasPrefix(said, "ringfence ") && !run.MatchString(said) && !inGo {
+			words = append(words, said)
+		}
+		if field.MatchString(said) && !c.told(said) && !inGo && !c.inMigrations(said) {
 			words = append(words, said)
 		}
 	}

@@ -40,7 +40,8 @@ func start(t *testing.T, cfg Config) (stop func()) {
 
 func client(t *testing.T, cfg Config, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addr(cfg)))...)
+	// Without DisableClientMetrics, Close waits a second if the broker has stopped.
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addr(cfg)), kgo.DisableClientMetrics())...)
 	if err != nil {
 		t.Fatalf("make client: %v", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestFree_BelowTheEphemeralRangeAndNotAsked(t *testing.T) {
@@ -65,25 +67,38 @@ func TestHolder_NamesTheProcess(t *testing.T) {
 	}
 }
 
-func TestFrees_WaitsForAHolderThatIsEnding(t *testing.T) {
+func TestFrees_IsFalseIfTheHolderStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = ln.Close() }()
+		began := time.Now()
+		if Frees(t.Context(), ln.Addr().(*net.TCPAddr).Port) {
+			t.Error("Frees = true, want false")
+		}
+		if got := time.Since(began); got != dying {
+			t.Errorf("Frees took %v, want %v", got, dying)
+		}
+	})
+}
+
+func TestFrees_WaitsForAHolderThatEnds(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	if Frees(t.Context(), port) {
-		t.Error("a port whose holder stays counts as free")
-	}
-	accepted := make(chan struct{})
-	go func() { // the first who asks ends the holder
-		defer close(accepted)
+	closed := make(chan struct{})
+	go func() { // the first connection makes the holder end
+		defer close(closed)
 		if conn, err := ln.Accept(); err == nil {
 			_ = conn.Close()
 		}
 		_ = ln.Close()
 	}()
-	if !Frees(t.Context(), port) {
-		t.Error("a port whose holder ended in time counts as taken")
+	if !Frees(t.Context(), ln.Addr().(*net.TCPAddr).Port) {
+		t.Error("Frees = false, want true")
 	}
-	<-accepted
+	<-closed
 }

@@ -17,8 +17,18 @@ import (
 	"ringfence.dev/deploy/local/internal/process"
 )
 
-// server makes a cluster of its own for the test.
+// server returns a server with a new cluster.
 func server(t *testing.T, starter *process.Starter) *Server {
+	t.Helper()
+	s := uninitialized(t)
+	if err := s.Init(t.Context(), starter); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// uninitialized returns a server without a cluster, in a folder of its own.
+func uninitialized(t *testing.T) *Server {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-postgres-")
 	if err != nil {
@@ -40,11 +50,7 @@ func server(t *testing.T, starter *process.Starter) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Binaries: binaries, Account: account, Data: filepath.Join(home, "postgres"), Port: free, Password: "s'ecret"}
-	if err := s.Init(t.Context(), starter); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return &Server{Binaries: binaries, Account: account, Data: filepath.Join(home, "postgres"), Port: free, Password: "s'ecret"}
 }
 
 func await(t *testing.T, s *Server) {
@@ -124,11 +130,8 @@ func TestServer_StaleLockFileIsNoObstacle(t *testing.T) {
 func TestInit_AHalfMadeClusterIsNoObstacle(t *testing.T) {
 	starter := process.NewStarter()
 	defer starter.Close()
-	s := server(t, starter)
-	for _, dir := range []string{s.Data, s.Data + ".half"} { // killed in the middle of initdb
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+	s := uninitialized(t)
+	for _, dir := range []string{s.Data, s.Data + ".half"} { // a run was killed during initdb
 		if err := os.MkdirAll(filepath.Join(dir, "base"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +140,10 @@ func TestInit_AHalfMadeClusterIsNoObstacle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(s.Data + ".half*"); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("leftover folders = %v, want none", left)
+	}
+	if _, err := os.Stat(filepath.Join(s.Data, "PG_VERSION")); err != nil {
+		t.Errorf("the cluster was not created: %v", err)
 	}
 }
 
