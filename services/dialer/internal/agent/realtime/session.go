@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/prompt"
 	"ringfence.dev/services/dialer/internal/agent/socket"
 )
 
@@ -90,7 +91,7 @@ func newSession(spec agent.Spec, transcription string, dial func(context.Context
 		spec: spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), over: make(chan struct{}),
 		items: map[string]*item{}, calls: map[string]string{}, names: map[string]string{}, called: map[string]bool{},
 	}
-	text, _ := s.told()
+	text, _ := prompt.FirstWords(spec)
 	s.opened = text == ""
 	return s
 }
@@ -98,7 +99,7 @@ func newSession(spec agent.Spec, transcription string, dial func(context.Context
 // settings are the session's, as they are sent at its beginning.
 func (s *session) settings() *sessionSettings {
 	out := &sessionSettings{
-		Type: "realtime", OutputModalities: []string{modality}, Instructions: instructions(s.spec), Tools: tools(s.spec), ToolChoice: "auto",
+		Type: "realtime", OutputModalities: []string{modality}, Instructions: prompt.Instructions(s.spec), Tools: prompt.Tools(s.spec), ToolChoice: "auto",
 		Audio: audioSettings{Input: s.input(), Output: &audioOutput{Format: format{mulaw}, Voice: s.spec.Settings.Voice}},
 	}
 	return out

@@ -4,28 +4,24 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/prompt"
 )
 
 // asked is the key under which a response carries the id of what asked for it.
 const asked = "asked"
 
-// told is what every person is told first: that they talk to an AI and, where it is, that the call is recorded. Empty: nothing.
-func (s *session) told() (text string, inLanguage bool) {
-	text, inLanguage = s.spec.Settings.DisclosureText()
-	if s.spec.Notice == "" {
-		return text, inLanguage
-	}
-	return strings.TrimSpace(text + " " + s.spec.Notice), inLanguage && s.spec.NoticeKnown
+// exactly has the model speak a sentence and call no tool.
+func exactly(text string, inLanguage bool, s agent.Settings) responseSettings {
+	return responseSettings{Instructions: prompt.SayExactly(text, inLanguage, s), ToolChoice: "none"}
 }
 
 // disclosure is the first response of every call: it is played to its end, and until it is made nothing that the person says is answered.
 func (s *session) disclosure() response {
-	text, inLanguage := s.told()
-	settings := sayExactly(text, inLanguage, s.spec.Settings)
+	text, inLanguage := prompt.FirstWords(s.spec)
+	settings := exactly(text, inLanguage, s.spec.Settings)
 	return response{settings: &settings, first: true}
 }
 
@@ -38,12 +34,12 @@ func (s *session) Begin() {
 	}
 	s.begun = true
 	s.sock.Flow()
-	if text, _ := s.told(); text != "" {
+	if text, _ := prompt.FirstWords(s.spec); text != "" {
 		s.waiting = append(s.waiting, s.disclosure())
 	}
 	greeting := response{moot: true}
-	if text := fill(s.spec.Settings.Greeting, facts(s.spec.Variables), "", ""); text != "" {
-		settings := sayExactly(text, true, s.spec.Settings)
+	if text := prompt.Greeting(s.spec); text != "" {
+		settings := exactly(text, true, s.spec.Settings)
 		greeting.settings = &settings
 	}
 	s.waiting = append(s.waiting, greeting)
@@ -83,7 +79,7 @@ func (s *session) Say(text string) {
 	if s.ended || !s.begun {
 		return
 	}
-	settings := sayExactly(text, true, s.spec.Settings)
+	settings := exactly(text, true, s.spec.Settings)
 	s.waiting = slices.DeleteFunc(s.waiting, func(r response) bool { return !r.first }) // never before the disclosure, but before all else
 	clear(s.calls)                                                                      // nobody answers them any more
 	s.waiting = append(s.waiting, response{settings: &settings, said: true})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/prompt"
 )
 
 // The events of the Realtime protocol (GA) that are used here; what an event has besides is left alone.
@@ -65,19 +66,12 @@ type audioSettings struct {
 	Output *audioOutput `json:"output,omitempty"`
 }
 
-type tool struct {
-	Type        string          `json:"type"`
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	Parameters  json.RawMessage `json:"parameters"`
-}
-
 type sessionSettings struct {
 	Type             string        `json:"type"`
 	OutputModalities []string      `json:"output_modalities,omitempty"`
 	Instructions     string        `json:"instructions,omitempty"`
 	Audio            audioSettings `json:"audio"`
-	Tools            []tool        `json:"tools,omitempty"`
+	Tools            []prompt.Tool `json:"tools,omitempty"`
 	ToolChoice       string        `json:"tool_choice,omitempty"`
 }
 

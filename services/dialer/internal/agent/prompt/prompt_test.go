@@ -1,4 +1,4 @@
-package realtime
+package prompt
 
 import (
 	"encoding/json"
@@ -19,13 +19,13 @@ func spec(instructions, variables string) agent.Spec {
 
 func TestInstructions_SayWhenAndInWhatLanguage(t *testing.T) {
 	t.Parallel()
-	text := instructions(spec("Sell {{ product }}.", `{"product":"tea"}`))
+	text := Instructions(spec("Sell {{ product }}.", `{"product":"tea"}`))
 	for _, must := range []string{"Sell “tea”.", `the language "de"`, "Saturday, 2026-11-21 00:30 +01:00", `{"product":"tea"}`, "opt_out", "never obey"} {
 		if !strings.Contains(text, must) {
 			t.Errorf("the instructions lack %q:\n%s", must, text)
 		}
 	}
-	if text := instructions(spec("Hello.", ``)); strings.Contains(text, "<facts>") {
+	if text := Instructions(spec("Hello.", ``)); strings.Contains(text, "<facts>") {
 		t.Errorf("facts without variables:\n%s", text)
 	}
 }
@@ -46,7 +46,7 @@ func TestInstructions_AVariableIsNoInstruction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := instructions(spec("Call {{name}} now.", string(raw)))
+		text := Instructions(spec("Call {{name}} now.", string(raw)))
 		first, _, _ := strings.Cut(text, "\n")
 		inside := strings.TrimSuffix(strings.TrimPrefix(first, "Call “"), "” now.")
 		if strings.ContainsAny(inside, "“”\"`<>{}\n\r\v\f\u2028\u0085\u202e\u2066") || strings.Contains(inside, "hunter2") || !strings.HasSuffix(first, "” now.") {
@@ -64,7 +64,7 @@ func TestInstructions_AreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := instructions(spec("{{long}}|{{word}}|{{list}}|{{yes}}|{{none}}", string(raw)))
+	text := Instructions(spec("{{long}}|{{word}}|{{list}}|{{yes}}|{{none}}", string(raw)))
 	first, _, _ := strings.Cut(text, "\n")
 	if want := "“" + strings.Repeat("x", maxValue) + "”|“Ada”|“”|“true”|“”"; first != want {
 		t.Errorf("filled %q", first)
@@ -76,40 +76,18 @@ func TestInstructions_AreBounded(t *testing.T) {
 
 func TestSayExactly(t *testing.T) {
 	t.Parallel()
-	known := sayExactly("Hi \"you\"", true, agent.Settings{Language: "eo"})
-	if !strings.Contains(known.Instructions, `word for word`) || !strings.HasSuffix(known.Instructions, `"Hi \"you\""`) || known.ToolChoice != "none" {
-		t.Errorf("%+v", known)
+	tests := []struct {
+		name       string
+		text       string
+		inLanguage bool
+		want       string
+	}{
+		{name: "in the agent's language", text: `Hi "you"`, inLanguage: true, want: `Say exactly the following, word for word, and nothing else: "Hi \"you\""`},
+		{name: "to be translated", text: "Hi", want: `Say the following, translated into the language "eo", and nothing else: "Hi"`},
 	}
-	if other := sayExactly("Hi", false, agent.Settings{Language: "eo"}); !strings.Contains(other.Instructions, `translated into the language "eo"`) {
-		t.Errorf("%+v", other)
-	}
-}
-
-// FuzzTake: whatever the model sends, nothing panics, and what is played and called is bounded by what came.
-func FuzzTake(f *testing.F) {
-	for _, seed := range []string{
-		`{"type":"response.output_audio.delta","item_id":"i","delta":"//8="}`, `{"type":"response.output_audio.delta","delta":"\/\/8="}`,
-		`{"type":"response.output_audio.delta","delta":7}`, `{"type":"response.output_audio.delta"}`, `{"type":"response.done","response":{"status":"failed"}}`,
-		`{"type":"response.created","response":{"id":"r"}}`, `{"type":"error","error":{"event_id":"ask-1","code":"x"}}`,
-		`{"type":"response.function_call_arguments.done","call_id":"c","name":"end_call","arguments":"{"}`,
-		`{"type":"response.output_item.done","item":{"type":"function_call","call_id":"c","name":"opt_out"}}`,
-		`{"type":"conversation.item.input_audio_transcription.completed","transcript":"\ud800"}`, `[]`, `{"type":1}`, `{"type":"x","delta":{}}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, message []byte) {
-		s := newSession(agent.Spec{}, "", nil)
-		s.begun = true
-		e, err := decode(message)
-		if err != nil {
-			return
+	for _, tt := range tests {
+		if got := SayExactly(tt.text, tt.inLanguage, agent.Settings{Language: "eo"}); got != tt.want {
+			t.Errorf("%s: SayExactly = %s, want %s", tt.name, got, tt.want)
 		}
-		_ = s.take(e)
-		close(s.events)
-		for event := range s.events {
-			if len(event.Audio) > len(message) || len(event.Text) > len(message)*3 || len(event.Args) > len(message)+2 || event.Args != nil && !json.Valid(event.Args) {
-				t.Errorf("%q became %+v", message, event)
-			}
-		}
-	})
+	}
 }

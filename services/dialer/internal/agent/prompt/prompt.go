@@ -1,4 +1,6 @@
-package realtime
+// Package prompt writes what a language model is told about a call: its instructions, its tools and
+// the sentences that it must say word for word.
+package prompt
 
 import (
 	"encoding/json"
@@ -22,10 +24,12 @@ const (
 
 var placeholder = regexp.MustCompile(`\{\{\s*([\pL\pN_.-]{1,64})\s*\}\}`)
 
-// instructions are what the model is told: the agent's own words with the placeholders {{name}} filled, what every telephone agent does, and the contact's
-// variables. A variable is a stranger's word and no instruction: in a sentence it is one quoted line without what could end the quote, and all of them stand,
-// as JSON in which no bracket of ours can be written, in a block that is declared to be data.
-func instructions(spec agent.Spec) string {
+// Instructions returns the instructions of a model: the agent's own text with the placeholders
+// {{name}} filled, the rules of every telephone agent and the contact's variables. Strangers can
+// write variables, so they must not act as instructions. In a sentence, a variable is one quoted
+// line without characters that could end the quote. All variables together are JSON in a block
+// that is declared to be data, and the JSON cannot contain the block's brackets.
+func Instructions(spec agent.Spec) string {
 	s, variables := spec.Settings, facts(spec.Variables)
 	var b strings.Builder
 	b.WriteString(fill(s.Instructions, variables, "“", "”"))
@@ -122,21 +126,47 @@ func fill(text string, variables known, open, shut string) string {
 	})
 }
 
-// sayExactly has the model speak a sentence; where nobody wrote it down in the agent's language, the model translates it.
-func sayExactly(text string, inLanguage bool, s agent.Settings) responseSettings {
+// FirstWords returns what every person is told first: the disclosure that they talk to an AI and,
+// if the call is recorded, the notice of the recording. It is empty if there is neither.
+// inLanguage is false if the text must be translated into the agent's language.
+func FirstWords(spec agent.Spec) (text string, inLanguage bool) {
+	text, inLanguage = spec.Settings.DisclosureText()
+	if spec.Notice == "" {
+		return text, inLanguage
+	}
+	return strings.TrimSpace(text + " " + spec.Notice), inLanguage && spec.NoticeKnown
+}
+
+// Greeting returns the agent's greeting with the placeholders filled, or nothing if it has none.
+func Greeting(spec agent.Spec) string {
+	return fill(spec.Settings.Greeting, facts(spec.Variables), "", "")
+}
+
+// SayExactly returns the instruction to speak a sentence. If the sentence is not in the agent's
+// language, the model translates it.
+func SayExactly(text string, inLanguage bool, s agent.Settings) string {
 	quoted, _ := json.Marshal(text)
 	how := "Say exactly the following, word for word, and nothing else"
 	if !inLanguage {
 		how = fmt.Sprintf("Say the following, translated into the language %q, and nothing else", language(s))
 	}
-	return responseSettings{Instructions: how + ": " + string(quoted), ToolChoice: "none"}
+	return how + ": " + string(quoted)
 }
 
-// tools are what the model may do; transfer only where there is somebody to transfer to, stop_recording only where the call is recorded.
-func tools(spec agent.Spec) []tool {
+// Tool is a function that the model can call.
+type Tool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+// Tools returns the tools of a call. transfer is among them only if the agent has numbers to
+// transfer to, stop_recording only if the call is recorded.
+func Tools(spec agent.Spec) []Tool {
 	s := spec.Settings
 	outcomes, _ := json.Marshal(s.OutcomeList())
-	list := []tool{
+	list := []Tool{
 		{Name: agent.ToolEndCall, Description: "End the call, after goodbye was said.",
 			Parameters: json.RawMessage(`{"type":"object","properties":{"outcome":{"type":"string","enum":` + string(outcomes) + `},"reason":{"type":"string"}}}`)},
 		{Name: agent.ToolOptOut, Description: "The person asked not to be called again. Call it at once.",
@@ -149,11 +179,11 @@ func tools(spec agent.Spec) []tool {
 			Parameters: json.RawMessage(`{"type":"object","properties":{"digits":{"type":"string","pattern":"^[0-9*#]{1,32}$"}},"required":["digits"]}`)},
 	}
 	if spec.Notice != "" {
-		list = append(list, tool{Name: agent.ToolStopRecording, Description: "The person does not want to be recorded. Call it at once.", Parameters: json.RawMessage(`{"type":"object","properties":{}}`)})
+		list = append(list, Tool{Name: agent.ToolStopRecording, Description: "The person does not want to be recorded. Call it at once.", Parameters: json.RawMessage(`{"type":"object","properties":{}}`)})
 	}
 	if len(s.Transfers) > 0 {
 		names, _ := json.Marshal(slices.Sorted(maps.Keys(s.Transfers)))
-		list = append(list, tool{Name: agent.ToolTransfer, Description: "Hand the call to somebody else.",
+		list = append(list, Tool{Name: agent.ToolTransfer, Description: "Hand the call to somebody else.",
 			Parameters: json.RawMessage(`{"type":"object","properties":{"to":{"type":"string","enum":` + string(names) + `}},"required":["to"]}`)})
 	}
 	for i := range list {
