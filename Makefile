@@ -155,7 +155,7 @@ $(BIN)/ringfence-local: go
 build: go ## build the services and programs into bin/
 	@mkdir -p $(BIN)
 	@test -x $(BIN)/ringfence-local || echo "building for the first time: this takes one to three minutes"
-	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence ./services/dialer/internal/agent/realtime/realtimetest/fakerealtime && \
+	@{ go build -v -o $(BIN)/ $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s)) ./deploy/simcarrier ./deploy/ringfence ./services/dialer/internal/agent/realtime/realtimetest/fakerealtime ./services/dialer/internal/agent/live/livetest/fakelive && \
 	   go build -v -o $(BIN)/ringfence-local ./deploy/local && \
 	   go build -v -o $(BIN)/ringfence-bench ./deploy/bench; echo "exit $$?"; } 2>&1 | $(PROGRESS)
 

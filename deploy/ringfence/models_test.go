@@ -40,3 +40,27 @@ func TestAgentsList_ShowsWhenModelsRetire(t *testing.T) {
 		t.Errorf("line of an agent without a retiring model = %q, want no date", lines[2])
 	}
 }
+
+func TestAgents_RemarkOnExperimentalKind(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want bool
+	}{
+		{name: "add", args: []string{"agents", "add", "Ida", "--set", "kind=openai_live"}, want: true},
+		{name: "change", args: []string{"agents", "change", "7", "--set", "kind=openai_live"}, want: true},
+		{name: "another kind", args: []string{"agents", "add", "Ida", "--set", "kind=openai_realtime"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			admin(t, http.StatusOK)
+			code, _, remarks := runCommand(t, tt.args...)
+			if code != 0 {
+				t.Fatalf("%v = %d %s, want 0", tt.args, code, remarks)
+			}
+			if got := strings.Contains(remarks, "experimental"); got != tt.want {
+				t.Errorf("%v remarked %q, experimental = %v, want %v", tt.args, remarks, got, tt.want)
+			}
+		})
+	}
+}

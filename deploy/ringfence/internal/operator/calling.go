@@ -49,7 +49,15 @@ func (c agentsAdd) Run(ctx context.Context, o *Office) error {
 	if err != nil {
 		return err
 	}
+	remarkExperimental(o, body)
 	return o.Write(ctx, http.MethodPost, o.at("agents"), body)
+}
+
+// remarkExperimental tells the operator that a kind of agent is experimental.
+func remarkExperimental(o *Office, body map[string]any) {
+	if body["kind"] == "openai_live" {
+		o.Remark("The kind openai_live is experimental: its settings and behaviour can change in any version.")
+	}
 }
 
 type agentsChange struct {
@@ -62,6 +70,7 @@ func (c agentsChange) Run(ctx context.Context, o *Office) error {
 	if err != nil {
 		return err
 	}
+	remarkExperimental(o, body)
 	return o.Write(ctx, http.MethodPatch, o.at("agents", c.Agent), body)
 }
 

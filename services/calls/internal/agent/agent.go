@@ -26,8 +26,10 @@ const (
 	// maxSessionSeconds is the longest conversation of an agent that is reached over a session: the
 	// dialer ends such a call after 55 minutes, because a session with a model ends after an hour.
 	maxSessionSeconds = 3300
-	maxName           = 200
-	maxSettings       = 256 << 10 // bytes after merging: the whole agent rides in one fact
+	// maxLiveSessionSeconds is that of openai_live: its session ends after two hours.
+	maxLiveSessionSeconds = 6900
+	maxName               = 200
+	maxSettings           = 256 << 10 // bytes after merging: the whole agent rides in one fact
 )
 
 // Agent is one agent as the operator set it up.
@@ -121,12 +123,16 @@ func (a *Agent) set(body map[string]json.RawMessage) error {
 func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string) error {
 	_, length := body["max_call_seconds"]
 	_, changed := body["kind"]
-	if kind == "" || kind == "scripted" || a.MaxCallSeconds <= maxSessionSeconds || !length && !changed {
+	longest := int32(maxSessionSeconds)
+	if kind == "openai_live" {
+		longest = maxLiveSessionSeconds
+	}
+	if kind == "" || kind == "scripted" || a.MaxCallSeconds <= longest || !length && !changed {
 		return nil
 	}
 	return apierr.Validation("max_call_seconds",
 		"must be at most %d for an agent of kind %s: its session ends after that time. Send a max_call_seconds of at most %d with the kind.",
-		maxSessionSeconds, kind, maxSessionSeconds)
+		longest, kind, longest)
 }
 
 func (a *Agent) setName(raw json.RawMessage) error {

@@ -81,3 +81,41 @@ func TestFact_CarriesDetectionToTheDialer(t *testing.T) {
 		t.Errorf("settings of the event (-want +got):\n%s", diff)
 	}
 }
+
+func TestNew_LiveAgent(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, settings, field string }{
+		{name: "kind alone", settings: ``},
+		{name: "model and place of its own", settings: `,"model":"gpt-live-1","base_url":"wss://live.example/v1/live/sessions"`},
+		{name: "longest call", settings: `,"max_call_seconds":6900`},
+		{name: "call beyond the session", settings: `,"max_call_seconds":6901`, field: "max_call_seconds"},
+		{name: "turn detection", settings: `,"turn_detection":{"type":"server_vad"}`, field: "turn_detection"},
+		{name: "noise reduction", settings: `,"noise_reduction":{"type":"far_field"}`, field: "noise_reduction"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			a, err := New(uuid.New(), uuid.New(), body(t, `{"name":"a","kind":"openai_live"`+tt.settings+`}`))
+			if tt.field == "" {
+				if err != nil {
+					t.Fatalf("New = %v, want no error", err)
+				}
+				event, err := a.Fact(time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := string(event.GetAgent().GetSettingsJson()); !strings.Contains(got, `"kind":"openai_live"`) {
+					t.Errorf("settings of the event = %s, want the kind openai_live", got)
+				}
+				return
+			}
+			var refusal *apierr.Error
+			if !errors.As(err, &refusal) {
+				t.Fatalf("New = %v, want a refusal", err)
+			}
+			if !strings.HasPrefix(refusal.Message, tt.field+" ") {
+				t.Errorf("message = %q, want one that begins with %q", refusal.Message, tt.field)
+			}
+		})
+	}
+}

@@ -21,6 +21,8 @@ const (
 	maxTransfers    = 50
 )
 
+const kindWanted = "must be scripted, openai_realtime, media_ws or openai_live (experimental)."
+
 // known are the settings that the dialer acts on. Whatever else an operator sets is kept and shown, and nothing else.
 type known struct {
 	Kind             string            `json:"kind"`
@@ -77,7 +79,7 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		name, want string
 		into       any
 	}{
-		{"kind", "must be scripted, openai_realtime or media_ws.", &k.Kind},
+		{"kind", kindWanted, &k.Kind},
 		{"instructions", "must be a string.", &k.Instructions},
 		{"voice", "must be a string.", &k.Voice},
 		{"language", "must be a language tag such as en or pt-BR.", &k.Language},
@@ -119,8 +121,8 @@ var languageTag = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$`)
 
 func (k known) judgeKind() error {
 	switch {
-	case !slices.Contains([]string{"", "scripted", "openai_realtime", "media_ws"}, k.Kind):
-		return apierr.Validation("kind", "must be scripted, openai_realtime or media_ws.")
+	case !slices.Contains([]string{"", "scripted", "openai_realtime", "media_ws", "openai_live"}, k.Kind):
+		return apierr.Validation("kind", kindWanted)
 	case k.Kind == "media_ws" && k.MediaURL == "":
 		return apierr.Validation("media_url", "is missing: a media_ws agent is reached at the wss URL of your own agent.")
 	case !slices.Contains([]string{"", "hang_up", "leave_message", "continue"}, k.OnVoicemail):

@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/rejoining"
@@ -37,6 +38,8 @@ type Config struct {
 	SIP    sipConfig
 	// Realtime is the operator's own model.
 	Realtime realtime.Config
+	// Live is the operator's own model for openai_live agents, which are experimental.
+	Live live.Config
 	// Summary is the operator's own endpoint for summaries.
 	Summary summarising.Config
 
@@ -76,6 +79,8 @@ func (c Config) models() []retirement.Configured {
 	return []retirement.Configured{
 		{Variable: "REALTIME_MODEL", Model: c.Realtime.Model},
 		{Variable: "REALTIME_TRANSCRIPTION_MODEL", Model: c.Realtime.TranscriptionModel},
+		{Variable: "LIVE_MODEL", Model: c.Live.Model},
+		{Variable: "LIVE_BACKEND_MODEL", Model: c.Live.BackendModel},
 		{Variable: "SUMMARY_MODEL", Model: c.Summary.Model},
 	}
 }

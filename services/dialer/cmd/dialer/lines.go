@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/mediaws"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
@@ -164,6 +166,7 @@ func openAgents(cfg Config) (map[string]agent.Opener, error) {
 	}
 	return map[string]agent.Opener{
 		agent.Realtime: realtime.New(cfg.Realtime, over, nil),
+		agent.Live:     live.New(cfg.Live, over, nil, slog.Default()),
 		agent.MediaWS:  mediaws.New(over, nil),
 		agent.Scripted: scripted.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
 	}, nil

@@ -16,6 +16,8 @@ const (
 	Scripted = "scripted"
 	Realtime = "openai_realtime"
 	MediaWS  = "media_ws"
+	// Live is experimental.
+	Live = "openai_live"
 )
 
 // What becomes of a call that a machine answered.
@@ -29,8 +31,11 @@ const (
 const (
 	// DefaultSilence is how long nobody may say anything.
 	DefaultSilence = 30 * time.Second
-	// Longest is what no call outlives: an agent's session ends after an hour.
+	// Longest bounds every call, except those of openai_live: OpenAI ends a Realtime session after
+	// 60 minutes.
 	Longest = 55 * time.Minute
+	// LongestLive bounds the calls of openai_live: OpenAI ends a Live session after two hours.
+	LongestLive = 115 * time.Minute
 )
 
 // Settings are an agent's, as agents.v1 tells them. What an agent leaves out is its zero value, and means what is said here.
@@ -46,7 +51,8 @@ type Settings struct {
 	Disclosure Disclosure `json:"disclosure"`
 	// Recording says how the person is told that the call is recorded, where the workspace has calls recorded.
 	Recording Recording `json:"recording"`
-	// Model and BaseURL are of openai_realtime; empty: the operator's. MediaURL is of media_ws.
+	// Model and BaseURL are of openai_realtime and openai_live. If empty, the operator's are used.
+	// MediaURL is of media_ws.
 	Model    string `json:"model"`
 	BaseURL  string `json:"base_url"`
 	MediaURL string `json:"media_url"`
@@ -123,8 +129,8 @@ func ReadSettings(raw []byte) (Settings, error) {
 	}
 	s.Disclosure.OffReason, s.Disclosure.Text = strings.TrimSpace(s.Disclosure.OffReason), strings.TrimSpace(s.Disclosure.Text)
 	switch {
-	case !slices.Contains([]string{"", Scripted, Realtime, MediaWS}, s.Kind):
-		return Settings{}, fmt.Errorf("read agent settings: kind %q is none of %s, %s, %s", s.Kind, Realtime, MediaWS, Scripted)
+	case !slices.Contains([]string{"", Scripted, Realtime, MediaWS, Live}, s.Kind):
+		return Settings{}, fmt.Errorf("read agent settings: kind %q is none of %s, %s, %s, %s", s.Kind, Realtime, MediaWS, Scripted, Live)
 	case !slices.Contains([]string{"", VoicemailHangUp, VoicemailMessage, VoicemailGoOn}, s.OnVoicemail):
 		return Settings{}, fmt.Errorf("read agent settings: on_voicemail %q is none of %s, %s, %s", s.OnVoicemail, VoicemailHangUp, VoicemailMessage, VoicemailGoOn)
 	case s.Kind == MediaWS && s.MediaURL == "":
@@ -148,6 +154,14 @@ func (s Settings) Silence() time.Duration {
 		return DefaultSilence
 	}
 	return time.Duration(s.SilenceSeconds) * time.Second
+}
+
+// Longest is how long a call of the agent can last, whatever its settings say.
+func (s Settings) Longest() time.Duration {
+	if s.Kind == Live {
+		return LongestLive
+	}
+	return Longest
 }
 
 // OutcomeList is what an outcome may be. opted_out, callback_requested and transferred are always among them, since tools reach them.

@@ -20,7 +20,7 @@ func (s Settings) DisclosureText() (text string, known bool) {
 // cannot say so.
 func (s Settings) NoticeText() (text string, known bool) {
 	switch {
-	case s.Recording.Off, s.Kind != Realtime && s.Kind != MediaWS && !s.Script.Speaks:
+	case s.Recording.Off, s.Kind != Realtime && s.Kind != MediaWS && s.Kind != Live && !s.Script.Speaks:
 		return "", true
 	case strings.TrimSpace(s.Recording.Notice) != "":
 		return strings.TrimSpace(s.Recording.Notice), true

@@ -17,7 +17,8 @@ import (
 // Settings of a conversation.
 type Settings struct {
 	Agent agent.Settings
-	// Longest bounds it; zero, and anything longer: agent.Longest.
+	// Longest bounds the conversation. It is at most the longest session of the agent's kind, which
+	// is also the bound if it is zero.
 	Longest time.Duration
 	// Zone is the person's; nil: UTC.
 	Zone *time.Location
@@ -112,8 +113,8 @@ type result struct {
 
 // New joins a session with a leg. leg and detector may be nil. Nothing happens before Run.
 func New(session agent.Session, settings Settings, leg Leg, detector Detector, optedOut OptedOut) *Conversation {
-	if settings.Longest <= 0 || settings.Longest > agent.Longest {
-		settings.Longest = agent.Longest
+	if longest := settings.Agent.Longest(); settings.Longest <= 0 || settings.Longest > longest {
+		settings.Longest = longest
 	}
 	if settings.Zone == nil {
 		settings.Zone = time.UTC

@@ -14,6 +14,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"ringfence.dev/libs/aimodel"
+	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/summarising"
 )
@@ -23,8 +24,9 @@ import (
 func defaultModels(t *testing.T) map[string]string {
 	t.Helper()
 	var voice realtime.Config
+	var duplex live.Config
 	var summary summarising.Config
-	for _, cfg := range []any{&voice, &summary} {
+	for _, cfg := range []any{&voice, &duplex, &summary} {
 		if err := env.ParseWithOptions(cfg, env.Options{Environment: map[string]string{}}); err != nil {
 			t.Fatalf("read defaults of %T: %v", cfg, err)
 		}
@@ -32,6 +34,8 @@ func defaultModels(t *testing.T) map[string]string {
 	return map[string]string{
 		"REALTIME_MODEL":               voice.Model,
 		"REALTIME_TRANSCRIPTION_MODEL": voice.TranscriptionModel,
+		"LIVE_MODEL":                   duplex.Model,
+		"LIVE_BACKEND_MODEL":           duplex.BackendModel,
 		"SUMMARY_MODEL":                summary.Model,
 	}
 }
@@ -97,11 +101,15 @@ func TestDefaultModels_AreServedByOpenAI(t *testing.T) {
 	served := map[string][]sdkModel{
 		"REALTIME_MODEL":               sdkModels(t, "github.com/openai/openai-go/v3/realtime"),
 		"REALTIME_TRANSCRIPTION_MODEL": sdkModels(t, "github.com/openai/openai-go/v3/realtime"),
+		"LIVE_MODEL":                   sdkModels(t, "github.com/openai/openai-go/v3/live"),
+		"LIVE_BACKEND_MODEL":           sdkModels(t, "github.com/openai/openai-go/v3/shared"),
 		"SUMMARY_MODEL":                sdkModels(t, "github.com/openai/openai-go/v3/shared"),
 	}
 	kinds := map[string]string{
 		"REALTIME_MODEL":               "RealtimeSessionCreateRequestModel",
 		"REALTIME_TRANSCRIPTION_MODEL": "AudioTranscriptionModel",
+		"LIVE_MODEL":                   "SessionConfigModel",
+		"LIVE_BACKEND_MODEL":           "ChatModel",
 		"SUMMARY_MODEL":                "ChatModel",
 	}
 	for variable, model := range defaultModels(t) {

@@ -124,7 +124,7 @@ func TestSDK_ReadsWhatTheFakeSendsAndWhatWeSend(t *testing.T) {
 // TestSDK_IsInNoBinary: it would treble the dialer's size.
 func TestSDK_IsInNoBinary(t *testing.T) {
 	t.Parallel()
-	list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "ringfence.dev/services/dialer/cmd/dialer", "ringfence.dev/services/dialer/internal/agent/realtime").Output()
+	list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "ringfence.dev/services/dialer/cmd/dialer", "ringfence.dev/services/dialer/internal/agent/realtime", "ringfence.dev/services/dialer/internal/agent/live").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -132,7 +132,7 @@ func TestSDK_IsInNoBinary(t *testing.T) {
 		t.Fatal("go list does not list what it was asked for")
 	}
 	for name := range strings.FieldsSeq(string(list)) {
-		if strings.Contains(name, "openai-go") || strings.Contains(name, "realtimetest") {
+		if strings.Contains(name, "openai-go") || strings.Contains(name, "realtimetest") || strings.Contains(name, "livetest") {
 			t.Errorf("%s is linked", name)
 		}
 	}

@@ -1,0 +1,94 @@
+// Package live holds conversations with a model that speaks OpenAI's Live protocol (GPT-Live). It
+// is experimental: the protocol is new, and the package has been tested against a fake server only.
+//
+// The model listens and speaks at the same time. It sends audio without a break, silence included,
+// at the speed of the clock, and it decides itself when to speak and when to stop. No event marks
+// the end of a turn. The session therefore finds the beginning and the end of what is said by its
+// loudness, and measures time by the audio that arrives.
+package live
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"ringfence.dev/libs/guard"
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/socket"
+)
+
+// Config is the configuration of the operator's own models, for agents without a base_url.
+type Config struct {
+	URL          string `env:"LIVE_URL" envDefault:"wss://api.openai.com/v1/live/sessions" help:"WebSocket of the Live API, for openai_live agents (experimental) without a base_url"`
+	Key          string `env:"LIVE_KEY" help:"its key, as a bearer token; without one openai_live agents need a base_url and key of their own"`
+	Model        string `env:"LIVE_MODEL" envDefault:"gpt-live-1" help:"voice model, for openai_live agents that name no other"`
+	BackendModel string `env:"LIVE_BACKEND_MODEL" envDefault:"gpt-6-luna" help:"model that calls the tools of openai_live agents"`
+}
+
+// ErrUnconfigured is returned for an agent without a base_url if LIVE_KEY is empty.
+var ErrUnconfigured = errors.New("no key for the agent's model")
+
+// Opener opens sessions.
+type Opener struct {
+	cfg   Config
+	guard *guard.Guard
+	log   *slog.Logger
+	// own connects to the operator's URL, guarded to the URLs of workspaces.
+	own, guarded *http.Client
+}
+
+// New returns an opener. Connections to the base_url of an agent go through the guard. Connections
+// to cfg.URL do not. If roots is nil, the system's certificate authorities are trusted.
+func New(cfg Config, g *guard.Guard, roots *x509.CertPool, log *slog.Logger) *Opener {
+	return &Opener{
+		cfg: cfg, guard: g, log: log,
+		own:     socket.NewClient(guard.Unguarded(5*time.Second), roots),
+		guarded: socket.NewClient(g.Dialing(5*time.Second), roots),
+	}
+}
+
+// Open connects and returns when the model has confirmed the session. The model gets no audio, and
+// its audio is dropped, before Begin.
+func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, error) {
+	client, address, key, err := o.endpoint(spec)
+	if err != nil {
+		return nil, err
+	}
+	o.log.InfoContext(ctx, "experimental agent kind used", "kind", agent.Live, "call_id", spec.CallID, "agent_id", spec.AgentID)
+	sock, err := socket.Dial(ctx, client, address, http.Header{"Authorization": {"Bearer " + key}}, appendAudio)
+	if err != nil {
+		return nil, err
+	}
+	model := o.cfg.Model
+	if spec.Settings.Model != "" {
+		model = spec.Settings.Model
+	}
+	s := newSession(spec, sock)
+	if err := s.start(ctx, newSessionConfig(spec, model, o.cfg.BackendModel)); err != nil {
+		sock.Cut()
+		return nil, err
+	}
+	go s.run()
+	return s, nil
+}
+
+// endpoint returns the URL of the model, its key and the client that may connect to it. The
+// operator's key is sent to the operator's URL only. The guard judges every URL of a workspace, even
+// if it has the operator's host.
+func (o *Opener) endpoint(spec agent.Spec) (client *http.Client, url, key string, err error) {
+	client, url, key = o.own, o.cfg.URL, o.cfg.Key
+	if spec.Settings.BaseURL != "" {
+		client, key = o.guarded, spec.Key
+		if url, err = guard.CheckURL(spec.Settings.BaseURL, "wss", o.guard.Reachable); err != nil {
+			return nil, "", "", fmt.Errorf("the agent's base_url %w", err)
+		}
+	}
+	if key == "" {
+		return nil, "", "", ErrUnconfigured
+	}
+	return client, url, key, nil
+}

@@ -1,0 +1,93 @@
+package live
+
+import (
+	"encoding/json"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/prompt"
+)
+
+// Begin has the model say the disclosure and then the greeting. Without a greeting the model begins
+// the conversation as its instructions say.
+func (s *session) Begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun || s.ended {
+		return
+	}
+	s.begun = true
+	s.sock.Flow()
+	if text, inLanguage := prompt.FirstWords(s.spec); text != "" {
+		s.waiting = append(s.waiting, &sentence{text: text, inLanguage: inLanguage, first: true})
+	}
+	if greeting := prompt.Greeting(s.spec); greeting != "" {
+		s.opening = appendEvent{Type: "session.commentary.append", Content: prompt.SayExactly(greeting, true, s.spec.Settings)}
+	} else {
+		s.opening = appendEvent{Type: "session.instructions.append", Content: "Speak first: begin the conversation now."}
+	}
+	s.ask()
+}
+
+// HearAudio sends 20 ms of the person's audio.
+func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
+
+// HearDigit tells the model in words: the protocol has no keys on this transport.
+func (s *session) HearDigit(digit byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !s.begun || digit < '#' || digit > 'D' {
+		return
+	}
+	s.append("session.instructions.append", "The person pressed the key "+string(rune(digit))+" of the telephone. React to that.")
+}
+
+func (s *session) Events() <-chan agent.Event { return s.events }
+
+// Say has the model say a sentence after the disclosure, and before everything else.
+func (s *session) Say(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !s.begun {
+		return
+	}
+	s.opening = appendEvent{}
+	clear(s.calls) // their results do not matter any more
+	s.waiting = append(s.waiting, &sentence{text: text, inLanguage: true})
+	s.ask()
+}
+
+// Interrupted does nothing: the model stops by itself when the person interrupts it, and the
+// protocol has no event that tells the model how much of its audio was played.
+func (s *session) Interrupted(string, time.Duration) {}
+
+// Played does nothing: nothing depends on it.
+func (s *session) Played(string) {}
+
+// ToolResult hands a result to the backend, which goes on when it has all of them. Nothing follows
+// end_call.
+func (s *session) ToolResult(id string, result json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, waits := s.calls[id]
+	if !waits || s.ended {
+		return
+	}
+	delete(s.calls, id)
+	s.send(itemEvent{Type: "response.item.create", Item: toolOutput{Type: "function_call_output", CallID: id, Output: string(result)}})
+	if name != agent.ToolEndCall && len(s.calls) == 0 {
+		s.send(plainEvent{"response.create"})
+	}
+}
+
+// Close ends the session.
+func (s *session) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	close(s.over)
+	s.sock.Close([]byte(`{"type":"session.close"}`))
+}

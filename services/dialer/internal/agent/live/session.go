@@ -1,0 +1,445 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/prompt"
+	"ringfence.dev/services/dialer/internal/agent/socket"
+	"ringfence.dev/services/dialer/internal/detect"
+)
+
+// Durations of the model's audio. The session measures time by the audio that arrives.
+const (
+	// itemPause is the silence that ends an item.
+	itemPause = 700 * time.Millisecond
+	// utterancePause is the time without a new fragment that ends what the person says.
+	utterancePause = 800 * time.Millisecond
+	// speakTimeout is how long the model may be silent after it was asked to say a sentence, or
+	// before it goes on with one.
+	speakTimeout = 8 * time.Second
+)
+
+const (
+	// loudLevel is the mean magnitude of 20 ms, of 32,124, from which the model speaks.
+	loudLevel = 64
+	// maxTries is how often the model is asked to say one sentence.
+	maxTries = 2
+	// maxToolCalls bounds the tool calls of one conversation.
+	maxToolCalls = 100
+	// maxText bounds the arguments of a tool and one transcript, in bytes.
+	maxText = 32 << 10
+)
+
+var (
+	errRefused = errors.New("the model refused the session")
+	errSilent  = errors.New("the model did not say what it was asked to say")
+	errTools   = errors.New("the model calls tools without end")
+	errClosed  = errors.New("the model closed the session")
+)
+
+// sentence is a text that the person must hear to its end: the disclosure with the notice of a
+// recording (first), or a sentence of Say. The model gets no audio of the person meanwhile, so that
+// the person does not interrupt it.
+type sentence struct {
+	text       string
+	inLanguage bool
+	first      bool
+
+	id      string // of the last append; empty if the server has not been asked yet
+	started bool   // the server has accepted it
+	letters int    // letters of the model's transcript since then
+	silent  time.Duration
+	tries   int
+}
+
+// complete reports whether the model's transcript is long enough to contain the whole sentence. A
+// translation can be shorter than the original.
+func (u *sentence) complete() bool {
+	part := 9
+	if !u.inLanguage {
+		part = 5
+	}
+	return u.started && u.letters*10 >= letters(u.text)*part
+}
+
+func letters(text string) (n int) {
+	for _, r := range text {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// session is one conversation. Its fields below mu are shared by the reader of the socket and the
+// methods of agent.Session.
+type session struct {
+	spec   agent.Spec
+	sock   *socket.Socket
+	events chan agent.Event
+	over   chan struct{} // closed by Close
+
+	mu       sync.Mutex
+	begun    bool
+	ended    bool
+	asked    *sentence   // the sentence that the model says now
+	waiting  []*sentence // sentences to be said afterwards
+	opening  appendEvent // what the model is asked to say first of its own; empty once it was asked
+	muted    bool
+	appends  int
+	items    int
+	speaking bool // an item has begun and not ended
+	quiet    time.Duration
+	before   []byte // the audio before the item: it delays the item, which absorbs jitter
+	words    string // transcript of the model since the last item
+	person   string // transcript of the person that is not complete
+	pause    time.Duration
+	calls    map[string]string // names of tool calls without a result, by id
+	called   map[string]bool
+}
+
+func newSession(spec agent.Spec, sock *socket.Socket) *session {
+	return &session{
+		spec: spec, sock: sock, events: make(chan agent.Event, 16), over: make(chan struct{}),
+		calls: map[string]string{}, called: map[string]bool{},
+	}
+}
+
+// start sends the configuration and waits until the model has confirmed it.
+func (s *session) start(ctx context.Context, cfg sessionConfig) error {
+	stop := context.AfterFunc(ctx, s.sock.Cut)
+	defer stop()
+	s.send(startEvent{Type: "session.start", EventID: "start", Session: cfg})
+	for {
+		message, err := s.sock.Next()
+		if err != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		e, err := decode(message)
+		switch {
+		case err != nil:
+			return err
+		case e.Type == "session.started":
+			return nil
+		case e.Type == "error":
+			return fmt.Errorf("%w: %s", errRefused, strconv.Quote(e.fault()))
+		case e.Type == "session.closed":
+			return fmt.Errorf("%w: %s", errRefused, strconv.Quote(e.Reason))
+		}
+	}
+}
+
+// run reads the model's events until the session is over. A lost session is not opened again: its
+// end ends the call.
+func (s *session) run() {
+	defer close(s.events)
+	err := s.read()
+	s.sock.Cut()
+	s.mu.Lock()
+	last := agent.Event{Kind: agent.Closed, Dropped: s.sock.Dropped()}
+	if !s.ended {
+		last.Kind, last.Err = agent.Failed, fmt.Errorf("%w: %w", agent.ErrBroken, err)
+	}
+	said := append(s.endItem(), s.endPerson()...)
+	s.mu.Unlock()
+	s.emit(append(said, last)...)
+}
+
+func (s *session) read() error {
+	for {
+		message, err := s.sock.Next()
+		if err != nil {
+			return err
+		}
+		e, err := decode(message)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		events, err := s.take(e)
+		s.mu.Unlock()
+		s.emit(events...)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take handles one event of the model and returns the events that follow from it.
+func (s *session) take(e serverEvent) ([]agent.Event, error) {
+	switch e.Type {
+	case "session.output_audio.delta":
+		audio, err := e.audio()
+		if err != nil || !s.begun || len(audio) == 0 {
+			return nil, err
+		}
+		if s.withheld() {
+			s.asked.silent += agent.Duration(len(audio))
+			return s.settle()
+		}
+		return s.onAudio(audio)
+	case "session.output_transcript.delta":
+		return s.onWords(e.text()), nil
+	case "session.input_transcript.delta":
+		if len(s.person) < maxText {
+			s.person += e.text()
+		}
+		s.pause = 0
+	case "session.commentary.appended":
+		return s.onAppended(e.ClientEventID), nil
+	case "response.event":
+		if e.Event.Type == "response.output_item.done" && e.Event.Item.Type == "function_call" {
+			return s.onTool(e.Event.Item.CallID, e.Event.Item.Name, e.Event.Item.Arguments)
+		}
+	case "error":
+		return nil, s.onError(e)
+	case "session.closed":
+		return nil, fmt.Errorf("%w: %s", errClosed, strconv.Quote(e.Reason))
+	}
+	return nil, nil
+}
+
+// onAudio splits the model's endless audio into items: an item begins with sound and ends with
+// itemPause of silence. The silence between items is dropped.
+func (s *session) onAudio(audio []byte) (events []agent.Event, err error) {
+	length, sound := agent.Duration(len(audio)), loud(audio)
+	switch {
+	case !s.speaking && !sound:
+		s.before = audio
+	case !s.speaking:
+		s.items++
+		s.speaking, s.quiet = true, 0
+		events = append(events, s.audioEvent(slices.Concat(s.before, audio)))
+		s.before = nil
+	default:
+		events = append(events, s.audioEvent(audio))
+		if s.quiet += length; sound {
+			s.quiet = 0
+		}
+		if s.quiet >= itemPause {
+			events = append(events, s.endItem()...)
+		}
+	}
+	if s.pause += length; s.pause >= utterancePause {
+		events = append(events, s.endPerson()...)
+	}
+	if s.asked != nil {
+		s.asked.silent += length
+		if s.speaking {
+			s.asked.silent = 0
+		}
+	}
+	followed, err := s.settle()
+	return append(events, followed...), err
+}
+
+// withheld reports whether the person must not hear the model yet: before the disclosure.
+func (s *session) withheld() bool { return s.asked != nil && s.asked.first && !s.asked.started }
+
+func (s *session) audioEvent(audio []byte) agent.Event {
+	e := agent.Event{Kind: agent.Audio, Item: s.item(), Audio: audio}
+	if s.asked != nil && s.asked.started {
+		e.Keep, e.Asked = true, !s.asked.first
+	}
+	return e
+}
+
+func (s *session) item() string { return "item-" + strconv.Itoa(s.items) }
+
+// loud reports whether there is sound in any 20 ms of the audio.
+func loud(audio []byte) bool {
+	for frame := range slices.Chunk(audio, agent.FrameBytes) {
+		if detect.Level(frame) >= loudLevel {
+			return true
+		}
+	}
+	return false
+}
+
+// endItem ends the item that the model speaks, if there is one, with its transcript.
+func (s *session) endItem() (events []agent.Event) {
+	if s.speaking {
+		s.speaking = false
+		events = append(events, agent.Event{Kind: agent.ItemDone, Item: s.item()})
+	}
+	if text := strings.TrimSpace(s.words); text != "" {
+		events = append(events, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Item: s.item(), Text: text})
+	}
+	s.words = ""
+	if len(events) > 0 && s.asked == nil {
+		events = append(events, agent.Event{Kind: agent.TurnDone})
+	}
+	return events
+}
+
+// endPerson ends what the person says.
+func (s *session) endPerson() (events []agent.Event) {
+	if text := strings.TrimSpace(s.person); text != "" {
+		events = append(events, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: text})
+	}
+	s.person = ""
+	return events
+}
+
+func (s *session) onWords(text string) []agent.Event {
+	if !s.begun || s.withheld() {
+		return nil
+	}
+	if len(s.words) < maxText {
+		s.words += text
+	}
+	if s.asked != nil && s.asked.started {
+		s.asked.letters += letters(text)
+	}
+	events, _ := s.settle() // only silence is an error, and time does not pass here
+	return events
+}
+
+// onAppended notes that the model begins with the sentence that it was asked for. What it said
+// before is another item.
+func (s *session) onAppended(id string) []agent.Event {
+	if s.asked == nil || s.asked.started || s.asked.id != id {
+		return nil
+	}
+	events := s.endItem()
+	s.asked.started, s.asked.silent = true, 0
+	return events
+}
+
+// settle ends the sentence that was asked for once it was said, and asks for it again if the model
+// is silent for too long.
+func (s *session) settle() (events []agent.Event, err error) {
+	u := s.asked
+	if u == nil || s.speaking {
+		return nil, nil
+	}
+	if u.complete() {
+		events = s.endItem()
+		s.asked = nil
+		if u.first && s.spec.Notice != "" {
+			events = append(events, agent.Event{Kind: agent.Noticed, Item: s.item()})
+		}
+		events = append(events, agent.Event{Kind: agent.TurnDone})
+		s.ask()
+		return events, nil
+	}
+	if u.silent < speakTimeout {
+		return nil, nil
+	}
+	if u.tries >= maxTries {
+		return nil, errSilent
+	}
+	s.request(u)
+	return nil, nil
+}
+
+// ask requests the next sentence, if there is one and none is being said.
+func (s *session) ask() {
+	if s.asked != nil || s.ended {
+		return
+	}
+	if len(s.waiting) == 0 {
+		s.mute(false)
+		if s.opening.Content != "" {
+			s.append(s.opening.Type, s.opening.Content)
+			s.opening = appendEvent{}
+		}
+		return
+	}
+	s.asked, s.waiting = s.waiting[0], s.waiting[1:]
+	s.mute(true)
+	s.request(s.asked)
+}
+
+func (s *session) request(u *sentence) {
+	u.started, u.letters, u.silent = false, 0, 0
+	u.tries++
+	for _, part := range split(prompt.SayExactly(u.text, u.inLanguage, s.spec.Settings)) {
+		u.id = s.append("session.commentary.append", part)
+	}
+}
+
+// append sends text to the model and returns the id of the event.
+func (s *session) append(kind, content string) string {
+	s.appends++
+	id := "append-" + strconv.Itoa(s.appends)
+	s.send(appendEvent{Type: kind, EventID: id, Content: content})
+	return id
+}
+
+// mute has the server drop the person's audio, or not. Audio is sent all the time: the model needs
+// it as its clock.
+func (s *session) mute(on bool) {
+	if s.muted == on {
+		return
+	}
+	s.muted = on
+	kind := "session.input_audio.unmute"
+	if on {
+		kind = "session.input_audio.mute"
+	}
+	s.send(plainEvent{kind})
+}
+
+// onTool handles a tool call of the backend. Arguments that are not valid JSON count as none.
+func (s *session) onTool(id, name, arguments string) ([]agent.Event, error) {
+	if id == "" || s.called[id] {
+		return nil, nil
+	}
+	if s.called[id] = true; len(s.called) > maxToolCalls {
+		return nil, errTools
+	}
+	s.calls[id] = name
+	args := json.RawMessage(arguments)
+	if len(arguments) > maxText || !json.Valid(args) {
+		args = json.RawMessage("{}")
+	}
+	return []agent.Event{{Kind: agent.ToolCall, Tool: name, ID: id, Args: args}}, nil
+}
+
+// onError handles an error of the server. Most errors leave the session as it is. If the server
+// refused a sentence, it is requested again.
+func (s *session) onError(e serverEvent) error {
+	id := e.Error.ClientEventID
+	if id == "" {
+		id = e.ClientEventID
+	}
+	if s.asked == nil || id == "" || id != s.asked.id {
+		return nil
+	}
+	if s.asked.tries >= maxTries {
+		return fmt.Errorf("%w: %s", errSilent, strconv.Quote(e.fault()))
+	}
+	s.request(s.asked)
+	return nil
+}
+
+func (s *session) send(event any) {
+	if message, err := json.Marshal(event); err == nil { // strings, numbers and checked JSON: it cannot fail
+		s.sock.Send(message)
+	}
+}
+
+// emit passes events on. After Close nobody has to read them.
+func (s *session) emit(events ...agent.Event) {
+	for _, e := range events {
+		select {
+		case s.events <- e:
+		case <-s.over:
+			select {
+			case s.events <- e:
+			default:
+			}
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package live
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/prompt"
+)
+
+// The events of the Live protocol that the session uses. Unknown events and members are ignored.
+
+type audioFormat struct {
+	Type string `json:"type"`
+	Rate int    `json:"rate"`
+}
+
+type audioOutput struct {
+	Voice string `json:"voice"`
+}
+
+type audioConfig struct {
+	Format audioFormat  `json:"format"`
+	Output *audioOutput `json:"output,omitempty"`
+}
+
+type backendConfig struct {
+	Model             string        `json:"model"`
+	Instructions      string        `json:"instructions"`
+	Tools             []prompt.Tool `json:"tools"`
+	ToolChoice        string        `json:"tool_choice"`
+	ParallelToolCalls bool          `json:"parallel_tool_calls"`
+}
+
+type delegationConfig struct {
+	Type      string        `json:"type"`
+	Responses backendConfig `json:"responses"`
+}
+
+// sessionConfig cannot change after the start of the session. The server refuses unknown members.
+type sessionConfig struct {
+	Model        string           `json:"model"`
+	Instructions string           `json:"instructions"`
+	Audio        audioConfig      `json:"audio"`
+	Delegation   delegationConfig `json:"delegation"`
+}
+
+const (
+	// voiceRules tell the voice model that it acts through the backend. It does not know the tools.
+	voiceRules = "\n# Actions\nYou cannot call functions yourself. Wherever these instructions say to call one " +
+		"(opt_out, schedule_callback, voicemail_detected, end_call, transfer, press_digits, stop_recording), delegate that to the backend at once. " +
+		"Never mention the backend to the person.\n"
+	// backendRules tell the backend what its only task is.
+	backendRules = "\n# Your task\nA voice model holds this conversation and delegates to you. Call the function that the conversation asks for, and call no function " +
+		"that it does not ask for. Answer with one short sentence for the person, or with nothing if the result needs none.\n"
+)
+
+// newSessionConfig returns the configuration of a session in PCMU, as the telephone's audio is.
+func newSessionConfig(spec agent.Spec, model, backend string) sessionConfig {
+	instructions := prompt.Instructions(spec)
+	cfg := sessionConfig{
+		Model: model, Instructions: instructions + voiceRules,
+		Audio: audioConfig{Format: audioFormat{Type: "audio/pcmu", Rate: agent.BytesPerSecond}},
+		Delegation: delegationConfig{Type: "responses", Responses: backendConfig{
+			Model: backend, Instructions: instructions + backendRules, Tools: prompt.Tools(spec), ToolChoice: "auto",
+		}},
+	}
+	if spec.Settings.Voice != "" {
+		cfg.Audio.Output = &audioOutput{Voice: spec.Settings.Voice}
+	}
+	return cfg
+}
+
+type startEvent struct {
+	Type    string        `json:"type"`
+	EventID string        `json:"event_id"`
+	Session sessionConfig `json:"session"`
+}
+
+// appendEvent adds text to the session: session.commentary.append has the model speak it,
+// session.instructions.append tells the model what to do.
+type appendEvent struct {
+	Type    string `json:"type"`
+	EventID string `json:"event_id"`
+	// DelegationID is always null: the text belongs to no delegation.
+	DelegationID *string `json:"delegation_id"`
+	Content      string  `json:"content"`
+}
+
+type toolOutput struct {
+	Type   string `json:"type"`
+	CallID string `json:"call_id"`
+	Output string `json:"output"`
+}
+
+// itemEvent hands the result of a tool to the backend.
+type itemEvent struct {
+	Type string     `json:"type"`
+	Item toolOutput `json:"item"`
+}
+
+// plainEvent is an event without members of its own.
+type plainEvent struct {
+	Type string `json:"type"`
+}
+
+type serverEvent struct {
+	Type          string          `json:"type"`
+	ClientEventID string          `json:"client_event_id"`
+	Delta         json.RawMessage `json:"delta"`
+	Reason        string          `json:"reason"`
+	Error         struct {
+		Type          string `json:"type"`
+		Code          string `json:"code"`
+		ClientEventID string `json:"client_event_id"`
+	} `json:"error"`
+	// Event is an event of the backend.
+	Event struct {
+		Type string `json:"type"`
+		Item struct {
+			Type      string `json:"type"`
+			Name      string `json:"name"`
+			CallID    string `json:"call_id"`
+			Arguments string `json:"arguments"`
+		} `json:"item"`
+	} `json:"event"`
+}
+
+func decode(message []byte) (serverEvent, error) {
+	var e serverEvent
+	if err := json.Unmarshal(message, &e); err != nil {
+		return serverEvent{}, fmt.Errorf("read the agent's event: %w", err)
+	}
+	return e, nil
+}
+
+// audio returns the audio of session.output_audio.delta.
+func (e serverEvent) audio() ([]byte, error) {
+	var audio []byte // encoding/json decodes base64
+	if err := json.Unmarshal(e.Delta, &audio); err != nil {
+		return nil, fmt.Errorf("read the agent's audio: %w", err)
+	}
+	return audio, nil
+}
+
+// text returns the fragment of a transcript.
+func (e serverEvent) text() string {
+	var text string
+	if json.Unmarshal(e.Delta, &text) != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// fault returns the name of an error. The rest of what a model says is not logged.
+func (e serverEvent) fault() string {
+	if e.Error.Code != "" {
+		return e.Error.Code
+	}
+	return e.Error.Type
+}
+
+// appendAudio writes the event that sends a frame to the model.
+func appendAudio(dst, frame []byte) []byte {
+	dst = append(dst, `{"type":"session.input_audio.append","audio":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, frame)
+	return append(dst, `"}`...)
+}
+
+// maxAppend bounds the text of one append, in characters. The server takes 500 tokens.
+const maxAppend = 1200
+
+// split cuts a text into parts that fit into one append each, behind spaces where there are any.
+func split(text string) []string {
+	var parts []string
+	runes := []rune(text)
+	for len(runes) > maxAppend {
+		end := maxAppend
+		for i := maxAppend; i > maxAppend/2; i-- {
+			if runes[i-1] == ' ' {
+				end = i
+				break
+			}
+		}
+		parts, runes = append(parts, string(runes[:end])), runes[end:]
+	}
+	return append(parts, string(runes))
+}
