@@ -56,6 +56,15 @@ type Answer struct {
 // asking.
 func (a Answer) Good() bool { return time.Since(a.asked) < good }
 
+// Since returns the answer with a validity that begins at the given time if that is earlier. Use it when
+// other conditions of the dial were read at that time.
+func (a Answer) Since(at time.Time) Answer {
+	if at.Before(a.asked) {
+		a.asked = at
+	}
+	return a
+}
+
 // Check asks the gates again at dial time. An error is no answer: nobody may be dialled on it.
 func (c *Contacts) Check(ctx context.Context, r request.Request) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)

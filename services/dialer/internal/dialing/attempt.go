@@ -55,6 +55,7 @@ func (d *Dialer) attempt(stopping context.Context, r request.Request) {
 // try answers what became of the attempt, from a closed set of words. A request that is still queued after a fault comes again when the claim runs
 // out.
 func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result string, err error) {
+	read := time.Now()
 	known, err := d.store.Circumstances(ctx, r)
 	if err != nil {
 		return "fault", err
@@ -74,6 +75,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		return "put_back", d.store.PutBack(ctx, r.CallRequestID, 0, 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
+	answer = answer.Since(read) // the workspace and the agent are as old as that
 	if err != nil {
 		return "gate_silent", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, noAnswer, 0))
 	}
