@@ -264,7 +264,9 @@ func TestWorkspaces_TheNewestVersionWins(t *testing.T) {
 	}{{1, "active"}, {3, "suspended"}, {2, "active"}, {3, "suspended"}} {
 		h.publish(kafka.Workspaces, uuid.New(), ws.String(), &eventv1.WorkspaceEvent{
 			WorkspaceId: ws.String(), Version: step.version,
-			Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: step.status, WebhooksEnabled: step.version != 3, KeepWebhooksDays: int32(step.version)}},
+			Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{
+				Status: step.status, WebhooksEnabled: step.version != 3, KeepWebhooksDays: int32(step.version),
+			}},
 		})
 	}
 	last := uuid.New()
@@ -272,6 +274,8 @@ func TestWorkspaces_TheNewestVersionWins(t *testing.T) {
 		WorkspaceId: last.String(), Version: 1, Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: "active"}},
 	})
 	h.await(`SELECT count(*) FROM workspace WHERE id = $1`, 1, last)
-	h.await(`SELECT count(*) FROM workspace WHERE id = $1 AND version = 3 AND suspended AND NOT webhooks_enabled AND keep_days = 3`, 1, ws)
+	h.await(`
+		SELECT count(*) FROM workspace
+		WHERE id = $1 AND version = 3 AND suspended AND NOT webhooks_enabled AND keep_days = 3`, 1, ws)
 	h.await(`SELECT count(*) FROM workspace WHERE id = $1 AND keep_days IS NULL`, 1, last)
 }

@@ -9,13 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
-
-func pageOf(limit int) page.Request { return page.Request{Limit: limit} }
 
 // claimOf asks for a first window of each subscription.
 func claimOf(ids ...uuid.UUID) store.Claim {
@@ -91,7 +88,8 @@ func TestComplete_AStaleAttemptIsFencedOff(t *testing.T) {
 	}
 	wantEqual(t, "attempt of the second claim", second[0].Attempt, 2)
 	wantEqual(t, "retry of the second claim", second[0].Retry, false)
-	result := delivery.Result{DeliveryID: second[0].DeliveryID, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}
+	ok := delivery.Answer{Code: 200, At: time.Now()}
+	result := delivery.Result{DeliveryID: second[0].DeliveryID, Outcome: delivery.Done, Answer: ok}
 	result.Attempt = 1
 	wantEqual(t, "results settled by the stale attempt", r.complete(result), 0)
 	result.Attempt = 2
@@ -142,7 +140,8 @@ func TestCrash_BetweenCommitAndStartIsHealedByTheLease(t *testing.T) {
 	r.put(direct, events...)
 	direct.End(false) // nobody is left who would start them
 	dying.stop()
-	wantEqual(t, "rows that were inserted as claimed", r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 1 AND NOT is_retry`), 2)
+	claimed := r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 1 AND NOT is_retry`)
+	wantEqual(t, "rows that were inserted as claimed", claimed, 2)
 	wantEqual(t, "requests", len(recv.all()), 0)
 	r.exec(`UPDATE webhook_queue SET due_at = now()`)
 	r.dispatch(config())

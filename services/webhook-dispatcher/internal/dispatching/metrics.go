@@ -56,7 +56,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "webhook_inflight", Help: "Requests open now."}),
 		rows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "webhook_queue_rows", Help: "Open deliveries by state: due, future (waiting or leased), held. Counted up to 50,000 of each state."}, []string{"state"}),
+			Name: "webhook_queue_rows",
+			Help: "Open deliveries by state: due, future (waiting or leased), held. Counted up to 50,000 of each state.",
+		}, []string{"state"}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "webhook_oldest_due_seconds", Help: "How long the longest-waiting due delivery waits."}),
 		warned: prometheus.NewCounter(prometheus.CounterOpts{

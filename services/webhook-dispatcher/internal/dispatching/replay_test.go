@@ -82,7 +82,8 @@ func TestReplay_WhileTheWorkspaceIsSuspendedIsHeld(t *testing.T) {
 	r.awaitStatus(id, ev.ID, delivery.Failed)
 	for version, suspended := range []bool{true, false} {
 		if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-			_, err := r.store.SetWorkspace(t.Context(), tx, store.Workspace{ID: r.workspace, Version: int64(version + 1), Suspended: suspended, Webhooks: true})
+			workspace := store.Workspace{ID: r.workspace, Version: int64(version + 1), Suspended: suspended, Webhooks: true}
+			_, err := r.store.SetWorkspace(t.Context(), tx, workspace)
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,8 @@ func TestSubscriptionBodies_OneRefusalNamesEveryInvalidField(t *testing.T) {
 		},
 		{
 			name: "POST reports all wrong types", send: create, body: `{"name":7,"url":[],"description":1,"events":"call.busy"}`,
-			code: "validation_error", wantMessage: "name must be a string. url must be a string. description must be a string. " + notTypes,
+			code:        "validation_error",
+			wantMessage: "name must be a string. url must be a string. description must be a string. " + notTypes,
 		},
 		{
 			name: "POST treats null as missing", send: create, body: `{"name":null,"url":null,"description":null,"events":null}`,
@@ -50,14 +51,21 @@ func TestSubscriptionBodies_OneRefusalNamesEveryInvalidField(t *testing.T) {
 		},
 		{
 			name: "POST reports an element of events that is an object", send: create,
-			body: `{"name":"a","url":"https://example.com","events":["call.busy",{}]}`, code: "validation_error", wantMessage: notString,
+			body: `{"name":"a","url":"https://example.com","events":["call.busy",{}]}`,
+			code: "validation_error", wantMessage: notString,
 		},
 		{
 			name: "POST checks types before the url", send: create, body: `{"name":" ","url":"http://example.com","events":[1]}`,
 			code: "validation_error", wantMessage: noName + " " + notString,
 		},
-		{name: "POST checks the url before events", send: create, body: `{"name":"a","url":"http://example.com"}`, code: "invalid_url"},
-		{name: "POST with an array", send: create, body: `[]`, code: "validation_error", wantMessage: "body must be an object, not an array."},
+		{
+			name: "POST checks the url before events", send: create, body: `{"name":"a","url":"http://example.com"}`,
+			code: "invalid_url",
+		},
+		{
+			name: "POST with an array", send: create, body: `[]`,
+			code: "validation_error", wantMessage: "body must be an object, not an array.",
+		},
 		{
 			name: "PATCH reports all wrong types", send: change, body: `{"url":1,"events":{},"status":"nope"}`,
 			code: "validation_error", wantMessage: "url must be a string. " + notTypes,

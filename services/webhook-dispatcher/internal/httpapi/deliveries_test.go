@@ -82,7 +82,8 @@ func TestDeliveries_EachFilter(t *testing.T) {
 		wantList(t, "deliveries of query "+query, got.list(), ids)
 	}
 	p.status("active")
-	wantList(t, "queued deliveries after the resumption", p.operator(http.MethodGet, p.home()+"?status=queued", "").list(), []string{held.String()})
+	queued := p.operator(http.MethodGet, p.home()+"?status=queued", "").list()
+	wantList(t, "queued deliveries after the resumption", queued, []string{held.String()})
 	other, _ := p.create(p.ws)
 	p.event(uuid.New(), 5)
 	home := strings.Replace(p.home(), p.sub, other, 1)

@@ -315,7 +315,8 @@ func TestTestAndRotate(t *testing.T) {
 	wantStatus(t, "test", got, 202, "")
 	wantList(t, "members of the response", keysOf(got.body), []string{"delivery_id", "event_id", "queued"})
 	wantEqual(t, "queued", got.body["queued"], any(true))
-	wantEqual(t, "delivery_id", got.text("delivery_id"), delivery.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String())
+	wantID := delivery.ID(uuid.MustParse(id), uuid.MustParse(got.text("event_id"))).String()
+	wantEqual(t, "delivery_id", got.text("delivery_id"), wantID)
 	rotated := h.do(ws, http.MethodPost, collection+"/"+id+"/rotate-secret", "")
 	wantStatus(t, "rotate-secret", rotated, 200, "")
 	wantList(t, "members of the response", keysOf(rotated.body), []string{"signing_secret", "store_this"})
@@ -422,7 +423,9 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 	}
 	attempt, _ := history[0].(map[string]any)
 	delete(attempt, "at")
-	want := map[string]any{"replay": 0.0, "attempt": 1.0, "code": 500.0, "excerpt": "oops", "duration_ms": 42.0, "error": "http_status"}
+	want := map[string]any{
+		"replay": 0.0, "attempt": 1.0, "code": 500.0, "excerpt": "oops", "duration_ms": 42.0, "error": "http_status",
+	}
 	if diff := cmp.Diff(want, attempt); diff != "" {
 		t.Errorf("attempt without its time (-want +got):\n%s", diff)
 	}

@@ -66,7 +66,8 @@ func TestOperator_ResumesAFailedSubscriptionSoThatReplayWorks(t *testing.T) {
 	p := newPast(t)
 	p.event(uuid.New(), 1)
 	p.end(delivery.Over)
-	const fail = `UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'test' WHERE id = $1`
+	const fail = `
+		UPDATE webhook_subscription SET status = 'failed', failed_at = now(), failed_reason = 'test' WHERE id = $1`
 	if _, err := p.pool.Exec(t.Context(), fail, p.sub); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,8 @@ func TestSetWorkspace_KeepsTheHealthOfSubscriptions(t *testing.T) {
 	want := health()
 	for version, suspended := range []bool{true, false} {
 		err := pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error {
-			_, err := p.store.SetWorkspace(t.Context(), tx, store.Workspace{ID: p.ws, Version: int64(version + 1), Suspended: suspended, Webhooks: true})
+			workspace := store.Workspace{ID: p.ws, Version: int64(version + 1), Suspended: suspended, Webhooks: true}
+			_, err := p.store.SetWorkspace(t.Context(), tx, workspace)
 			return err
 		})
 		if err != nil {

@@ -103,7 +103,8 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 			g := guard.New(nil)
 			var mu sync.Mutex
 			var asked []string
-			dialer := &net.Dialer{Timeout: time.Minute, Resolver: dns.resolver(t), Control: func(network, address string, raw syscall.RawConn) error {
+			dialer := &net.Dialer{Timeout: time.Minute, Resolver: dns.resolver(t)}
+			dialer.Control = func(network, address string, raw syscall.RawConn) error {
 				err := g.Control(network, address, raw)
 				mu.Lock()
 				defer mu.Unlock()
@@ -112,7 +113,7 @@ func TestConnect_AsksTheGuardEachTime(t *testing.T) {
 					return errNotHere
 				}
 				return err
-			}}
+			}
 			c, err := connecting(Config{Timeout: time.Minute}, dialer)
 			if err != nil {
 				t.Fatal(err)
@@ -149,12 +150,13 @@ func asking(t *testing.T, handler http.HandlerFunc) (c *Client, url string, conn
 	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	var mu sync.Mutex
 	n := 0
-	c, err := connecting(Config{ExtraCAFile: file, Timeout: time.Minute}, &net.Dialer{Control: func(network, address string, raw syscall.RawConn) error {
+	dialer := &net.Dialer{Control: func(network, address string, raw syscall.RawConn) error {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
 		return g.Control(network, address, raw)
-	}})
+	}}
+	c, err := connecting(Config{ExtraCAFile: file, Timeout: time.Minute}, dialer)
 	if err != nil {
 		t.Fatal(err)
 	}

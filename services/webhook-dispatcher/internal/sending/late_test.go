@@ -39,7 +39,8 @@ func sendIn(t *testing.T, transport roundTrip) delivery.Answer {
 	t.Helper()
 	c := &Client{http: &http.Client{Transport: transport}, timeout: 10 * time.Second}
 	return c.Send(t.Context(), delivery.Work{
-		DeliveryID: uuid.New(), EventID: uuid.New(), URL: "https://203.0.113.1/", Secret: "secret", Body: []byte("{}"), Attempt: 1,
+		DeliveryID: uuid.New(), EventID: uuid.New(), URL: "https://203.0.113.1/", Secret: "secret",
+		Body: []byte("{}"), Attempt: 1,
 	})
 }
 
@@ -60,7 +61,7 @@ func TestSend_EndsAtItsTimeout(t *testing.T) {
 			},
 			failure: delivery.Timeout,
 		},
-		{ // over TLS, a server can still respond after it was told that the connection closes
+		{ // over TLS, a server can still respond after it has received the close notification
 			name: "response to a request that was given up",
 			transport: func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()

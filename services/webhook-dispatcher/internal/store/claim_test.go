@@ -41,7 +41,8 @@ WITH sub AS (
 )
 INSERT INTO webhook_queue (delivery_id, created_at, workspace_id, subscription_id, event_id, event_type, call_id, sequence, attempt, is_retry, due_at, held)
 SELECT gen_random_uuid(), event.created_at, sub.workspace_id, sub.id, event.id, 'call.completed',
-       format('00000000-0000-7000-a000-%s', lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0, now() - n * interval '1 second', sub.status = 'paused'
+       format('00000000-0000-7000-a000-%s', lpad(to_hex(n / 2), 12, '0'))::uuid, n, 0, n % 10 = 0,
+       now() - n * interval '1 second', sub.status = 'paused'
 FROM sub JOIN event USING (id) CROSS JOIN generate_series(1, @each::int) n`
 
 func crowded(t *testing.T, subs, each int) *pgxpool.Pool {
@@ -51,7 +52,8 @@ func crowded(t *testing.T, subs, each int) *pgxpool.Pool {
 	if _, err := owner.Exec(t.Context(), crowd, pgx.NamedArgs{"subs": subs, "each": each}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := owner.Exec(t.Context(), "VACUUM (ANALYZE) webhook_queue, webhook_subscription, webhook_event"); err != nil {
+	const analyze = `VACUUM (ANALYZE) webhook_queue, webhook_subscription, webhook_event`
+	if _, err := owner.Exec(t.Context(), analyze); err != nil {
 		t.Fatal(err)
 	}
 	return pool

@@ -207,7 +207,9 @@ func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- stop(context.WithoutCancel(t.Context()), r, ws, sub) }()
 			r.awaitLocked()
-			done, err := r.store.Complete(t.Context(), []delivery.Result{{DeliveryID: flying, Attempt: 1, Outcome: delivery.Done, Answer: delivery.Answer{Code: 200, At: time.Now()}}})
+			ok := delivery.Answer{Code: 200, At: time.Now()}
+			result := delivery.Result{DeliveryID: flying, Attempt: 1, Outcome: delivery.Done, Answer: ok}
+			done, err := r.store.Complete(t.Context(), []delivery.Result{result})
 			if err != nil {
 				t.Fatalf("Complete: %v", err)
 			}

@@ -107,7 +107,8 @@ const eraseExcerpts = `SELECT webhook_erase_excerpts(@ids::uuid[])`
 const eraseBodies = `
 SELECT webhook_erase_body(e.id, e.created_at, EXISTS (
            SELECT FROM webhook_queue q
-           WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.event_id = e.id AND q.created_at = e.created_at), @removed, @nulled)
+           WHERE q.delivery_id = ANY (@ids::uuid[]) AND q.event_id = e.id AND q.created_at = e.created_at),
+       @removed, @nulled)
 FROM webhook_event e
 WHERE e.id = ANY (@events::uuid[]) AND e.workspace_id = @workspace_id AND e.body <> ''`
 

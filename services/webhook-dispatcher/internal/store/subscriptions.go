@@ -354,7 +354,7 @@ const markDeleted = `
 UPDATE webhook_subscription SET deleted_at = now()
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL`
 
-// Each branch of the OR is served by a partial index of its own.
+// A partial index serves each branch of the OR.
 const deleteQueue = `
 WITH open AS (
     SELECT delivery_id FROM webhook_queue

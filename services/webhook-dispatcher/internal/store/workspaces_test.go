@@ -128,7 +128,8 @@ func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
 			t.Errorf("changed = true for version %d after version 2, want false", version)
 		}
 	}
-	const stored = `SELECT count(*) FROM workspace WHERE version = 2 AND suspended AND NOT webhooks_enabled AND keep_days = 3`
+	const stored = `
+		SELECT count(*) FROM workspace WHERE version = 2 AND suspended AND NOT webhooks_enabled AND keep_days = 3`
 	if got := r.count(stored); got != 1 {
 		t.Errorf("workspaces as in version 2 = %d, want 1", got)
 	}
