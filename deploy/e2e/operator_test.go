@@ -85,7 +85,7 @@ func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
 	o.setUpCalls()
 	o.moveMoney()
 	o.keepRecords()
-	o.does("POST|/admin/v1/workspaces", "audit", "list", "--all")
+	o.does("POST|/admin/v1/workspaces|unchanged", "audit", "list", "--all")
 	o.does("0 differences", "services", "reconcile")
 	o.does(" 0 broken", "services", "verify")
 	o.does("nothing is parked", "services", "parked", "calls")
@@ -201,6 +201,12 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 	o.refused("is a call's id", "calls", "why", delivered[0].CallID)
 	o.whyNot(w)
 	until(o.t, time.Minute, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
+
+	o.does("status|paused", "webhooks", "pause", hook[0].ID)
+	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID, "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
+	o.does("status|active", "webhooks", "resume", hook[0].ID)
+	o.does("deleted|true", "webhooks", "delete", hook[0].ID, "--yes")
+	o.refused("404", "webhooks", "show", hook[0].ID)
 }
 
 // whyNot asks after a request that was accepted and not called: its number opted out in between.

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -115,8 +114,11 @@ func TestUp_ContinuesWhereAKilledTreeWas(t *testing.T) {
 	stop(t, s)
 	for _, name := range []string{"state.json", "state.json.old", "demo.json", "ca-key.pem"} {
 		info, err := os.Stat(filepath.Join(home, name))
-		if err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v %v, want mode 0600", name, info, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != 0o600 {
+			t.Errorf("mode of %s = %v, want 0600", name, got)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(home, "children.json")); err == nil {
@@ -129,8 +131,11 @@ func TestUp_AnyChildMayDieAlone(t *testing.T) {
 	defer stop(t, s)
 	for _, name := range []string{"postgres", "broker", "simcarrier", "gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"} {
 		before := s.Processes()[name]
-		if len(before) != 1 || !s.KillOne(name, 0) {
-			t.Fatalf("%s runs as %v, want one process", name, before)
+		if len(before) != 1 {
+			t.Fatalf("processes of %s = %v, want one", name, before)
+		}
+		if !s.KillOne(name, 0) {
+			t.Fatalf("%s was not killed", name)
 		}
 		err := rig.Until(t.Context(), time.Minute, name+" is back", func() (bool, error) {
 			now := s.Processes()[name]
@@ -149,59 +154,19 @@ func TestUp_AnyChildMayDieAlone(t *testing.T) {
 	}
 }
 
-func TestUp_TwoOfEveryService(t *testing.T) {
-	s := start(t, options(t, "RINGFENCE_REPLICAS=2"))
-	defer stop(t, s)
-	for _, name := range []string{"gateway", "calls", "contacts-compliance", "dialer", "billing-wallet", "webhook-dispatcher"} {
-		if pids := s.Processes()[name]; len(pids) != 2 {
-			t.Errorf("%s runs as %v, want two", name, pids)
-		}
-	}
-	completes(t, s)
-	for _, name := range []string{"gateway", "calls", "dialer"} {
-		if !s.KillOne(name, 1) {
-			t.Errorf("no second %s to kill", name)
-		}
-	}
-	completes(t, s)
-}
-
-func TestUp_ASecondStartIsRefusedInOneLine(t *testing.T) {
+// TestUp_RunningStack checks one running stack from outside.
+func TestUp_RunningStack(t *testing.T) {
 	opts := options(t)
 	s := start(t, opts)
 	defer stop(t, s)
-	port := strings.TrimPrefix(s.Demo.BaseURL, "http://127.0.0.1:")
-	for _, test := range []struct {
-		name string
-		env  []string
-		want []string
-	}{
-		{"on the same home", nil, []string{"runs on", "pid", "RINGFENCE_HOME"}},
-		{"on the same port", []string{"RINGFENCE_HOME=" + filepath.Join(opts.Home, "other")}, []string{"port " + port, "gateway (pid", "RINGFENCE_PORT"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			cmd := exec.Command(filepath.Join(opts.Bin, "ringfence-local"), "up")
-			cmd.Env = append(append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...), test.env...)
-			out, err := cmd.CombinedOutput()
-			if err == nil || strings.Count(string(out), "\n") != 1 {
-				t.Fatalf("a second start = %v, said %q; want one line and a failure", err, out)
-			}
-			for _, want := range test.want {
-				if !strings.Contains(string(out), want) {
-					t.Errorf("said %q, want %q in it", out, want)
-				}
-			}
-		})
-	}
-	if status, _, err := rig.NewClient(s.Demo.BaseURL, "").Do(t.Context(), http.MethodGet, "/readyz", nil); err != nil || status != http.StatusOK {
-		t.Errorf("the first stack answers %d %v after that", status, err)
-	}
+	t.Run("demo.json names everything", func(t *testing.T) { checkDemoJSON(t, opts, s) })
+	t.Run("a second start is refused", func(t *testing.T) { checkSecondStart(t, opts, s) })
+	t.Run("replay reports the records that stay parked", func(t *testing.T) { checkReplay(t, opts, s) })
+	completes(t, s)
 }
 
-func TestUp_TellsEverythingInDemoJSON(t *testing.T) {
-	opts := options(t)
-	s := start(t, opts)
-	defer stop(t, s)
+func checkDemoJSON(t *testing.T, opts rig.Options, s *rig.Stack) {
+	t.Helper()
 	data, err := os.ReadFile(filepath.Join(opts.Home, "demo.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -212,38 +177,72 @@ func TestUp_TellsEverythingInDemoJSON(t *testing.T) {
 	}
 	for _, name := range []string{"base_url", "admin_url", "admin_token", "sim_url", "workspace_id", "agent_id", "write_key", "read_key"} {
 		if fields[name] == "" {
-			t.Errorf("demo.json has no %s", name)
+			t.Errorf("%s is empty, want a value", name)
 		}
 	}
-	for _, url := range []string{s.Demo.BaseURL, s.Demo.AdminURL, s.Demo.SimURL} {
-		conn, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), 5*time.Second)
+	for _, request := range []struct {
+		name, url, key, method, path string
+		body                         any
+		want                         int
+	}{
+		{name: "simulated carrier", url: s.Demo.SimURL, method: http.MethodGet, path: "/healthz", want: http.StatusOK},
+		{name: "read key reads", url: s.Demo.BaseURL, key: s.Demo.ReadKey, method: http.MethodGet, path: "/v1/calls", want: http.StatusOK},
+		{
+			name: "read key does not write", url: s.Demo.BaseURL, key: s.Demo.ReadKey, method: http.MethodPost, path: "/v1/calls",
+			body: map[string]any{"agent_id": s.Demo.AgentID, "to": "+14155550101"}, want: http.StatusForbidden,
+		},
+		{name: "operator", url: s.Demo.AdminURL, key: s.Demo.AdminToken, method: http.MethodGet, path: "/admin/v1/workspaces/" + s.Demo.WorkspaceID, want: http.StatusOK},
+	} {
+		status, body, err := rig.NewClient(request.url, request.key).Do(t.Context(), request.method, request.path, request.body)
 		if err != nil {
-			t.Errorf("%s: %v", url, err)
-			continue
+			t.Errorf("%s: %v", request.name, err)
 		}
-		_ = conn.Close()
-	}
-	reader := rig.NewClient(s.Demo.BaseURL, s.Demo.ReadKey)
-	if status, answer, err := reader.Do(t.Context(), http.MethodPost, "/v1/calls", map[string]any{"agent_id": s.Demo.AgentID, "to": "+14155550101"}); err != nil || status != http.StatusForbidden {
-		t.Errorf("POST with the read key = %d %s %v, want 403", status, answer, err)
-	}
-	admin := rig.NewClient(s.Demo.AdminURL, s.Demo.AdminToken)
-	if status, answer, err := admin.Do(t.Context(), http.MethodGet, "/admin/v1/workspaces/"+s.Demo.WorkspaceID, nil); err != nil || status != http.StatusOK {
-		t.Errorf("GET workspace as operator = %d %s %v", status, answer, err)
+		if status != request.want {
+			t.Errorf("%s: status = %d, want %d; body: %s", request.name, status, request.want, body)
+		}
 	}
 }
 
-// TestReplay_SaysHowManyStayParked parks a record that nobody can decode at both of its readers and puts it back at one.
-func TestReplay_SaysHowManyStayParked(t *testing.T) {
-	opts := options(t)
-	s := start(t, opts)
-	defer stop(t, s)
+// checkSecondStart checks that another `up` on the same home or port fails with one line and leaves the first stack alone.
+func checkSecondStart(t *testing.T, opts rig.Options, s *rig.Stack) {
+	t.Helper()
+	port := strings.TrimPrefix(s.Demo.BaseURL, "http://127.0.0.1:")
+	for _, test := range []struct {
+		name string
+		env  []string
+		want []string
+	}{
+		{name: "on the same home", want: []string{"runs on", "pid", "RINGFENCE_HOME"}},
+		{name: "on the same port", env: []string{"RINGFENCE_HOME=" + filepath.Join(opts.Home, "other")}, want: []string{"port " + port, "gateway (pid", "RINGFENCE_PORT"}},
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), "up")
+		cmd.Env = append(append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...), test.env...)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			t.Errorf("a second start %s succeeded, want a refusal", test.name)
+		}
+		for _, want := range test.want {
+			wantOneLine(t, string(out), want)
+		}
+	}
+	status, _, err := rig.NewClient(s.Demo.BaseURL, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
+	if err != nil {
+		t.Errorf("GET /readyz of the first stack: %v", err)
+	}
+	if status != http.StatusOK {
+		t.Errorf("GET /readyz of the first stack = %d, want 200", status)
+	}
+}
+
+// checkReplay parks a record that no service can decode at its two readers and puts it back at one of them.
+func checkReplay(t *testing.T, opts rig.Options, s *rig.Stack) {
+	t.Helper()
 	bus := embedded(t, opts.Home)
 	if err := bus.ProduceSync(t.Context(), &kgo.Record{Topic: "dial-events.v1", Key: []byte("garbage"), Value: []byte{0xff}}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	for _, reader := range []string{"calls", "billing-wallet"} {
-		err := rig.Until(t.Context(), time.Minute, reader+" parks it", func() (bool, error) {
+		err := rig.Until(t.Context(), time.Minute, reader+" parks the record", func() (bool, error) {
 			parked := int64(0)
 			ends, err := kadm.NewClient(bus).ListEndOffsets(t.Context(), "dial-events.v1."+reader+".dlq")
 			ends.Each(func(o kadm.ListedOffset) { parked += o.Offset })
@@ -253,18 +252,24 @@ func TestReplay_SaysHowManyStayParked(t *testing.T) {
 			t.Fatalf("%v; the end of the log:\n%s", err, s.Tail(40))
 		}
 	}
-	if said, err := serviceCommand(t, opts, "calls", "replay", "--json"); err != nil || !strings.Contains(said, `"key":"garbage","error":"`) {
-		t.Errorf("a script is told %s, %v, want the record", said, err)
-	}
-	for range 2 { // it stays parked, however often it is put back
-		if said, err := serviceCommand(t, opts, "calls", "replay", "dial-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 1 still parked") {
-			t.Errorf("replay = %v, said %q, want one that stays parked", err, said)
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{name: "list", args: []string{"calls", "replay", "--json"}, want: `"key":"garbage","error":"`},
+		{name: "first replay", args: []string{"calls", "replay", "dial-events.v1"}, want: "0 records applied, 1 still parked"},
+		{name: "second replay", args: []string{"calls", "replay", "dial-events.v1"}, want: "0 records applied, 1 still parked"},
+		{name: "topic without parked records", args: []string{"calls", "replay", "wallet-events.v1"}, want: "0 records applied, 0 still parked"},
+	} {
+		out, err := serviceCommand(t, opts, test.args...)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if !strings.Contains(out, test.want) {
+			t.Errorf("%s printed %q, want it to contain %q", test.name, out, test.want)
 		}
 	}
-	if said, err := serviceCommand(t, opts, "calls", "replay", "wallet-events.v1"); err != nil || !strings.Contains(said, "0 records applied, 0 still parked") {
-		t.Errorf("replay of a topic without parked records = %v, said %q", err, said)
-	}
-	completes(t, s)
 }
 
 func TestService_RefusesInOneLine(t *testing.T) {
