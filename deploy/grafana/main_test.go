@@ -27,8 +27,11 @@ func TestDashboards_AreWhatTheSourceGives(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept, err := os.ReadFile(path)
-		if err != nil || !bytes.Equal(text, kept) {
-			t.Errorf("%s is not what deploy/grafana/internal/board gives (%v): go run ./deploy/grafana", path, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(text, kept) {
+			t.Errorf("%s differs from deploy/grafana/internal/board: go run ./deploy/grafana", path)
 		}
 		var model dashboard.Dashboard
 		if err := model.UnmarshalJSONStrict(kept); err != nil {
@@ -40,8 +43,11 @@ func TestDashboards_AreWhatTheSourceGives(t *testing.T) {
 	}
 	found, err := filepath.Glob("dashboards/*.json")
 	slices.Sort(want)
-	if err != nil || !slices.Equal(found, want) {
-		t.Errorf("dashboards %v %v, want %v", found, err, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(found, want) {
+		t.Errorf("dashboards = %v, want %v", found, want)
 	}
 }
 
@@ -146,8 +152,12 @@ func TestPanels_NumbersAreOfNow(t *testing.T) {
 		}
 		for _, p := range read.Panels {
 			for _, target := range p.Targets {
-				if number := p.Type == "stat"; target.Instant != number || target.Range == number {
-					t.Errorf("%s: %s (%s): instant %v, range %v", b.Title, p.Title, p.Type, target.Instant, target.Range)
+				number := p.Type == "stat"
+				if target.Instant != number {
+					t.Errorf("%s: %s (%s): instant = %v, want %v", b.Title, p.Title, p.Type, target.Instant, number)
+				}
+				if target.Range == number {
+					t.Errorf("%s: %s (%s): range = %v, want %v", b.Title, p.Title, p.Type, target.Range, !number)
 				}
 			}
 		}

@@ -50,8 +50,11 @@ func TestRunbooks_PostgresPagesNameOurGroupsAndTables(t *testing.T) {
 			}
 		}
 	}
-	if tables == 0 || made(t, "dialer", "dreams") {
-		t.Errorf("%d tables were found; or one that nobody makes", tables)
+	if tables == 0 {
+		t.Error("the pages name no table")
+	}
+	if made(t, "dialer", "dreams") {
+		t.Error("made reports a table that no migration creates")
 	}
 }
 
@@ -59,8 +62,11 @@ func TestRunbooks_PostgresPagesNameOurGroupsAndTables(t *testing.T) {
 func made(t *testing.T, schema, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("../../services/" + strings.ReplaceAll(schema, "_", "-") + "/migrations/*.sql")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s has no migrations: %v", schema, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatalf("%s has no migrations", schema)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)

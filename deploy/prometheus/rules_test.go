@@ -20,8 +20,11 @@ func TestRules_AreWhatTheSourceGives(t *testing.T) {
 			"trials/" + group.Name + ".yml": alert.Trials(group, "../rules/"+group.Name+".yml"),
 		} {
 			got, err := os.ReadFile(path)
-			if err != nil || string(got) != want {
-				t.Errorf("%s is not what deploy/prometheus/internal/alert gives (%v): go run ./deploy/prometheus", path, err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != want {
+				t.Errorf("%s differs from deploy/prometheus/internal/alert: go run ./deploy/prometheus", path)
 			}
 		}
 	}

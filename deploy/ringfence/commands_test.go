@@ -262,9 +262,9 @@ func TestServices_SayWhyOnce(t *testing.T) {
 	wantText(t, "output of replay -o json", out, "")
 	wantText(t, "stderr of replay -o json", faults, want)
 	t.Setenv("STATUS", "0")
-	if code, _, faults := runCommand(t, "services", "replay", "calls", "x.v1"); code != 0 || faults != "looking\ngone\nit does not read that\n" {
-		t.Errorf("a replay that is done = %d %q", code, faults)
-	}
+	code, _, faults = runCommand(t, "services", "replay", "calls", "x.v1")
+	wantCode(t, "replay", code, 0)
+	wantText(t, "stderr of replay", faults, "looking\ngone\nit does not read that\n")
 }
 
 // TestCommands_AskBeforeTheyDestroy: nothing that cannot be taken back is done without --yes where nobody can be asked.
@@ -338,9 +338,10 @@ func TestTopUp_AReferenceThatStandsForAnother(t *testing.T) {
 // TestRates_SayWhatAMinuteCostsWithoutThem: the standard rate is told, with rates and without, and is the one that the wallet charges.
 func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
 	wallet, err := os.ReadFile("../../services/billing-wallet/internal/rate/rate.go")
-	if err != nil || !strings.Contains(string(wallet), "func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }") {
-		t.Fatalf("the standard rate is another (%v): say it in wallet rates, and here", err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	wantContains(t, "rate.go", string(wallet), "func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }")
 	const standard = "costs the standard rate, 0.05 a minute, billed by the second."
 	for page, said := range map[string][3]string{
 		`[]`: {"", "No prefix has a rate of its own: every number " + standard, "[]\n"},
@@ -375,9 +376,10 @@ func TestReplay_EndsWhenNothingIsReplayed(t *testing.T) {
 	defer server.Close()
 	admin(t, http.StatusOK)
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
-	if code, out, faults := runCommand(t, "webhooks", "replay", "7", "--failed", "2026-06-04T09:00:00Z"); code != 0 || out != "replayed  3\n" {
-		t.Errorf("replay = %d %q %q", code, out, faults)
-	}
+	code, out, faults := runCommand(t, "webhooks", "replay", "7", "--failed", "2026-06-04T09:00:00Z")
+	wantCode(t, "replay", code, 0)
+	wantText(t, "output", out, "replayed  3\n")
+	wantText(t, "stderr", faults, "2 queued again so far\n3 queued again so far\n")
 }
 
 // TestImport_SaysOnceHowFarItIs: progress is told when it is one, and what is not on record is no success.

@@ -59,7 +59,7 @@ func TestCompletion_Scripts(t *testing.T) {
 			t.Errorf("%s does not take %q: %v %s", shell, script, err, said)
 		}
 	}
-	if code, _, faults := runCommand(t, "completion", "powershell"); code != 2 || !strings.Contains(faults, "must be one of") {
-		t.Errorf("powershell = %d %q", code, faults)
-	}
+	code, _, faults := runCommand(t, "completion", "powershell")
+	wantCode(t, "completion powershell", code, 2)
+	wantContains(t, "stderr", faults, "must be one of")
 }

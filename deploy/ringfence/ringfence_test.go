@@ -252,6 +252,18 @@ func (f *fakeStack) counts() (created, deleted int) {
 	return f.created, f.deleted
 }
 
+// wantCounts checks how many subscriptions were created and deleted.
+func (f *fakeStack) wantCounts(created, deleted int) {
+	f.t.Helper()
+	gotCreated, gotDeleted := f.counts()
+	if gotCreated != created {
+		f.t.Errorf("created subscriptions = %d, want %d", gotCreated, created)
+	}
+	if gotDeleted != deleted {
+		f.t.Errorf("deleted subscriptions = %d, want %d", gotDeleted, deleted)
+	}
+}
+
 func runCommand(t *testing.T, args ...string) (code int, out, faults string) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -262,17 +274,14 @@ func runCommand(t *testing.T, args ...string) (code int, out, faults string) {
 func TestDemo_ShowsTheCallAndRemovesItsSubscription(t *testing.T) {
 	f := newFakeStack(t)
 	code, out, faults := runCommand(t, "demo")
-	if code != 0 || faults != "" {
-		t.Fatalf("demo = %d, %s\n%s", code, faults, out)
-	}
+	wantCode(t, "demo", code, 0)
+	wantText(t, "stderr", faults, "")
 	for _, want := range []string{"queued", "dialing", "call.ringing", "call.completed", "signature verified", "interested", "0.0033 credits", "price, speed", "92 %"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("demo does not show %q:\n%s", want, out)
 		}
 	}
-	if created, deleted := f.counts(); created != 1 || deleted != 1 {
-		t.Errorf("%d subscriptions created, %d deleted, want one each", created, deleted)
-	}
+	f.wantCounts(1, 1)
 }
 
 func TestDemo_SaysInOneLineWhatIsWrong(t *testing.T) {
@@ -322,9 +331,7 @@ func TestListen_PrintsUntilStoppedAndCleansUp(t *testing.T) {
 			if !strings.Contains(out, tt.want) {
 				t.Errorf("listen printed\n%s\nwant %q", out, tt.want)
 			}
-			if created, deleted := f.counts(); created != 1 || deleted != 1 {
-				t.Errorf("%d subscriptions created, %d deleted, want one each", created, deleted)
-			}
+			f.wantCounts(1, 1)
 		})
 	}
 }
@@ -358,10 +365,10 @@ func listenUntil(t *testing.T, text string, args ...string) string {
 }
 
 func TestRun_CommandsThatAreNotUnderstood(t *testing.T) {
-	if code, _, faults := runCommand(t, "dance"); code != 2 || !strings.Contains(faults, "--help") {
-		t.Errorf("unknown command = %d, %q, want 2 and a hint", code, faults)
-	}
-	code, out, _ := runCommand(t)
+	code, out, faults := runCommand(t, "dance")
+	wantCode(t, "unknown command", code, 2)
+	wantContains(t, "stderr", faults, "--help")
+	code, out, _ = runCommand(t)
 	wantCode(t, "no command", code, 0)
 	wantContains(t, "help", out, "demo")
 	wantContains(t, "help", out, "listen")

@@ -26,8 +26,11 @@ func TestRead(t *testing.T) {
 			t.Parallel()
 			document, err := read([]byte(tt.source))
 			if tt.fault != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.fault) {
-					t.Fatalf("read: %v, want %q", err, tt.fault)
+				if err == nil {
+					t.Fatalf("read succeeded, want an error with %q", tt.fault)
+				}
+				if !strings.Contains(err.Error(), tt.fault) {
+					t.Fatalf("read = %v, want it to contain %q", err, tt.fault)
 				}
 				return
 			}

@@ -65,8 +65,11 @@ func TestRun_StopsAtTheFirstFailureAndSaysWhere(t *testing.T) {
 		}
 	}
 	crashers, err := filepath.Glob(filepath.Join(root, "a", "testdata", "fuzz", "FuzzWrong", "*"))
-	if err != nil || len(crashers) != 1 {
-		t.Errorf("crashers = %v, %v, want the one input", crashers, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(crashers) != 1 {
+		t.Errorf("crashers = %v, want one", crashers)
 	}
 	wantRun("Good", 1, 0)
 }

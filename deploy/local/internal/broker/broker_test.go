@@ -114,8 +114,12 @@ func TestRun_SecondBrokerOnTheSameDirectoryIsRefused(t *testing.T) {
 	makeTopic(t, cfg, "up", nil) // it serves: it holds the lock
 	other := cfg
 	other.Port, _ = port.Free(cfg.Port)
-	if err := Run(within(t), other); err == nil || !strings.Contains(err.Error(), "another broker") {
-		t.Errorf("second Run = %v, want a refusal", err)
+	err := Run(within(t), other)
+	if err == nil {
+		t.Fatal("second Run succeeded, want a refusal")
+	}
+	if want := "another broker"; !strings.Contains(err.Error(), want) {
+		t.Errorf("second Run = %v, want it to contain %q", err, want)
 	}
 }
 

@@ -90,8 +90,11 @@ func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
 	await(t, s)
 	conn := connect(t, s)
 	var n int
-	if err := conn.QueryRow(t.Context(), `SELECT n FROM kept`).Scan(&n); err != nil || n != 42 {
-		t.Errorf("kept row = %d %v, want 42", n, err)
+	if err := conn.QueryRow(t.Context(), `SELECT n FROM kept`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if n != 42 {
+		t.Errorf("row after the restart = %d, want 42", n)
 	}
 }
 
@@ -182,16 +185,31 @@ func TestSettle_ARemovedHomeLeavesNoLockedDatabase(t *testing.T) {
 	t.Cleanup(starter.Close)
 	s := server(t, starter)
 	away := filepath.Join(t.TempDir(), "home")
-	if aside, err := s.Settle(t.Context(), away); aside != "" || err != nil {
-		t.Errorf("a cluster of this very home: set aside as %q, %v", aside, err)
+	keeps := func(name string) {
+		t.Helper()
+		aside, err := s.Settle(t.Context(), away)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if aside != "" {
+			t.Errorf("%s was set aside as %q, want it kept", name, aside)
+		}
 	}
+	keeps("a cluster of this home")
 	s.Password = "another"
-	if _, err := s.Settle(t.Context(), filepath.Dir(s.Data)); err == nil || !strings.Contains(err.Error(), "remove "+s.Data) {
-		t.Errorf("a cluster inside the home with a lost password: %v, want the remedy", err)
+	_, err := s.Settle(t.Context(), filepath.Dir(s.Data))
+	if err == nil {
+		t.Fatal("Settle with a lost password inside the home succeeded, want an error")
+	}
+	if want := "remove " + s.Data; !strings.Contains(err.Error(), want) {
+		t.Errorf("Settle with a lost password inside the home = %v, want it to contain %q", err, want)
 	}
 	aside, err := s.Settle(t.Context(), away)
-	if err != nil || aside == "" {
-		t.Fatalf("a cluster of another home: set aside as %q, %v", aside, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if aside == "" {
+		t.Fatal("a cluster of another home was kept, want it set aside")
 	}
 	if _, err := os.Stat(filepath.Join(aside, "PG_VERSION")); err != nil {
 		t.Errorf("what was set aside is not there: %v", err)
@@ -199,9 +217,7 @@ func TestSettle_ARemovedHomeLeavesNoLockedDatabase(t *testing.T) {
 	if err := s.Init(t.Context(), starter); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := s.Settle(t.Context(), away); again != "" || err != nil {
-		t.Errorf("the new cluster: set aside as %q, %v", again, err)
-	}
+	keeps("the new cluster")
 }
 
 func TestFind_HighestVersionFirst(t *testing.T) {

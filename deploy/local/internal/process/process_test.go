@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -130,8 +131,8 @@ func TestOrphans_AreEndedAndStrangersAreNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := Orphans(record)
-	if len(found) != 1 || found[0] != id {
-		t.Fatalf("Orphans = %v, want only %v", found, id)
+	if want := []Identity{id}; !slices.Equal(found, want) {
+		t.Fatalf("Orphans = %v, want %v", found, want)
 	}
 	if err := End(found[0], syscall.SIGKILL, time.Minute); err != nil {
 		t.Fatal(err)

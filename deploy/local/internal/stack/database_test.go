@@ -25,7 +25,11 @@ func TestEnsureTopics_AtBrokersThatAskForAPassword(t *testing.T) {
 	t.Setenv("KAFKA_USER", "")
 	t.Setenv("KAFKA_PASSWORD", "")
 	t.Setenv("KAFKA_CA_FILE", "authority.pem")
-	if err := s.ensureTopics(t.Context()); err == nil || !strings.Contains(err.Error(), "set KAFKA_TLS=true") {
-		t.Errorf("an authority and no TLS: %v", err)
+	err = s.ensureTopics(t.Context())
+	if err == nil {
+		t.Fatal("ensureTopics with an authority and without TLS succeeded, want an error")
+	}
+	if want := "set KAFKA_TLS=true"; !strings.Contains(err.Error(), want) {
+		t.Errorf("ensureTopics = %v, want it to contain %q", err, want)
 	}
 }

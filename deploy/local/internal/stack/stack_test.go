@@ -288,8 +288,11 @@ func TestUp_SaysWhichBinaryIsMissing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err := Up(ctx, ctx, s.Options)
-	if err == nil || !strings.Contains(err.Error(), "make build") {
-		t.Errorf("Up = %v, want the remedy", err)
+	if err == nil {
+		t.Fatal("Up succeeded, want an error")
+	}
+	if want := "make build"; !strings.Contains(err.Error(), want) {
+		t.Errorf("Up = %v, want it to contain %q", err, want)
 	}
 }
 

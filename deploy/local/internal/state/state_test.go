@@ -92,8 +92,12 @@ func TestLoad_BothCopiesDamagedSaysWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "state.json"), "{")
 	write(t, filepath.Join(dir, "state.json.old"), "{")
-	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "remove "+dir) {
-		t.Errorf("Load = %v, want the remedy", err)
+	_, err := Load(dir)
+	if err == nil {
+		t.Fatal("Load of two damaged copies succeeded, want an error")
+	}
+	if want := "remove " + dir; !strings.Contains(err.Error(), want) {
+		t.Errorf("Load = %v, want it to contain %q", err, want)
 	}
 }
 

@@ -18,8 +18,11 @@ func TestVerify_Vectors(t *testing.T) {
 		Now                        int64
 		Valid                      bool
 	}
-	if err := json.Unmarshal(data, &vectors); err != nil || len(vectors) == 0 {
-		t.Fatalf("%d vectors: %v", len(vectors), err)
+	if err := json.Unmarshal(data, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	if len(vectors) == 0 {
+		t.Fatal("vectors.json is empty")
 	}
 	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {

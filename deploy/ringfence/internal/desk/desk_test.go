@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,11 +64,17 @@ func TestDesk_ListsPageAfterPage(t *testing.T) {
 			if err := d.List(t.Context(), At("things"), filter, test.want, "id", "who=of.who"); err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Count(printed.String(), "Ada"); got != test.lines || fmt.Sprint(pages) != fmt.Sprint(test.pages) {
-				t.Errorf("%d lines by pages of %v, want %d by %v", got, pages, test.lines, test.pages)
+			if got := strings.Count(printed.String(), "Ada"); got != test.lines {
+				t.Errorf("lines = %d, want %d", got, test.lines)
 			}
-			if strings.Contains(printed.String(), "There are more") != test.more || !strings.HasPrefix(printed.String(), "ID") {
-				t.Errorf("printed %.40q … and more: want more = %v", printed, test.more)
+			if !slices.Equal(pages, test.pages) {
+				t.Errorf("page sizes = %v, want %v", pages, test.pages)
+			}
+			if got := strings.Contains(printed.String(), "There are more"); got != test.more {
+				t.Errorf("remark about more members = %v, want %v", got, test.more)
+			}
+			if !strings.HasPrefix(printed.String(), "ID") {
+				t.Errorf("output = %.40q…, want it to begin with ID", printed)
 			}
 		})
 	}
@@ -77,8 +84,11 @@ func TestDesk_AListInAMemberIsOneCell(t *testing.T) {
 	d, printed := open(t, false, nil)
 	members := []json.RawMessage{[]byte(`{"id":"1","services":[{"service":"calls","open":0},{"service":"dialer","open":2}]}`), []byte(`{"id":"2","services":[]}`), []byte(`{"id":"3"}`)}
 	want := "ID  SERVICES      OPEN\n1   calls dialer  0 2\n2                 \n3   -             -\n"
-	if err := d.Table(members, []string{"id", "services=services.service", "open=services.open"}); err != nil || printed.String() != want {
-		t.Errorf("printed %q, %v, want %q", printed, err, want)
+	if err := d.Table(members, []string{"id", "services=services.service", "open=services.open"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := printed.String(); got != want {
+		t.Errorf("output = %q, want %q", got, want)
 	}
 }
 
@@ -98,8 +108,11 @@ func TestDesk_AListIsPrintedAsItComes(t *testing.T) {
 		if err := d.List(t.Context(), At("things"), nil, Listed{All: true}, "id", "name"); err != nil {
 			t.Fatal(err)
 		}
-		if printed.String() != want || fmt.Sprint(before) != "[0 1]" {
-			t.Errorf("printed\n%swant\n%sof the first page %v before each was asked for", printed, want, before)
+		if got := printed.String(); got != want {
+			t.Errorf("output =\n%swant\n%s", got, want)
+		}
+		if want := []int{0, 1}; !slices.Equal(before, want) {
+			t.Errorf("members printed before each page was requested = %v, want %v", before, want)
 		}
 	}
 }
@@ -108,9 +121,7 @@ func TestDesk_APageThatComesAgainEndsTheList(t *testing.T) {
 	d, _ := open(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"data":[{"id":"7"}],"has_more":true}`))
 	})
-	if err := d.List(t.Context(), At("things"), nil, Listed{All: true}, "id"); err == nil || !strings.Contains(err.Error(), "for ever") {
-		t.Errorf("List = %v", err)
-	}
+	wantError(t, d.List(t.Context(), At("things"), nil, Listed{All: true}, "id"), "for ever", "\n")
 }
 
 func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
@@ -129,14 +140,16 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 			w.WriteHeader(test.status)
 			_, _ = w.Write([]byte(test.body))
 		})
-		if err := d.Show(t.Context(), http.MethodGet, At("workspaces"), nil); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%d %s = %v, want %q", test.status, test.body, err, test.want)
-		}
+		wantError(t, d.Show(t.Context(), http.MethodGet, At("workspaces"), nil), test.want, "\n")
 	}
 	away, _ := open(t, false, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for method, want := range map[string]bool{http.MethodGet: false, http.MethodPost: true, http.MethodPatch: true} {
-		if err := away.Show(t.Context(), method, At("workspaces"), nil); err == nil || strings.Contains(err.Error(), "may have been done") != want {
-			t.Errorf("%s to one who hangs up = %v", method, err)
+		err := away.Show(t.Context(), method, At("workspaces"), nil)
+		if err == nil {
+			t.Fatalf("%s without a response succeeded, want an error", method)
+		}
+		if got := strings.Contains(err.Error(), "may have been done"); got != want {
+			t.Errorf("%s without a response: warning that it may have been done = %v, want %v; error: %v", method, got, want, err)
 		}
 	}
 	for _, wrong := range []string{"localhost:8081", "127.0.0.1:8081", "::", "ftp://u:s3cret@127.0.0.1", "http://"} {

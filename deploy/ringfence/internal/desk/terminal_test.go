@@ -29,8 +29,11 @@ func TestDesk_TablesFitTheTerminal(t *testing.T) {
 	} {
 		d, printed := open(t, false, nil)
 		d.columns = width
-		if err := d.Table(members, columns); err != nil || printed.String() != want {
-			t.Errorf("%d columns: %v\n%s\nwant\n%s", width, err, printed, want)
+		if err := d.Table(members, columns); err != nil {
+			t.Fatal(err)
+		}
+		if got := printed.String(); got != want {
+			t.Errorf("%d columns:\n%s\nwant\n%s", width, got, want)
 		}
 	}
 	d, printed := open(t, false, nil)
@@ -60,14 +63,15 @@ func TestSure_AsksWhoIsThere(t *testing.T) {
 		if got != want {
 			t.Errorf("answer %q: error = %q, want %q", said, got, want)
 		}
-		if !strings.Contains(printed.String(), "This deletes a") || strings.Contains(printed.String(), "\x1b") {
-			t.Errorf("asked %q", printed)
+		if want := "This deletes a"; !strings.Contains(printed.String(), want) {
+			t.Errorf("question = %q, want it to contain %q", printed, want)
+		}
+		if strings.Contains(printed.String(), "\x1b") {
+			t.Errorf("question = %q, want it without the escape character", printed)
 		}
 	}
 	nobody, _ := open(t, false, nil)
-	if err := (Sure{}).Confirm(t.Context(), nobody, "This deletes it"); err == nil || !strings.Contains(err.Error(), "say --yes") {
-		t.Errorf("with nobody to ask: %v", err)
-	}
+	wantError(t, (Sure{}).Confirm(t.Context(), nobody, "This deletes it"), "say --yes", "\n")
 	if err := (Sure{Yes: true}).Confirm(t.Context(), nobody, "This deletes it"); err != nil {
 		t.Errorf("--yes: %v", err)
 	}
@@ -86,8 +90,12 @@ func TestStdin_EndsWithTheCommand(t *testing.T) {
 	if err := (Sure{}).Confirm(ctx, d, "This deletes it"); !errors.Is(err, context.Canceled) {
 		t.Errorf("asked = %v, want the stop", err)
 	}
-	if got, err := io.ReadAll(until(t.Context(), strings.NewReader("whole"))); string(got) != "whole" || err != nil {
-		t.Errorf("read %q, %v", got, err)
+	got, err := io.ReadAll(until(t.Context(), strings.NewReader("whole")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != "whole" {
+		t.Errorf("read %q, want whole", got)
 	}
 }
 
@@ -96,9 +104,8 @@ func TestDesk_AsksForNoPathThatLeadsElsewhere(t *testing.T) {
 	d, _ := open(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked %s", r.URL) })
 	for _, id := range []string{"", ".", ".."} {
 		for _, path := range []string{At("trunks", id), At("workspaces", id, "api-keys") + "?limit=1", At("workspaces", "7", "api-keys", id)} {
-			if _, err := d.Ask(t.Context(), http.MethodDelete, path, nil); err == nil || !strings.Contains(err.Error(), "an id is") {
-				t.Errorf("%s = %v", path, err)
-			}
+			_, err := d.Ask(t.Context(), http.MethodDelete, path, nil)
+			wantError(t, err, "an id is", "\n")
 		}
 	}
 }

@@ -236,8 +236,11 @@ func TestInbound_RingsUntilAnswered(t *testing.T) {
 	if status := n.do("POST", "/answer", map[string]string{"call_id": call.CallID}, nil); status != 200 {
 		t.Errorf("answer = %d", status)
 	}
-	if ended := n.ended(call.CallID); ended.By != "caller" || n.kinds(call.CallID) != "ringing answer hangup" {
-		t.Errorf("ended = %+v, log = %s", ended, n.kinds(call.CallID))
+	if got := n.ended(call.CallID).By; got != "caller" {
+		t.Errorf("ended by %s, want caller", got)
+	}
+	if got, want := n.kinds(call.CallID), "ringing answer hangup"; got != want {
+		t.Errorf("log = %s, want %s", got, want)
 	}
 }
 

@@ -25,8 +25,10 @@ func (n network) told(id string) (kinds []string, news []map[string]any) {
 		if e["call_id"] != id {
 			continue
 		}
-		if e["echo"] != nil || e["untold"] != nil {
-			n.t.Errorf("the feed shows the mark of a fault: %v", e)
+		for _, mark := range []string{"echo", "untold"} {
+			if e[mark] != nil {
+				n.t.Errorf("event = %v, want it without %q", e, mark)
+			}
 		}
 		kinds, news = append(kinds, e["kind"].(string)), append(news, e)
 	}
@@ -201,7 +203,11 @@ func TestHangup_ByThePerson(t *testing.T) {
 	if status := n.do("POST", "/hangup", map[string]string{"call_id": id, "by": "callee"}, nil); status != http.StatusOK {
 		t.Errorf("a hang-up by the person = %d", status)
 	}
-	if _, news := n.told(id); len(news) == 0 || news[len(news)-1]["by"] != "callee" {
-		t.Errorf("the news are %v", news)
+	_, events := n.told(id)
+	if len(events) == 0 {
+		t.Fatal("events = 0, want at least 1")
+	}
+	if got := events[len(events)-1]["by"]; got != "callee" {
+		t.Errorf("ended by %v, want callee", got)
 	}
 }
