@@ -221,11 +221,19 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 			if !slices.Equal(migrate.Args, []string{"migrate"}) {
 				t.Errorf("the migration runs %v", migrate.Args)
 			}
-			if probe, v := pod.Containers[0].Startup, valuesOf(t, name); probe.Period*probe.Failures < v.StartsWithin || v.StartsWithin == 0 {
-				t.Errorf("a start may take %d times %d s, its values say %d", probe.Failures, probe.Period, v.StartsWithin)
+			probe, v := pod.Containers[0].Startup, valuesOf(t, name)
+			if v.StartsWithin == 0 {
+				t.Error("startsWithin = 0, want more")
 			}
-			if grace := pod.Containers[0].Liveness.Grace; grace < 1 || grace > 60 {
-				t.Errorf("a replica that hangs gets %d s before it is killed, 0: as long as one that drains", grace)
+			if got := probe.Period * probe.Failures; got < v.StartsWithin {
+				t.Errorf("time for a start = %d s, want at least %d", got, v.StartsWithin)
+			}
+			grace := pod.Containers[0].Liveness.Grace
+			if grace < 1 { // 0 is the time of a drain
+				t.Errorf("grace of a replica that hangs = %d s, want at least 1", grace)
+			}
+			if grace > 60 {
+				t.Errorf("grace of a replica that hangs = %d s, want at most 60", grace)
 			}
 			for _, c := range append(pod.Containers, migrate) {
 				checkContainer(t, name, c, objects)
@@ -239,8 +247,14 @@ func TestCharts_EachRendersAWholeService(t *testing.T) {
 				t.Errorf("the workload selects %v, its pods are labelled %v", got, workload.Spec.Template.Metadata.Labels)
 			}
 			for key, o := range objects {
-				if o.Kind == "Service" && (!within(o.Spec.Selector, workload.Spec.Template.Metadata.Labels) || !leads(o, pod.Containers[0])) {
-					t.Errorf("%s leads nowhere: %+v", key, o.Spec)
+				if o.Kind != "Service" {
+					continue
+				}
+				if labels := workload.Spec.Template.Metadata.Labels; !within(o.Spec.Selector, labels) {
+					t.Errorf("selector of %s = %v, want labels of the pods: %v", key, o.Spec.Selector, labels)
+				}
+				if !leads(o, pod.Containers[0]) {
+					t.Errorf("ports of %s = %+v, want ports of the container: %+v", key, o.Spec.Ports, pod.Containers[0].Ports)
 				}
 			}
 		})

@@ -162,13 +162,16 @@ func TestCharts_TheWorldsWayLeadsToTheGatewayAlone(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Join(lines(t, "helm/environments/ingress.yaml"), "\n"))
 	way := regexp.MustCompile(`service: \{name: ([a-z-]+), port: \{name: ([a-z-]+)\}\}`).FindAllSubmatch(text, -1)
-	if len(way) != 1 || string(way[0][1]) != "gateway" {
-		t.Fatalf("it leads to %q", way)
+	if len(way) != 1 {
+		t.Fatalf("services of the Ingress = %q, want one", way)
 	}
+	wantEqual(t, "service of the Ingress", string(way[0][1]), "gateway")
 	rendered := manifests(t, "gateway", least(t, "gateway")...)
-	if service := objectsIn(t, "gateway", rendered)["Service/gateway"]; len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Name != string(way[0][2]) {
-		t.Errorf("it leads to the port %s, the Service has %+v", way[0][2], service.Spec.Ports)
+	ports := objectsIn(t, "gateway", rendered)["Service/gateway"].Spec.Ports
+	if len(ports) != 1 {
+		t.Fatalf("ports of the Service = %+v, want one", ports)
 	}
+	wantEqual(t, "port of the Ingress", string(way[0][2]), ports[0].Name)
 	if most := fmt.Sprintf("%d KiB", httpserver.MaxBody>>10); !bytes.Contains(text, []byte(most)) {
 		t.Errorf("it does not say that bodies have %s", most)
 	}
@@ -227,8 +230,11 @@ func TestCharts_CarryEveryDashboard(t *testing.T) {
 		wantEqual(t, "label grafana_dashboard", o.Metadata.Labels["grafana_dashboard"], "1")
 		for file, text := range o.Data {
 			want := strings.TrimRight(strings.Join(lines(t, "deploy/grafana/dashboards/"+file), "\n"), "\n")
-			if strings.TrimRight(text, "\n") != want || !json.Valid([]byte(text)) {
-				t.Errorf("%s is another in the chart (%d bytes, %d in the file)", file, len(text), len(want))
+			if got := strings.TrimRight(text, "\n"); got != want {
+				t.Errorf("%s differs in the chart: %d bytes, want %d", file, len(got), len(want))
+			}
+			if !json.Valid([]byte(text)) {
+				t.Errorf("%s is not JSON in the chart", file)
 			}
 		}
 	}

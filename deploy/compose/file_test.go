@@ -91,8 +91,11 @@ func TestComposeFile_NamesOnlyWhatIsThere(t *testing.T) {
 			isThere(t, name, s.EnvFile)
 		}
 		for other, how := range s.DependsOn {
-			if _, ok := c.Services[other]; !ok || how.Condition == "service_healthy" && c.Services[other].Healthcheck.Test == nil {
-				t.Errorf("%s waits for %s, which is not there or tells no health", name, other)
+			if _, ok := c.Services[other]; !ok {
+				t.Errorf("%s waits for %s, which is not in the file", name, other)
+			}
+			if how.Condition == "service_healthy" && c.Services[other].Healthcheck.Test == nil {
+				t.Errorf("%s waits for the health of %s, which has no health check", name, other)
 			}
 		}
 		for _, port := range s.Ports {
@@ -167,9 +170,10 @@ func TestComposeFile_EveryPathIsThere(t *testing.T) {
 func TestComposeFile_RunsTheKafkaThatTheTestsRanOn(t *testing.T) {
 	t.Parallel()
 	version := regexp.MustCompile(`(?m)^const version = "([0-9.]+)"$`).FindStringSubmatch(goText(t, "deploy/tools/apachekafka"))
-	if image := composed(t).Services["kafka"].Image; version == nil || image != "apache/kafka:"+version[1] {
-		t.Errorf("it runs %s, the tests %v", image, version)
+	if version == nil {
+		t.Fatal("the version of Apache Kafka was not found")
 	}
+	wantEqual(t, "image of kafka", composed(t).Services["kafka"].Image, "apache/kafka:"+version[1])
 }
 
 // TestComposeFile_KeepsTheLedgersKeyAndHeads: neither goes with a container.
@@ -181,8 +185,11 @@ func TestComposeFile_KeepsTheLedgersKeyAndHeads(t *testing.T) {
 		_, named := c.Volumes[source]
 		return named && path == filepath.Dir(set["CONSENT_HEAD_LOG"])
 	})
-	if !kept || set["CONSENT_KEYS"] == "" {
-		t.Errorf("CONSENT_HEAD_LOG=%q, CONSENT_KEYS=%q: want the first on a named volume, the second set", set["CONSENT_HEAD_LOG"], set["CONSENT_KEYS"])
+	if !kept {
+		t.Errorf("CONSENT_HEAD_LOG = %q, want it on a named volume", set["CONSENT_HEAD_LOG"])
+	}
+	if set["CONSENT_KEYS"] == "" {
+		t.Error("CONSENT_KEYS is empty")
 	}
 }
 
@@ -195,13 +202,14 @@ func TestComposeFile_RecordsWhereItKeeps(t *testing.T) {
 		t.Errorf("the dialer records in %q, which lies on no volume", spool)
 	}
 	for _, variable := range []string{"RECORDINGS_S3_URL", "RECORDINGS_S3_BUCKET", "RECORDINGS_S3_ACCESS_KEY", "RECORDINGS_S3_SECRET_KEY"} {
-		if dialer[variable] == "" || dialer[variable] != calls[variable] {
-			t.Errorf("%s is %q for the dialer and %q for calls", variable, dialer[variable], calls[variable])
+		if dialer[variable] == "" {
+			t.Errorf("%s of the dialer is empty", variable)
 		}
+		wantEqual(t, variable+" of calls", calls[variable], dialer[variable])
 	}
-	if storage := c.Services["storage"].Environment; storage["MINIO_ROOT_PASSWORD"] != dialer["RECORDINGS_S3_SECRET_KEY"] || storage["MINIO_ROOT_USER"] != dialer["RECORDINGS_S3_ACCESS_KEY"] {
-		t.Error("the storage has other keys than the dialer")
-	}
+	storage := c.Services["storage"].Environment
+	wantEqual(t, "MINIO_ROOT_PASSWORD", storage["MINIO_ROOT_PASSWORD"], dialer["RECORDINGS_S3_SECRET_KEY"])
+	wantEqual(t, "MINIO_ROOT_USER", storage["MINIO_ROOT_USER"], dialer["RECORDINGS_S3_ACCESS_KEY"])
 }
 
 func isThere(t *testing.T, who, path string) {
@@ -237,8 +245,11 @@ func TestComposeFile_AddressesKeysAndRolesAgree(t *testing.T) {
 	public := map[string]string{}
 	for _, name := range services {
 		seed, err := base64.StdEncoding.DecodeString(env(t, name)["SIGNING_KEY"])
-		if err != nil || len(seed) != ed25519.SeedSize {
-			t.Fatalf("%s: SIGNING_KEY is no seed: %v", name, err)
+		if err != nil {
+			t.Fatalf("%s: SIGNING_KEY: %v", name, err)
+		}
+		if len(seed) != ed25519.SeedSize {
+			t.Fatalf("%s: length of SIGNING_KEY = %d, want %d", name, len(seed), ed25519.SeedSize)
 		}
 		public[name] = base64.StdEncoding.EncodeToString(ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey))
 	}

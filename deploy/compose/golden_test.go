@@ -80,9 +80,10 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 					Metadata struct{ Name string }
 					Spec     any
 				}
-				if err := documents.Decode(&o); err != nil || o.Metadata.Name != "ringfence-"+strings.TrimSuffix(filepath.Base(file), ".yml") {
-					t.Fatalf("%q for %s: %v", o.Metadata.Name, file, err)
+				if err := documents.Decode(&o); err != nil {
+					t.Fatalf("PrometheusRule of %s: %v", file, err)
 				}
+				wantEqual(t, "name of the PrometheusRule", o.Metadata.Name, "ringfence-"+strings.TrimSuffix(filepath.Base(file), ".yml"))
 				text, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)
@@ -148,8 +149,11 @@ func TestCharts_InternetIsNotOurs(t *testing.T) {
 		internet := valuesOf(t, name).Network.Internet
 		for world, exceptions := range map[string][]string{"0.0.0.0/0": internet.Except4, "::/0": internet.Except6} {
 			_, whole, err := net.ParseCIDR(world)
-			if err != nil || len(exceptions) < 5 {
-				t.Fatalf("%s: only %v is excepted from %s: %v", name, exceptions, world, err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(exceptions) < 5 {
+				t.Fatalf("%s: exceptions of %s = %v, want at least 5", name, world, exceptions)
 			}
 			for _, exception := range exceptions {
 				_, part, err := net.ParseCIDR(exception)

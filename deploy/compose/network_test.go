@@ -273,9 +273,8 @@ func TestCharts_AllowExactlyTheQuestions(t *testing.T) {
 func (h house) each(t *testing.T) {
 	t.Helper()
 	pods := h.pods()
-	if len(pods) != 2*len(services) || len(h.policies) != len(pods) {
-		t.Errorf("%d workloads, a service and a migration each, want %d; and %d policies", len(pods), 2*len(services), len(h.policies))
-	}
+	wantEqual(t, "workloads, a service and a migration each", len(pods), 2*len(services))
+	wantEqual(t, "policies", len(h.policies), len(pods))
 	for name, labels := range pods {
 		var bound []string
 		for of, p := range h.policies {
@@ -296,9 +295,12 @@ func (h house) leads(t *testing.T, name, peer string) {
 			continue
 		}
 		value := h.objects["ConfigMap/"+name].Data[variable]
-		if at, err := url.Parse(value); err != nil || at.Host != peer+":8080" {
-			t.Errorf("%s: %s=%q, the policies let it reach %s:8080", name, variable, value, peer)
+		at, err := url.Parse(value)
+		if err != nil {
+			t.Errorf("%s: %s: %v", name, variable, err)
+			continue
 		}
+		wantEqual(t, name+": host of "+variable, at.Host, peer+":8080")
 	}
 }
 

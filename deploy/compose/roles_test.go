@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -179,16 +180,23 @@ func (i *intruder) refused(statement string) {
 	i.t.Helper()
 	_, err := i.conn.Exec(i.t.Context(), statement)
 	var fault *pgconn.PgError
-	if !errors.As(err, &fault) || fault.Code != "42501" && fault.Code != "55000" { // no permission, or a view that nobody can write
-		i.t.Errorf("%s: %s: %v, want a refusal", i.who, statement, err)
+	if !errors.As(err, &fault) {
+		i.t.Errorf("%s: %s: %v, want an error of Postgres", i.who, statement, err)
+		return
+	}
+	if !slices.Contains([]string{"42501", "55000"}, fault.Code) { // no permission, or a view that cannot be written
+		i.t.Errorf("%s: %s: code = %s, want 42501 or 55000", i.who, statement, fault.Code)
 	}
 }
 
 func (i *intruder) holds(what, question string, args ...any) {
 	i.t.Helper()
 	var may bool
-	if err := i.conn.QueryRow(i.t.Context(), question, args...).Scan(&may); err != nil || may {
-		i.t.Errorf("%s may %s: %v, %v", i.who, what, may, err)
+	if err := i.conn.QueryRow(i.t.Context(), question, args...).Scan(&may); err != nil {
+		i.t.Errorf("%s: %s: %v", i.who, what, err)
+	}
+	if may {
+		i.t.Errorf("%s has the right to %s, want it without", i.who, what)
 	}
 }
 

@@ -113,7 +113,10 @@ func (c *cluster) secrets(super string) {
 	c.secret = secretsIn(c.t, filepath.Join(into, "secrets.yaml"))
 	var trusted map[string]struct{ Env map[string]string }
 	text, err := os.ReadFile(filepath.Join(into, "values.yaml"))
-	if err != nil || yaml.Unmarshal(text, &trusted) != nil {
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &trusted); err != nil {
 		c.t.Fatal(err)
 	}
 	for name, v := range trusted {
