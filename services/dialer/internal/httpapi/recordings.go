@@ -43,6 +43,46 @@ func (a *API) readRecording(w http.ResponseWriter, r *http.Request) error {
 	header.Set("Content-Type", recording.ContentType)
 	header.Set("Content-Disposition", `attachment; filename="`+path.Base(key)+`"`)
 	header.Set("Cache-Control", "private, no-store")
-	http.ServeContent(w, r, "", info.ModTime(), file)
-	return nil
+	content := &contentWriter{ResponseWriter: w}
+	http.ServeContent(content, r, "", info.ModTime(), file)
+	return content.refusal()
+}
+
+// contentWriter passes the responses of http.ServeContent on, except its errors: these get the error body
+// of every other route (contract.md, section 1.5). A 304 is no error and has no body.
+type contentWriter struct {
+	http.ResponseWriter
+	refused int // the status of an error, or 0
+}
+
+func (w *contentWriter) WriteHeader(status int) {
+	if status >= http.StatusBadRequest {
+		w.refused = status
+		w.Header().Del("Content-Disposition")
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *contentWriter) Write(p []byte) (int, error) {
+	if w.refused != 0 {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// refusal returns the error that http.ServeContent reported, or nil.
+func (w *contentWriter) refusal() error {
+	switch w.refused {
+	case 0:
+		return nil
+	case http.StatusRequestedRangeNotSatisfiable:
+		return apierr.New(w.refused, "range_not_satisfiable", "Range names no part of this recording; Content-Range says how long it is.")
+	case http.StatusPreconditionFailed:
+		return apierr.New(w.refused, "precondition_failed", "The recording does not meet the condition of If-Match or If-Unmodified-Since.")
+	}
+	return fmt.Errorf("serve recording: status %d", w.refused)
 }

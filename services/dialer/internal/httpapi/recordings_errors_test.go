@@ -1,0 +1,84 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/recording"
+	"ringfence.dev/libs/trust"
+)
+
+// TestRecording_ErrorsHaveTheErrorBody covers the conditional and range requests that are refused.
+func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		header string
+		value  string
+		status int
+		code   string // "": no body
+	}{
+		{name: "range behind the end", header: "Range", value: "bytes=9000-", status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable"},
+		{name: "malformed range", header: "Range", value: "bytes=x", status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable"},
+		{name: "changed since", header: "If-Unmodified-Since", value: "Mon, 01 Jan 2001 00:00:00 GMT", status: http.StatusPreconditionFailed, code: "precondition_failed"},
+		{name: "not changed since", header: "If-Modified-Since", value: "Mon, 01 Jan 2103 00:00:00 GMT", status: http.StatusNotModified},
+	}
+	o := open(t)
+	now := time.Now()
+	key, file := recording.Key(o.workspace, uuid.New(), now), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 9000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.tapes.Files.Put(t.Context(), key, file); err != nil {
+		t.Fatal(err)
+	}
+	link := o.tapes.Links.Sign(key, now)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			request := httptest.NewRequest("GET", link, nil)
+			token, err := o.gateway.SignCaller("dialer", trust.Caller{RequestID: uuid.Must(uuid.NewV7()), Access: trust.Read})
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set(trust.CallerHeader, token)
+			request.Header.Set(test.header, test.value)
+			response := httptest.NewRecorder()
+			o.handler.ServeHTTP(response, request)
+			if response.Code != test.status {
+				t.Errorf("status = %d, want %d", response.Code, test.status)
+			}
+			if test.code == "" {
+				if response.Body.Len() != 0 {
+					t.Errorf("body = %q, want none", response.Body)
+				}
+				return
+			}
+			var body struct {
+				Error struct{ Code, Message string }
+			}
+			if err := json.Unmarshal(response.Body.Bytes(), &body); err != nil {
+				t.Fatalf("body %q: %v", response.Body, err)
+			}
+			if body.Error.Code != test.code {
+				t.Errorf("code = %q, want %q", body.Error.Code, test.code)
+			}
+			if body.Error.Message == "" {
+				t.Error("message is empty")
+			}
+			if got := response.Header().Get("Content-Type"); got != "application/json" {
+				t.Errorf("Content-Type = %q, want application/json", got)
+			}
+			if got := response.Header().Get("Content-Disposition"); got != "" {
+				t.Errorf("Content-Disposition = %q, want none", got)
+			}
+		})
+	}
+}
