@@ -138,17 +138,21 @@ func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, l
 	return nil
 }
 
+// The time comes from the clock of contacts-compliance. If that clock is behind, the time can be past
+// here, and the request would be claimed and checked again without a pause.
 const reschedule = `
-UPDATE dial_queue SET due_at = @until, look_at = @until, claimed_by = NULL
+WITH next AS (SELECT greatest(@until::timestamptz, now() + interval '1 second') AS at)
+UPDATE dial_queue SET due_at = next.at, look_at = next.at, claimed_by = NULL FROM next
 WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance
-RETURNING now()`
+RETURNING now(), next.at`
 
-// Reschedule moves a claimed request to its next window. ErrLost: it was withdrawn.
+// Reschedule moves a claimed request to its next calling window, at least one second ahead. It returns
+// ErrLost if the request was withdrawn.
 func (s *Store) Reschedule(ctx context.Context, r request.Request, until time.Time) error {
 	args := pg.Args{"call_request_id": r.CallRequestID, "until": until, "instance": s.instance}
 	return s.tell(ctx, reschedule, args, func(at time.Time) fact.Fact {
 		return request.NewRescheduled(r.CallRequestID, r.WorkspaceID, until, at)
-	})
+	}, &until)
 }
 
 const block = `
@@ -164,11 +168,12 @@ func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusa
 	})
 }
 
-// tell runs the guarded update that ends the claim of one row, gives back its slot and publishes the fact of it.
-func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact) error {
+// tell runs the guarded update that ends the claim of one row, gives back its slot and publishes the event
+// that of returns. The update returns the time, and further columns for also.
+func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact, also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var at time.Time
-		err := tx.QueryRow(ctx, update, args).Scan(&at)
+		err := tx.QueryRow(ctx, update, args).Scan(append([]any{&at}, also...)...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrLost
 		}

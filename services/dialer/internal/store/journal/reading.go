@@ -183,10 +183,12 @@ DELETE FROM sip_news WHERE seq = ANY (ARRAY(
 	SELECT n.seq FROM sip_news n
 	WHERE n.at < now() - @older::interval AND n.seq <= (SELECT min(cursor) FROM feeds WHERE trunk = @trunk)
 	ORDER BY n.seq LIMIT 1000))`
+	// The analysis of a call reads callback_at here, and it can be late.
 	pruneCalls = `
 DELETE FROM sip_calls WHERE call_id = ANY (ARRAY(
 	SELECT c.call_id FROM sip_calls c
 	WHERE c.ended_at < now() - @older::interval AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = c.call_id)
+		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.call_id = c.call_id AND calls.analyse_at IS NOT NULL)
 	LIMIT 1000))`
 	pruneOwners = `DELETE FROM sip_owners o WHERE o.seen_at < now() - interval '1 day' AND NOT EXISTS (SELECT 1 FROM sip_calls c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
 )

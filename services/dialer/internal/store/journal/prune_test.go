@@ -1,0 +1,42 @@
+package journal_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/store/journal"
+)
+
+// TestPrune_KeepsWhatTheAnalysisNeeds covers an analysis that is later than the journal is kept: the time of the callback is read there.
+func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	waits, analysed := uuid.New(), uuid.New()
+	for _, id := range []uuid.UUID{waits, analysed} {
+		const ended = `
+			INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner, answered_at, ended_at, callback_at)
+			VALUES ($1, $1, false, '', '', $1, now() - interval '2 hours', now() - interval '1 hour', now() + interval '1 day')`
+		const call = `
+			INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at,
+				answered_at, ended_at, analyse_at)
+			VALUES ($1, $1, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), CASE WHEN $2 THEN now() END)`
+		if _, err := pool.Exec(t.Context(), ended, id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pool.Exec(t.Context(), call, id, id == waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := journal.New(pool, pool, uuid.New(), time.Minute)
+	if _, err := j.Prune(t.Context(), "sip", 10*time.Minute); err != nil {
+		t.Fatalf("Prune: %v", err)
+	}
+	if _, err := j.Find(t.Context(), waits); err != nil {
+		t.Errorf("Find the call whose analysis waits = %v, want nil", err)
+	}
+	if _, err := j.Find(t.Context(), analysed); err != journal.ErrNone { //nolint:errorlint // returned as it is
+		t.Errorf("Find the analysed call = %v, want ErrNone", err)
+	}
+}

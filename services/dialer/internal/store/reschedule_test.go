@@ -1,0 +1,71 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/proto"
+
+	"ringfence.dev/proto/eventv1"
+)
+
+// TestReschedule_NeverToThePast covers a calling window that contacts-compliance computed with a clock that is behind.
+func TestReschedule_NeverToThePast(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		ahead time.Duration // of the database's clock
+		least time.Duration
+		most  time.Duration
+	}{
+		{name: "past", ahead: -time.Hour, least: time.Second, most: time.Second},
+		{name: "in a moment", ahead: 100 * time.Millisecond, least: time.Second, most: time.Second},
+		{name: "later", ahead: time.Hour, least: 59 * time.Minute, most: time.Hour},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
+			enqueue(t, pool, st, r)
+			if got := claim(t, st, 1); len(got) != 1 {
+				t.Fatalf("claimed requests = %d, want 1", len(got))
+			}
+			var now time.Time
+			if err := pool.QueryRow(t.Context(), "SELECT now()").Scan(&now); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Reschedule(t.Context(), r, now.Add(test.ahead)); err != nil {
+				t.Fatalf("Reschedule: %v", err)
+			}
+			rows, err := pool.Query(t.Context(), "SELECT payload FROM outbox WHERE topic = 'dial-events.v1' AND key = $1", []byte(r.CallRequestID.String()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			payload, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]byte])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var event eventv1.DialEvent
+			if err := proto.Unmarshal(payload, &event); err != nil {
+				t.Fatal(err)
+			}
+			var due time.Time
+			if err := pool.QueryRow(t.Context(), "SELECT due_at FROM dial_queue WHERE call_request_id = $1 AND look_at = due_at", r.CallRequestID).Scan(&due); err != nil {
+				t.Fatalf("read the request: %v", err)
+			}
+			ahead := due.Sub(event.GetOccurredAt().AsTime().Truncate(time.Microsecond)) // the event has the time of the transaction
+			if ahead < test.least {
+				t.Errorf("due %v ahead, want at least %v", ahead, test.least)
+			}
+			if ahead > test.most {
+				t.Errorf("due %v ahead, want at most %v", ahead, test.most)
+			}
+			if got := event.GetRescheduled().GetScheduledFor().AsTime(); !got.Equal(due) {
+				t.Errorf("scheduled_for of the event = %v, want %v", got, due)
+			}
+		})
+	}
+}
