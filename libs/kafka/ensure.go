@@ -181,7 +181,7 @@ func (e *ensuring) commands(missing []Topic) string {
 		fmt.Fprintf(&all, "kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d",
 			strings.Join(e.client.cfg.Brokers, ","), topic.Name, topic.Partitions, e.making.Replication)
 		settings := topic.settings(e.making.MinInsync)
-		for _, name := range []string{"cleanup.policy", "retention.ms", "min.insync.replicas"} {
+		for _, name := range []string{"cleanup.policy", "retention.ms", "min.insync.replicas", timestampType} {
 			if settings[name] != nil {
 				fmt.Fprintf(&all, " --config %s=%s", name, *settings[name])
 			}
@@ -209,6 +209,9 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	if err != nil {
 		return fmt.Errorf("describe topics: %w", err)
 	}
+	if err := e.alterTimestamps(ctx, described); err != nil {
+		return err
+	}
 	var faults []string
 	for _, topic := range topics {
 		wrong, doubtful := e.compare(topic, have[topic.Name], described)
@@ -219,6 +222,51 @@ func (e *ensuring) verify(ctx context.Context, topics []Topic, have kadm.TopicDe
 	}
 	if len(faults) > 0 {
 		return &TopicsError{faults}
+	}
+	return nil
+}
+
+// The brokers stamp each record when they append it. Retention goes by that time. With the producer's time
+// (CreateTime), a relay whose clock is a week behind writes records that retention deletes immediately,
+// and one whose clock is ahead keeps a segment for longer than erasure promises.
+const (
+	timestampType = "message.timestamp.type"
+	logAppendTime = "LogAppendTime"
+)
+
+// alterTimestamps changes topics that were created with another timestamp type. If it must not or may not,
+// it logs the command. Records that are already in a topic keep their time.
+func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceConfigs) error {
+	var names []string
+	for _, topic := range described {
+		for _, config := range topic.Configs {
+			if config.Key == timestampType && config.MaybeValue() != logAppendTime {
+				names = append(names, topic.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	refusals := map[string]error{}
+	if e.client.cfg.Topics != "verify" {
+		value := logAppendTime
+		altered, err := e.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: timestampType, Value: &value}}, names...)
+		if err != nil {
+			return fmt.Errorf("alter %s of %s: %w", timestampType, plural.Of(len(names), "topic"), err)
+		}
+		for _, one := range altered {
+			refusals[one.Name] = one.Err
+		}
+	}
+	for _, name := range names {
+		refused, tried := refusals[name]
+		if tried && refused == nil {
+			slog.Info("topic altered", "topic", name, timestampType, logAppendTime)
+			continue
+		}
+		slog.Warn("topic keeps the producers' timestamps", "topic", name, "error", refused, "command", fmt.Sprintf(
+			"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", name, timestampType, logAppendTime))
 	}
 	return nil
 }
@@ -296,8 +344,8 @@ func (t Topic) policy() string {
 
 // settings are those that the topic is made with.
 func (t Topic) settings(minInsync int) map[string]*string {
-	policy, insync := t.policy(), strconv.Itoa(minInsync)
-	settings := map[string]*string{"cleanup.policy": &policy, "min.insync.replicas": &insync}
+	policy, insync, timestamps := t.policy(), strconv.Itoa(minInsync), logAppendTime
+	settings := map[string]*string{"cleanup.policy": &policy, "min.insync.replicas": &insync, timestampType: &timestamps}
 	if retention := strconv.FormatInt(t.Retention.Milliseconds(), 10); !t.Compacted && t.Retention > 0 {
 		settings["retention.ms"] = &retention
 	}

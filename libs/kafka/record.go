@@ -34,7 +34,8 @@ type Record struct {
 	Type        string
 	WorkspaceID string
 	Time        time.Time
-	// Logged is the log's own time for it, which Span.Since goes by: when the producer had it, or the broker.
+	// Logged is the log's own time for it, which Span.Since goes by. It is when the broker appended it, or, on
+	// a broker or in a topic without LogAppendTime, when the producer sent it.
 	Logged  time.Time
 	Value   []byte
 	Headers map[string]string

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -30,6 +31,18 @@ func (r *restored) toldThen(facts ...once) {
 		r.Fatal(err)
 	}
 	defer client.Close()
+	// The test sets the log's time itself, in place of the broker.
+	createTime := "CreateTime"
+	altered, err := kadm.NewClient(client.Client).AlterTopicConfigs(r.Context(),
+		[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "message.timestamp.type", Value: &createTime}}, kafka.DialEvents.Name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, topic := range altered {
+		if topic.Err != nil {
+			r.Fatal(topic.Err)
+		}
+	}
 	var records []*kgo.Record
 	for _, f := range facts {
 		f.event.WorkspaceId, f.event.OccurredAt = r.workspace.String(), timestamppb.New(f.at)
@@ -97,6 +110,8 @@ func TestAwait_ReadsFromTheMark(t *testing.T) {
 		{"nobody has said so yet", func(*restored) {}, 0, []int{0, 1, 2}},
 		{"clocks that are apart", func(r *restored) { r.marked(time.Hour, "its own") }, 20 * time.Minute, []int{0, 1, 2}},
 		{"clocks so far apart that nothing seems to be told since", func(r *restored) { r.marked(time.Second, "its own") }, 5 * time.Hour, []int{0, 1, 2}},
+		{"the log's clock is ahead", func(r *restored) { r.marked(time.Second, "its own") }, -20 * time.Minute, []int{1, 2}},
+		{"the log's clock is far ahead", func(r *restored) { r.marked(time.Hour, "its own") }, -5 * time.Hour, []int{0, 1, 2}},
 		{"on another timeline", func(r *restored) { r.marked(time.Hour, "another") }, 0, []int{1, 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

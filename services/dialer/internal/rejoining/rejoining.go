@@ -22,10 +22,13 @@ const (
 	last = 20
 	// batch is how many facts one transaction settles.
 	batch = 500
-	// margin is how far before the mark of the database reading begins. A fact that it may not know was committed behind the mark, by the same clock, and told behind its commit; so
-	// the log's time for it is earlier by no more than that clock was ahead of the teller's.
+	// margin is how far before the mark of the database reading begins. An event that the database may not
+	// know was committed after the mark, by the same clock, and appended to the log after that. The log's
+	// time of the event is therefore earlier than the mark only as far as the log's clock is behind the
+	// database's. If the log's clock is ahead, or the event was published late, more is read than needed.
 	margin = 10 * time.Minute
-	// astray is how far the clocks may be apart. Each record shows it: it has the database's time of the fact and the log's.
+	// astray is how far the log's clock may be behind the database's. Each record shows it: it has the
+	// event's own time, which is the database's, and the log's. Beyond that the whole topic is read.
 	astray = margin / 2
 	again  = time.Second
 )
