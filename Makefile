@@ -32,7 +32,7 @@ NIGHTLY_TESTS := ^Test(Cancel_Racing|OptOut_|Upgrade_|Pooler_|SIP_|Recording_|Ki
 
 # The size of `make test-nightly`: large, or short for the form that .ci/run has time for.
 NIGHTLY ?= large
-TRIALS   = $(if $(filter large,$(NIGHTLY)),RINGFENCE_TRIALS=100)
+LARGE    = $(if $(filter large,$(NIGHTLY)),-large)
 
 # What test-kafka runs on Apache Kafka. whole: every package whose tests use libs/kafkatest, on one broker, and the
 # end-to-end tests, whose stacks start a broker each (half an hour or more). short: about two minutes, for .ci/run.
@@ -55,7 +55,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
   $(TOOLS)/oapi-codegen -config proto/openapi/client.cfg.yaml -o $(1)/client.gen.go $(1)/generator.tmp && rm $(1)/generator.tmp
 
 .PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-upgrade observe pooler \
-  fuzz demo listen replay reseal reconcile ledger bench chaos prove upgrade lint charts goldens verify proto proto-current \
+  fuzz demo listen replay reseal reconcile ledger bench chaos upgrade lint charts goldens verify proto proto-current \
   breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound peers java kafka kafka-fetch test-kafka
 
 help: ## list the targets
@@ -89,7 +89,8 @@ test-race: cc ## run the same tests with the race detector
 	@$(MAKE) --no-print-directory test TESTFLAGS='-race -timeout 20m $(if $(filter command line,$(origin TESTFLAGS)),$(TESTFLAGS))'
 
 test-e2e: build examples ## run the contract suite, the crash tests and the replica tests against the built programs, one package after the other
-	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m -skip '$(NIGHTLY_TESTS)' $(addprefix ./,$(IN_E2E))
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 20m -skip '$(NIGHTLY_TESTS)' ./deploy/e2e
+	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- go test -count=1 -p 1 -timeout 20m $(addprefix ./,$(filter-out deploy/e2e,$(IN_E2E)))
 
 test-nightly: build nightly-sip nightly-races nightly-chaos nightly-upgrade pooler test-kafka observe ## run the long tests: SIP peers, races, chaos, upgrade, PgBouncer, Apache Kafka, live alerts (NIGHTLY=short for the form of .ci/run)
 
@@ -99,13 +100,15 @@ nightly-sip: build peers
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning
 
 nightly-races: build
-	@RINGFENCE_BIN=$(BIN) $(TRIALS) go test -count=1 -timeout 120m -run '^Test(Cancel_Racing|OptOut_|Kills_OfTwoReplicas)' ./deploy/e2e
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_Racing|OptOut_|Kills_OfTwoReplicas$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./deploy/e2e $(LARGE)
+	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestHolding_' ./deploy/e2e/webhooks $(LARGE)
+	@test -z "$(LARGE)" || go test -count=1 -timeout 120m -run '^TestJudge_IsWhatAMinuteByMinuteWalkFinds' ./services/contacts-compliance/internal/gate $(LARGE)
 
 nightly-chaos: build peers
-	@RINGFENCE_BIN=$(BIN) $(TRIALS) go test -count=1 -timeout 60m ./deploy/e2e/chaos
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m ./deploy/e2e/chaos $(LARGE)
 
 nightly-upgrade: build
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./deploy/e2e
+	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./deploy/e2e $(LARGE)
 
 pooler: build peers ## run the tests of the stores, outbox and inbox through PgBouncer in transaction mode, three sessions a test
 	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)' \
@@ -134,20 +137,17 @@ chaos: build ## kill, stop and cut everything at random under load, then hold ev
 observe: build peers ## run the stack under a real Prometheus: every panel has data, and faults fire and resolve their alerts
 	@cd deploy && RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./prometheus/live/
 
-prove: build examples ## the end-to-end laws, every trial in full; the report is added to deploy/e2e/PROVED.md (RINGFENCE_SEED repeats a run)
-	@RINGFENCE_BIN=$(BIN) go run ./deploy/tools/prove -report deploy/e2e/PROVED.md -- $(ARGS)
-
 sbom: build ## write what each program is made of, as CycloneDX, into bin/sbom/
 	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do go run ./deploy/tools/sbom $(BIN)/$$program > $(BIN)/sbom/$$program.cdx.json || exit 1; done; ls $(BIN)/sbom
 
-reproducible: go ## build every image's program twice, in two folders with an empty cache each, and compare (ten minutes; make test does it with one cache)
+reproducible: go ## build every image's program twice, in two folders with an empty cache each, and compare (ten minutes; make charts does it with one cache)
 	@RINGFENCE_REPRODUCE=all go test -count=1 -timeout 40m -run TestImage -v ./deploy/compose
 
 upgrade: build ## roll every service under load from the binaries of an older commit to these and back, 0 failed requests, 0 lost events: make upgrade FROM=9725e47
 	@test -n "$(FROM)" || { echo "FROM names no commit: make upgrade FROM=<commit>"; exit 1; }
 	@old=$$(mktemp -d) && trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT && git worktree add -q --detach "$$old/tree" $(FROM) && \
 	 echo "building the services of $(FROM)" && (cd "$$old/tree" && go build -o "$$old/bin/" $(foreach s,$(SERVICES),./services/$(s)/cmd/$(s))) && \
-	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./deploy/e2e
+	 RINGFENCE_BIN=$(BIN) RINGFENCE_OLD_BIN="$$old/bin" go test -count=1 -v -run '^TestUpgrade_' ./deploy/e2e $(LARGE)
 
 $(BIN)/ringfence-local: go
 	@go build -o $@ ./deploy/local

@@ -185,7 +185,7 @@ func TestCharts_TheBinariesTakeTheirSettings(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" {
-		t.Skip("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+		t.Skip("RINGFENCE_BIN is not set: run `make charts`, which builds the programs and sets it")
 	}
 	for _, values := range []string{"default", "small", "production"} {
 		objects := objectsIn(t, values, []byte(strings.Join(lines(t, "deploy/compose/testdata/charts/"+values+".yaml"), "\n")))

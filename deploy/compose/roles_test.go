@@ -41,7 +41,7 @@ func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 	}
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" {
-		t.Skip("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+		t.Skip("RINGFENCE_BIN is not set: run `make charts`, which builds the programs and sets it")
 	}
 	server, err := rig.StartPostgres(bin)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestCharts_ComeUp(t *testing.T) {
 	t.Parallel()
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" || testing.Short() {
-		t.Skip("RINGFENCE_BIN is not set, or -short: run `make test`, which builds the programs and sets it")
+		t.Skip("RINGFENCE_BIN is not set, or -short: run `make charts`, which builds the programs and sets it")
 	}
 	if _, err := exec.LookPath("openssl"); err != nil && os.Getenv("CI") != "true" {
 		t.Skip("SKIPPED: helm/environments/secrets.sh needs openssl")

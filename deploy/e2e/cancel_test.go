@@ -54,13 +54,13 @@ func (r raced) count(status int) (n int) {
 	return n
 }
 
-// TestCancel_RacingTheDialTellsTheTruth cancels ten thousand requests around the instant of their dial (one per cent unless RINGFENCE_TRIALS says more), on two
+// TestCancel_RacingTheDialTellsTheTruth cancels ten thousand requests around the instant of their dial with -large, and a hundred without, on two
 // replicas of everything: who was answered 200 is never dialled, who was answered 409 goes on to an end of its own.
 func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 	rng, hooks := stage.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
 	w := tenant(t, s, hooks, raceCredit)
-	trials := rig.Trials(races)
+	trials := stage.Trials(races/100, races)
 	run := racing{t: t, s: s, w: w, progress: newProgress("cancels racing dials", trials)}
 	for m := range run.aims {
 		run.aims[m] = aim{at: firstAim}

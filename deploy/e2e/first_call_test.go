@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // TestFirstCall_OneOfEverything places one call and finds exactly one dial, one charge, one delivery of
 // each event per subscription, and one trace through all six services. The first call of README.md is placed as it stands there.
 func TestFirstCall_OneOfEverything(t *testing.T) {
-	t.Parallel()
 	traces, hooks := rig.NewTraces(), receiver(t)
 	t.Cleanup(traces.Close)
 	s := start(t, binaries(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.URL, "SSL_CERT_FILE="+hooks.CAFile)
@@ -30,12 +30,16 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 	if err != nil || v.Err() != nil {
 		t.Fatal(err, v)
 	}
-	if v.Dials != 1 || v.Calls != 1 || v.ByStatus["completed"] != 1 {
-		t.Errorf("verdict %v, want one dial, one call, one completed request", v)
-	}
+	stage.Equal(t, "v.Dials", v.Dials, 1)
+	stage.Equal(t, "v.Calls", v.Calls, 1)
+	stage.Equal(t, "v.ByStatus['completed']", v.ByStatus["completed"], 1)
 	call := finishedCall(t, w, req.ID)
-	if call.Outcome == nil || *call.Outcome != "interested" || call.CreditsCharged == "" || call.Summary["customer_name"] == nil {
-		t.Errorf("call = %+v, want outcome interested, a charge and a whole summary", call)
+	stage.Equal(t, "stage.Value(call.Outcome)", stage.Value(call.Outcome), "interested")
+	if call.CreditsCharged == "" {
+		t.Errorf("call.CreditsCharged = %v, want a value", call.CreditsCharged)
+	}
+	if call.Summary["customer_name"] == nil {
+		t.Errorf("call.Summary['customer_name'] = %v, want a value", call.Summary["customer_name"])
 	}
 	for _, path := range []string{"/" + w.ID, second} {
 		want := []string{"call.ringing", "call.answered", "call.completed"}

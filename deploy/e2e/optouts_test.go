@@ -37,12 +37,12 @@ type refusal struct {
 	answered time.Time
 }
 
-// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a hundred thousand people (one per cent unless RINGFENCE_TRIALS says more) opt out or withdraw around the
+// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a hundred thousand people (a thousand without -large) opt out or withdraw around the
 // instant at which they are dialled, on two replicas of everything: whoever's gate asked after the record was committed is not dialled.
 func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 	rng, bin := stage.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")
-	trials := rig.Trials(optOutRaces)
+	trials := stage.Trials(optOutRaces/100, optOutRaces)
 	run := &refusing{t: t, s: s, progress: newProgress("refusals racing dials", trials), aim: turning{at: 30 * time.Millisecond}}
 	for range optOutHouses {
 		run.houses = append(run.houses, tenant(t, s, nil, "100000"))
@@ -70,7 +70,6 @@ func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 // The race can be lost: with somebody in the gate's place who lets everybody through, the judge finds people who are dialled behind their
 // record.
 func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
-	t.Parallel()
 	bin := binaries(t)
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer []byte
@@ -88,8 +87,14 @@ func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
 	run.race(stage.Seeded(t, 1), trials, 32)
 	faults, dialled, behind := judgeRefusals(t, s, run)
 	t.Logf("without a gate: %d of %d dialled, %d of them behind their record, %d faults", dialled, trials, behind, len(faults))
-	if dialled < trials || behind < trials/10 || len(faults) < behind {
-		t.Errorf("%d of %d dialled, %d behind their record, %d faults: want all, many, and each of those found", dialled, trials, behind, len(faults))
+	if dialled < trials {
+		t.Errorf("dialled = %v, want at least %v", dialled, trials)
+	}
+	if behind < trials/10 {
+		t.Errorf("behind = %v, want at least %v", behind, trials/10)
+	}
+	if len(faults) < behind {
+		t.Errorf("len(faults) = %v, want at least %v", len(faults), behind)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 // TestDatabaseAway_CostsErrorsAndNoData cuts Postgres off for twenty seconds under load: clients are
 // told 503, nothing accepted is lost, and everything goes on by itself.
 func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
-	t.Parallel()
 	hooks := receiver(t)
 	db := database(t)
 	address, err := url.Parse(db.URL)

@@ -11,7 +11,6 @@ import (
 // TestPooler_CallsGoThroughPgBouncerAndKills puts PgBouncer in transaction mode in front of the database of the whole stack, with fewer sessions for a service than its pool has, and
 // kills each service under load.
 func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
-	t.Parallel()
 	rng, hooks, bin := stage.Seeded(t, 1), receiver(t), binaries(t)
 	server := database(t)
 	const sessions = 4

@@ -24,7 +24,6 @@ const unreadable = 5
 // TestRecords_AgainShuffledAndUnreadable sends every record of every topic once more in random
 // order, and records that nobody can decode, and finds the world as it was.
 func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
-	t.Parallel()
 	rng, hooks, bus := stage.Seeded(t, 1), receiver(t), kafkatest.New(t)
 	s := start(t, binaries(t), "KAFKA_BROKERS="+strings.Join(bus.Brokers, ","), "SSL_CERT_FILE="+hooks.CAFile)
 	w := tenant(t, s, hooks, "1000")

@@ -89,14 +89,13 @@ func causeTable() []causeRow {
 
 // TestSIP_EveryRowOfTheCauseTable has a trunk end a call with each final response there is, and looks at what the customer is told.
 func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
-	t.Parallel()
 	rows, requests := causeTable(), map[string]string{}
 	var branches []string
 	for i, row := range rows {
 		branches = append(branches, farm.When(2*i+1, "number", []int{1000*row.how + row.code}, row.script()))
 	}
 	far := sippFarm(t, farm.Script(`([0-9][0-9][0-9][0-9])`, []string{"number"}, append(branches, farm.Over())...))
-	_, w, hooks := overSIP(t, []*farm.Farm{far}, "RING_LIMIT=15s") // longer than a machine stands still between an INVITE and its answer
+	_, w, hooks := overSIP(t, []*farm.Farm{far}, "RING_LIMIT=15s")
 	for _, row := range rows {
 		req, err := w.Place(t.Context(), map[string]any{"to": row.to()})
 		if err != nil {

@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/farm"
-	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere kills the dialer while one call is up and one rings: whoever comes after it hangs up and cancels, and dials nobody. A trunk that
 // refuses is followed by the next.
 func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
-	t.Parallel()
 	first := sippFarm(t, farm.Script(`([0-9][0-9])`, []string{"number"},
 		farm.When(10, "number", []int{1}, farm.Says("180 Ringing")+farm.Answers()+farm.HearsBye()),
 		farm.When(20, "number", []int{2}, farm.Says("180 Ringing")+farm.Canceled()),
@@ -43,7 +42,7 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 		return &farm.Call{}
 	}
 	elsewhere := place("+14155550203")
-	for round, number := range []struct{ up, rings string }{{"+14155550101", "+14155550102"}, {"+14155550201", "+14155550202"}}[:max(1, rig.Trials(200)/100)] {
+	for round, number := range []struct{ up, rings string }{{"+14155550101", "+14155550102"}, {"+14155550201", "+14155550202"}}[:stage.Trials(1, 2)] {
 		up, rings := place(number.up), place(number.rings)
 		until(t, time.Minute, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
 		if round == 0 {
@@ -55,9 +54,11 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 		killed := time.Now()
 		until(t, time.Minute, "both are ended at the far end", func() bool { return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero() })
 		t.Logf("ended %s after the kill", time.Since(killed).Round(100*time.Millisecond))
-		if up, rings := at(first, number.up), at(first, number.rings); !up.HungUp || !rings.Canceled || up.Dials != 1 || rings.Dials != 1 {
-			t.Errorf("at the far end: %+v, %+v", up, rings)
-		}
+		answered, ringing := at(first, number.up), at(first, number.rings)
+		stage.Equal(t, "BYE to the answered call", answered.HungUp, true)
+		stage.Equal(t, "CANCEL to the ringing call", ringing.Canceled, true)
+		stage.Equal(t, "dials of the answered call", answered.Dials, 1)
+		stage.Equal(t, "dials of the ringing call", ringing.Dials, 1)
 		for _, id := range []string{up, rings} {
 			var req struct {
 				Status    string
@@ -67,15 +68,23 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 				err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+id, nil, 200, &req)
 				return err == nil && req.Status != "dialing"
 			})
-			if call := finishedCall(t, w, id); req.Status != "failed" || req.ErrorCode == nil || *req.ErrorCode != "dial_state_unknown" || call.Status != "failed" || call.CreditsCharged != "" {
-				t.Errorf("request %s %v, call %+v", req.Status, *req.ErrorCode, call)
-			}
+			call := finishedCall(t, w, id)
+			stage.Equal(t, "req.Status", req.Status, "failed")
+			stage.Equal(t, "stage.Value(req.ErrorCode)", stage.Value(req.ErrorCode), "dial_state_unknown")
+			stage.Equal(t, "call.Status", call.Status, "failed")
+			stage.Equal(t, "call.CreditsCharged", call.CreditsCharged, "")
 		}
 	}
 	refused, taken, call := at(first, "+14155550203"), at(second, "+14155550203"), finishedCall(t, w, elsewhere)
-	if refused.Dials != 1 || refused.Refused != 503 || !refused.Rang.IsZero() || taken.Dials != 1 || taken.CallID == refused.CallID || call.CallID != taken.CallID || call.Status != "completed" {
-		t.Errorf("refused %+v, taken %+v, call %+v", refused, taken, call)
+	stage.Equal(t, "refused.Dials", refused.Dials, 1)
+	stage.Equal(t, "refused.Refused", refused.Refused, 503)
+	stage.Equal(t, "refused.Rang.IsZero()", refused.Rang.IsZero(), true)
+	stage.Equal(t, "taken.Dials", taken.Dials, 1)
+	if taken.CallID == refused.CallID {
+		t.Errorf("taken.CallID = %v, want another value", taken.CallID)
 	}
+	stage.Equal(t, "call.CallID", call.CallID, taken.CallID)
+	stage.Equal(t, "call.Status", call.Status, "completed")
 	calls, err := first.Calls()
 	if err != nil || len(calls)%2 != 1 {
 		t.Errorf("%d calls at the first trunk: %v", len(calls), err)

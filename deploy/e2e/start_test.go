@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -12,20 +11,6 @@ import (
 	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/libs/loopback"
 )
-
-// TestMain lets as many tests go on side by side as two processors carry: most of them wait for leases and retries. Those that aim at an instant come first, one by
-// one: they are not parallel. Nor is any in make prove.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	stacks := "2"
-	if rig.Trials(100) == 100 {
-		stacks = "1"
-	}
-	if err := flag.Set("test.parallel", stacks); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
 
 func binaries(t *testing.T) string {
 	t.Helper()

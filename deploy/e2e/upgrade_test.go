@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // rolled are the services in the order in which an upgrade reaches them: who is asked before who asks.
@@ -34,10 +35,10 @@ const (
 
 // TestUpgrade_RollsUnderLoadAndFailsNobody replaces both replicas of every service, one after the other, by another binary, under a steady load of an
 // ordinary client: no request fails, no event is lost, nothing happens twice. RINGFENCE_OLD_BIN names older binaries (make upgrade); without, the old ones are
-// copies. In make test the services roll side by side; otherwise one after the other, to the new binaries and back to the old ones, so that each service
+// copies. Without both the services roll side by side; otherwise one after the other, to the new binaries and back to the old ones, so that each service
 // meets an older and a newer one of every other.
 func TestUpgrade_RollsUnderLoadAndFailsNobody(t *testing.T) {
-	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || rig.Trials(100) == 100
+	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || stage.Large()
 	now := binaries(t)
 	old := cmp.Or(os.Getenv("RINGFENCE_OLD_BIN"), copies(t, now))
 	place := linked(t, now)

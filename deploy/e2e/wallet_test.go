@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/libs/money"
 )
 
@@ -25,11 +26,10 @@ const (
 // TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients ask for three times as many calls as the credit covers, on two
 // replicas of everything: not one more and not one less is accepted, and the books agree from outside after each step.
 func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
-	t.Parallel()
 	hooks := receiver(t)
 	db := database(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile)
-	covered := rig.Trials(10_000)
+	covered := stage.Trials(100, 10_000)
 	w := tenant(t, s, nil, credits(covered))
 	crowd := &crowd{w: w, later: true, accepted: map[string]string{}}
 	crowd.ask(t, keys("first", 3*covered))
@@ -55,7 +55,7 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	crowd.cancel(t, len(crowd.accepted))
 	books(t, w, covered, 0)
 
-	spending := tenant(t, s, hooks, credits(rig.Trials(2_000)))
+	spending := tenant(t, s, hooks, credits(stage.Trials(20, 2_000)))
 	spend(t, s, spending, hooks)
 	reconcile(t, s, "workspaces compared, 0 differences")
 	forge(t, db, w)
@@ -98,7 +98,7 @@ func forge(t *testing.T, db *rig.Postgres, w *rig.Workspace) {
 // held again meanwhile.
 func spend(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver) {
 	t.Helper()
-	covered := rig.Trials(2_000)
+	covered := stage.Trials(20, 2_000)
 	crowd := &crowd{w: w, accepted: map[string]string{}}
 	crowd.ask(t, keys("spend", 3*covered))
 	if len(crowd.accepted) < covered || len(crowd.accepted)+len(crowd.refused) != 3*covered {

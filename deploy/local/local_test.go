@@ -26,7 +26,7 @@ func options(t *testing.T, env ...string) rig.Options {
 	}
 	bin := os.Getenv("RINGFENCE_BIN")
 	if bin == "" {
-		t.Fatal("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+		t.Fatal("RINGFENCE_BIN is not set: run `make test-e2e`, which builds the programs and sets it")
 	}
 	home, err := os.MkdirTemp("", "ringfence-local-")
 	if err != nil {

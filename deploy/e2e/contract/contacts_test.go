@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 func TestContacts_Create(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	type row struct {
 		name  string
@@ -44,7 +45,6 @@ func TestContacts_Create(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
 			if row.field != "" {
 				if got := w.write.refused(t, 422, "validation_error", "POST", "/v1/contacts", row.body); !strings.Contains(got.body, row.field) {
 					t.Errorf("%s does not name %s", got.body, row.field)
@@ -52,9 +52,10 @@ func TestContacts_Create(t *testing.T) {
 				return
 			}
 			got := w.write.want(t, 201, "POST", "/v1/contacts", row.body)
-			if got.text("dnd_status") != "unknown" || got.text("consent_status") != "unknown" || got.text("email") != "" || got.text("external_id") != "" {
-				t.Errorf("contact = %s", got.body)
-			}
+			stage.Equal(t, "dnd_status", got.text("dnd_status"), "unknown")
+			stage.Equal(t, "consent_status", got.text("consent_status"), "unknown")
+			stage.Equal(t, "email", got.text("email"), "")
+			stage.Equal(t, "external_id", got.text("external_id"), "")
 			mustBeBornWithItsID(t, got.text("id"), got.text("created_at"))
 			if read := w.read.want(t, 200, "GET", "/v1/contacts/"+got.text("id"), nil); read.body != got.body {
 				t.Errorf("read %s, created %s", read.body, got.body)
@@ -64,7 +65,6 @@ func TestContacts_Create(t *testing.T) {
 }
 
 func TestContacts_TheSameNumberTwice(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	to := number(1)
 	first := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": to, "name": "Ada"})
@@ -79,7 +79,6 @@ func TestContacts_TheSameNumberTwice(t *testing.T) {
 }
 
 func TestContacts_Change(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	made := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1), "name": "Ada", "metadata": set{"a": 1, "b": set{"x": 1}, "c": "y"}})
 	path := "/v1/contacts/" + made.text("id")
@@ -98,9 +97,9 @@ func TestContacts_Change(t *testing.T) {
 	} {
 		before := w.read.want(t, 200, "GET", path, nil)
 		got := w.write.want(t, 200, "PATCH", path, row.body)
-		if shown(got) != row.want || got.text("phone_e164") != made.text("phone_e164") || got.text("dnd_status") != "unknown" {
-			t.Errorf("%s: %s, want %s", row.name, got.body, row.want)
-		}
+		stage.Equal(t, row.name+": shown(got)", shown(got), row.want)
+		stage.Equal(t, row.name+": phone_e164", got.text("phone_e164"), made.text("phone_e164"))
+		stage.Equal(t, row.name+": dnd_status", got.text("dnd_status"), "unknown")
 		if got.text("created_at") != made.text("created_at") || instant(t, got.text("updated_at")).Before(instant(t, before.text("updated_at"))) {
 			t.Errorf("%s: created_at %s, updated_at %s", row.name, got.text("created_at"), got.text("updated_at"))
 		}
@@ -119,7 +118,6 @@ func TestContacts_Change(t *testing.T) {
 }
 
 func TestContacts_Filters(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	ids := map[string]string{}
 	for _, name := range []string{"Ada Lovelace", "ada king", "100% Ada_Rows", "Bob", "Ünal"} {
@@ -172,7 +170,6 @@ func TestContacts_Filters(t *testing.T) {
 }
 
 func TestOptOuts_OverTheirLife(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	to := number(1)
 	status := func(a answer) string {
@@ -203,9 +200,9 @@ func TestOptOuts_OverTheirLife(t *testing.T) {
 		t.Errorf("opt-out after consent = %s", got.body)
 	}
 	contact := w.read.want(t, 200, "GET", "/v1/contacts?phone="+to, nil)
-	if len(contact.ids()) != 1 || !strings.Contains(contact.body, `"dnd_status":"dnd"`) || !strings.Contains(contact.body, `"consent_status":"consented"`) {
-		t.Errorf("contact = %s", contact.body)
-	}
+	stage.Equal(t, "len(contact.ids())", len(contact.ids()), 1)
+	stage.Contains(t, "contact.body", contact.body, `"dnd_status":"dnd"`)
+	stage.Contains(t, "contact.body", contact.body, `"consent_status":"consented"`)
 	if records := w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil).ids(); len(records) < 5 {
 		t.Errorf("%d consent records, want one of each change", len(records))
 	}
@@ -225,15 +222,15 @@ func TestOptOuts_OverTheirLife(t *testing.T) {
 }
 
 func TestWallet_OverItsLife(t *testing.T) {
-	t.Parallel()
 	w := workspace(t, set{"currency": "EUR"})
 	read := func() (balance, currency, last string) {
 		got := w.read.want(t, 200, "GET", "/v1/wallet", nil)
 		return got.text("balance"), got.text("currency"), got.text("last_transaction_at")
 	}
-	if balance, currency, last := read(); balance != "0" || currency != "EUR" || last != "" {
-		t.Errorf("new wallet = %s %s %q", balance, currency, last)
-	}
+	balance, currency, last := read()
+	stage.Equal(t, "balance", balance, "0")
+	stage.Equal(t, "currency", currency, "EUR")
+	stage.Equal(t, "last", last, "")
 	w.topUp(t, "1.25")
 	balance, _, topped := read()
 	if balance != "1.25" || time.Since(instant(t, topped)).Abs() > time.Minute {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"net"
 	"net/http"
@@ -72,26 +73,9 @@ type answer struct {
 	body   string
 }
 
-// unchanged is what a 503 says that may be asked again whatever was asked.
-const unchanged = "Nothing was changed"
-
-// do sends one request: body is nothing, text as it is, or a value to encode; header has names and values in turn. A 503 that changed nothing is asked again when the machine
-// stood still meanwhile: a question between two services ran out of time, which is what it says.
+// do sends one request. body is nil, a string that is sent as it is, or a value to encode as JSON.
+// header contains names and values alternately.
 func (c *client) do(t *testing.T, method, path string, body any, header ...string) answer {
-	t.Helper()
-	for {
-		begun := time.Now()
-		got := c.once(t, method, path, body, header...)
-		reads := method == http.MethodGet || method == http.MethodHead
-		if got.status != 503 || !reads && !strings.Contains(got.body, unchanged) || stack(t).watch.Still(begun, time.Now()) == 0 {
-			return got
-		}
-		t.Logf("%s %s = 503 %s: the machine stood still, and it is asked again", method, path, got.body)
-	}
-}
-
-// once is do without a second try.
-func (c *client) once(t *testing.T, method, path string, body any, header ...string) answer {
 	t.Helper()
 	var payload io.Reader
 	switch b := body.(type) {
@@ -120,6 +104,9 @@ func (c *client) once(t *testing.T, method, path string, body any, header ...str
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Add(header[i], header[i+1])
 	}
+	if request.Header.Get(forwarded) == "" {
+		request.Header.Set(forwarded, addressOf(t))
+	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		t.Errorf("%s %s: %v", method, path, err)
@@ -131,6 +118,16 @@ func (c *client) once(t *testing.T, method, path string, body any, header ...str
 		t.Errorf("%s %s: read the answer: %v", method, path, err)
 	}
 	return answer{response.StatusCode, response.Header, string(read)}
+}
+
+// addressOf returns the client address of a test. The gateway counts requests without a known key by
+// address, so each test has its own.
+func addressOf(t *testing.T) string {
+	t.Helper()
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(t.Name()))
+	sum := hash.Sum32()
+	return fmt.Sprintf("198.%d.%d.%d", 18+sum>>16&1, sum>>8&255, sum&255)
 }
 
 // want sends one request and demands its status.

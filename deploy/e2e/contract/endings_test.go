@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // everyEvent are the types that tell of a call.
@@ -57,13 +58,11 @@ func endings() []finish {
 }
 
 func TestEndings(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "100")
 	hears := w.listens(t)
 	for _, row := range endings() {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
 			to, ref := number(row.digits), "order of "+row.name
 			if row.zone != "" {
 				w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": to, "metadata": set{"time_zone": row.zone}})
@@ -99,9 +98,9 @@ func TestEndings(t *testing.T) {
 
 func (e finish) mustBeTheRequest(t *testing.T, got, placed answer) {
 	t.Helper()
-	if got.text("status") != e.request || got.text("error_code") != e.errorCode || (got.text("error_detail") == "") != (e.errorCode == "") {
-		t.Errorf("request = %s, want %s %q", got.body, e.request, e.errorCode)
-	}
+	stage.Equal(t, "status", got.text("status"), e.request)
+	stage.Equal(t, "error_code", got.text("error_code"), e.errorCode)
+	stage.Equal(t, "got.text('error_detail') == ''", got.text("error_detail") == "", e.errorCode == "")
 	for _, name := range []string{"call_id", "dialed_at", "completed_at"} {
 		if got.text(name) == "" || placed.text(name) != "" {
 			t.Errorf("%s = %q, want it now, and %q at first to be null", name, got.text(name), placed.text(name))
@@ -166,9 +165,9 @@ func (e finish) mustBeTheEvents(t *testing.T, events []rig.Delivery, call answer
 	ids := map[string]bool{}
 	for i, d := range events {
 		types = append(types, d.Type)
-		if !d.Signed || d.Sequence != i+1 || ids[d.EventID] {
-			t.Errorf("event %d: signed %v, sequence %d, repeated %v", i+1, d.Signed, d.Sequence, ids[d.EventID])
-		}
+		stage.Equal(t, "d.Signed", d.Signed, true)
+		stage.Equal(t, "d.Sequence", d.Sequence, i+1)
+		stage.Equal(t, "ids[d.EventID]", ids[d.EventID], false)
 		ids[d.EventID] = true
 	}
 	if !slices.Equal(types, e.events) {

@@ -10,10 +10,10 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 func TestHooks_Create(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	good := func(members ...any) set {
 		body := set{"name": "CRM", "url": "https://127.0.0.1:1/x", "events": []string{"call.completed"}}
@@ -75,9 +75,17 @@ func TestHooks_Create(t *testing.T) {
 			}
 			item := list.members()["data"].([]any)[0].(map[string]any)
 			sent := row.body.(set)
-			if item["id"] != made.text("id") || item["status"] != "active" || item["name"] != sent["name"] || item["url"] != sent["url"] ||
-				fmt.Sprint(item["events"]) != fmt.Sprint(sent["events"]) || fmt.Sprint(item["consecutive_failures"]) != "0" || item["last_success_at"] != nil || item["last_failure_at"] != nil {
-				t.Errorf("listed %v, sent %v", item, sent)
+			stage.Equal[any](t, "id", item["id"], made.text("id"))
+			stage.Equal[any](t, "status", item["status"], "active")
+			stage.Equal[any](t, "name", item["name"], sent["name"])
+			stage.Equal[any](t, "url", item["url"], sent["url"])
+			stage.Equal(t, "events", fmt.Sprint(item["events"]), fmt.Sprint(sent["events"]))
+			stage.Equal(t, "consecutive_failures", fmt.Sprint(item["consecutive_failures"]), "0")
+			if item["last_success_at"] != nil {
+				t.Errorf("last_success_at = %v, want nil", item["last_success_at"])
+			}
+			if item["last_failure_at"] != nil {
+				t.Errorf("last_failure_at = %v, want nil", item["last_failure_at"])
 			}
 			mustBeBornWithItsID(t, made.text("id"), item["created_at"].(string))
 			gone := w.write.want(t, 200, "DELETE", subscriptions+"/"+made.text("id"), nil)
@@ -94,7 +102,6 @@ func TestHooks_Create(t *testing.T) {
 
 // TestHooks_OverTheirLife: created, tested, rotated, paused, resumed, changed, deleted; each step is seen at the endpoint.
 func TestHooks_OverTheirLife(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	hooks := stack(t).Hooks
 	one, other := "/"+w.id+"/one", "/"+w.id+"/other"
@@ -124,9 +131,10 @@ func TestHooks_OverTheirLife(t *testing.T) {
 			}
 			return got.EventID != ""
 		})
-		if got.Type != "webhook.test" || got.DeliveryID != want.text("delivery_id") || !got.Signed || got.Header.Get("X-Service-Delivery-Attempt") != "1" {
-			t.Errorf("delivery %s %s signed %v, want webhook.test %s", got.Type, got.DeliveryID, got.Signed, want.body)
-		}
+		stage.Equal(t, "got.Type", got.Type, "webhook.test")
+		stage.Equal(t, "got.DeliveryID", got.DeliveryID, want.text("delivery_id"))
+		stage.Equal(t, "got.Signed", got.Signed, true)
+		stage.Equal(t, "X-Service-Delivery-Attempt", got.Header.Get("X-Service-Delivery-Attempt"), "1")
 		if !strings.Contains(string(got.Body), `"subscription_id":"`+made.text("id")+`"`) || !strings.Contains(string(got.Body), `"workspace_id":"`+w.id+`"`) {
 			t.Errorf("delivery = %s", got.Body)
 		}
@@ -176,7 +184,6 @@ func TestHooks_OverTheirLife(t *testing.T) {
 
 // TestHooks_PausedHeldAndFiltered: a subscription receives the types that it lists, of calls that ended while it was active.
 func TestHooks_PausedHeldAndFiltered(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks := stack(t).Hooks
@@ -215,8 +222,10 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 		}
 	}
 	first, second := hooks.Deliveries(all[1:])[2], hooks.Deliveries(ends[1:])[0]
-	if first.EventID != second.EventID || string(first.Body) != string(second.Body) || first.DeliveryID == second.DeliveryID {
-		t.Errorf("one event at two subscriptions: %s %s and %s %s, want the same event and two deliveries", first.EventID, first.DeliveryID, second.EventID, second.DeliveryID)
+	stage.Equal(t, "first.EventID", first.EventID, second.EventID)
+	stage.Equal(t, "string(first.Body)", string(first.Body), string(second.Body))
+	if first.DeliveryID == second.DeliveryID {
+		t.Errorf("first.DeliveryID = %v, want another value", first.DeliveryID)
 	}
 	if !strings.Contains(string(first.Body), `"external_ref":"echoed"`) || !strings.Contains(string(first.Body), talked.text("call_id")) {
 		t.Errorf("event = %s, want the call's id and external_ref", first.Body)
@@ -226,7 +235,6 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 
 // TestHooks_WhatAPauseLeftOutIsReplayed: operators find what a pause left out and send it again; the gateway writes down who did.
 func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks, path := stack(t).Hooks, "/"+w.id+"/late"

@@ -15,12 +15,13 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/proto/openapi"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // TestIsolation_EveryOperationIsTried fails when the interface description has an operation that no probe tries with something of
 // another workspace.
 func TestIsolation_EveryOperationIsTried(t *testing.T) {
-	t.Parallel()
 	var described struct {
 		Paths map[string]map[string]json.RawMessage `json:"paths"`
 	}
@@ -93,10 +94,9 @@ func (p probe) try(t *testing.T, c *client, base, agent string) answer {
 	t.Helper()
 	nobodys := p.ask(t, c, base, agent, p.nobodys)
 	theirs := p.ask(t, c, base, agent, p.theirs)
-	if theirs.status != nobodys.status || theirs.body != nobodys.body || !slices.Equal(names(theirs.header), names(nobodys.header)) {
-		t.Errorf("%s: another workspace's = %d %s %v, nobody's = %d %s %v: want no difference", p.title(),
-			theirs.status, theirs.body, names(theirs.header), nobodys.status, nobodys.body, names(nobodys.header))
-	}
+	stage.Equal(t, p.title()+": theirs.status", theirs.status, nobodys.status)
+	stage.Equal(t, p.title()+": theirs.body", theirs.body, nobodys.body)
+	stage.Equal(t, p.title()+": names(theirs.header)", names(theirs.header), names(nobodys.header))
 	return theirs
 }
 
@@ -179,7 +179,6 @@ func (s *stranger) everything(t *testing.T) map[string]string {
 // other workspace as it was, and then runs them all as the other workspace itself, where each must tell something else: a
 // probe that nobody could tell from nobody's would prove nothing.
 func TestIsolation_AnotherWorkspacesThingsDoNotExist(t *testing.T) {
-	t.Parallel()
 	s, w := strangerWithEverything(t), workspace(t)
 	w.topUp(t, "100")
 	before := s.everything(t)

@@ -24,7 +24,6 @@ import (
 
 // TestKeys_AreKeptAsKeyedHashes looks into every table of the database, and into the log, for a key that was made and used.
 func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	made := w.operator.want(t, 201, "POST", w.admin+"/api-keys", set{"name": "kept", "access": "write"})
 	if got := made.header.Get("Cache-Control"); got != "no-store" {
@@ -40,8 +39,17 @@ func TestKeys_AreKeptAsKeyedHashes(t *testing.T) {
 		Pepper string `json:"api_key_pepper"`
 	}
 	data, err := os.ReadFile(filepath.Join(stack(t).Home, "state.json"))
-	if err != nil || json.Unmarshal(data, &state) != nil || state.Pepper == "" {
-		t.Fatal("read the pepper:", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if json.Unmarshal(data, &state) != nil {
+		t.Errorf("json.Unmarshal(data, &state) = %v, want nil", json.Unmarshal(data, &state))
+	}
+	if state.Pepper == "" {
+		t.Errorf("state.Pepper = %v, want a value", state.Pepper)
+	}
+	if t.Failed() {
+		t.FailNow()
 	}
 	mac := hmac.New(sha256.New, []byte(state.Pepper))
 	mac.Write([]byte(key))
@@ -120,7 +128,6 @@ type ending struct {
 // TestKeys_RevocationAndSuspensionHoldEverywhereIn5s asks over many connections to both replicas, every 100 ms, from before each
 // change until 5 s after it.
 func TestKeys_RevocationAndSuspensionHoldEverywhereIn5s(t *testing.T) {
-	t.Parallel()
 	endings := []*ending{
 		{name: "a revoked key", status: 401, code: "invalid_api_key", change: func(w *tenant) {
 			w.operator.want(t, 200, "DELETE", w.admin+"/api-keys/"+w.writeID, nil)
@@ -183,7 +190,6 @@ func (e *ending) watch(t *testing.T) {
 }
 
 func TestKeys_OnlyTheKeyItselfIsAKey(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	key := w.read.key
 	nobody := customer(t, "")

@@ -16,7 +16,6 @@ func lists() []string {
 }
 
 func TestListing_Parameters(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	theirs := workspace(t).write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": number(1)}).text("id")
 	good, bad := []string{"limit=1", "limit=100", "unknown=1", "LIMIT=0", "unknown=%00", "offset=5&page=2"}, map[string][]string{
@@ -59,7 +58,6 @@ func TestListing_Parameters(t *testing.T) {
 }
 
 func TestListing_DefaultAndOrder(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "100")
 	var requests, contacts []string
@@ -91,7 +89,6 @@ func TestListing_DefaultAndOrder(t *testing.T) {
 }
 
 func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "100")
 	second := w.operator.want(t, 201, "POST", w.admin+"/agents", set{"name": "Bob"}).text("id")

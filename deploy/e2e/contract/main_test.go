@@ -1,18 +1,16 @@
 package contract
 
 import (
-	"context"
 	"os"
 	"testing"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/deploy/e2e/validating"
-	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/proto/openapi"
 )
 
-// world is what all tests of the package share.
+// world is what all tests of the package share: a stack with the default settings and two replicas of each service.
 type world struct {
 	*stage.World
 	// database connects as superuser.
@@ -21,13 +19,11 @@ type world struct {
 	document *validating.Document
 	// faults are deliveries that were not as documented.
 	faults *faults
-	// watch tells when the machine stood still.
-	watch *stopwatch.Watch
 }
 
 var shared = &stage.Shared[*world]{Begin: begin, Judge: (*world).judge}
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m, 4)) }
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
 
 func stack(t *testing.T) *world {
 	t.Helper()
@@ -39,9 +35,7 @@ func begin() (w *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	watched, end := context.WithCancel(context.Background())
-	w = &world{World: base, faults: &faults{}, watch: stopwatch.Start(watched)}
-	w.AtEnd(func() error { end(); return nil })
+	w = &world{World: base, faults: &faults{}}
 	if w.document, err = validating.Load(openapi.Description); err != nil {
 		return w, err
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // ask is one request that is good in itself; {id} in its path stands for a thing of the workspace.
@@ -57,7 +59,6 @@ func (a ask) do(t *testing.T, c *client, id string, header ...string) answer {
 }
 
 func TestOrder_EveryOperationIsAsked(t *testing.T) {
-	t.Parallel()
 	asked := []string{"readInterfaceDescription", "readReadiness", "readReference"} // need no key: service_test.go
 	for _, a := range asks() {
 		asked = append(asked, a.operation)
@@ -70,7 +71,6 @@ func TestOrder_EveryOperationIsAsked(t *testing.T) {
 
 // TestOrder_OfEveryRoute sends requests with two or more faults: the earlier check answers (contract.md §1).
 func TestOrder_OfEveryRoute(t *testing.T) {
-	t.Parallel()
 	starter := workspace(t, set{"plan": "starter"})
 	deaf := workspace(t, set{"features": set{"webhooks": false}})
 	w := workspace(t)
@@ -82,7 +82,6 @@ func TestOrder_OfEveryRoute(t *testing.T) {
 		ask{"", "DELETE", subscriptions, nil}, ask{"", "GET", subscriptions + "/{id}/nothing", nil})
 	for _, a := range all {
 		t.Run(a.name(), func(t *testing.T) {
-			t.Parallel()
 			check := func(what string, got answer, status int, code string) {
 				t.Helper()
 				if got.status != status || got.code() != code {
@@ -128,7 +127,6 @@ func TestOrder_OfEveryRoute(t *testing.T) {
 
 // TestOrder_RateComesSecond: after the key, before the plan, the access, the route and everything else.
 func TestOrder_RateComesSecond(t *testing.T) {
-	t.Parallel()
 	one := set{"rate_limit_per_minute": 1}
 	w, starter := workspace(t, one), workspace(t, one, set{"plan": "starter"})
 	w.read.want(t, 200, "GET", "/v1/wallet", nil)
@@ -137,15 +135,16 @@ func TestOrder_RateComesSecond(t *testing.T) {
 	for _, a := range append(asks(), ask{"", "GET", "/v1/nothing", nil}, ask{"", "PUT", "/v1/calls", nil}) {
 		for _, c := range []*client{w.write, w.read, starter.read} {
 			got := a.do(t, c, uuid.NewString())
-			if got.status != 429 || got.code() != "rate_limited" || got.header.Get("Retry-After") == "" {
-				t.Errorf("%s over the limit = %d %s", a.name(), got.status, got.body)
+			stage.Equal(t, "got.status", got.status, 429)
+			stage.Equal(t, "got.code()", got.code(), "rate_limited")
+			if got.header.Get("Retry-After") == "" {
+				t.Errorf("got.header.Get('Retry-After') = %v, want a value", got.header.Get("Retry-After"))
 			}
 		}
 	}
 }
 
 func TestOrder_MethodsOfEveryPath(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	known := map[string][]string{}
 	for _, a := range asks() {
@@ -187,12 +186,14 @@ type place struct {
 // goesWith says whether one order can have both faults: it has one number and one contact_id.
 func (p place) goesWith(other place) bool {
 	contacts := strings.Contains(p.name, "a contact ") && strings.Contains(other.name, "a contact ")
-	return p.name == other.name || (!contacts && (p.to == "" || other.to == ""))
+	if p.name == other.name {
+		return true
+	}
+	return !contacts && (p.to == "" || other.to == "")
 }
 
 // TestOrder_OfPlacingACall sends every pair of faults there is: the earlier one answers.
 func TestOrder_OfPlacingACall(t *testing.T) {
-	t.Parallel()
 	closed := closedWindow(time.Now())
 	open, shut := workspace(t), workspace(t, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	optedOut, withdrawn, clean := number(1), number(1), number(1)
@@ -228,7 +229,6 @@ func TestOrder_OfPlacingACall(t *testing.T) {
 					continue
 				}
 				t.Run(first.name+", then "+second.name, func(t *testing.T) {
-					t.Parallel()
 					w := open
 					if first.shut || second.shut {
 						w = shut
@@ -259,7 +259,6 @@ func TestOrder_OfPlacingACall(t *testing.T) {
 
 // TestOrder_AReplayComesBeforeTheRest: after what is no JSON and a bad key, before everything else.
 func TestOrder_AReplayComesBeforeTheRest(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	to, ahead := number(1), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // later is a scheduled_for at which nothing is dialled while the tests run.
@@ -55,7 +57,6 @@ func documents() []struct {
 }
 
 func TestPlacing_Fields(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "1000")
 	type row struct {
@@ -104,13 +105,13 @@ func TestPlacing_Fields(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
 			order := w.order(number(1), append([]any{"scheduled_for", later()}, row.members...)...)
 			if row.code == "" {
 				got := w.write.want(t, 202, "POST", "/v1/calls", order)
-				if got.text("status") != "queued" || got.text("agent_id") != w.agent || got.text("call_id") != "" || got.text("error_code") != "" {
-					t.Errorf("accepted = %s", got.body)
-				}
+				stage.Equal(t, "status", got.text("status"), "queued")
+				stage.Equal(t, "agent_id", got.text("agent_id"), w.agent)
+				stage.Equal(t, "call_id", got.text("call_id"), "")
+				stage.Equal(t, "error_code", got.text("error_code"), "")
 				mustBeBornWithItsID(t, got.text("id"), got.text("created_at"))
 				return
 			}
@@ -122,7 +123,6 @@ func TestPlacing_Fields(t *testing.T) {
 }
 
 func TestPlacing_Destinations(t *testing.T) {
-	t.Parallel()
 	w := workspace(t, set{"destinations": []string{"+1415", "+49"}})
 	w.topUp(t, "1000")
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
@@ -137,7 +137,6 @@ func TestPlacing_Destinations(t *testing.T) {
 }
 
 func TestPlacing_TheContact(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
 	to := number(1)
@@ -171,7 +170,6 @@ func TestPlacing_TheContact(t *testing.T) {
 
 // TestPlacing_Variables: they merge once every compliance gate has passed, also when the credit is refused, never on a replay.
 func TestPlacing_Variables(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, oneCall)
 	to := number(1)

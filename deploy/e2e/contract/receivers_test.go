@@ -30,10 +30,8 @@ import (
 
 // TestReceivers_OfEveryLanguage runs each example of deploy/receivers as its reader would, on real deliveries and on forged ones.
 func TestReceivers_OfEveryLanguage(t *testing.T) {
-	t.Parallel()
 	for _, language := range receivers.Languages() {
 		t.Run(language, func(t *testing.T) {
-			t.Parallel()
 			hooks := stack(t).Hooks
 			example, err := receivers.Prepare(t.Context(), language, "../../receivers", t.TempDir())
 			if errors.Is(err, receivers.ErrMissing) && os.Getenv("CI") != "true" {
@@ -152,7 +150,6 @@ func posted(t *testing.T, sender *http.Client, url, delivery, signature, body st
 
 // TestListen_VerifiesTheDemoWorkspacesWebhooks is `make listen` beside the stack that it finds.
 func TestListen_VerifiesTheDemoWorkspacesWebhooks(t *testing.T) {
-	t.Parallel()
 	s := stack(t)
 	cmd := exec.Command(filepath.Join(os.Getenv("RINGFENCE_BIN"), "ringfence"), "listen")
 	cmd.Env = append(os.Environ(), "RINGFENCE_HOME="+s.Home)

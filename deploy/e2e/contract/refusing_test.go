@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // later places a call to the number that is due in an hour, unless its time comes before.
@@ -78,9 +80,10 @@ func database(t *testing.T) *pgx.Conn {
 func (w *tenant) stopped(t *testing.T, id, code string) {
 	t.Helper()
 	comes(t, id)
-	if got := w.ended(t, id); got.text("status") != "blocked" || got.text("error_code") != code || got.text("call_id") != "" {
-		t.Errorf("request = %s, want blocked %s without a call", got.body, code)
-	}
+	got := w.ended(t, id)
+	stage.Equal(t, "status", got.text("status"), "blocked")
+	stage.Equal(t, "error_code", got.text("error_code"), code)
+	stage.Equal(t, "call_id", got.text("call_id"), "")
 	if got := w.operator.want(t, 200, "GET", w.admin+"/decisions?call_request_id="+id, nil); !strings.Contains(got.body, `"kind":"dial","result":"closed"`) {
 		t.Errorf("the decision of its gate is not kept: %s", got.body)
 	}
@@ -88,7 +91,6 @@ func (w *tenant) stopped(t *testing.T, id, code string) {
 
 // Who asks in one call not to be called again is not called by another that waits, and the record bears the call as its evidence.
 func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
-	t.Parallel()
 	w, to := workspace(t), number(96)
 	w.topUp(t, "100")
 	waits := w.later(t, to)
@@ -99,21 +101,22 @@ func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 		return len(records.ids()) > 0
 	})
 	for _, words := range []string{`"kind":"opt_out"`, `"actor":"call:` + heard + `"`, `"call_id":"` + heard + `"`, `"before":"unknown","after":"dnd"`} {
-		if heard == "" || len(records.ids()) != 1 || !strings.Contains(strings.ReplaceAll(records.body, ": ", ":"), words) {
-			t.Errorf("records %s, want one with %s", records.body, words)
+		if heard == "" {
+			t.Errorf("heard = %v, want a value", heard)
 		}
+		stage.Equal(t, "len(records.ids())", len(records.ids()), 1)
+		stage.Contains(t, "strings.ReplaceAll(records.body, ': ', ':')", strings.ReplaceAll(records.body, ": ", ":"), words)
 	}
 	w.stopped(t, waits, "recipient_dnd")
 }
 
 // Who stands on a list that an operator imports is not called by what waits; the same file again changes nothing.
 func TestOptOut_ImportedStopsWhatIsQueued(t *testing.T) {
-	t.Parallel()
 	w, to := workspace(t), number(1)
 	w.topUp(t, "100")
 	waits := w.later(t, to)
 	file := "sep=;\r\nName, first;Phone\r\nAnn;" + to + "\r\n=1+1;nobody\r\n"
-	for round, want := range []string{"record_id", "same_as"} {
+	for _, want := range []string{"record_id", "same_as"} {
 		list := w.operator.want(t, 201, "POST", w.admin+"/opt-out-imports", set{"reason": "a register"}).text("id")
 		path := w.admin + "/opt-out-imports/" + list
 		w.operator.want(t, 200, "PUT", path+"/parts/2", file[30:])
@@ -124,9 +127,11 @@ func TestOptOut_ImportedStopsWhatIsQueued(t *testing.T) {
 			got = w.operator.want(t, 200, "GET", path, nil)
 			return got.text("status") == "done"
 		})
-		if got.text(want) == "" || !strings.Contains(got.body, `"lines":4,"numbers":1,`) || !strings.Contains(got.body, `"bad":1,"bad_rows":[{"line":4,"value":"nobody"`) {
-			t.Errorf("round %d: %s", round, got.body)
+		if got.text(want) == "" {
+			t.Errorf("got.text(want) = %v, want a value", got.text(want))
 		}
+		stage.Contains(t, "got.body", got.body, `"lines":4,"numbers":1,`)
+		stage.Contains(t, "got.body", got.body, `"bad":1,"bad_rows":[{"line":4,"value":"nobody"`)
 	}
 	if records := w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil); len(records.ids()) != 1 {
 		t.Errorf("records %s, want the one of the import", records.body)

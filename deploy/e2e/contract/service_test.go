@@ -14,13 +14,13 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/proto/openapi"
 )
 
 const version = "2026-06-04"
 
 func TestService_WhatNeedsNoKey(t *testing.T) {
-	t.Parallel()
 	for _, key := range []string{"", "nonsense"} {
 		c := customer(t, key)
 		described := c.want(t, 200, "GET", "/openapi.json", nil)
@@ -29,9 +29,12 @@ func TestService_WhatNeedsNoKey(t *testing.T) {
 			Info    struct{ Version string }
 			Paths   map[string]any
 		}
-		if err := json.Unmarshal([]byte(described.body), &document); err != nil || document.Info.Version != version || !strings.HasPrefix(document.OpenAPI, "3.1") {
-			t.Errorf("openapi.json = %s %s (%v), want 3.1 and %s", document.OpenAPI, document.Info.Version, err, version)
+		err := json.Unmarshal([]byte(described.body), &document)
+		if err != nil {
+			t.Fatal(err)
 		}
+		stage.Equal(t, "document.Info.Version", document.Info.Version, version)
+		stage.Equal(t, "strings.HasPrefix(document.OpenAPI, '3.1')", strings.HasPrefix(document.OpenAPI, "3.1"), true)
 		if described.body != string(openapi.Description) {
 			t.Error("openapi.json is not the document of this build")
 		}
@@ -59,7 +62,6 @@ func TestService_WhatNeedsNoKey(t *testing.T) {
 
 // TestService_VersionOnEveryAnswer: the other answers carry it too, which the validating transport demands of each.
 func TestService_VersionOnEveryAnswer(t *testing.T) {
-	t.Parallel()
 	for request, code := range map[string]string{
 		"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n":                                                                      "bad_request",
 		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n":                               "headers_too_large",
@@ -79,7 +81,6 @@ func TestService_VersionOnEveryAnswer(t *testing.T) {
 
 // TestClient_MainPath goes the way of a customer with the generated client alone.
 func TestClient_MainPath(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
 	hooks := stack(t).Hooks
@@ -97,9 +98,9 @@ func TestClient_MainPath(t *testing.T) {
 
 	to := number(1)
 	contact := of(api.CreateContactWithResponse(ctx, openapi.CreateContact{PhoneE164: to, Name: pointer("Ada")}))(t, 201).JSON201
-	if contact.PhoneE164 != to || *contact.Name != "Ada" || contact.DndStatus != "unknown" {
-		t.Errorf("contact = %+v", contact)
-	}
+	stage.Equal(t, "contact.PhoneE164", contact.PhoneE164, to)
+	stage.Equal(t, "stage.Value(contact.Name)", stage.Value(contact.Name), "Ada")
+	stage.Equal(t, "contact.DndStatus", contact.DndStatus, "unknown")
 	changed := of(api.UpdateContactWithResponse(ctx, contact.ID, openapi.UpdateContact{
 		Metadata: &map[string]json.RawMessage{"tier": json.RawMessage(`"gold"`)},
 	}))(t, 200).JSON200
@@ -117,23 +118,42 @@ func TestClient_MainPath(t *testing.T) {
 	}
 	w.ended(t, request.ID.String())
 	done := of(api.ReadCallRequestWithResponse(ctx, request.ID))(t, 200).JSON200
-	if done.Status != "completed" || done.CallID == nil || done.DialedAt == nil || done.CompletedAt == nil || done.ErrorCode != nil {
-		t.Fatalf("request = %+v", done)
+	stage.Equal(t, "done.Status", done.Status, "completed")
+	if done.CallID == nil {
+		t.Errorf("done.CallID = %v, want a value", done.CallID)
+	}
+	if done.DialedAt == nil {
+		t.Errorf("done.DialedAt = %v, want a value", done.DialedAt)
+	}
+	if done.CompletedAt == nil {
+		t.Errorf("done.CompletedAt = %v, want a value", done.CompletedAt)
+	}
+	if done.ErrorCode != nil {
+		t.Errorf("done.ErrorCode = %v, want nil", done.ErrorCode)
+	}
+	if t.Failed() {
+		t.FailNow()
 	}
 	var call *openapi.Call
 	until(t, time.Minute, "the call is charged", func() bool {
 		call = of(api.ReadCallWithResponse(ctx, *done.CallID))(t, 200).JSON200
 		return call.CreditsCharged != nil && call.Summary != nil
 	})
-	if call.Status != "completed" || *call.ContactID != contact.ID || *call.Outcome != "interested" || *call.Timings.TalkSeconds < 1 {
-		t.Errorf("call = %+v", call)
+	stage.Equal(t, "call.Status", call.Status, "completed")
+	stage.Equal(t, "stage.Value(call.ContactID)", stage.Value(call.ContactID), contact.ID)
+	stage.Equal(t, "stage.Value(call.Outcome)", stage.Value(call.Outcome), "interested")
+	if stage.Value(call.Timings.TalkSeconds) < 1 {
+		t.Errorf("call.Timings.TalkSeconds = %v, want at least %v", stage.Value(call.Timings.TalkSeconds), 1)
 	}
 	calls := of(api.ListCallsWithResponse(ctx, &openapi.ListCallsParams{
 		AgentID: &agent, ContactID: &contact.ID, ExternalRef: pointer("order-1042"), Limit: pointer(1), Status: pointer(openapi.CallStatus("completed")),
 	}))(t, 200).JSON200
-	if len(calls.Data) != 1 || calls.Data[0].ID != call.CallID || calls.HasMore || *calls.Data[0].TalkSeconds != *call.Timings.TalkSeconds {
-		t.Errorf("calls = %+v", calls)
+	if len(calls.Data) != 1 {
+		t.Fatalf("len(calls.Data) = %v, want %v", len(calls.Data), 1)
 	}
+	stage.Equal(t, "calls.Data[0].ID", calls.Data[0].ID, call.CallID)
+	stage.Equal(t, "calls.HasMore", calls.HasMore, false)
+	stage.Equal(t, "talk_seconds in the list", calls.Data[0].TalkSeconds, call.Timings.TalkSeconds)
 	if got := of(api.ListCallRequestsWithResponse(ctx, &openapi.ListCallRequestsParams{ExternalRef: pointer("order-1042")}))(t, 200).JSON200; len(got.Data) != 1 {
 		t.Errorf("call requests = %+v", got)
 	}
@@ -142,8 +162,13 @@ func TestClient_MainPath(t *testing.T) {
 	}
 	of(api.ReadTranscriptWithResponse(ctx, call.CallID))(t, 404)
 	of(api.ReadRecordingWithResponse(ctx, call.CallID))(t, 404)
-	if got := of(api.ReadWalletWithResponse(ctx))(t, 200).JSON200; got.Currency != "USD" || got.LastTransactionAt == nil || decimal(t, got.Balance.String()).Cmp(decimal(t, "10")) >= 0 {
-		t.Errorf("wallet = %+v", got)
+	got := of(api.ReadWalletWithResponse(ctx))(t, 200).JSON200
+	stage.Equal(t, "got.Currency", got.Currency, "USD")
+	if got.LastTransactionAt == nil {
+		t.Errorf("got.LastTransactionAt = %v, want a value", got.LastTransactionAt)
+	}
+	if decimal(t, got.Balance.String()).Cmp(decimal(t, "10")) >= 0 {
+		t.Errorf("balance = %v, want less than 10", got.Balance)
 	}
 	later := of(api.CreateCallWithResponse(ctx, nil, openapi.CreateCall{AgentID: agent, To: number(1), ScheduledFor: pointer(openapi.TimestampOf(call.Timings.EndedAt.AddDate(0, 0, 1)))}))(t, 202).JSON202
 	if got := of(api.CancelCallRequestWithResponse(ctx, later.ID))(t, 200).JSON200; got.Status != "canceled" {
@@ -182,9 +207,12 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	if paused.Status != "paused" {
 		t.Errorf("paused = %+v", paused)
 	}
-	if got := of(api.ListWebhookSubscriptionsWithResponse(ctx, nil))(t, 200).JSON200; len(got.Data) != 1 || got.Data[0].ID != id || got.Data[0].Status != "paused" {
-		t.Errorf("subscriptions = %+v", got)
+	got := of(api.ListWebhookSubscriptionsWithResponse(ctx, nil))(t, 200).JSON200
+	if len(got.Data) != 1 {
+		t.Fatalf("len(got.Data) = %v, want %v", len(got.Data), 1)
 	}
+	stage.Equal(t, "got.Data[0].ID", got.Data[0].ID, id)
+	stage.Equal(t, "got.Data[0].Status", got.Data[0].Status, "paused")
 	if got := of(api.DeleteWebhookSubscriptionWithResponse(ctx, id))(t, 200).JSON200; !got.Deleted || got.ID != id {
 		t.Errorf("deleted = %+v", got)
 	}

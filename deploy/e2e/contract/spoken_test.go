@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // TestSpoken_TranscriptAndRecording: a simulated carrier has words and no audio, so a recording is laid beneath its call; from there on it comes to the customer
 // on its usual way.
 func TestSpoken_TranscriptAndRecording(t *testing.T) {
-	t.Parallel()
 	w := workspace(t, set{"features": set{"transcripts": true, "recordings": true}})
 	stranger := workspace(t)
 	w.topUp(t, "10")
@@ -40,9 +41,9 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	}
 	until(t, time.Minute, "calls knows what the workspace has", func() bool { return w.read.do(t, "GET", path+"/recording", nil).status == 200 })
 	got := w.read.want(t, 200, "GET", path+"/recording", nil)
-	if got.text("expires_in") != "3600" || len(got.members()) != 2 || got.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("recording = %s %v", got.body, got.header)
-	}
+	stage.Equal(t, "expires_in", got.text("expires_in"), "3600")
+	stage.Equal(t, "len(got.members())", len(got.members()), 2)
+	stage.Equal(t, "got.header.Get('Cache-Control')", got.header.Get("Cache-Control"), "no-store")
 	if whole = w.read.want(t, 200, "GET", path, nil); whole.text("recording_url") == "" || whole.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("call = %s %v", whole.body, whole.header)
 	}

@@ -29,7 +29,6 @@ func (w *tenant) active(t *testing.T) int {
 }
 
 func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	clients := crowd(t, w.write.key, 20)
 	create := func(_ int, c *client) answer {
@@ -77,14 +76,13 @@ func TestSubscriptions_FiveActiveUnderRaces(t *testing.T) {
 }
 
 func TestSubscriptions_PatchRules(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	made := w.write.want(t, 201, "POST", subscriptions, set{"name": "n", "url": "https://127.0.0.1:1/x", "events": []string{"webhook.test"}, "description": "d"})
 	path := subscriptions + "/" + made.text("id")
 	for status, code := range map[string]string{"failed": "invalid_action", "deleted": "invalid_status", "": "invalid_status", "Active": "invalid_status"} {
 		w.write.refused(t, 422, code, "PATCH", path, set{"status": status})
 	}
-	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"status": 1})
+	w.write.refused(t, 422, "invalid_status", "PATCH", path, set{"status": 1})
 	w.write.refused(t, 422, "invalid_url", "PATCH", path, set{"url": "http://127.0.0.1/"})
 	w.write.refused(t, 422, "no_events", "PATCH", path, set{"events": []string{}})
 	w.write.refused(t, 422, "invalid_event_type", "PATCH", path, set{"events": []string{"call.exploded"}})
@@ -109,7 +107,6 @@ type told struct {
 // TestSubscriptions_RotationNeverSignsWithTheOldSecret asks for test deliveries while the secret is rotated again and again. A delivery
 // that was asked for after a rotation had been answered starts after it, so it is signed with that secret or a newer one.
 func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	hooks := stack(t).Hooks
 	made := w.write.want(t, 201, "POST", subscriptions, subscription(hooks.URL+"/"+w.id))
@@ -137,11 +134,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 				mu.Lock()
 				newest := len(secrets) - 1
 				mu.Unlock()
-				begun := time.Now()
 				got := c.do(t, "POST", path+"/test", nil)
-				if got.status == 503 && stack(t).watch.Still(begun, time.Now()) > 0 {
-					continue // nobody knows whether it was asked for, nor its event
-				}
 				if got.status != 202 {
 					t.Errorf("test = %d %s", got.status, got.body)
 					return

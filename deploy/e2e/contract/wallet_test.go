@@ -11,7 +11,6 @@ import (
 )
 
 func TestWallet_NumbersAreExactToSixPlaces(t *testing.T) {
-	t.Parallel()
 	w := workspace(t, set{"currency": "EUR"})
 	if got := w.read.want(t, 200, "GET", "/v1/wallet", nil).body; got != `{"balance":0,"currency":"EUR","last_transaction_at":null}`+"\n" {
 		t.Errorf("a new wallet = %s", got)
@@ -41,7 +40,6 @@ func TestWallet_NumbersAreExactToSixPlaces(t *testing.T) {
 
 // TestWallet_AChargeIsTheTalkRoundedUp holds what calls cost against what they talked.
 func TestWallet_AChargeIsTheTalkRoundedUp(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	w.topUp(t, "10")
 	w.operator.want(t, 200, "PUT", w.admin+"/rates", []set{{"prefix": "+1", "per_minute": "0.070007", "increment_seconds": 7}})
@@ -91,7 +89,6 @@ func micro(n int64) string {
 }
 
 func TestOptOuts_PlusInThePathRawOrEncoded(t *testing.T) {
-	t.Parallel()
 	w := workspace(t)
 	to := number(1)
 	spellings := []string{to, "%2B" + to[1:], "%2b" + to[1:], url.QueryEscape(to)}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/peertest"
 )
@@ -117,9 +118,9 @@ func TestCalls_ThroughAProxy(t *testing.T) {
 				row.talk(t, w, e)
 			}
 			call := w.over(t, house, req, row.events[len(row.events)-1])
-			if call.Status != row.status || *call.HangupCause != row.cause || (call.CreditsCharged != "") != (row.status == "completed") {
-				t.Errorf("call = %+v, cause %v", call, *call.HangupCause)
-			}
+			stage.Equal(t, "call.Status", call.Status, row.status)
+			stage.Equal(t, "stage.Value(call.HangupCause)", stage.Value(call.HangupCause), row.cause)
+			stage.Equal(t, "call.CreditsCharged != ''", call.CreditsCharged != "", row.status == "completed")
 			w.wantTypes(t, house, call.CallID, row.events)
 			far.Ends(t)
 		})
@@ -206,11 +207,21 @@ func TestCalls_ComeInOverARegistration(t *testing.T) {
 	if err := json.Unmarshal(got[2].Body, &told); err != nil {
 		t.Fatal(err)
 	}
-	if d := told.Data; d.Direction != "inbound" || d.From != "+14155550001" || d.To != "+"+account || d.Status != "completed" || d.HangupCause != "normal_clearing" {
-		t.Errorf("call.completed tells %s", got[2].Body)
-	}
+	d := told.Data
+	stage.Equal(t, "d.Direction", d.Direction, "inbound")
+	stage.Equal(t, "d.From", d.From, "+14155550001")
+	stage.Equal(t, "d.To", d.To, "+"+account)
+	stage.Equal(t, "d.Status", d.Status, "completed")
+	stage.Equal(t, "d.HangupCause", d.HangupCause, "normal_clearing")
 	person, said := recorded(t, house, id)
-	if loud := len(slices.DeleteFunc(said, func(one float64) bool { return one < 1000 })); len(person) < 20 || loud < 10 || loud > 32 {
-		t.Errorf("%s were recorded, and %s of the agent's tone, 1.5 s long", step*time.Duration(len(person)), step*time.Duration(loud))
+	loud := len(slices.DeleteFunc(said, func(one float64) bool { return one < 1000 }))
+	if len(person) < 20 {
+		t.Errorf("len(person) = %v, want at least %v", len(person), 20)
+	}
+	if loud < 10 {
+		t.Errorf("loud = %v, want at least %v", loud, 10)
+	}
+	if loud > 32 {
+		t.Errorf("loud = %v, want at most %v", loud, 32)
 	}
 }

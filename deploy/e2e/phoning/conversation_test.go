@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/libs/peertest"
 )
 
@@ -139,18 +140,22 @@ func TestConversation_FromPOSTToWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := w.over(t, house, req, "call.completed")
-	if call.Status != "completed" || *call.HangupCause != "normal_clearing" || call.Outcome == nil || *call.Outcome != "opted_out" || call.Disposition == nil || *call.Disposition != "human" {
-		t.Errorf("call = %+v", call)
-	}
+	stage.Equal(t, "call.Status", call.Status, "completed")
+	stage.Equal(t, "stage.Value(call.HangupCause)", stage.Value(call.HangupCause), "normal_clearing")
+	stage.Equal(t, "stage.Value(call.Outcome)", stage.Value(call.Outcome), "opted_out")
+	stage.Equal(t, "stage.Value(call.Disposition)", stage.Value(call.Disposition), "human")
 	until(t, "the person is not to be called", func() bool {
 		var contact struct {
 			DND string `json:"dnd_status"`
 		}
 		return house.API.Into(t.Context(), "GET", "/v1/opt-outs/"+strings.Replace(to, "+", "%2B", 1), nil, 200, &contact) == nil && contact.DND == "dnd"
 	})
-	if status, answer, err := house.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{"to": to, "agent_id": ida}); err != nil || status != 422 || !bytes.Contains(answer, []byte("recipient_dnd")) {
-		t.Errorf("whoever opted out is called again: %d %s %v", status, answer, err)
+	status, answer, err := house.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{"to": to, "agent_id": ida})
+	if err != nil {
+		t.Fatal(err)
 	}
+	stage.Equal(t, "status", status, 422)
+	stage.Equal(t, "bytes.Contains(answer, []byte('recipient_dnd'))", bytes.Contains(answer, []byte("recipient_dnd")), true)
 	w.wantEvents(t, house, call.CallID)
 	w.wantTranscript(t, house, call.CallID, placed)
 	cuts := w.told(t, "conversation.item.truncate")[truncated:]
@@ -200,8 +205,13 @@ func (w *world) wantEvents(t *testing.T, house *rig.Workspace, callID string) {
 	if err := json.Unmarshal(got[len(got)-1].Body, &told); err != nil {
 		t.Fatal(err)
 	}
-	if d := told.Data; d.Outcome == nil || *d.Outcome != "opted_out" || d.Summary["customer_name"] != "Bo" || d.Summary["outcome"] != "opted_out" || *d.ExternalRef != "real" || d.CreditsCharged == "" {
-		t.Errorf("call.completed tells %s", got[len(got)-1].Body)
+	d := told.Data
+	stage.Equal(t, "stage.Value(d.Outcome)", stage.Value(d.Outcome), "opted_out")
+	stage.Equal(t, "d.Summary['customer_name']", d.Summary["customer_name"], "Bo")
+	stage.Equal(t, "d.Summary['outcome']", d.Summary["outcome"], "opted_out")
+	stage.Equal(t, "stage.Value(d.ExternalRef)", stage.Value(d.ExternalRef), "real")
+	if d.CreditsCharged == "" {
+		t.Errorf("d.CreditsCharged = %v, want a value", d.CreditsCharged)
 	}
 }
 
@@ -225,9 +235,10 @@ func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string
 	}
 	for i, turn := range transcript.Turns {
 		whole := turn.Text == want[i].text || i == 1 && len(turn.Text) < len(greeting) && strings.HasPrefix(greeting, strings.TrimRight(turn.Text, " …-–—.")) // cut off
-		if turn.Role != want[i].role || !whole || turn.At.Before(after) || turn.At.After(time.Now()) {
-			t.Errorf("turn %d = %+v, want %v", i, turn, want[i])
-		}
+		stage.Equal(t, "turn.Role", turn.Role, want[i].role)
+		stage.Equal(t, "whole", whole, true)
+		stage.Equal(t, "turn.At.Before(after)", turn.At.Before(after), false)
+		stage.Equal(t, "turn.At.After(time.Now())", turn.At.After(time.Now()), false)
 		after = turn.At
 	}
 	said := func(i int) time.Time { return transcript.Turns[i].At }

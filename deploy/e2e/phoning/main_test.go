@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// soon bounds whatever a busy machine may take for one thing.
+	// soon ends a wait that would never end.
 	soon = 40 * time.Second
 	// ringLimit is how long the stack lets phones ring.
 	ringLimit = 8 * time.Second

@@ -252,17 +252,8 @@ func (s *Stack) Tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Trials is how many of a trial that is counted in thousands a test makes: of so many RINGFENCE_TRIALS per cent, one unless it is set.
-// `make prove` makes all of them.
-func Trials(all int) int {
-	percent, err := strconv.Atoi(os.Getenv("RINGFENCE_TRIALS"))
-	if err != nil {
-		percent = 1
-	}
-	return max(1, all*percent/100)
-}
-
-// Until asks cond every 50 ms until it holds, fails or the time is over, and once more then: whoever was kept from asking meanwhile has asked.
+// Until calls cond every 50 ms until it returns true or an error. After the timeout it calls cond once more and returns
+// an error that names what was awaited. Choose a timeout that only ends a hang.
 func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -24,12 +24,9 @@ type Shared[W interface {
 	err   error
 }
 
-// World is the shared one. The test is skipped under -short.
+// World returns the shared world. The first call begins it.
 func (s *Shared[W]) World(t testing.TB) W {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the whole stack is not started")
-	}
 	s.once.Do(func() { s.world, s.err = s.Begin() })
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -37,11 +34,11 @@ func (s *Shared[W]) World(t testing.TB) W {
 	return s.world
 }
 
-// Main runs the tests of a package, so many side by side at most, ends the world behind them and answers the process's exit code. The tests wait for a stack more than
-// they work.
-func (s *Shared[W]) Main(m *testing.M, sideBySide int) (code int) {
+// Main runs the tests of a package, at most parallel at a time, ends the world and returns the exit code. Use 1 unless
+// the tests spend their time waiting for real calls.
+func (s *Shared[W]) Main(m *testing.M, parallel int) (code int) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", strconv.Itoa(sideBySide)); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -1,10 +1,11 @@
-// Package stage is what end-to-end tests stand on: the programs that `make test` built, and one stack that all tests of a package share. What is played on it, the
-// package knows.
+// Package stage provides what end-to-end tests share: the built programs, a stack for all tests of a package, and
+// assertions.
 package stage
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,15 +20,25 @@ import (
 
 const (
 	variable = "RINGFENCE_BIN"
-	unbuilt  = variable + " is not set: run `make test`, which builds the programs and sets it"
+	unbuilt  = variable + " is not set: run `make test-e2e`, which builds the programs and sets it"
 )
 
-// Binaries is where `make test` puts the programs it built. The test is skipped under -short, and fails where nobody has built them.
+var large = flag.Bool("large", false, "run every trial of the tests that count trials in thousands, as make test-nightly does")
+
+// Large reports whether the test binary was started with -large.
+func Large() bool { return *large }
+
+// Trials returns the number of trials of a test: short, or with -large the second number.
+func Trials(short, long int) int {
+	if *large {
+		return long
+	}
+	return short
+}
+
+// Binaries returns the folder of the programs that `make test-e2e` built. Without it the test fails.
 func Binaries(t testing.TB) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the whole stack is not started")
-	}
 	dir := os.Getenv(variable)
 	if dir == "" {
 		t.Fatal(unbuilt)

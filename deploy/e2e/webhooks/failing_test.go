@@ -1,16 +1,16 @@
 package webhooks_test
 
 import (
-	"bytes"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // TestFailing_WarnedSwitchedOffAndBack follows one endpoint: it fails, is warned of, is switched off, and comes back.
 func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
-	t.Parallel()
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusInternalServerError, 0)
@@ -22,9 +22,19 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	// The first uses up its attempts: five failures in a row, one exhausted, which is less than half of the rule.
 	w.publish(t, events[0])
 	first := c.awaitDelivery(t, events[0].id, "failed")
-	if s := c.shown(t); s.Status != "active" || s.WarnedAt != nil || s.ConsecutiveFailures != 5 || s.LastFailureAt == nil || s.LastSuccessAt != nil || or(s.LastError) != "http_status 500" {
-		t.Errorf("after one exhausted delivery = %+v, want five failures, the last error and no warning", s)
+	s := c.shown(t)
+	stage.Equal(t, "s.Status", s.Status, "active")
+	if s.WarnedAt != nil {
+		t.Errorf("s.WarnedAt = %v, want nil", s.WarnedAt)
 	}
+	stage.Equal(t, "s.ConsecutiveFailures", s.ConsecutiveFailures, 5)
+	if s.LastFailureAt == nil {
+		t.Errorf("s.LastFailureAt = %v, want a value", s.LastFailureAt)
+	}
+	if s.LastSuccessAt != nil {
+		t.Errorf("s.LastSuccessAt = %v, want nil", s.LastSuccessAt)
+	}
+	stage.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 500")
 	// The sixth failure meets half of it.
 	w.publish(t, events[1])
 	until(t, time.Minute, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
@@ -38,9 +48,17 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	// Two exhausted, ten in a row: the next two failures switch it off, in the middle of a delivery.
 	w.publish(t, events[2])
 	until(t, time.Minute, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
-	s := c.shown(t)
-	if s.Flag == nil || s.Flag.Reason == "" || s.Flag.FailedAt.Before(began) || or(s.LastError) != "http_status 500" || s.ConsecutiveFailures < ruleFailures {
-		t.Errorf("failed = %+v, want when, why and the last error", s)
+	s = c.shown(t)
+	if s.Flag == nil {
+		t.Fatalf("s.Flag = %v, want a value", s.Flag)
+	}
+	if s.Flag.Reason == "" {
+		t.Errorf("s.Flag.Reason = %v, want a value", s.Flag.Reason)
+	}
+	stage.Equal(t, "s.Flag.FailedAt.Before(began)", s.Flag.FailedAt.Before(began), false)
+	stage.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 500")
+	if s.ConsecutiveFailures < ruleFailures {
+		t.Errorf("s.ConsecutiveFailures = %v, want at least %v", s.ConsecutiveFailures, ruleFailures)
 	}
 	if n := w.metrics(t, "webhook_subscriptions_disabled_total"); n <= disabled {
 		t.Errorf("webhook_subscriptions_disabled_total = %v, want more than %v", n, disabled)
@@ -64,15 +82,26 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first delivery) {
 	t.Helper()
 	c.set(t, "active")
-	if s := c.shown(t); s.Status != "active" || s.Flag != nil || s.WarnedAt != nil || s.ConsecutiveFailures != 0 {
-		t.Errorf("resumed = %+v, want no flag, no warning, no failures", s)
+	s := c.shown(t)
+	stage.Equal(t, "s.Status", s.Status, "active")
+	if s.Flag != nil {
+		t.Errorf("s.Flag = %v, want nil", s.Flag)
 	}
+	if s.WarnedAt != nil {
+		t.Errorf("s.WarnedAt = %v, want nil", s.WarnedAt)
+	}
+	stage.Equal(t, "s.ConsecutiveFailures", s.ConsecutiveFailures, 0)
 	if d := c.awaitDelivery(t, events[2].id, "delivered"); d.Attempts < 3 {
 		t.Errorf("what was held arrived as attempt %d, want its attempts to go on with 3", d.Attempts)
 	}
 	judgeRequests(t, hooks.of(events[2].id), c.secret, scheduled())
-	if s := c.shown(t); s.LastSuccessAt == nil || s.ConsecutiveFailures != 0 || s.LastError != nil {
-		t.Errorf("after what was held arrived = %+v, want a success and no error", s)
+	s = c.shown(t)
+	if s.LastSuccessAt == nil {
+		t.Errorf("s.LastSuccessAt = %v, want a value", s.LastSuccessAt)
+	}
+	stage.Equal(t, "s.ConsecutiveFailures", s.ConsecutiveFailures, 0)
+	if s.LastError != nil {
+		t.Errorf("s.LastError = %v, want nil", s.LastError)
 	}
 	if n := c.replay(t, "skipped", time.Now().Add(-time.Hour)); n != 1 {
 		t.Errorf("%d skipped deliveries were replayed, want 1", n)
@@ -85,9 +114,13 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	}
 	again := hooks.of(events[0].id)
 	last := again[len(again)-1]
-	if len(again) != 6 || last.attempt != 1 || last.delivery != first.ID || !bytes.Equal(last.body, again[0].body) || !last.signedWith(c.secret) {
-		t.Errorf("the replay came as request %d, attempt %d of %s, want the sixth, attempt 1 of %s, with the same bytes", len(again), last.attempt, last.delivery, first.ID)
+	if len(again) != 6 {
+		t.Fatalf("len(again) = %v, want %v", len(again), 6)
 	}
+	stage.Equal(t, "last.attempt", last.attempt, 1)
+	stage.Equal(t, "last.delivery", last.delivery, first.ID)
+	stage.Equal(t, "last.body", string(last.body), string(again[0].body))
+	stage.Equal(t, "last.signedWith(c.secret)", last.signedWith(c.secret), true)
 	if n := len(hooks.of(events[3].id)); n != 1 {
 		t.Errorf("what was skipped arrived %d times", n)
 	}
@@ -95,7 +128,6 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 
 // TestFailing_TestDeliveriesMoveTheCountersAndNothingElse: a customer who tries out an endpoint does not lose the subscription.
 func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
-	t.Parallel()
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusBadGateway, 0)
@@ -105,9 +137,16 @@ func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 		c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
 	}
 	until(t, time.Minute, "every test has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
-	if s := c.shown(t); s.Status != "active" || s.WarnedAt != nil || s.ConsecutiveFailures != tests*5 || s.LastFailureAt == nil || or(s.LastError) != "http_status 502" {
-		t.Errorf("after %d failed tests = %+v, want active, %d failures, no warning", tests, s, tests*5)
+	s := c.shown(t)
+	stage.Equal(t, "s.Status", s.Status, "active")
+	if s.WarnedAt != nil {
+		t.Errorf("s.WarnedAt = %v, want nil", s.WarnedAt)
 	}
+	stage.Equal(t, "s.ConsecutiveFailures", s.ConsecutiveFailures, tests*5)
+	if s.LastFailureAt == nil {
+		t.Errorf("s.LastFailureAt = %v, want a value", s.LastFailureAt)
+	}
+	stage.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 502")
 	hooks.answering(http.StatusOK, 0)
 	c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
 	until(t, time.Minute, "the success shows", func() bool { return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil })
@@ -115,7 +154,6 @@ func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 
 // TestFailing_ARetryThatSucceedsEndsTheRow: counters speak of failures in a row.
 func TestFailing_ARetryThatSucceedsEndsTheRow(t *testing.T) {
-	t.Parallel()
 	w := stack(t)
 	hooks := w.receive(t)
 	hooks.answering(http.StatusServiceUnavailable, 0)
@@ -125,8 +163,16 @@ func TestFailing_ARetryThatSucceedsEndsTheRow(t *testing.T) {
 	until(t, time.Minute, "two attempts have failed", func() bool { return c.shown(t).ConsecutiveFailures >= 2 })
 	hooks.answering(http.StatusOK, 0)
 	d := c.awaitDelivery(t, events[0].id, "delivered")
-	if s := c.shown(t); s.ConsecutiveFailures != 0 || s.LastError != nil || s.LastSuccessAt == nil || s.LastFailureAt == nil {
-		t.Errorf("after the success = %+v, want no failures in a row, both times", s)
+	s := c.shown(t)
+	stage.Equal(t, "s.ConsecutiveFailures", s.ConsecutiveFailures, 0)
+	if s.LastError != nil {
+		t.Errorf("s.LastError = %v, want nil", s.LastError)
+	}
+	if s.LastSuccessAt == nil {
+		t.Errorf("s.LastSuccessAt = %v, want a value", s.LastSuccessAt)
+	}
+	if s.LastFailureAt == nil {
+		t.Errorf("s.LastFailureAt = %v, want a value", s.LastFailureAt)
 	}
 	for i, one := range d.History {
 		want := http.StatusServiceUnavailable

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"ringfence.dev/libs/loopback"
+
+	"ringfence.dev/deploy/e2e/stage"
 )
 
 // wanted is what must become of a delivery.
@@ -195,7 +197,6 @@ type attacked struct {
 
 // TestHostile_EachReceiverCostsOnlyItself sends to all kinds of receivers at the same time, and beside them to a healthy one.
 func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
-	t.Parallel()
 	w := stack(t)
 	elsewhere := w.receive(t)
 	rows := slices.Concat(slow(), large(t), broken(), codes(elsewhere.URL))
@@ -248,9 +249,11 @@ func (a attacked) judge(t *testing.T) {
 			t.Errorf("%d attempts, %d listed, want %d", got.Attempts, len(got.History), a.want.attempts)
 		}
 		for i, one := range got.History {
-			if or(one.Code) != a.want.code || or(one.Error) != a.want.failure || one.Attempt != i+1 || len(or(one.Excerpt)) > 1<<10 {
-				t.Errorf("attempt %d is listed as no. %d with code %d, error %q and %d bytes of answer, want code %d, error %q, 1 KiB at most",
-					i+1, one.Attempt, or(one.Code), or(one.Error), len(or(one.Excerpt)), a.want.code, a.want.failure)
+			stage.Equal(t, "or(one.Code)", or(one.Code), a.want.code)
+			stage.Equal(t, "or(one.Error)", or(one.Error), a.want.failure)
+			stage.Equal(t, "one.Attempt", one.Attempt, i+1)
+			if len(or(one.Excerpt)) > 1<<10 {
+				t.Errorf("len(or(one.Excerpt)) = %v, want at most %v", len(or(one.Excerpt)), 1<<10)
 			}
 		}
 		if or(got.LastCode) != a.want.code || or(got.LastError) != a.want.failure {
@@ -278,10 +281,10 @@ const besides = 500 * time.Millisecond
 func judgeRequests(t *testing.T, arrived []request, secret string, least []time.Duration) {
 	t.Helper()
 	for i, r := range arrived {
-		if r.attempt != i+1 || !r.signedWith(secret) || r.delivery != arrived[0].delivery || !bytes.Equal(r.body, arrived[0].body) {
-			t.Errorf("request %d is attempt %d of delivery %s, signed %v, with %d bytes; the first of %s with %d bytes",
-				i+1, r.attempt, r.delivery, r.signedWith(secret), len(r.body), arrived[0].delivery, len(arrived[0].body))
-		}
+		stage.Equal(t, "r.attempt", r.attempt, i+1)
+		stage.Equal(t, "r.signedWith(secret)", r.signedWith(secret), true)
+		stage.Equal(t, "r.delivery", r.delivery, arrived[0].delivery)
+		stage.Equal(t, "r.body", string(r.body), string(arrived[0].body))
 		if i == 0 {
 			continue
 		}
@@ -313,9 +316,9 @@ func judgeHealthy(t *testing.T, healthy *endpoint, told map[string]time.Time) {
 	var took []time.Duration
 	for _, r := range healthy.all() {
 		at, mine := told[r.event]
-		if !mine || r.attempt != 1 || len(healthy.of(r.event)) != 1 {
-			t.Errorf("event %s came as attempt %d, %d times", r.event, r.attempt, len(healthy.of(r.event)))
-		}
+		stage.Equal(t, "mine", mine, true)
+		stage.Equal(t, "r.attempt", r.attempt, 1)
+		stage.Equal(t, "len(healthy.of(r.event))", len(healthy.of(r.event)), 1)
 		took = append(took, r.at.Sub(at))
 	}
 	slices.Sort(took)

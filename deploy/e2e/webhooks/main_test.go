@@ -16,8 +16,7 @@ import (
 	"ringfence.dev/deploy/e2e/stage"
 )
 
-// The stack's settings, short enough for a test; the true ones have tests of their own. An attempt may take longer than a loaded machine does for some hundred that it
-// begins at once.
+// The stack's settings are short enough for a test. Tests of webhook-dispatcher cover the default settings.
 const (
 	attemptTimeout = 6 * time.Second
 	lease          = 11 * time.Second
@@ -58,7 +57,7 @@ type world struct {
 
 var shared = &stage.Shared[*world]{Begin: func() (*world, error) { return begin(fmt.Sprintf("RINGFENCE_REPLICAS=%d", replicas)) }}
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m, 8)) }
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
 
 func stack(t *testing.T) *world {
 	t.Helper()

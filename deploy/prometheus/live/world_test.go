@@ -45,7 +45,7 @@ func begin(t *testing.T) *world {
 	case testing.Short():
 		t.Skip("-short: the whole stack is not started")
 	case bin == "":
-		t.Fatal("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+		t.Fatal("RINGFENCE_BIN is not set: run `make test-nightly`, which builds the programs and sets it")
 	}
 	w := &world{traces: rig.NewTraces()}
 	t.Cleanup(w.traces.Close)

@@ -13,7 +13,7 @@ func TestConfiguration_IsWhatTheBinariesSay(t *testing.T) {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("RINGFENCE_BIN is not set")
 		}
-		t.Skip("RINGFENCE_BIN is not set: run `make test`, which builds the programs and sets it")
+		t.Skip("RINGFENCE_BIN is not set: run `make verify`, which builds the programs and sets it")
 	}
 	var now bytes.Buffer
 	if err := write(&now, bin); err != nil {

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"flag"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -16,10 +17,12 @@ import (
 	"ringfence.dev/services/contacts-compliance/internal/window"
 )
 
-// percent is how much of the walk is made: one in a hundred days and every day on which a clock changes, or all of it (`make prove`).
+var large = flag.Bool("large", false, "check every minute of two years, as make test-nightly does")
+
+// percent returns the share of days that are checked, besides every day on which a clock changes.
 func percent() int {
-	if n, err := strconv.Atoi(os.Getenv("RINGFENCE_TRIALS")); err == nil {
-		return n
+	if *large {
+		return 100
 	}
 	return 1
 }
