@@ -54,8 +54,9 @@ func (r raced) count(status int) (n int) {
 	return n
 }
 
-// TestCancel_RacingTheDialTellsTheTruth cancels ten thousand requests around the instant of their dial with -large, and a hundred without, on two
-// replicas of everything: who was answered 200 is never dialled, who was answered 409 goes on to an end of its own.
+// TestCancel_RacingTheDialTellsTheTruth cancels requests at the time of their dial, on two replicas of
+// each service: a hundred requests, ten thousand with -large. A cancel that is answered 200 prevents the
+// dial. After a 409 the request is dialed and ends. The stack has shorter leases than the shared one.
 func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 	rng, hooks := stage.Seeded(t, 1), receiver(t)
 	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,91 +10,58 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/deploy/e2e/stage"
 )
 
-// crashLanes are stacks side by side that share the crash points.
-const crashLanes = 2
-
-// TestCrashPoints_EveryStepSettles kills the real processes between any two steps of claim, hold,
-// commit, cancel, fence, originate and settlement: at every crash.Point that the code names. Whatever was
-// under way must settle by itself.
+// TestCrashPoints_EveryStepSettles kills a real process between any two steps of claim, hold, commit, cancel, fence,
+// originate and settlement: at every crash.Point in the code. The work that was in progress must settle.
 func TestCrashPoints_EveryStepSettles(t *testing.T) {
-	bin, points := armedBinaries(t, binaries(t))
-	for lane := range crashLanes {
-		t.Run(fmt.Sprint("lane ", lane+1), func(t *testing.T) {
-			hooks, arm := receiver(t), filepath.Join(t.TempDir(), "armed")
-			s := start(t, bin, "CRASH_FILE="+arm, "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s",
-				"IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
-			for i := lane; i < len(points); i += crashLanes {
-				t.Run(strings.ReplaceAll(points[i], " ", "_"), func(t *testing.T) { crashAt(t, s, hooks, arm, points[i], i) })
-			}
-		})
+	w := stack(t)
+	for i, point := range w.points {
+		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) { crashAt(t, w, point, i) })
 	}
 }
 
-func crashAt(t *testing.T, s *rig.Stack, hooks *rig.Receiver, arm, point string, i int) {
+func crashAt(t *testing.T, w *world, point string, i int) {
 	t.Helper()
-	w := tenant(t, s, hooks, "1000")
-	inbound(t, w, number(4_900_000+i))
-	step := scenario{t: t, s: s, w: w, arm: arm, first: 4_000_000 + 100*i}
-	step.run(point)
-	if _, err := os.Stat(arm); err == nil {
-		_ = os.Remove(arm)
-		t.Fatalf("nothing came by %q: the scenario does not reach it", point)
+	for _, name := range rolled() { // the test before killed one
+		until(t, time.Minute, name+" is ready", func() bool { return ready(t, w.Stack, name) })
 	}
-	v, err := s.Judge(t.Context(), w, hooks, step.accepted, 1000, time.Minute)
-	if err != nil || v.Err() != nil {
-		t.Fatal(err, v, v.Err())
+	tenant := tenant(t, w.Stack, w.Hooks, "1000")
+	inbound(t, tenant, number(4_900_000+i))
+	step := scenario{t: t, s: w.Stack, w: tenant, arm: w.arm, first: 4_000_000 + 100*i}
+	step.run(point)
+	if _, err := os.Stat(w.arm); err == nil {
+		_ = os.Remove(w.arm)
+		t.Fatalf("no process reached %q", point)
+	}
+	v, err := w.Judge(t.Context(), tenant, w.Hooks, step.accepted, 1000, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Err(); err != nil {
+		t.Error(err)
 	}
 }
 
 var pointCall = regexp.MustCompile(`crash\.Point\("([^"]+)"\)`)
 
-// armedBinaries builds every service with its crash points armed and lists the points.
-func armedBinaries(t *testing.T, plain string) (bin string, points []string) {
-	t.Helper()
-	bin = t.TempDir()
-	services, err := filepath.Glob("../../services/*")
-	if err != nil || len(services) == 0 {
-		t.Fatal("no services found", err)
-	}
-	build := exec.Command("go", "build", "-tags", "crashpoints", "-ldflags=-s -w", "-o", bin+"/") // nobody looks at their symbols
-	for _, dir := range services {
-		build.Args = append(build.Args, dir+"/cmd/"+filepath.Base(dir))
-		points = append(points, pointsIn(t, dir)...)
-	}
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the services: %v\n%s", err, out)
-	}
-	stage.Complete(t, bin, plain)
-	points = append(points, pointsIn(t, "../../libs")...)
-	if len(points) < 10 {
-		t.Fatalf("only %d crash points found: %v", len(points), points)
-	}
-	return bin, points
-}
-
-func pointsIn(t *testing.T, dir string) (points []string) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+// pointsIn returns the crash points in the Go files of a folder.
+func pointsIn(dir string) (points []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		source := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
 		if err != nil || !source {
 			return err
 		}
 		code, err := os.ReadFile(path)
 		for _, match := range pointCall.FindAllStringSubmatch(string(code), -1) {
-			// Those of real calls need trunks: services/dialer/cmd/dialer reaches them.
+			// Tests of services/dialer/cmd/dialer reach the points of real calls, which need trunks.
 			if !slices.Contains(points, match[1]) && !strings.HasPrefix(match[1], "dialer over sip: ") {
 				points = append(points, match[1])
 			}
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return points
+	return points, err
 }
 
 // inbound gives the workspace a number. The dialer may not know the agent yet: a replica that was just killed held its part of

@@ -166,9 +166,12 @@ func (p *erased) left(rows []row) (left []string) {
 	return left
 }
 
-// TestErasure_NothingOfThePersonIsLeft lets a person be called, call us, be called again and be in the queue, erases them in the middle of a call, and then reads every row of
-// every table: nothing is left but that there were calls, the opt-out and the consent records. Another person's data is unchanged. The stack has its own
-// settings: people talk for at least six seconds, so that the erasure meets a call in progress.
+// TestErasure_NothingOfThePersonIsLeft erases a person during a call, after earlier calls in both
+// directions and with a request in the queue, and then reads every row of every table. Only the fact that
+// there were calls, the opt-out and the consent records are left. Another person's data is unchanged.
+//
+// The stack has its own settings: people talk for at least six seconds, so that the erasure meets a call
+// in progress. It has its own database, so that every row can be read.
 func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)

@@ -12,9 +12,8 @@ import (
 // TestFirstCall_OneOfEverything places one call and finds exactly one dial, one charge, one delivery of
 // each event per subscription, and one trace through all six services. The first call of README.md is placed as it stands there.
 func TestFirstCall_OneOfEverything(t *testing.T) {
-	traces, hooks := rig.NewTraces(), receiver(t)
-	t.Cleanup(traces.Close)
-	s := start(t, binaries(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.URL, "SSL_CERT_FILE="+hooks.CAFile)
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "100")
 	second := receiverPath(t, w, hooks)
 
@@ -48,7 +47,7 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 			t.Errorf("events at %s = %v, want %v, each once, in order", path, got, want)
 		}
 	}
-	assertOneTrace(t, traces, req.ID)
+	assertOneTrace(t, world.traces, req.ID)
 	placesTheREADMEsCall(t, s)
 }
 

@@ -14,9 +14,8 @@ const firstHung = 6_000_000
 // TestHangs_NothingWaitsForAProcessThatIsStopped stops one of two replicas after the other (SIGSTOP): calls go on, to their end and their webhooks, while it
 // hangs, and it does no harm when it goes on. With -large it stops every service, otherwise the dialers.
 func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
-	hooks := receiver(t)
-	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "CLAIM_LEASE=5s", "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s",
-		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
 	w := tenant(t, s, hooks, "1000")
 	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
 	victims := []string{"dialer", "billing-wallet", "calls", "webhook-dispatcher", "contacts-compliance", "gateway"}

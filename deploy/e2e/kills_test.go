@@ -23,24 +23,14 @@ const (
 	killCredit  = "100000"
 )
 
-// TestKills_NothingIsLostDoubledOrUnpaid kills every process at random instants under a steady load, kills all processes
-// together in between, and checks the laws of architecture.md at the end.
+// TestKills_NothingIsLostDoubledOrUnpaid kills every process at random times under a steady load, kills
+// all processes together in between, and checks the laws of architecture.md at the end.
 func TestKills_NothingIsLostDoubledOrUnpaid(t *testing.T) {
-	killUnderLoad(t, "1", stage.Trials(2, killsEach), stage.Trials(1, killsOfAll))
-}
-
-// TestKills_OfTwoReplicasEitherDiesAnyTime does the same to two replicas of every service: ten times each with -large, otherwise once.
-func TestKills_OfTwoReplicasEitherDiesAnyTime(t *testing.T) {
-	killUnderLoad(t, "2", stage.Trials(1, killsEach), stage.Trials(1, killsOfAll))
-}
-
-func killUnderLoad(t *testing.T, replicas string, each, ofAll int) {
-	t.Helper()
-	rng, hooks := stage.Seeded(t, 1), receiver(t)
-	s := start(t, binaries(t), "RINGFENCE_REPLICAS="+replicas, "SSL_CERT_FILE="+hooks.CAFile, "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s", "CLAIM_LEASE=5s",
-		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s", "REPUBLISH_AFTER=10s")
-	w := tenant(t, s, hooks, killCredit)
-	underLoad(t, s, w, hooks, func() { killAll(t, rng, s, each, ofAll) })
+	rng, world := stage.Seeded(t, 1), stack(t)
+	w := tenant(t, world.Stack, world.Hooks, killCredit)
+	underLoad(t, world.Stack, w, world.Hooks, func() {
+		killAll(t, rng, world.Stack, stage.Trials(2, killsEach), stage.Trials(1, killsOfAll))
+	})
 }
 
 // underLoad places calls at a steady rate while something is done to the stack, and holds the laws against what is left once it is ready again.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
@@ -20,7 +17,6 @@ import (
 type operator struct {
 	t         *testing.T
 	s         *rig.Stack
-	db        *rig.Postgres
 	workspace string
 }
 
@@ -68,10 +64,9 @@ func (o operator) refused(want string, args ...string) {
 
 // TestOperator_DoesEverythingFromTheTerminal runs the operator's command line as it is built, against the whole of a running stack.
 func TestOperator_DoesEverythingFromTheTerminal(t *testing.T) {
-	hooks := receiver(t)
-	db := database(t)
-	s := start(t, binaries(t), "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile)
-	o := operator{t: t, s: s, db: db}
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
+	o := operator{t: t, s: s}
 	o.workspace = o.makes("workspaces", "add", "Acme", "--plan", "scale", "--set", `calling_policy={"window":{"start":"00:00","end":"24:00"},"timezone":"recipient"}`)
 	o.does(o.workspace+"|Acme|scale|active", "workspaces", "list", "--all")
 	o.does("calls_per_second       7|\"webhooks\":false", "workspaces", "change", "--set", "calls_per_second=7", "--set", "features.webhooks=false")
@@ -237,11 +232,7 @@ func (o operator) whyNot(w *rig.Workspace) {
 // comes lets the time of a request come that waits in the dialer's queue.
 func (o operator) comes(id string) {
 	o.t.Helper()
-	conn, err := pgx.Connect(o.t.Context(), o.db.URL)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	defer conn.Close(context.WithoutCancel(o.t.Context()))
+	conn := superuser(o.t, o.s)
 	const due = "UPDATE dialer.dial_queue SET due_at = now(), look_at = now() WHERE call_request_id = $1 AND state = 'queued'"
 	until(o.t, time.Minute, "the dialer has the request", func() bool {
 		done, err := conn.Exec(o.t.Context(), due, id)

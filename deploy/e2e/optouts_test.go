@@ -37,8 +37,10 @@ type refusal struct {
 	answered time.Time
 }
 
-// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a hundred thousand people (a thousand without -large) opt out or withdraw around the
-// instant at which they are dialled, on two replicas of everything: whoever's gate asked after the record was committed is not dialled.
+// TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord lets a thousand people, or a hundred thousand
+// with -large, opt out or withdraw their consent at the time of their dial, on two replicas of each
+// service. No person is dialed whose dial-time check ran after the record was committed. The stack runs
+// without simulated delays and with fewer log lines.
 func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 	rng, bin := stage.Seeded(t, 1), binaries(t)
 	s := start(t, bin, "RINGFENCE_REPLICAS=2", "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn")

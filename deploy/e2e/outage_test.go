@@ -10,8 +10,9 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// TestDatabaseAway_CostsErrorsAndNoData cuts Postgres off for twenty seconds under load: clients are
-// told 503, nothing accepted is lost, and everything goes on by itself.
+// TestDatabaseAway_CostsErrorsAndNoData cuts the connections to Postgres for 20 seconds under load.
+// Clients receive 503, no accepted request is lost, and service resumes without help. The stack has its
+// own settings: it reaches Postgres through a proxy.
 func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	hooks := receiver(t)
 	db := database(t)

@@ -21,8 +21,9 @@ import (
 // unreadable is how many records that nobody can decode each topic gets.
 const unreadable = 5
 
-// TestRecords_AgainShuffledAndUnreadable sends every record of every topic once more in random
-// order, and records that nobody can decode, and finds the world as it was.
+// TestRecords_AgainShuffledAndUnreadable sends every record of every topic again in random order, with
+// records that cannot be decoded, and checks that nothing visible changes. The stack has a broker of its
+// own: the test counts all records of all topics.
 func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 	rng, hooks, bus := stage.Seeded(t, 1), receiver(t), kafkatest.New(t)
 	s := start(t, binaries(t), "KAFKA_BROKERS="+strings.Join(bus.Brokers, ","), "SSL_CERT_FILE="+hooks.CAFile)

@@ -38,9 +38,8 @@ func deeds() map[string][]string {
 // TestReplicas_ShareTheWorkAndTakeItOver: two of every service each do a fair part of it, and when one is killed amid calls and does not come back, all of
 // them end and are delivered once. With -large each replica of each service is killed, otherwise one dispatcher.
 func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
-	hooks, place := receiver(t), linked(t, binaries(t))
-	s := start(t, place, "RINGFENCE_REPLICAS=2", "SSL_CERT_FILE="+hooks.CAFile, "CLAIM_LEASE=5s", "WEBHOOK_LEASE=5s", "WEBHOOK_TIMEOUT=4s",
-		"IDEMPOTENCY_LEASE=3s", "UNCONFIRMED_AFTER=5s")
+	world := stack(t)
+	s, hooks, place := world.Stack, world.Hooks, world.Bin
 	w := tenant(t, s, hooks, "1000")
 	posting := &load{w: w, accepted: map[string]string{}, answers: map[int]int{}}
 	next := firstShared
@@ -60,15 +59,17 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 	for name := range deeds() {
 		until(t, time.Minute, "both replicas of "+name+" have partitions", func() bool { return joined(t, s, name) })
 	}
+	before := work(t, s)
 	burst(sharers, sharedEach)()
 	ends := func(what string) {
 		t.Helper()
 		until(t, time.Minute, what+": every call ends and is told", func() bool { return told(hooks, w) == next-firstShared })
 	}
 	ends("two of everything")
+	after := work(t, s)
 	for name, metrics := range deeds() {
 		for _, metric := range metrics {
-			fair(t, s, name, metric)
+			fair(t, name, metric, before[name+metric], after[name+metric])
 		}
 	}
 
@@ -87,7 +88,7 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 			}
 			wait()
 			ends("one " + name)
-			put(t, place, binaries(t), name)
+			put(t, place, world.armed, name)
 			until(t, time.Minute, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
 		}
 	}
@@ -95,34 +96,50 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 	judge(t, s, w, hooks, posting.accepted)
 }
 
-// fair holds what each replica did of one kind of deed against the other's.
-func fair(t *testing.T, s *rig.Stack, name, metric string) {
+// work returns the counters of each replica, by service and metric.
+func work(t *testing.T, s *rig.Stack) map[string][]float64 {
 	t.Helper()
-	addresses, err := s.Privates(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var did []float64
-	var sum float64
-	for _, address := range addresses {
-		_, count, err := counted(address, metric)
+	all := map[string][]float64{}
+	for name, metrics := range deeds() {
+		addresses, err := s.Privates(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		did = append(did, count)
-		sum += count
+		for _, metric := range metrics {
+			for _, address := range addresses {
+				_, count, err := counted(address, metric)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[name+metric] = append(all[name+metric], count)
+			}
+		}
+	}
+	return all
+}
+
+// fair checks that each replica did a part of the work between two readings of a counter.
+func fair(t *testing.T, name, metric string, before, after []float64) {
+	t.Helper()
+	sum, did := 0.0, make([]float64, len(after))
+	for i := range after {
+		did[i] = after[i] - before[i]
+		sum += did[i]
 	}
 	t.Logf("%s: %s %v", name, metric, did)
-	if sum < ofSo && (name != "contacts-compliance" || metric != read) { // it reads next to nothing
-		t.Errorf("%s: %s counts %v of both replicas, want %d at least", name, metric, sum, ofSo)
-	}
-	for _, count := range did {
-		least := fairShare * sum
-		if metric == requested {
-			least = 1
+	if sum < ofSo {
+		if name != "contacts-compliance" || metric != read { // it reads few records
+			t.Errorf("%s: %s of both replicas = %v, want at least %d", name, metric, sum, ofSo)
 		}
-		if sum >= ofSo && count < least {
-			t.Errorf("%s: one replica did %v of %v (%s), want %v at least", name, count, sum, metric, least)
+		return
+	}
+	least := fairShare * sum
+	if metric == requested {
+		least = 1
+	}
+	for i, count := range did {
+		if count < least {
+			t.Errorf("%s: %s of replica %d = %v, want at least %v of %v", name, metric, i+1, count, least, sum)
 		}
 	}
 }

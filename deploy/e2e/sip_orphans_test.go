@@ -42,7 +42,11 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 		return &farm.Call{}
 	}
 	elsewhere := place("+14155550203")
-	for round, number := range []struct{ up, rings string }{{"+14155550101", "+14155550102"}, {"+14155550201", "+14155550202"}}[:stage.Trials(1, 2)] {
+	rounds := []struct{ up, rings string }{
+		{up: "+14155550101", rings: "+14155550102"},
+		{up: "+14155550201", rings: "+14155550202"},
+	}
+	for round, number := range rounds[:stage.Trials(1, len(rounds))] {
 		up, rings := place(number.up), place(number.rings)
 		until(t, time.Minute, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
 		if round == 0 {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
 	"ringfence.dev/libs/loopback"
@@ -53,6 +55,21 @@ func start(t *testing.T, bin string, env ...string) *rig.Stack {
 		}
 	})
 	return s
+}
+
+// superuser connects to the database of a stack that started its own Postgres.
+func superuser(t *testing.T, s *rig.Stack) *pgx.Conn {
+	t.Helper()
+	url, err := s.SuperuserURL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }
 
 // database is a server of the test's own, for the stack's POSTGRES_URL.

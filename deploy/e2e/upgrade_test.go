@@ -33,10 +33,11 @@ const (
 	firstRolled  = 7_000_000
 )
 
-// TestUpgrade_RollsUnderLoadAndFailsNobody replaces both replicas of every service, one after the other, by another binary, under a steady load of an
-// ordinary client: no request fails, no event is lost, nothing happens twice. RINGFENCE_OLD_BIN names older binaries (make upgrade); without, the old ones are
-// copies. Without both the services roll side by side; otherwise one after the other, to the new binaries and back to the old ones, so that each service
-// meets an older and a newer one of every other.
+// TestUpgrade_RollsUnderLoadAndFailsNobody replaces both replicas of every service, one after the other,
+// by another binary, under the load of a client that repeats no request. No request fails, no event is
+// lost or sent twice. RINGFENCE_OLD_BIN names older binaries (make upgrade); otherwise the old ones are
+// copies. With older binaries or -large the services are replaced one after the other, to the new
+// binaries and back. Otherwise all services are replaced at the same time.
 func TestUpgrade_RollsUnderLoadAndFailsNobody(t *testing.T) {
 	whole := os.Getenv("RINGFENCE_OLD_BIN") != "" || stage.Large()
 	now := binaries(t)
@@ -142,32 +143,50 @@ func folder(pid int, name string, folders ...string) string {
 	return ""
 }
 
-// linked is a folder of links to all programs of another.
+// linked returns a folder of links to all programs of another.
 func linked(t *testing.T, bin string) string {
 	t.Helper()
 	place := outside(t)
-	files, err := os.ReadDir(bin)
-	if err != nil {
+	if err := linkAll(place, bin); err != nil {
 		t.Fatal(err)
-	}
-	for _, file := range files {
-		if !file.IsDir() {
-			put(t, place, bin, file.Name())
-		}
 	}
 	return place
 }
 
-// put lets the name in one folder be the file in another: whoever is started there from now on is that one.
-func put(t *testing.T, place, from, name string) {
-	target, err := filepath.Abs(filepath.Join(from, name))
-	if err == nil {
-		next := filepath.Join(place, "."+name)
-		if err = os.Symlink(target, next); err == nil {
-			err = os.Rename(next, filepath.Join(place, name))
+// linkAll fills a folder with links to all programs of another.
+func linkAll(place, bin string) error {
+	files, err := os.ReadDir(bin)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if file.IsDir() {
+			continue
+		}
+		if err := link(place, bin, file.Name()); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// link replaces the program name in a folder by a link to the program of another folder.
+func link(place, from, name string) error {
+	target, err := filepath.Abs(filepath.Join(from, name))
 	if err != nil {
+		return err
+	}
+	next := filepath.Join(place, "."+name)
+	if err := os.Symlink(target, next); err != nil {
+		return err
+	}
+	return os.Rename(next, filepath.Join(place, name))
+}
+
+// put is link; an error fails the test.
+func put(t *testing.T, place, from, name string) {
+	t.Helper()
+	if err := link(place, from, name); err != nil {
 		t.Error(err)
 	}
 }

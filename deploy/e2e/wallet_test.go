@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
@@ -26,9 +25,8 @@ const (
 // TestWallet_OversubscribedThriceAcceptsWhatItCovers lets 64 clients ask for three times as many calls as the credit covers, on two
 // replicas of everything: not one more and not one less is accepted, and the books agree from outside after each step.
 func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
-	hooks := receiver(t)
-	db := database(t)
-	s := start(t, binaries(t), "RINGFENCE_REPLICAS=2", "POSTGRES_URL="+db.URL, "SSL_CERT_FILE="+hooks.CAFile)
+	world := stack(t)
+	s, hooks := world.Stack, world.Hooks
 	covered := stage.Trials(100, 10_000)
 	w := tenant(t, s, nil, credits(covered))
 	crowd := &crowd{w: w, later: true, accepted: map[string]string{}}
@@ -58,7 +56,7 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	spending := tenant(t, s, hooks, credits(stage.Trials(20, 2_000)))
 	spend(t, s, spending, hooks)
 	reconcile(t, s, "workspaces compared, 0 differences")
-	forge(t, db, w)
+	forge(t, s, w)
 	reconcile(t, s, "workspace "+w.ID+": wrong_balance: wallet", "workspace "+w.ID+": wrong_balance: funding", "workspaces compared, 2 differences")
 	if found, err := w.Differences(t.Context()); err != nil || len(found) != 2 {
 		t.Errorf("differences = %v, %v, want two", found, err)
@@ -79,19 +77,21 @@ func reconcile(t *testing.T, s *rig.Stack, want ...string) {
 	}
 }
 
-// forge gives the workspace a credit that nobody paid for, as the superuser.
-func forge(t *testing.T, db *rig.Postgres, w *rig.Workspace) {
+// forge adds credit to the workspace that no payment covers, as the superuser, until the test ends.
+func forge(t *testing.T, s *rig.Stack, w *rig.Workspace) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), db.URL)
-	if err != nil {
-		t.Fatal(err)
+	conn := superuser(t, s)
+	add := func(ctx context.Context, micro int) {
+		const query = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2
+			WHERE workspace_id = $1`
+		did, err := conn.Exec(ctx, query, w.ID, micro)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stage.Equal(t, "changed wallets", did.RowsAffected(), 1)
 	}
-	defer conn.Close(t.Context())
-	did, err := conn.Exec(t.Context(), `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + 1, funding_micro = funding_micro - 1
-		WHERE workspace_id = $1`, w.ID)
-	if err != nil || did.RowsAffected() != 1 {
-		t.Fatal(did, err)
-	}
+	add(t.Context(), 1)
+	t.Cleanup(func() { add(context.Background(), -1) })
 }
 
 // spend oversubscribes the wallet thrice with calls that are dialled at once: what they cost is gone, what they do not use can be
@@ -166,7 +166,7 @@ func (c *crowd) number() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.numbers++
-	return number(6_000_000 + c.numbers/80*100 + c.numbers%80)
+	return number(9_100_000 + c.numbers/80*100 + c.numbers%80)
 }
 
 // cancel ends n of the accepted requests; 409 is that of a cancel that was not answered before.
@@ -189,7 +189,8 @@ func (c *crowd) cancel(t *testing.T, n int) {
 	}
 }
 
-// answer asks again while the service says that it is not there, as a careful client does; unheard says that it did.
+// answer sends a POST and repeats it while the response is 503, as the API asks of clients. Repeats with
+// the same key are part of what the test covers. unheard reports that there was a 503.
 func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
 	err := rig.Until(t.Context(), time.Minute, "POST "+path+" is answered", func() (bool, error) {

@@ -100,7 +100,9 @@ func unfenced(t *testing.T, plain string) (bin string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build a dialer without its fence: %v\n%s", err, out)
 	}
-	stage.Complete(t, bin, plain)
+	if err := stage.Complete(bin, plain); err != nil {
+		t.Fatal(err)
+	}
 	return bin
 }
 

@@ -212,14 +212,35 @@ func (s *Stack) Processes() map[string][]int {
 	return found
 }
 
-// Privates are the addresses of the private ports of a service's replicas.
-func (s *Stack) Privates(name string) (addresses []string, err error) {
+// state is the part of state.json that tests read.
+type state struct {
+	Ports            map[string]int
+	PostgresPassword string `json:"postgres_password"`
+}
+
+func (s *Stack) state() (read state, err error) {
 	data, err := os.ReadFile(filepath.Join(s.opts.Home, "state.json"))
 	if err != nil {
-		return nil, err
+		return state{}, err
 	}
-	var state struct{ Ports map[string]int }
-	if err := json.Unmarshal(data, &state); err != nil {
+	err = json.Unmarshal(data, &read)
+	return read, err
+}
+
+// SuperuserURL returns the URL of the Postgres that the stack started.
+func (s *Stack) SuperuserURL() (string, error) {
+	state, err := s.state()
+	if err != nil {
+		return "", err
+	}
+	const format = "postgres://ringfence:%s@127.0.0.1:%d/ringfence?sslmode=disable"
+	return fmt.Sprintf(format, state.PostgresPassword, state.Ports["postgres"]), nil
+}
+
+// Privates returns the addresses of the private ports of a service's replicas.
+func (s *Stack) Privates(name string) (addresses []string, err error) {
+	state, err := s.state()
+	if err != nil {
 		return nil, err
 	}
 	for replica := 1; ; replica++ {

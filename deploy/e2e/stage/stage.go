@@ -23,7 +23,7 @@ const (
 	unbuilt  = variable + " is not set: run `make test-e2e`, which builds the programs and sets it"
 )
 
-var large = flag.Bool("large", false, "run every trial of the tests that count trials in thousands, as make test-nightly does")
+var large = flag.Bool("large", false, "run the large number of trials, as make test-nightly does")
 
 // Large reports whether the test binary was started with -large.
 func Large() bool { return *large }
@@ -46,18 +46,18 @@ func Binaries(t testing.TB) string {
 	return dir
 }
 
-// Complete links what the folder of built programs has into one that has some programs of its own.
-func Complete(t testing.TB, bin, built string) {
-	t.Helper()
+// Complete adds links to bin for the programs of built that bin does not contain.
+func Complete(bin, built string) error {
 	all, err := os.ReadDir(built)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for _, one := range all {
 		if err := os.Symlink(filepath.Join(built, one.Name()), filepath.Join(bin, one.Name())); err != nil && !errors.Is(err, os.ErrExist) {
-			t.Fatal(err)
+			return err
 		}
 	}
+	return nil
 }
 
 // Seeded is the test's source of chance, and streams of one seed differ; RINGFENCE_SEED repeats a run.

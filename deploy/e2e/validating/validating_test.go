@@ -204,19 +204,20 @@ func TestWire_AcceptedRequestsMustBeDocumented(t *testing.T) {
 			answer: refusal("validation_error"),
 		},
 		{
-			name: "accepted limit above the maximum", method: "GET", path: "/v1/call-requests?limit=101", status: 200, answer: empty,
-			wantErr: true,
+			name: "accepted limit above the maximum", method: "GET", path: "/v1/call-requests?limit=101",
+			status: 200, answer: empty, wantErr: true,
 		},
 		{
-			name: "limit above the maximum with the header Lenient", method: "GET", path: "/v1/call-requests?limit=101", status: 200,
-			answer: empty, lenient: true,
+			name: "limit above the maximum with the header Lenient", method: "GET", path: "/v1/call-requests?limit=101",
+			status: 200, answer: empty, lenient: true,
 		},
 		{name: "unknown parameter", method: "GET", path: "/v1/call-requests?x=1", status: 200, answer: empty},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			asked, err := http.NewRequestWithContext(t.Context(), test.method, "http://127.0.0.1"+test.path, strings.NewReader(test.body))
+			url := "http://127.0.0.1" + test.path
+			asked, err := http.NewRequestWithContext(t.Context(), test.method, url, strings.NewReader(test.body))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,9 +39,13 @@ func TestCheck_ReportsViolations(t *testing.T) {
 		{name: "query in a package below the store", path: "services/calls/internal/store/archive/a.go", body: query},
 		{name: "query in a test", path: "services/calls/internal/call/a_test.go", body: query},
 		{name: "query in a test package", path: "services/calls/internal/calltest/a.go", body: query},
-		{name: "English that begins like SQL", path: "services/calls/internal/call/a.go", body: `const m = "Select one of these."`},
 		{
-			name: "variable without help", path: "services/calls/cmd/calls/a.go", body: "type C struct {\n\tWait int `env:\"WAIT\"`\n}",
+			name: "English that begins like SQL", path: "services/calls/internal/call/a.go",
+			body: `const m = "Select one of these."`,
+		},
+		{
+			name: "variable without help", path: "services/calls/cmd/calls/a.go",
+			body: "type C struct {\n\tWait int `env:\"WAIT\"`\n}",
 			want: []string{`services/calls/cmd/calls/a.go:4: WAIT has no help: add help:"what it means, with its unit"`},
 		},
 		{

@@ -13,14 +13,17 @@ func TestParseWords_ListIsValid(t *testing.T) {
 		t.Fatalf("parseWords(words.txt): %v", err)
 	}
 	for _, sentence := range []string{
-		"Whoever asks is answered.", "nobody has it", "somebody else", "none of which", "was told", "it tells", "it stands", "it stood",
+		"Whoever asks is answered.", "nobody has it", "somebody else", "none of which", "was told", "it tells",
+		"it stands", "it stood",
 		"a pool of its own", "all the same", "makes ready", "vouches for", "beheld", "is gone for good",
 	} {
 		if found := check(words, []text{{place: "x:1", content: sentence}}); len(found) != 1 {
 			t.Errorf("check(%q) = %v, want one finding", sentence, found)
 		}
 	}
-	for _, sentence := range []string{"understood", "The relay deletes the acknowledged rows.", "a stand-alone server", "untold"} {
+	for _, sentence := range []string{
+		"understood", "The relay deletes the acknowledged rows.", "a stand-alone server", "untold",
+	} {
 		if found := check(words, []text{{place: "x:1", content: sentence}}); len(found) != 0 {
 			t.Errorf("check(%q) = %v, want no finding", sentence, found)
 		}
