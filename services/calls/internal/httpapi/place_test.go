@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/calls/internal/store"
@@ -352,7 +353,7 @@ func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
 	})
 	slow := make(chan answer, 1)
 	go func() { slow <- r.do("POST", "/v1/calls", r.order("idempotency_key", "k")) }()
-	until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
+	polltest.Until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
 	quick := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	close(release)
 	if a := <-slow; a.status != http.StatusOK || a.id() != quick["id"] {
