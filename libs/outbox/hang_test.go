@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -234,6 +235,7 @@ func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	var way wire
 	first := outbox.NewRelay(pool, newClient(t, cfg, kgo.Dialer(way.dial)), nil)
+	first.SetAckTimeout(time.Second)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = first.Run(ctx) })

@@ -36,9 +36,35 @@ func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
-func TestOpen_TransactionThatHangsHoldsOthersForSeconds(t *testing.T) {
+// TestOpen_SessionsEndWhatHangs checks the timeouts with which Postgres ends the transactions of a process
+// that was stopped or does not read its answers. The tests below use shorter ones.
+func TestOpen_SessionsEndWhatHangs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, track)
+	tests := []struct{ name, want string }{
+		{name: "idle_in_transaction_session_timeout", want: "5000ms"},
+		{name: "tcp_user_timeout", want: "10000ms"},
+	}
+	for _, tt := range tests {
+		var got string
+		if err := pool.QueryRow(t.Context(), "SELECT concat(setting, unit) FROM pg_settings WHERE name = $1", tt.name).Scan(&got); err != nil {
+			t.Fatalf("read %s: %v", tt.name, err)
+		}
+		if tt.name == "tcp_user_timeout" && got == "0ms" {
+			continue // a Unix socket has none
+		}
+		if got != tt.want {
+			t.Errorf("%s = %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestOpen_TransactionThatHangsIsEnded(t *testing.T) {
 	t.Parallel()
 	pool, id, tx := aThing(t)
+	if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = '100ms'"); err != nil {
+		t.Fatal(err)
+	}
 	change(t, pool, id)
 	if err := tx.Commit(t.Context()); !pg.IsDown(err) {
 		t.Errorf("commit of the one that hung: %v, want an outage", err)

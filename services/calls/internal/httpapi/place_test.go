@@ -205,6 +205,10 @@ func TestPlace_FiftyAtOnceOneCall(t *testing.T) {
 		all.Go(func() {
 			a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k"))
 			statuses[i], ids[i] = a.status, a.id()
+			want := map[int]string{http.StatusOK: "true", http.StatusAccepted: ""}[a.status]
+			if got := a.header.Get(replayed); got != want {
+				t.Errorf("%s beside %d = %q, want %q", replayed, a.status, got, want)
+			}
 		})
 	}
 	all.Wait()
