@@ -27,7 +27,7 @@ func server(t *testing.T, starter *process.Starter) *Server {
 	return s
 }
 
-// uninitialized returns a server without a cluster, in a folder of its own.
+// uninitialized returns a server without a cluster, in its own folder.
 func uninitialized(t *testing.T) *Server {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-postgres-")
