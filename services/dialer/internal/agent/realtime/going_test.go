@@ -90,8 +90,13 @@ func TestSay_BehindTheDisclosure(t *testing.T) {
 	l.Say("Please call back.")
 	l.wait(agent.TurnDone, 2)
 	said := l.all(agent.Said)
-	if len(said) != 2 || !strings.Contains(said[0].Text, "AI assistant") || said[1].Text != "Please call back." {
-		t.Fatalf("said %v, want the disclosure and the message", said)
+	switch {
+	case len(said) != 2:
+		t.Fatalf("len(said) = %v, want 2", len(said))
+	case !strings.Contains(said[0].Text, "AI assistant"):
+		t.Fatalf("said[0].Text = %q, want it to contain %q", said[0].Text, "AI assistant")
+	case said[1].Text != "Please call back.":
+		t.Fatalf(`said[1].Text = %v, want "Please call back."`, said[1].Text)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if !e.Keep || e.Asked != (e.Item == said[1].Item) {
@@ -149,8 +154,13 @@ func TestReconnect_SaysTheDisclosureWhole(t *testing.T) {
 	l.server.Cut()
 	l.wait(agent.TurnDone, 3)
 	again := l.all(agent.Said)[0]
-	if !strings.Contains(again.Text, "AI assistant") || again.Item == "" || !first.Keep {
-		t.Errorf("after the loss it said %v", l.all(agent.Said))
+	switch {
+	case !strings.Contains(again.Text, "AI assistant"):
+		t.Errorf("again.Text = %q, want it to contain %q", again.Text, "AI assistant")
+	case again.Item == "":
+		t.Error(`again.Item = "", want another value`)
+	case !first.Keep:
+		t.Error("first.Keep = false, want true")
 	}
 	if len(l.all(agent.ItemDone)) != 3 { // the broken one, the disclosure, the greeting
 		t.Errorf("%d items done", len(l.all(agent.ItemDone)))
