@@ -148,7 +148,7 @@ func TestComposeFile_EveryPathIsThere(t *testing.T) {
 		}
 		if s.EnvFile != "" {
 			for variable, value := range fileOf(t, s.EnvFile) {
-				if regexp.MustCompile(`_(DIRS?|LOG)$`).MatchString(variable) {
+				if slices.ContainsFunc([]string{"_DIR", "_DIRS", "_LOG"}, func(suffix string) bool { return strings.HasSuffix(variable, suffix) }) {
 					named(name, value)
 				}
 			}

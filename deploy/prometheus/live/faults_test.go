@@ -23,12 +23,7 @@ type fault struct {
 
 // overSIP is what is told of calls over SIP alone.
 func overSIP(q query) bool {
-	for _, name := range []string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "certificate_expires"} {
-		if strings.Contains(q.expr, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"ringfence_dialer_rtp_", "ringfence_dialer_sip_", "certificate_expires"}, func(name string) bool { return strings.Contains(q.expr, name) })
 }
 
 func stopped(process string) func(*testing.T, *world, func()) {

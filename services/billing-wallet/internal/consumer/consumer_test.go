@@ -25,8 +25,7 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-// hang ends a test that waits for something that never happens.
-const hang = 2 * time.Minute
+const patience = 2 * time.Minute
 
 // service is the consuming half of billing-wallet on a broker and a database of its own.
 type service struct {
@@ -89,9 +88,7 @@ func (s *service) send(topic kafka.Topic, key string, id uuid.UUID, kind string,
 
 func (s *service) until(what string, holds func() (bool, error)) {
 	s.Helper()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	end := time.After(hang)
+	deadline := time.Now().Add(patience)
 	for {
 		ok, err := holds()
 		if err != nil {
@@ -100,11 +97,10 @@ func (s *service) until(what string, holds func() (bool, error)) {
 		if ok {
 			return
 		}
-		select {
-		case <-poll.C:
-		case <-end:
-			s.Fatalf("did not happen: %s", what)
+		if time.Now().After(deadline) {
+			s.Fatalf("not within %s: %s", patience, what)
 		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -211,7 +207,7 @@ func (s *service) told(want int) map[string][]string {
 		s.Fatal(err)
 	}
 	defer reader.Close()
-	ctx, cancel := context.WithTimeout(s.Context(), hang)
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	told := map[string][]string{}
 	for len(told) < want {

@@ -260,14 +260,8 @@ func TestHold_AnswersCalls(t *testing.T) {
 	request := wallettest.ID()
 	for range 2 {
 		answer, err := s.hold("calls", workspace, request, 600)
-		if err != nil {
-			t.Fatalf("Hold: error = %v", err)
-		}
-		if got := answer.GetHeld().GetAmountMicro(); got != 500_000 {
-			t.Fatalf("Hold: answer.GetHeld().GetAmountMicro() = %v, want 500_000", got)
-		}
-		if got := answer.GetHeld().GetCurrency(); got != "USD" {
-			t.Fatalf("Hold: answer.GetHeld().GetCurrency() = %v, want USD", got)
+		if err != nil || answer.GetHeld().GetAmountMicro() != 500_000 || answer.GetHeld().GetCurrency() != "USD" {
+			t.Fatalf("Hold = %v, %v", answer, err)
 		}
 	}
 	answer, err := s.hold("calls", workspace, wallettest.ID(), 600)

@@ -13,7 +13,6 @@ import (
 	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/asking"
@@ -52,14 +51,20 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 
 func await(t *testing.T, url string, status int) {
 	t.Helper()
-	polltest.Until(t, fmt.Sprintf("%s responds with %d", url, status), func() bool {
+	deadline := time.Now().Add(time.Minute)
+	for {
 		resp, err := http.Get(url)
-		if err != nil {
-			return false
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == status {
+				return
+			}
 		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == status
-	})
+		if time.Now().After(deadline) {
+			t.Fatalf("%s never answered %d: %v %v", url, status, resp, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // freeAddr is an address that nobody else takes until the service does.

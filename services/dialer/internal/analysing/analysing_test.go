@@ -157,15 +157,8 @@ func TestRun_WhatTheSummaryIsAskedWith(t *testing.T) {
 			analysed(t, pool, call)
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			switch {
-			case len(e.asked) != 1:
-				t.Errorf("len(e.asked) = %v, want 1", len(e.asked))
-			case e.asked[0].Key != test.key:
-				t.Errorf("e.asked[0].Key = %v, want %v", e.asked[0].Key, test.key)
-			case e.asked[0].Outcome != test.settled:
-				t.Errorf("e.asked[0].Outcome = %v, want %v", e.asked[0].Outcome, test.settled)
-			case e.asked[0].Zone.String() != "Asia/Tokyo":
-				t.Errorf(`e.asked[0].Zone.String() = %v, want "Asia/Tokyo"`, e.asked[0].Zone.String())
+			if len(e.asked) != 1 || e.asked[0].Key != test.key || e.asked[0].Outcome != test.settled || e.asked[0].Zone.String() != "Asia/Tokyo" {
+				t.Errorf("asked %+v", e.asked)
 			}
 		})
 	}

@@ -270,13 +270,8 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 			if got := d.calls(); !slices.Equal(got, tt.calls) {
 				t.Errorf("calls = %q, want %q", got, tt.calls)
 			}
-			switch state, slots, facts := d.state(); {
-			case state != tt.state:
-				t.Errorf("state = %v, want %v", state, tt.state)
-			case slots != tt.slots:
-				t.Errorf("slots = %v, want %v", slots, tt.slots)
-			case facts != tt.facts:
-				t.Errorf("facts = %v, want %v", facts, tt.facts)
+			if state, slots, facts := d.state(); state != tt.state || slots != tt.slots || facts != tt.facts {
+				t.Errorf("request = %s, %d slots, %d facts, want %s, %d, %d", state, slots, facts, tt.state, tt.slots, tt.facts)
 			}
 			var elsewhere int
 			if err := d.pool.QueryRow(t.Context(), "SELECT count(*) FROM calls WHERE time_zone <> $1", zone).Scan(&elsewhere); err != nil || elsewhere > 0 {
@@ -284,13 +279,8 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 			}
 			asked, seen := over.asked(), map[uuid.UUID]bool{}
 			for i, o := range asked {
-				switch {
-				case seen[o.CallID]:
-					t.Error("seen[o.CallID] = true, want false")
-				case len(o.Without) != i:
-					t.Errorf("len(o.Without) = %v, want %v", len(o.Without), i)
-				case phone.Number(o.To) != d.request.To:
-					t.Errorf("phone.Number(o.To) = %v, want %v", phone.Number(o.To), d.request.To)
+				if seen[o.CallID] || len(o.Without) != i || phone.Number(o.To) != d.request.To {
+					t.Errorf("originate %d = %+v", i, o)
 				}
 				seen[o.CallID] = true
 			}

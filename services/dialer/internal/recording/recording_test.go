@@ -208,13 +208,8 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	}
 	r.hangUp(id)
 	r.s3.Away(true)
-	switch {
-	case r.round(rec) == nil:
-		t.Error("r.round(rec) is nil")
-	case r.state(id) != "recorded":
-		t.Errorf(`r.state(id) = %v, want "recorded"`, r.state(id))
-	case len(r.told(id)) != 0:
-		t.Errorf("len(r.told(id)) = %v, want 0", len(r.told(id)))
+	if r.round(rec) == nil || r.state(id) != "recorded" || len(r.told(id)) != 0 {
+		t.Error("it counts as stored while the storage is away")
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
@@ -240,13 +235,8 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
-	switch got := r.told(id); {
-	case r.state(id) != "gone":
-		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
-	case len(r.s3.Objects()) != 0:
-		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
-	case !slices.Equal(got, []string{want, ""}):
-		t.Errorf("got = %v, want %v", got, []string{want, ""})
+	if got := r.told(id); r.state(id) != "gone" || len(r.s3.Objects()) != 0 || !slices.Equal(got, []string{want, ""}) {
+		t.Errorf("it is %s, told %v", r.state(id), got)
 	}
 }
 
@@ -275,15 +265,8 @@ func TestRecorder_WhoObjectsWasNeverRecorded(t *testing.T) {
 	r.hangUp(id)
 	r.mustRound(rec)
 	r.mustRound(rec)
-	switch {
-	case r.state(id) != "gone":
-		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
-	case len(r.s3.Objects()) != 0:
-		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
-	case len(r.told(id)) != 0:
-		t.Errorf("len(r.told(id)) = %v, want 0", len(r.told(id)))
-	case len(r.files()) != 0:
-		t.Errorf("len(r.files()) = %v, want 0", len(r.files()))
+	if r.state(id) != "gone" || len(r.s3.Objects()) != 0 || len(r.told(id)) != 0 || len(r.files()) != 0 {
+		t.Errorf("it is %s, told %v", r.state(id), r.told(id))
 	}
 }
 
@@ -325,13 +308,8 @@ func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
 	if err := next.Tidy(t.Context(), time.Now()); err != nil {
 		t.Error(err)
 	}
-	switch {
-	case r.state(id) != "stored":
-		t.Errorf(`r.state(id) = %v, want "stored"`, r.state(id))
-	case r.state(lost) != "lost":
-		t.Errorf(`r.state(lost) = %v, want "lost"`, r.state(lost))
-	case r.state(empty) != "gone":
-		t.Errorf(`r.state(empty) = %v, want "gone"`, r.state(empty))
+	if r.state(id) != "stored" || r.state(lost) != "lost" || r.state(empty) != "gone" {
+		t.Errorf("the call is %s, the one without a file %s, the one without sound %s", r.state(id), r.state(lost), r.state(empty))
 	}
 	r.object(1)
 	if left := r.files(); len(left) != 0 {
@@ -344,13 +322,8 @@ func TestRecorder_AProcessBesideWritesItsOwn(t *testing.T) {
 	mine, beside, id := r.recorder(r.spool), r.recorder(r.spool), r.call()
 	tape := r.begin(mine, id)
 	r.mustRound(beside)
-	switch err := beside.Tidy(t.Context(), time.Now()); {
-	case err != nil:
-		t.Errorf("Tidy: %v", err)
-	case r.state(id) != "recording":
-		t.Errorf(`r.state(id) = %v, want "recording"`, r.state(id))
-	case len(r.files()) != 1:
-		t.Errorf("len(r.files()) = %v, want 1", len(r.files()))
+	if err := beside.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "recording" || len(r.files()) != 1 {
+		t.Errorf("it is %s, %v", r.state(id), err)
 	}
 	tape.Close()
 	r.hangUp(id)

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"ringfence.dev/libs/polltest"
+	"time"
 )
 
 // lockedBuffer is a log that several requests write to.
@@ -93,19 +92,29 @@ func TestLog_HasTheErrorCode(t *testing.T) {
 }
 
 // requestLine waits for the log line of a request. It is written after the response.
-func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[string]any) {
+func requestLine(t *testing.T, log *lockedBuffer, requestID string) map[string]any {
 	t.Helper()
-	polltest.Until(t, "the request "+requestID+" is logged", func() bool {
+	ctx := t.Context()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
 		lines := bufio.NewScanner(strings.NewReader(log.String()))
 		for lines.Scan() {
-			line = nil
+			var line map[string]any
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line["msg"] == "request" && line["request_id"] == requestID {
-				return true
+				return line
 			}
 		}
-		return false
-	})
-	return line
+		select {
+		case <-ctx.Done():
+			t.Fatal(ctx.Err())
+		case <-deadline.C:
+			t.Fatalf("no log line of request %s", requestID)
+		case <-tick.C:
+		}
+	}
 }
 
 // TestPublic_ReplayHeaderIsForwarded: the header of an idempotent replay reaches the client.

@@ -14,7 +14,6 @@ import (
 	"github.com/coder/websocket"
 
 	"ringfence.dev/libs/guard"
-	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
@@ -90,13 +89,8 @@ func TestSay_BehindTheDisclosure(t *testing.T) {
 	l.Say("Please call back.")
 	l.wait(agent.TurnDone, 2)
 	said := l.all(agent.Said)
-	switch {
-	case len(said) != 2:
-		t.Fatalf("len(said) = %v, want 2", len(said))
-	case !strings.Contains(said[0].Text, "AI assistant"):
-		t.Fatalf("said[0].Text = %q, want it to contain %q", said[0].Text, "AI assistant")
-	case said[1].Text != "Please call back.":
-		t.Fatalf(`said[1].Text = %v, want "Please call back."`, said[1].Text)
+	if len(said) != 2 || !strings.Contains(said[0].Text, "AI assistant") || said[1].Text != "Please call back." {
+		t.Fatalf("said %v, want the disclosure and the message", said)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if !e.Keep || e.Asked != (e.Item == said[1].Item) {
@@ -154,13 +148,8 @@ func TestReconnect_SaysTheDisclosureWhole(t *testing.T) {
 	l.server.Cut()
 	l.wait(agent.TurnDone, 3)
 	again := l.all(agent.Said)[0]
-	switch {
-	case !strings.Contains(again.Text, "AI assistant"):
-		t.Errorf("again.Text = %q, want it to contain %q", again.Text, "AI assistant")
-	case again.Item == "":
-		t.Error(`again.Item = "", want another value`)
-	case !first.Keep:
-		t.Error("first.Keep = false, want true")
+	if !strings.Contains(again.Text, "AI assistant") || again.Item == "" || !first.Keep {
+		t.Errorf("after the loss it said %v", l.all(agent.Said))
 	}
 	if len(l.all(agent.ItemDone)) != 3 { // the broken one, the disclosure, the greeting
 		t.Errorf("%d items done", len(l.all(agent.ItemDone)))
@@ -274,20 +263,20 @@ func TestHearAudio_NeverWaitsForTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Begin()
-	frame, begun := bytes.Repeat([]byte{0x55}, 160), stopwatch.Start(t.Context())
+	frame := bytes.Repeat([]byte{0x55}, 160)
 	for range 100_000 { // 27 MB on the wire: more than any buffer of the system's
 		s.HearAudio(frame)
-	}
-	if took := begun.Took(); took > 5*time.Second {
-		t.Errorf("100 000 frames took %s", took)
 	}
 	s.Close()
 	var last agent.Event
 	for e := range s.Events() {
 		last = e
 	}
-	if last.Kind != agent.Closed || last.Dropped < 10_000 {
-		t.Errorf("it ended with %s, %d frames dropped", last.Kind, last.Dropped)
+	if last.Kind != agent.Closed {
+		t.Errorf("last event = %s, want %s", last.Kind, agent.Closed)
+	}
+	if last.Dropped < 10_000 {
+		t.Errorf("dropped frames = %d, want at least 10000", last.Dropped)
 	}
 }
 

@@ -206,13 +206,8 @@ func TestOpen_Fails(t *testing.T) {
 			}
 			server.Inject([]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
 		}()
-		switch _, err := opener(server).Open(ctx, agent.Spec{}); {
-		case err == nil:
-			t.Error("Open succeeded, want an error")
-		case !strings.Contains(err.Error(), "model_not_found"):
-			t.Errorf("err.Error() = %q, want it to contain %q", err.Error(), "model_not_found")
-		case strings.Contains(err.Error(), "secret"):
-			t.Errorf("err.Error() = %q, want it not to contain %q", err.Error(), "secret")
+		if _, err := opener(server).Open(ctx, agent.Spec{}); err == nil || !strings.Contains(err.Error(), "model_not_found") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("Open = %v, want the code", err)
 		}
 	})
 }
@@ -242,16 +237,8 @@ func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
 	l.Begin()
 	l.wait(agent.TurnDone, 2)
 	said := l.all(agent.Said)
-	switch {
-	case len(said) != 2:
-		t.Errorf("len(said) = %v, want 2", len(said))
-	case said[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten.":
-		t.Errorf(`said[0].Text = %v, want "Guten Tag, Sie sprechen mit einem KI-Assistenten."`,
-			said[0].Text)
-	case said[1].Text != "Hier ist .":
-		t.Errorf(`said[1].Text = %v, want "Hier ist ."`, said[1].Text)
-	case said[0].Role != agent.RoleAgent:
-		t.Errorf("said[0].Role = %v, want %v", said[0].Role, agent.RoleAgent)
+	if len(said) != 2 || said[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten." || said[1].Text != "Hier ist ." || said[0].Role != agent.RoleAgent {
+		t.Errorf("said %v, want the disclosure and then the greeting", said)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if e.Keep != (e.Item == said[0].Item) {
@@ -325,13 +312,8 @@ func TestInterrupted_TruncatesAtWhatWasHeardAndNeverBeyond(t *testing.T) {
 	l.wait(agent.SpeechStarted, 1)
 	l.Interrupted(greeting, 345*time.Millisecond)
 	l.Interrupted(greeting, 300*time.Millisecond) // once
-	switch e := got(t, l.server, "conversation.item.truncate", 1); {
-	case e["item_id"] != greeting:
-		t.Errorf(`e["item_id"] = %v, want %v`, e["item_id"], greeting)
-	case e["audio_end_ms"] != 345.0:
-		t.Errorf(`e["audio_end_ms"] = %v, want 345.0`, e["audio_end_ms"])
-	case e["content_index"] != 0.0:
-		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
+	if e := got(t, l.server, "conversation.item.truncate", 1); e["item_id"] != greeting || e["audio_end_ms"] != 345.0 || e["content_index"] != 0.0 {
+		t.Errorf("truncated %v", e)
 	}
 	answer := l.wait(agent.Said, 4) // the person's words are one
 	if answer.Role == agent.RolePerson {

@@ -28,8 +28,8 @@ type Network struct {
 	Talks, Busy, Rings, Slow, Stays string
 	// Refuses is refused before anything rings.
 	Refuses string
-	// Silent rings, but the carrier does not answer the originate before patience has run out. SilentUndialed does not even ring; a carrier that writes a call down before it asks knows
-	// every one, and has none.
+	// Silent rings, but the far end does not answer the originate until the carrier gives up.
+	// SilentUndialed does not ring. It is empty for a carrier that stores a call before it dials.
 	Silent, SilentUndialed string
 	// Another is the same trunk in another process of ours.
 	Another func() carrier.Carrier
@@ -75,11 +75,11 @@ func Rules() []Rule {
 }
 
 const (
-	// patience bounds what a carrier does within a few seconds.
-	patience = 10 * time.Second
-	// eventually bounds what the far end does.
+	// eventually ends a test that hangs.
 	eventually = time.Minute
-	// givesUp is when the suite gives an originate up that reaches nobody. One that is given up behind that ends within three times as long.
+	// longPoll is a wait for news that is longer than any test.
+	longPoll = time.Hour
+	// givesUp is when the suite cancels an originate that does not reach the far end.
 	givesUp = time.Second
 	// skew is how far the carrier's clock may be from ours.
 	skew = 5 * time.Second

@@ -76,13 +76,8 @@ func TestHearing_Wraps(t *testing.T) {
 
 func TestSending(t *testing.T) {
 	s, h := new(Sending), new(Hearing)
-	switch {
-	case s.Send("12x"):
-		t.Fatal(`s.Send("12x") = true, want false`)
-	case !s.Send("1#"):
-		t.Fatal(`s.Send("1#") = false, want true`)
-	case !s.Send("1"):
-		t.Fatal(`s.Send("1") = false, want true`)
+	if s.Send("12x") || !s.Send("1#") || !s.Send("1") {
+		t.Fatal("takes what is no digit, or refuses one")
 	}
 	var heard string
 	var ended, muted, markers int
@@ -119,15 +114,8 @@ func TestSending(t *testing.T) {
 			heard += string(digit)
 		}
 	}
-	switch {
-	case heard != "1#1":
-		t.Errorf(`heard = %v, want "1#1"`, heard)
-	case ended != 9:
-		t.Errorf("ended = %v, want 9", ended)
-	case markers != 3:
-		t.Errorf("markers = %v, want 3", markers)
-	case muted != 15:
-		t.Errorf("muted = %v, want 15", muted)
+	if heard != "1#1" || ended != 9 || markers != 3 || muted != 15 {
+		t.Errorf("heard %q, %d ends, %d markers, %d muted; want 1#1, 9, 3, 15", heard, ended, markers, muted)
 	}
 }
 
