@@ -83,6 +83,7 @@ func TestSubscriptions_PatchRules(t *testing.T) {
 		w.write.refused(t, 422, code, "PATCH", path, set{"status": status})
 	}
 	w.write.refused(t, 422, "invalid_status", "PATCH", path, set{"status": 1})
+	w.write.refused(t, 422, "validation_error", "PATCH", path, set{"events": "call.completed"})
 	w.write.refused(t, 422, "invalid_url", "PATCH", path, set{"url": "http://127.0.0.1/"})
 	w.write.refused(t, 422, "no_events", "PATCH", path, set{"events": []string{}})
 	w.write.refused(t, 422, "invalid_event_type", "PATCH", path, set{"events": []string{"call.exploded"}})
