@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/services/calls/internal/canceling"
 	"ringfence.dev/services/calls/internal/completing"
 	"ringfence.dev/services/calls/internal/consumer"
+	"ringfence.dev/services/calls/internal/erasure"
 	"ringfence.dev/services/calls/internal/freeing"
 	"ringfence.dev/services/calls/internal/httpapi"
 	"ringfence.dev/services/calls/internal/intake"
@@ -92,6 +93,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "completing", Run: completing.New(st, waits, relay.Wake).Run},
 		service.Part{Name: "republishing", Run: republishing.New(st, cfg.RepublishAfter, relay.Wake, tel.Metrics).Run},
 		service.Part{Name: "keeping", Run: keeping.New(st, cfg.Keeping).Run},
+		service.Part{Name: "erasure", Run: erasure.NewJob(st, relay.Wake).Run},
 		service.Part{Name: "freeing", Run: freeing.New(st, cfg.KeepKeys).Run},
 		service.Part{Name: "consumer", Run: listen(cfg, pool, st, waits, relay, tel).Run},
 		service.Part{Name: "http", Run: server.Run},

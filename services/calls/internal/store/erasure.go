@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,70 +35,179 @@ func personKey(workspaceID uuid.UUID, number string) string {
 
 const lockPerson = `SELECT pg_advisory_xact_lock(hashtextextended(@person::text, 0))`
 
-// Again says that this erasure was ordered before: what began since then is not its own.
+// again is true if this erasure was ordered before.
 const orderErasure = `
 WITH known AS (
     SELECT erasures FROM erasures WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
 ), ordered AS (
     INSERT INTO erasures AS e (workspace_id, phone_e164, erasures) VALUES (@workspace_id, @phone_e164, @erasures)
-    ON CONFLICT (workspace_id, phone_e164) DO UPDATE SET erasures = greatest(e.erasures, EXCLUDED.erasures), ordered_at = now()
+    ON CONFLICT (workspace_id, phone_e164) DO UPDATE
+    SET erasures = greatest(e.erasures, EXCLUDED.erasures), ordered_at = now()
 )
-SELECT coalesce((SELECT erasures >= @erasures FROM known), false) AS again, clock_timestamp() AS now`
+SELECT coalesce((SELECT erasures >= @erasures FROM known), false) AS again`
 
-const requestsOfPerson = `
-SELECT id FROM call_requests WHERE workspace_id = @workspace_id AND to_e164 = @phone_e164 AND call_id IS NULL
-UNION
-SELECT call_request_id FROM calls WHERE workspace_id = @workspace_id AND contact_id = @contact_id AND call_request_id IS NOT NULL`
+const inboundCallsOfPerson = `
+SELECT id FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound'`
 
-const lockRequestsOfPerson = `
-SELECT id FROM call_requests
-WHERE id = ANY (@candidates::uuid[]) AND workspace_id = @workspace_id AND to_e164 = @phone_e164 AND erasures < @erasures AND (erased_at IS NULL OR @again)
-ORDER BY id FOR UPDATE`
+// last_call excludes the inbound calls that arrive while the job runs.
+const insertErasureJob = `
+INSERT INTO erasure_jobs (erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, step_at)
+SELECT @erasure_id, @workspace_id, @phone_e164, @contact_id, @erasures, @again,
+    coalesce((` + inboundCallsOfPerson + ` ORDER BY id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000'), now()
+ON CONFLICT (erasure_id) DO NOTHING`
 
-const eraseRequests = `UPDATE call_requests SET variables = '{}', erased_at = coalesce(erased_at, now()) WHERE id = ANY (@requests::uuid[])`
-
-// An inbound call has no count: those go that are known when the erasure is first ordered.
-const callsOfPerson = `
-SELECT id FROM calls WHERE call_request_id = ANY (@requests::uuid[])
-UNION
-SELECT id FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound' AND (erased_at IS NOT NULL) = @again`
-
-const lockErased = `SELECT id FROM calls WHERE id = ANY (@candidates::uuid[]) ORDER BY id FOR UPDATE`
-
-const eraseCalls = `
-UPDATE calls SET summary = NULL, transcript = NULL, recording_key = NULL, erased_at = coalesce(erased_at, now()) WHERE id = ANY (@calls::uuid[])
-RETURNING id, sequence > 0 AS told`
-
-type erasedCall struct {
-	ID uuid.UUID `db:"id"`
-	// Told says that events of it went out.
-	Told bool `db:"told"`
-}
-
-// Erase forgets what a person was called about and what was said, and tells so behind what was told of each request and call. Requests and calls are locked in
-// the order in which facts are folded. Ordered again it tells the same again.
+// Erase raises the erasure counter of the number, so that no request that was allowed before is
+// placed from now on, and starts a job that erases the requests and calls of the person. The first
+// step of the job is done in tx, and EraseNext does the others. If the job of an earlier order of
+// the same erasure still runs, that job continues. A finished job starts again and publishes the
+// same events once more.
 func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	args := pgx.NamedArgs{
-		"person": personKey(e.WorkspaceID, e.Number), "workspace_id": e.WorkspaceID, "phone_e164": e.Number, "contact_id": e.ContactID, "erasures": e.Erasures,
+		"person": personKey(e.WorkspaceID, e.Number), "erasure_id": e.ID, "workspace_id": e.WorkspaceID,
+		"phone_e164": e.Number, "contact_id": e.ContactID, "erasures": e.Erasures,
 	}
-	for _, deed := range []string{foldByIndex, lockPerson} {
-		if _, err := tx.Exec(ctx, deed, pg.Args(args)); err != nil {
+	for _, sql := range []string{foldByIndex, lockPerson} {
+		if _, err := tx.Exec(ctx, sql, pg.Args(args)); err != nil {
 			return fmt.Errorf("lock an erased person: %w", err)
 		}
 	}
 	var again bool
-	var now time.Time
-	if err := tx.QueryRow(ctx, orderErasure, pg.Args(args)).Scan(&again, &now); err != nil {
+	if err := tx.QueryRow(ctx, orderErasure, pg.Args(args)).Scan(&again); err != nil {
 		return fmt.Errorf("order erasure %s: %w", e.ID, err)
 	}
 	args["again"] = again
-	requests, err := lockIDs(ctx, tx, requestsOfPerson, lockRequestsOfPerson, args)
+	inserted, err := tx.Exec(ctx, insertErasureJob, pg.Args(args))
 	if err != nil {
-		return fmt.Errorf("lock requests of an erased person: %w", err)
+		return fmt.Errorf("insert job of erasure %s: %w", e.ID, err)
 	}
-	args["requests"] = requests
-	if args["calls"], err = lockIDs(ctx, tx, callsOfPerson, lockErased, args); err != nil {
-		return fmt.Errorf("lock calls of an erased person: %w", err)
+	if inserted.RowsAffected() == 0 {
+		return nil
+	}
+	return eraseStep(ctx, tx, e.ID)
+}
+
+// If a replica dies during a step, another replica repeats the step after a minute.
+const claimErasureJob = `
+UPDATE erasure_jobs SET step_at = now() + interval '1 minute'
+WHERE erasure_id = (
+    SELECT erasure_id FROM erasure_jobs WHERE step_at <= now() ORDER BY step_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING erasure_id`
+
+// EraseNext does one step of one erasure job in its own transaction. It returns false if no step is
+// due. Replicas can call it concurrently. A step that fails is repeated after a minute, behind the
+// steps of other jobs.
+func (s *Store) EraseNext(ctx context.Context) (worked bool, err error) {
+	var id uuid.UUID
+	err = s.pool.QueryRow(ctx, claimErasureJob).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim erasure job: %w", err)
+	}
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, foldByIndex); err != nil {
+			return err
+		}
+		return eraseStep(ctx, tx, id)
+	})
+	if err != nil {
+		return false, fmt.Errorf("do a step of erasure %s: %w", id, err)
+	}
+	return true, nil
+}
+
+// maxErasedPerStep limits the requests and the inbound calls of one step, each. It bounds the locks
+// and the time of the transaction, and the size of the report.
+const maxErasedPerStep = 500
+
+// erasureJob is an erasure whose requests and calls are not all erased yet.
+type erasureJob struct {
+	ID          uuid.UUID `db:"erasure_id"`
+	WorkspaceID uuid.UUID `db:"workspace_id"`
+	Number      string    `db:"phone_e164"`
+	ContactID   uuid.UUID `db:"contact_id"`
+	Erasures    int64     `db:"erasures"`
+	// Again is true if the erasure was ordered before. Then the job takes what is erased already.
+	Again bool `db:"again"`
+	// LastCall is the newest inbound call at the time of the order.
+	LastCall uuid.UUID `db:"last_call"`
+	// AfterRequest and AfterCall are the last request and the last inbound call that were processed.
+	// AfterRequest is uuid.Max if no request is left.
+	AfterRequest uuid.UUID `db:"after_request"`
+	AfterCall    uuid.UUID `db:"after_call"`
+}
+
+const lockErasureJob = `
+SELECT erasure_id, workspace_id, phone_e164, contact_id, erasures, again, last_call, after_request, after_call
+FROM erasure_jobs WHERE erasure_id = @erasure_id FOR UPDATE`
+
+// A request with a call is found by the contact of the call.
+const requestsOfPerson = `
+SELECT id FROM (
+    SELECT id FROM call_requests
+    WHERE workspace_id = @workspace_id AND to_e164 = @phone_e164 AND call_id IS NULL AND id > @after_request
+    UNION
+    SELECT call_request_id FROM calls
+    WHERE workspace_id = @workspace_id AND contact_id = @contact_id AND call_request_id > @after_request
+) AS found
+ORDER BY id LIMIT @limit`
+
+const lockRequestsOfPerson = `
+SELECT id FROM call_requests
+WHERE id = ANY (@candidates::uuid[]) AND workspace_id = @workspace_id AND to_e164 = @phone_e164
+    AND erasures < @erasures AND (erased_at IS NULL OR @again)
+ORDER BY id FOR UPDATE`
+
+const callsOfRequests = `SELECT id FROM calls WHERE call_request_id = ANY (@requests::uuid[])`
+
+// An inbound call has no erasure counter. The first order takes those that are not erased.
+const nextInboundCalls = inboundCallsOfPerson + `
+    AND (erased_at IS NOT NULL) = @again AND id > @after_call AND id <= @last_call
+ORDER BY id LIMIT @limit`
+
+const lockErased = `SELECT id FROM calls WHERE id = ANY (@candidates::uuid[]) ORDER BY id FOR UPDATE`
+
+const eraseRequests = `
+UPDATE call_requests SET variables = '{}', erased_at = coalesce(erased_at, now()) WHERE id = ANY (@requests::uuid[])`
+
+const eraseCalls = `
+UPDATE calls SET summary = NULL, transcript = NULL, recording_key = NULL, erased_at = coalesce(erased_at, now())
+WHERE id = ANY (@calls::uuid[])
+RETURNING id, sequence > 0 AS told`
+
+type erasedCall struct {
+	ID uuid.UUID `db:"id"`
+	// Told is true if events of the call were published.
+	Told bool `db:"told"`
+}
+
+const (
+	advanceErasureJob = `
+UPDATE erasure_jobs SET after_request = @after_request, after_call = @after_call, step_at = now()
+WHERE erasure_id = @erasure_id`
+	deleteErasureJob = `DELETE FROM erasure_jobs WHERE erasure_id = @erasure_id`
+)
+
+// eraseStep erases the next requests and calls of the job, publishes an erased event behind the
+// other events of each, and stores the progress. The last step deletes the job. If the job is
+// finished already, eraseStep does nothing.
+func eraseStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	job, err := pg.One[erasureJob](ctx, tx, lockErasureJob, pgx.NamedArgs{"erasure_id": id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("lock erasure job: %w", err)
+	}
+	args := pgx.NamedArgs{
+		"erasure_id": job.ID, "workspace_id": job.WorkspaceID, "phone_e164": job.Number, "contact_id": job.ContactID,
+		"erasures": job.Erasures, "again": job.Again, "last_call": job.LastCall,
+		"after_request": job.AfterRequest, "after_call": job.AfterCall, "limit": maxErasedPerStep,
+	}
+	requests, more, err := lockNextErased(ctx, tx, job, args)
+	if err != nil {
+		return err
 	}
 	if _, err := tx.Exec(ctx, eraseRequests, pg.Args(args)); err != nil {
 		return fmt.Errorf("erase requests: %w", err)
@@ -106,60 +216,94 @@ func (s *Store) Erase(ctx context.Context, tx pgx.Tx, e Erasure) error {
 	if err != nil {
 		return fmt.Errorf("erase calls: %w", err)
 	}
-	return tellErased(ctx, tx, e, requests, calls, now)
-}
-
-// lockIDs locks what find finds, as far as lock still finds it so.
-func lockIDs(ctx context.Context, tx pgx.Tx, find, lock string, args pgx.NamedArgs) (ids []uuid.UUID, err error) {
-	for _, sql := range []string{find, lock} {
-		rows, err := tx.Query(ctx, sql, pg.Args(args))
-		if err != nil {
-			return nil, err
-		}
-		if ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
-			return nil, err
-		}
-		if ids == nil {
-			ids = []uuid.UUID{}
-		}
-		args["candidates"] = ids
+	save := deleteErasureJob
+	if more {
+		save = advanceErasureJob
 	}
-	return ids, nil
+	if _, err := tx.Exec(ctx, save, pg.Args(args)); err != nil {
+		return fmt.Errorf("save erasure job: %w", err)
+	}
+	return publishErased(ctx, tx, job, requests, calls, more)
 }
 
-// tellErased tells dialer and webhook-dispatcher under the keys of what goes, and reports which steps these are.
-func tellErased(ctx context.Context, tx pgx.Tx, e Erasure, requests []uuid.UUID, calls []erasedCall, now time.Time) error {
-	batch, next := &pgx.Batch{}, []*eventv1.ErasureStep{}
+// lockNextErased locks the requests and calls of the next step in the order in which Lock takes
+// them. It sets their ids and the new progress in args. more is true if further steps are needed.
+func lockNextErased(
+	ctx context.Context, tx pgx.Tx, job erasureJob, args pgx.NamedArgs,
+) (requests []uuid.UUID, more bool, err error) {
+	found := []uuid.UUID{}
+	if job.AfterRequest != uuid.Max {
+		if found, err = queryIDs(ctx, tx, requestsOfPerson, args); err != nil {
+			return nil, false, fmt.Errorf("find requests: %w", err)
+		}
+	}
+	args["candidates"], args["after_request"] = found, uuid.Max
+	if len(found) == maxErasedPerStep {
+		args["after_request"], more = found[len(found)-1], true
+	}
+	if requests, err = queryIDs(ctx, tx, lockRequestsOfPerson, args); err != nil {
+		return nil, false, fmt.Errorf("lock requests: %w", err)
+	}
+	args["requests"] = requests
+	outbound, err := queryIDs(ctx, tx, callsOfRequests, args)
+	if err != nil {
+		return nil, false, fmt.Errorf("find calls of requests: %w", err)
+	}
+	inbound, err := queryIDs(ctx, tx, nextInboundCalls, args)
+	if err != nil {
+		return nil, false, fmt.Errorf("find inbound calls: %w", err)
+	}
+	args["candidates"], args["after_call"] = slices.Concat(outbound, inbound), job.LastCall
+	if len(inbound) == maxErasedPerStep {
+		args["after_call"], more = inbound[len(inbound)-1], true
+	}
+	if args["calls"], err = queryIDs(ctx, tx, lockErased, args); err != nil {
+		return nil, false, fmt.Errorf("lock calls: %w", err)
+	}
+	return requests, more, nil
+}
+
+// queryIDs returns the ids that the statement selects, never nil.
+func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) ([]uuid.UUID, error) {
+	rows, err := tx.Query(ctx, sql, pg.Args(args))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.AppendRows([]uuid.UUID{}, rows, pgx.RowTo[uuid.UUID])
+}
+
+// publishErased publishes an erased event for each request and for each call that has events, and
+// reports the steps of other services that follow from them.
+func publishErased(
+	ctx context.Context, tx pgx.Tx, job erasureJob, requests []uuid.UUID, calls []erasedCall, more bool,
+) error {
+	var now time.Time
+	if err := tx.QueryRow(ctx, dbNow).Scan(&now); err != nil {
+		return fmt.Errorf("read the time: %w", err)
+	}
+	batch, step := &pgx.Batch{}, &eventv1.StepDone{More: more}
 	for _, id := range requests {
-		fact := (&call.Request{ID: id, WorkspaceID: e.WorkspaceID}).Forgotten(e.ID, now)
-		if err := outbox.Queue(ctx, batch, outbox.Event{Topic: kafka.CallRequests, Key: id.String(), WorkspaceID: e.WorkspaceID, Message: fact}); err != nil {
+		erased := (&call.Request{ID: id, WorkspaceID: job.WorkspaceID}).Forgotten(job.ID, now)
+		event := outbox.Event{Topic: kafka.CallRequests, Key: id.String(), WorkspaceID: job.WorkspaceID, Message: erased}
+		if err := outbox.Queue(ctx, batch, event); err != nil {
 			return err
 		}
-		next = append(next, &eventv1.ErasureStep{Service: "dialer", Ref: id.String()})
+		step.Next = append(step.Next, &eventv1.ErasureStep{Service: "dialer", Ref: id.String()})
 	}
 	for _, c := range calls {
 		if !c.Told {
-			continue // what it tells from now on says by itself that it is to be forgotten
+			continue // later events of the call are published as those of an erased person
 		}
-		if err := outbox.Queue(ctx, batch, bodiesErased(c.ID, e.WorkspaceID, e.ID, now)); err != nil {
+		if err := outbox.Queue(ctx, batch, bodiesErased(c.ID, job.WorkspaceID, job.ID, now)); err != nil {
 			return err
 		}
-		next = append(next, &eventv1.ErasureStep{Service: "webhook-dispatcher", Ref: c.ID.String()})
+		step.Next = append(step.Next, &eventv1.ErasureStep{Service: "webhook-dispatcher", Ref: c.ID.String()})
 	}
-	for len(next) > reportAtOnce {
-		if err := outbox.Queue(ctx, batch, stepDone(e.ID, e.WorkspaceID, now, &eventv1.StepDone{Next: next[:reportAtOnce], More: true})); err != nil {
-			return err
-		}
-		next = next[reportAtOnce:]
-	}
-	if err := outbox.Queue(ctx, batch, stepDone(e.ID, e.WorkspaceID, now, &eventv1.StepDone{Next: next})); err != nil {
+	if err := outbox.Queue(ctx, batch, stepDone(job.ID, job.WorkspaceID, now, step)); err != nil {
 		return err
 	}
 	return tx.SendBatch(ctx, batch).Close()
 }
-
-// reportAtOnce is how many steps fit one report with room to spare.
-const reportAtOnce = 5000
 
 func bodiesErased(callID, workspaceID, erasure uuid.UUID, at time.Time) outbox.Event {
 	return outbox.Event{
