@@ -7,6 +7,7 @@ replace ringfence.dev/libs => ../../libs
 replace ringfence.dev/proto => ../../proto
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
@@ -24,7 +25,6 @@ require (
 
 require (
 	code.dny.dev/ssrf v0.3.0 // indirect
-	connectrpc.com/connect v1.21.1 // indirect
 	github.com/apapsch/go-jsonmerge/v2 v2.0.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
