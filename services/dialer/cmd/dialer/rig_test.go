@@ -346,15 +346,17 @@ func freeAddr(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// await polls a condition until it holds.
+// await calls a condition until it returns true. It fails after patience.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	ticker, timeout := time.NewTicker(20*time.Millisecond), time.After(patience)
+	defer ticker.Stop()
 	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %s in vain: %s", patience, what)
+		select {
+		case <-ticker.C:
+		case <-timeout:
+			t.Fatalf("condition not met within %v: %s", patience, what)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 

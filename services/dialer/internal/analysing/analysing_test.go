@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,6 +14,7 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/analysing"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/summarising"
 	"ringfence.dev/services/dialer/migrations"
@@ -59,14 +59,14 @@ func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outc
 
 func analysed(t *testing.T, pool *pgxpool.Pool, call uuid.UUID) {
 	t.Helper()
-	for begun, waits := time.Now(), true; waits; time.Sleep(time.Millisecond) { // a poll of the condition
-		if err := pool.QueryRow(t.Context(), "SELECT analyse_at IS NOT NULL FROM calls WHERE call_id = $1", call).Scan(&waits); err != nil {
+	polltest.True(t, "the call is analysed", func() bool {
+		var done bool
+		err := pool.QueryRow(t.Context(), "SELECT analyse_at IS NULL FROM calls WHERE call_id = $1", call).Scan(&done)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if time.Since(begun) > time.Minute {
-			t.Fatal("a call still waits to be analysed")
-		}
-	}
+		return done
+	})
 }
 
 func run(t *testing.T, pool *pgxpool.Pool, e *endpoint) {

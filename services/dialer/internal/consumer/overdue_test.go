@@ -2,9 +2,9 @@ package consumer_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/consumer"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -77,15 +78,12 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 		}
 	}
 	want := map[string]float64{"waiting": 2, "lost": 1, "over": 0}
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // a poll of the condition
-		got := found(t, metrics)
-		if maps.Equal(got, want) {
-			break
+	polltest.Until(t, func() error {
+		if got := found(t, metrics); !maps.Equal(got, want) {
+			return fmt.Errorf("overdue orders = %v, want %v", got, want)
 		}
-		if time.Since(begun) > time.Minute {
-			t.Fatalf("found %v, want %v", got, want)
-		}
-	}
+		return nil
+	})
 	var queued int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM dial_queue WHERE state = 'queued'`).Scan(&queued); err != nil || queued != 2 {
 		t.Errorf("%d are queued (%v), want both, once", queued, err)

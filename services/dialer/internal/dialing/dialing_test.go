@@ -18,6 +18,7 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
@@ -66,12 +67,7 @@ func TestRun_IdleAsksOneQuestionASecond(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done, begun := make(chan error, 1), time.Now()
 	go func() { done <- d.Run(ctx) }()
-	for seen.statements.Load() < 4 {
-		if time.Since(begun) > time.Minute {
-			t.Fatal("the queue was not looked at again")
-		}
-		time.Sleep(10 * time.Millisecond) // a poll of the condition
-	}
+	polltest.True(t, "the queue is read four times", func() bool { return seen.statements.Load() >= 4 })
 	took := time.Since(begun)
 	stop()
 	if err := <-done; err != nil {

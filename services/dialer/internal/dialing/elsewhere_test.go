@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"sync"
@@ -29,6 +30,7 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/room"
@@ -170,11 +172,12 @@ func (d *desk) dial(over *trunks) {
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- dialer.Run(ctx) }()
-	for begun := time.Now(); len(over.asked()) < len(over.says); time.Sleep(5 * time.Millisecond) { // a poll of the condition
-		if time.Since(begun) > time.Minute {
-			t.Fatalf("%d originates, want %d", len(over.asked()), len(over.says))
+	polltest.Until(t, func() error {
+		if got, want := len(over.asked()), len(over.says); got < want {
+			return fmt.Errorf("originates = %d, want %d", got, want)
 		}
-	}
+		return nil
+	})
 	stop() // what has begun is brought to its end
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"ringfence.dev/libs/peertest"
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -75,7 +76,7 @@ func (d *desk) arrive(a *signal.Arrival) {
 // of is the leg of a call that came in.
 func (d *desk) of(callID string) (l *leg) {
 	d.t.Helper()
-	eventually(d.t, "the call comes in", func() bool {
+	polltest.True(d.t, "the call comes in", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		l = d.calls[callID]
@@ -153,7 +154,7 @@ func TestArrival_Cancelled(t *testing.T) {
 			go both.hangUp(call.NormalClearing)
 			both.until("ended", 1)
 		}
-		eventually(t, "no leg lives", func() bool { return d.Live() == 0 && r.agent.Live() == 0 })
+		polltest.True(t, "no leg lives", func() bool { return d.Live() == 0 && r.agent.Live() == 0 })
 	})
 }
 
@@ -229,7 +230,7 @@ func TestArrival_Sipp(t *testing.T) {
 				args = append(args, "-i", "127.0.0.1", "-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-t", mode, "-m", "5", "-r", "20", "-d", "50",
 					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", d.Port(transport)))
 				peertest.Start(t, dir, "sipp", args...).Ends(t)
-				eventually(t, "no leg lives", func() bool { return d.Live() == 0 })
+				polltest.True(t, "no leg lives", func() bool { return d.Live() == 0 })
 			})
 		}
 	}
@@ -326,7 +327,7 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 			t.Logf("%s", said)
 		}
 	}()
-	eventually(t, "calls live on the one", func() bool { return one.Live() >= 5 })
+	polltest.True(t, "calls live on the one", func() bool { return one.Live() >= 5 })
 	lives := one.took.Load()
 	ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
 	defer done()
@@ -368,5 +369,5 @@ func TestStrangers_InACall(t *testing.T) {
 		t.Error("the far end of a call is not heard")
 	}
 	l.hangUp(call.NormalClearing)
-	eventually(t, "it is a stranger again", func() bool { return !heard() })
+	polltest.True(t, "it is a stranger again", func() bool { return !heard() })
 }

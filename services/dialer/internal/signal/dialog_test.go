@@ -10,6 +10,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -92,7 +93,7 @@ func TestLate_RingingAndAnswer(t *testing.T) {
 	answered.ends(call.RecoveryOnTimerExpire, true)
 	rings.ends(call.RecoveryOnTimerExpire, true)
 	close(over)
-	eventually(t, "a BYE", func() bool { return r.heard(answered, sip.BYE) == 1 })
+	polltest.True(t, "a BYE", func() bool { return r.heard(answered, sip.BYE) == 1 })
 	<-canceled
 	answered.mu.Lock()
 	defer answered.mu.Unlock()
@@ -189,7 +190,7 @@ func TestReoffer_AnswerIsRepeated(t *testing.T) {
 		r.exchange.On("01", func(c *signaltest.Call) {
 			c.Answer(answer)
 			c.Request(sip.INVITE, answer)
-			eventually(t, "the 200 is repeated", func() bool { return r.exchange.Said(200, 1001, sip.INVITE, c.Invite.CallID().Value()) >= 2 })
+			polltest.True(t, "the 200 is repeated", func() bool { return r.exchange.Said(200, 1001, sip.INVITE, c.Invite.CallID().Value()) >= 2 })
 			c.Ack("")
 			c.Request(sip.BYE, "")
 		})
@@ -261,7 +262,7 @@ func TestDrain(t *testing.T) {
 	go func() { drained <- r.agent.Drain(t.Context()) }()
 	other := newAgent(t)
 	ours := signal.Trunk{Name: "us", Host: "127.0.0.1", Port: r.agent.Port(line.UDP), Transport: line.UDP}
-	eventually(t, "OPTIONS are answered with 503", func() bool { return other.Probe(t.Context(), ours) != nil })
+	polltest.True(t, "OPTIONS are answered with 503", func() bool { return other.Probe(t.Context(), ours) != nil })
 	if _, err := r.agent.Invite(t.Context(), r.trunk, signal.Invite{CallID: "x", To: "1"}, signal.Observer{}); !errors.Is(err, signal.ErrDraining) {
 		t.Errorf("invite while draining: %v", err)
 	}

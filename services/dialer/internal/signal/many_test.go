@@ -9,6 +9,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
@@ -76,15 +77,12 @@ func TestMany_LeaveNothing(t *testing.T) {
 			t.Errorf("%s: %d of %d; all: %v", want, ends[want], each, ends)
 		}
 	}
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) { // a poll of the condition
+	polltest.Until(t, func() error {
 		a.mu.Lock()
-		legs, peers, live := len(a.legs), len(a.peers), a.live
-		a.mu.Unlock()
-		if legs == 0 && peers == 0 && live == 0 {
-			return
+		defer a.mu.Unlock()
+		if got := len(a.legs) + len(a.peers) + int(a.live); got != 0 {
+			return fmt.Errorf("%d legs, %d peers and %d live calls are left", len(a.legs), len(a.peers), a.live)
 		}
-		if time.Since(begun) > signaltest.Patience {
-			t.Fatalf("%d legs, %d peers, %d live are left", legs, peers, live)
-		}
-	}
+		return nil
+	})
 }

@@ -179,16 +179,6 @@ func (l *leg) hangUp(cause call.Cause) {
 	}
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for begun := time.Now(); !holds(); time.Sleep(2 * time.Millisecond) { // a poll of the condition
-		if time.Since(begun) > signaltest.Patience {
-			t.Fatalf("not within %s: %s", signaltest.Patience, what)
-		}
-	}
-}
-
 func (r *rig) heard(l *leg, method sip.RequestMethod) int { return r.exchange.Heard(method, l.id) }
 
 // samePorts is an exchange that has the same port for UDP and TCP.

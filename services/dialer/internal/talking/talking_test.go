@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/sdp"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
@@ -148,15 +149,6 @@ func (r *rig) waitOver() call.Cause {
 	}
 }
 
-func await(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	for begun := time.Now(); !met(); time.Sleep(time.Millisecond) { // a poll of the condition
-		if time.Since(begun) > patience {
-			t.Fatalf("it never came to this: %s", what)
-		}
-	}
-}
-
 const aTone = `{"script":{"tone_hz":440,"tone_millis":300,"end_after_millis":600}}`
 
 func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
@@ -178,7 +170,7 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 			if cause := r.waitOver(); cause != call.NormalClearing {
 				t.Errorf("over with %q", cause)
 			}
-			await(t, "the person receives the tone", func() bool { loud, _ := r.person.heard(); return loud > 0 })
+			polltest.True(t, "the person receives the tone", func() bool { loud, _ := r.person.heard(); return loud > 0 })
 			if got := r.talk.End(); got.Reached == "" || got.Reached == agent.ReachedError {
 				t.Errorf("result = %+v", got)
 			}
@@ -189,7 +181,7 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 func TestTalk_ThePersonHangsUp(t *testing.T) {
 	r := newRig(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
-	await(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })
+	polltest.True(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })
 	if got := r.talk.End(); got.Reached == "" {
 		t.Errorf("result = %+v", got)
 	}
@@ -224,20 +216,20 @@ func TestTalk_AHoldAndItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hears := func() bool {
-		loud, _ := r.person.heard()
-		for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; time.Sleep(time.Millisecond) { // as long as nothing comes
-			if now, _ := r.person.heard(); now > loud+3 {
-				return true
-			}
-		}
-		return false
+	heardBefore, _ := r.person.heard()
+	hears := func() bool { loud, _ := r.person.heard(); return loud > heardBefore+3 }
+	silent := func() bool {
+		before, _ := r.person.heard()
+		<-time.After(300 * time.Millisecond)
+		after, _ := r.person.heard()
+		return after == before
 	}
-	await(t, "the person hears the agent", hears)
+	polltest.True(t, "the person hears the agent", hears)
 	offer(sdp.SendOnly)
-	await(t, "the agent is silent while it is held", func() bool { return !hears() })
+	polltest.True(t, "the agent is silent while it is on hold", silent)
+	heardBefore, _ = r.person.heard()
 	offer(sdp.Both)
-	await(t, "the person hears the agent again", hears)
+	polltest.True(t, "the person hears the agent again", hears)
 	if body, err := r.talk.Offered(nil); err != nil || len(body) == 0 {
 		t.Errorf("an offer of ours: %v", err)
 	}

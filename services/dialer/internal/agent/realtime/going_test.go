@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 func TestTool_ItsResultIsAnswered(t *testing.T) {
@@ -120,13 +121,13 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 		t.Error("the new session answers nobody")
 	}
 	before := l.server.Frames()
-	for l.server.Frames() == before {
+	polltest.True(t, "the server receives audio", func() bool {
 		l.HearAudio(bytes.Repeat([]byte{0xff}, 160))
-		time.Sleep(time.Millisecond)
-	}
-	for len(l.server.Received("conversation.item.create")) < 4 {
-		time.Sleep(time.Millisecond)
-	}
+		return l.server.Frames() > before
+	})
+	polltest.True(t, "the server has four items", func() bool {
+		return len(l.server.Received("conversation.item.create")) >= 4
+	})
 	l.server.Speak("Are you there?")
 	l.wait(agent.TurnDone, 4)
 	if n := len(l.server.Received("response.create")); n != 2 {
@@ -192,9 +193,7 @@ func TestFails(t *testing.T) {
 		t.Parallel()
 		l := speaking(t, realtimetest.Options{})
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
-		for l.server.Connections() < 2 {
-			time.Sleep(time.Millisecond)
-		}
+		polltest.True(t, "the session reconnects", func() bool { return l.server.Connections() >= 2 })
 		got(t, l.server, "conversation.item.create", 2)
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
 		l.wait(agent.Failed, 1)
@@ -289,9 +288,7 @@ func TestInterrupted_NothingMoreOfTheItem(t *testing.T) {
 	l.Interrupted(greeting, 0)
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"` + greeting + `","delta":"//8="}`))
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"another","delta":"//8="}`))
-	for len(l.all(agent.Audio)) == before {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.True(t, "more audio is played", func() bool { return len(l.all(agent.Audio)) > before })
 	if last := l.all(agent.Audio)[before]; last.Item != "another" {
 		t.Errorf("%d bytes of %s were played", len(last.Audio), last.Item)
 	}

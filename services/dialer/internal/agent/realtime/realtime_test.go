@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 // line is a session and what it did so far.
@@ -107,17 +109,18 @@ func (l *line) wait(kind agent.Kind, n int) agent.Event {
 // got waits until the server has received n events of a type; the last of them.
 func got(t *testing.T, server *realtimetest.Server, kind string, n int) map[string]any {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if found := server.Received(kind); len(found) >= n {
-			var event map[string]any
-			if err := json.Unmarshal(found[n-1], &event); err != nil {
-				t.Fatal(err)
-			}
-			return event
+	var found []json.RawMessage
+	polltest.Until(t, func() error {
+		if found = server.Received(kind); len(found) < n {
+			return fmt.Errorf("events of type %s = %d, want %d", kind, len(found), n)
 		}
+		return nil
+	})
+	var event map[string]any
+	if err := json.Unmarshal(found[n-1], &event); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("%d events %s did not come", n, kind)
-	return nil
+	return event
 }
 
 // clean fails when the server refused anything.
@@ -200,14 +203,22 @@ func TestOpen_Fails(t *testing.T) {
 		server.Mute()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+		opened := make(chan error, 1)
 		go func() {
-			for server.Connections() == 0 {
-				time.Sleep(time.Millisecond)
-			}
-			server.Inject([]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
+			_, err := opener(server).Open(ctx, agent.Spec{})
+			opened <- err
 		}()
-		if _, err := opener(server).Open(ctx, agent.Spec{}); err == nil || !strings.Contains(err.Error(), "model_not_found") || strings.Contains(err.Error(), "secret") {
-			t.Errorf("Open = %v, want the code", err)
+		polltest.True(t, "the session is connected", func() bool { return server.Connections() > 0 })
+		server.Inject([]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
+		err := <-opened
+		if err == nil {
+			t.Fatal("Open returned no error, want the code of the model's error")
+		}
+		if got, want := err.Error(), "model_not_found"; !strings.Contains(got, want) {
+			t.Errorf("Open = %q, want an error with %q", got, want)
+		}
+		if got := err.Error(); strings.Contains(got, "secret") {
+			t.Errorf("Open = %q, want an error without the message of the model", got)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"ringfence.dev/libs/guard"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 // The model ends a session after an hour. It is opened anew before, as often as need be, and that is no loss.
@@ -24,19 +25,20 @@ func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Begin()
+	ended := make(chan agent.Event, 1)
 	go func() {
-		for len(server.Received("conversation.item.create")) < 2 { // renewed, and told what was said
-			time.Sleep(time.Millisecond)
+		var last agent.Event
+		for last = range s.Events() { //nolint:revive // the test checks the last event
 		}
-		server.Cut() // the one loss that is made good
-		for server.Connections() < 5 {
-			time.Sleep(time.Millisecond)
-		}
-		s.Close()
+		ended <- last
 	}()
-	var last agent.Event
-	for last = range s.Events() { //nolint:revive // the last counts
-	}
+	polltest.True(t, "the session is renewed and has the transcript", func() bool {
+		return len(server.Received("conversation.item.create")) >= 2
+	})
+	server.Cut() // the session reconnects after one lost connection
+	polltest.True(t, "the fifth connection", func() bool { return server.Connections() >= 5 })
+	s.Close()
+	last := <-ended
 	if last.Kind != agent.Closed {
 		t.Errorf("it ended with %s: %v", last.Kind, last.Err)
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -20,6 +19,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
+	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 // binary is the real simulated carrier, built once.
@@ -89,16 +89,13 @@ func (x *exchange) start(forgetful bool) {
 	if err := x.cmd.Start(); err != nil {
 		x.t.Fatal(err)
 	}
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) { // a poll of the condition
+	polltest.Until(x.t, func() error {
 		conn, err := net.Dial("tcp", x.addr)
-		if err == nil {
-			_ = conn.Close()
-			break
+		if err != nil {
+			return fmt.Errorf("connect to the carrier: %w", err)
 		}
-		if time.Since(begun) > time.Minute {
-			x.t.Fatalf("the carrier does not listen: %v", err)
-		}
-	}
+		return conn.Close()
+	})
 	for _, rule := range []string{
 		`{"fault":"endless","to":"+14155561"}`, `{"fault":"dead","to":"+14155562"}`, `{"fault":"refuse","to":"+14155563"}`,
 		`{"fault":"hang","to":"+14155564"}`, `{"fault":"hang_undialed","to":"+14155565"}`,

@@ -23,6 +23,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -264,12 +265,9 @@ func (x *exchange) call(from, to string) uuid.UUID {
 		}
 	}()
 	var id uuid.UUID
-	for begun := time.Now(); id == uuid.Nil; time.Sleep(time.Millisecond) { // a poll of the condition
-		if time.Since(begun) > time.Minute {
-			x.t.Fatal("the call never came in")
-		}
-		_ = x.first.QueryRow(x.t.Context(), "SELECT call_id FROM sip_calls WHERE inbound").Scan(&id)
-	}
+	polltest.Until(x.t, func() error {
+		return x.first.QueryRow(x.t.Context(), "SELECT call_id FROM sip_calls WHERE inbound").Scan(&id)
+	})
 	return id
 }
 

@@ -3,6 +3,7 @@ package sip_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -145,15 +147,17 @@ func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
 	x := newExchange(t)
 	x.beginOver(loopback, func(trunk.Trunk) trunks { return hanging{} })
 	var seen time.Time
-	for begun, changes := time.Now(), 0; changes < 20; time.Sleep(10 * time.Millisecond) { // five seconds of looks: a poll of the condition
+	changes := 0
+	polltest.Until(t, func() error {
 		var last time.Time
 		if x.first.QueryRow(t.Context(), "SELECT seen_at FROM sip_owners").Scan(&last) == nil && last.After(seen) {
 			seen, changes = last, changes+1
 		}
-		if time.Since(begun) > 2*time.Minute {
-			t.Fatalf("%d signs of life, the last at %s", changes, seen)
+		if changes < 20 {
+			return fmt.Errorf("heartbeats = %d, want 20; the last was at %v", changes, seen)
 		}
-	}
+		return nil
+	})
 }
 
 // What ends an answered call is a BYE: that it could not be written down at the answer must not stay so.
@@ -184,11 +188,7 @@ func TestKeep_IsMadeUpFor(t *testing.T) {
 	pickUp()
 	<-answered
 	x.away.Store(false)
-	for begun := time.Now(); state() == ringing; time.Sleep(time.Millisecond) { // a poll of the condition
-		if time.Since(begun) > time.Minute {
-			t.Fatal("nobody knows how to end the answered call")
-		}
-	}
+	polltest.True(t, "the teardown of the answered call is stored", func() bool { return state() != ringing })
 	if _, err := p.Hangup(t.Context(), id); err != nil {
 		t.Error(err)
 	}

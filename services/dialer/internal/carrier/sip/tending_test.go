@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -60,31 +61,25 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 	})
 	comes := func(what string, times int) {
 		t.Helper()
-		for begun := time.Now(); ; time.Sleep(time.Millisecond) { // a poll of the condition
+		polltest.Until(t, func() error {
 			mu.Lock()
-			got := heard[what]
-			mu.Unlock()
-			if got >= times {
-				return
+			defer mu.Unlock()
+			if got := heard[what]; got < times {
+				return fmt.Errorf("requests %s = %d, want %d", what, got, times)
 			}
-			if time.Since(begun) > time.Minute {
-				t.Fatalf("%s came %d times, want %d", what, got, times)
-			}
-		}
+			return nil
+		})
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(p.Carrier)
 	told := func(want string) {
 		t.Helper()
-		for begun := time.Now(); ; time.Sleep(time.Millisecond) { // a poll of the condition
-			got := gathered(t, metrics)
-			if got == want {
-				return
+		polltest.Until(t, func() error {
+			if got := gathered(t, metrics); got != want {
+				return fmt.Errorf("metrics = %q, want %q", got, want)
 			}
-			if time.Since(begun) > time.Minute {
-				t.Fatalf("the metrics tell %q, want %q", got, want)
-			}
-		}
+			return nil
+		})
 	}
 	known.set(good)
 	comes("OPTIONS", 1)
