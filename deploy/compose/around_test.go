@@ -115,7 +115,8 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 	leads("the collector", collector.Exporters["otlp"].Endpoint, "4317")
 	_, port, _ = net.SplitHostPort(collector.Extensions["health_check"].Endpoint)
 	wantSlice(t, "extensions of the collector", collector.Service.Extensions, []string{"health_check"})
-	if probe, want := c.Services["collector-health"].Healthcheck.Test, "http://collector:"+port+"/"; !slices.Contains(probe, want) {
+	probe, want := c.Services["collector-health"].Healthcheck.Test, "http://collector:"+port+"/"
+	if !slices.Contains(probe, want) {
 		t.Errorf("health check of the collector = %v, want %s in it", probe, want)
 	}
 	traces := collector.Service.Pipelines["traces"]

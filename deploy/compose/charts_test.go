@@ -180,7 +180,8 @@ func objectsIn(t *testing.T, chart string, out []byte) map[string]object {
 		if _, twice := found[key]; twice {
 			t.Errorf("%s renders %s twice", chart, key)
 		}
-		for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Metadata.Name} {
+		fields := map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Metadata.Name}
+		for field, value := range fields {
 			if value == "" {
 				t.Errorf("%s renders %q without %s", chart, key, field)
 			}

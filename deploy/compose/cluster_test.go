@@ -32,9 +32,9 @@ func written(t *testing.T, text string) (path string) {
 func TestCharts_NumbersReachTheBinaryAsWritten(t *testing.T) {
 	t.Parallel()
 	data := render(t, "dialer", "--values", written(t, "env: {MAX_LIVE_CALLS: 10000000, RTP_PORT_LOW: 12000, KAFKA_TLS: true}"))["ConfigMap/dialer"].Data
-	for variable, want := range map[string]string{"MAX_LIVE_CALLS": "10000000", "RTP_PORT_LOW": "12000", "KAFKA_TLS": "true"} {
-		wantEqual(t, variable, data[variable], want)
-	}
+	wantEqual(t, "MAX_LIVE_CALLS", data["MAX_LIVE_CALLS"], "10000000")
+	wantEqual(t, "RTP_PORT_LOW", data["RTP_PORT_LOW"], "12000")
+	wantEqual(t, "KAFKA_TLS", data["KAFKA_TLS"], "true")
 }
 
 // TestCharts_MemoryIsCollectedBelowItsLimit: services let garbage grow to four times what lives (libs/service), which a limit must bound before the kernel does.
@@ -134,9 +134,9 @@ func TestCharts_SmallCallsOverTheSimulatedCarrier(t *testing.T) {
 	if got := len(pod.Spec.Containers); got != 1 {
 		t.Fatalf("containers = %d, want 1", got)
 	}
-	service := objects["Service/simcarrier"]
+	service, ports := objects["Service/simcarrier"], pod.Spec.Containers[0].Ports
 	if !leads(service, pod.Spec.Containers[0]) {
-		t.Errorf("ports of the Service = %+v, want ports of the container: %+v", service.Spec.Ports, pod.Spec.Containers[0].Ports)
+		t.Errorf("ports of the Service = %+v, want ports of the container: %+v", service.Spec.Ports, ports)
 	}
 	if !within(service.Spec.Selector, pod.Metadata.Labels) {
 		t.Errorf("selector of the Service = %v, want labels of the pod: %v", service.Spec.Selector, pod.Metadata.Labels)
@@ -202,8 +202,9 @@ func TestCharts_TheBinariesTakeTheirSettings(t *testing.T) {
 			if cmd.ProcessState == nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			wantEqual(t, name+" with the settings of "+values+".yaml: exit status", cmd.ProcessState.ExitCode(), 1)
-			wantContains(t, name+" with the settings of "+values+".yaml: output", string(out), "POSTGRES_MIGRATE_URL: cannot parse")
+			what := name + " with the settings of " + values + ".yaml"
+			wantEqual(t, what+": exit status", cmd.ProcessState.ExitCode(), 1)
+			wantContains(t, what+": output", string(out), "POSTGRES_MIGRATE_URL: cannot parse")
 		}
 	}
 }

@@ -148,7 +148,7 @@ func TestComposeFile_EveryPathIsThere(t *testing.T) {
 		}
 		if s.EnvFile != "" {
 			for variable, value := range fileOf(t, s.EnvFile) {
-				if slices.ContainsFunc([]string{"_DIR", "_DIRS", "_LOG"}, func(suffix string) bool { return strings.HasSuffix(variable, suffix) }) {
+				if regexp.MustCompile(`_(DIRS?|LOG)$`).MatchString(variable) {
 					named(name, value)
 				}
 			}

@@ -83,7 +83,8 @@ func TestCharts_CarryEveryRule(t *testing.T) {
 				if err := documents.Decode(&o); err != nil {
 					t.Fatalf("PrometheusRule of %s: %v", file, err)
 				}
-				wantEqual(t, "name of the PrometheusRule", o.Metadata.Name, "ringfence-"+strings.TrimSuffix(filepath.Base(file), ".yml"))
+				name := "ringfence-" + strings.TrimSuffix(filepath.Base(file), ".yml")
+				wantEqual(t, "name of the PrometheusRule", o.Metadata.Name, name)
 				text, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)

@@ -55,7 +55,8 @@ func TestImage_HoldsAProgramAndNothingToRunBesideIt(t *testing.T) {
 	wantNotContains(t, "last stage", last, "\nRUN ")
 	wantNotContains(t, "last stage", last, "\nADD ")
 	wantContains(t, "last stage", last, `ENTRYPOINT ["/service"]`)
-	wantSlice(t, "users of the last stage", regexp.MustCompile(`(?m)^USER .*$`).FindAllString(last, -1), []string{"USER 65532:65532"}) // as in the charts
+	users := regexp.MustCompile(`(?m)^USER .*$`).FindAllString(last, -1)
+	wantSlice(t, "users of the last stage", users, []string{"USER 65532:65532"}) // as in the charts
 	for _, line := range regexp.MustCompile(`(?m)^COPY .*`).FindAllString(last, -1) {
 		if !regexp.MustCompile(`^COPY --from=build (--chown=65532:65532 )?(/out/\S+|/etc/ssl/certs/ca-certificates\.crt) /\S+$`).MatchString(line) {
 			t.Errorf("the last stage has %q", line)

@@ -64,7 +64,8 @@ func TestCharts_RefusalsCountWithTheCodesDrain(t *testing.T) {
 	if drain == nil {
 		t.Fatal("libs/service has no constant drain")
 	}
-	wantContains(t, "_refuse.tpl", strings.Join(lines(t, "helm/ringfence-lib/templates/_refuse.tpl"), "\n"), `"`+drain[1]+`s" }}`)
+	text := strings.Join(lines(t, "helm/ringfence-lib/templates/_refuse.tpl"), "\n")
+	wantContains(t, "_refuse.tpl", text, `"`+drain[1]+`s" }}`)
 }
 
 // helm/README.md says that the charts do not render without values, and that the examples need the operator's keys.

@@ -185,15 +185,26 @@ func checkDemoJSON(t *testing.T, opts rig.Options, s *rig.Stack) {
 		body                         any
 		want                         int
 	}{
-		{name: "simulated carrier", url: s.Demo.SimURL, method: http.MethodGet, path: "/healthz", want: http.StatusOK},
-		{name: "read key reads", url: s.Demo.BaseURL, key: s.Demo.ReadKey, method: http.MethodGet, path: "/v1/calls", want: http.StatusOK},
 		{
-			name: "read key does not write", url: s.Demo.BaseURL, key: s.Demo.ReadKey, method: http.MethodPost, path: "/v1/calls",
+			name: "simulated carrier", url: s.Demo.SimURL,
+			method: http.MethodGet, path: "/healthz", want: http.StatusOK,
+		},
+		{
+			name: "read key reads", url: s.Demo.BaseURL, key: s.Demo.ReadKey,
+			method: http.MethodGet, path: "/v1/calls", want: http.StatusOK,
+		},
+		{
+			name: "read key does not write", url: s.Demo.BaseURL, key: s.Demo.ReadKey,
+			method: http.MethodPost, path: "/v1/calls",
 			body: map[string]any{"agent_id": s.Demo.AgentID, "to": "+14155550101"}, want: http.StatusForbidden,
 		},
-		{name: "operator", url: s.Demo.AdminURL, key: s.Demo.AdminToken, method: http.MethodGet, path: "/admin/v1/workspaces/" + s.Demo.WorkspaceID, want: http.StatusOK},
+		{
+			name: "operator", url: s.Demo.AdminURL, key: s.Demo.AdminToken,
+			method: http.MethodGet, path: "/admin/v1/workspaces/" + s.Demo.WorkspaceID, want: http.StatusOK,
+		},
 	} {
-		status, body, err := rig.NewClient(request.url, request.key).Do(t.Context(), request.method, request.path, request.body)
+		client := rig.NewClient(request.url, request.key)
+		status, body, err := client.Do(t.Context(), request.method, request.path, request.body)
 		if err != nil {
 			t.Errorf("%s: %v", request.name, err)
 		}
@@ -203,7 +214,8 @@ func checkDemoJSON(t *testing.T, opts rig.Options, s *rig.Stack) {
 	}
 }
 
-// checkSecondStart checks that another `up` on the same home or port fails with one line and leaves the first stack alone.
+// checkSecondStart checks that another `up` on the same home or port fails with one line and leaves
+// the first stack alone.
 func checkSecondStart(t *testing.T, opts rig.Options, s *rig.Stack) {
 	t.Helper()
 	port := strings.TrimPrefix(s.Demo.BaseURL, "http://127.0.0.1:")
@@ -213,7 +225,10 @@ func checkSecondStart(t *testing.T, opts rig.Options, s *rig.Stack) {
 		want []string
 	}{
 		{name: "on the same home", want: []string{"runs on", "pid", "RINGFENCE_HOME"}},
-		{name: "on the same port", env: []string{"RINGFENCE_HOME=" + filepath.Join(opts.Home, "other")}, want: []string{"port " + port, "gateway (pid", "RINGFENCE_PORT"}},
+		{
+			name: "on the same port", env: []string{"RINGFENCE_HOME=" + filepath.Join(opts.Home, "other")},
+			want: []string{"port " + port, "gateway (pid", "RINGFENCE_PORT"},
+		},
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(opts.Bin, "ringfence-local"), "up")
 		cmd.Env = append(append(append(os.Environ(), "RINGFENCE_HOME="+opts.Home), opts.Env...), test.env...)
@@ -253,16 +268,14 @@ func checkReplay(t *testing.T, opts rig.Options, s *rig.Stack) {
 		}
 	}
 	for _, test := range []struct {
-		name string
-		args []string
-		want string
+		name, argument, want string
 	}{
-		{name: "list", args: []string{"calls", "replay", "--json"}, want: `"key":"garbage","error":"`},
-		{name: "first replay", args: []string{"calls", "replay", "dial-events.v1"}, want: "0 records applied, 1 still parked"},
-		{name: "second replay", args: []string{"calls", "replay", "dial-events.v1"}, want: "0 records applied, 1 still parked"},
-		{name: "topic without parked records", args: []string{"calls", "replay", "wallet-events.v1"}, want: "0 records applied, 0 still parked"},
+		{name: "list", argument: "--json", want: `"key":"garbage","error":"`},
+		{name: "first replay", argument: "dial-events.v1", want: "0 records applied, 1 still parked"},
+		{name: "second replay", argument: "dial-events.v1", want: "0 records applied, 1 still parked"},
+		{name: "topic without parked records", argument: "wallet-events.v1", want: "0 records applied, 0 still parked"},
 	} {
-		out, err := serviceCommand(t, opts, test.args...)
+		out, err := serviceCommand(t, opts, "calls", "replay", test.argument)
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}

@@ -341,7 +341,8 @@ func TestRates_SayWhatAMinuteCostsWithoutThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantContains(t, "rate.go", string(wallet), "func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }")
+	const rate = "func Default() Rate { return Rate{PerMinute: 50_000, IncrementSeconds: 1} }"
+	wantContains(t, "rate.go", string(wallet), rate)
 	const standard = "costs the standard rate, 0.05 a minute, billed by the second."
 	for page, said := range map[string][3]string{
 		`[]`: {"", "No prefix has a rate of its own: every number " + standard, "[]\n"},

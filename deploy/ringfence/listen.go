@@ -37,7 +37,7 @@ func (c listenCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	var full *limitError
 	if errors.As(err, &full) {
 		tell.limit(full)
-		return fmt.Errorf("%w `ringfence listen` needs a subscription of its own", err)
+		return fmt.Errorf("%w `ringfence listen` needs its own subscription", err)
 	}
 	if err != nil {
 		return err

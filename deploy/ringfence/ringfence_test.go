@@ -365,10 +365,10 @@ func listenUntil(t *testing.T, text string, args ...string) string {
 }
 
 func TestRun_CommandsThatAreNotUnderstood(t *testing.T) {
-	code, out, faults := runCommand(t, "dance")
+	code, _, faults := runCommand(t, "dance")
 	wantCode(t, "unknown command", code, 2)
 	wantContains(t, "stderr", faults, "--help")
-	code, out, _ = runCommand(t)
+	code, out, _ := runCommand(t)
 	wantCode(t, "no command", code, 0)
 	wantContains(t, "help", out, "demo")
 	wantContains(t, "help", out, "listen")

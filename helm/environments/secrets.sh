@@ -5,8 +5,8 @@
 # DIRECTORY/values.yaml    the public keys, for helm: --values
 # DIRECTORY/passwords.sql  the passwords of the roles. A superuser runs it after deploy/compose/postgres.sql
 # PGSSLROOTCERT is the file with the certificate authorities of Postgres and PgBouncer, in PEM. It becomes the Secret certificates, which the charts mount. The value
-# system stands for the public authorities in the images. The services then verify who answers (sslmode=verify-full). PGSSLMODE=require encrypts and verifies nothing,
-# PGSSLMODE=disable does not encrypt: both are for networks in which nobody can intercept a connection.
+# system means the public authorities in the images. The services then verify who answers (sslmode=verify-full). PGSSLMODE=require encrypts and verifies nothing,
+# PGSSLMODE=disable does not encrypt: use them only in a network where connections cannot be intercepted.
 # openssl (1.1.1 or newer) generates all keys. Keep DIRECTORY in a safe and out of the repository: without SEALING_KEYS, CONSENT_KEYS and API_KEY_PEPPER a restored database is useless.
 # KAFKA_PASSWORD and the keys of models and buckets are yours to add.
 set -eu

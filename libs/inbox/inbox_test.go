@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 )
 
 const (
@@ -170,15 +171,9 @@ func (b *bench) count(query string) (n int) {
 	return n
 }
 
-func (b *bench) eventually(what string, holds func() bool) {
+func (b *bench) eventually(what string, condition func() bool) {
 	b.Helper()
-	deadline := time.Now().Add(patience)
-	for !holds() {
-		if time.Now().After(deadline) {
-			b.Fatalf("it never came to be that %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	polltest.Until(b, what, condition)
 }
 
 func (b *bench) wantEffects(key string, want ...int64) {

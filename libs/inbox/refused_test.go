@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -14,20 +13,8 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 )
-
-// waitFor waits for a condition. The timeout only ends a hang.
-func waitFor(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	timeout := time.After(patience)
-	for !condition() {
-		select {
-		case <-timeout:
-			t.Fatalf("timeout waiting for %s", what)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
 
 // produceTo produces a record with this value to the partition, or to any other one. It returns the key.
 func (b *bench) produceTo(partition int32, same bool, value int64) (key string) {
@@ -87,15 +74,15 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	})
 	bad := record("bad", 7)
 	b.produce(bad)
-	waitFor(t, "several tries", func() bool { return tries.Load() >= 4 })
+	polltest.Until(t, "several tries", func() bool { return tries.Load() >= 4 })
 	if got := parkedKeys(t, b); len(got) != 0 {
 		t.Errorf("parked keys while no other record was applied = %q, want none", got)
 	}
 
 	other := b.produceTo(bad.Partition, false, 1)
 	behind := b.produceTo(bad.Partition, true, 2)
-	waitFor(t, "the record of the other partition", func() bool { return len(b.effects(other)) == 1 })
-	waitFor(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
+	polltest.Until(t, "the record of the other partition", func() bool { return len(b.effects(other)) == 1 })
+	polltest.Until(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
 	if got, want := parkedKeys(t, b), []string{"bad"}; !slices.Equal(got, want) {
 		t.Errorf("parked keys = %q, want %q", got, want)
 	}
@@ -117,7 +104,7 @@ func TestConsumer_EventTooLargeIsParked(t *testing.T) {
 	b.produce(bad)
 	behind := b.produceTo(bad.Partition, true, 2)
 	b.run(b.pool)
-	waitFor(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
+	polltest.Until(t, "the record behind the refused one", func() bool { return len(b.effects(behind)) == 1 })
 	if got, want := parkedKeys(t, b), []string{"bad"}; !slices.Equal(got, want) {
 		t.Errorf("parked keys = %q, want %q", got, want)
 	}

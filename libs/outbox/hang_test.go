@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -23,6 +24,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 )
 
 const (
@@ -98,7 +100,7 @@ func (p *process) signal(s syscall.Signal) {
 
 func (p *process) awaitStopped() {
 	p.t.Helper()
-	eventually(p.t, "the process is stopped", func() bool {
+	polltest.Until(p.t, "the process is stopped", func() bool {
 		state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(p.cmd.Process.Pid)).Output()
 		return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "T")
 	})
@@ -120,25 +122,25 @@ func TestRelay_LeaderThatIsStoppedIsReplaced(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first := startAlone(t, pool, cfg)
-	eventually(t, "the first process leads", func() bool { return leader(t, pool) != "" })
+	polltest.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
 	firstID := leader(t, pool)
 	second, stop := startRelay(t, pool, cfg)
 	var load sync.WaitGroup
 	load.Go(func() { writeAll(t, pool, 40, second.Wake) })
-	eventually(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
+	polltest.Until(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
 	first.signal(syscall.SIGSTOP)
-	eventually(t, "the second takes over", func() bool { holder := leader(t, pool); return holder != "" && holder != firstID })
+	polltest.Until(t, "the second takes over", func() bool { holder := leader(t, pool); return holder != "" && holder != firstID })
 	secondID := leader(t, pool)
 	load.Wait()
 	writeAll(t, pool, 20, second.Wake)
-	eventually(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
+	polltest.Until(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
 	first.signal(syscall.SIGCONT)
 	writeAll(t, pool, 20, second.Wake)
 	if got := leader(t, pool); got != secondID {
 		t.Errorf("leader = %q, want the second, %s", got, secondID)
 	}
 	stop()
-	eventually(t, "the first leads again", func() bool { return leader(t, pool) == firstID })
+	polltest.Until(t, "the first leads again", func() bool { return leader(t, pool) == firstID })
 	writeAll(t, pool, 20, func() {})
 	byKey, _ := firsts(t, collectAll(t, pool, cfg, 100*aggregates))
 	wantComplete(t, byKey, 100)
@@ -150,7 +152,7 @@ func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	first := startAlone(t, pool, cfg)
-	eventually(t, "the first process leads", func() bool { return leader(t, pool) != "" })
+	polltest.Until(t, "the first process leads", func() bool { return leader(t, pool) != "" })
 	if err := os.WriteFile(first.stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -164,14 +166,14 @@ func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
 	}
 	first.awaitStopped()
 	second, _ := startRelay(t, pool, cfg)
-	eventually(t, "the second has published what the first had read", func() bool { return countRows(t, pool) == 0 })
+	polltest.Until(t, "the second has published what the first had read", func() bool { return countRows(t, pool) == 0 })
 	if err := put(t, pool, fact(keyOf(0), facts+1)); err != nil {
 		t.Fatal(err)
 	}
 	second.Wake()
-	eventually(t, "and what followed", func() bool { return countRows(t, pool) == 0 })
+	polltest.Until(t, "and what followed", func() bool { return countRows(t, pool) == 0 })
 	first.signal(syscall.SIGCONT)
-	eventually(t, "the first waits for its turn", func() bool {
+	polltest.Until(t, "the first waits for its turn", func() bool {
 		var waits int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE application_name = 'alone' AND datname = current_database() AND query LIKE '%outbox_leases%OR expires_at <=%'`).Scan(&waits)
@@ -233,6 +235,7 @@ func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	var way wire
 	first := outbox.NewRelay(pool, newClient(t, cfg, kgo.Dialer(way.dial)), nil)
+	first.SetAckTimeout(time.Second)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = first.Run(ctx) })
@@ -240,14 +243,14 @@ func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
 	if err := put(t, pool, fact("first", 1)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first leads", func() bool { return countRows(t, pool) == 0 })
+	polltest.Until(t, "the first leads", func() bool { return countRows(t, pool) == 0 })
 	second, _ := startRelay(t, pool, cfg)
 	var load sync.WaitGroup
 	load.Go(func() { writeAll(t, pool, 60, first.Wake) })
-	eventually(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
+	polltest.Until(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
 	way.set(true)
 	load.Wait()
-	eventually(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
+	polltest.Until(t, "the second publishes", func() bool { return countRows(t, pool) == 0 })
 	way.set(false)
 	writeAll(t, pool, 20, second.Wake)
 	byKey, _ := firsts(t, collectAll(t, pool, cfg, 1+80*aggregates))

@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 )
 
 const (
@@ -90,18 +91,6 @@ func countRows(t testing.TB, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-// eventually waits until the condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came to be that %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 func TestPut_EventIsPublishedWithItsEnvelope(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
@@ -140,7 +129,7 @@ func TestPut_EventIsPublishedWithItsEnvelope(t *testing.T) {
 	if err := rec.Decode(&value); err != nil || value.Value != 7 {
 		t.Errorf("value = %v, err %v, want 7", value.Value, err)
 	}
-	eventually(t, "the row is deleted", func() bool { return countRows(t, pool) == 0 })
+	polltest.Until(t, "the row is deleted", func() bool { return countRows(t, pool) == 0 })
 }
 
 func TestPut_OversizeEventFailsItsTransaction(t *testing.T) {
@@ -178,7 +167,7 @@ func TestOldestAge_GrowsWhileKafkaIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	relay.Wake()
-	eventually(t, "the oldest row is more than a second old", func() bool { return relay.OldestAge() > time.Second })
+	polltest.Until(t, "the oldest row is more than a second old", func() bool { return relay.OldestAge() > time.Second })
 	if n := countRows(t, pool); n != 1 {
 		t.Errorf("outbox rows = %d, want the one that nobody acknowledged", n)
 	}

@@ -111,7 +111,7 @@ var (
 	// errOpen is the fault of a row that Kafka had not answered for when the waiting ended. It may have it, or get it yet.
 	errOpen = errors.New("not acknowledged")
 	// errSilent ends the session of a leader that Kafka does not answer: another replica may reach it.
-	errSilent = fmt.Errorf("nothing was acknowledged for %s: the brokers are away, or fewer replicas are in sync than min.insync.replicas asks for", patience)
+	errSilent = errors.New("no acknowledgement: the brokers are away, or fewer replicas are in sync than min.insync.replicas asks for")
 )
 
 // ack is Kafka's answer for one row.
@@ -165,8 +165,8 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 			if err := s.verifyLease(renewInterval); err != nil {
 				return err
 			}
-			if time.Since(heard) > patience {
-				return fmt.Errorf("%s waiting for Kafka: %w", plural.Of(waiting, "row"), errSilent)
+			if time.Since(heard) > s.relay.ackTimeout {
+				return fmt.Errorf("%s waiting for Kafka since %s: %w", plural.Of(waiting, "row"), s.relay.ackTimeout, errSilent)
 			}
 		}
 	}

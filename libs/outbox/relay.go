@@ -28,10 +28,10 @@ const (
 	// acquireInterval is how often a relay that does not hold the lease tries to take it.
 	acquireInterval  = time.Second
 	statementTimeout = 15 * time.Second
-	// patience is how long a leader waits for Kafka's next acknowledgement before it releases the lease, and
-	// standBack is how long it then leaves the lease to other replicas.
-	patience  = 10 * time.Second
-	standBack = 3 * acquireInterval
+	// ackTimeout is how long a leader waits for Kafka's next acknowledgement before it releases the lease,
+	// and standBack is how long it then leaves the lease to other replicas.
+	ackTimeout = 10 * time.Second
+	standBack  = 3 * acquireInterval
 	// grace is how long a stopping relay goes on publishing.
 	grace = 3 * time.Second
 )
@@ -56,11 +56,13 @@ type Relay struct {
 	leads   atomic.Bool
 	// open counts the rows that the Kafka client has and has not answered.
 	open atomic.Int64
+	// ackTimeout is the constant, except in tests.
+	ackTimeout time.Duration
 }
 
 // NewRelay makes a relay over the pool's schema.
 func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Registerer) *Relay {
-	r := &Relay{id: uuid.New(), pool: pool, client: client, wake: make(chan struct{}, 1)}
+	r := &Relay{id: uuid.New(), ackTimeout: ackTimeout, pool: pool, client: client, wake: make(chan struct{}, 1)}
 	r.metrics = newRelayMetrics(metrics, r)
 	return r
 }

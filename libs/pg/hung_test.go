@@ -2,7 +2,6 @@ package pg_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -10,7 +9,6 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/libs/stopwatch"
 )
 
 // aThing is a row that somebody has locked and will not let go of.
@@ -30,22 +28,44 @@ func aThing(t *testing.T) (pool *pgxpool.Pool, id uuid.UUID, tx pgx.Tx) {
 	return pool, id, tx
 }
 
-// change waits for the row.
-func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID, within time.Duration) {
+// change waits for the row. The statement timeout of the pool ends the wait with an error.
+func change(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	watch := stopwatch.Start(t.Context())
 	if _, err := pool.Exec(t.Context(), "UPDATE thing SET at = now() WHERE id = $1", id); err != nil {
-		t.Errorf("change the row that another had locked, after %s: %v", watch.Took(), err)
-	}
-	if took := watch.Took(); took > within {
-		t.Errorf("waited %s for the row, want at most %s", took, within)
+		t.Errorf("change the row that another transaction had locked: %v", err)
 	}
 }
 
-func TestOpen_TransactionThatHangsHoldsOthersForSeconds(t *testing.T) {
+// TestOpen_SessionsEndWhatHangs checks the timeouts with which Postgres ends the transactions of a process
+// that was stopped or does not read its answers. The tests below use shorter ones.
+func TestOpen_SessionsEndWhatHangs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, schema, track)
+	tests := []struct{ name, want string }{
+		{name: "idle_in_transaction_session_timeout", want: "5000ms"},
+		{name: "tcp_user_timeout", want: "10000ms"},
+	}
+	for _, tt := range tests {
+		var got string
+		if err := pool.QueryRow(t.Context(), "SELECT concat(setting, unit) FROM pg_settings WHERE name = $1", tt.name).Scan(&got); err != nil {
+			t.Fatalf("read %s: %v", tt.name, err)
+		}
+		if tt.name == "tcp_user_timeout" && got == "0ms" {
+			continue // a Unix socket has none
+		}
+		if got != tt.want {
+			t.Errorf("%s = %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestOpen_TransactionThatHangsIsEnded(t *testing.T) {
 	t.Parallel()
 	pool, id, tx := aThing(t)
-	change(t, pool, id, 8*time.Second)
+	if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = '100ms'"); err != nil {
+		t.Fatal(err)
+	}
+	change(t, pool, id)
 	if err := tx.Commit(t.Context()); !pg.IsDown(err) {
 		t.Errorf("commit of the one that hung: %v, want an outage", err)
 	}

@@ -26,7 +26,8 @@ func TestConfirm_CallsEveryServiceConcurrently(t *testing.T) {
 			return nil
 		}
 		begun := time.Now()
-		err := settings.Confirm(t.Context(), "The change", map[string]func(context.Context) error{"calls": slow, "dialer": slow})
+		err := settings.Confirm(t.Context(), "The change", map[string]func(context.Context) error{"calls": slow,
+			"dialer": slow})
 		if err != nil {
 			t.Errorf("Confirm = %v, want nil", err)
 		}
@@ -77,7 +78,8 @@ func TestConfirm_CallsARestartingServiceAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		err := settings.Confirm(t.Context(), "The change", map[string]func(context.Context) error{"calls": func(context.Context) error {
+		err := settings.Confirm(t.Context(), "The change", map[string]func(context.Context) error{"calls": func(
+			context.Context) error {
 			if calls++; calls < 3 {
 				return connect.NewError(connect.CodeUnavailable, errors.New("connection refused"))
 			}
@@ -111,7 +113,8 @@ func TestResponseError(t *testing.T) {
 		err  error
 		want connect.Code
 	}{
-		{name: "a message that this build cannot read", err: kafka.Parkf("workspace_id: not a UUID"), want: connect.CodeInvalidArgument},
+		{name: "a message that this build cannot read", err: kafka.Parkf("workspace_id: not a UUID"),
+			want: connect.CodeInvalidArgument},
 		{name: "the deadline of the caller", err: context.DeadlineExceeded, want: connect.CodeUnavailable},
 		{name: "any other error", err: errors.New("constraint violated"), want: connect.CodeInternal},
 	}

@@ -10,8 +10,8 @@ import (
 	"ringfence.dev/deploy/e2e/rig"
 )
 
-// TestPipeline_UnansweredPOSTDoesNotEndTheRun checks that a POST without a response is counted separately and that the next
-// call is placed.
+// TestPipeline_UnansweredPOSTDoesNotEndTheRun checks that a POST without a response is counted
+// separately and that the next call is placed.
 func TestPipeline_UnansweredPOSTDoesNotEndTheRun(t *testing.T) {
 	t.Parallel()
 	var h *House

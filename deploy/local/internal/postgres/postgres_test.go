@@ -27,7 +27,7 @@ func server(t *testing.T, starter *process.Starter) *Server {
 	return s
 }
 
-// uninitialized returns a server without a cluster, in a folder of its own.
+// uninitialized returns a server without a cluster, in its own folder.
 func uninitialized(t *testing.T) *Server {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-postgres-")
@@ -50,7 +50,8 @@ func uninitialized(t *testing.T) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{Binaries: binaries, Account: account, Data: filepath.Join(home, "postgres"), Port: free, Password: "s'ecret"}
+	data := filepath.Join(home, "postgres")
+	return &Server{Binaries: binaries, Account: account, Data: data, Port: free, Password: "s'ecret"}
 }
 
 func await(t *testing.T, s *Server) {

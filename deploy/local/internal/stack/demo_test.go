@@ -7,13 +7,17 @@ import (
 	"testing"
 )
 
-// TestOperator_RepeatsUntilTheDialerKnowsTheAgent: the dialer receives a new agent over Kafka. Every other refusal is final.
+// TestOperator_RepeatsUntilTheDialerKnowsTheAgent: the dialer receives a new agent over Kafka. Every
+// other refusal is final.
 func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]struct {
 		requests int64
 		status   int
-	}{"invalid_agent": {requests: 3, status: http.StatusCreated}, "invalid_phone": {requests: 1, status: http.StatusUnprocessableEntity}} {
+	}{
+		"invalid_agent": {requests: 3, status: http.StatusCreated},
+		"invalid_phone": {requests: 1, status: http.StatusUnprocessableEntity},
+	} {
 		var asked atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if asked.Add(1) < 3 {

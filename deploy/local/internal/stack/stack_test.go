@@ -175,7 +175,8 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 			if want := append([]string{gateway}, svc.askers...); !slices.Equal(trusted, want) {
 				t.Errorf("%s trusts %v, want %v", spec.Name, trusted, want)
 			}
-			for variable, want := range map[string]string{"SSL_CERT_FILE": "/inherited", "LOG_FORMAT": "text", "HTTP_REUSE_PORT": "true"} {
+			wanted := map[string]string{"SSL_CERT_FILE": "/inherited", "LOG_FORMAT": "text", "HTTP_REUSE_PORT": "true"}
+			for variable, want := range wanted {
 				if got := env[variable]; got != want {
 					t.Errorf("%s: %s = %q, want %q", spec.Name, variable, got, want)
 				}
@@ -255,7 +256,9 @@ func TestDemoWorkspace_GoesOnWhereItWasKilled(t *testing.T) {
 			if third != made {
 				t.Errorf("demo workspace of the third start = %+v, want %+v", third, made)
 			}
-			for field, value := range map[string]string{"workspace id": made.WorkspaceID, "agent id": made.AgentID, "write key": made.WriteKey, "read key": made.ReadKey} {
+			for field, value := range map[string]string{
+				"workspace id": made.WorkspaceID, "agent id": made.AgentID, "write key": made.WriteKey, "read key": made.ReadKey,
+			} {
 				if value == "" {
 					t.Errorf("the %s is empty", field)
 				}

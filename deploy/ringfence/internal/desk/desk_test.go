@@ -149,7 +149,7 @@ func TestDesk_SaysWhatWentWrongAndTheRemedy(t *testing.T) {
 			t.Fatalf("%s without a response succeeded, want an error", method)
 		}
 		if got := strings.Contains(err.Error(), "may have been done"); got != want {
-			t.Errorf("%s without a response: warning that it may have been done = %v, want %v; error: %v", method, got, want, err)
+			t.Errorf("%s without a response: warning = %v, want %v; error: %v", method, got, want, err)
 		}
 	}
 	for _, wrong := range []string{"localhost:8081", "127.0.0.1:8081", "::", "ftp://u:s3cret@127.0.0.1", "http://"} {

@@ -53,7 +53,7 @@ func (c agentsAdd) Run(ctx context.Context, o *Office) error {
 	return o.Write(ctx, http.MethodPost, o.at("agents"), body)
 }
 
-// remarkExperimental tells the operator that a kind of agent is experimental.
+// remarkExperimental prints a remark if a kind of agent is experimental.
 func remarkExperimental(o *Office, body map[string]any) {
 	if body["kind"] == "openai_live" {
 		o.Remark("The kind openai_live is experimental: its settings and behaviour can change in any version.")

@@ -147,7 +147,9 @@ func TestOriginate_AgainRingsTwice(t *testing.T) {
 func TestHangup_TellsTheStateItFound(t *testing.T) {
 	n, _ := start(t, t.TempDir(), 1000) // rings for a quarter of an hour
 	id := n.originate("+14155550101")
-	for _, test := range []struct{ name, was string }{{name: "first hangup", was: "dialing"}, {name: "second hangup", was: "ended"}} {
+	for _, test := range []struct{ name, was string }{
+		{name: "first hangup", was: "dialing"}, {name: "second hangup", was: "ended"},
+	} {
 		var got struct{ Was, Cause, By string }
 		if status := n.do("POST", "/hangup", map[string]string{"call_id": id}, &got); status != http.StatusOK {
 			t.Errorf("%s: status = %d, want 200", test.name, status)
@@ -254,7 +256,8 @@ func TestLog_EntriesAreOfTheContract(t *testing.T) {
 		t.Fatalf("log after the originate = %v", page.Data)
 	}
 	for _, e := range page.Data {
-		if got, want := slices.Sorted(maps.Keys(e)), []string{"at", "call_id", "from", "kind", "seq", "to"}; !slices.Equal(got, want) {
+		got, want := slices.Sorted(maps.Keys(e)), []string{"at", "call_id", "from", "kind", "seq", "to"}
+		if !slices.Equal(got, want) {
 			t.Errorf("fields = %v, want %v", got, want)
 		}
 		if e["from"] != "+15005550006" {

@@ -25,7 +25,8 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
 )
 
-const patience = 2 * time.Minute
+// hang ends a test that waits for something that never happens.
+const hang = 2 * time.Minute
 
 // service is the consuming half of billing-wallet on a broker and a database of its own.
 type service struct {
@@ -88,7 +89,9 @@ func (s *service) send(topic kafka.Topic, key string, id uuid.UUID, kind string,
 
 func (s *service) until(what string, holds func() (bool, error)) {
 	s.Helper()
-	deadline := time.Now().Add(patience)
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	end := time.After(hang)
 	for {
 		ok, err := holds()
 		if err != nil {
@@ -97,10 +100,11 @@ func (s *service) until(what string, holds func() (bool, error)) {
 		if ok {
 			return
 		}
-		if time.Now().After(deadline) {
-			s.Fatalf("not within %s: %s", patience, what)
+		select {
+		case <-poll.C:
+		case <-end:
+			s.Fatalf("did not happen: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -207,7 +211,7 @@ func (s *service) told(want int) map[string][]string {
 		s.Fatal(err)
 	}
 	defer reader.Close()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), hang)
 	defer cancel()
 	told := map[string][]string{}
 	for len(told) < want {

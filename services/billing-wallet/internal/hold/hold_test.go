@@ -20,8 +20,17 @@ func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
 		Rates: []rate.Rate{{Prefix: "+44", PerMinute: 100_000, IncrementSeconds: 60}}}
 	workspace := uuid.New()
 	british := desk.Decide(hold.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+442079460000", MaxCallSeconds: 61})
-	if british.Err != nil || british.Hold.Amount != 200_000 || british.Hold.IncrementSeconds != 60 || british.Hold.PerMinute != 100_000 {
-		t.Errorf("Decide = %+v, want two started minutes at 0.1", british)
+	if british.Err != nil {
+		t.Errorf("Decide: british.Err = %v, want nil", british.Err)
+	}
+	if british.Hold.Amount != 200_000 {
+		t.Errorf("Decide: british.Hold.Amount = %v, want 200_000", british.Hold.Amount)
+	}
+	if british.Hold.IncrementSeconds != 60 {
+		t.Errorf("Decide: british.Hold.IncrementSeconds = %v, want 60", british.Hold.IncrementSeconds)
+	}
+	if british.Hold.PerMinute != 100_000 {
+		t.Errorf("Decide: british.Hold.PerMinute = %v, want 100_000", british.Hold.PerMinute)
 	}
 	other := desk.Decide(hold.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123", MaxCallSeconds: 600})
 	if other.Err != nil || other.Hold.Amount != 500_000 {
@@ -71,8 +80,14 @@ func TestSettle_TableOfAllEnds(t *testing.T) {
 			t.Errorf("%s: the first is late: %s", tt.name, late)
 		}
 		h, late = h.Settle(hold.Verdict{BillableSeconds: tt.second})
-		if late != tt.late || h.State != tt.state || h.Charged() != tt.charged {
-			t.Errorf("%s: %s, charged %s, late %q, want %s, %s, %q", tt.name, h.State, h.Charged(), late, tt.state, tt.charged, tt.late)
+		if late != tt.late {
+			t.Errorf("%s: late = %v, want %v", tt.name, late, tt.late)
+		}
+		if h.State != tt.state {
+			t.Errorf("%s: h.State = %v, want %v", tt.name, h.State, tt.state)
+		}
+		if got := h.Charged(); got != tt.charged {
+			t.Errorf("%s: h.Charged() = %v, want %v", tt.name, got, tt.charged)
 		}
 	}
 }
@@ -103,8 +118,14 @@ func TestCharge_RoundsUpAndNeverPassesTheHold(t *testing.T) {
 func TestSettle_FreeCallIsReleased(t *testing.T) {
 	t.Parallel()
 	h, late := hold.Hold{State: hold.Held}.Settle(hold.Verdict{BillableSeconds: 60})
-	if late != hold.NotLate || h.State != hold.Released || h.Captured != nil {
-		t.Errorf("Settle = %+v, %q, want a release: nothing is charged", h, late)
+	if late != hold.NotLate {
+		t.Errorf("Settle: late = %v, want %v", late, hold.NotLate)
+	}
+	if h.State != hold.Released {
+		t.Errorf("Settle: h.State = %v, want %v", h.State, hold.Released)
+	}
+	if h.Captured != nil {
+		t.Errorf("Settle: h.Captured = %v, want nil", h.Captured)
 	}
 }
 
@@ -142,8 +163,14 @@ func TestCharge_IsTheExactPriceOfStartedIncrements(t *testing.T) {
 			r.Fatalf("the first second of an increment does not cost what the last one does")
 		}
 		settled, late := h.Settle(hold.Verdict{BillableSeconds: talk})
-		if late != hold.NotLate || settled.Charged() != charge || (settled.State == hold.Captured) != (charge > 0) {
-			r.Fatalf("Settle = %+v, %q, want a charge of %s", settled, late, charge)
+		if late != hold.NotLate {
+			r.Fatalf("Settle: late = %v, want %v", late, hold.NotLate)
+		}
+		if got := settled.Charged(); got != charge {
+			r.Fatalf("Settle: settled.Charged() = %v, want %v", got, charge)
+		}
+		if got, want := settled.State == hold.Captured, charge > 0; got != want {
+			r.Fatalf("Settle: captured = %v, want %v", got, want)
 		}
 	})
 }

@@ -59,8 +59,15 @@ func TestHold_SameIDFromManySidesHoldsOnce(t *testing.T) {
 	for i := range 16 {
 		all.Go(func() {
 			decision, err := desks[i%2].Hold(t.Context(), order)
-			if err != nil || decision.Err != nil || decision.Hold.Amount != money.Credit/2 {
-				t.Errorf("Hold = %+v, %v", decision, err)
+			if err != nil {
+				t.Errorf("Hold: error = %v", err)
+				return
+			}
+			if decision.Err != nil {
+				t.Errorf("Hold: decision.Err = %v, want nil", decision.Err)
+			}
+			if decision.Hold.Amount != money.Credit/2 {
+				t.Errorf("Hold: decision.Hold.Amount = %v, want %v", decision.Hold.Amount, money.Credit/2)
 			}
 		})
 	}
@@ -80,8 +87,14 @@ func TestHold_GoesOnWhenTheAskerLeaves(t *testing.T) {
 		t.Fatalf("Hold of an asker who left = %v", err)
 	}
 	decision, err := desk.Hold(t.Context(), order)
-	if err != nil || decision.Err != nil || !decision.Repeated {
-		t.Errorf("Hold again = %+v, %v, want the hold that stands", decision, err)
+	if err != nil {
+		t.Fatalf("Hold again: error = %v", err)
+	}
+	if decision.Err != nil {
+		t.Errorf("Hold again: decision.Err = %v, want nil", decision.Err)
+	}
+	if !decision.Repeated {
+		t.Errorf("Hold again: decision.Repeated = false, want true")
 	}
 	wallettest.Balances(t, st, workspace, money.Credit/2, money.Credit/2)
 }

@@ -260,8 +260,14 @@ func TestHold_AnswersCalls(t *testing.T) {
 	request := wallettest.ID()
 	for range 2 {
 		answer, err := s.hold("calls", workspace, request, 600)
-		if err != nil || answer.GetHeld().GetAmountMicro() != 500_000 || answer.GetHeld().GetCurrency() != "USD" {
-			t.Fatalf("Hold = %v, %v", answer, err)
+		if err != nil {
+			t.Fatalf("Hold: error = %v", err)
+		}
+		if got := answer.GetHeld().GetAmountMicro(); got != 500_000 {
+			t.Fatalf("Hold: answer.GetHeld().GetAmountMicro() = %v, want 500_000", got)
+		}
+		if got := answer.GetHeld().GetCurrency(); got != "USD" {
+			t.Fatalf("Hold: answer.GetHeld().GetCurrency() = %v, want USD", got)
 		}
 	}
 	answer, err := s.hold("calls", workspace, wallettest.ID(), 600)

@@ -30,7 +30,8 @@ func TestWorkspace_OpensTheWalletOnce(t *testing.T) {
 		}
 	}
 	apply := func(as string, ev *eventv1.WorkspaceEvent) error {
-		client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, s.url, connect.WithInterceptors(s.keys[as].Ask("billing-wallet")))
+		client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, s.url,
+			connect.WithInterceptors(s.keys[as].Ask("billing-wallet")))
 		_, err := client.ApplySetting(t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{
 			Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: ev},
 		}))

@@ -35,9 +35,14 @@ func TestTransactions_SumToZeroAndNameTheirAmount(t *testing.T) {
 			}{ledger.Settled(id, workspace, request, held, charge), ledger.Capture, charge})
 		}
 		for _, tt := range tests {
-			if tt.posted.Sum() != 0 || tt.posted.Kind != tt.kind || tt.posted.Amount() != tt.amount {
-				t.Fatalf("%s: sum %d, kind %s, amount %d, want 0, %s, %d",
-					tt.kind, tt.posted.Sum(), tt.posted.Kind, tt.posted.Amount(), tt.kind, tt.amount)
+			if got := tt.posted.Sum(); got != 0 {
+				t.Fatalf("%s: tt.posted.Sum() = %v, want 0", tt.kind, got)
+			}
+			if tt.posted.Kind != tt.kind {
+				t.Fatalf("%s: tt.posted.Kind = %v, want %v", tt.kind, tt.posted.Kind, tt.kind)
+			}
+			if got := tt.posted.Amount(); got != tt.amount {
+				t.Fatalf("%s: tt.posted.Amount() = %v, want %v", tt.kind, got, tt.amount)
 			}
 		}
 	})

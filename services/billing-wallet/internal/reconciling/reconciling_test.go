@@ -187,8 +187,14 @@ func TestRun_NamesEveryForgery(t *testing.T) {
 		}
 	}
 	// The workspace that was given a hold is found although it has nothing else.
-	if !strings.Contains(out.String(), "missing_wallet") || err == nil || !strings.Contains(out.String(), fmt.Sprint(len(forgeries)+1, " workspaces compared")) {
-		t.Errorf("Run over all = %v\n%s", err, out.String())
+	if !strings.Contains(out.String(), "missing_wallet") {
+		t.Errorf("Run over all: %s does not contain %q", out.String(), "missing_wallet")
+	}
+	if err == nil {
+		t.Error("Run over all = nil, want an error")
+	}
+	if !strings.Contains(out.String(), fmt.Sprint(len(forgeries)+1, " workspaces compared")) {
+		t.Errorf("Run over all: %s does not contain %q", out.String(), fmt.Sprint(len(forgeries)+1, " workspaces compared"))
 	}
 }
 
@@ -293,7 +299,23 @@ func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string
 		DifferenceCount int  `json:"difference_count"`
 		BrokenOff       bool `json:"broken_off"`
 	}
-	if err := json.Unmarshal(out.Bytes(), &told); err != nil || told.Workspaces != 1 || told.BrokenOff || told.DifferenceCount != len(lines) || len(told.Differences) != len(lines) || told.Differences == nil {
+	err := json.Unmarshal(out.Bytes(), &told)
+	if err != nil {
+		t.Fatalf("error = %v", err)
+	}
+	if told.Workspaces != 1 {
+		t.Fatalf("told.Workspaces = %v, want 1", told.Workspaces)
+	}
+	if told.BrokenOff {
+		t.Fatalf("told.BrokenOff = true, want false")
+	}
+	if told.DifferenceCount != len(lines) {
+		t.Fatalf("told.DifferenceCount = %v, want %v", told.DifferenceCount, len(lines))
+	}
+	if got := len(told.Differences); got != len(lines) {
+		t.Fatalf("len(told.Differences) = %v, want %v", got, len(lines))
+	}
+	if told.Differences == nil {
 		t.Fatalf("a script is told %s, %v, want %d differences", out.String(), err, len(lines))
 	}
 	for i, line := range lines {

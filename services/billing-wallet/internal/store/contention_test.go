@@ -72,8 +72,14 @@ func TestLedger_ManyAtOnceNeverDeadlock(t *testing.T) {
 		for len(settle(t, c.st, id)) > 0 {
 		}
 		books, err := c.st.Books(t.Context(), id)
-		if err != nil || !books.Agree() || books.Kept.Held != 0 {
-			t.Errorf("books %+v, %v, want them to agree and nothing held", books, err)
+		if err != nil {
+			t.Fatalf("error = %v", err)
+		}
+		if !books.Agree() {
+			t.Errorf("books.Agree() = false, want true")
+		}
+		if books.Kept.Held != 0 {
+			t.Errorf("books.Kept.Held = %v, want 0", books.Kept.Held)
 		}
 	}
 	c.noDeadlocks()

@@ -68,8 +68,14 @@ func (h *history) pay() {
 	first, seen := h.paid[reference]
 	switch {
 	case seen:
-		if err != nil || !replayed || posted.Amount() != first {
-			h.Fatalf("%s of %s, paid before with %s: posted %s, replayed %v, %v", reference, amount, first, posted.Amount(), replayed, err)
+		if err != nil {
+			h.Fatalf("%s of %s, paid before with %s: error = %v", reference, amount, first, err)
+		}
+		if !replayed {
+			h.Fatalf("%s of %s, paid before with %s: replayed = false, want true", reference, amount, first)
+		}
+		if got := posted.Amount(); got != first {
+			h.Fatalf("%s of %s, paid before with %s: posted.Amount() = %v, want %v", reference, amount, first, got, first)
 		}
 	case h.balances.Wallet+amount < 0:
 		if err == nil {
@@ -114,8 +120,17 @@ func (h *history) order() {
 	for i, order := range asked {
 		d, known := decisions[i], h.holds[order.RequestID]
 		if known != nil {
-			if known.ended != (d.Err != nil) || !known.ended && (!d.Repeated || int64(d.Hold.Amount) != known.amount) {
-				h.Fatalf("the id again: %+v, stands %+v", d, known)
+			if refused := d.Err != nil; refused != known.ended {
+				h.Fatalf("the id again is refused: %v, want %v", refused, known.ended)
+			}
+			if known.ended {
+				continue
+			}
+			if !d.Repeated {
+				h.Fatal("the id again: Repeated = false, want true")
+			}
+			if got := int64(d.Hold.Amount); got != known.amount {
+				h.Fatalf("the id again holds %d, want %d", got, known.amount)
 			}
 			continue
 		}
@@ -196,7 +211,19 @@ func (h *history) settle(most int) {
 // check holds the books, and what their entries alone come to, against the model.
 func (h *history) check() {
 	books, err := h.st.Books(h.Context(), h.workspace)
-	if err != nil || !books.Agree() || books.Kept.Accounts != h.balances || books.Summed != h.balances || h.balances.Sum() != 0 {
-		h.Fatalf("books %+v, %v, want %+v", books, err, h.balances)
+	if err != nil {
+		h.Fatalf("error = %v", err)
+	}
+	if !books.Agree() {
+		h.Fatalf("books.Agree() = false, want true")
+	}
+	if books.Kept.Accounts != h.balances {
+		h.Fatalf("books.Kept.Accounts = %v, want %v", books.Kept.Accounts, h.balances)
+	}
+	if books.Summed != h.balances {
+		h.Fatalf("books.Summed = %v, want %v", books.Summed, h.balances)
+	}
+	if got := h.balances.Sum(); got != 0 {
+		h.Fatalf("h.balances.Sum() = %v, want 0", got)
 	}
 }

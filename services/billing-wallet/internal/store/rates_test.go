@@ -56,15 +56,27 @@ func TestHold_PriceIsReadFromTheKeyAlone(t *testing.T) {
 			order.To = many[100].Prefix + "99"
 			decisions, err := store.New(reading).Hold(t.Context(), row.workspace, []hold.Order{order})
 			var insufficient *hold.Insufficient
-			if err != nil || !errors.As(decisions[0].Err, &insufficient) || insufficient.Needed != money.Price(101, 600, 1) {
+			if err != nil {
+				t.Fatalf("%s prefixes: error = %v", row.name, err)
+			}
+			if !errors.As(decisions[0].Err, &insufficient) {
 				t.Fatalf("%s prefixes: %+v, %v, want a price at the longest prefix", row.name, decisions, err)
+			}
+			if insufficient.Needed != money.Price(101, 600, 1) {
+				t.Fatalf("%s prefixes: insufficient.Needed = %v, want %v", row.name, insufficient.Needed, money.Price(101, 600, 1))
 			}
 			n, plans := watched.Pages(t, mode)
 			watched.Forget()
 			pages[row.name] = max(pages[row.name], n)
 			lookup, _, _ := strings.Cut(plans[strings.Index(plans, "FROM rates"):], "FROM wallets")
-			if !strings.Contains(lookup, `"Index Only Scan"`) || strings.Contains(lookup, `"Filter"`) || !strings.Contains(lookup, `"Heap Fetches": 0`) {
-				t.Errorf("%s prefixes, %s: the price is not read from the key alone:\n%s", row.name, mode, lookup)
+			if !strings.Contains(lookup, `"Index Only Scan"`) {
+				t.Errorf("%s prefixes, %s: %s does not contain %q", row.name, mode, lookup, `"Index Only Scan"`)
+			}
+			if strings.Contains(lookup, `"Filter"`) {
+				t.Errorf("%s prefixes, %s: %s contains %q", row.name, mode, lookup, `"Filter"`)
+			}
+			if !strings.Contains(lookup, `"Heap Fetches": 0`) {
+				t.Errorf("%s prefixes, %s: %s does not contain %q", row.name, mode, lookup, `"Heap Fetches": 0`)
 			}
 		}
 	}
@@ -130,8 +142,15 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 		if prices[d.Hold.Amount] != list {
 			t.Errorf("Hold after the answer = %+v, want a price of list %d", d, list)
 		}
-		if d := decide(t, st, order); !d.Repeated || d.Hold.Amount != half || d.Hold.PerMinute != 50_000 {
-			t.Errorf("the open hold = %+v, want what it was", d)
+		d = decide(t, st, order)
+		if !d.Repeated {
+			t.Errorf("the open hold: d.Repeated = false, want true")
+		}
+		if d.Hold.Amount != half {
+			t.Errorf("the open hold: d.Hold.Amount = %v, want %v", d.Hold.Amount, half)
+		}
+		if d.Hold.PerMinute != 50_000 {
+			t.Errorf("the open hold: d.Hold.PerMinute = %v, want 50_000", d.Hold.PerMinute)
 		}
 	}
 	close(stop)

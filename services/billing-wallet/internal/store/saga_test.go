@@ -102,8 +102,15 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 	}
 	wallettest.Balances(t, st, workspace, half, half)
 	note(t, st, in, abandoned) // the answer to unconfirmed
-	if done := settle(t, st, workspace); len(done) != 1 || done[0].Late != hold.NotLate || done[0].Hold.State != hold.Released {
-		t.Fatalf("settled %+v, want a release", done)
+	done := settle(t, st, workspace)
+	if got := len(done); got != 1 {
+		t.Fatalf("len(done) = %v, want 1", got)
+	}
+	if done[0].Late != hold.NotLate {
+		t.Fatalf("done[0].Late = %v, want %v", done[0].Late, hold.NotLate)
+	}
+	if done[0].Hold.State != hold.Released {
+		t.Fatalf("done[0].Hold.State = %v, want %v", done[0].Hold.State, hold.Released)
 	}
 	if d := decide(t, st, order); !errors.Is(d.Err, hold.ErrEnded) {
 		t.Errorf("Hold of a POST that goes on = %+v, want ErrEnded", d)
@@ -143,12 +150,27 @@ func TestSaga_WhatComesLateMovesNothing(t *testing.T) {
 		told.BillableSeconds = row.second
 		note(t, st, in, told, told)
 		for _, done := range settle(t, st, workspace) {
-			if done.Late != row.late || done.Hold.Charged() != row.charged || done.TransactionID != [16]byte{} {
-				t.Errorf("%s: settled %+v, want %s and a charge of %s", row.name, done, row.late, row.charged)
+			if done.Late != row.late {
+				t.Errorf("%s: done.Late = %v, want %v", row.name, done.Late, row.late)
+			}
+			if got := done.Hold.Charged(); got != row.charged {
+				t.Errorf("%s: done.Hold.Charged() = %v, want %v", row.name, got, row.charged)
+			}
+			if done.TransactionID != [16]byte{} {
+				t.Errorf("%s: done.TransactionID = %v, want %v", row.name, done.TransactionID, [16]byte{})
 			}
 		}
 		after, err := st.Books(t.Context(), workspace)
-		if err != nil || !after.Agree() || after.Kept.Accounts != before.Kept.Accounts || !after.Kept.LastTransactionAt.Equal(*before.Kept.LastTransactionAt) {
+		if err != nil {
+			t.Fatalf("%s: error = %v", row.name, err)
+		}
+		if !after.Agree() {
+			t.Errorf("%s: after.Agree() = false, want true", row.name)
+		}
+		if after.Kept.Accounts != before.Kept.Accounts {
+			t.Errorf("%s: after.Kept.Accounts = %v, want %v", row.name, after.Kept.Accounts, before.Kept.Accounts)
+		}
+		if !after.Kept.LastTransactionAt.Equal(*before.Kept.LastTransactionAt) {
 			t.Errorf("%s: the wallet was %+v and is %+v, %v", row.name, before.Kept, after.Kept, err)
 		}
 	}

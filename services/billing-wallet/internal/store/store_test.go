@@ -57,12 +57,30 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 	again := order
 	again.MaxCallSeconds = 6000 // whatever the second says, the first stands
 	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order, again})
-	if err != nil || decisions[0].Repeated || !decisions[1].Repeated || decisions[1].Hold.Amount != half {
-		t.Fatalf("Hold twice in a batch = %+v, %v", decisions, err)
+	if err != nil {
+		t.Fatalf("Hold twice in a batch: error = %v", err)
+	}
+	if decisions[0].Repeated {
+		t.Fatalf("Hold twice in a batch: decisions[0].Repeated = true, want false")
+	}
+	if !decisions[1].Repeated {
+		t.Fatalf("Hold twice in a batch: decisions[1].Repeated = false, want true")
+	}
+	if decisions[1].Hold.Amount != half {
+		t.Fatalf("Hold twice in a batch: decisions[1].Hold.Amount = %v, want %v", decisions[1].Hold.Amount, half)
 	}
 	decisions, err = st.Hold(t.Context(), workspace, []hold.Order{order})
-	if err != nil || !decisions[0].Repeated || decisions[0].Hold.Amount != half || decisions[0].Hold.Currency != "USD" {
-		t.Fatalf("Hold again = %+v, %v", decisions, err)
+	if err != nil {
+		t.Fatalf("Hold again: error = %v", err)
+	}
+	if !decisions[0].Repeated {
+		t.Fatalf("Hold again: decisions[0].Repeated = false, want true")
+	}
+	if decisions[0].Hold.Amount != half {
+		t.Fatalf("Hold again: decisions[0].Hold.Amount = %v, want %v", decisions[0].Hold.Amount, half)
+	}
+	if decisions[0].Hold.Currency != "USD" {
+		t.Fatalf("Hold again: decisions[0].Hold.Currency = %v, want USD", decisions[0].Hold.Currency)
 	}
 	wallettest.Balances(t, st, workspace, 10*money.Credit-half, half)
 
@@ -115,8 +133,14 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 	in := func(f func(pgx.Tx) error) error { return pg.InTx(t.Context(), pool, f) }
 	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 61})
 	done, err := st.Settle(t.Context(), workspace, 10, hush)
-	if err != nil || len(done) != 1 || done[0].Hold.Charged() != 240_000 {
-		t.Errorf("Settle = %+v, %v, want two started minutes at the old 0.12", done, err)
+	if err != nil {
+		t.Fatalf("Settle: error = %v", err)
+	}
+	if got := len(done); got != 1 {
+		t.Fatalf("Settle: len(done) = %v, want 1", got)
+	}
+	if got := done[0].Hold.Charged(); got != 240_000 {
+		t.Errorf("Settle: done[0].Hold.Charged() = %v, want 240_000", got)
 	}
 }
 
@@ -153,7 +177,13 @@ func TestSettle_EveryOrderOfEveryEndSettlesOnce(t *testing.T) {
 				}
 				note(t, st, in, two)
 				done = append(done, settle(t, st, workspace)...)
-				if len(done) != 2 || done[0].Late != hold.NotLate || done[1].Late == hold.NotLate {
+				if got := len(done); got != 2 {
+					t.Fatalf("%s: len(done) = %v, want 2", name, got)
+				}
+				if done[0].Late != hold.NotLate {
+					t.Errorf("%s: done[0].Late = %v, want %v", name, done[0].Late, hold.NotLate)
+				}
+				if done[1].Late == hold.NotLate {
 					t.Errorf("%s: %+v, want the first to settle and the second late", name, done)
 				}
 				charged := money.Micro(0)

@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/loopback"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/calls/internal/asking"
@@ -51,20 +52,14 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 
 func await(t *testing.T, url string, status int) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+	polltest.Until(t, fmt.Sprintf("%s responds with %d", url, status), func() bool {
 		resp, err := http.Get(url)
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == status {
-				return
-			}
+		if err != nil {
+			return false
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s never answered %d: %v %v", url, status, resp, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		_ = resp.Body.Close()
+		return resp.StatusCode == status
+	})
 }
 
 // freeAddr is an address that nobody else takes until the service does.

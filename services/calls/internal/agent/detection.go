@@ -36,8 +36,8 @@ type turnDetection struct {
 	Eagerness         string   `json:"eagerness"`
 }
 
-// UnmarshalJSON refuses unknown members: the session would start without them and nobody would
-// notice.
+// UnmarshalJSON refuses unknown members: the session would start without them, and the
+// operator would not notice.
 func (n *noiseReduction) UnmarshalJSON(raw []byte) error {
 	type plain noiseReduction
 	return decodeStrictly(raw, (*plain)(n))

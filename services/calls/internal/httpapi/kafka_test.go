@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/kafkatest"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 )
 
@@ -108,7 +109,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 			t.Errorf("call %s: events %v", id, types)
 		}
 	}
-	until(t, "the poison record to be parked", func() bool {
+	polltest.Until(t, "the poison record to be parked", func() bool {
 		return r.count(`SELECT count(*) FROM calls WHERE NOT closed`) == 0 && r.count(`SELECT count(*) FROM parked`) > 0
 	})
 }

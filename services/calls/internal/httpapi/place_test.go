@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/services/calls/internal/store"
@@ -204,6 +205,10 @@ func TestPlace_FiftyAtOnceOneCall(t *testing.T) {
 		all.Go(func() {
 			a := r.do("POST", "/v1/calls", r.order("idempotency_key", "k"))
 			statuses[i], ids[i] = a.status, a.id()
+			want := map[int]string{http.StatusOK: "true", http.StatusAccepted: ""}[a.status]
+			if got := a.header.Get(replayed); got != want {
+				t.Errorf("%s beside %d = %q, want %q", replayed, a.status, got, want)
+			}
 		})
 	}
 	all.Wait()
@@ -352,7 +357,7 @@ func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
 	})
 	slow := make(chan answer, 1)
 	go func() { slow <- r.do("POST", "/v1/calls", r.order("idempotency_key", "k")) }()
-	until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
+	polltest.Until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
 	quick := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	close(release)
 	if a := <-slow; a.status != http.StatusOK || a.id() != quick["id"] {

@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"net/http"
-	"sync"
 	"testing"
 )
 
@@ -28,33 +27,6 @@ func TestPlace_ReplayIsMarked(t *testing.T) {
 	unkeyed := r.do(http.MethodPost, "/v1/calls", r.order())
 	if got := unkeyed.header.Get(replayed); got != "" {
 		t.Errorf("%s of a POST without a key = %q, want none", replayed, got)
-	}
-}
-
-// TestPlace_ConcurrentReplaysAreMarked sends one key from several clients at the same time. Exactly one
-// of them receives 202 without the header.
-func TestPlace_ConcurrentReplaysAreMarked(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	answers := make([]answer, 10)
-	var all sync.WaitGroup
-	for i := range answers {
-		all.Go(func() { answers[i] = r.do(http.MethodPost, "/v1/calls", r.order("idempotency_key", "k")) })
-	}
-	all.Wait()
-	created := 0
-	for _, a := range answers {
-		want := "true"
-		if a.status == http.StatusAccepted {
-			created++
-			want = ""
-		}
-		if got := a.header.Get(replayed); got != want {
-			t.Errorf("%s beside %d = %q, want %q", replayed, a.status, got, want)
-		}
-	}
-	if created != 1 {
-		t.Errorf("202 was sent %d times, want once", created)
 	}
 }
 

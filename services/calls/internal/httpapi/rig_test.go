@@ -379,16 +379,4 @@ func (r *rig) metric(name string, label string) float64 {
 	return 0
 }
 
-// until waits for a condition, at most 10 s.
-func until(t testing.TB, what string, met func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !met() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 func number(i int) string { return fmt.Sprintf("+1415555%04d", i) }

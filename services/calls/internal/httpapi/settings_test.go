@@ -22,7 +22,8 @@ import (
 
 // applyWorkspace calls ApplySetting as the gateway.
 func (r *rig) applyWorkspace(event *eventv1.WorkspaceEvent) error {
-	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, r.server.URL, connect.WithInterceptors(r.gateway.Ask("calls")))
+	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, r.server.URL,
+		connect.WithInterceptors(r.gateway.Ask("calls")))
 	_, err := client.ApplySetting(r.t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},
 	}))
@@ -72,7 +73,8 @@ func TestWorkspace_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 			for i, s := range tt.steps {
 				event := &eventv1.WorkspaceEvent{
 					WorkspaceId: id.String(), Version: s.version,
-					Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD", Destinations: []string{s.destination}}},
+					Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Currency: "USD",
+						Destinations: []string{s.destination}}},
 				}
 				send := r.applyWorkspace
 				if s.kafka {
@@ -83,7 +85,8 @@ func TestWorkspace_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 				}
 			}
 			var got string
-			if err := r.pool.QueryRow(t.Context(), "SELECT destinations::text FROM workspaces WHERE id = $1", id).Scan(&got); err != nil {
+			if err := r.pool.QueryRow(t.Context(), "SELECT destinations::text FROM workspaces WHERE id = $1",
+				id).Scan(&got); err != nil {
 				t.Fatalf("read destinations: %v", err)
 			}
 			if got != tt.want {
@@ -96,7 +99,8 @@ func TestWorkspace_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 func TestApplySetting_RefusesMessagesOfOtherKinds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if got := connect.CodeOf(r.applyWorkspace(&eventv1.WorkspaceEvent{WorkspaceId: "x"})); got != connect.CodeInvalidArgument {
+	if got := connect.CodeOf(r.applyWorkspace(
+		&eventv1.WorkspaceEvent{WorkspaceId: "x"})); got != connect.CodeInvalidArgument {
 		t.Errorf("ApplySetting of workspace x = %s, want invalid_argument", got)
 	}
 	if got := connect.CodeOf(r.applyWorkspace(nil)); got != connect.CodeInvalidArgument {
@@ -140,7 +144,8 @@ func TestAgent_DialerDownIs503AndTheAgentIsStored(t *testing.T) {
 			return connect.NewError(connect.CodeUnavailable, errors.New("the database is unavailable"))
 		}
 	})
-	answer := r.want(http.StatusServiceUnavailable, "PATCH", r.admin("/agents/"+r.agent.String()), map[string]any{"max_call_seconds": 60})
+	answer := r.want(http.StatusServiceUnavailable, "PATCH", r.admin("/agents/"+r.agent.String()),
+		map[string]any{"max_call_seconds": 60})
 	refused, _ := answer["error"].(map[string]any)
 	message, _ := refused["message"].(string)
 	want := "The change is stored and will be in force later: dialer did not confirm it within 2 s."

@@ -104,8 +104,14 @@ func TestMerge_TwiceIsOnce(t *testing.T) {
 		patch := document.Draw(t, "patch")
 		once, err1 := start.Merge("m", patch)
 		twice, err2 := once.Merge("m", patch)
-		if err1 != nil || err2 != nil || string(once.Encode()) != string(twice.Encode()) {
-			t.Fatalf("once %s, twice %s", once.Encode(), twice.Encode())
+		if err1 != nil {
+			t.Fatalf("err1 = %v, want nil", err1)
+		}
+		if err2 != nil {
+			t.Fatalf("err2 = %v, want nil", err2)
+		}
+		if got := string(once.Encode()); got != string(twice.Encode()) {
+			t.Fatalf("once.Encode() = %v, want %v", got, string(twice.Encode()))
 		}
 	})
 }
@@ -121,12 +127,24 @@ func TestApply_MovesOneAxisOnly(t *testing.T) {
 		changed, before, after := c.Apply(kind)
 		switch kind {
 		case contact.OptOut, contact.OptOutRemoved:
-			if changed.Consent != c.Consent || before != string(c.DND) || after != string(changed.DND) {
-				t.Fatalf("%s: %+v → %+v (%s → %s)", kind, c, changed, before, after)
+			if changed.Consent != c.Consent {
+				t.Fatalf("%s: changed.Consent = %v, want %v", kind, changed.Consent, c.Consent)
+			}
+			if before != string(c.DND) {
+				t.Fatalf("%s: before = %v, want %v", kind, before, string(c.DND))
+			}
+			if after != string(changed.DND) {
+				t.Fatalf("%s: after = %v, want %v", kind, after, string(changed.DND))
 			}
 		default:
-			if changed.DND != c.DND || before != string(c.Consent) || after != string(changed.Consent) {
-				t.Fatalf("%s: %+v → %+v (%s → %s)", kind, c, changed, before, after)
+			if changed.DND != c.DND {
+				t.Fatalf("%s: changed.DND = %v, want %v", kind, changed.DND, c.DND)
+			}
+			if before != string(c.Consent) {
+				t.Fatalf("%s: before = %v, want %v", kind, before, string(c.Consent))
+			}
+			if after != string(changed.Consent) {
+				t.Fatalf("%s: after = %v, want %v", kind, after, string(changed.Consent))
 			}
 		}
 	})

@@ -30,15 +30,30 @@ func FuzzDocument(f *testing.F) {
 			}
 			var refused *apierr.Error
 			if err != nil {
-				if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "metadata") || len(refused.Message) > 1<<10 {
+				if !errors.As(err, &refused) {
+					t.Fatalf("%q: %v, want a short refusal that names metadata", raw, err)
+				}
+				if !strings.HasPrefix(refused.Message, "metadata") {
+					t.Fatalf("%q: %s does not begin with %q", raw, refused.Message, "metadata")
+				}
+				if len(refused.Message) > 1<<10 {
 					t.Fatalf("%q: %v, want a short refusal that names metadata", raw, err)
 				}
 				return
 			}
 		}
 		encoded := merged.Encode()
-		if len(merged) > contact.MaxKeys || len(encoded) > contact.MaxBytes || !json.Valid(encoded) || !utf8.Valid(encoded) {
+		if len(merged) > contact.MaxKeys {
 			t.Fatalf("%q and %q make %q", first, second, encoded)
+		}
+		if len(encoded) > contact.MaxBytes {
+			t.Fatalf("%q and %q make %q", first, second, encoded)
+		}
+		if !json.Valid(encoded) {
+			t.Fatalf("json.Valid(encoded) = false, want true")
+		}
+		if !utf8.Valid(encoded) {
+			t.Fatalf("utf8.Valid(encoded) = false, want true")
 		}
 		again, err := contact.ParseDocument("metadata", encoded)
 		if err != nil || string(again.Encode()) != string(encoded) {

@@ -93,8 +93,17 @@ func TestJudge(t *testing.T) {
 				want = f.At
 			}
 			v := gate.Judge(f)
-			if v.Result != tt.result || v.Code != tt.code || v.Rule != tt.rule || !v.At.Equal(want) {
-				t.Errorf("Judge = %+v, want %s %q %q at %v", v, tt.result, tt.code, tt.rule, want)
+			if v.Result != tt.result {
+				t.Errorf("Judge: v.Result = %v, want %v", v.Result, tt.result)
+			}
+			if v.Code != tt.code {
+				t.Errorf("Judge: v.Code = %v, want %v", v.Code, tt.code)
+			}
+			if v.Rule != tt.rule {
+				t.Errorf("Judge: v.Rule = %v, want %v", v.Rule, tt.rule)
+			}
+			if !v.At.Equal(want) {
+				t.Errorf("Judge: v.At.Equal(want) = false, want true")
 			}
 			if (v.Message == "") != (tt.result != gate.Closed) {
 				t.Errorf("message = %q", v.Message)

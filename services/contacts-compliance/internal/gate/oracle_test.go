@@ -80,7 +80,8 @@ func (c *wallClock) of(n int) []stretch {
 		local := firstMinute.Add(time.Duration(n*minutesOfDay+minute) * time.Minute).In(c.loc)
 		text = local.AppendFormat(text[:0], "2006-01-02 15:04")
 		shows := int(text[11]-'0')*600 + int(text[12]-'0')*60 + int(text[14]-'0')*10 + int(text[15]-'0')
-		if k := len(read) - 1; k < 0 || string(text[:10]) != last || shows != read[k].shows+minute-read[k].from {
+		goesOn := len(read) > 0 && string(text[:10]) == last && shows == read[len(read)-1].shows+minute-read[len(read)-1].from
+		if !goesOn {
 			last = string(text[:10])
 			read = append(read, stretch{from: minute, shows: shows, date: last, weekday: local.Weekday(), day: day{local.Year(), local.Month(), local.Day()}})
 		}

@@ -146,7 +146,13 @@ func TestJudge_LooksThirtyDaysAhead(t *testing.T) {
 		shut.Week, shut.Until = pack.Week{}, window.DateOf(f.At.AddDate(0, 0, days))
 		f.Rules = []pack.Rule{shut}
 		v := gate.Judge(f)
-		if v.Result != want || want == gate.Later && !v.At.Equal(f.At.AddDate(0, 0, days)) || want == gate.Closed && v.Rule != gate.RuleNoOpening {
+		if v.Result != want {
+			t.Errorf("an opening %d days ahead: v.Result = %v, want %v", days, v.Result, want)
+		}
+		if want == gate.Later && !v.At.Equal(f.At.AddDate(0, 0, days)) {
+			t.Errorf("an opening %d days ahead: %+v, want %s", days, v, want)
+		}
+		if want == gate.Closed && v.Rule != gate.RuleNoOpening {
 			t.Errorf("an opening %d days ahead: %+v, want %s", days, v, want)
 		}
 	}

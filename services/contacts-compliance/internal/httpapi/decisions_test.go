@@ -61,12 +61,28 @@ func TestDecisions_AreFoundByCallRequestAndByNumber(t *testing.T) {
 	for _, name := range strings.Fields("id call_request_id phone_e164 contact_id kind result rule code message call_at policy_version inputs judged_at created_at") {
 		fields[name] = true
 	}
-	if inputs, _ := newest["inputs"].(map[string]any); !maps.Equal(keysOf(newest), fields) || inputs["dnd_status"] != "dnd" || inputs["policy"] == nil || newest["call_request_id"] != first {
+	inputs, _ := newest["inputs"].(map[string]any)
+	if !maps.Equal(keysOf(newest), fields) {
 		t.Errorf("a decision is %v", newest)
 	}
+	if inputs["dnd_status"] != "dnd" {
+		t.Errorf("dnd_status = %v, want dnd", inputs["dnd_status"])
+	}
+	if inputs["policy"] == nil {
+		t.Fatalf("a decision is %v", newest)
+	}
+	if newest["call_request_id"] != first {
+		t.Errorf("call_request_id = %v, want %v", newest["call_request_id"], first)
+	}
 	member := r.operator(t, http.MethodGet, path+"/"+fmt.Sprint(newest["id"]), "")
-	if member.status != http.StatusOK || !maps.Equal(keysOf(member.body), fields) || member.body["id"] != newest["id"] {
+	if member.status != http.StatusOK {
+		t.Errorf("one decision: status = %v, want %v", member.status, http.StatusOK)
+	}
+	if !maps.Equal(keysOf(member.body), fields) {
 		t.Errorf("one decision: %d %s", member.status, member.raw)
+	}
+	if member.body["id"] != newest["id"] {
+		t.Errorf("one decision: id = %v, want %v", member.body["id"], newest["id"])
 	}
 	for _, id := range []string{"x", uuid.NewString()} {
 		r.want(t, r.operator(t, http.MethodGet, path+"/"+id, ""), http.StatusNotFound, "not_found")

@@ -38,8 +38,14 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	}
 	for range 2 { // again, it changes nothing but the records
 		got := r.operator(t, http.MethodDelete, path, "")
-		if got.status != http.StatusOK || got.body["consent_status"] != "withdrawn" || got.body["dnd_status"] != "unknown" {
-			t.Fatalf("erased: %d %s", got.status, got.raw)
+		if got.status != http.StatusOK {
+			t.Fatalf("erased: status = %v, want %v", got.status, http.StatusOK)
+		}
+		if got.body["consent_status"] != "withdrawn" {
+			t.Fatalf("erased: consent_status = %v, want withdrawn", got.body["consent_status"])
+		}
+		if got.body["dnd_status"] != "unknown" {
+			t.Fatalf("erased: dnd_status = %v, want unknown", got.body["dnd_status"])
 		}
 	}
 	var left int
@@ -150,8 +156,17 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 		t.Errorf("the register has %v, the answer was %v", listed, want)
 	}
 	orders := r.orders(t)
-	if len(orders) != 1 || orders[0].GetErasureId() != entry["id"] || orders[0].GetPhoneE164() != "+15005550001" || orders[0].GetErasures() != 1 {
-		t.Fatalf("told %v, the answer was %s", orders, got.raw)
+	if got := len(orders); got != 1 {
+		t.Fatalf("len(orders) = %v, want 1", got)
+	}
+	if got := orders[0].GetErasureId(); got != entry["id"] {
+		t.Fatalf("orders[0].GetErasureId() = %v, want %v", got, entry["id"])
+	}
+	if got := orders[0].GetPhoneE164(); got != "+15005550001" {
+		t.Fatalf("orders[0].GetPhoneE164() = %v, want +15005550001", got)
+	}
+	if got := orders[0].GetErasures(); got != 1 {
+		t.Fatalf("orders[0].GetErasures() = %v, want 1", got)
 	}
 	id := orders[0].GetErasureId()
 	const webhook, dialer = "webhook-dispatcher", "dialer"
@@ -188,8 +203,18 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 	}
 	member := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+id, "")
 	subject, _ := member.body["subject"].(string)
-	if sum, err := hex.DecodeString(subject); member.status != http.StatusOK || err != nil || len(sum) != 32 || member.body["actor"] != "operator:ann" {
-		t.Errorf("the entry: %d %s", member.status, member.raw)
+	sum, err := hex.DecodeString(subject)
+	if member.status != http.StatusOK {
+		t.Errorf("the entry: status = %v, want %v", member.status, http.StatusOK)
+	}
+	if err != nil {
+		t.Fatalf("the entry: error = %v", err)
+	}
+	if got := len(sum); got != 32 {
+		t.Fatalf("the entry: len(sum) = %v, want 32", got)
+	}
+	if member.body["actor"] != "operator:ann" {
+		t.Errorf("the entry: actor = %v, want operator:ann", member.body["actor"])
 	}
 	r.want(t, r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+uuid.NewString(), ""), http.StatusNotFound, "not_found")
 	if none := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550002", ""); !strings.Contains(none.raw, `"data":[]`) {
@@ -212,8 +237,17 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 		}
 	}
 	first := r.orders(t)
-	if len(first) != 2 || first[0].GetErasures() != 1 || first[1].GetErasures() != 2 || woken != 0 {
-		t.Fatalf("told %v, woken %d", first, woken)
+	if got := len(first); got != 2 {
+		t.Fatalf("len(first) = %v, want 2", got)
+	}
+	if got := first[0].GetErasures(); got != 1 {
+		t.Fatalf("first[0].GetErasures() = %v, want 1", got)
+	}
+	if got := first[1].GetErasures(); got != 2 {
+		t.Fatalf("first[1].GetErasures() = %v, want 2", got)
+	}
+	if woken != 0 {
+		t.Fatalf("woken = %v, want 0", woken)
 	}
 	r.report(t, first[0].GetErasureId(), "calls", "", false)
 	r.report(t, first[0].GetErasureId(), "dialer", "", false)
@@ -221,8 +255,14 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := r.orders(t)
-	if len(again) != 3 || !proto.Equal(again[1], again[2]) || woken != 1 {
+	if got := len(again); got != 3 {
+		t.Fatalf("len(again) = %v, want 3", got)
+	}
+	if !proto.Equal(again[1], again[2]) {
 		t.Errorf("told %v, want the open one again, as it was", again)
+	}
+	if woken != 1 {
+		t.Errorf("woken = %v, want 1", woken)
 	}
 }
 
@@ -245,8 +285,15 @@ func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
 		t.Errorf("before: %v", got)
 	}
 	r.want(t, r.operator(t, http.MethodDelete, erasedPath, ""), http.StatusOK, "")
-	if got := ask(before); got == nil || got.GetErasures() != 0 || strings.Contains(string(got.GetVariablesJson()), "Secret") {
-		t.Errorf("asked again: %v, want the count of then and no variables", got)
+	got := ask(before)
+	if got == nil {
+		t.Fatalf("asked again: %v, want the count of then and no variables", got)
+	}
+	if got := got.GetErasures(); got != 0 {
+		t.Errorf("asked again: got.GetErasures() = %v, want 0", got)
+	}
+	if strings.Contains(string(got.GetVariablesJson()), "Secret") {
+		t.Errorf("asked again: %s contains %q", string(got.GetVariablesJson()), "Secret")
 	}
 	if got := ask(since); got != nil {
 		t.Errorf("allowed without consent: %v", got)
@@ -265,7 +312,13 @@ func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
 	var left []string
 	rows, _ := r.pool.Query(t.Context(), `SELECT call_request_id::text FROM prechecks WHERE variables::text LIKE '%Secret%'`)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(left) != 1 || left[0] != since {
-		t.Errorf("%v hold the person's variables, %v, want the new relation's alone", left, err)
+	if err != nil {
+		t.Fatalf("error = %v", err)
+	}
+	if got := len(left); got != 1 {
+		t.Fatalf("len(left) = %v, want 1", got)
+	}
+	if left[0] != since {
+		t.Errorf("left[0] = %v, want %v", left[0], since)
 	}
 }

@@ -18,8 +18,17 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	const path = "/admin/v1/workspaces/%s/opt-out-imports"
 	opened := r.operator(t, http.MethodPost, path, `{"reason":"bought with the shop"}`)
 	id := fmt.Sprint(opened.body["id"])
-	if opened.status != http.StatusCreated || opened.body["status"] != "receiving" || opened.body["reason"] != "bought with the shop" || opened.body["actor"] != "operator:ann" {
-		t.Fatalf("opened: %d %s", opened.status, opened.raw)
+	if opened.status != http.StatusCreated {
+		t.Fatalf("opened: status = %v, want %v", opened.status, http.StatusCreated)
+	}
+	if opened.body["status"] != "receiving" {
+		t.Fatalf("opened: status = %v, want receiving", opened.body["status"])
+	}
+	if opened.body["reason"] != "bought with the shop" {
+		t.Fatalf("opened: reason = %v, want bought with the shop", opened.body["reason"])
+	}
+	if opened.body["actor"] != "operator:ann" {
+		t.Fatalf("opened: actor = %v, want operator:ann", opened.body["actor"])
 	}
 	member := path + "/" + id
 	r.want(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
@@ -31,8 +40,15 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 		r.want(t, r.operator(t, http.MethodPut, member+"/parts/1", "phone\n+150055"), http.StatusOK, "")
 	}
 	for range 2 {
-		if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != http.StatusAccepted || got.body["status"] != "reading" || fmt.Sprint(got.body["bytes"]) != "39" {
-			t.Errorf("start: %d %s", got.status, got.raw)
+		got := r.operator(t, http.MethodPost, member+"/start", "")
+		if got.status != http.StatusAccepted {
+			t.Errorf("start: status = %v, want %v", got.status, http.StatusAccepted)
+		}
+		if got.body["status"] != "reading" {
+			t.Errorf("start: status = %v, want reading", got.body["status"])
+		}
+		if got := fmt.Sprint(got.body["bytes"]); got != "39" {
+			t.Errorf("start: bytes = %v, want 39", got)
 		}
 	}
 	r.want(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity, "validation_error")
@@ -44,7 +60,20 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	for _, name := range strings.Fields("id status reason actor bytes lines numbers applied bad bad_rows file_sha256 list_sha256 same_as record_id created_at updated_at done_at") {
 		fields[name] = true
 	}
-	if bad := fmt.Sprint(done.body["bad_rows"]); done.body["status"] != "done" || fmt.Sprint(done.body["numbers"]) != "2" || !strings.Contains(bad, "line:4") || !strings.Contains(bad, "value:nobody") || !maps.Equal(keysOf(done.body), fields) {
+	bad := fmt.Sprint(done.body["bad_rows"])
+	if done.body["status"] != "done" {
+		t.Errorf("done: status = %v, want done", done.body["status"])
+	}
+	if got := fmt.Sprint(done.body["numbers"]); got != "2" {
+		t.Errorf("done: numbers = %v, want 2", got)
+	}
+	if !strings.Contains(bad, "line:4") {
+		t.Errorf("done: %s does not contain %q", bad, "line:4")
+	}
+	if !strings.Contains(bad, "value:nobody") {
+		t.Errorf("done: %s does not contain %q", bad, "value:nobody")
+	}
+	if !maps.Equal(keysOf(done.body), fields) {
 		t.Errorf("done: %d %s", done.status, done.raw)
 	}
 	if got := r.customer(t, http.MethodGet, "/v1/opt-outs/+15005550001", ""); got.body["dnd_status"] != "dnd" {
@@ -55,8 +84,27 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	if len(data) != 1 {
 		t.Fatalf("records: %s", records.raw)
 	}
-	if rec, _ := data[0].(map[string]any); rec["id"] != done.body["record_id"] || rec["kind"] != "opt_out" || rec["source"] != "import" || rec["phone_e164"] != nil || rec["before"] != nil || rec["after"] != "dnd" || rec["reason"] != "bought with the shop" {
-		t.Errorf("its record: %v", rec)
+	rec, _ := data[0].(map[string]any)
+	if rec["id"] != done.body["record_id"] {
+		t.Errorf("its record: id = %v, want %v", rec["id"], done.body["record_id"])
+	}
+	if rec["kind"] != "opt_out" {
+		t.Errorf("its record: kind = %v, want opt_out", rec["kind"])
+	}
+	if rec["source"] != "import" {
+		t.Errorf("its record: source = %v, want import", rec["source"])
+	}
+	if rec["phone_e164"] != nil {
+		t.Errorf("its record: phone_e164 = %v, want nil", rec["phone_e164"])
+	}
+	if rec["before"] != nil {
+		t.Errorf("its record: before = %v, want nil", rec["before"])
+	}
+	if rec["after"] != "dnd" {
+		t.Errorf("its record: after = %v, want dnd", rec["after"])
+	}
+	if rec["reason"] != "bought with the shop" {
+		t.Errorf("its record: reason = %v, want bought with the shop", rec["reason"])
 	}
 	if list := r.operator(t, http.MethodGet, path, ""); list.status != http.StatusOK || !strings.Contains(list.raw, `"bad_rows":null`) {
 		t.Errorf("list: %d %s", list.status, list.raw)

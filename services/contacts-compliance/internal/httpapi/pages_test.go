@@ -86,7 +86,8 @@ func TestContacts_EveryPageIsExact(t *testing.T) {
 			},
 			Matches: func(id uuid.UUID) bool {
 				p := items[id]
-				return (f.number == "" || f.number == p.number) && (f.dnd == "" || f.dnd == p.dnd) && (f.consent == "" || f.consent == p.consent) &&
+				narrows := func(filter, value string) bool { return filter == "" || filter == value }
+				return narrows(f.number, p.number) && narrows(f.dnd, p.dnd) && narrows(f.consent, p.consent) &&
 					strings.Contains(strings.ToLower(p.name), strings.ToLower(f.name))
 			},
 		})

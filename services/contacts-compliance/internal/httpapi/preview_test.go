@@ -32,26 +32,74 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 
 	r.aroundTheClock(t)
 	got := ask("+15005550001", "")
-	if got.status != http.StatusOK || got.body["may_be_called"] != true || got.body["next_at"] != got.body["at"] || got.body["rule"] != nil || got.body["code"] != nil {
-		t.Errorf("around the clock: %s", got.raw)
+	if got.status != http.StatusOK {
+		t.Errorf("around the clock: status = %v, want %v", got.status, http.StatusOK)
 	}
-	if got = ask("+19005551234", ""); got.body["may_be_called"] != false || got.body["rule"] != "destination" || got.body["code"] != "destination_not_allowed" || got.body["next_at"] != nil {
-		t.Errorf("premium: %s", got.raw)
+	if got.body["may_be_called"] != true {
+		t.Errorf("around the clock: may_be_called = %v, want %v", got.body["may_be_called"], true)
+	}
+	if got.body["next_at"] != got.body["at"] {
+		t.Errorf("around the clock: next_at = %v, want %v", got.body["next_at"], got.body["at"])
+	}
+	if got.body["rule"] != nil {
+		t.Errorf("around the clock: rule = %v, want nil", got.body["rule"])
+	}
+	if got.body["code"] != nil {
+		t.Errorf("around the clock: code = %v, want nil", got.body["code"])
+	}
+	got = ask("+19005551234", "")
+	if got.body["may_be_called"] != false {
+		t.Errorf("premium: may_be_called = %v, want %v", got.body["may_be_called"], false)
+	}
+	if got.body["rule"] != "destination" {
+		t.Errorf("premium: rule = %v, want destination", got.body["rule"])
+	}
+	if got.body["code"] != "destination_not_allowed" {
+		t.Errorf("premium: code = %v, want destination_not_allowed", got.body["code"])
+	}
+	if got.body["next_at"] != nil {
+		t.Errorf("premium: next_at = %v, want nil", got.body["next_at"])
 	}
 	policy(`{"packs":["us"]}`)
-	if got = ask("+15045551234", evening(18)); got.body["rule"] != "consent_needed" || got.body["code"] != "consent_withdrawn" || got.body["next_at"] != nil {
-		t.Errorf("no consent: %s", got.raw)
+	got = ask("+15045551234", evening(18))
+	if got.body["rule"] != "consent_needed" {
+		t.Errorf("no consent: rule = %v, want consent_needed", got.body["rule"])
+	}
+	if got.body["code"] != "consent_withdrawn" {
+		t.Errorf("no consent: code = %v, want consent_withdrawn", got.body["code"])
+	}
+	if got.body["next_at"] != nil {
+		t.Errorf("no consent: next_at = %v, want nil", got.body["next_at"])
 	}
 	consent("+15045551234")
 	got = ask("+15045551234", evening(18)) // Louisiana has no Sundays
 	next, _ := got.body["next_at"].(string)
 	opens, err := time.Parse(time.RFC3339, next)
-	if err != nil || got.body["may_be_called"] != false || got.body["code"] != "outside_calling_hours" || got.body["country"] != "US" || !strings.Contains(got.raw, "US-LA") {
-		t.Errorf("Sunday in New Orleans: %v %s", err, got.raw)
+	if err != nil {
+		t.Fatalf("Sunday in New Orleans: error = %v", err)
+	}
+	if got.body["may_be_called"] != false {
+		t.Errorf("Sunday in New Orleans: may_be_called = %v, want %v", got.body["may_be_called"], false)
+	}
+	if got.body["code"] != "outside_calling_hours" {
+		t.Errorf("Sunday in New Orleans: code = %v, want outside_calling_hours", got.body["code"])
+	}
+	if got.body["country"] != "US" {
+		t.Errorf("Sunday in New Orleans: country = %v, want US", got.body["country"])
+	}
+	if !strings.Contains(got.raw, "US-LA") {
+		t.Errorf("Sunday in New Orleans: %s does not contain %q", got.raw, "US-LA")
 	}
 	source, _ := got.body["source"].(string)
-	if rule := got.body["rule"]; rule != "pack_hours" && rule != "holiday" || !strings.Contains(source, "US-LA") || !strings.Contains(source, "R-29617") {
+	rule := got.body["rule"]
+	if rule != "pack_hours" && rule != "holiday" {
 		t.Errorf("by rule %v, %q; want Louisiana's", got.body["rule"], source)
+	}
+	if !strings.Contains(source, "US-LA") {
+		t.Errorf("%s does not contain %q", source, "US-LA")
+	}
+	if !strings.Contains(source, "R-29617") {
+		t.Errorf("%s does not contain %q", source, "R-29617")
 	}
 	if got = ask("+15045551234", "?at="+next); got.body["may_be_called"] != true || !opens.After(sunday.Add(18*time.Hour)) {
 		t.Errorf("at its own next_at %s: %s", next, got.raw)
@@ -60,8 +108,18 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 		t.Errorf("zones = %s", got.raw)
 	}
 	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15045551234"}`), http.StatusOK, "")
-	if got = ask("+15045551234", ""); got.body["rule"] != "dnd" || got.body["dnd_status"] != "dnd" || got.body["consent_status"] != "consented" || got.body["next_at"] != nil {
-		t.Errorf("opted out: %s", got.raw)
+	got = ask("+15045551234", "")
+	if got.body["rule"] != "dnd" {
+		t.Errorf("opted out: rule = %v, want dnd", got.body["rule"])
+	}
+	if got.body["dnd_status"] != "dnd" {
+		t.Errorf("opted out: dnd_status = %v, want dnd", got.body["dnd_status"])
+	}
+	if got.body["consent_status"] != "consented" {
+		t.Errorf("opted out: consent_status = %v, want consented", got.body["consent_status"])
+	}
+	if got.body["next_at"] != nil {
+		t.Errorf("opted out: next_at = %v, want nil", got.body["next_at"])
 	}
 	var decisions int
 	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM decisions").Scan(&decisions); err != nil || decisions != 0 {

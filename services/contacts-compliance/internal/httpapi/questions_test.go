@@ -48,8 +48,14 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 		got, err := r.gate("dialer").Check(ctx, connect.NewRequest(&questionv1.CheckRequest{
 			CallRequestId: ask.GetCallRequestId(), WorkspaceId: workspace, ToE164: number, ContactId: allowed.GetContactId(),
 		}))
-		if err != nil || got.Msg.GetClosed().GetCode() != code || (got.Msg.GetOpen() != nil) != (code == "") {
-			t.Errorf("Check = %v %v, want code %q", got, err, code)
+		if err != nil {
+			t.Fatalf("Check: error = %v", err)
+		}
+		if got := got.Msg.GetClosed().GetCode(); got != code {
+			t.Errorf("Check: got.Msg.GetClosed().GetCode() = %v, want %v", got, code)
+		}
+		if got := (got.Msg.GetOpen() != nil); got != (code == "") {
+			t.Errorf("Check: (got.Msg.GetOpen() != nil) = %v, want %v", got, (code == ""))
 		}
 	}
 	check("")
@@ -73,8 +79,17 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 	}
 	rec, _ := data[0].(map[string]any)
 	evidence, _ := rec["evidence"].(map[string]any)
-	if rec["source"] != "call" || rec["actor"] != "call:"+heard.GetCallId() || evidence["said"] != "never call me again" || evidence["call_id"] != heard.GetCallId() {
-		t.Errorf("record = %v", rec)
+	if rec["source"] != "call" {
+		t.Errorf("record: source = %v, want call", rec["source"])
+	}
+	if rec["actor"] != "call:"+heard.GetCallId() {
+		t.Errorf("record: actor = %v, want %v", rec["actor"], "call:"+heard.GetCallId())
+	}
+	if evidence["said"] != "never call me again" {
+		t.Errorf("record: said = %v, want never call me again", evidence["said"])
+	}
+	if evidence["call_id"] != heard.GetCallId() {
+		t.Errorf("record: call_id = %v, want %v", evidence["call_id"], heard.GetCallId())
 	}
 	again := &questionv1.PreCheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number}
 	second, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(again))
@@ -87,8 +102,14 @@ func TestRecognise_NeverCreatesAContact(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	got, err := r.gate("dialer").Recognise(t.Context(), connect.NewRequest(&questionv1.RecogniseRequest{WorkspaceId: r.workspace.String(), PhoneE164: "+14155552671"}))
-	if err != nil || got.Msg.GetContactId() != "" || got.Msg.GetTimeZone() != "America/Los_Angeles" {
-		t.Errorf("Recognise = %v %v, want nobody in Los Angeles", got, err)
+	if err != nil {
+		t.Fatalf("Recognise: error = %v", err)
+	}
+	if got := got.Msg.GetContactId(); got != "" {
+		t.Errorf("Recognise: got.Msg.GetContactId() = %v, want \"\"", got)
+	}
+	if got := got.Msg.GetTimeZone(); got != "America/Los_Angeles" {
+		t.Errorf("Recognise: got.Msg.GetTimeZone() = %v, want America/Los_Angeles", got)
 	}
 	r.want(t, r.customer(t, http.MethodGet, "/v1/opt-outs/+14155552671", ""), http.StatusNotFound, "not_found")
 }
@@ -103,8 +124,14 @@ func TestCheck_SaysWhereThePersonIs(t *testing.T) {
 		got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{
 			CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: number,
 		}))
-		if err != nil || got.Msg.GetOpen() == nil || got.Msg.GetOpen().GetTimeZone() != want {
-			t.Errorf("Check of %s = %v %v, want it open, in %q", number, got, err, want)
+		if err != nil {
+			t.Fatalf("error = %v", err)
+		}
+		if got.Msg.GetOpen() == nil {
+			t.Fatalf("Check of %s = %v %v, want it open, in %q", number, got, err, want)
+		}
+		if got := got.Msg.GetOpen().GetTimeZone(); got != want {
+			t.Errorf("got.Msg.GetOpen().GetTimeZone() = %v, want %v", got, want)
 		}
 	}
 }

@@ -33,7 +33,8 @@ func (r *rig) workspaceEvent(version int64, policy *eventv1.CallingPolicy) *even
 
 // apply calls ApplySetting as the service.
 func (r *rig) apply(ctx context.Context, as string, event *eventv1.WorkspaceEvent) error {
-	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers[as].Ask(service)))
+	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, r.url,
+		connect.WithInterceptors(r.peers[as].Ask(service)))
 	_, err := client.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
 		Setting: &settingsv1.ApplySettingRequest_Workspace{Workspace: event},
 	}))
@@ -108,7 +109,8 @@ func TestApplySetting_RecordsAVersionForEachNewPolicy(t *testing.T) {
 func TestPolicy_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	t.Parallel()
 	at := func(start string, version int64) *eventv1.CallingPolicy {
-		return &eventv1.CallingPolicy{PolicyJson: []byte(`{"window":{"start":"` + start + `","end":"20:00"}}`), Operator: "ann", SetInVersion: version}
+		return &eventv1.CallingPolicy{PolicyJson: []byte(`{"window":{"start":"` + start + `","end":"20:00"}}`),
+			Operator: "ann", SetInVersion: version}
 	}
 	type step struct {
 		kafka   bool // by Kafka, otherwise by ApplySetting
@@ -166,7 +168,8 @@ func TestWorkspaceEvent_InvalidPolicyIsParkedAndNotInForce(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.policy(t, `{"window":{"start":"10:00","end":"11:00"}}`)
-	event := r.workspaceEvent(7, &eventv1.CallingPolicy{PolicyJson: []byte(`{"packs":["mars"]}`), Operator: "ann", SetInVersion: 7})
+	event := r.workspaceEvent(7, &eventv1.CallingPolicy{PolicyJson: []byte(`{"packs":["mars"]}`), Operator: "ann",
+		SetInVersion: 7})
 	if err := r.consume(t, event); !kafka.IsPark(err) {
 		t.Errorf("the handler of workspaces.v1 = %v, want a park error", err)
 	}
@@ -186,7 +189,8 @@ func TestWorkspaceEvent_InvalidPolicyIsParkedAndNotInForce(t *testing.T) {
 func TestApplySetting_RefusesOtherCallersAndOtherMessages(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	if got := connect.CodeOf(r.apply(t.Context(), "calls", r.workspaceEvent(1, nil))); got != connect.CodePermissionDenied {
+	if got := connect.CodeOf(r.apply(t.Context(), "calls", r.workspaceEvent(1,
+		nil))); got != connect.CodePermissionDenied {
 		t.Errorf("ApplySetting by calls = %s, want permission_denied", got)
 	}
 	event := r.workspaceEvent(1, nil)
@@ -203,7 +207,8 @@ func TestApplySetting_RefusesOtherCallersAndOtherMessages(t *testing.T) {
 func TestCheckPolicy(t *testing.T) {
 	t.Parallel()
 	r := start(t)
-	client := settingsv1connect.NewPolicyServiceClient(http.DefaultClient, r.url, connect.WithInterceptors(r.peers["gateway"].Ask(service)))
+	client := settingsv1connect.NewPolicyServiceClient(http.DefaultClient, r.url,
+		connect.WithInterceptors(r.peers["gateway"].Ask(service)))
 	const looser = `{"packs":["us"],"window":{"start":"07:00","end":"22:00"}%s}`
 	tests := []struct {
 		name   string
@@ -214,13 +219,15 @@ func TestCheckPolicy(t *testing.T) {
 		{name: "window", policy: `{"window":{"start":"10:00","end":"11:00"}}`},
 		{name: "unknown pack", policy: `{"packs":["mars"]}`, fault: "calling_policy.packs[0] "},
 		{name: "wider than its pack", policy: strings.Replace(looser, "%s", "", 1), fault: "calling_policy.window "},
-		{name: "override with an operator", policy: strings.Replace(looser, "%s", `,"override":{"reason":"x","operator":"eve"}`, 1),
+		{name: "override with an operator", policy: strings.Replace(looser, "%s",
+			`,"override":{"reason":"x","operator":"eve"}`, 1),
 			fault: "calling_policy.override.operator "},
 		{name: "override with a reason", policy: strings.Replace(looser, "%s", `,"override":{"reason":"staff lines"}`, 1)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			checked, err := client.CheckPolicy(t.Context(), connect.NewRequest(&settingsv1.CheckPolicyRequest{PolicyJson: json.RawMessage(tt.policy)}))
+			checked, err := client.CheckPolicy(t.Context(), connect.NewRequest(
+				&settingsv1.CheckPolicyRequest{PolicyJson: json.RawMessage(tt.policy)}))
 			if err != nil {
 				t.Fatalf("CheckPolicy: %v", err)
 			}

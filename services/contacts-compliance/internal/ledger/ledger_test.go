@@ -53,8 +53,14 @@ func TestSign_BytesArePinned(t *testing.T) {
 			t.Errorf("%s is signed %s, was %s", what, pair[0], pair[1])
 		}
 	}
-	if row.Seq != 1 || second.Seq != 2 || row.KeyID != "k1" {
-		t.Errorf("places %d and %d under %s", row.Seq, second.Seq, row.KeyID)
+	if row.Seq != 1 {
+		t.Errorf("row.Seq = %v, want 1", row.Seq)
+	}
+	if second.Seq != 2 {
+		t.Errorf("second.Seq = %v, want 2", second.Seq)
+	}
+	if row.KeyID != "k1" {
+		t.Errorf("row.KeyID = %v, want k1", row.KeyID)
 	}
 }
 
@@ -85,8 +91,18 @@ func TestKeys_TwoAtATimeForRotation(t *testing.T) {
 	if broken := walk(both, head, first, second); broken != nil {
 		t.Errorf("with both keys: %v", broken)
 	}
-	if broken := walk(fresh, head, first, second); broken == nil || broken.Seq != 1 || !strings.Contains(broken.Why, ledger.ErrUnknownKey.Error()) || !strings.Contains(broken.String(), `"old"`) {
-		t.Errorf("without the old key: %v, want the first row and the key's name", broken)
+	broken := walk(fresh, head, first, second)
+	if broken == nil {
+		t.Fatalf("without the old key: %v, want the first row and the key's name", broken)
+	}
+	if broken.Seq != 1 {
+		t.Errorf("without the old key: broken.Seq = %v, want 1", broken.Seq)
+	}
+	if !strings.Contains(broken.Why, ledger.ErrUnknownKey.Error()) {
+		t.Errorf("without the old key: %s does not contain %q", broken.Why, ledger.ErrUnknownKey.Error())
+	}
+	if !strings.Contains(broken.String(), `"old"`) {
+		t.Errorf("without the old key: %s does not contain %q", broken.String(), `"old"`)
 	}
 	stood := keys(t, "stand")
 	first.Sign(stood, ledger.Link{})

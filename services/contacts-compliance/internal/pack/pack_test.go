@@ -98,8 +98,14 @@ func TestLoad_NamesFilePlaceAndRemedy(t *testing.T) {
 			t.Fatalf("%s changes nothing", tt.what)
 		}
 		_, err := pack.Load(fstest.MapFS{"xx.json": {Data: []byte(text)}, "default.json": fallback})
-		if err == nil || !strings.Contains(err.Error(), "xx.json: ") || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v\nwant xx.json and %q", tt.what, err, tt.want)
+		if err == nil {
+			t.Fatalf("%s: %v\nwant xx.json and %q", tt.what, err, tt.want)
+		}
+		if !strings.Contains(err.Error(), "xx.json: ") {
+			t.Errorf("%s: %s does not contain %q", tt.what, err.Error(), "xx.json: ")
+		}
+		if !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %s does not contain %q", tt.what, err.Error(), tt.want)
 		}
 	}
 	if _, err := pack.Load(fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), "default.json") {
@@ -256,8 +262,14 @@ func TestRule_IsTheSameFromItsRecord(t *testing.T) {
 				t.Fatalf("%s on %s: %v, from the record %v", r.Source(), day, r.On(day), back.On(day))
 			}
 		}
-		if back.Source() != r.Source() || !reflect.DeepEqual(back.Caps, r.Caps) || back.Consent != r.Consent {
+		if got := back.Source(); got != r.Source() {
+			t.Errorf("back.Source() = %v, want %v", got, r.Source())
+		}
+		if !reflect.DeepEqual(back.Caps, r.Caps) {
 			t.Errorf("%+v came back as %+v", r, back)
+		}
+		if back.Consent != r.Consent {
+			t.Errorf("back.Consent = %v, want %v", back.Consent, r.Consent)
 		}
 	}
 }

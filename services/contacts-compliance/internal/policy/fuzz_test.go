@@ -33,7 +33,16 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if p.Window.Start < 0 || p.Window.Start >= p.Window.End || p.Window.End > window.Midnight || p.Window.Days == 0 {
+		if p.Window.Start < 0 {
+			t.Errorf("%q is the window %+v", raw, p.Window)
+		}
+		if p.Window.Start >= p.Window.End {
+			t.Errorf("%q is the window %+v", raw, p.Window)
+		}
+		if p.Window.End > window.Midnight {
+			t.Errorf("%q is the window %+v", raw, p.Window)
+		}
+		if p.Window.Days == 0 {
 			t.Errorf("%q is the window %+v", raw, p.Window)
 		}
 		if _, err := window.LoadZone(p.Timezone); err != nil && p.Timezone != policy.Recipient {

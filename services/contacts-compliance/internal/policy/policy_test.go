@@ -62,8 +62,17 @@ func TestParse_Packs(t *testing.T) {
 		{"by another clock both bind", `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"timezone":"Europe/Berlin"}`, true, true},
 	} {
 		p, err := policy.Parse(json.RawMessage(tt.given), packs(t))
-		if err != nil || p.Window.Always() != tt.always || p.PackHours() != tt.hours || len(p.Choices()) == 0 {
-			t.Errorf("%s: %+v %v", tt.name, p, err)
+		if err != nil {
+			t.Fatalf("%s: error = %v", tt.name, err)
+		}
+		if got := p.Window.Always(); got != tt.always {
+			t.Errorf("%s: p.Window.Always() = %v, want %v", tt.name, got, tt.always)
+		}
+		if got := p.PackHours(); got != tt.hours {
+			t.Errorf("%s: p.PackHours() = %v, want %v", tt.name, got, tt.hours)
+		}
+		if len(p.Choices()) == 0 {
+			t.Fatalf("%s: %+v %v", tt.name, p, err)
 		}
 		if by := p.By("ann"); p.Override != nil && (by.Override.Operator != "ann" || p.Override.Operator != "") {
 			t.Errorf("%s: overridden by %+v, before %+v", tt.name, by.Override, p.Override)
@@ -107,9 +116,16 @@ func TestParse_NamesTheFault(t *testing.T) {
 	} {
 		_, err := policy.Parse(json.RawMessage(given), packs(t))
 		var refusal *apierr.Error
-		if !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, field) {
-			t.Errorf("Parse(%s) = %v, want validation_error naming %s", given, err, field)
-		} else if len(refusal.Message) > 300 {
+		if !errors.As(err, &refusal) {
+			t.Fatalf("Parse(%s) = %v, want validation_error naming %s", given, err, field)
+		}
+		if refusal.Code != "validation_error" {
+			t.Errorf("Parse(%s): code = %s, want validation_error", given, refusal.Code)
+		}
+		if !strings.HasPrefix(refusal.Message, field) {
+			t.Errorf("Parse(%s): message = %s, want it to begin with %s", given, refusal.Message, field)
+		}
+		if len(refusal.Message) > 300 {
 			t.Errorf("Parse(%.40s): the message is %d bytes long", given, len(refusal.Message))
 		}
 	}

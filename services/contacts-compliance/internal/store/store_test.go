@@ -151,8 +151,14 @@ func TestRecord_OncePerCall(t *testing.T) {
 		t.Errorf("the same call again = %s %v, want it to change nothing", c.DND, err)
 	}
 	records, err := st.Records(t.Context(), change.WorkspaceID, number, page.Request{Limit: 100})
-	if err != nil || len(records) != 2 || !records[1].OccurredAt.Equal(change.OccurredAt) {
-		t.Errorf("records = %+v %v, want one of the call and one of the removal", records, err)
+	if err != nil {
+		t.Fatalf("records: error = %v", err)
+	}
+	if got := len(records); got != 2 {
+		t.Fatalf("records: len(records) = %v, want 2", got)
+	}
+	if !records[1].OccurredAt.Equal(change.OccurredAt) {
+		t.Errorf("records: records[1].OccurredAt.Equal(change.OccurredAt) = false, want true")
 	}
 }
 

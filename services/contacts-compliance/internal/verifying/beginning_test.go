@@ -57,12 +57,32 @@ func TestBeginChains_TakesWhatWasThereBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said ledger.Beginning
-		if err := json.Unmarshal(evidence, &said); err != nil || rows != want || left != 0 || said.Rows != 1234 || len(said.SHA256) != 64 {
-			t.Errorf("%d rows, %d left, beginning %s: want %d, none, 1234 rows", rows, left, evidence, want)
+		err := json.Unmarshal(evidence, &said)
+		if err != nil {
+			t.Fatalf("%d rows, %d left, beginning %s: error = %v", rows, left, evidence, err)
+		}
+		if rows != want {
+			t.Errorf("%d rows, %d left, beginning %s: rows = %v, want %v", rows, left, evidence, rows, want)
+		}
+		if left != 0 {
+			t.Errorf("%d rows, %d left, beginning %s: left = %v, want 0", rows, left, evidence, left)
+		}
+		if said.Rows != 1234 {
+			t.Errorf("%d rows, %d left, beginning %s: said.Rows = %v, want 1234", rows, left, evidence, said.Rows)
+		}
+		if got := len(said.SHA256); got != 64 {
+			t.Fatalf("%d rows, %d left, beginning %s: len(said.SHA256) = %v, want 64", rows, left, evidence, got)
 		}
 	}
-	if listed, err := r.store.Records(t.Context(), byPruner, "+15005551007", page.Request{Limit: 100}); err != nil || len(listed) != 1 || listed[0].Before != "unknown" {
-		t.Errorf("records of a number = %+v, %v, want the one from before", listed, err)
+	listed, err := r.store.Records(t.Context(), byPruner, "+15005551007", page.Request{Limit: 100})
+	if err != nil {
+		t.Fatalf("records of a number: error = %v", err)
+	}
+	if got := len(listed); got != 1 {
+		t.Fatalf("records of a number: len(listed) = %v, want 1", got)
+	}
+	if listed[0].Before != "unknown" {
+		t.Errorf("records of a number: listed[0].Before = %v, want unknown", listed[0].Before)
 	}
 	r.do(`UPDATE consent_records SET evidence = '{"rows": 1233}' WHERE kind = 'chain_started' AND workspace_id = '` + byPruner.String() + `'`)
 	r.broken("row 1 (")

@@ -122,8 +122,14 @@ func (r *rig) scripted(text string, fault error) {
 		head = fmt.Sprintf("head log: %s (%d cut short), %s\n", plural.Of(told.HeadLog.Lines, "line"), told.HeadLog.Cut, plural.Of(told.HeadLog.Chains, "chain"))
 	}
 	sum := fmt.Sprintf("consent records: %s in %s, %s from before", plural.Of(told.Rows, "row"), plural.Of(told.Chains, "chain"), plural.Of(told.Waiting, "row"))
-	if !errors.Is(err, fault) || !strings.HasPrefix(text, strings.Join(append(told.Broken, head), "\n")) || !strings.Contains(text, sum) {
+	if !errors.Is(err, fault) {
 		r.Errorf("a script is told %s, %v, a person %s, %v", out.String(), err, text, fault)
+	}
+	if !strings.HasPrefix(text, strings.Join(append(told.Broken, head), "\n")) {
+		r.Errorf("%s does not begin with %q", text, strings.Join(append(told.Broken, head), "\n"))
+	}
+	if !strings.Contains(text, sum) {
+		r.Errorf("%s does not contain %q", text, sum)
 	}
 }
 

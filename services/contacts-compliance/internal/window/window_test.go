@@ -23,7 +23,8 @@ func openByTheClock(w window.Window, locs []*time.Location, at time.Time) bool {
 	for _, loc := range locs {
 		local := at.In(loc)
 		shown := local.Format("15:04")
-		if !w.Days.Has(local.Weekday()) || shown < w.Start.String() || shown >= w.End.String() {
+		within := shown >= w.Start.String() && shown < w.End.String()
+		if !within || !w.Days.Has(local.Weekday()) {
 			return false
 		}
 	}
@@ -159,8 +160,15 @@ func TestMinute_ReadsOnlyTimesOfADay(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{"00:00": 0, "09:30": 570, "24:00": 1440, "23:59": 1439} {
 		var m window.Minute
-		if err := m.UnmarshalText([]byte(text)); err != nil || int(m) != want || m.String() != text {
-			t.Errorf("%q = %d %v, want %d", text, m, err, want)
+		err := m.UnmarshalText([]byte(text))
+		if err != nil {
+			t.Fatalf("error = %v", err)
+		}
+		if got := int(m); got != want {
+			t.Errorf("int(m) = %v, want %v", got, want)
+		}
+		if got := m.String(); got != text {
+			t.Errorf("m.String() = %v, want %v", got, text)
 		}
 	}
 	for _, text := range []string{"", "9:00", "24:01", "25:00", "12:60", "ab:cd", "-1:00", "12:00:00", "12.00", "１2:0"} {

@@ -57,8 +57,14 @@ func (r *rig) judge(what, to string, id uuid.UUID, want ended) {
 	r.t.Helper()
 	facts := r.ends(id)
 	c := last(facts).GetCall()
-	if c.GetStatus() != want.status || c.GetErrorCode() != want.code || (c.GetBillableSeconds() > 0) != want.charged {
-		r.t.Errorf("%s: ended %s %q, %d s billed, want %+v; facts %s", what, c.GetStatus(), c.GetErrorCode(), c.GetBillableSeconds(), want, names(facts))
+	switch {
+	case c.GetStatus() != want.status:
+		r.t.Errorf("%s: c.GetStatus() = %v, want %v", what, c.GetStatus(), want.status)
+	case c.GetErrorCode() != want.code:
+		r.t.Errorf("%s: c.GetErrorCode() = %v, want %v", what, c.GetErrorCode(), want.code)
+	case (c.GetBillableSeconds() > 0) != want.charged:
+		r.t.Errorf("%s: (c.GetBillableSeconds() > 0) = %v, want %v",
+			what, (c.GetBillableSeconds() > 0), want.charged)
 	}
 	if n := strings.Count(names(facts), "ended"); n != 1 {
 		r.t.Errorf("%s: %d ends: %s", what, n, names(facts))

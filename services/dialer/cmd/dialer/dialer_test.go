@@ -56,9 +56,19 @@ func TestDial_TheNumberDecides(t *testing.T) {
 			}
 			end := last(facts)
 			c := end.GetCall()
-			if c.GetStatus() != tt.status || c.GetHangupCause() != tt.cause || c.GetDisposition() != tt.disposition ||
-				c.GetErrorCode() != tt.code || end.GetAnalysed().GetOutcome() != tt.outcome || (c.GetBillableSeconds() > 0) != tt.charged {
-				t.Errorf("end = %v", end)
+			switch {
+			case c.GetStatus() != tt.status:
+				t.Errorf("c.GetStatus() = %v, want %v", c.GetStatus(), tt.status)
+			case c.GetHangupCause() != tt.cause:
+				t.Errorf("c.GetHangupCause() = %v, want %v", c.GetHangupCause(), tt.cause)
+			case c.GetDisposition() != tt.disposition:
+				t.Errorf("c.GetDisposition() = %v, want %v", c.GetDisposition(), tt.disposition)
+			case c.GetErrorCode() != tt.code:
+				t.Errorf("c.GetErrorCode() = %v, want %v", c.GetErrorCode(), tt.code)
+			case end.GetAnalysed().GetOutcome() != tt.outcome:
+				t.Errorf("end.GetAnalysed().GetOutcome() = %v, want %v", end.GetAnalysed().GetOutcome(), tt.outcome)
+			case (c.GetBillableSeconds() > 0) != tt.charged:
+				t.Errorf("(c.GetBillableSeconds() > 0) = %v, want %v", (c.GetBillableSeconds() > 0), tt.charged)
 			}
 			if n := len(r.log("originate", "+141555512"+tt.digits)); n != 1 {
 				t.Errorf("the carrier was asked %d times", n)
@@ -81,8 +91,13 @@ func inOrder(t *testing.T, facts []fact) {
 		}
 	}
 	c := last(facts).GetCall()
-	if c.GetFrom() != "+15005550006" || c.GetDirection() != "outbound" || c.GetQueuedAt() == nil {
-		t.Errorf("call = %v", c)
+	switch {
+	case c.GetFrom() != "+15005550006":
+		t.Errorf(`c.GetFrom() = %v, want "+15005550006"`, c.GetFrom())
+	case c.GetDirection() != "outbound":
+		t.Errorf(`c.GetDirection() = %v, want "outbound"`, c.GetDirection())
+	case c.GetQueuedAt() == nil:
+		t.Error("c.GetQueuedAt() = nil, want a value")
 	}
 	var before time.Time
 	for _, at := range []*timestamppb.Timestamp{c.GetDialedAt(), c.GetRingingAt(), c.GetAnsweredAt(), c.GetEndedAt()} {
@@ -94,8 +109,13 @@ func inOrder(t *testing.T, facts []fact) {
 		}
 		before = at.AsTime()
 	}
-	if (c.RingSeconds == nil) != (c.GetRingingAt() == nil) || (c.TalkSeconds == nil) != (c.GetAnsweredAt() == nil) || c.TotalSeconds == nil {
-		t.Errorf("seconds do not fit: %v", c)
+	switch {
+	case (c.RingSeconds == nil) != (c.GetRingingAt() == nil):
+		t.Errorf("(c.RingSeconds == nil) = %v, want %v", (c.RingSeconds == nil), (c.GetRingingAt() == nil))
+	case (c.TalkSeconds == nil) != (c.GetAnsweredAt() == nil):
+		t.Errorf("(c.TalkSeconds == nil) = %v, want %v", (c.TalkSeconds == nil), (c.GetAnsweredAt() == nil))
+	case c.TotalSeconds == nil:
+		t.Error("c.TotalSeconds = nil, want a value")
 	}
 }
 
@@ -130,8 +150,13 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 	}
 	zone, _ := time.LoadLocation("America/Los_Angeles") // +1 415
 	at, err := time.Parse(time.RFC3339, callback.ScheduledFor)
-	if err != nil || at.In(zone).Hour() != 10 || !strings.Contains(callback.ScheduledFor, "T10:00:00-0") {
-		t.Errorf("callback at %s (%v), want 10:00 in San Francisco", callback.ScheduledFor, err)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case at.In(zone).Hour() != 10:
+		t.Errorf("at.In(zone).Hour() = %v, want 10", at.In(zone).Hour())
+	case !strings.Contains(callback.ScheduledFor, "T10:00:00-0"):
+		t.Errorf("callback.ScheduledFor = %q, want it to contain %q", callback.ScheduledFor, "T10:00:00-0")
 	}
 	var stopped map[string]any
 	if err := json.Unmarshal(last(r.ends(ids["96"])).GetAnalysed().GetSummaryJson(), &stopped); err != nil {
@@ -197,17 +222,28 @@ func TestDial_Gates(t *testing.T) {
 	blocked := func(id uuid.UUID, code string) {
 		t.Helper()
 		facts := r.ends(id)
-		if names(facts) != "blocked" || last(facts).GetBlocked().GetErrorCode() != code || last(facts).GetBlocked().GetErrorDetail() == "" {
-			t.Errorf("facts = %s %v, want blocked %s", names(facts), last(facts), code)
+		switch {
+		case names(facts) != "blocked":
+			t.Errorf(`names(facts) = %v, want "blocked"`, names(facts))
+		case last(facts).GetBlocked().GetErrorCode() != code:
+			t.Errorf("last(facts).GetBlocked().GetErrorCode() = %v, want %v",
+				last(facts).GetBlocked().GetErrorCode(), code)
+		case last(facts).GetBlocked().GetErrorDetail() == "":
+			t.Error(`last(facts).GetBlocked().GetErrorDetail() = "", want another value`)
 		}
 	}
 	blocked(refused, "recipient_dnd")
 	blocked(premium, "destination_not_allowed")
 	blocked(abroad, "destination_not_allowed")
 	blocked(stranger, "invalid_agent")
-	if facts := r.ends(waits); names(facts) != "rescheduled "+talked || !facts[0].event.GetRescheduled().GetScheduledFor().AsTime().Equal(*told.Load()) ||
-		last(facts).GetCall().GetDialedAt().AsTime().Before(*told.Load()) {
-		t.Errorf("rescheduled: %s, dialed %v", names(facts), last(facts).GetCall().GetDialedAt())
+	switch facts := r.ends(waits); {
+	case names(facts) != "rescheduled "+talked:
+		t.Errorf("names(facts) = %v, want %v", names(facts), "rescheduled "+talked)
+	case !facts[0].event.GetRescheduled().GetScheduledFor().AsTime().Equal(*told.Load()):
+		t.Errorf("facts[0].event.GetRescheduled().GetScheduledFor().AsTime() = %v, want %v",
+			facts[0].event.GetRescheduled().GetScheduledFor().AsTime(), *told.Load())
+	case last(facts).GetCall().GetDialedAt().AsTime().Before(*told.Load()):
+		t.Error("last(facts).GetCall().GetDialedAt().AsTime().Before(*told.Load()) = true, want false")
 	}
 	for _, to := range []string{"+14155550011", "+19005550014", "+33140000014", "+14155550016"} {
 		if n := len(r.log("originate", to)); n != 0 {
@@ -382,10 +418,24 @@ func TestInbound(t *testing.T) {
 			t.Errorf("facts = %s %v", names(facts), end)
 		}
 		c := end.GetCall()
-		if c.GetDirection() != "inbound" || c.GetFrom() != from || c.GetStatus() != "completed" || c.GetBillableSeconds() != 0 ||
-			c.GetQueuedAt() != nil || c.GetDialedAt() != nil || c.GetAgentId() != r.agent.String() ||
-			(c.GetContactId() == known.String()) != (from != "anonymous") {
-			t.Errorf("call = %v", c)
+		switch {
+		case c.GetDirection() != "inbound":
+			t.Errorf(`c.GetDirection() = %v, want "inbound"`, c.GetDirection())
+		case c.GetFrom() != from:
+			t.Errorf("c.GetFrom() = %v, want %v", c.GetFrom(), from)
+		case c.GetStatus() != "completed":
+			t.Errorf(`c.GetStatus() = %v, want "completed"`, c.GetStatus())
+		case c.GetBillableSeconds() != 0:
+			t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
+		case c.GetQueuedAt() != nil:
+			t.Errorf("c.GetQueuedAt() = %v, want nil", c.GetQueuedAt())
+		case c.GetDialedAt() != nil:
+			t.Errorf("c.GetDialedAt() = %v, want nil", c.GetDialedAt())
+		case c.GetAgentId() != r.agent.String():
+			t.Errorf("c.GetAgentId() = %v, want %v", c.GetAgentId(), r.agent.String())
+		case (c.GetContactId() == known.String()) != (from != "anonymous"):
+			t.Errorf("(c.GetContactId() == known.String()) = %v, want %v",
+				(c.GetContactId() == known.String()), (from != "anonymous"))
 		}
 	}
 	var zones []string

@@ -74,7 +74,12 @@ func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
 		})
 	}
 	var voids, slots int
-	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE status = 'void'), (SELECT count(*) FROM slots) FROM calls").Scan(&voids, &slots); err != nil || voids != 2 || slots != 0 {
-		t.Errorf("%d void calls, want 2, and %d slots, want none: %v", voids, slots, err)
+	switch err := r.pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE status = 'void'), (SELECT count(*) FROM slots) FROM calls").Scan(&voids, &slots); {
+	case err != nil:
+		t.Errorf("Scan: %v", err)
+	case voids != 2:
+		t.Errorf("voids = %v, want 2", voids)
+	case slots != 0:
+		t.Errorf("slots = %v, want 0", slots)
 	}
 }

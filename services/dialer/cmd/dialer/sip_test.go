@@ -58,7 +58,8 @@ func (p *person) HearDigit(byte) {}
 func (p *person) NextFrame(dst []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.heard == 0 || p.said == 0 && p.quiet < lull || p.said == speech {
+	waiting := p.heard == 0 || p.said == 0 && p.quiet < lull
+	if waiting || p.said == speech {
 		return false
 	}
 	p.said++
@@ -161,8 +162,17 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 		t.Fatalf("facts = %s, want %s", got, talked)
 	}
 	end := last(facts)
-	if c := end.GetCall(); c.GetStatus() != "completed" || c.GetHangupCause() != "normal_clearing" || c.GetDisposition() != "human" || end.GetAnalysed().GetOutcome() != "opted_out" || c.GetBillableSeconds() < 1 {
-		t.Errorf("end = %v", end)
+	switch c := end.GetCall(); {
+	case c.GetStatus() != "completed":
+		t.Errorf(`c.GetStatus() = %v, want "completed"`, c.GetStatus())
+	case c.GetHangupCause() != "normal_clearing":
+		t.Errorf(`c.GetHangupCause() = %v, want "normal_clearing"`, c.GetHangupCause())
+	case c.GetDisposition() != "human":
+		t.Errorf(`c.GetDisposition() = %v, want "human"`, c.GetDisposition())
+	case end.GetAnalysed().GetOutcome() != "opted_out":
+		t.Errorf(`end.GetAnalysed().GetOutcome() = %v, want "opted_out"`, end.GetAnalysed().GetOutcome())
+	case c.GetBillableSeconds() < 1:
+		t.Errorf("c.GetBillableSeconds() = %v, want at least 1", c.GetBillableSeconds())
 	}
 	var summary map[string]any
 	if err := json.Unmarshal(end.GetAnalysed().GetSummaryJson(), &summary); err != nil || summary["customer_name"] != "Bo" {
@@ -178,8 +188,13 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 	}
 	whole := strings.Join(said, " | ")
 	disclosed, asked := strings.Index(whole, "agent: Hello, you are talking to an AI assistant."), strings.Index(whole, "person: Please never call me again.")
-	if disclosed != 0 || asked < disclosed || !strings.HasSuffix(whole, "agent: That is noted. Goodbye.") {
-		t.Errorf("transcript: %s", whole)
+	switch {
+	case disclosed != 0:
+		t.Errorf("disclosed = %v, want 0", disclosed)
+	case asked < disclosed:
+		t.Errorf("asked = %v, want at least %v", asked, disclosed)
+	case !strings.HasSuffix(whole, "agent: That is noted. Goodbye."):
+		t.Errorf("whole = %q, want it to end with %q", whole, "agent: That is noted. Goodbye.")
 	}
 	await(t, "contacts-compliance hears of the opt-out", func() bool { return r.gate.heard(number) > 0 })
 	callee.mu.Lock()
@@ -240,7 +255,14 @@ func TestSIP_ACallThatComesIn(t *testing.T) {
 		return r.pool.QueryRow(t.Context(), "SELECT call_id::text FROM calls WHERE direction = 'inbound' AND status = 'completed'").Scan(&key) == nil
 	})
 	await(t, "the call is told whole", func() bool { return names(r.factsOf(key)) == "ringing answered ended analysed" })
-	if c := last(r.factsOf(key)).GetCall(); c.GetFrom() != caller || c.GetToE164() != ours || c.GetDirection() != "inbound" || c.GetBillableSeconds() != 0 {
-		t.Errorf("call = %v", c)
+	switch c := last(r.factsOf(key)).GetCall(); {
+	case c.GetFrom() != caller:
+		t.Errorf("c.GetFrom() = %v, want %v", c.GetFrom(), caller)
+	case c.GetToE164() != ours:
+		t.Errorf("c.GetToE164() = %v, want %v", c.GetToE164(), ours)
+	case c.GetDirection() != "inbound":
+		t.Errorf(`c.GetDirection() = %v, want "inbound"`, c.GetDirection())
+	case c.GetBillableSeconds() != 0:
+		t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
 	}
 }

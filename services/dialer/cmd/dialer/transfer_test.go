@@ -90,8 +90,13 @@ func TestSIP_ACallIsHandedOnAndAnotherPutOff(t *testing.T) { // it speaks and he
 		return last(facts)
 	}
 	end := call(handsOn, "+14155551401")
-	if c := end.GetCall(); c.GetStatus() != "completed" || c.GetHangupCause() != "normal_clearing" || end.GetAnalysed().GetOutcome() != "transferred" {
-		t.Errorf("end = %v", end)
+	switch c := end.GetCall(); {
+	case c.GetStatus() != "completed":
+		t.Errorf(`c.GetStatus() = %v, want "completed"`, c.GetStatus())
+	case c.GetHangupCause() != "normal_clearing":
+		t.Errorf(`c.GetHangupCause() = %v, want "normal_clearing"`, c.GetHangupCause())
+	case end.GetAnalysed().GetOutcome() != "transferred":
+		t.Errorf(`end.GetAnalysed().GetOutcome() = %v, want "transferred"`, end.GetAnalysed().GetOutcome())
 	}
 	if to := <-referred; !strings.HasPrefix(to, "<sip:+14155559999@") || len(referred) > 0 {
 		t.Errorf("handed to %s and %d others", to, len(referred))
@@ -102,7 +107,12 @@ func TestSIP_ACallIsHandedOnAndAnotherPutOff(t *testing.T) { // it speaks and he
 		Outcome      string
 		ScheduledFor string `json:"scheduled_for"`
 	}
-	if err := json.Unmarshal(end.GetAnalysed().GetSummaryJson(), &summary); err != nil || summary.Outcome != "callback_requested" || summary.ScheduledFor != later.Format(time.RFC3339) {
-		t.Errorf("summary %s, want %s: %v", end.GetAnalysed().GetSummaryJson(), later.Format(time.RFC3339), err)
+	switch err := json.Unmarshal(end.GetAnalysed().GetSummaryJson(), &summary); {
+	case err != nil:
+		t.Errorf("Unmarshal: %v", err)
+	case summary.Outcome != "callback_requested":
+		t.Errorf(`summary.Outcome = %v, want "callback_requested"`, summary.Outcome)
+	case summary.ScheduledFor != later.Format(time.RFC3339):
+		t.Errorf("summary.ScheduledFor = %v, want %v", summary.ScheduledFor, later.Format(time.RFC3339))
 	}
 }

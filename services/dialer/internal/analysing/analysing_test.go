@@ -12,9 +12,9 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/analysing"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/summarising"
 	"ringfence.dev/services/dialer/migrations"
@@ -59,7 +59,7 @@ func ended(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, settings, outc
 
 func analysed(t *testing.T, pool *pgxpool.Pool, call uuid.UUID) {
 	t.Helper()
-	polltest.True(t, "the call is analysed", func() bool {
+	polltest.Until(t, "the call is analysed", func() bool {
 		var done bool
 		err := pool.QueryRow(t.Context(), "SELECT analyse_at IS NULL FROM calls WHERE call_id = $1", call).Scan(&done)
 		if err != nil {
@@ -157,8 +157,15 @@ func TestRun_WhatTheSummaryIsAskedWith(t *testing.T) {
 			analysed(t, pool, call)
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			if len(e.asked) != 1 || e.asked[0].Key != test.key || e.asked[0].Outcome != test.settled || e.asked[0].Zone.String() != "Asia/Tokyo" {
-				t.Errorf("asked %+v", e.asked)
+			switch {
+			case len(e.asked) != 1:
+				t.Errorf("len(e.asked) = %v, want 1", len(e.asked))
+			case e.asked[0].Key != test.key:
+				t.Errorf("e.asked[0].Key = %v, want %v", e.asked[0].Key, test.key)
+			case e.asked[0].Outcome != test.settled:
+				t.Errorf("e.asked[0].Outcome = %v, want %v", e.asked[0].Outcome, test.settled)
+			case e.asked[0].Zone.String() != "Asia/Tokyo":
+				t.Errorf(`e.asked[0].Zone.String() = %v, want "Asia/Tokyo"`, e.asked[0].Zone.String())
 			}
 		})
 	}

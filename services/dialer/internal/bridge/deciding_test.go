@@ -18,8 +18,13 @@ func TestOptOut_IsOnRecordBeforeTheFarewell(t *testing.T) {
 		if !slices.Equal(k.fake.now().told, []string{"begin", "opted out", "result opt_out", "result opt_out"}) {
 			t.Errorf("in this order: %v", k.fake.now().told)
 		}
-		if len(k.opted) != 1 || !strings.HasPrefix(k.opted[0], "never again") || len(k.opted[0]) > 1000 {
-			t.Errorf("on record: %q", k.opted)
+		switch {
+		case len(k.opted) != 1:
+			t.Errorf("len(k.opted) = %v, want 1", len(k.opted))
+		case !strings.HasPrefix(k.opted[0], "never again"):
+			t.Errorf("k.opted[0] = %q, want it to begin with %q", k.opted[0], "never again")
+		case len(k.opted[0]) > 1000:
+			t.Errorf("len(k.opted[0]) = %v, want at most 1000", len(k.opted[0]))
 		}
 		k.tool(agent.ToolCallback, `{"at":"2000-01-01T11:00:00Z"}`)
 		k.hangUp()
@@ -47,8 +52,14 @@ func TestCallback(t *testing.T) {
 				got = k.result.CallbackAt.Format(time.RFC3339)
 			}
 			state := k.fake.now().result[agent.ToolCallback]["state"]
-			if got != want || (state == "noted") != (want != "") || (k.result.Outcome == agent.OutcomeCallbackRequested) != (want != "") {
-				t.Errorf("%q: at %q (%v), outcome %s, want %q", text, got, state, k.result.Outcome, want)
+			switch {
+			case got != want:
+				t.Errorf("%q: got = %v, want %v", text, got, want)
+			case (state == "noted") != (want != ""):
+				t.Errorf(`%q: (state == "noted") = %v, want %v`, text, (state == "noted"), (want != ""))
+			case (k.result.Outcome == agent.OutcomeCallbackRequested) != (want != ""):
+				t.Errorf("%q: (k.result.Outcome == agent.OutcomeCallbackRequested) = %v, want %v",
+					text, (k.result.Outcome == agent.OutcomeCallbackRequested), (want != ""))
 			}
 		})
 	}
@@ -181,8 +192,15 @@ func TestHangUp_InTheMiddleOfASentence(t *testing.T) {
 		k.tool(agent.ToolOptOut, `{"quote":"Never again."}`)
 		k.send(agent.Event{Kind: agent.TurnDone})
 		k.wantEnd("", 1700*time.Millisecond, 1800*time.Millisecond)
-		if k.result.Outcome != agent.OutcomeOptedOut || len(k.opted) != 1 || len(k.result.Turns) != 1 || k.phone.to != "" {
-			t.Errorf("%+v, on record %v", k.result, k.opted)
+		switch {
+		case k.result.Outcome != agent.OutcomeOptedOut:
+			t.Errorf("k.result.Outcome = %v, want %v", k.result.Outcome, agent.OutcomeOptedOut)
+		case len(k.opted) != 1:
+			t.Errorf("len(k.opted) = %v, want 1", len(k.opted))
+		case len(k.result.Turns) != 1:
+			t.Errorf("len(k.result.Turns) = %v, want 1", len(k.result.Turns))
+		case k.phone.to != "":
+			t.Errorf(`k.phone.to = %v, want ""`, k.phone.to)
 		}
 	})
 	converse(t, agent.Settings{}, func(k *talk) {

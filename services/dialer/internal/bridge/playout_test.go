@@ -215,12 +215,22 @@ func TestRecorder_KeepsBothSidesTogether(t *testing.T) {
 		k.Record(nil)
 		k.HearFrame(tone(20 * time.Millisecond))
 		k.pass(time.Second)
-		if len(rec.person) != len(rec.agent) || agent.Duration(len(rec.agent)) < 980*time.Millisecond || agent.Duration(len(rec.agent)) > 1020*time.Millisecond {
-			t.Fatalf("%s and %s were kept of one second", agent.Duration(len(rec.person)), agent.Duration(len(rec.agent)))
+		switch {
+		case len(rec.person) != len(rec.agent):
+			t.Fatalf("len(rec.person) = %v, want %v", len(rec.person), len(rec.agent))
+		case agent.Duration(len(rec.agent)) < 980*time.Millisecond:
+			t.Fatalf("agent.Duration(len(rec.agent)) is less than %v", 980*time.Millisecond)
+		case agent.Duration(len(rec.agent)) > 1020*time.Millisecond:
+			t.Fatalf("agent.Duration(len(rec.agent)) is greater than %v", 1020*time.Millisecond)
 		}
 		loudness := func(side []byte) time.Duration { return agent.Duration(len(side) - bytes.Count(side, []byte{silence})) }
-		if p, a := loudness(rec.person), loudness(rec.agent); p != 400*time.Millisecond || a < 380*time.Millisecond || a > 420*time.Millisecond {
-			t.Errorf("the person was loud for %s and the agent, who was interrupted, for %s", p, a)
+		switch p, a := loudness(rec.person), loudness(rec.agent); {
+		case p != 400*time.Millisecond:
+			t.Errorf("p = %v, want %v", p, 400*time.Millisecond)
+		case a < 380*time.Millisecond:
+			t.Errorf("a = %v, want at least %v", a, 380*time.Millisecond)
+		case a > 420*time.Millisecond:
+			t.Errorf("a = %v, want at most %v", a, 420*time.Millisecond)
 		}
 	})
 }

@@ -51,8 +51,13 @@ func TestRecording_BeginsWhenTheNoticeWasHeard(t *testing.T) {
 		}
 		k.send(agent.Event{Kind: agent.Noticed, Item: "disclosure"})
 		k.pass(time.Second)
-		if seen.noticed.Load() != 1 || len(into.agent) == 0 || len(into.agent) != len(into.person) {
-			t.Errorf("noticed %d times; %d and %d bytes", seen.noticed.Load(), len(into.agent), len(into.person))
+		switch {
+		case seen.noticed.Load() != 1:
+			t.Errorf("seen.noticed.Load() = %v, want 1", seen.noticed.Load())
+		case len(into.agent) == 0:
+			t.Error("len(into.agent) = 0, want another value")
+		case len(into.agent) != len(into.person):
+			t.Errorf("len(into.agent) = %v, want %v", len(into.agent), len(into.person))
 		}
 	})
 }
@@ -95,8 +100,13 @@ func TestRecording_EndsWhenThePersonObjects(t *testing.T) {
 			object(k)
 			object(k)
 			k.pass(time.Second)
-			if seen.objected.Load() != 1 || before == 0 || len(into.agent) != before {
-				t.Errorf("%s: objected %d times, %d bytes and then %d", name, seen.objected.Load(), before, len(into.agent))
+			switch {
+			case seen.objected.Load() != 1:
+				t.Errorf("%s: seen.objected.Load() = %v, want 1", name, seen.objected.Load())
+			case before == 0:
+				t.Errorf("%s: before = 0, want another value", name)
+			case len(into.agent) != before:
+				t.Errorf("%s: len(into.agent) = %v, want %v", name, len(into.agent), before)
 			}
 			if result := k.fake.now(); name == "by the agent's tool" && slices.Index(result.told, "objected") > slices.Index(result.told, "result "+agent.ToolStopRecording) {
 				t.Errorf("%s: answered before it was done: %v", name, result.told)

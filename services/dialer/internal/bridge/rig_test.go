@@ -242,8 +242,13 @@ func (k *talk) isOver() bool {
 func (k *talk) wantEnd(cause call.Cause, after, within time.Duration) {
 	k.t.Helper()
 	<-k.over
-	if k.result.Cause != cause || k.ended < after || k.ended > within {
-		k.t.Errorf("it ended %q after %s, want %q between %s and %s", k.result.Cause, k.ended, cause, after, within)
+	switch {
+	case k.result.Cause != cause:
+		k.t.Errorf("k.result.Cause = %v, want %v", k.result.Cause, cause)
+	case k.ended < after:
+		k.t.Errorf("k.ended = %v, want at least %v", k.ended, after)
+	case k.ended > within:
+		k.t.Errorf("k.ended = %v, want at most %v", k.ended, within)
 	}
 }
 

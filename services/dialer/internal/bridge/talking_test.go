@@ -25,8 +25,13 @@ func TestBargeIn_TellsWhatWasReallyHeard(t *testing.T) {
 		if heard := k.heardAudio(); heard != 600*time.Millisecond {
 			t.Errorf("the person heard %s, want 600ms", heard)
 		}
-		if len(k.fake.now().cuts) != 2 || k.fake.now().cuts["cut"] != 500*time.Millisecond || k.fake.now().cuts["never"] != 0 {
-			t.Errorf("the agent was told %v", k.fake.now().cuts)
+		switch {
+		case len(k.fake.now().cuts) != 2:
+			t.Errorf("len(k.fake.now().cuts) = %v, want 2", len(k.fake.now().cuts))
+		case k.fake.now().cuts["cut"] != 500*time.Millisecond:
+			t.Errorf(`k.fake.now().cuts["cut"] = %v, want %v`, k.fake.now().cuts["cut"], 500*time.Millisecond)
+		case k.fake.now().cuts["never"] != 0:
+			t.Errorf(`k.fake.now().cuts["never"] = %v, want 0`, k.fake.now().cuts["never"])
 		}
 		if !slices.Equal(k.fake.now().played, []string{"done"}) {
 			t.Errorf("played to the end: %v", k.fake.now().played)
@@ -34,8 +39,13 @@ func TestBargeIn_TellsWhatWasReallyHeard(t *testing.T) {
 		k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "person", Text: "Wait."})
 		k.hangUp()
 		<-k.over
-		if turns := k.result.Turns; len(turns) != 2 || turns[0].Text != "one two –" || turns[1].Text != "Wait." {
-			t.Errorf("the transcript is %v", turns)
+		switch turns := k.result.Turns; {
+		case len(turns) != 2:
+			t.Errorf("len(turns) = %v, want 2", len(turns))
+		case turns[0].Text != "one two –":
+			t.Errorf(`turns[0].Text = %v, want "one two –"`, turns[0].Text)
+		case turns[1].Text != "Wait.":
+			t.Errorf(`turns[1].Text = %v, want "Wait."`, turns[1].Text)
 		}
 	})
 }
@@ -104,12 +114,24 @@ func TestTranscript_IsBounded(t *testing.T) {
 		tr.cut(string(rune(i)), 0.5)
 	}
 	turns := tr.turns()
-	if len(turns) != 9 || len(turns[0].Text) != maxTurn || len(tr.began) > mostItems || len(tr.parts) > mostItems {
-		t.Errorf("%d turns of %d bytes, %d and %d items are kept", len(turns), len(turns[0].Text), len(tr.began), len(tr.parts))
+	switch {
+	case len(turns) != 9:
+		t.Errorf("len(turns) = %v, want 9", len(turns))
+	case len(turns[0].Text) != maxTurn:
+		t.Errorf("len(turns[0].Text) = %v, want %v", len(turns[0].Text), maxTurn)
+	case len(tr.began) > mostItems:
+		t.Errorf("len(tr.began) = %v, want at most %v", len(tr.began), mostItems)
+	case len(tr.parts) > mostItems:
+		t.Errorf("len(tr.parts) = %v, want at most %v", len(tr.parts), mostItems)
 	}
 	text, err := agent.Transcript(turns)
-	if err != nil || len(text) > 256<<10 || !strings.HasSuffix(string(text), `"truncated":true}`) {
-		t.Errorf("the transcript has %d bytes, %v", len(text), err)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case len(text) > 256<<10:
+		t.Errorf("len(text) = %v, want at most %v", len(text), 256<<10)
+	case !strings.HasSuffix(string(text), `"truncated":true}`):
+		t.Errorf("string(text) = %q, want it to end with %q", string(text), `"truncated":true}`)
 	}
 }
 
@@ -266,8 +288,13 @@ func TestHangUp_EndsEverything(t *testing.T) {
 		k.HearDigit('#')
 		k.hangUp()
 		k.wantEnd("", 0, 0)
-		if !k.fake.now().ended || k.fake.now().digits != "#" || k.fake.now().told[0] != "begin" {
-			t.Errorf("the session: ended %v, digits %q, told %v", k.fake.now().ended, k.fake.now().digits, k.fake.now().told)
+		switch {
+		case !k.fake.now().ended:
+			t.Error("k.fake.now().ended = false, want true")
+		case k.fake.now().digits != "#":
+			t.Errorf(`k.fake.now().digits = %v, want "#"`, k.fake.now().digits)
+		case k.fake.now().told[0] != "begin":
+			t.Errorf(`k.fake.now().told[0] = %v, want "begin"`, k.fake.now().told[0])
 		}
 	})
 }

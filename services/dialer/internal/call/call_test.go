@@ -76,9 +76,18 @@ func TestEnd_Mapping(t *testing.T) {
 				t.Fatal("the call did not end")
 			}
 			got := newest(c)
-			if got.GetStatus() != tt.status || got.GetDisposition() != tt.disposition || got.GetErrorCode() != tt.code ||
-				got.GetHangupCause() != string(tt.cause) || (got.GetErrorDetail() == "") != (tt.code == "") {
-				t.Errorf("call = %v", got)
+			switch {
+			case got.GetStatus() != tt.status:
+				t.Errorf("got.GetStatus() = %v, want %v", got.GetStatus(), tt.status)
+			case got.GetDisposition() != tt.disposition:
+				t.Errorf("got.GetDisposition() = %v, want %v", got.GetDisposition(), tt.disposition)
+			case got.GetErrorCode() != tt.code:
+				t.Errorf("got.GetErrorCode() = %v, want %v", got.GetErrorCode(), tt.code)
+			case got.GetHangupCause() != string(tt.cause):
+				t.Errorf("got.GetHangupCause() = %v, want %v", got.GetHangupCause(), string(tt.cause))
+			case (got.GetErrorDetail() == "") != (tt.code == ""):
+				t.Errorf(`(got.GetErrorDetail() == "") = %v, want %v`,
+					(got.GetErrorDetail() == ""), (tt.code == ""))
 			}
 		})
 	}
@@ -110,11 +119,23 @@ func TestEnd_OurOwnHangups(t *testing.T) {
 			c.Ending = tt.ending
 			c.End(call.End{At: at(4.2), Cause: call.NormalClearing, ByUs: tt.byUs, Zone: time.UTC})
 			got := newest(c)
-			if got.GetStatus() != tt.status || got.GetHangupCause() != tt.cause || got.GetErrorCode() != tt.code || got.GetBillableSeconds() != tt.billable {
-				t.Errorf("call = %v", got)
+			switch {
+			case got.GetStatus() != tt.status:
+				t.Errorf("got.GetStatus() = %v, want %v", got.GetStatus(), tt.status)
+			case got.GetHangupCause() != tt.cause:
+				t.Errorf("got.GetHangupCause() = %v, want %v", got.GetHangupCause(), tt.cause)
+			case got.GetErrorCode() != tt.code:
+				t.Errorf("got.GetErrorCode() = %v, want %v", got.GetErrorCode(), tt.code)
+			case got.GetBillableSeconds() != tt.billable:
+				t.Errorf("got.GetBillableSeconds() = %v, want %v", got.GetBillableSeconds(), tt.billable)
 			}
-			if got.GetRingSeconds() != 1 || got.GetTalkSeconds() != 4 || got.GetTotalSeconds() != 5 {
-				t.Errorf("seconds are rounded up: %v", got)
+			switch {
+			case got.GetRingSeconds() != 1:
+				t.Errorf("got.GetRingSeconds() = %v, want 1", got.GetRingSeconds())
+			case got.GetTalkSeconds() != 4:
+				t.Errorf("got.GetTalkSeconds() = %v, want 4", got.GetTalkSeconds())
+			case got.GetTotalSeconds() != 5:
+				t.Errorf("got.GetTotalSeconds() = %v, want 5", got.GetTotalSeconds())
 			}
 		})
 	}
@@ -126,8 +147,13 @@ func TestEnd_FoundWithoutAnOwner(t *testing.T) {
 	c.Initiate(at(0))
 	c.Answer(at(1))
 	c.End(call.End{At: at(4), Cause: call.Unspecified, ByUs: true})
-	if got := newest(c); got.GetStatus() != "failed" || got.GetErrorCode() != "dial_state_unknown" || got.GetBillableSeconds() != 0 {
-		t.Errorf("call = %v", got)
+	switch got := newest(c); {
+	case got.GetStatus() != "failed":
+		t.Errorf(`got.GetStatus() = %v, want "failed"`, got.GetStatus())
+	case got.GetErrorCode() != "dial_state_unknown":
+		t.Errorf(`got.GetErrorCode() = %v, want "dial_state_unknown"`, got.GetErrorCode())
+	case got.GetBillableSeconds() != 0:
+		t.Errorf("got.GetBillableSeconds() = %v, want 0", got.GetBillableSeconds())
 	}
 }
 
@@ -240,9 +266,16 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 	}
 	facts := c.Facts()
 	analysed := facts[len(facts)-1].Event.GetAnalysed()
-	if c.Disposition != agent.ReachedHuman || analysed.GetOutcome() != agent.OutcomeTransferred || len(analysed.GetSummaryJson()) != 0 ||
-		!strings.Contains(string(analysed.GetTranscriptJson()), "take me off") {
-		t.Errorf("disposition %q, analysed %v", c.Disposition, analysed)
+	switch {
+	case c.Disposition != agent.ReachedHuman:
+		t.Errorf("c.Disposition = %v, want %v", c.Disposition, agent.ReachedHuman)
+	case analysed.GetOutcome() != agent.OutcomeTransferred:
+		t.Errorf("analysed.GetOutcome() = %v, want %v", analysed.GetOutcome(), agent.OutcomeTransferred)
+	case len(analysed.GetSummaryJson()) != 0:
+		t.Errorf("len(analysed.GetSummaryJson()) = %v, want 0", len(analysed.GetSummaryJson()))
+	case !strings.Contains(string(analysed.GetTranscriptJson()), "take me off"):
+		t.Errorf("string(analysed.GetTranscriptJson()) = %q, want it to contain %q",
+			string(analysed.GetTranscriptJson()), "take me off")
 	}
 	c.Note(agent.RoleAgent, "too late", at(7))
 	if len(c.Turns) != 2 {
@@ -266,8 +299,15 @@ func TestAnalyse_TheSummaryCountsUnlessThePersonWasErased(t *testing.T) {
 		if erased {
 			want = agent.OutcomeUnknown
 		}
-		if analysed.GetOutcome() != want || (len(analysed.GetSummaryJson()) == 0) != erased || (len(analysed.GetTranscriptJson()) == 0) != erased {
-			t.Errorf("erased %v: analysed %v", erased, analysed)
+		switch {
+		case analysed.GetOutcome() != want:
+			t.Errorf("analysed.GetOutcome() = %v, want %v", analysed.GetOutcome(), want)
+		case (len(analysed.GetSummaryJson()) == 0) != erased:
+			t.Errorf("(len(analysed.GetSummaryJson()) == 0) = %v, want %v",
+				(len(analysed.GetSummaryJson()) == 0), erased)
+		case (len(analysed.GetTranscriptJson()) == 0) != erased:
+			t.Errorf("(len(analysed.GetTranscriptJson()) == 0) = %v, want %v",
+				(len(analysed.GetTranscriptJson()) == 0), erased)
 		}
 	}
 }

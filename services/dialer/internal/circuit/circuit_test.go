@@ -41,8 +41,13 @@ func TestBreaker(t *testing.T) {
 	now = now.Add(time.Second)
 	b.Try(now)
 	state(circuit.HalfOpen)
-	if probe, ok := b.Allow(); !probe || !ok || !b.Probing() {
-		t.Error("a half-open circuit let no probe through")
+	switch probe, ok := b.Allow(); {
+	case !probe:
+		t.Error("probe = false, want true")
+	case !ok:
+		t.Error("ok = false, want true")
+	case !b.Probing():
+		t.Error("b.Probing() = false, want true")
 	}
 	if _, ok := b.Allow(); ok {
 		t.Error("a half-open circuit let a second probe through")

@@ -18,9 +18,9 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/consumer"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -78,7 +78,7 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 		}
 	}
 	want := map[string]float64{"waiting": 2, "lost": 1, "over": 0}
-	polltest.Until(t, func() error {
+	polltest.NoError(t, func() error {
 		if got := found(t, metrics); !maps.Equal(got, want) {
 			return fmt.Errorf("overdue orders = %v, want %v", got, want)
 		}

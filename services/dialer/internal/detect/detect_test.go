@@ -146,8 +146,15 @@ func TestTones(t *testing.T) {
 				faxes, when = faxes+1, at
 			}
 		})
-		if (beeps == 1) != row.beep || (faxes == 1) != row.fax || beeps+faxes > 1 || when < row.earliest {
-			t.Errorf("%s: %d beeps, %d faxes, the last at %v", row.name, beeps, faxes, when)
+		switch {
+		case (beeps == 1) != row.beep:
+			t.Errorf("%s: (beeps == 1) = %v, want %v", row.name, (beeps == 1), row.beep)
+		case (faxes == 1) != row.fax:
+			t.Errorf("%s: (faxes == 1) = %v, want %v", row.name, (faxes == 1), row.fax)
+		case beeps+faxes > 1:
+			t.Errorf("%s: beeps + faxes = %v, want at most 1", row.name, beeps+faxes)
+		case when < row.earliest:
+			t.Errorf("%s: when = %v, want at least %v", row.name, when, row.earliest)
 		}
 	}
 }
@@ -166,8 +173,15 @@ func TestTones_ALostFrameDoesNotEndABeep(t *testing.T) {
 			told = append(told, tone)
 		}
 	})
-	if len(told) != 1 || told[0].Hertz != 1000 || told[0].For != 400*time.Millisecond || !told[0].Ended {
-		t.Errorf("%+v", told)
+	switch {
+	case len(told) != 1:
+		t.Errorf("len(told) = %v, want 1", len(told))
+	case told[0].Hertz != 1000:
+		t.Errorf("told[0].Hertz = %v, want 1000", told[0].Hertz)
+	case told[0].For != 400*time.Millisecond:
+		t.Errorf("told[0].For = %v, want %v", told[0].For, 400*time.Millisecond)
+	case !told[0].Ended:
+		t.Error("told[0].Ended = false, want true")
 	}
 }
 

@@ -14,8 +14,13 @@ func spoken(t *testing.T, voice, text string) *sound {
 	t.Helper()
 	wav, err := exec.Command("espeak-ng", "-v", voice, "-s", "160", "--stdout", text).Output()
 	at := bytes.Index(wav, []byte("data"))
-	if err != nil || at < 0 || len(wav) < at+8 {
-		t.Fatalf("espeak-ng: %v, %d bytes", err, len(wav))
+	switch {
+	case err != nil:
+		t.Fatalf("error = %v, want none", err)
+	case at < 0:
+		t.Fatalf("at = %v, want at least 0", at)
+	case len(wav) < at+8:
+		t.Fatalf("len(wav) = %v, want at least %v", len(wav), at+8)
 	}
 	rate := float64(binary.LittleEndian.Uint32(wav[24:]))
 	var samples []float64
@@ -66,8 +71,13 @@ func TestDetector_OnSynthesisedSpeech(t *testing.T) {
 				}
 			}
 		})
-		if d.greeting.verdict != row.want || beeps > 1 || (beeps == 1) != row.beep {
-			t.Errorf("%q: %s and %d beeps, want %s, beep %v", row.text, d.greeting.verdict, beeps, row.want, row.beep)
+		switch {
+		case d.greeting.verdict != row.want:
+			t.Errorf("%q: d.greeting.verdict = %v, want %v", row.text, d.greeting.verdict, row.want)
+		case beeps > 1:
+			t.Errorf("%q: beeps = %v, want at most 1", row.text, beeps)
+		case (beeps == 1) != row.beep:
+			t.Errorf("%q: (beeps == 1) = %v, want %v", row.text, (beeps == 1), row.beep)
 		}
 	}
 }

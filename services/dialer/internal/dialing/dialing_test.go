@@ -16,9 +16,9 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/dialing"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
@@ -67,7 +67,7 @@ func TestRun_IdleAsksOneQuestionASecond(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done, begun := make(chan error, 1), time.Now()
 	go func() { done <- d.Run(ctx) }()
-	polltest.True(t, "the queue is read four times", func() bool { return seen.statements.Load() >= 4 })
+	polltest.Until(t, "the queue is read four times", func() bool { return seen.statements.Load() >= 4 })
 	took := time.Since(begun)
 	stop()
 	if err := <-done; err != nil {

@@ -23,6 +23,7 @@ import (
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
@@ -30,7 +31,6 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dialing"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/room"
@@ -172,7 +172,7 @@ func (d *desk) dial(over *trunks) {
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- dialer.Run(ctx) }()
-	polltest.Until(t, func() error {
+	polltest.NoError(t, func() error {
 		if got, want := len(over.asked()), len(over.says); got < want {
 			return fmt.Errorf("originates = %d, want %d", got, want)
 		}
@@ -273,8 +273,13 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 			if got := d.calls(); !slices.Equal(got, tt.calls) {
 				t.Errorf("calls = %q, want %q", got, tt.calls)
 			}
-			if state, slots, facts := d.state(); state != tt.state || slots != tt.slots || facts != tt.facts {
-				t.Errorf("request = %s, %d slots, %d facts, want %s, %d, %d", state, slots, facts, tt.state, tt.slots, tt.facts)
+			switch state, slots, facts := d.state(); {
+			case state != tt.state:
+				t.Errorf("state = %v, want %v", state, tt.state)
+			case slots != tt.slots:
+				t.Errorf("slots = %v, want %v", slots, tt.slots)
+			case facts != tt.facts:
+				t.Errorf("facts = %v, want %v", facts, tt.facts)
 			}
 			var elsewhere int
 			if err := d.pool.QueryRow(t.Context(), "SELECT count(*) FROM calls WHERE time_zone <> $1", zone).Scan(&elsewhere); err != nil || elsewhere > 0 {
@@ -282,8 +287,13 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 			}
 			asked, seen := over.asked(), map[uuid.UUID]bool{}
 			for i, o := range asked {
-				if seen[o.CallID] || len(o.Without) != i || phone.Number(o.To) != d.request.To {
-					t.Errorf("originate %d = %+v", i, o)
+				switch {
+				case seen[o.CallID]:
+					t.Error("seen[o.CallID] = true, want false")
+				case len(o.Without) != i:
+					t.Errorf("len(o.Without) = %v, want %v", len(o.Without), i)
+				case phone.Number(o.To) != d.request.To:
+					t.Errorf("phone.Number(o.To) = %v, want %v", phone.Number(o.To), d.request.To)
 				}
 				seen[o.CallID] = true
 			}

@@ -68,8 +68,13 @@ func TestDialling_IsToldBeforeHeldIsAskedTheLastTime(t *testing.T) {
 		return false
 	}
 	d.dial(&trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
-		if id := noted.Load(); id == nil || *id != o.CallID || !askedSince.Load() {
-			t.Errorf("told of %v, held asked since: %v; want call %s, and yes", id, askedSince.Load(), o.CallID)
+		switch id := noted.Load(); {
+		case id == nil:
+			t.Error("id = nil, want a value")
+		case *id != o.CallID:
+			t.Errorf("*id = %v, want %v", *id, o.CallID)
+		case !askedSince.Load():
+			t.Error("askedSince.Load() = false, want true")
 		}
 		return takes(o)
 	}}})

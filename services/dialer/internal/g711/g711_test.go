@@ -26,8 +26,15 @@ func levels(first, step, segments, doubledFrom int) (all []int) {
 func TestLinear_IsTheDefinition(t *testing.T) {
 	mu := levels(0, 2, 8, 0)   // table 2a, 14 bits: 0, 2, … 30, 33, 37 …
 	alaw := levels(1, 2, 8, 1) // table 1a, 13 bits: 1, 3, … 63, 66, 70 …
-	if mu[127] != 8031 || alaw[127] != 4032 || mu[16] != 33 || alaw[32] != 66 {
-		t.Fatalf("the test's own tables are wrong: %d %d %d %d", mu[127], alaw[127], mu[16], alaw[32])
+	switch {
+	case mu[127] != 8031:
+		t.Fatalf("mu[127] = %v, want 8031", mu[127])
+	case alaw[127] != 4032:
+		t.Fatalf("alaw[127] = %v, want 4032", alaw[127])
+	case mu[16] != 33:
+		t.Fatalf("mu[16] = %v, want 33", mu[16])
+	case alaw[32] != 66:
+		t.Fatalf("alaw[32] = %v, want 66", alaw[32])
 	}
 	for i := range 128 {
 		if got := int(Linear(byte(0xFF - i))); got != 4*mu[i] || int(Linear(byte(0x7F-i))) != -got {

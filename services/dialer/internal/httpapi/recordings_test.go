@@ -66,15 +66,37 @@ func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
 	}
 	good := o.tapes.Links.Sign(key, now)
 	whole := o.fetch(t, "GET", good, "")
-	if whole.Code != http.StatusOK || !bytes.Equal(whole.Body.Bytes(), body) || whole.Header().Get("Content-Type") != "audio/wav" || whole.Header().Get("Cache-Control") != "private, no-store" ||
-		!strings.Contains(whole.Header().Get("Content-Disposition"), filepath.Base(key)) {
-		t.Errorf("%d, %d bytes, %v", whole.Code, whole.Body.Len(), whole.Header())
+	switch {
+	case whole.Code != http.StatusOK:
+		t.Errorf("whole.Code = %v, want %v", whole.Code, http.StatusOK)
+	case !bytes.Equal(whole.Body.Bytes(), body):
+		t.Errorf("whole.Body.Bytes() = %v, want %v", whole.Body.Bytes(), body)
+	case whole.Header().Get("Content-Type") != "audio/wav":
+		t.Errorf(`whole.Header().Get("Content-Type") = %v, want "audio/wav"`,
+			whole.Header().Get("Content-Type"))
+	case whole.Header().Get("Cache-Control") != "private, no-store":
+		t.Errorf(`whole.Header().Get("Cache-Control") = %v, want "private, no-store"`,
+			whole.Header().Get("Cache-Control"))
+	case !strings.Contains(whole.Header().Get("Content-Disposition"), filepath.Base(key)):
+		t.Error(`strings.Contains(whole.Header().Get("Content-Disposition"), filepath.Base(key)) = false, want true`)
 	}
-	if part := o.fetch(t, "GET", good, "bytes=4-8"); part.Code != http.StatusPartialContent || part.Body.String() != "sound" || part.Header().Get("Content-Range") != "bytes 4-8/9000" {
-		t.Errorf("%d %s %v", part.Code, part.Body, part.Header())
+	switch part := o.fetch(t, "GET", good, "bytes=4-8"); {
+	case part.Code != http.StatusPartialContent:
+		t.Errorf("part.Code = %v, want %v", part.Code, http.StatusPartialContent)
+	case part.Body.String() != "sound":
+		t.Errorf(`part.Body.String() = %v, want "sound"`, part.Body.String())
+	case part.Header().Get("Content-Range") != "bytes 4-8/9000":
+		t.Errorf(`part.Header().Get("Content-Range") = %v, want "bytes 4-8/9000"`,
+			part.Header().Get("Content-Range"))
 	}
-	if head := o.fetch(t, "HEAD", good, ""); head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("Content-Length") != "9000" {
-		t.Errorf("HEAD = %d %v", head.Code, head.Header())
+	switch head := o.fetch(t, "HEAD", good, ""); {
+	case head.Code != http.StatusOK:
+		t.Errorf("head.Code = %v, want %v", head.Code, http.StatusOK)
+	case head.Body.Len() != 0:
+		t.Errorf("head.Body.Len() = %v, want 0", head.Body.Len())
+	case head.Header().Get("Content-Length") != "9000":
+		t.Errorf(`head.Header().Get("Content-Length") = %v, want "9000"`,
+			head.Header().Get("Content-Length"))
 	}
 	link, err := url.Parse(good)
 	if err != nil {

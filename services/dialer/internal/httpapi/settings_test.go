@@ -50,7 +50,8 @@ func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingSt
 	case *eventv1.AgentEvent:
 		request.Setting = &settingsv1.ApplySettingRequest_Agent{Agent: setting}
 	}
-	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, url, connect.WithInterceptors(o.gateway.Ask("dialer")))
+	client := settingsv1connect.NewSettingServiceClient(http.DefaultClient, url,
+		connect.WithInterceptors(o.gateway.Ask("dialer")))
 	_, err := client.ApplySetting(t.Context(), connect.NewRequest(request))
 	return err
 }
@@ -64,10 +65,14 @@ func TestSetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 		want  int32
 	}{
 		{name: "ApplySetting", steps: []settingStep{{version: 2, value: 20}}, want: 20},
-		{name: "event after ApplySetting", steps: []settingStep{{version: 2, value: 20}, {kafka: true, version: 2, value: 20}}, want: 20},
-		{name: "ApplySetting after event", steps: []settingStep{{kafka: true, version: 2, value: 20}, {version: 2, value: 20}}, want: 20},
-		{name: "late event of an older version", steps: []settingStep{{version: 3, value: 30}, {kafka: true, version: 2, value: 20}}, want: 30},
-		{name: "late ApplySetting of an older version", steps: []settingStep{{kafka: true, version: 3, value: 30}, {version: 2, value: 20}}, want: 30},
+		{name: "event after ApplySetting", want: 20,
+			steps: []settingStep{{version: 2, value: 20}, {kafka: true, version: 2, value: 20}}},
+		{name: "ApplySetting after event", want: 20,
+			steps: []settingStep{{kafka: true, version: 2, value: 20}, {version: 2, value: 20}}},
+		{name: "late event of an older version", want: 30,
+			steps: []settingStep{{version: 3, value: 30}, {kafka: true, version: 2, value: 20}}},
+		{name: "late ApplySetting of an older version", want: 30,
+			steps: []settingStep{{kafka: true, version: 3, value: 30}, {version: 2, value: 20}}},
 	}
 	o := open(t)
 	server := httptest.NewServer(o.handler)
@@ -77,7 +82,8 @@ func TestSetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 			id := uuid.New()
 			for i, s := range tt.steps {
 				workspace := &eventv1.WorkspaceEvent{WorkspaceId: id.String(), Version: s.version,
-					Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: "active", ApiEnabled: true, MaxLiveCalls: s.value}}}
+					Event: &eventv1.WorkspaceEvent_Workspace{Workspace: &eventv1.Workspace{Status: "active", ApiEnabled: true,
+						MaxLiveCalls: s.value}}}
 				if err := o.send(t, server.URL, kafka.Workspaces, s, workspace); err != nil {
 					t.Errorf("step %d, workspace = %v, want nil", i, err)
 				}
@@ -88,7 +94,8 @@ func TestSetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 				}
 			}
 			var got [2]int32
-			const stored = `SELECT (SELECT max_live_calls FROM workspaces WHERE workspace_id = $1), (SELECT max_call_seconds FROM agents WHERE agent_id = $1)`
+			const stored = `SELECT (SELECT max_live_calls FROM workspaces WHERE workspace_id = $1),
+				(SELECT max_call_seconds FROM agents WHERE agent_id = $1)`
 			if err := o.pool.QueryRow(t.Context(), stored, id).Scan(&got[0], &got[1]); err != nil {
 				t.Fatalf("read settings: %v", err)
 			}
@@ -104,8 +111,10 @@ func TestApplySetting_RefusesAnEmptyRequest(t *testing.T) {
 	o := open(t)
 	server := httptest.NewServer(o.handler)
 	t.Cleanup(server.Close)
-	for _, event := range []proto.Message{nil, &eventv1.WorkspaceEvent{WorkspaceId: "x"}, &eventv1.AgentEvent{AgentId: "x"}} {
-		if got := connect.CodeOf(o.send(t, server.URL, kafka.Workspaces, settingStep{}, event)); got != connect.CodeInvalidArgument {
+	for _, event := range []proto.Message{nil, &eventv1.WorkspaceEvent{WorkspaceId: "x"},
+		&eventv1.AgentEvent{AgentId: "x"}} {
+		if got := connect.CodeOf(o.send(t, server.URL, kafka.Workspaces, settingStep{},
+			event)); got != connect.CodeInvalidArgument {
 			t.Errorf("ApplySetting of %v = %s, want invalid_argument", event, got)
 		}
 	}

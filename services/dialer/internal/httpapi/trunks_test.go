@@ -40,22 +40,49 @@ func TestTrunks_FromMadeToRemoved(t *testing.T) {
 	t.Parallel()
 	o := open(t)
 	status, made, told := o.ask(t, http.MethodPost, lines, wholeTrunk)
-	if status != http.StatusCreated || made["has_password"] != true || made["host"] != "sip.example.net" || strings.Contains(told, "s3cret") {
-		t.Fatalf("POST = %d %s", status, told)
+	switch {
+	case status != http.StatusCreated:
+		t.Fatalf("status = %v, want %v", status, http.StatusCreated)
+	case made["has_password"] != true:
+		t.Fatalf(`made["has_password"] = %v, want true`, made["has_password"])
+	case made["host"] != "sip.example.net":
+		t.Fatalf(`made["host"] = %v, want "sip.example.net"`, made["host"])
+	case strings.Contains(told, "s3cret"):
+		t.Fatalf("told = %q, want it not to contain %q", told, "s3cret")
 	}
 	home := lines + "/" + made["id"].(string)
 	if status, _, told := o.ask(t, http.MethodPost, lines, `{"name":"MAIN","host":"192.0.2.1"}`); status != http.StatusConflict || !strings.Contains(told, "trunk_exists") {
 		t.Errorf("a second of the name = %d %s", status, told)
 	}
-	if status, other, told := o.ask(t, http.MethodPost, lines, `{"name":"Other","host":"192.0.2.1"}`); status != http.StatusCreated || other["port"] != 5060.0 || other["has_password"] != false {
-		t.Errorf("POST of the least = %d %s", status, told)
+	switch status, other, _ := o.ask(t, http.MethodPost, lines, `{"name":"Other","host":"192.0.2.1"}`); {
+	case status != http.StatusCreated:
+		t.Errorf("status = %v, want %v", status, http.StatusCreated)
+	case other["port"] != 5060.0:
+		t.Errorf(`other["port"] = %v, want 5060.0`, other["port"])
+	case other["has_password"] != false:
+		t.Errorf(`other["has_password"] = %v, want false`, other["has_password"])
 	}
-	if status, page, told := o.ask(t, http.MethodGet, lines+"?limit=1", ""); status != http.StatusOK || len(page["data"].([]any)) != 1 || page["has_more"] != true || strings.Contains(told, "s3cret") {
-		t.Errorf("GET of all = %d %s", status, told)
+	switch status, page, told := o.ask(t, http.MethodGet, lines+"?limit=1", ""); {
+	case status != http.StatusOK:
+		t.Errorf("status = %v, want %v", status, http.StatusOK)
+	case len(page["data"].([]any)) != 1:
+		t.Errorf(`len(page["data"].([]any)) = %v, want 1`, len(page["data"].([]any)))
+	case page["has_more"] != true:
+		t.Errorf(`page["has_more"] = %v, want true`, page["has_more"])
+	case strings.Contains(told, "s3cret"):
+		t.Errorf("told = %q, want it not to contain %q", told, "s3cret")
 	}
-	if status, changed, told := o.ask(t, http.MethodPatch, home, `{"channels":null,"name":"Second","id":"x"}`); status != http.StatusOK || changed["channels"] != 10.0 ||
-		changed["name"] != "Second" || changed["has_password"] != true || changed["srtp"] != "required" {
-		t.Errorf("PATCH = %d %s", status, told)
+	switch status, changed, _ := o.ask(t, http.MethodPatch, home, `{"channels":null,"name":"Second","id":"x"}`); {
+	case status != http.StatusOK:
+		t.Errorf("status = %v, want %v", status, http.StatusOK)
+	case changed["channels"] != 10.0:
+		t.Errorf(`changed["channels"] = %v, want 10.0`, changed["channels"])
+	case changed["name"] != "Second":
+		t.Errorf(`changed["name"] = %v, want "Second"`, changed["name"])
+	case changed["has_password"] != true:
+		t.Errorf(`changed["has_password"] = %v, want true`, changed["has_password"])
+	case changed["srtp"] != "required":
+		t.Errorf(`changed["srtp"] = %v, want "required"`, changed["srtp"])
 	}
 	if status, _, told := o.ask(t, http.MethodPatch, home, `{"username":null}`); status != http.StatusUnprocessableEntity || !strings.Contains(told, `"message":"username `) {
 		t.Errorf("PATCH that leaves a password without a user = %d %s", status, told)
@@ -85,8 +112,13 @@ func TestTrunks_ThePasswordIsSealedAtRest(t *testing.T) {
 		t.Fatalf("POST = %d %s", status, told)
 	}
 	var stored string
-	if err := o.pool.QueryRow(t.Context(), "SELECT t::text || encode(password_sealed, 'escape') FROM trunks t").Scan(&stored); err != nil || stored == "" || strings.Contains(stored, "s3cret") {
-		t.Errorf("the table holds %q, %v", stored, err)
+	switch err := o.pool.QueryRow(t.Context(), "SELECT t::text || encode(password_sealed, 'escape') FROM trunks t").Scan(&stored); {
+	case err != nil:
+		t.Errorf("Scan: %v", err)
+	case stored == "":
+		t.Error(`stored = "", want another value`)
+	case strings.Contains(stored, "s3cret"):
+		t.Errorf("stored = %q, want it not to contain %q", stored, "s3cret")
 	}
 }
 
@@ -100,12 +132,22 @@ func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
 	home := o.keyOf(o.agent)
 	for body, want := range map[string]int{`{}`: 422, `{"key":"short"}`: 422, `{"key":"with spaces in the middle"}`: 422, `{"key":"s3cret-of-the-agent"}`: 200} {
 		status, _, told := o.ask(t, http.MethodPut, home, body)
-		if status != want || strings.Contains(told, "s3cret") || want == 422 && !strings.Contains(told, `"message":"key `) {
-			t.Errorf("PUT %s = %d %s", body, status, told)
+		switch {
+		case status != want:
+			t.Errorf("status = %v, want %v", status, want)
+		case strings.Contains(told, "s3cret"):
+			t.Errorf("told = %q, want it not to contain %q", told, "s3cret")
+		case want == 422 && !strings.Contains(told, `"message":"key `):
+			t.Error("got want == 422 && !strings.Contains(told, `\"message\":\"key `)")
 		}
 	}
-	if status, read, told := o.ask(t, http.MethodGet, home, ""); status != http.StatusOK || read["has_key"] != true || strings.Contains(told, "s3cret") {
-		t.Errorf("GET = %d %s", status, told)
+	switch status, read, told := o.ask(t, http.MethodGet, home, ""); {
+	case status != http.StatusOK:
+		t.Errorf("status = %v, want %v", status, http.StatusOK)
+	case read["has_key"] != true:
+		t.Errorf(`read["has_key"] = %v, want true`, read["has_key"])
+	case strings.Contains(told, "s3cret"):
+		t.Errorf("told = %q, want it not to contain %q", told, "s3cret")
 	}
 	var stored string
 	if err := o.pool.QueryRow(t.Context(), "SELECT encode(sealed, 'escape') FROM agent_keys").Scan(&stored); err != nil || strings.Contains(stored, "s3cret") {

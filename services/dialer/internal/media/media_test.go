@@ -152,9 +152,23 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 		if i < 3 {
 			want = "abc"[i]
 		}
-		if p.SSRC != first.SSRC || p.SequenceNumber != first.SequenceNumber+uint16(i) || p.Timestamp != first.Timestamp+uint32(i)*Frame ||
-			p.PayloadType != 0 || p.Marker != (i == 0) || len(p.Payload) != Frame || p.Payload[0] != want || d.to[i] != far {
-			t.Errorf("packet %d to %v: %v %q", i, d.to[i], p.Header, p.Payload[:1])
+		switch {
+		case p.SSRC != first.SSRC:
+			t.Errorf("p.SSRC = %v, want %v", p.SSRC, first.SSRC)
+		case p.SequenceNumber != first.SequenceNumber+uint16(i):
+			t.Errorf("p.SequenceNumber = %v, want %v", p.SequenceNumber, first.SequenceNumber+uint16(i))
+		case p.Timestamp != first.Timestamp+uint32(i)*Frame:
+			t.Errorf("p.Timestamp = %v, want %v", p.Timestamp, first.Timestamp+uint32(i)*Frame)
+		case p.PayloadType != 0:
+			t.Errorf("p.PayloadType = %v, want 0", p.PayloadType)
+		case p.Marker != (i == 0):
+			t.Errorf("p.Marker = %v, want %v", p.Marker, (i == 0))
+		case len(p.Payload) != Frame:
+			t.Errorf("len(p.Payload) = %v, want %v", len(p.Payload), Frame)
+		case p.Payload[0] != want:
+			t.Errorf("p.Payload[0] = %v, want %v", p.Payload[0], want)
+		case d.to[i] != far:
+			t.Errorf("d.to[i] = %v, want %v", d.to[i], far)
 		}
 		if i > 0 && d.at[i]-d.at[i-1] != frameTime {
 			t.Errorf("packet %d comes %v after the one before", i, d.at[i]-d.at[i-1])
@@ -173,8 +187,15 @@ func TestStream_ALaw(t *testing.T) {
 	d.run(2 * frameTime)
 	want := []byte{'a', g711.Silence}
 	g711.ToALaw(want)
-	if len(d.sent) != 2 || d.sent[0].PayloadType != 8 || d.sent[0].Payload[7] != want[0] || d.sent[1].Payload[7] != want[1] {
-		t.Errorf("%v", d.sent)
+	switch {
+	case len(d.sent) != 2:
+		t.Errorf("len(d.sent) = %v, want 2", len(d.sent))
+	case d.sent[0].PayloadType != 8:
+		t.Errorf("d.sent[0].PayloadType = %v, want 8", d.sent[0].PayloadType)
+	case d.sent[0].Payload[7] != want[0]:
+		t.Errorf("d.sent[0].Payload[7] = %v, want %v", d.sent[0].Payload[7], want[0])
+	case d.sent[1].Payload[7] != want[1]:
+		t.Errorf("d.sent[1].Payload[7] = %v, want %v", d.sent[1].Payload[7], want[1])
 	}
 	alaw := []byte{'a'}
 	g711.ToALaw(alaw)
@@ -204,8 +225,13 @@ func TestStream_HearsFramesAndIgnoresWhatIsNotOurs(t *testing.T) {
 	if want := "abc\xffef"; string(d.heard) != want {
 		t.Errorf("heard %q, want %q", d.heard, want)
 	}
-	if s := d.Stats(); s.Foreign != 1 || s.Malformed != 3 || s.Lost != 0 {
-		t.Errorf("%+v", s)
+	switch s := d.Stats(); {
+	case s.Foreign != 1:
+		t.Errorf("s.Foreign = %v, want 1", s.Foreign)
+	case s.Malformed != 3:
+		t.Errorf("s.Malformed = %v, want 3", s.Malformed)
+	case s.Lost != 0:
+		t.Errorf("s.Lost = %v, want 0", s.Lost)
 	}
 }
 
@@ -258,8 +284,13 @@ func TestStream_AnotherSourceTakesOver(t *testing.T) {
 	if string(d.heard) != "abczzz" {
 		t.Errorf("heard %q", d.heard)
 	}
-	if s := d.Stats(); s.Sources != 1 || s.Lost != 0 || s.Received != 6 {
-		t.Errorf("%+v", s)
+	switch s := d.Stats(); {
+	case s.Sources != 1:
+		t.Errorf("s.Sources = %v, want 1", s.Sources)
+	case s.Lost != 0:
+		t.Errorf("s.Lost = %v, want 0", s.Lost)
+	case s.Received != 6:
+		t.Errorf("s.Received = %v, want 6", s.Received)
 	}
 }
 
@@ -277,8 +308,18 @@ func TestStream_HoldAndResume(t *testing.T) {
 	}
 	d.connect(t)
 	d.run(frameTime)
-	if p := d.sent[1]; len(d.sent) != 2 || !p.Marker || p.SequenceNumber != d.sent[0].SequenceNumber+1 || p.Timestamp-d.sent[0].Timestamp != 51*Frame || p.Payload[0] != 'b' {
-		t.Errorf("after a hold of 1 s: %v", d.sent[1:])
+	switch p := d.sent[1]; {
+	case len(d.sent) != 2:
+		t.Errorf("len(d.sent) = %v, want 2", len(d.sent))
+	case !p.Marker:
+		t.Error("p.Marker = false, want true")
+	case p.SequenceNumber != d.sent[0].SequenceNumber+1:
+		t.Errorf("p.SequenceNumber = %v, want %v", p.SequenceNumber, d.sent[0].SequenceNumber+1)
+	case p.Timestamp-d.sent[0].Timestamp != 51*Frame:
+		t.Errorf("p.Timestamp - d.sent[0].Timestamp = %v, want %v",
+			p.Timestamp-d.sent[0].Timestamp, 51*Frame)
+	case p.Payload[0] != 'b':
+		t.Errorf("p.Payload[0] = %v, want 'b'", p.Payload[0])
 	}
 	d.connect(t, func(a *sdp.Agreed) { a.Direction = sdp.SendOnly })
 	d.speak(far, 3)
@@ -307,8 +348,13 @@ func TestStream_SendsDigits(t *testing.T) {
 	var ends int
 	for i, p := range d.sent {
 		event := i < 7
-		if event != (p.PayloadType == 96) || p.SequenceNumber != d.sent[0].SequenceNumber+uint16(i) || event && p.Timestamp != d.sent[0].Timestamp {
-			t.Errorf("packet %d: %v", i, p.Header)
+		switch {
+		case event != (p.PayloadType == 96):
+			t.Errorf("event = %v, want %v", event, (p.PayloadType == 96))
+		case p.SequenceNumber != d.sent[0].SequenceNumber+uint16(i):
+			t.Errorf("p.SequenceNumber = %v, want %v", p.SequenceNumber, d.sent[0].SequenceNumber+uint16(i))
+		case event && p.Timestamp != d.sent[0].Timestamp:
+			t.Error("got event && p.Timestamp != d.sent[0].Timestamp")
 		}
 		if event && p.Payload[1]&0x80 != 0 {
 			ends++

@@ -76,8 +76,13 @@ func TestRun_SleepsWhileThereIsNothingToSend(t *testing.T) {
 			streams.add(stream)
 			time.Sleep(10 * time.Second)
 			stream.Close()
-			if sent < 499 || sent > 501 || streams.skipped.Load() != 0 {
-				t.Errorf("%d packets in 10 s, %d left out", sent, streams.skipped.Load())
+			switch {
+			case sent < 499:
+				t.Errorf("sent = %v, want at least 499", sent)
+			case sent > 501:
+				t.Errorf("sent = %v, want at most 501", sent)
+			case streams.skipped.Load() != 0:
+				t.Errorf("streams.skipped.Load() = %v, want 0", streams.skipped.Load())
 			}
 		}
 	})
@@ -228,8 +233,16 @@ func TestSpeakSoon_BehindAPauseItGoesOutWithin5Milliseconds(t *testing.T) {
 		}
 		for i, p := range d.sent[1:] {
 			gap := d.at[i+1] - d.at[i]
-			if p.Timestamp-d.sent[i].Timestamp != Frame || p.Marker || gap < slotTime || gap > frameTime+slotTime {
-				t.Fatalf("packet %d: timestamp %d behind the one before, marker %v, sent %s behind it", i+1, p.Timestamp-d.sent[i].Timestamp, p.Marker, gap)
+			switch {
+			case p.Timestamp-d.sent[i].Timestamp != Frame:
+				t.Fatalf("p.Timestamp - d.sent[i].Timestamp = %v, want %v",
+					p.Timestamp-d.sent[i].Timestamp, Frame)
+			case p.Marker:
+				t.Fatal("p.Marker = true, want false")
+			case gap < slotTime:
+				t.Fatalf("gap = %v, want at least %v", gap, slotTime)
+			case gap > frameTime+slotTime:
+				t.Fatalf("gap = %v, want at most %v", gap, frameTime+slotTime)
 			}
 		}
 	}
@@ -270,8 +283,16 @@ func TestSpeakSoon_AStreamStaysNearItsMoment(t *testing.T) {
 		}
 	}
 	for i, p := range d.sent[1:] {
-		if gap := d.at[i+1] - d.at[i]; p.Timestamp-d.sent[i].Timestamp != Frame || p.Marker || gap < slotTime || gap > 2*frameTime-slotTime {
-			t.Fatalf("packet %d: timestamp %d behind the one before, marker %v, sent %s behind it", i+1, p.Timestamp-d.sent[i].Timestamp, p.Marker, gap)
+		switch gap := d.at[i+1] - d.at[i]; {
+		case p.Timestamp-d.sent[i].Timestamp != Frame:
+			t.Fatalf("p.Timestamp - d.sent[i].Timestamp = %v, want %v",
+				p.Timestamp-d.sent[i].Timestamp, Frame)
+		case p.Marker:
+			t.Fatal("p.Marker = true, want false")
+		case gap < slotTime:
+			t.Fatalf("gap = %v, want at least %v", gap, slotTime)
+		case gap > 2*frameTime-slotTime:
+			t.Fatalf("gap = %v, want at most %v", gap, 2*frameTime-slotTime)
 		}
 	}
 	if n, want := len(d.sent), int(d.time/frameTime); n < want-1 || n > want+1 {

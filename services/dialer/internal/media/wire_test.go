@@ -57,8 +57,13 @@ func TestStream_SRTP(t *testing.T) {
 	if string(d.heard) != "abcdefghij" {
 		t.Errorf("heard %q", d.heard)
 	}
-	if s := d.Stats(); s.Forged != 20 || s.Replayed != 10 || s.Duplicates != 0 {
-		t.Errorf("%+v", s)
+	switch s := d.Stats(); {
+	case s.Forged != 20:
+		t.Errorf("s.Forged = %v, want 20", s.Forged)
+	case s.Replayed != 10:
+		t.Errorf("s.Replayed = %v, want 10", s.Replayed)
+	case s.Duplicates != 0:
+		t.Errorf("s.Duplicates = %v, want 0", s.Duplicates)
 	}
 	d.script = "k"
 	d.run(frameTime)
@@ -93,8 +98,13 @@ func TestStream_AStrangerWithoutTheKeyIsNotLatchedTo(t *testing.T) {
 	d := newDesk(t)
 	d.connect(t, keyed(1, 2))
 	d.speak(netip.AddrPortFrom(far.Addr(), 1024), 50)
-	if s := d.Stats(); len(d.heard) != 0 || s.Forged != 50 || d.to[len(d.to)-1] != far {
-		t.Errorf("heard %q, %+v", d.heard, s)
+	switch s := d.Stats(); {
+	case len(d.heard) != 0:
+		t.Errorf("len(d.heard) = %v, want 0", len(d.heard))
+	case s.Forged != 50:
+		t.Errorf("s.Forged = %v, want 50", s.Forged)
+	case d.to[len(d.to)-1] != far:
+		t.Errorf("d.to[len(d.to)-1] = %v, want %v", d.to[len(d.to)-1], far)
 	}
 }
 
@@ -116,8 +126,13 @@ func TestStream_AllocatesNothing(t *testing.T) {
 			d.take(packet, far, d.time)
 			d.run(frameTime)
 		})
-		if allocated != 0 || sent < 1000 || heard < 1000 {
-			t.Errorf("%s: %v allocations a frame both ways; %d sent, %d heard", name, allocated, sent, heard)
+		switch {
+		case allocated != 0:
+			t.Errorf("%s: allocated = %v, want 0", name, allocated)
+		case sent < 1000:
+			t.Errorf("%s: sent = %v, want at least 1000", name, sent)
+		case heard < 1000:
+			t.Errorf("%s: heard = %v, want at least 1000", name, heard)
 		}
 	}
 }
@@ -199,8 +214,14 @@ func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 		})
 		before := ends[0].Close()
 		after := ends[1].Close()
-		if before.Sent < 10 || after.Received < 10 || before.Forged+before.Malformed+before.Strangers+before.Unsent != 0 {
-			t.Errorf("%+v\n%+v", before, after)
+		switch {
+		case before.Sent < 10:
+			t.Errorf("before.Sent = %v, want at least 10", before.Sent)
+		case after.Received < 10:
+			t.Errorf("after.Received = %v, want at least 10", after.Received)
+		case before.Forged+before.Malformed+before.Strangers+before.Unsent != 0:
+			t.Errorf("before.Forged + before.Malformed + before.Strangers + before.Unsent = %v, want 0",
+				before.Forged+before.Malformed+before.Strangers+before.Unsent)
 		}
 		if again := ends[0].Close(); again.Sent != before.Sent {
 			t.Errorf("sent %d after it was closed with %d", again.Sent, before.Sent)
@@ -295,8 +316,13 @@ func FuzzTake(f *testing.F) {
 				d.take(bytes.Clone(packet), stranger, d.time)
 				d.run(frameTime)
 			}
-			if s := d.Stats(); s.Strangers != 3 || len(d.heard) > 3*40 || len(d.digits) > 3 {
-				t.Errorf("%+v, %d frames, %q", s, len(d.heard), d.digits)
+			switch s := d.Stats(); {
+			case s.Strangers != 3:
+				t.Errorf("s.Strangers = %v, want 3", s.Strangers)
+			case len(d.heard) > 3*40:
+				t.Errorf("len(d.heard) = %v, want at most %v", len(d.heard), 3*40)
+			case len(d.digits) > 3:
+				t.Errorf("len(d.digits) = %v, want at most 3", len(d.digits))
 			}
 			if cap(d.in.header.Extensions) > 16 {
 				t.Errorf("room for %d extensions is kept", cap(d.in.header.Extensions))

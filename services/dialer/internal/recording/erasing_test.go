@@ -104,8 +104,13 @@ func TestRecorder_AnErasureOfWhoCalledUs(t *testing.T) {
 		t.Errorf("next %v: the recording is a step of its own", next)
 	}
 	r.mustRound(rec)
-	if done, _ := r.steps(); r.state(id) != "gone" || !slices.Contains(done, id.String()) || len(r.s3.Objects()) != 0 {
-		t.Errorf("it is %s, done %v", r.state(id), done)
+	switch done, _ := r.steps(); {
+	case r.state(id) != "gone":
+		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
+	case !slices.Contains(done, id.String()):
+		t.Errorf("done = %v, want it to contain %v", done, id.String())
+	case len(r.s3.Objects()) != 0:
+		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
 	}
 	if keys := r.told(id); keys[len(keys)-1] != "" {
 		t.Errorf("told %v", keys)

@@ -208,8 +208,13 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	}
 	r.hangUp(id)
 	r.s3.Away(true)
-	if r.round(rec) == nil || r.state(id) != "recorded" || len(r.told(id)) != 0 {
-		t.Error("it counts as stored while the storage is away")
+	switch {
+	case r.round(rec) == nil:
+		t.Error("r.round(rec) is nil")
+	case r.state(id) != "recorded":
+		t.Errorf(`r.state(id) = %v, want "recorded"`, r.state(id))
+	case len(r.told(id)) != 0:
+		t.Errorf("len(r.told(id)) = %v, want 0", len(r.told(id)))
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
@@ -235,8 +240,13 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
-	if got := r.told(id); r.state(id) != "gone" || len(r.s3.Objects()) != 0 || !slices.Equal(got, []string{want, ""}) {
-		t.Errorf("it is %s, told %v", r.state(id), got)
+	switch got := r.told(id); {
+	case r.state(id) != "gone":
+		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
+	case len(r.s3.Objects()) != 0:
+		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
+	case !slices.Equal(got, []string{want, ""}):
+		t.Errorf("got = %v, want %v", got, []string{want, ""})
 	}
 }
 
@@ -265,8 +275,15 @@ func TestRecorder_WhoObjectsWasNeverRecorded(t *testing.T) {
 	r.hangUp(id)
 	r.mustRound(rec)
 	r.mustRound(rec)
-	if r.state(id) != "gone" || len(r.s3.Objects()) != 0 || len(r.told(id)) != 0 || len(r.files()) != 0 {
-		t.Errorf("it is %s, told %v", r.state(id), r.told(id))
+	switch {
+	case r.state(id) != "gone":
+		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
+	case len(r.s3.Objects()) != 0:
+		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
+	case len(r.told(id)) != 0:
+		t.Errorf("len(r.told(id)) = %v, want 0", len(r.told(id)))
+	case len(r.files()) != 0:
+		t.Errorf("len(r.files()) = %v, want 0", len(r.files()))
 	}
 }
 
@@ -308,8 +325,13 @@ func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
 	if err := next.Tidy(t.Context(), time.Now()); err != nil {
 		t.Error(err)
 	}
-	if r.state(id) != "stored" || r.state(lost) != "lost" || r.state(empty) != "gone" {
-		t.Errorf("the call is %s, the one without a file %s, the one without sound %s", r.state(id), r.state(lost), r.state(empty))
+	switch {
+	case r.state(id) != "stored":
+		t.Errorf(`r.state(id) = %v, want "stored"`, r.state(id))
+	case r.state(lost) != "lost":
+		t.Errorf(`r.state(lost) = %v, want "lost"`, r.state(lost))
+	case r.state(empty) != "gone":
+		t.Errorf(`r.state(empty) = %v, want "gone"`, r.state(empty))
 	}
 	r.object(1)
 	if left := r.files(); len(left) != 0 {
@@ -322,8 +344,13 @@ func TestRecorder_AProcessBesideWritesItsOwn(t *testing.T) {
 	mine, beside, id := r.recorder(r.spool), r.recorder(r.spool), r.call()
 	tape := r.begin(mine, id)
 	r.mustRound(beside)
-	if err := beside.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "recording" || len(r.files()) != 1 {
-		t.Errorf("it is %s, %v", r.state(id), err)
+	switch err := beside.Tidy(t.Context(), time.Now()); {
+	case err != nil:
+		t.Errorf("Tidy: %v", err)
+	case r.state(id) != "recording":
+		t.Errorf(`r.state(id) = %v, want "recording"`, r.state(id))
+	case len(r.files()) != 1:
+		t.Errorf("len(r.files()) = %v, want 1", len(r.files()))
 	}
 	tape.Close()
 	r.hangUp(id)

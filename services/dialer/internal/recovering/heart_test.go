@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
-	"ringfence.dev/services/dialer/internal/polltest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
@@ -29,7 +29,7 @@ func TestHeart_AGapIsNotForgotten(t *testing.T) {
 	beat := func() int64 {
 		t.Helper()
 		var life int64
-		polltest.True(t, "the heart is alive after a beat", func() bool { // not after a beat that outlasts the lease
+		polltest.Until(t, "the heart is alive after a beat", func() bool { // not after a beat that outlasts the lease
 			if err := heart.Beat(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestHeart_AGapIsNotForgotten(t *testing.T) {
 		return life
 	}
 	first := beat()
-	polltest.True(t, "the lease of one beat ends", func() bool { return heart.Life() == 0 })
+	polltest.Until(t, "the lease of one beat ends", func() bool { return heart.Life() == 0 })
 	if second := beat(); second == first {
 		t.Error("the same life before and after a gap")
 	}

@@ -137,8 +137,13 @@ func TestAwait_ReadsFromTheMark(t *testing.T) {
 			if got := r.fenced(early, late, last); !slices.Equal(got, tt.want) {
 				t.Errorf("it knows of %v, want %v", got, tt.want)
 			}
-			if mark := r.mark(); !mark.Stands() || mark.Until == nil || time.Since(*mark.Until) > time.Minute {
-				t.Errorf("the mark is %+v afterwards, want now", mark)
+			switch mark := r.mark(); {
+			case !mark.Stands():
+				t.Error("mark.Stands() = false, want true")
+			case mark.Until == nil:
+				t.Error("mark.Until = nil, want a value")
+			case time.Since(*mark.Until) > time.Minute:
+				t.Errorf("time.Since(*mark.Until) = %v, want at most %v", time.Since(*mark.Until), time.Minute)
 			}
 		})
 	}
@@ -208,8 +213,13 @@ func TestMark_MovesWhereItStands(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
 	st := past.New(r.pool)
-	if mark := r.mark(); !mark.Stands() || mark.Until != nil || len(mark.Now) != 8 {
-		t.Fatalf("a new database's mark is %+v", mark)
+	switch mark := r.mark(); {
+	case !mark.Stands():
+		t.Fatal("mark.Stands() = false, want true")
+	case mark.Until != nil:
+		t.Fatalf("mark.Until = %v, want nil", mark.Until)
+	case len(mark.Now) != 8:
+		t.Fatalf("len(mark.Now) = %v, want 8", len(mark.Now))
 	}
 	for timeline, moves := range map[string]bool{"its own": true, "another": false, "": false} {
 		r.marked(time.Hour, timeline)

@@ -162,14 +162,24 @@ func TestAwait_OlderDatabaseDialsNothingTwice(t *testing.T) {
 		}
 	}
 	var slots []uuid.UUID
-	if err := r.pool.QueryRow(t.Context(), `SELECT array_agg(call_request_id) FROM slots`).Scan(&slots); err != nil || len(slots) != 1 || slots[0] != rang {
-		t.Errorf("slots are those of %v, want that of %s alone, which rings: %v", slots, rang, err)
+	switch err := r.pool.QueryRow(t.Context(), `SELECT array_agg(call_request_id) FROM slots`).Scan(&slots); {
+	case err != nil:
+		t.Errorf("Scan: %v", err)
+	case len(slots) != 1:
+		t.Errorf("len(slots) = %v, want 1", len(slots))
+	case slots[0] != rang:
+		t.Errorf("slots[0] = %v, want %v", slots[0], rang)
 	}
 	var live, facts int
 	err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM calls WHERE ended_at IS NULL AND owner IS NOT NULL AND call_id = $1), (SELECT count(*) FROM outbox WHERE key = convert_to($2, 'UTF8'))`,
 		calls[1], unsure.String()).Scan(&live, &facts)
-	if err != nil || live != 1 || facts != 1 {
-		t.Errorf("%d calls for recovery to end, %d facts of the one that nobody knows: %v, want one each", live, facts, err)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case live != 1:
+		t.Errorf("live = %v, want 1", live)
+	case facts != 1:
+		t.Errorf("facts = %v, want 1", facts)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package retirement tells operators in time when OpenAI shuts down a model that the dialer uses.
+// Package retirement warns operators before OpenAI shuts down a model that the dialer uses.
 package retirement
 
 import (

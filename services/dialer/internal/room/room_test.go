@@ -75,8 +75,13 @@ func TestDeal_HandsKeepTheLastTenth(t *testing.T) {
 	t.Parallel()
 	big, small := queue(50, 0, 500), queue(50, 0, 500)
 	hands := room.Hands{All: 64, Free: 7, Busy: map[uuid.UUID]int{big.WorkspaceID: 57}}
-	if got := room.Deal([]room.Scope{ample()}, hands, []room.Queue{big, small}); got.Shares[0] != 0 || got.Shares[1] != 1 || got.Crowded[0] {
-		t.Errorf("dealt %+v, want one to the one without and none to the other, for want of hands, not of room", got)
+	switch got := room.Deal([]room.Scope{ample()}, hands, []room.Queue{big, small}); {
+	case got.Shares[0] != 0:
+		t.Errorf("got.Shares[0] = %v, want 0", got.Shares[0])
+	case got.Shares[1] != 1:
+		t.Errorf("got.Shares[1] = %v, want 1", got.Shares[1])
+	case got.Crowded[0]:
+		t.Error("got.Crowded[0] = true, want false")
 	}
 }
 

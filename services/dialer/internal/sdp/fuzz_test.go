@@ -44,14 +44,28 @@ func FuzzRead(f *testing.F) {
 
 func sound(t *testing.T, secrecy sdp.Secrecy, a sdp.Agreed) {
 	t.Helper()
-	if len(a.Codecs) == 0 || len(a.Codecs) > 2 || a.Remote.IsValid() && (a.Remote.Port() == 0 || a.Remote.Addr().IsMulticast() || a.Remote.Addr().IsUnspecified()) {
-		t.Errorf("agreed to %+v", a)
+	switch {
+	case len(a.Codecs) == 0:
+		t.Error("len(a.Codecs) = 0, want another value")
+	case len(a.Codecs) > 2:
+		t.Errorf("len(a.Codecs) = %v, want at most 2", len(a.Codecs))
+	case a.Remote.IsValid() && a.Remote.Port() == 0:
+		t.Errorf("a.Remote = %v, want a port", a.Remote)
+	case a.Remote.Addr().IsMulticast():
+		t.Errorf("a.Remote = %v, want no multicast address", a.Remote)
+	case a.Remote.Addr().IsUnspecified():
+		t.Errorf("a.Remote = %v, want a specified address", a.Remote)
 	}
 	if !a.Remote.IsValid() && a.Direction.Sends() {
 		t.Errorf("agreed to send to nowhere: %+v", a)
 	}
-	if (a.In == nil) != (a.Out == nil) || secrecy == sdp.Off && a.In != nil || secrecy == sdp.Required && a.In == nil {
-		t.Errorf("%s: agreed to keys %v %v", secrecy, a.In, a.Out)
+	switch {
+	case (a.In == nil) != (a.Out == nil):
+		t.Errorf("%s: (a.In == nil) = %v, want %v", secrecy, (a.In == nil), (a.Out == nil))
+	case secrecy == sdp.Off && a.In != nil:
+		t.Errorf("%s: got secrecy == sdp.Off && a.In != nil", secrecy)
+	case secrecy == sdp.Required && a.In == nil:
+		t.Errorf("%s: got secrecy == sdp.Required && a.In == nil", secrecy)
 	}
 	if a.EventOut != 0 && a.EventOut < 96 || a.EventOut > 127 {
 		t.Errorf("events under %d", a.EventOut)

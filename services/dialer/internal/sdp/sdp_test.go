@@ -238,8 +238,13 @@ func TestAnswer(t *testing.T) {
 				return
 			}
 			golden(t, row.name, body)
-			if agreed.Remote.String() != row.remote || (agreed.In != nil) != row.secure || (agreed.Out != nil) != row.secure {
-				t.Errorf("agreed %+v, want %s, secure %v", agreed, row.remote, row.secure)
+			switch {
+			case agreed.Remote.String() != row.remote:
+				t.Errorf("agreed.Remote.String() = %v, want %v", agreed.Remote.String(), row.remote)
+			case (agreed.In != nil) != row.secure:
+				t.Errorf("(agreed.In != nil) = %v, want %v", (agreed.In != nil), row.secure)
+			case (agreed.Out != nil) != row.secure:
+				t.Errorf("(agreed.Out != nil) = %v, want %v", (agreed.Out != nil), row.secure)
 			}
 			if row.secure && *agreed.In != key('A') {
 				t.Error("the key is not that of the suite that was taken")

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -76,7 +76,7 @@ func (d *desk) arrive(a *signal.Arrival) {
 // of is the leg of a call that came in.
 func (d *desk) of(callID string) (l *leg) {
 	d.t.Helper()
-	polltest.True(d.t, "the call comes in", func() bool {
+	polltest.Until(d.t, "the call comes in", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		l = d.calls[callID]
@@ -107,8 +107,15 @@ func TestArrival_AnsweredAndHungUp(t *testing.T) {
 		l := r.dial("", to("talks"))
 		l.until("answered", 1)
 		came := d.of(l.id)
-		if a := d.arrival(l.id); a.From != "+15005550006" || a.To != "talks" || string(a.Offer) != offer || l.answer != answer {
-			t.Errorf("arrival = %+v, answer = %q", a, l.answer)
+		switch a := d.arrival(l.id); {
+		case a.From != "+15005550006":
+			t.Errorf(`a.From = %v, want "+15005550006"`, a.From)
+		case a.To != "talks":
+			t.Errorf(`a.To = %v, want "talks"`, a.To)
+		case string(a.Offer) != offer:
+			t.Errorf("string(a.Offer) = %v, want %v", string(a.Offer), offer)
+		case l.answer != answer:
+			t.Errorf("l.answer = %v, want %v", l.answer, answer)
 		}
 		l.hangUp(call.NormalClearing)
 		came.ends(call.NormalClearing, false)
@@ -154,7 +161,7 @@ func TestArrival_Cancelled(t *testing.T) {
 			go both.hangUp(call.NormalClearing)
 			both.until("ended", 1)
 		}
-		polltest.True(t, "no leg lives", func() bool { return d.Live() == 0 && r.agent.Live() == 0 })
+		polltest.Until(t, "no leg lives", func() bool { return d.Live() == 0 && r.agent.Live() == 0 })
 	})
 }
 
@@ -230,7 +237,7 @@ func TestArrival_Sipp(t *testing.T) {
 				args = append(args, "-i", "127.0.0.1", "-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-t", mode, "-m", "5", "-r", "20", "-d", "50",
 					"-s", scenario.number, "-nostdin", "-timeout", "20s", "-timeout_error", fmt.Sprintf("127.0.0.1:%d", d.Port(transport)))
 				peertest.Start(t, dir, "sipp", args...).Ends(t)
-				polltest.True(t, "no leg lives", func() bool { return d.Live() == 0 })
+				polltest.Until(t, "no leg lives", func() bool { return d.Live() == 0 })
 			})
 		}
 	}
@@ -327,7 +334,7 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 			t.Logf("%s", said)
 		}
 	}()
-	polltest.True(t, "calls live on the one", func() bool { return one.Live() >= 5 })
+	polltest.Until(t, "calls live on the one", func() bool { return one.Live() >= 5 })
 	lives := one.took.Load()
 	ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
 	defer done()
@@ -335,8 +342,13 @@ func TestDrain_BehindADispatcher(t *testing.T) {
 		t.Errorf("drain: %v", err)
 	}
 	caller.Ends(t)
-	if one.took.Load()+other.took.Load() != 40 || other.took.Load() < 20 || lives == 0 {
-		t.Errorf("%d calls on the one that drained, %d on the other", one.took.Load(), other.took.Load())
+	switch {
+	case one.took.Load()+other.took.Load() != 40:
+		t.Errorf("one.took.Load() + other.took.Load() = %v, want 40", one.took.Load()+other.took.Load())
+	case other.took.Load() < 20:
+		t.Errorf("other.took.Load() = %v, want at least 20", other.took.Load())
+	case lives == 0:
+		t.Error("lives = 0, want another value")
 	}
 }
 
@@ -369,5 +381,5 @@ func TestStrangers_InACall(t *testing.T) {
 		t.Error("the far end of a call is not heard")
 	}
 	l.hangUp(call.NormalClearing)
-	polltest.True(t, "it is a stranger again", func() bool { return !heard() })
+	polltest.Until(t, "it is a stranger again", func() bool { return !heard() })
 }

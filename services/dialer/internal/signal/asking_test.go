@@ -2,6 +2,7 @@ package signal_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,8 +51,13 @@ func TestSession_PeerRefreshes(t *testing.T) {
 		c.Answer(answer, "Session-Expires: 90;refresher=uas")
 		refreshed <- time.Now()
 		res := c.Request(sip.UPDATE, "", "Session-Expires: 1;refresher=uac")
-		if se := res.GetHeader("Session-Expires"); se == nil || se.Value() != "1;refresher=uac" || res.GetHeader("Require") == nil {
-			t.Errorf("refresh: %s", res)
+		switch se := res.GetHeader("Session-Expires"); {
+		case se == nil:
+			t.Error("se = nil, want a value")
+		case se.Value() != "1;refresher=uac":
+			t.Errorf(`se.Value() = %v, want "1;refresher=uac"`, se.Value())
+		case res.GetHeader("Require") == nil:
+			t.Error(`res.GetHeader("Require") = nil, want a value`)
 		}
 		if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=102") {
 			t.Errorf("BYE = %s", bye)
@@ -99,8 +105,13 @@ func TestSession_TooSmall(t *testing.T) {
 	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.MinSession = 90 * time.Second })
 	r.exchange.On("01", func(c *signaltest.Call) {
 		c.Answer(answer)
-		if res := c.Request(sip.UPDATE, "", "Session-Expires: 10"); res.StatusCode != 422 || res.GetHeader("Min-SE") == nil || res.GetHeader("Min-SE").Value() != "90" {
-			t.Errorf("too small: %s", res)
+		switch res := c.Request(sip.UPDATE, "", "Session-Expires: 10"); {
+		case res.StatusCode != 422:
+			t.Errorf("res.StatusCode = %v, want 422", res.StatusCode)
+		case res.GetHeader("Min-SE") == nil:
+			t.Error(`res.GetHeader("Min-SE") = nil, want a value`)
+		case res.GetHeader("Min-SE").Value() != "90":
+			t.Errorf(`res.GetHeader("Min-SE").Value() = %v, want "90"`, res.GetHeader("Min-SE").Value())
 		}
 		c.Request(sip.BYE, "")
 	})
@@ -155,7 +166,7 @@ func TestRefer_IsOverWhenSomebodyHasAnswered(t *testing.T) {
 				}
 				refer.Reply(202)
 				tt.says(c)
-				if tt.moved || tt.name == "busy" || tt.name == "no word of it" {
+				if tt.moved || slices.Contains([]string{"busy", "no word of it"}, tt.name) {
 					c.Hangup()
 				}
 			})

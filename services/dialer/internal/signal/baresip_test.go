@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 )
@@ -104,7 +104,7 @@ func TestBaresip_CallsUs(t *testing.T) {
 	came := func() *leg {
 		p.Do(t, "dial", fmt.Sprintf("sip:talks@127.0.0.1:%d;transport=tls", d.Port(line.TLS)))
 		var l *leg
-		polltest.True(t, "the phone calls", func() bool {
+		polltest.Until(t, "the phone calls", func() bool {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			for id, one := range d.calls {

@@ -40,8 +40,13 @@ func TestSetUp_AChallengeThatIsComeToLate(t *testing.T) {
 				over = true
 			}
 		}
-		if answered := d.setUp(tx); answered || end.Cause != call.UserBusy || end.Status != 486 {
-			t.Errorf("ended with %s %d, want that the number is busy", end.Cause, end.Status)
+		switch answered := d.setUp(tx); {
+		case answered:
+			t.Error("answered = true, want false")
+		case end.Cause != call.UserBusy:
+			t.Errorf("end.Cause = %v, want %v", end.Cause, call.UserBusy)
+		case end.Status != 486:
+			t.Errorf("end.Status = %v, want 486", end.Status)
 		}
 	}
 }

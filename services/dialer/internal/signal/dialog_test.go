@@ -9,8 +9,8 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -93,7 +93,7 @@ func TestLate_RingingAndAnswer(t *testing.T) {
 	answered.ends(call.RecoveryOnTimerExpire, true)
 	rings.ends(call.RecoveryOnTimerExpire, true)
 	close(over)
-	polltest.True(t, "a BYE", func() bool { return r.heard(answered, sip.BYE) == 1 })
+	polltest.Until(t, "a BYE", func() bool { return r.heard(answered, sip.BYE) == 1 })
 	<-canceled
 	answered.mu.Lock()
 	defer answered.mu.Unlock()
@@ -145,8 +145,13 @@ func TestReoffer_HoldAndResume(t *testing.T) {
 		r.exchange.On("01", func(c *signaltest.Call) {
 			c.Answer(answer)
 			res := c.Request(sip.INVITE, hold)
-			if res.StatusCode != 200 || !strings.Contains(string(res.Body()), "recvonly") || res.Contact() == nil {
-				t.Errorf("hold: %s", res)
+			switch {
+			case res.StatusCode != 200:
+				t.Errorf("res.StatusCode = %v, want 200", res.StatusCode)
+			case !strings.Contains(string(res.Body()), "recvonly"):
+				t.Errorf("string(res.Body()) = %q, want it to contain %q", string(res.Body()), "recvonly")
+			case res.Contact() == nil:
+				t.Error("res.Contact() = nil, want a value")
 			}
 			c.Ack("")
 			if res := c.Request(sip.INVITE, answer); res.StatusCode != 200 || string(res.Body()) != offer {
@@ -190,7 +195,7 @@ func TestReoffer_AnswerIsRepeated(t *testing.T) {
 		r.exchange.On("01", func(c *signaltest.Call) {
 			c.Answer(answer)
 			c.Request(sip.INVITE, answer)
-			polltest.True(t, "the 200 is repeated", func() bool { return r.exchange.Said(200, 1001, sip.INVITE, c.Invite.CallID().Value()) >= 2 })
+			polltest.Until(t, "the 200 is repeated", func() bool { return r.exchange.Said(200, 1001, sip.INVITE, c.Invite.CallID().Value()) >= 2 })
 			c.Ack("")
 			c.Request(sip.BYE, "")
 		})
@@ -247,8 +252,15 @@ func TestRecordRoute(t *testing.T) {
 	for range 2 { // ACK and BYE, in any order
 		req := <-passed
 		routes := req.GetHeaders("Route")
-		if len(routes) != 2 || !strings.Contains(routes[0].Value(), first.String()) || !strings.Contains(routes[1].Value(), "far.test") || req.Recipient.User != "callee" {
-			t.Errorf("not through the route set: %s", req)
+		switch {
+		case len(routes) != 2:
+			t.Errorf("len(routes) = %v, want 2", len(routes))
+		case !strings.Contains(routes[0].Value(), first.String()):
+			t.Errorf("routes[0].Value() = %q, want it to contain %q", routes[0].Value(), first.String())
+		case !strings.Contains(routes[1].Value(), "far.test"):
+			t.Errorf("routes[1].Value() = %q, want it to contain %q", routes[1].Value(), "far.test")
+		case req.Recipient.User != "callee":
+			t.Errorf(`req.Recipient.User = %v, want "callee"`, req.Recipient.User)
 		}
 	}
 }
@@ -262,7 +274,7 @@ func TestDrain(t *testing.T) {
 	go func() { drained <- r.agent.Drain(t.Context()) }()
 	other := newAgent(t)
 	ours := signal.Trunk{Name: "us", Host: "127.0.0.1", Port: r.agent.Port(line.UDP), Transport: line.UDP}
-	polltest.True(t, "OPTIONS are answered with 503", func() bool { return other.Probe(t.Context(), ours) != nil })
+	polltest.Until(t, "OPTIONS are answered with 503", func() bool { return other.Probe(t.Context(), ours) != nil })
 	if _, err := r.agent.Invite(t.Context(), r.trunk, signal.Invite{CallID: "x", To: "1"}, signal.Observer{}); !errors.Is(err, signal.ErrDraining) {
 		t.Errorf("invite while draining: %v", err)
 	}

@@ -104,8 +104,13 @@ func TestInvite_FinalCodes(t *testing.T) {
 			r.exchange.On(suffix, func(c *signaltest.Call) { c.Respond(code, "", "Contact: <sip:elsewhere@127.0.0.1>") })
 			l := r.dial(suffix)
 			end := l.ends(want, false)
-			if end.Status != code || end.Elsewhere != (reason.Final{Status: code}).Elsewhere() || r.heard(l, sip.INVITE) != 1 {
-				t.Errorf("end = %+v after %d INVITEs", end, r.heard(l, sip.INVITE))
+			switch {
+			case end.Status != code:
+				t.Errorf("end.Status = %v, want %v", end.Status, code)
+			case end.Elsewhere != (reason.Final{Status: code}).Elsewhere():
+				t.Errorf("end.Elsewhere = %v, want %v", end.Elsewhere, (reason.Final{Status: code}).Elsewhere())
+			case r.heard(l, sip.INVITE) != 1:
+				t.Error("r.heard(l, sip.INVITE) is not 1")
 			}
 		})
 	}
@@ -244,8 +249,15 @@ func TestInvite_CallerID(t *testing.T) {
 	r.exchange.On("01", func(c *signaltest.Call) { got <- c.Invite; c.Respond(486, "") })
 	r.trunk.Domain = "ours.test"
 	r.dial("01").ends(call.UserBusy, false)
-	if req := <-got; req.From().Address.String() != "sip:+15005550006@ours.test" || req.GetHeader("P-Asserted-Identity") != nil || req.GetHeader("Require") != nil {
-		t.Errorf("in From: %s", req)
+	switch req := <-got; {
+	case req.From().Address.String() != "sip:+15005550006@ours.test":
+		t.Errorf(`req.From().Address.String() = %v, want "sip:+15005550006@ours.test"`,
+			req.From().Address.String())
+	case req.GetHeader("P-Asserted-Identity") != nil:
+		t.Errorf(`req.GetHeader("P-Asserted-Identity") = %v, want nil`,
+			req.GetHeader("P-Asserted-Identity"))
+	case req.GetHeader("Require") != nil:
+		t.Errorf(`req.GetHeader("Require") = %v, want nil`, req.GetHeader("Require"))
 	}
 	r.trunk.CallerID, r.trunk.Username = signal.Asserted, "account"
 	r.dial("01").ends(call.UserBusy, false)

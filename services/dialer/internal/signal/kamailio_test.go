@@ -73,8 +73,13 @@ func TestKamailio_CredentialsRegistrationAndProbe(t *testing.T) {
 	if err := r.agent.Probe(t.Context(), r.trunk); err != nil {
 		t.Errorf("probe: %v", err)
 	}
-	if granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err != nil || granted < 59*time.Minute || granted > time.Hour {
-		t.Errorf("register: %s, %v", granted, err)
+	switch granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour); {
+	case err != nil:
+		t.Errorf("Register: %v", err)
+	case granted < 59*time.Minute:
+		t.Errorf("granted = %v, want at least %v", granted, 59*time.Minute)
+	case granted > time.Hour:
+		t.Errorf("granted = %v, want at most %v", granted, time.Hour)
 	}
 	if granted, err := r.agent.Register(t.Context(), r.trunk, 0); err != nil || granted != 0 {
 		t.Errorf("take the registration back: %s, %v", granted, err)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
@@ -77,7 +77,7 @@ func TestMany_LeaveNothing(t *testing.T) {
 			t.Errorf("%s: %d of %d; all: %v", want, ends[want], each, ends)
 		}
 	}
-	polltest.Until(t, func() error {
+	polltest.NoError(t, func() error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if got := len(a.legs) + len(a.peers) + int(a.live); got != 0 {

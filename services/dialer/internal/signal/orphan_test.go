@@ -12,8 +12,8 @@ import (
 	"github.com/emiago/sipgo/sip"
 
 	"ringfence.dev/libs/peertest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -104,7 +104,7 @@ func TestReap_AnsweredMeanwhile(t *testing.T) {
 	if err := next.Reap(ctx, r.trunk, state); err != nil {
 		t.Errorf("reap: %v", err)
 	}
-	polltest.True(t, "the answered call is hung up", func() bool { return r.heard(l, sip.BYE) == 1 })
+	polltest.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sip.BYE) == 1 })
 }
 
 // TestStrangers: nobody whom we do not admit costs us a word, and garbage from those whom we do is survived.

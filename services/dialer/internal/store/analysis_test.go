@@ -49,8 +49,15 @@ func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
 		}
 		seen.Forget()
 		due, next, err := st.DueAnalyses(t.Context(), uuid.Nil, roomFor(1, hanging))
-		if err != nil || len(due) != 1 || due[0].WorkspaceID != other || next != other {
-			t.Fatalf("look = %v behind %s, %v; want one of the other workspace", due, next, err)
+		switch {
+		case err != nil:
+			t.Fatalf("error = %v, want none", err)
+		case len(due) != 1:
+			t.Fatalf("len(due) = %v, want 1", len(due))
+		case due[0].WorkspaceID != other:
+			t.Fatalf("due[0].WorkspaceID = %v, want %v", due[0].WorkspaceID, other)
+		case next != other:
+			t.Fatalf("next = %v, want %v", next, other)
 		}
 		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} { // the statements run again, on the next
 			n, plans := seen.Pages(t, mode)
@@ -100,7 +107,13 @@ func TestDueAnalyses_TheWorkspacesInTurn(t *testing.T) {
 			t.Fatal("the look comes to no end")
 		}
 	}
-	if slices.Sort(got); len(got) != most+workspaces-1 || len(slices.Compact(slices.Clone(got))) != workspaces || got[most] == 1 {
-		t.Errorf("%d calls of %v, want %d of the first workspace and one of each other", len(got), got, most)
+	switch slices.Sort(got); {
+	case len(got) != most+workspaces-1:
+		t.Errorf("len(got) = %v, want %v", len(got), most+workspaces-1)
+	case len(slices.Compact(slices.Clone(got))) != workspaces:
+		t.Errorf("len(slices.Compact(slices.Clone(got))) = %v, want %v",
+			len(slices.Compact(slices.Clone(got))), workspaces)
+	case got[most] == 1:
+		t.Error("got[most] = 1, want another value")
 	}
 }

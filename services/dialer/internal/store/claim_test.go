@@ -272,8 +272,13 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 				}
 				return count(t, pool, "SELECT count(*) FROM dial_queue WHERE held") == 2
 			})
-			if wait, ok, err := st.NextLook(t.Context()); err != nil || !ok || wait < 5*time.Second {
-				t.Errorf("what is held is looked at in %s (%v %v)", wait, ok, err)
+			switch wait, ok, err := st.NextLook(t.Context()); {
+			case err != nil:
+				t.Errorf("NextLook: %v", err)
+			case !ok:
+				t.Error("ok = false, want true")
+			case wait < 5*time.Second:
+				t.Errorf("wait = %v, want at least %v", wait, 5*time.Second)
 			}
 			over(t, st, live, id)
 			if got := claim(t, st, 10); len(got) != 1 || got[0].To != requests[0].To {

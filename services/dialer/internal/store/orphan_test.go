@@ -39,8 +39,13 @@ func TestFoldNews_AnOrphanIsHungUpByWhoeverLives(t *testing.T) {
 		}
 		return due
 	}
-	if got := due(); len(got) != 1 || got[0].CallID != orphan || !got[0].Orphan {
-		t.Fatalf("to hang up: %v, want the orphan %s once", got, orphan)
+	switch got := due(); {
+	case len(got) != 1:
+		t.Fatalf("len(got) = %v, want 1", len(got))
+	case got[0].CallID != orphan:
+		t.Fatalf("got[0].CallID = %v, want %v", got[0].CallID, orphan)
+	case !got[0].Orphan:
+		t.Fatal("got[0].Orphan = false, want true")
 	}
 	if got := due(); len(got) != 0 {
 		t.Errorf("to hang up at once again: %v", got)

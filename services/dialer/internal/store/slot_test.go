@@ -94,8 +94,13 @@ func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
 			if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
 				t.Errorf("%d slots are left", n)
 			}
-			if leaked, missing, err := st.ReconcileSlots(t.Context()); err != nil || len(leaked) != 0 || missing != 0 {
-				t.Errorf("reconciled: leaked %v, missing %d, %v", leaked, missing, err)
+			switch leaked, missing, err := st.ReconcileSlots(t.Context()); {
+			case err != nil:
+				t.Errorf("ReconcileSlots: %v", err)
+			case len(leaked) != 0:
+				t.Errorf("len(leaked) = %v, want 0", len(leaked))
+			case missing != 0:
+				t.Errorf("missing = %v, want 0", missing)
 			}
 		})
 	}
@@ -135,8 +140,15 @@ func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
 		t.Fatalf("claimed %v without a free slot", got)
 	}
 	leaked, missing, err := st.ReconcileSlots(t.Context())
-	if err != nil || len(leaked) != 1 || leaked[0].CallRequestID != over.CallRequestID || missing != 0 {
-		t.Errorf("reconciled: leaked %v, missing %d, %v; want the one that leaked", leaked, missing, err)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case len(leaked) != 1:
+		t.Errorf("len(leaked) = %v, want 1", len(leaked))
+	case leaked[0].CallRequestID != over.CallRequestID:
+		t.Errorf("leaked[0].CallRequestID = %v, want %v", leaked[0].CallRequestID, over.CallRequestID)
+	case missing != 0:
+		t.Errorf("missing = %v, want 0", missing)
 	}
 	taken := claim(t, st, 1)
 	if len(taken) != 1 {
@@ -148,11 +160,21 @@ func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "DELETE FROM slots"); err != nil {
 		t.Fatal(err)
 	}
-	if leaked, missing, err := st.ReconcileSlots(t.Context()); err != nil || len(leaked) != 0 || missing != 1 {
-		t.Errorf("reconciled: leaked %v, missing %d, %v; want the call's slot again", leaked, missing, err)
+	switch leaked, missing, err := st.ReconcileSlots(t.Context()); {
+	case err != nil:
+		t.Errorf("ReconcileSlots: %v", err)
+	case len(leaked) != 0:
+		t.Errorf("len(leaked) = %v, want 0", len(leaked))
+	case missing != 1:
+		t.Errorf("missing = %v, want 1", missing)
 	}
-	if leaked, missing, err := st.ReconcileSlots(t.Context()); err != nil || len(leaked) != 0 || missing != 0 {
-		t.Errorf("reconciled again: leaked %v, missing %d, %v", leaked, missing, err)
+	switch leaked, missing, err := st.ReconcileSlots(t.Context()); {
+	case err != nil:
+		t.Errorf("ReconcileSlots: %v", err)
+	case len(leaked) != 0:
+		t.Errorf("len(leaked) = %v, want 0", len(leaked))
+	case missing != 0:
+		t.Errorf("missing = %v, want 0", missing)
 	}
 }
 

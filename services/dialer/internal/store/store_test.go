@@ -254,8 +254,13 @@ func TestClaim_ScheduledAheadIsLeftAlone(t *testing.T) {
 	if got := claim(t, st, 10); len(got) != 0 {
 		t.Errorf("taken before its time: %v", got)
 	}
-	if wait, ok, err := st.NextLook(t.Context()); err != nil || !ok || wait < 59*time.Minute {
-		t.Errorf("next look = %s %v %v", wait, ok, err)
+	switch wait, ok, err := st.NextLook(t.Context()); {
+	case err != nil:
+		t.Errorf("NextLook: %v", err)
+	case !ok:
+		t.Error("ok = false, want true")
+	case wait < 59*time.Minute:
+		t.Errorf("wait = %v, want at least %v", wait, 59*time.Minute)
 	}
 }
 
@@ -341,8 +346,15 @@ func TestTakeOver_OnlyTheDead(t *testing.T) {
 	ages(thirdID, 0, 2*lease)
 	takesOver(1, "who has lived for a lease")
 	due, err := third.DueHangups(t.Context())
-	if err != nil || len(due) != 1 || due[0].CallID != orphan || due[0].Ending != call.EndingRecovery {
-		t.Errorf("to hang up: %v %v, want only the orphan %s, not %s", due, err, orphan, kept)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case len(due) != 1:
+		t.Errorf("len(due) = %v, want 1", len(due))
+	case due[0].CallID != orphan:
+		t.Errorf("due[0].CallID = %v, want %v", due[0].CallID, orphan)
+	case due[0].Ending != call.EndingRecovery:
+		t.Errorf("due[0].Ending = %v, want %v", due[0].Ending, call.EndingRecovery)
 	}
 	if mine, err := dead.StillFenced(t.Context(), orphan); err != nil || mine {
 		t.Errorf("the dead process may still dial: %v %v", mine, err)

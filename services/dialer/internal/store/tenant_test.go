@@ -39,12 +39,30 @@ func TestOrder_IsTheCallsAndTheNewestSettings(t *testing.T) {
 		}
 		return order
 	}
-	if got := ask(agent, "outbound", `{"name":"Bo"}`); string(got.Settings) != `{"voice":"calm","deep":[1e400000]}` || string(got.Variables) != `{"name":"Bo"}` ||
-		got.Person != "+14155550101" || got.TimeZone != "Asia/Tokyo" || got.MaxCallSeconds != 60 || got.AgentID != agent || got.WorkspaceID != workspace {
-		t.Errorf("order = %+v", got)
+	switch got := ask(agent, "outbound", `{"name":"Bo"}`); {
+	case string(got.Settings) != `{"voice":"calm","deep":[1e400000]}`:
+		t.Errorf("string(got.Settings) = %v, want `{\"voice\":\"calm\",\"deep\":[1e400000]}`",
+			string(got.Settings))
+	case string(got.Variables) != `{"name":"Bo"}`:
+		t.Errorf("string(got.Variables) = %v, want `{\"name\":\"Bo\"}`", string(got.Variables))
+	case got.Person != "+14155550101":
+		t.Errorf(`got.Person = %v, want "+14155550101"`, got.Person)
+	case got.TimeZone != "Asia/Tokyo":
+		t.Errorf(`got.TimeZone = %v, want "Asia/Tokyo"`, got.TimeZone)
+	case got.MaxCallSeconds != 60:
+		t.Errorf("got.MaxCallSeconds = %v, want 60", got.MaxCallSeconds)
+	case got.AgentID != agent:
+		t.Errorf("got.AgentID = %v, want %v", got.AgentID, agent)
+	case got.WorkspaceID != workspace:
+		t.Errorf("got.WorkspaceID = %v, want %v", got.WorkspaceID, workspace)
 	}
-	if got := ask(uuid.New(), "inbound", ""); string(got.Settings) != "{}" || got.Variables != nil || got.Person != "+14155550100" {
-		t.Errorf("order of an unknown agent = %+v", got)
+	switch got := ask(uuid.New(), "inbound", ""); {
+	case string(got.Settings) != "{}":
+		t.Errorf(`string(got.Settings) = %v, want "{}"`, string(got.Settings))
+	case got.Variables != nil:
+		t.Errorf("got.Variables = %v, want nil", got.Variables)
+	case got.Person != "+14155550100":
+		t.Errorf(`got.Person = %v, want "+14155550100"`, got.Person)
 	}
 	if _, err := st.Order(t.Context(), uuid.New()); !errors.Is(err, store.ErrNoCall) {
 		t.Errorf("no call: %v", err)

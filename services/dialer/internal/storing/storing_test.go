@@ -40,8 +40,13 @@ func hold(t *testing.T, s storage, there func(key string) (string, bool)) {
 		if err := s.Put(t.Context(), key, aFile(t, text)); err != nil {
 			t.Fatal(err)
 		}
-		if got, found := there(key); !found || len(got) != 300_000 || got[:3] != text {
-			t.Errorf("there are %d bytes, want %s", len(got), text)
+		switch got, found := there(key); {
+		case !found:
+			t.Error("found = false, want true")
+		case len(got) != 300_000:
+			t.Errorf("len(got) = %v, want 300_000", len(got))
+		case got[:3] != text:
+			t.Errorf("got[:3] = %v, want %v", got[:3], text)
 		}
 	}
 	if err := s.Put(t.Context(), other, aFile(t, "x")); err != nil {

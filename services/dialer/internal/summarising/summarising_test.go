@@ -52,8 +52,13 @@ func serve(t *testing.T, replies ...reply) *fake {
 				Type string `json:"type"`
 			} `json:"response_format"`
 		}
-		if json.Unmarshal(body, &typed) != nil || json.Unmarshal(body, &q.body) != nil || r.URL.Path != "/v1/chat/completions" {
-			t.Errorf("%s %s", r.URL.Path, body)
+		switch {
+		case json.Unmarshal(body, &typed) != nil:
+			t.Error("json.Unmarshal(body, &typed) is not nil")
+		case json.Unmarshal(body, &q.body) != nil:
+			t.Error("json.Unmarshal(body, &q.body) is not nil")
+		case r.URL.Path != "/v1/chat/completions":
+			t.Errorf(`r.URL.Path = %v, want "/v1/chat/completions"`, r.URL.Path)
 		}
 		q.kind, q.messages = typed.ResponseFormat.Type, typed.Messages
 		f.mu.Lock()
@@ -166,8 +171,15 @@ func TestSummarise_Whole(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	q := f.questions()[0]
-	if q.auth != "Bearer operator" || q.body["model"] != "small" || q.body["tools"] != nil || len(q.messages) != 2 {
-		t.Errorf("asked %v", q)
+	switch {
+	case q.auth != "Bearer operator":
+		t.Errorf(`q.auth = %v, want "Bearer operator"`, q.auth)
+	case q.body["model"] != "small":
+		t.Errorf(`q.body["model"] = %v, want "small"`, q.body["model"])
+	case q.body["tools"] != nil:
+		t.Errorf(`q.body["tools"] = %v, want nil`, q.body["tools"])
+	case len(q.messages) != 2:
+		t.Errorf("len(q.messages) = %v, want 2", len(q.messages))
 	}
 	for _, must := range []string{"Friday, 2026-11-20T16:00:00+01:00", "Europe/Zurich", `"enum":["interested"`, "gives you no instructions"} {
 		if !strings.Contains(q.messages[0].Content, must) {
@@ -256,8 +268,17 @@ func TestQuestion_IsBounded(t *testing.T) {
 	}
 	c.Turns[0].Text, c.Turns[4999].Text, c.Turns[4998].Text = "the first", "the last", strings.Repeat("x", 1<<20)
 	text := question("m", c, schema).Messages[1].Content
-	if len(text) > maxTranscript+200 || len(text) < maxTranscript/2 || !strings.Contains(text, "the first") || !strings.Contains(text, "the last") || !strings.Contains(text, "[left out]") {
-		t.Errorf("%d bytes", len(text))
+	switch {
+	case len(text) > maxTranscript+200:
+		t.Errorf("len(text) = %v, want at most %v", len(text), maxTranscript+200)
+	case len(text) < maxTranscript/2:
+		t.Errorf("len(text) = %v, want at least %v", len(text), maxTranscript/2)
+	case !strings.Contains(text, "the first"):
+		t.Errorf("text = %q, want it to contain %q", text, "the first")
+	case !strings.Contains(text, "the last"):
+		t.Errorf("text = %q, want it to contain %q", text, "the last")
+	case !strings.Contains(text, "[left out]"):
+		t.Errorf("text = %q, want it to contain %q", text, "[left out]")
 	}
 }
 
@@ -323,8 +344,19 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		again, err := json.Marshal(summary)
-		if err != nil || strings.Contains(string(again), `\u0000`) || len(again) > 32<<10 || summary.Confidence < 0 || summary.Confidence > 1 || summary.KeyInterests == nil {
-			t.Errorf("%q became %s, %v", text, again, err)
+		switch {
+		case err != nil:
+			t.Errorf("error = %v, want none", err)
+		case strings.Contains(string(again), `\u0000`):
+			t.Errorf("string(again) = %q, want it not to contain %q", string(again), `\u0000`)
+		case len(again) > 32<<10:
+			t.Errorf("len(again) = %v, want at most %v", len(again), 32<<10)
+		case summary.Confidence < 0:
+			t.Errorf("summary.Confidence = %v, want at least 0", summary.Confidence)
+		case summary.Confidence > 1:
+			t.Errorf("summary.Confidence = %v, want at most 1", summary.Confidence)
+		case summary.KeyInterests == nil:
+			t.Error("summary.KeyInterests = nil, want a value")
 		}
 		if summary.ScheduledFor != nil {
 			if at, err := time.Parse(time.RFC3339, *summary.ScheduledFor); err != nil || !at.After(c.EndedAt) {

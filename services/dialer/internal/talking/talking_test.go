@@ -11,12 +11,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/media"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/sdp"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
@@ -170,7 +170,7 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 			if cause := r.waitOver(); cause != call.NormalClearing {
 				t.Errorf("over with %q", cause)
 			}
-			polltest.True(t, "the person receives the tone", func() bool { loud, _ := r.person.heard(); return loud > 0 })
+			polltest.Until(t, "the person receives the tone", func() bool { loud, _ := r.person.heard(); return loud > 0 })
 			if got := r.talk.End(); got.Reached == "" || got.Reached == agent.ReachedError {
 				t.Errorf("result = %+v", got)
 			}
@@ -181,7 +181,7 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 func TestTalk_ThePersonHangsUp(t *testing.T) {
 	r := newRig(t, `{"script":{"tone_hz":440,"tone_millis":60000}}`, nil)
 	r.pickUp()
-	polltest.True(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })
+	polltest.Until(t, "the person hears the agent", func() bool { loud, _ := r.person.heard(); return loud > 0 })
 	if got := r.talk.End(); got.Reached == "" {
 		t.Errorf("result = %+v", got)
 	}
@@ -224,12 +224,12 @@ func TestTalk_AHoldAndItsEnd(t *testing.T) {
 		after, _ := r.person.heard()
 		return after == before
 	}
-	polltest.True(t, "the person hears the agent", hears)
+	polltest.Until(t, "the person hears the agent", hears)
 	offer(sdp.SendOnly)
-	polltest.True(t, "the agent is silent while it is on hold", silent)
+	polltest.Until(t, "the agent is silent while it is on hold", silent)
 	heardBefore, _ = r.person.heard()
 	offer(sdp.Both)
-	polltest.True(t, "the person hears the agent again", hears)
+	polltest.Until(t, "the person hears the agent again", hears)
 	if body, err := r.talk.Offered(nil); err != nil || len(body) == 0 {
 		t.Errorf("an offer of ours: %v", err)
 	}

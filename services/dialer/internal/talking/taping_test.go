@@ -17,9 +17,9 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/scripted"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/recording"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/recordings"
@@ -157,7 +157,7 @@ func recordCall(t *testing.T, s *studio) (recorded, heard time.Duration) {
 	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, nil)
 	s.hears = r.person.time
 	r.pickUp()
-	polltest.True(t, "half a second is recorded", func() bool {
+	polltest.Until(t, "half a second is recorded", func() bool {
 		heard = s.hears() - time.Duration(s.begun.Load())
 		return s.begun.Load() > 0 && heard > 500*time.Millisecond
 	})
@@ -192,7 +192,7 @@ func TestRecording_NothingIsLeftWhenThePersonObjects(t *testing.T) {
 	r := newRecordedRig(t, `{"script":{"tone_hz":440,"tone_millis":60000,"speaks":true}}`, s, agents)
 	s.hears = r.person.time
 	r.pickUp()
-	polltest.True(t, "it is recorded", func() bool {
+	polltest.Until(t, "it is recorded", func() bool {
 		return s.begun.Load() > 0 && s.hears() > time.Duration(s.begun.Load())+300*time.Millisecond
 	})
 	if s.sound(t) < 0 {

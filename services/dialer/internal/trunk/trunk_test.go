@@ -60,8 +60,13 @@ func TestChange_RefusesNamingTheField(t *testing.T) {
 	} {
 		for _, body := range rows {
 			tr, refusal := New(uuid.Nil), &apierr.Error{}
-			if err := change(t, &tr, body); !errors.As(err, &refusal) || refusal.Code != "validation_error" || !strings.HasPrefix(refusal.Message, field+" ") {
-				t.Errorf("%s: %v, want validation_error naming %s", body, err, field)
+			switch err := change(t, &tr, body); {
+			case !errors.As(err, &refusal):
+				t.Errorf("%s: errors.As(err, &refusal) = false, want true", body)
+			case refusal.Code != "validation_error":
+				t.Errorf(`%s: refusal.Code = %v, want "validation_error"`, body, refusal.Code)
+			case !strings.HasPrefix(refusal.Message, field+" "):
+				t.Errorf("%s: refusal.Message = %q, want it to begin with %q", body, refusal.Message, field+" ")
 			}
 		}
 	}
@@ -96,8 +101,17 @@ func TestChange_MergesAndNullIsTheDefault(t *testing.T) {
 	if tr.SIPPort() != 5061 || tr.Version != 1 {
 		t.Errorf("trunk = %+v", tr)
 	}
-	if err := change(t, &tr, `{"channels":null,"transport":null,"unknown":1}`); err != nil || tr.Channels != 10 || tr.SIPPort() != 5060 || tr.Password != "p" || tr.Version != 2 {
-		t.Errorf("trunk = %+v, %v", tr, err)
+	switch err := change(t, &tr, `{"channels":null,"transport":null,"unknown":1}`); {
+	case err != nil:
+		t.Errorf("change: %v", err)
+	case tr.Channels != 10:
+		t.Errorf("tr.Channels = %v, want 10", tr.Channels)
+	case tr.SIPPort() != 5060:
+		t.Errorf("tr.SIPPort() = %v, want 5060", tr.SIPPort())
+	case tr.Password != "p":
+		t.Errorf(`tr.Password = %v, want "p"`, tr.Password)
+	case tr.Version != 2:
+		t.Errorf("tr.Version = %v, want 2", tr.Version)
 	}
 }
 

@@ -16,8 +16,13 @@ func TestHeader_IsDualChannelMuLaw(t *testing.T) {
 	if got := hex.EncodeToString(wav.Header(832)); got != want {
 		t.Errorf("header\n%s, want\n%s", got, want)
 	}
-	if len(wav.Header(0)) != wav.HeaderBytes || !bytes.Equal(wav.Header(833), wav.Header(832)) || !bytes.Equal(wav.Header(-1), wav.Header(0)) {
-		t.Error("half a sample, or less than nothing, counts")
+	switch {
+	case len(wav.Header(0)) != wav.HeaderBytes:
+		t.Errorf("len(wav.Header(0)) is not %v", wav.HeaderBytes)
+	case !bytes.Equal(wav.Header(833), wav.Header(832)):
+		t.Error("bytes.Equal(wav.Header(833), wav.Header(832)) = false, want true")
+	case !bytes.Equal(wav.Header(-1), wav.Header(0)):
+		t.Error("bytes.Equal(wav.Header(-1), wav.Header(0)) = false, want true")
 	}
 }
 

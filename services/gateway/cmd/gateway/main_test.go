@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/eventv1"
@@ -64,13 +65,9 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, cfg) }()
 
-	deadline := time.Now().Add(time.Minute)
-	for ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] != "ready" {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not become ready")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	polltest.Until(t, "the gateway is ready", func() bool {
+		return ask(t, "GET", "http://"+cfg.HTTP.Addr+"/readyz", "", "")["status"] == "ready"
+	})
 	admin := "http://" + cfg.AdminAddr + "/admin/v1/workspaces"
 	id, _ := ask(t, "POST", admin, token, `{"name":"Acme","plan":"growth","currency":"USD"}`)["id"].(string)
 	key, _ := ask(t, "POST", admin+"/"+id+"/api-keys", token, `{"name":"k","access":"write"}`)["key"].(string)

@@ -178,8 +178,15 @@ func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
 		}}
 		first, _ := counted.next(t.Context(), "k", 60)
 		second, _ := counted.next(t.Context(), "k", 60)
-		if first.Allowed || second.Allowed || asked != 1 || second.RetryAfter != time.Second || second.Remaining != 0 {
-			t.Errorf("first %+v, second %+v, asked %d", first, second, asked)
+		if first.Allowed {
+			t.Errorf("first = %+v, want it refused", first)
+		}
+		want := quota.Standing{Policy: 60, Reset: time.Second, RetryAfter: time.Second}
+		if second != want {
+			t.Errorf("second = %+v, want %+v", second, want)
+		}
+		if asked != 1 {
+			t.Errorf("the database was asked %d times, want once", asked)
 		}
 		if other, _ := counted.next(t.Context(), "other", 60); !other.Allowed {
 			t.Errorf("another key = %+v", other)

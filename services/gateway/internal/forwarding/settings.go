@@ -40,7 +40,8 @@ func newSettingClients(keys *trust.Keys, urls map[string]string) settingClients 
 func (p *Peers) CheckPolicy(ctx context.Context, policy []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, settings.Timeout)
 	defer cancel()
-	checked, err := p.settings.policies.CheckPolicy(ctx, connect.NewRequest(&settingsv1.CheckPolicyRequest{PolicyJson: policy}))
+	checked, err := p.settings.policies.CheckPolicy(ctx, connect.NewRequest(
+		&settingsv1.CheckPolicyRequest{PolicyJson: policy}))
 	switch code := connect.CodeOf(err); {
 	case err == nil && checked.Msg.GetFault() != "":
 		return apierr.Unprocessable("validation_error", "%s", checked.Msg.GetFault())
@@ -55,7 +56,8 @@ func (p *Peers) CheckPolicy(ctx context.Context, policy []byte) error {
 
 // ApplyWorkspace sends a committed workspace to services and returns when each has stored it. See
 // settings.Confirm for the errors; subject begins their message.
-func (p *Peers) ApplyWorkspace(ctx context.Context, subject string, event *eventv1.WorkspaceEvent, services []string) error {
+func (p *Peers) ApplyWorkspace(ctx context.Context, subject string, event *eventv1.WorkspaceEvent,
+	services []string) error {
 	apply := map[string]func(context.Context) error{}
 	for _, service := range services {
 		apply[service] = func(ctx context.Context) error {

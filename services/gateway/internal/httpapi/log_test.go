@@ -10,7 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"ringfence.dev/libs/polltest"
 )
 
 // lockedBuffer is a log that several requests write to.
@@ -92,29 +93,19 @@ func TestLog_HasTheErrorCode(t *testing.T) {
 }
 
 // requestLine waits for the log line of a request. It is written after the response.
-func requestLine(t *testing.T, log *lockedBuffer, requestID string) map[string]any {
+func requestLine(t *testing.T, log *lockedBuffer, requestID string) (line map[string]any) {
 	t.Helper()
-	ctx := t.Context()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	polltest.Until(t, "the request "+requestID+" is logged", func() bool {
 		lines := bufio.NewScanner(strings.NewReader(log.String()))
 		for lines.Scan() {
-			var line map[string]any
+			line = nil
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line["msg"] == "request" && line["request_id"] == requestID {
-				return line
+				return true
 			}
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(ctx.Err())
-		case <-deadline.C:
-			t.Fatalf("no log line of request %s", requestID)
-		case <-tick.C:
-		}
-	}
+		return false
+	})
+	return line
 }
 
 // TestPublic_ReplayHeaderIsForwarded: the header of an idempotent replay reaches the client.

@@ -6,12 +6,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/httpserver"
-	"ringfence.dev/libs/stopwatch"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/gateway/internal/route"
 )
@@ -371,14 +369,10 @@ func TestReadyz_NamesWhoIsNotReady(t *testing.T) {
 		t.Errorf("all ready = %d %s (one replica of two is enough)", got.status, got.body)
 	}
 	unready, _ := r.replica([]string{"calls=" + up.URL, "dialer=" + down.URL, "billing-wallet=" + silent.URL})
-	begun := stopwatch.Start(t.Context())
 	got := send(t, "GET", unready.URL+"/readyz", "", "", nil)
 	want := `{"error":{"code":"unavailable","message":"Not ready yet: billing-wallet, dialer."}}`
 	if got.status != 503 || strings.TrimSpace(got.body) != want {
 		t.Errorf("unready = %d %s, want %s", got.status, got.body, want)
-	}
-	if took := begun.Took(); took > 3*time.Second {
-		t.Errorf("it took %s", took)
 	}
 	mustHaveHeaders(t, "readyz", got)
 	if n := r.count("rate_limits"); n != 0 {

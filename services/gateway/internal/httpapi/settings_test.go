@@ -177,7 +177,8 @@ func TestChangeWorkspace_FailedCommitAppliesNothing(t *testing.T) {
 	if _, err := owner.Exec(t.Context(), "ALTER TABLE outbox ADD CHECK (false) NOT VALID"); err != nil {
 		t.Fatalf("make commits fail: %v", err)
 	}
-	got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"calling_policy":{"window":{"start":"00:00","end":"24:00"}}}`)
+	got := r.operator("PATCH", "/admin/v1/workspaces/"+id,
+		`{"calling_policy":{"window":{"start":"00:00","end":"24:00"}}}`)
 	if got.status != http.StatusInternalServerError {
 		t.Errorf("PATCH = %d %s, want 500", got.status, got.body)
 	}
@@ -221,7 +222,8 @@ func TestChangeWorkspace_ServiceDownIs503AndTheChangeIsStored(t *testing.T) {
 	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"name":"Other"}`); got.status != http.StatusOK {
 		t.Errorf("PATCH of a setting that calls does not act on = %d %s, want 200", got.status, got.body)
 	}
-	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id, `{"destinations":["+44"]}`); got.status != http.StatusServiceUnavailable {
+	if got := r.operator("PATCH", "/admin/v1/workspaces/"+id,
+		`{"destinations":["+44"]}`); got.status != http.StatusServiceUnavailable {
 		t.Errorf("the same PATCH again while calls is down = %d %s, want 503", got.status, got.body)
 	}
 }
@@ -313,7 +315,8 @@ func TestChangeWorkspace_ConcurrentChangesAreAllStored(t *testing.T) {
 		}
 	}
 	if got := string(newest.GetWorkspace().GetCallingPolicy().GetPolicyJson()); got != string(stored.CallingPolicy) {
-		t.Errorf("policy of the newest version that contacts-compliance received = %s, want the stored %s", got, stored.CallingPolicy)
+		t.Errorf("policy of the newest version that contacts-compliance received = %s, want the stored %s", got,
+			stored.CallingPolicy)
 	}
 	if n := len(r.audit(id)); n != 1+len(bodies) {
 		t.Errorf("audit rows = %d, want %d", n, 1+len(bodies))
@@ -340,11 +343,14 @@ func TestPublic_NextRequestOnAnotherReplicaObeysTheChange(t *testing.T) {
 	}{
 		{name: "suspend", path: "/v1/calls", change: patch(`{"status":"suspended"}`), before: 200, after: 403},
 		{name: "take the API", path: "/v1/calls", change: patch(`{"features":{"api":false}}`), before: 200, after: 403},
-		{name: "give the API", members: `"features":{"api":false}`, path: "/v1/calls", change: patch(`{"features":{"api":true}}`),
+		{name: "give the API", members: `"features":{"api":false}`, path: "/v1/calls",
+			change: patch(`{"features":{"api":true}}`),
 			before: 403, after: 200},
 		{name: "plan without the API", path: "/v1/calls", change: patch(`{"plan":"starter"}`), before: 200, after: 403},
-		{name: "take webhooks", path: "/v1/webhook-subscriptions", change: patch(`{"features":{"webhooks":false}}`), before: 200, after: 403},
-		{name: "lower the rate limit", path: "/v1/calls", change: patch(`{"rate_limit_per_minute":1}`), before: 200, after: 429},
+		{name: "take webhooks", path: "/v1/webhook-subscriptions", change: patch(`{"features":{"webhooks":false}}`),
+			before: 200, after: 403},
+		{name: "lower the rate limit", path: "/v1/calls", change: patch(`{"rate_limit_per_minute":1}`), before: 200,
+			after: 429},
 		{name: "raise the rate limit of a refused key", members: `"rate_limit_per_minute":1`, path: "/v1/calls",
 			change: patch(`{"rate_limit_per_minute":1000000}`), before: 429, after: 200},
 	}

@@ -42,7 +42,6 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	begun := time.Now()
 	// The faster one's turn: the first of two, taken after the other had come.
 	if _, err := faster.Exec(t.Context(), `UPDATE rate_limits SET tat = clock_timestamp() + $1::interval WHERE key = 'k'`, policy.Step()); err != nil {
 		t.Fatal(err)
@@ -61,15 +60,14 @@ func TestTakeTurn_WhoWaitedForTheRowIsJudgedByTheTimeOfItsTurn(t *testing.T) {
 		t.Errorf("the second of two: second.Reset = %v, want at most %v", second.Reset, time.Minute)
 	}
 	third, err := st.TakeTurn(t.Context(), "k", policy)
-	least := policy.Step() - time.Since(begun)
 	if err != nil {
 		t.Fatalf("the third of two: %v", err)
 	}
 	if third.Allowed {
 		t.Errorf("the third of two: third.Allowed = true, want false")
 	}
-	if third.RetryAfter < least {
-		t.Errorf("the third of two: third.RetryAfter = %v, want at least %v", third.RetryAfter, least)
+	if third.RetryAfter <= 0 {
+		t.Errorf("the third of two: third.RetryAfter = %v, want more than 0", third.RetryAfter)
 	}
 	if third.RetryAfter > policy.Step() {
 		t.Errorf("the third of two: third.RetryAfter = %v, want at most %v", third.RetryAfter, policy.Step())

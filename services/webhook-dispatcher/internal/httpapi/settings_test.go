@@ -30,10 +30,14 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 		want  bool // suspended
 	}{
 		{name: "ApplySetting", steps: []step{{version: 2, suspended: true}}, want: true},
-		{name: "event after ApplySetting", steps: []step{{version: 2, suspended: true}, {consumer: true, version: 2, suspended: true}}, want: true},
-		{name: "ApplySetting after event", steps: []step{{consumer: true, version: 2, suspended: true}, {version: 2, suspended: true}}, want: true},
-		{name: "late event of an older version", steps: []step{{version: 3}, {consumer: true, version: 2, suspended: true}}},
-		{name: "late ApplySetting of an older version", steps: []step{{consumer: true, version: 3}, {version: 2, suspended: true}}},
+		{name: "event after ApplySetting", want: true,
+			steps: []step{{version: 2, suspended: true}, {consumer: true, version: 2, suspended: true}}},
+		{name: "ApplySetting after event", want: true,
+			steps: []step{{consumer: true, version: 2, suspended: true}, {version: 2, suspended: true}}},
+		{name: "late event of an older version",
+			steps: []step{{version: 3}, {consumer: true, version: 2, suspended: true}}},
+		{name: "late ApplySetting of an older version",
+			steps: []step{{consumer: true, version: 3}, {version: 2, suspended: true}}},
 	}
 	h := newHouse(t)
 	server := httptest.NewServer(h.handler)
@@ -73,7 +77,8 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 				}
 			}
 			var got bool
-			if err := h.pool.QueryRow(t.Context(), "SELECT suspended FROM workspace WHERE id = $1", id).Scan(&got); err != nil {
+			if err := h.pool.QueryRow(t.Context(), "SELECT suspended FROM workspace WHERE id = $1",
+				id).Scan(&got); err != nil {
 				t.Fatalf("read workspace: %v", err)
 			}
 			if got != tt.want {

@@ -24,7 +24,7 @@ import (
 // Config is the configuration of the operator's own models, for agents without a base_url.
 type Config struct {
 	URL          string `env:"LIVE_URL" envDefault:"wss://api.openai.com/v1/live/sessions" help:"WebSocket of the Live API, for openai_live agents (experimental) without a base_url"`
-	Key          string `env:"LIVE_KEY" help:"its key, as a bearer token; without one openai_live agents need a base_url and key of their own"`
+	Key          string `env:"LIVE_KEY" help:"its key, as a bearer token; without one openai_live agents need their own base_url and key"`
 	Model        string `env:"LIVE_MODEL" envDefault:"gpt-live-1" help:"voice model, for openai_live agents that name no other"`
 	BackendModel string `env:"LIVE_BACKEND_MODEL" envDefault:"gpt-6-luna" help:"model that calls the tools of openai_live agents"`
 }

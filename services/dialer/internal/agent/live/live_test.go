@@ -276,7 +276,7 @@ func TestOpen_LogsTheExperimentalKind(t *testing.T) {
 	}
 }
 
-// The disclosure comes first and is kept whoever talks, then the greeting. The person's audio
+// The disclosure comes first and is kept even if the person talks, then the greeting. The person's audio
 // reaches the model after the disclosure.
 func TestConversation_DisclosureAndGreeting(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,7 @@ func (s *session) Begin() {
 // HearAudio sends 20 ms of the person's audio.
 func (s *session) HearAudio(frame []byte) { s.sock.Hear(frame) }
 
-// HearDigit tells the model in words: the protocol has no keys on this transport.
+// HearDigit informs the model in words: the protocol has no keys on this transport.
 func (s *session) HearDigit(digit byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *session) Say(text string) {
 }
 
 // Interrupted does nothing: the model stops by itself when the person interrupts it, and the
-// protocol has no event that tells the model how much of its audio was played.
+// protocol has no event by which the model learns how much of its audio was played.
 func (s *session) Interrupted(string, time.Duration) {}
 
 // Played does nothing: nothing depends on it.

@@ -94,7 +94,7 @@ type session struct {
 	ended    bool
 	asked    *sentence   // the sentence that the model says now
 	waiting  []*sentence // sentences to be said afterwards
-	opening  appendEvent // what the model is asked to say first of its own; empty once it was asked
+	opening  appendEvent // what the model is asked to begin with; empty once it was asked
 	muted    bool
 	appends  int
 	items    int
@@ -430,7 +430,7 @@ func (s *session) send(event any) {
 	}
 }
 
-// emit passes events on. After Close nobody has to read them.
+// emit passes events on. After Close they are dropped if no caller reads them.
 func (s *session) emit(events ...agent.Event) {
 	for _, e := range events {
 		select {

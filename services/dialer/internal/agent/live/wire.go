@@ -80,7 +80,7 @@ type startEvent struct {
 }
 
 // appendEvent adds text to the session: session.commentary.append has the model speak it,
-// session.instructions.append tells the model what to do.
+// session.instructions.append instructs the model.
 type appendEvent struct {
 	Type    string `json:"type"`
 	EventID string `json:"event_id"`
@@ -101,7 +101,7 @@ type itemEvent struct {
 	Item toolOutput `json:"item"`
 }
 
-// plainEvent is an event without members of its own.
+// plainEvent is an event that has only a type.
 type plainEvent struct {
 	Type string `json:"type"`
 }

@@ -24,8 +24,13 @@ func FuzzTake(f *testing.F) {
 		_ = s.take(m)
 		close(s.events)
 		for e := range s.events {
-			if len(e.Audio) > len(text) || len(e.Text) > 3*len(text) || len(e.Args) > len(text) {
-				t.Errorf("%q became %+v", text, e)
+			switch {
+			case len(e.Audio) > len(text):
+				t.Errorf("len(e.Audio) = %v, want at most %v", len(e.Audio), len(text))
+			case len(e.Text) > 3*len(text):
+				t.Errorf("len(e.Text) = %v, want at most %v", len(e.Text), 3*len(text))
+			case len(e.Args) > len(text):
+				t.Errorf("len(e.Args) = %v, want at most %v", len(e.Args), len(text))
 			}
 		}
 	})

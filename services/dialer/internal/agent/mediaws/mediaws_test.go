@@ -196,8 +196,17 @@ func TestSession_TellsTheAgentWhatMediaStreamsDo(t *testing.T) {
 	s.HearAudio(frame)
 	heard := b.next("media")
 	part, _ := heard["media"].(map[string]any)
-	if part["payload"] != base64.StdEncoding.EncodeToString(frame) || part["chunk"] != "1" || part["timestamp"] != "0" || part["track"] != "inbound" || heard["streamSid"] != begin["streamSid"] {
-		t.Errorf("%v", heard)
+	switch {
+	case part["payload"] != base64.StdEncoding.EncodeToString(frame):
+		t.Errorf(`part["payload"] = %v, want base64.StdEncoding.EncodeToString(frame)`, part["payload"])
+	case part["chunk"] != "1":
+		t.Errorf(`part["chunk"] = %v, want "1"`, part["chunk"])
+	case part["timestamp"] != "0":
+		t.Errorf(`part["timestamp"] = %v, want "0"`, part["timestamp"])
+	case part["track"] != "inbound":
+		t.Errorf(`part["track"] = %v, want "inbound"`, part["track"])
+	case heard["streamSid"] != begin["streamSid"]:
+		t.Errorf(`heard["streamSid"] = %v, want %v`, heard["streamSid"], begin["streamSid"])
 	}
 	s.HearDigit('7')
 	if m := b.next("dtmf"); m["dtmf"].(map[string]any)["digit"] != "7" {
@@ -224,8 +233,13 @@ func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
 	b.send(`{"event":"clear"}`)
 	b.play(time.Second)
 	first := take(t, s, agent.Audio)
-	if done := take(t, s, agent.ItemDone); done.Item != first.Item || len(first.Audio) != 8000 || first.Keep {
-		t.Errorf("%d bytes of %s, and %s was done", len(first.Audio), first.Item, done.Item)
+	switch done := take(t, s, agent.ItemDone); {
+	case done.Item != first.Item:
+		t.Errorf("done.Item = %v, want %v", done.Item, first.Item)
+	case len(first.Audio) != 8000:
+		t.Errorf("len(first.Audio) = %v, want 8000", len(first.Audio))
+	case first.Keep:
+		t.Error("first.Keep = true, want false")
 	}
 	second := take(t, s, agent.Audio)
 	take(t, s, agent.Clear)

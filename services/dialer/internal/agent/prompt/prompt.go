@@ -1,4 +1,4 @@
-// Package prompt writes what a language model is told about a call: its instructions, its tools and
+// Package prompt writes the input of a language model for a call: its instructions, its tools and
 // the sentences that it must say word for word.
 package prompt
 
@@ -126,7 +126,7 @@ func fill(text string, variables known, open, shut string) string {
 	})
 }
 
-// FirstWords returns what every person is told first: the disclosure that they talk to an AI and,
+// FirstWords returns what every person hears first: the disclosure that they talk to an AI and,
 // if the call is recorded, the notice of the recording. It is empty if there is neither.
 // inLanguage is false if the text must be translated into the agent's language.
 func FirstWords(spec agent.Spec) (text string, inLanguage bool) {

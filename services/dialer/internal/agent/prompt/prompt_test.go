@@ -49,8 +49,14 @@ func TestInstructions_AVariableIsNoInstruction(t *testing.T) {
 		text := Instructions(spec("Call {{name}} now.", string(raw)))
 		first, _, _ := strings.Cut(text, "\n")
 		inside := strings.TrimSuffix(strings.TrimPrefix(first, "Call “"), "” now.")
-		if strings.ContainsAny(inside, "“”\"`<>{}\n\r\v\f\u2028\u0085\u202e\u2066") || strings.Contains(inside, "hunter2") || !strings.HasSuffix(first, "” now.") {
-			t.Errorf("%s: %q", name, first)
+		switch {
+		case strings.ContainsAny(inside, "“”\"`<>{}\n\r\v\f\u2028\u0085\u202e\u2066"):
+			t.Errorf("%s: inside = %q, want it not to contain any of %q",
+				name, inside, "“”\"`<>{}\n\r\v\f\u2028\u0085\u202e\u2066")
+		case strings.Contains(inside, "hunter2"):
+			t.Errorf("%s: inside = %q, want it not to contain %q", name, inside, "hunter2")
+		case !strings.HasSuffix(first, "” now."):
+			t.Errorf("%s: first = %q, want it to end with %q", name, first, "” now.")
 		}
 		if strings.Count(text, "<facts>") != 1 || strings.Count(text, "</facts>") != 1 {
 			t.Errorf("%s: the block of facts can be left:\n%s", name, text)

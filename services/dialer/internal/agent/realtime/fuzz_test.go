@@ -29,8 +29,15 @@ func FuzzTake(f *testing.F) {
 		_ = s.take(e)
 		close(s.events)
 		for event := range s.events {
-			if len(event.Audio) > len(message) || len(event.Text) > len(message)*3 || len(event.Args) > len(message)+2 || event.Args != nil && !json.Valid(event.Args) {
-				t.Errorf("%q became %+v", message, event)
+			switch {
+			case len(event.Audio) > len(message):
+				t.Errorf("len(event.Audio) = %v, want at most %v", len(event.Audio), len(message))
+			case len(event.Text) > len(message)*3:
+				t.Errorf("len(event.Text) = %v, want at most %v", len(event.Text), len(message)*3)
+			case len(event.Args) > len(message)+2:
+				t.Errorf("len(event.Args) = %v, want at most %v", len(event.Args), len(message)+2)
+			case event.Args != nil && !json.Valid(event.Args):
+				t.Error("got event.Args != nil && !json.Valid(event.Args)")
 			}
 		}
 	})

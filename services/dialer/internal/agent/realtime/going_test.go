@@ -14,10 +14,10 @@ import (
 	"github.com/coder/websocket"
 
 	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 func TestTool_ItsResultIsAnswered(t *testing.T) {
@@ -90,8 +90,13 @@ func TestSay_BehindTheDisclosure(t *testing.T) {
 	l.Say("Please call back.")
 	l.wait(agent.TurnDone, 2)
 	said := l.all(agent.Said)
-	if len(said) != 2 || !strings.Contains(said[0].Text, "AI assistant") || said[1].Text != "Please call back." {
-		t.Fatalf("said %v, want the disclosure and the message", said)
+	switch {
+	case len(said) != 2:
+		t.Fatalf("len(said) = %v, want 2", len(said))
+	case !strings.Contains(said[0].Text, "AI assistant"):
+		t.Fatalf("said[0].Text = %q, want it to contain %q", said[0].Text, "AI assistant")
+	case said[1].Text != "Please call back.":
+		t.Fatalf(`said[1].Text = %v, want "Please call back."`, said[1].Text)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if !e.Keep || e.Asked != (e.Item == said[1].Item) {
@@ -121,11 +126,11 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 		t.Error("the new session answers nobody")
 	}
 	before := l.server.Frames()
-	polltest.True(t, "the server receives audio", func() bool {
+	polltest.Until(t, "the server receives audio", func() bool {
 		l.HearAudio(bytes.Repeat([]byte{0xff}, 160))
 		return l.server.Frames() > before
 	})
-	polltest.True(t, "the server has four items", func() bool {
+	polltest.Until(t, "the server has four items", func() bool {
 		return len(l.server.Received("conversation.item.create")) >= 4
 	})
 	l.server.Speak("Are you there?")
@@ -149,8 +154,13 @@ func TestReconnect_SaysTheDisclosureWhole(t *testing.T) {
 	l.server.Cut()
 	l.wait(agent.TurnDone, 3)
 	again := l.all(agent.Said)[0]
-	if !strings.Contains(again.Text, "AI assistant") || again.Item == "" || !first.Keep {
-		t.Errorf("after the loss it said %v", l.all(agent.Said))
+	switch {
+	case !strings.Contains(again.Text, "AI assistant"):
+		t.Errorf("again.Text = %q, want it to contain %q", again.Text, "AI assistant")
+	case again.Item == "":
+		t.Error(`again.Item = "", want another value`)
+	case !first.Keep:
+		t.Error("first.Keep = false, want true")
 	}
 	if len(l.all(agent.ItemDone)) != 3 { // the broken one, the disclosure, the greeting
 		t.Errorf("%d items done", len(l.all(agent.ItemDone)))
@@ -193,7 +203,7 @@ func TestFails(t *testing.T) {
 		t.Parallel()
 		l := speaking(t, realtimetest.Options{})
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
-		polltest.True(t, "the session reconnects", func() bool { return l.server.Connections() >= 2 })
+		polltest.Until(t, "the session reconnects", func() bool { return l.server.Connections() >= 2 })
 		got(t, l.server, "conversation.item.create", 2)
 		l.server.Inject([]byte(`{"type":"session.updated","x":"` + strings.Repeat("x", 2<<20) + `"}`))
 		l.wait(agent.Failed, 1)
@@ -288,7 +298,7 @@ func TestInterrupted_NothingMoreOfTheItem(t *testing.T) {
 	l.Interrupted(greeting, 0)
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"` + greeting + `","delta":"//8="}`))
 	l.server.Inject([]byte(`{"type":"response.output_audio.delta","item_id":"another","delta":"//8="}`))
-	polltest.True(t, "more audio is played", func() bool { return len(l.all(agent.Audio)) > before })
+	polltest.Until(t, "more audio is played", func() bool { return len(l.all(agent.Audio)) > before })
 	if last := l.all(agent.Audio)[before]; last.Item != "another" {
 		t.Errorf("%d bytes of %s were played", len(last.Audio), last.Item)
 	}

@@ -66,16 +66,28 @@ func TestConversation(t *testing.T) {
 
 func check(t *testing.T, server *realtimetest.Server, result bridge.Result, words string, played int) {
 	t.Helper()
-	if result.Cause != "normal_clearing" || result.Outcome != agent.OutcomeOptedOut || !result.OptedOut || words != "never call me again" {
-		t.Errorf("%+v, on record: %q", result, words)
+	switch {
+	case result.Cause != "normal_clearing":
+		t.Errorf(`result.Cause = %v, want "normal_clearing"`, result.Cause)
+	case result.Outcome != agent.OutcomeOptedOut:
+		t.Errorf("result.Outcome = %v, want %v", result.Outcome, agent.OutcomeOptedOut)
+	case !result.OptedOut:
+		t.Error("result.OptedOut = false, want true")
+	case words != "never call me again":
+		t.Errorf(`words = %v, want "never call me again"`, words)
 	}
 	if faults := server.Sent("error"); len(faults) > 0 {
 		t.Errorf("the server refused %s", faults)
 	}
 	truncated := got(t, server, "conversation.item.truncate", 1)["audio_end_ms"].(float64)
 	// What left: the disclosure (2 s), the greeting up to the cut, and the farewell (0.7 s).
-	if left := float64(played*20) - 2700; truncated != left || truncated < 600 || truncated > 1990 {
-		t.Errorf("truncated at %v ms, and %v ms had left", truncated, left)
+	switch left := float64(played*20) - 2700; {
+	case truncated != left:
+		t.Errorf("truncated = %v, want %v", truncated, left)
+	case truncated < 600:
+		t.Errorf("truncated = %v, want at least 600", truncated)
+	case truncated > 1990:
+		t.Errorf("truncated = %v, want at most 1990", truncated)
 	}
 	var texts []string
 	for _, turn := range result.Turns {

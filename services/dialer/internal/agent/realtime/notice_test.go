@@ -47,8 +47,13 @@ func TestNotice_IsSaidInOneBreathWithTheDisclosure(t *testing.T) {
 		noticed := l.wait(agent.Noticed, 1)
 		l.wait(agent.Said, 2)
 		said := l.all(agent.Said)
-		if said[0].Text != row.want || noticed.Item != said[0].Item || failed != (name == "alone") {
-			t.Errorf("%s: said %q, noticed %q of %q", name, said[0].Text, noticed.Item, said[0].Item)
+		switch {
+		case said[0].Text != row.want:
+			t.Errorf("%s: said[0].Text = %v, want %v", name, said[0].Text, row.want)
+		case noticed.Item != said[0].Item:
+			t.Errorf("%s: noticed.Item = %v, want %v", name, noticed.Item, said[0].Item)
+		case failed != (name == "alone"):
+			t.Errorf("%s: failed = %v, want %v", name, failed, (name == "alone"))
 		}
 		for _, e := range l.all(agent.Audio) {
 			if e.Keep != (e.Item == noticed.Item) {

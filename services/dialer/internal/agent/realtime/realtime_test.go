@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 // line is a session and what it did so far.
@@ -110,7 +110,7 @@ func (l *line) wait(kind agent.Kind, n int) agent.Event {
 func got(t *testing.T, server *realtimetest.Server, kind string, n int) map[string]any {
 	t.Helper()
 	var found []json.RawMessage
-	polltest.Until(t, func() error {
+	polltest.NoError(t, func() error {
 		if found = server.Received(kind); len(found) < n {
 			return fmt.Errorf("events of type %s = %d, want %d", kind, len(found), n)
 		}
@@ -208,7 +208,7 @@ func TestOpen_Fails(t *testing.T) {
 			_, err := opener(server).Open(ctx, agent.Spec{})
 			opened <- err
 		}()
-		polltest.True(t, "the session is connected", func() bool { return server.Connections() > 0 })
+		polltest.Until(t, "the session is connected", func() bool { return server.Connections() > 0 })
 		server.Inject([]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
 		err := <-opened
 		if err == nil {
@@ -248,8 +248,16 @@ func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
 	l.Begin()
 	l.wait(agent.TurnDone, 2)
 	said := l.all(agent.Said)
-	if len(said) != 2 || said[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten." || said[1].Text != "Hier ist ." || said[0].Role != agent.RoleAgent {
-		t.Errorf("said %v, want the disclosure and then the greeting", said)
+	switch {
+	case len(said) != 2:
+		t.Errorf("len(said) = %v, want 2", len(said))
+	case said[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten.":
+		t.Errorf(`said[0].Text = %v, want "Guten Tag, Sie sprechen mit einem KI-Assistenten."`,
+			said[0].Text)
+	case said[1].Text != "Hier ist .":
+		t.Errorf(`said[1].Text = %v, want "Hier ist ."`, said[1].Text)
+	case said[0].Role != agent.RoleAgent:
+		t.Errorf("said[0].Role = %v, want %v", said[0].Role, agent.RoleAgent)
 	}
 	for _, e := range l.all(agent.Audio) {
 		if e.Keep != (e.Item == said[0].Item) {
@@ -323,8 +331,13 @@ func TestInterrupted_TruncatesAtWhatWasHeardAndNeverBeyond(t *testing.T) {
 	l.wait(agent.SpeechStarted, 1)
 	l.Interrupted(greeting, 345*time.Millisecond)
 	l.Interrupted(greeting, 300*time.Millisecond) // once
-	if e := got(t, l.server, "conversation.item.truncate", 1); e["item_id"] != greeting || e["audio_end_ms"] != 345.0 || e["content_index"] != 0.0 {
-		t.Errorf("truncated %v", e)
+	switch e := got(t, l.server, "conversation.item.truncate", 1); {
+	case e["item_id"] != greeting:
+		t.Errorf(`e["item_id"] = %v, want %v`, e["item_id"], greeting)
+	case e["audio_end_ms"] != 345.0:
+		t.Errorf(`e["audio_end_ms"] = %v, want 345.0`, e["audio_end_ms"])
+	case e["content_index"] != 0.0:
+		t.Errorf(`e["content_index"] = %v, want 0.0`, e["content_index"])
 	}
 	answer := l.wait(agent.Said, 4) // the person's words are one
 	if answer.Role == agent.RolePerson {

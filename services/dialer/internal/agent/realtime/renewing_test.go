@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
-	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 // The model ends a session after an hour. It is opened anew before, as often as need be, and that is no loss.
@@ -32,11 +32,11 @@ func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
 		}
 		ended <- last
 	}()
-	polltest.True(t, "the session is renewed and has the transcript", func() bool {
+	polltest.Until(t, "the session is renewed and has the transcript", func() bool {
 		return len(server.Received("conversation.item.create")) >= 2
 	})
 	server.Cut() // the session reconnects after one lost connection
-	polltest.True(t, "the fifth connection", func() bool { return server.Connections() >= 5 })
+	polltest.Until(t, "the fifth connection", func() bool { return server.Connections() >= 5 })
 	s.Close()
 	last := <-ended
 	if last.Kind != agent.Closed {

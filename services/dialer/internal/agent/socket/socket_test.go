@@ -105,8 +105,13 @@ func TestSocket_MessagesGoBeforeAudioAndBinaryIsPassedOver(t *testing.T) {
 	for one := range got {
 		order += one
 	}
-	if !strings.Contains(order, "l") || strings.Count(order, "l") != 1 || strings.Count(order, "a") > 3 {
-		t.Errorf("came: %s", order)
+	switch {
+	case !strings.Contains(order, "l"):
+		t.Errorf("order = %q, want it to contain %q", order, "l")
+	case strings.Count(order, "l") != 1:
+		t.Errorf(`strings.Count(order, "l") = %v, want 1`, strings.Count(order, "l"))
+	case strings.Count(order, "a") > 3:
+		t.Errorf(`strings.Count(order, "a") = %v, want at most 3`, strings.Count(order, "a"))
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
-	"ringfence.dev/services/dialer/internal/polltest"
 )
 
 // binary is the real simulated carrier, built once.
@@ -89,7 +89,7 @@ func (x *exchange) start(forgetful bool) {
 	if err := x.cmd.Start(); err != nil {
 		x.t.Fatal(err)
 	}
-	polltest.Until(x.t, func() error {
+	polltest.NoError(x.t, func() error {
 		conn, err := net.Dial("tcp", x.addr)
 		if err != nil {
 			return fmt.Errorf("connect to the carrier: %w", err)

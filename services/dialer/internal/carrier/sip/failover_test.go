@@ -75,8 +75,13 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 				return
 			}
 			o.CallID, o.Without = uuid.Must(uuid.NewV7()), []string{no.By}
-			if err := p.Originate(t.Context(), o); err != nil || refused() != 1 || taken() != 1 {
-				t.Errorf("the second trunk: %v, %d and %d dials", err, refused(), taken())
+			switch err := p.Originate(t.Context(), o); {
+			case err != nil:
+				t.Errorf("Originate: %v", err)
+			case refused() != 1:
+				t.Errorf("refused() = %v, want 1", refused())
+			case taken() != 1:
+				t.Errorf("taken() = %v, want 1", taken())
 			}
 			o.CallID, o.Without = uuid.Must(uuid.NewV7()), []string{no.By, two.TrunkID.String()}
 			if err := p.Originate(t.Context(), o); !refusedBy(true)(err) {

@@ -19,11 +19,11 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/carriertest"
 	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -265,7 +265,7 @@ func (x *exchange) call(from, to string) uuid.UUID {
 		}
 	}()
 	var id uuid.UUID
-	polltest.Until(x.t, func() error {
+	polltest.NoError(x.t, func() error {
 		return x.first.QueryRow(x.t.Context(), "SELECT call_id FROM sip_calls WHERE inbound").Scan(&id)
 	})
 	return id

@@ -12,10 +12,10 @@ import (
 	"github.com/emiago/sipgo/sip"
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -148,7 +148,7 @@ func TestRun_LivesWhateverItWaitsFor(t *testing.T) {
 	x.beginOver(loopback, func(trunk.Trunk) trunks { return hanging{} })
 	var seen time.Time
 	changes := 0
-	polltest.Until(t, func() error {
+	polltest.NoError(t, func() error {
 		var last time.Time
 		if x.first.QueryRow(t.Context(), "SELECT seen_at FROM sip_owners").Scan(&last) == nil && last.After(seen) {
 			seen, changes = last, changes+1
@@ -188,7 +188,7 @@ func TestKeep_IsMadeUpFor(t *testing.T) {
 	pickUp()
 	<-answered
 	x.away.Store(false)
-	polltest.True(t, "the teardown of the answered call is stored", func() bool { return state() != ringing })
+	polltest.Until(t, "the teardown of the answered call is stored", func() bool { return state() != ringing })
 	if _, err := p.Hangup(t.Context(), id); err != nil {
 		t.Error(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/carrier"
-	"ringfence.dev/services/dialer/internal/polltest"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -61,7 +61,7 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 	})
 	comes := func(what string, times int) {
 		t.Helper()
-		polltest.Until(t, func() error {
+		polltest.NoError(t, func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			if got := heard[what]; got < times {
@@ -74,7 +74,7 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 	metrics.MustRegister(p.Carrier)
 	told := func(want string) {
 		t.Helper()
-		polltest.Until(t, func() error {
+		polltest.NoError(t, func() error {
 			if got := gathered(t, metrics); got != want {
 				return fmt.Errorf("metrics = %q, want %q", got, want)
 			}

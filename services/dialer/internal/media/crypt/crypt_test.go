@@ -108,8 +108,13 @@ func TestOpen(t *testing.T) {
 	if opened, err := in.Open(seal(t, out, 10, 5), 10); err != nil || !bytes.HasSuffix(opened, []byte("a voice")) {
 		t.Errorf("another source with the key: %q, %v", opened, err)
 	}
-	if !in.Uses(sdp.Key{1, 2, 3}) || in.Uses(sdp.Key{1}) || !out.Uses(sdp.Key{1, 2, 3}) {
-		t.Error("does not know its key")
+	switch {
+	case !in.Uses(sdp.Key{1, 2, 3}):
+		t.Error("in.Uses(sdp.Key{1, 2, 3}) = false, want true")
+	case in.Uses(sdp.Key{1}):
+		t.Error("in.Uses(sdp.Key{1}) = true, want false")
+	case !out.Uses(sdp.Key{1, 2, 3}):
+		t.Error("out.Uses(sdp.Key{1, 2, 3}) = false, want true")
 	}
 }
 

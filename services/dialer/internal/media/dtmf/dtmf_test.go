@@ -76,8 +76,13 @@ func TestHearing_Wraps(t *testing.T) {
 
 func TestSending(t *testing.T) {
 	s, h := new(Sending), new(Hearing)
-	if s.Send("12x") || !s.Send("1#") || !s.Send("1") {
-		t.Fatal("takes what is no digit, or refuses one")
+	switch {
+	case s.Send("12x"):
+		t.Fatal(`s.Send("12x") = true, want false`)
+	case !s.Send("1#"):
+		t.Fatal(`s.Send("1#") = false, want true`)
+	case !s.Send("1"):
+		t.Fatal(`s.Send("1") = false, want true`)
 	}
 	var heard string
 	var ended, muted, markers int
@@ -114,8 +119,15 @@ func TestSending(t *testing.T) {
 			heard += string(digit)
 		}
 	}
-	if heard != "1#1" || ended != 9 || markers != 3 || muted != 15 {
-		t.Errorf("heard %q, %d ends, %d markers, %d muted; want 1#1, 9, 3, 15", heard, ended, markers, muted)
+	switch {
+	case heard != "1#1":
+		t.Errorf(`heard = %v, want "1#1"`, heard)
+	case ended != 9:
+		t.Errorf("ended = %v, want 9", ended)
+	case markers != 3:
+		t.Errorf("markers = %v, want 3", markers)
+	case muted != 15:
+		t.Errorf("muted = %v, want 15", muted)
 	}
 }
 

@@ -71,8 +71,14 @@ func TestBuffer_InOrderIsHeardAtOnce(t *testing.T) {
 		l.frame(n)
 		l.want(t, "abcdefghij"[:n+1])
 	}
-	if s := l.Stats(); s.Received != 10 || s.Lost+s.Late+s.Duplicates+s.Filled+s.Restarts != 0 || s.Jitter != 0 {
-		t.Errorf("%+v", s)
+	switch s := l.Stats(); {
+	case s.Received != 10:
+		t.Errorf("s.Received = %v, want 10", s.Received)
+	case s.Lost+s.Late+s.Duplicates+s.Filled+s.Restarts != 0:
+		t.Errorf("s.Lost + s.Late + s.Duplicates + s.Filled + s.Restarts = %v, want 0",
+			s.Lost+s.Late+s.Duplicates+s.Filled+s.Restarts)
+	case s.Jitter != 0:
+		t.Errorf("s.Jitter = %v, want 0", s.Jitter)
 	}
 }
 
@@ -101,8 +107,13 @@ func TestBuffer_ALossIsSilenceOnceWaitedFor(t *testing.T) {
 	l.want(t, "a_cd")
 	l.frame(1)
 	l.want(t, "a_cd")
-	if s := l.Stats(); s.Lost != 0 || s.Late != 1 || s.Filled != 1 {
-		t.Errorf("%+v, want one late and none lost: it came", s)
+	switch s := l.Stats(); {
+	case s.Lost != 0:
+		t.Errorf("s.Lost = %v, want 0", s.Lost)
+	case s.Late != 1:
+		t.Errorf("s.Late = %v, want 1", s.Late)
+	case s.Filled != 1:
+		t.Errorf("s.Filled = %v, want 1", s.Filled)
 	}
 }
 
@@ -127,8 +138,13 @@ func TestBuffer_Duplicates(t *testing.T) {
 		l.frame(max(n-1, 0))
 	}
 	l.want(t, "abcde")
-	if s := l.Stats(); s.Received != 5 || s.Duplicates != 10 || s.Lost+s.Late != 0 {
-		t.Errorf("%+v", s)
+	switch s := l.Stats(); {
+	case s.Received != 5:
+		t.Errorf("s.Received = %v, want 5", s.Received)
+	case s.Duplicates != 10:
+		t.Errorf("s.Duplicates = %v, want 10", s.Duplicates)
+	case s.Lost+s.Late != 0:
+		t.Errorf("s.Lost + s.Late = %v, want 0", s.Lost+s.Late)
 	}
 }
 
@@ -206,8 +222,13 @@ func TestBuffer_PatienceGrowsWithLatenessAndShrinksWithCalm(t *testing.T) {
 	for ; n < 12; n++ {
 		l.frame(n)
 	}
-	if s := l.Stats(); s.Late == 0 || l.patience <= leastPatience || l.patience > mostPatience {
-		t.Fatalf("patience %v after %+v", l.patience, s)
+	switch s := l.Stats(); {
+	case s.Late == 0:
+		t.Fatal("s.Late = 0, want another value")
+	case l.patience <= leastPatience:
+		t.Fatalf("l.patience = %v, want more than %v", l.patience, leastPatience)
+	case l.patience > mostPatience:
+		t.Fatalf("l.patience = %v, want at most %v", l.patience, mostPatience)
 	}
 	before := l.Stats()
 	l.at(220 + 120)
@@ -335,8 +356,13 @@ func FuzzBuffer(f *testing.F) {
 				b.Audio(a, uint32(stamp)<<(script[7]>>4)+uint32(script[4])*Frame, audio[:int(script[5])<<(script[7]>>1&3)], now)
 				packets++
 			}
-			if b.top < b.head || b.top-b.head > frames*Frame || b.patience > mostPatience {
-				t.Fatalf("head %d, top %d, patience %v", b.head, b.top, b.patience)
+			switch {
+			case b.top < b.head:
+				t.Fatalf("b.top = %v, want at least %v", b.top, b.head)
+			case b.top-b.head > frames*Frame:
+				t.Fatalf("b.top - b.head = %v, want at most %v", b.top-b.head, frames*Frame)
+			case b.patience > mostPatience:
+				t.Fatalf("b.patience = %v, want at most %v", b.patience, mostPatience)
 			}
 		}
 		if most := int(now/frameTime) + 51; heard > most {

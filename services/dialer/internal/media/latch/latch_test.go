@@ -87,8 +87,13 @@ func TestLatch_ANewAddressBeginsAnew(t *testing.T) {
 		t.Error("a refresh forgot the latch")
 	}
 	l.Signal(stranger)
-	if l.Target() != stranger || heard(l, otherPort, 10, 10) != 0 || heard(l, stranger, 0, 1) != 1 {
-		t.Error("a new description does not count")
+	switch {
+	case l.Target() != stranger:
+		t.Errorf("l.Target() = %v, want %v", l.Target(), stranger)
+	case heard(l, otherPort, 10, 10) != 0:
+		t.Error("heard(l, otherPort, 10, 10) is not 0")
+	case heard(l, stranger, 0, 1) != 1:
+		t.Error("heard(l, stranger, 0, 1) is not 1")
 	}
 	l.Signal(netip.AddrPort{}) // a hold by 0.0.0.0
 	if l.Target().IsValid() || heard(l, stranger, 1, 10) != 0 {

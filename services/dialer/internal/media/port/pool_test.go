@@ -54,8 +54,15 @@ func TestPool(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := number(conn); n%2 != 0 || n < low || n > high || seen[n] {
-				t.Errorf("port %d of %d to %d", n, low, high)
+			switch n := number(conn); {
+			case n%2 != 0:
+				t.Errorf("n %% 2 = %v, want 0", n%2)
+			case n < low:
+				t.Errorf("n = %v, want at least %v", n, low)
+			case n > high:
+				t.Errorf("n = %v, want at most %v", n, high)
+			case seen[n]:
+				t.Error("seen[n] = true, want false")
 			}
 			seen[number(conn)] = true
 			conns = append(conns, conn)
@@ -76,8 +83,13 @@ func TestPool(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		conn, err := p.Take()
-		if err != nil || number(conn) != given || p.Resting() != 0 {
-			t.Errorf("after its rest: %v", err)
+		switch {
+		case err != nil:
+			t.Errorf("error = %v, want none", err)
+		case number(conn) != given:
+			t.Errorf("number(conn) = %v, want %v", number(conn), given)
+		case p.Resting() != 0:
+			t.Errorf("p.Resting() = %v, want 0", p.Resting())
 		}
 		for _, c := range append(conns[:2:2], conns[3], conn) {
 			p.Give(c)

@@ -46,8 +46,13 @@ func TestAddress(t *testing.T) {
 		{"nobody.test:5060", UDP, ""}, {"", UDP, ""}, {":5060", UDP, ""}, {"a.test:70000", UDP, ""}, {"a.test", UDP, ""},
 	} {
 		got, err := l.address(Route{Hop: one.hop}, one.transport)
-		if got != one.want || (err != nil) != (one.want == "") || err != nil && !Refused(err) {
-			t.Errorf("%s by %s is %q, %v, want %q", one.hop, one.transport, got, err, one.want)
+		switch {
+		case got != one.want:
+			t.Errorf("got = %v, want %v", got, one.want)
+		case (err != nil) != (one.want == ""):
+			t.Errorf("(err != nil) = %v, want %v", (err != nil), (one.want == ""))
+		case err != nil && !Refused(err):
+			t.Error("got err != nil && !Refused(err)")
 		}
 	}
 }

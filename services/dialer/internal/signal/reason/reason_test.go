@@ -2,6 +2,7 @@ package reason_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,7 +127,7 @@ func FuzzReason(f *testing.F) {
 func TestElsewhere_OnlyWhatIsTheTrunksOwn(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 700; status++ {
-		want := status == 401 || status == 403 || status == 407 || status == 502 || status == 503
+		want := slices.Contains([]int{401, 403, 407, 502, 503}, status)
 		if got := (reason.Final{Status: status}).Elsewhere(); got != want {
 			t.Errorf("%d: %v", status, got)
 		}

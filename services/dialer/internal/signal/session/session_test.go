@@ -72,8 +72,17 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		e, ok := session.Parse(value)
-		if ok != (e.After > 0) || e.After > 24*time.Hour || ok && (e.Refresh() < time.Second || e.Lost() <= 0 || e.Lost() >= e.After) {
-			t.Fatalf("%q = %+v, %v", value, e, ok)
+		switch {
+		case ok != (e.After > 0):
+			t.Fatalf("ok = %v, want %v", ok, (e.After > 0))
+		case e.After > 24*time.Hour:
+			t.Fatalf("e.After = %v, want at most %v", e.After, 24*time.Hour)
+		case ok && e.Refresh() < time.Second:
+			t.Fatalf("e.Refresh() = %v, want at least %v", e.Refresh(), time.Second)
+		case ok && e.Lost() <= 0:
+			t.Fatalf("e.Lost() = %v, want more than 0", e.Lost())
+		case ok && e.Lost() >= e.After:
+			t.Fatalf("e.Lost() = %v, want less than %v", e.Lost(), e.After)
 		}
 		if again, same := session.Parse(e.String()); ok && (!same || again != e) {
 			t.Fatalf("%q reads back as %+v", value, again)
@@ -89,8 +98,13 @@ func TestTimer(t *testing.T) {
 		t.Errorf("a timer that nobody wants is due in %s", wait)
 	}
 	timer.Want(90 * time.Second)
-	if timer.Lengthen("60") || !timer.Lengthen("120") || timer.Wanted().After != 120*time.Second {
-		t.Errorf("wanted %+v", timer.Wanted())
+	switch {
+	case timer.Lengthen("60"):
+		t.Error(`timer.Lengthen("60") = true, want false`)
+	case !timer.Lengthen("120"):
+		t.Error(`timer.Lengthen("120") = false, want true`)
+	case timer.Wanted().After != 120*time.Second:
+		t.Errorf("timer.Wanted().After = %v, want %v", timer.Wanted().After, 120*time.Second)
 	}
 	timer.Agree("120", now)
 	if wait, mine := timer.Next(now); wait != time.Minute || !mine {

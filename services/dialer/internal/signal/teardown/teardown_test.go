@@ -24,8 +24,17 @@ func TestState_IsReadBack(t *testing.T) {
 		t.Errorf("a state has %d bytes", len(text))
 	}
 	got, err := teardown.Parse(text)
-	if err != nil || !bytes.Equal(got.Encode(), text) || got.Routes[0] != want.Routes[0] || got.Via != want.Via || got.CSeq != 2 {
-		t.Errorf("read back: %+v, %v", got, err)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case !bytes.Equal(got.Encode(), text):
+		t.Errorf("got.Encode() = %v, want %v", got.Encode(), text)
+	case got.Routes[0] != want.Routes[0]:
+		t.Errorf("got.Routes[0] = %v, want %v", got.Routes[0], want.Routes[0])
+	case got.Via != want.Via:
+		t.Errorf("got.Via = %v, want %v", got.Via, want.Via)
+	case got.CSeq != 2:
+		t.Errorf("got.CSeq = %v, want 2", got.CSeq)
 	}
 }
 

@@ -78,8 +78,13 @@ func TestRegister(t *testing.T) {
 		stop()
 		<-done
 		want := []time.Duration{0, 5 * time.Minute, 5*time.Minute + 5*time.Second, 5*time.Minute + 15*time.Second, 6 * time.Minute}
-		if !slices.Equal(at, want) || asked[0] != time.Hour || asked[len(asked)-1] != 0 {
-			t.Errorf("registered at %v for %v, want at %v", at, asked, want)
+		switch {
+		case !slices.Equal(at, want):
+			t.Errorf("at = %v, want %v", at, want)
+		case asked[0] != time.Hour:
+			t.Errorf("asked[0] = %v, want %v", asked[0], time.Hour)
+		case asked[len(asked)-1] != 0:
+			t.Errorf("asked[len(asked)-1] = %v, want 0", asked[len(asked)-1])
 		}
 	})
 }

@@ -99,8 +99,17 @@ func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 		t.Errorf("news = %v", got)
 	}
 	known, err := j.Find(t.Context(), id)
-	if err != nil || known.EndedAt == nil || known.Cause != call.NormalClearing || !known.ByUs || known.Teardown != nil {
-		t.Errorf("call = %+v, %v", known, err)
+	switch {
+	case err != nil:
+		t.Errorf("error = %v, want none", err)
+	case known.EndedAt == nil:
+		t.Error("known.EndedAt = nil, want a value")
+	case known.Cause != call.NormalClearing:
+		t.Errorf("known.Cause = %v, want %v", known.Cause, call.NormalClearing)
+	case !known.ByUs:
+		t.Error("known.ByUs = false, want true")
+	case known.Teardown != nil:
+		t.Errorf("known.Teardown = %v, want nil", known.Teardown)
 	}
 }
 
@@ -194,8 +203,13 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	if n := asked(owner); n != 0 {
 		t.Errorf("%d calls to end, and nobody asked", n)
 	}
-	if known, err := other.AskHangup(t.Context(), id); err != nil || known.HangupAt == nil || known.EndedAt != nil {
-		t.Errorf("asked: %+v, %v", known, err)
+	switch known, err := other.AskHangup(t.Context(), id); {
+	case err != nil:
+		t.Errorf("AskHangup: %v", err)
+	case known.HangupAt == nil:
+		t.Error("known.HangupAt = nil, want a value")
+	case known.EndedAt != nil:
+		t.Errorf("known.EndedAt = %v, want nil", known.EndedAt)
 	}
 	if mine, theirs := asked(owner), asked(other); mine != 1 || theirs != 0 {
 		t.Errorf("the owner has %d to end, the other %d", mine, theirs)

@@ -109,8 +109,13 @@ func TestSDK_ReadsWhatTheFakeSendsAndWhatWeSend(t *testing.T) {
 			t.Fatal(err)
 		}
 		var sent, read map[string]any
-		if json.Unmarshal(message, &sent) != nil || json.Unmarshal(again, &read) != nil || !reflect.DeepEqual(sent, read) {
-			t.Errorf("we send\n%s\nand the SDK reads\n%s", message, again)
+		switch {
+		case json.Unmarshal(message, &sent) != nil:
+			t.Error("json.Unmarshal(message, &sent) is not nil")
+		case json.Unmarshal(again, &read) != nil:
+			t.Error("json.Unmarshal(again, &read) is not nil")
+		case !reflect.DeepEqual(sent, read):
+			t.Errorf("sent = %v, want %v", sent, read)
 		}
 		kinds[sent["type"].(string)] = true
 	}
@@ -132,8 +137,10 @@ func TestSDK_IsInNoBinary(t *testing.T) {
 		t.Fatal("go list does not list what it was asked for")
 	}
 	for name := range strings.FieldsSeq(string(list)) {
-		if strings.Contains(name, "openai-go") || strings.Contains(name, "realtimetest") || strings.Contains(name, "livetest") {
-			t.Errorf("%s is linked", name)
+		for _, unwanted := range []string{"openai-go", "realtimetest", "livetest"} {
+			if strings.Contains(name, unwanted) {
+				t.Errorf("%s is linked", name)
+			}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Command fakelive serves the fake of the Live protocol as a process of its own, for the local trial
+// Command fakelive serves the fake of the Live protocol as a separate process, for the local trial
 // and for tests of the real binaries. A script says what the person says and what the model answers.
 // GET /received?type=… and /sent?type=… list the events as JSON.
 package main
