@@ -80,7 +80,7 @@ func TestMany_LeaveNothing(t *testing.T) {
 	polltest.NoError(t, func() error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if got := len(a.legs) + len(a.peers) + int(a.live); got != 0 {
+		if got := len(a.legs) + len(a.peers) + a.live; got != 0 {
 			return fmt.Errorf("%d legs, %d peers and %d live calls are left", len(a.legs), len(a.peers), a.live)
 		}
 		return nil
