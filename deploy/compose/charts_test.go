@@ -132,10 +132,12 @@ func least(t *testing.T, chart string) (args []string) {
 	return args
 }
 
-// environmentArgs returns the arguments that render an example of helm/environments, with the keys and the registry that it lacks.
+// environmentArgs returns the arguments that render an example of helm/environments, with the keys
+// and the registry that it lacks.
 func environmentArgs(t *testing.T, name string) []string {
 	t.Helper()
-	return append(keysOf(t, "ringfence"), "--values", filepath.Join(root, "helm/environments", name+".yaml"), "--set", "global.registry="+registry)
+	return append(keysOf(t, "ringfence"), "--values", filepath.Join(root, "helm/environments", name+".yaml"),
+		"--set", "global.registry="+registry)
 }
 
 // keysOf returns the arguments that give a chart, or all six, the public keys of the services that call it.

@@ -32,7 +32,8 @@ func score(ignored ...string) []string {
 // alone is what kube-score asks of a Deployment of more than one replica: environments/small.yaml and simcarrier.yaml are for a trial, in which one may be missed.
 const alone = "deployment-replicas"
 
-// scaled is the check that a Deployment with an HPA has no replicas. Without them the API server sets 1 when autoscaling is enabled.
+// scaled is the check that a Deployment with an HPA has no replicas. Without them the API server
+// sets 1 when autoscaling is enabled.
 const scaled = "deployment-targeted-by-hpa-does-not-have-replicas-configured"
 
 // TestCharts_RenderAsBefore holds all six against the goldens of testdata/charts, each as values that somebody would use, has every object judged as an API server would
@@ -129,7 +130,8 @@ func tool(t *testing.T, rendered []byte, variable string, args ...string) {
 
 func TestCharts_Lint(t *testing.T) {
 	t.Parallel()
-	args := append([]string{"lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts"}, environmentArgs(t, "production")...)
+	args := append([]string{"lint", "--strict", "--quiet", filepath.Join(root, "helm/ringfence"), "--with-subcharts"},
+		environmentArgs(t, "production")...)
 	out, said, err := helm(t, args...)
 	if err != nil {
 		t.Errorf("helm lint: %v\n%s%s", err, out, said)

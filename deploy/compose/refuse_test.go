@@ -24,7 +24,10 @@ func TestCharts_RefuseWrongValues(t *testing.T) {
 		{"a network that is an address", "global.nodes={10.0.0.1}", "nodes"},
 		{"nobody's key", "calls.env.TRUSTED_KEYS=", "no public key of gateway"},
 		{"one asker's key and not the other's", "dialer.env.TRUSTED_KEYS=gateway=" + publicKey, "no public key of calls"},
-		{"a placeholder instead of a key", "calls.env.TRUSTED_KEYS=gateway=BASE64", `"BASE64" is not the public key of gateway`},
+		{
+			"a placeholder instead of a key", "calls.env.TRUSTED_KEYS=gateway=BASE64",
+			`"BASE64" is not the public key of gateway`,
+		},
 		{"an empty key", "calls.env.TRUSTED_KEYS=gateway=", `"" is not the public key of gateway`},
 		{"no registry", "global.registry=", ":0.1.0 names no registry: set global.registry"},
 		{"a dialer on nodes that nobody knows", "global.nodes=null", "global.nodes is empty"},
@@ -79,12 +82,21 @@ func TestCharts_RefuseToRenderWithoutTheOperatorsValues(t *testing.T) {
 		{name: "gateway alone", chart: "gateway", want: "names no registry"},
 		{name: "calls alone", chart: "calls", want: "names no public key of gateway"},
 		{name: "all six", chart: "ringfence", want: "names no registry"},
-		{name: "small.yaml alone", chart: "ringfence", args: []string{"--values", filepath.Join(root, "helm/environments/small.yaml")}, want: "names no public key of gateway"},
-		{name: "production.yaml alone", chart: "ringfence", args: []string{"--values", filepath.Join(root, "helm/environments/production.yaml")}, want: "names no public key of gateway"},
+		{
+			name: "small.yaml alone", chart: "ringfence",
+			args: []string{"--values", filepath.Join(root, "helm/environments/small.yaml")},
+			want: "names no public key of gateway",
+		},
+		{
+			name: "production.yaml alone", chart: "ringfence",
+			args: []string{"--values", filepath.Join(root, "helm/environments/production.yaml")},
+			want: "names no public key of gateway",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			out, said, err := helm(t, append([]string{"template", "ringfence", filepath.Join(root, "helm", row.chart)}, row.args...)...)
+			out, said, err := helm(t,
+				append([]string{"template", "ringfence", filepath.Join(root, "helm", row.chart)}, row.args...)...)
 			if err == nil {
 				t.Fatalf("helm template rendered %d bytes, want a refusal", len(out))
 			}

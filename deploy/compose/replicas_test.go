@@ -39,13 +39,15 @@ func TestCharts_AutoscalingKeepsTheReplicasThatRun(t *testing.T) {
 // helm template has no cluster, and so no replicas that run.
 func TestCharts_AutoscalingWithoutAClusterStartsWithMin(t *testing.T) {
 	t.Parallel()
-	rendered := manifests(t, "dialer", append(least(t, "dialer"), "--set", "autoscaling.enabled=true,autoscaling.min=3")...)
+	rendered := manifests(t, "dialer",
+		append(least(t, "dialer"), "--set", "autoscaling.enabled=true,autoscaling.min=3")...)
 	if got := replicasOf(t, rendered, "dialer"); got != 3 {
 		t.Errorf("replicas of dialer = %d, want 3", got)
 	}
 }
 
-// replicasOf returns spec.replicas of the Deployment or StatefulSet with that name, or -1 if the manifest does not set it.
+// replicasOf returns spec.replicas of the Deployment or StatefulSet with that name, or -1 if the
+// manifest does not set it.
 func replicasOf(t *testing.T, rendered []byte, name string) int {
 	t.Helper()
 	documents := yaml.NewDecoder(strings.NewReader(string(rendered)))
@@ -67,8 +69,9 @@ func replicasOf(t *testing.T, rendered []byte, name string) int {
 	}
 }
 
-// kubeconfig returns a file that leads helm to an API server with the Deployments live, each with its number of replicas.
-// The server knows only what helm's lookup asks: the versions, the resources of apps/v1 and one Deployment.
+// kubeconfig returns a file that leads helm to an API server with the Deployments live, each with
+// its number of replicas. The server knows only what helm's lookup asks: the versions, the
+// resources of apps/v1 and one Deployment.
 func kubeconfig(t *testing.T, live map[string]int) (path string) {
 	t.Helper()
 	respond := func(w http.ResponseWriter, status int, body map[string]any) {
@@ -96,19 +99,23 @@ func kubeconfig(t *testing.T, live map[string]int) (path string) {
 		respond(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "apps/v1",
 			"resources": []any{resource("deployments", "Deployment"), resource("statefulsets", "StatefulSet")}})
 	})
-	mux.HandleFunc("GET /apis/apps/v1/namespaces/default/deployments/{name}", func(w http.ResponseWriter, r *http.Request) {
-		name := r.PathValue("name")
-		replicas, found := live[name]
-		if !found {
-			respond(w, http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": http.StatusNotFound})
-			return
-		}
-		respond(w, http.StatusOK, map[string]any{"kind": "Deployment", "apiVersion": "apps/v1", "metadata": map[string]any{"name": name}, "spec": map[string]any{"replicas": replicas}})
-	})
+	mux.HandleFunc("GET /apis/apps/v1/namespaces/default/deployments/{name}",
+		func(w http.ResponseWriter, r *http.Request) {
+			name := r.PathValue("name")
+			replicas, found := live[name]
+			if !found {
+				respond(w, http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+					"reason": "NotFound", "code": http.StatusNotFound})
+				return
+			}
+			respond(w, http.StatusOK, map[string]any{"kind": "Deployment", "apiVersion": "apps/v1",
+				"metadata": map[string]any{"name": name}, "spec": map[string]any{"replicas": replicas}})
+		})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	path = filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n", server.URL)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: "+
+		"[{name: x, context: {cluster: c}}]\ncurrent-context: x\n", server.URL)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

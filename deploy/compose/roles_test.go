@@ -30,7 +30,8 @@ var laws = map[string]map[string]string{
 }
 
 // of the tables that every schema has.
-var commonLaws = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE", "outbox_version": "INSERT UPDATE DELETE TRUNCATE"}
+var commonLaws = map[string]string{"outbox": "UPDATE TRUNCATE", "outbox_leases": "INSERT DELETE TRUNCATE",
+	"outbox_version": "INSERT UPDATE DELETE TRUNCATE"}
 
 // TestRoles_AServiceReachesItsOwnAlone runs the real migrations in a database that postgres.sql made, for somebody who is no superuser, and in one that the local stack would make, and tries from each running role
 // what it must not be able to do.

@@ -18,7 +18,9 @@ import (
 const lag = "kafka_consumer_lag_records"
 
 // TestCharts_ScaleOnTheirOwnRecords: whoever reads topics scales on what its own group has not read of the widest of them, knows how many partitions those have, and gives a replica ten
-// seconds of the rate that helm/README.md says was measured. Compacted topics carry settings, which change rarely: no service scales on them. That the binaries tell these series, TestCharts_ComeUp sees.
+// seconds of the rate that helm/README.md says was measured. Compacted topics carry settings, which
+// change rarely: no service scales on them. That the binaries tell these series, TestCharts_ComeUp
+// sees.
 func TestCharts_ScaleOnTheirOwnRecords(t *testing.T) {
 	t.Parallel()
 	table := strings.Join(lines(t, "helm/README.md"), "\n")

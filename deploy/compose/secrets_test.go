@@ -33,7 +33,8 @@ func secretsScript(t *testing.T, dir string, env ...string) (string, error) {
 	if _, err := exec.LookPath("openssl"); err != nil && os.Getenv("CI") != "true" {
 		t.Skip("SKIPPED: helm/environments/secrets.sh needs openssl")
 	}
-	script := exec.Command("sh", filepath.Join(root, "helm/environments/secrets.sh"), dir, "db.example.net", "pool.example.net:6543")
+	script := exec.Command("sh", filepath.Join(root, "helm/environments/secrets.sh"), dir, "db.example.net",
+		"pool.example.net:6543")
 	script.Env = append(os.Environ(), env...)
 	out, err := script.CombinedOutput()
 	return string(out), err
@@ -47,7 +48,8 @@ func authority(t *testing.T) (path string, text []byte) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of Postgres"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of Postgres"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -81,7 +83,8 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 			secrets := secretsIn(t, filepath.Join(dir, "secrets.yaml"))
 			for _, name := range services {
 				for _, variable := range []string{"POSTGRES_URL", "POSTGRES_DIRECT_URL", "POSTGRES_MIGRATE_URL"} {
-					config, err := pgconn.ParseConfig(strings.ReplaceAll(secrets[name][variable], "/etc/ringfence/postgres-ca.pem", ca))
+					config, err := pgconn.ParseConfig(
+						strings.ReplaceAll(secrets[name][variable], "/etc/ringfence/postgres-ca.pem", ca))
 					if err != nil {
 						t.Fatalf("%s: %s: %v", name, variable, err)
 					}
@@ -106,8 +109,10 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 			if row.wantFile {
 				wantMounts = 2 * len(services) // the service and its migration
 			}
-			rendered := manifests(t, "ringfence", "--values", filepath.Join(dir, "values.yaml"), "--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
-			if got := strings.Count(string(rendered), "{name: files, mountPath: /etc/ringfence, readOnly: true}"); got != wantMounts {
+			rendered := manifests(t, "ringfence", "--values", filepath.Join(dir, "values.yaml"),
+				"--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
+			const mount = "{name: files, mountPath: /etc/ringfence, readOnly: true}"
+			if got := strings.Count(string(rendered), mount); got != wantMounts {
 				t.Errorf("mounts of /etc/ringfence = %d, want %d", got, wantMounts)
 			}
 		})
@@ -122,7 +127,10 @@ func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
 		want string
 	}{
 		{name: "no authority", env: []string{"PGSSLMODE=", "PGSSLROOTCERT="}, want: "PGSSLROOTCERT is not set"},
-		{name: "a file without a certificate", env: []string{"PGSSLMODE=", "PGSSLROOTCERT=" + os.DevNull}, want: "contains no certificate in PEM"},
+		{
+			name: "a file without a certificate", env: []string{"PGSSLMODE=", "PGSSLROOTCERT=" + os.DevNull},
+			want: "contains no certificate in PEM",
+		},
 		{name: "a mode that falls back to plain text", env: []string{"PGSSLMODE=prefer"}, want: "PGSSLMODE is prefer"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -142,8 +150,9 @@ func TestCharts_SecretsRefuseUnverifiedTLS(t *testing.T) {
 	}
 }
 
-// TestCharts_SecretsAreWhatTheChartsRead runs the script that creates them: each chart's keys are there, the roles have their passwords, the binaries accept the keys, and every public key
-// belongs to its seed. With its values, the registry and the nodes, all six render.
+// TestCharts_SecretsAreWhatTheChartsRead runs the script that creates them: each chart's keys are
+// there, the roles have their passwords, the binaries accept the keys, and every public key belongs
+// to its seed. With its values, the registry and the nodes, all six render.
 func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
@@ -192,7 +201,8 @@ func TestCharts_SecretsAreWhatTheChartsRead(t *testing.T) {
 		}
 	}
 	public := filepath.Join(dir, "values.yaml")
-	rendered := manifests(t, "ringfence", "--values", public, "--set", "global.registry="+registry, "--set", "global.nodes={198.51.100.0/24}")
+	rendered := manifests(t, "ringfence", "--values", public, "--set", "global.registry="+registry,
+		"--set", "global.nodes={198.51.100.0/24}")
 	var trusted map[string]struct{ Env map[string]string }
 	if len(rendered) == 0 {
 		t.Error("helm template rendered nothing")

@@ -206,7 +206,8 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 	until(o.t, time.Minute, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 
 	o.does("status|paused", "webhooks", "pause", hook[0].ID)
-	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID, "webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
+	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID,
+		"webhooks", "replay", hook[0].ID, "--failed", "2026-01-01T00:00:00Z")
 	o.does("status|active", "webhooks", "resume", hook[0].ID)
 	o.does("deleted|true", "webhooks", "delete", hook[0].ID, "--yes")
 	o.refused("404", "webhooks", "show", hook[0].ID)

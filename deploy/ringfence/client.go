@@ -113,7 +113,8 @@ func (c *client) subscribe(ctx context.Context, name, endpoint string, events []
 		ID            string `json:"id"`
 		SigningSecret string `json:"signing_secret"`
 	}
-	err = c.ask(ctx, http.MethodPost, subscriptions, map[string]any{"name": ownName + name, "url": endpoint, "events": events}, &made)
+	err = c.ask(ctx, http.MethodPost, subscriptions,
+		map[string]any{"name": ownName + name, "url": endpoint, "events": events}, &made)
 	var refused *refusal
 	if errors.As(err, &refused) && refused.Code == "subscription_limit_reached" {
 		taken := slices.DeleteFunc(slices.Clone(all), func(s subscription) bool { return s.Status != "active" })

@@ -286,7 +286,8 @@ func TestCommands_AskBeforeTheyDestroy(t *testing.T) {
 			t.Errorf("%s: requests = %q, want none", name, o.asked)
 		}
 	}
-	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove", "wallet set-rates", "webhooks delete", "workspaces suspend"}
+	want := []string{"agents remove", "agents unkey", "contacts erase", "keys revoke", "numbers remove", "trunks remove",
+		"wallet set-rates", "webhooks delete", "workspaces suspend"}
 	if slices.Sort(careful); !slices.Equal(careful, want) {
 		t.Errorf("careful are %q, want %q", careful, want)
 	}
@@ -433,9 +434,18 @@ func TestWebhooks_OperatorCommandsChangeTheSubscription(t *testing.T) {
 		args []string
 		want string
 	}{
-		{name: "pause", args: []string{"pause", "S"}, want: `PATCH /admin/v1/workspaces/W/webhook-subscriptions/S {"status":"paused"}`},
-		{name: "resume", args: []string{"resume", "S"}, want: `PATCH /admin/v1/workspaces/W/webhook-subscriptions/S {"status":"active"}`},
-		{name: "delete", args: []string{"delete", "S", "--yes"}, want: `DELETE /admin/v1/workspaces/W/webhook-subscriptions/S `},
+		{
+			name: "pause", args: []string{"pause", "S"},
+			want: `PATCH /admin/v1/workspaces/W/webhook-subscriptions/S {"status":"paused"}`,
+		},
+		{
+			name: "resume", args: []string{"resume", "S"},
+			want: `PATCH /admin/v1/workspaces/W/webhook-subscriptions/S {"status":"active"}`,
+		},
+		{
+			name: "delete", args: []string{"delete", "S", "--yes"},
+			want: `DELETE /admin/v1/workspaces/W/webhook-subscriptions/S `,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got string
@@ -461,7 +471,8 @@ func TestWebhooks_OperatorCommandsChangeTheSubscription(t *testing.T) {
 func TestReplay_OfAFailedSubscriptionNamesTheCommandThatResumesIt(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusConflict)
-		_, _ = io.WriteString(w, `{"error":{"code":"subscription_not_active","message":"The subscription is failed. Set its status to active, then replay."}}`)
+		_, _ = io.WriteString(w, `{"error":{"code":"subscription_not_active","message":"The subscription is failed. Set `+
+			`its status to active, then replay."}}`)
 	}))
 	defer server.Close()
 	t.Setenv("RINGFENCE_ADMIN_URL", server.URL)

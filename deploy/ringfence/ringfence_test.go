@@ -119,7 +119,8 @@ func (f *fakeStack) subscribe(w http.ResponseWriter, r *http.Request) {
 	}
 	if active >= 5 {
 		w.WriteHeader(http.StatusConflict)
-		_, _ = io.WriteString(w, `{"error":{"code":"subscription_limit_reached","message":"Five are active. Pause or delete one first."}}`)
+		_, _ = io.WriteString(w,
+			`{"error":{"code":"subscription_limit_reached","message":"Five are active. Pause or delete one first."}}`)
 		return
 	}
 	f.created++

@@ -283,7 +283,8 @@ func TestWriteError_Maps(t *testing.T) {
 			t.Errorf("%s: answer.Code = %v, want %v", row.name, answer.Code, row.status)
 		}
 		if !strings.Contains(answer.Body.String(), `"code":"`+row.code+`"`) {
-			t.Errorf("%s: answer.Body.String() = %q, want it to contain %q", row.name, answer.Body.String(), `"code":"`+row.code+`"`)
+			t.Errorf("%s: answer.Body.String() = %q, want it to contain %q", row.name, answer.Body.String(),
+				`"code":"`+row.code+`"`)
 		}
 		if answer.Header().Get("Retry-After") != row.after {
 			t.Errorf("%s: Retry-After = %v, want %v", row.name, answer.Header().Get("Retry-After"), row.after)
@@ -303,7 +304,8 @@ func TestWriteError_PromisesNothingOfALostCommit(t *testing.T) {
 			t.Errorf("%s: answer.Code = %v, want 503", method, answer.Code)
 		}
 		if strings.Contains(answer.Body.String(), "Nothing was changed") != unchanged {
-			t.Errorf("%s: strings.Contains(answer.Body.String(), \"Nothing was changed\") = %v, want %v", method, strings.Contains(answer.Body.String(), "Nothing was changed"), unchanged)
+			t.Errorf("%s: strings.Contains(answer.Body.String(), \"Nothing was changed\") = %v, want %v", method,
+				strings.Contains(answer.Body.String(), "Nothing was changed"), unchanged)
 		}
 		if answer.Header().Get("Retry-After") != "2" {
 			t.Errorf("%s: Retry-After = %q, want \"2\"", method, answer.Header().Get("Retry-After"))

@@ -2,5 +2,6 @@ package inbox
 
 import "time"
 
-// SetRefusedTime changes how long the consumer tries a record again that the database refuses. It must be called before Run.
+// SetRefusedTime changes how long the consumer tries a record again that the database refuses. It
+// must be called before Run.
 func (c *Consumer) SetRefusedTime(d time.Duration) { c.refusedTime = d }

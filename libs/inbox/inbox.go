@@ -41,11 +41,13 @@ const Keep = 45 * 24 * time.Hour
 
 // Handle applies one record inside the transaction that also holds its inbox row. What it gives to pg.Later runs together with the
 // statements of the other records in the transaction; an error there counts as its own, no row as a skip. nil commits;
-// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its key, and so do a panic, a
-// value that the database can never take and outbox.ErrTooLarge. After any other error the record is tried again, with the
-// partition paused. If the database refuses the same record for refusedTime because of a constraint, while it takes other records
-// of this consumer, the record is parked as well. A database that is away never parks a record. Handle may be called again for a
-// record whose earlier transaction was rolled back, so it does nothing outside of tx.
+// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its
+// key, and so do a panic, a value that the database can never take and outbox.ErrTooLarge. After
+// any other error the record is tried again, with the partition paused. If the database refuses the
+// same record for refusedTime because of a constraint, while it takes other records of this
+// consumer, the record is parked as well. A database that is away never parks a record. Handle may
+// be called again for a record whose earlier transaction was rolled back, so it does nothing
+// outside of tx.
 type Handle func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error
 
 // Handlers maps a topic to its function.

@@ -22,7 +22,8 @@ func (b *bench) produceTo(partition int32, same bool, value int64) (key string) 
 	for n := 0; ; n++ {
 		key := fmt.Sprintf("key %d for %d", n, value)
 		probe := record(key, 0)
-		if onto := int32(kgo.StickyKeyPartitioner(nil).ForTopic(topic.Name).Partition(probe, int(topic.Partitions))); (onto == partition) != same {
+		if onto := int32(kgo.StickyKeyPartitioner(nil).ForTopic(topic.Name).Partition(probe,
+			int(topic.Partitions))); (onto == partition) != same {
 			continue
 		}
 		rec := record(key, value)
@@ -47,8 +48,9 @@ func parkedKeys(t *testing.T, b *bench) []string {
 	return keys
 }
 
-// TestConsumer_RefusedRecordIsParkedWhileOthersSucceed covers a record that violates a constraint whenever it is tried. It blocks
-// its partition while no other record is applied. Then it is parked, and its partition continues.
+// TestConsumer_RefusedRecordIsParkedWhileOthersSucceed covers a record that violates a constraint
+// whenever it is tried. It blocks its partition while no other record is applied. Then it is
+// parked, and its partition continues.
 func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -56,7 +58,8 @@ func TestConsumer_RefusedRecordIsParkedWhileOthersSucceed(t *testing.T) {
 	if _, err := owner.Exec(t.Context(), "CREATE UNIQUE INDEX one_value ON effect (value)"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.pool.Exec(t.Context(), "INSERT INTO effect (event_id, key, value) VALUES (gen_random_uuid(), 'first', 7)"); err != nil {
+	if _, err := b.pool.Exec(t.Context(),
+		"INSERT INTO effect (event_id, key, value) VALUES (gen_random_uuid(), 'first', 7)"); err != nil {
 		t.Fatal(err)
 	}
 	consumer := b.consumer(b.pool)

@@ -26,7 +26,13 @@ func TestRefusal_IsFinal(t *testing.T) {
 		{name: "unique violation, no other record applied", errs: []error{unique, unique, unique, unique}},
 		{name: "database away in between", errs: []error{unique, unique, away, unique}, others: true},
 		{name: "database away", errs: []error{away, away, away, away, away}, others: true},
-		{name: "timeout", errs: []error{context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded}, others: true},
+		{
+			name: "timeout",
+			errs: []error{
+				context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded, context.DeadlineExceeded,
+			},
+			others: true,
+		},
 		{name: "shutdown", errs: repeat("57P01"), others: true},
 		{name: "deadlock", errs: repeat("40P01"), others: true},
 		{name: "missing column", errs: repeat("42703"), others: true},

@@ -186,7 +186,8 @@ func (w *worker) settleOne(d delivery) bool {
 			continue
 		}
 		if d.fault == nil && refused.isFinal(err, time.Now()) {
-			d.fault = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w", w.group.consumer.refusedTime, err)
+			d.fault = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w",
+				w.group.consumer.refusedTime, err)
 			continue
 		}
 		tries++

@@ -251,7 +251,8 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 	refusals := map[string]error{}
 	if e.client.cfg.Topics != "verify" {
 		value := logAppendTime
-		altered, err := e.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: timestampType, Value: &value}}, names...)
+		altered, err := e.admin.AlterTopicConfigs(ctx,
+			[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: timestampType, Value: &value}}, names...)
 		if err != nil {
 			return fmt.Errorf("alter %s of %s: %w", timestampType, plural.Of(len(names), "topic"), err)
 		}
@@ -266,7 +267,8 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 			continue
 		}
 		slog.Warn("topic keeps the producers' timestamps", "topic", name, "error", refused, "command", fmt.Sprintf(
-			"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", name, timestampType, logAppendTime))
+			"kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", name, timestampType,
+			logAppendTime))
 	}
 	return nil
 }

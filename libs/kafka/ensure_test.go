@@ -137,7 +137,8 @@ func TestEnsureTopics_WhoMayNotMakeThemTellsTheCommand(t *testing.T) {
 		t.Fatalf("err = %v, want one that trying again can mend", err)
 	}
 	for _, command := range []string{
-		"--create --topic agents.v1 --partitions 3 --replication-factor 1 --config cleanup.policy=compact --config min.insync.replicas=1 --config message.timestamp.type=LogAppendTime\n",
+		"--create --topic agents.v1 --partitions 3 --replication-factor 1 --config cleanup.policy=compact --config " +
+			"min.insync.replicas=1 --config message.timestamp.type=LogAppendTime\n",
 		"--create --topic agents.v1.dialer.dlq --partitions 3 --replication-factor 1 --config cleanup.policy=delete --config retention.ms=2592000000",
 	} {
 		if !strings.Contains(err.Error(), command) {

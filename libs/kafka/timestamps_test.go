@@ -8,7 +8,8 @@ import (
 	"ringfence.dev/libs/kafka"
 )
 
-// TestEnsureTopics_BrokersStampTheRecords covers new topics, and topics that were created with the producers' timestamps.
+// TestEnsureTopics_BrokersStampTheRecords covers new topics, and topics that were created with the
+// producers' timestamps.
 func TestEnsureTopics_BrokersStampTheRecords(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

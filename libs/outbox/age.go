@@ -80,8 +80,9 @@ func newRelayMetrics(registry prometheus.Registerer, r *Relay) *relayMetrics {
 		Name: "outbox_oldest_age_seconds", Help: "How long the oldest unpublished row waits; 0 when there is none.",
 	}, func() float64 { return r.OldestAge().Seconds() })
 	return &relayMetrics{
-		rows:   factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_rows", Help: "Rows that wait, counted up to 10000."}),
-		leader: factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_leader", Help: "1 when this replica's relay holds the lease."}),
+		rows: factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_rows", Help: "Rows that wait, counted up to 10000."}),
+		leader: factory.NewGauge(prometheus.GaugeOpts{Name: "outbox_leader",
+			Help: "1 when this replica's relay holds the lease."}),
 		batchRows: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "outbox_batch_rows", Help: "Rows in one batch.", Buckets: prometheus.ExponentialBuckets(1, 4, 7),
 		}),

@@ -109,7 +109,8 @@ func (p *process) awaitStopped() {
 // leader returns the holder of a lease that has not expired, or "".
 func leader(t testing.TB, pool *pgxpool.Pool) (holder string) {
 	t.Helper()
-	const statement = `SELECT coalesce(max(holder::text) FILTER (WHERE expires_at > clock_timestamp()), '') FROM outbox_leases`
+	const statement = `SELECT coalesce(max(holder::text) FILTER (WHERE expires_at > clock_timestamp()), '')
+		FROM outbox_leases`
 	if err := pool.QueryRow(t.Context(), statement).Scan(&holder); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,8 @@ func TestRelay_LeaderThatIsStoppedIsReplaced(t *testing.T) {
 	load.Go(func() { writeAll(t, pool, 40, second.Wake) })
 	polltest.Until(t, "there is something to relay", func() bool { return countRows(t, pool) > 0 })
 	first.signal(syscall.SIGSTOP)
-	polltest.Until(t, "the second takes over", func() bool { holder := leader(t, pool); return holder != "" && holder != firstID })
+	polltest.Until(t, "the second takes over",
+		func() bool { holder := leader(t, pool); return holder != "" && holder != firstID })
 	secondID := leader(t, pool)
 	load.Wait()
 	writeAll(t, pool, 20, second.Wake)
@@ -176,7 +178,8 @@ func TestRelay_LeaderStoppedAmidARoundPublishesNoMore(t *testing.T) {
 	polltest.Until(t, "the first waits for its turn", func() bool {
 		var waits int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE application_name = 'alone' AND datname = current_database() AND query LIKE '%outbox_leases%OR expires_at <=%'`).Scan(&waits)
+			WHERE application_name = 'alone' AND datname = current_database()
+				AND query LIKE '%outbox_leases%OR expires_at <=%'`).Scan(&waits)
 		return err == nil && waits == 1
 	})
 	if err := put(t, pool, fact(keyOf(0), facts+2)); err != nil {

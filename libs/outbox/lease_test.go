@@ -18,7 +18,8 @@ func TestRelay_AdvisoryLocksOfOthersDoNotStopIt(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	other := pgtest.Super(t, pool, schema)
-	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(hashtextextended('outbox relay ' || $1, 0))`, schema); err != nil {
+	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(hashtextextended('outbox relay ' || $1, 0))`,
+		schema); err != nil {
 		t.Fatal(err)
 	}
 	startRelay(t, pool, cfg)
@@ -33,7 +34,8 @@ func TestRelay_AdvisoryLocksOfOthersDoNotStopIt(t *testing.T) {
 // giveLease gives the lease to a holder that is no relay of this test. expires is a timestamp of Postgres.
 func giveLease(t *testing.T, pool *pgxpool.Pool, expires string) {
 	t.Helper()
-	tag, err := pool.Exec(t.Context(), `UPDATE outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
+	tag, err := pool.Exec(t.Context(),
+		`UPDATE outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +60,8 @@ func TestRelay_LeaderWithoutTheLeaseStopsPublishing(t *testing.T) {
 	waitsForLease := func() bool {
 		var waiting int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%outbox_leases%OR expires_at <=%'`).Scan(&waiting)
+			WHERE datname = current_database() AND pid <> pg_backend_pid()
+				AND query LIKE '%outbox_leases%OR expires_at <=%'`).Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)
 		}

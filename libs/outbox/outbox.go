@@ -133,7 +133,8 @@ func queue(ctx context.Context, batch *pgx.Batch, statement string, args pg.Args
 		payload, headers = value, event.headers(ctx)
 	}
 	if len(payload) > MaxPayload {
-		return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published: %w", event.ID, topic, len(payload), MaxPayload, ErrTooLarge)
+		return fmt.Errorf("event %s for %s has %d bytes and at most %d can be published: %w", event.ID, topic, len(payload),
+			MaxPayload, ErrTooLarge)
 	}
 	args["event_id"], args["topic"], args["key"] = event.ID, topic, []byte(event.Key)
 	args["headers"], args["payload"] = headers, payload

@@ -111,7 +111,8 @@ var (
 	// errOpen is the fault of a row that Kafka had not answered for when the waiting ended. It may have it, or get it yet.
 	errOpen = errors.New("not acknowledged")
 	// errSilent ends the session of a leader that Kafka does not answer: another replica may reach it.
-	errSilent = errors.New("no acknowledgement: the brokers are away, or fewer replicas are in sync than min.insync.replicas asks for")
+	errSilent = errors.New(
+		"no acknowledgement: the brokers are away, or fewer replicas are in sync than min.insync.replicas asks for")
 )
 
 // ack is Kafka's answer for one row.

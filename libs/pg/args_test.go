@@ -33,7 +33,10 @@ func TestArgs_AreTheNamedArgsOfPgx(t *testing.T) {
 	}{
 		{"one place", "SELECT @a::text", pgx.NamedArgs{"a": "x"}},
 		{"other values", "SELECT @a::text", pgx.NamedArgs{"a": "y"}},
-		{"a name twice, and one that is not asked for", "SELECT concat(@b::text, @a::text, @b::text)", pgx.NamedArgs{"a": "1", "b": "2", "c": "3"}},
+		{
+			"a name twice, and one that is not asked for", "SELECT concat(@b::text, @a::text, @b::text)",
+			pgx.NamedArgs{"a": "1", "b": "2", "c": "3"},
+		},
 		{"a name without a value is null", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"b": "2"}},
 		{"and has one the next time", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"a": "1", "b": "2"}},
 		{"and none again", "SELECT coalesce(@a::text, 'none') || @b", pgx.NamedArgs{"b": "2"}},

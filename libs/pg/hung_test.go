@@ -47,7 +47,8 @@ func TestOpen_SessionsEndWhatHangs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got string
-		if err := pool.QueryRow(t.Context(), "SELECT concat(setting, unit) FROM pg_settings WHERE name = $1", tt.name).Scan(&got); err != nil {
+		if err := pool.QueryRow(t.Context(), "SELECT concat(setting, unit) FROM pg_settings WHERE name = $1",
+			tt.name).Scan(&got); err != nil {
 			t.Fatalf("read %s: %v", tt.name, err)
 		}
 		if tt.name == "tcp_user_timeout" && got == "0ms" {

@@ -74,7 +74,8 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 	want := map[string]string{"search_path": schema, "jit": "off", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "5s", "tcp_user_timeout": "10s"}
 	for name, value := range want {
 		var got string
-		if err := pool.QueryRow(t.Context(), "SELECT concat(setting, unit) FROM pg_settings WHERE name = $1", name).Scan(&got); err != nil {
+		if err := pool.QueryRow(t.Context(), "SELECT concat(setting, unit) FROM pg_settings WHERE name = $1",
+			name).Scan(&got); err != nil {
 			t.Fatalf("read %s: %v", name, err)
 		}
 		if strings.HasPrefix(got, "0") {

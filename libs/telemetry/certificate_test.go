@@ -41,7 +41,8 @@ func TestCertificate_TellsTheFirstOfItsChain(t *testing.T) {
 			t.Fatalf("len(families[0].GetMetric()) = %v, want 1", len(families[0].GetMetric()))
 		}
 		if families[0].GetMetric()[0].GetLabel()[0].GetValue() != "KAFKA_CERT_FILE" {
-			t.Fatalf("families[0].GetMetric()[0].GetLabel()[0].GetValue() = %q, want \"KAFKA_CERT_FILE\"", families[0].GetMetric()[0].GetLabel()[0].GetValue())
+			t.Fatalf("families[0].GetMetric()[0].GetLabel()[0].GetValue() = %q, want \"KAFKA_CERT_FILE\"",
+				families[0].GetMetric()[0].GetLabel()[0].GetValue())
 		}
 		return families[0].GetMetric()[0].GetGauge().GetValue()
 	}

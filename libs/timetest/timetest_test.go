@@ -19,7 +19,8 @@ func TestWalk_FindsEveryTimestamp(t *testing.T) {
 		{path: ".data[0].at", text: "2026-06-04T09:00:00.000Z"},
 	}
 	byPath := cmpopts.SortSlices(func(a, b timestamp) bool { return a.path < b.path })
-	if diff := cmp.Diff(want, walk("", document, []string{"metadata"}), cmp.AllowUnexported(timestamp{}), byPath); diff != "" {
+	if diff := cmp.Diff(want, walk("", document, []string{"metadata"}), cmp.AllowUnexported(timestamp{}),
+		byPath); diff != "" {
 		t.Errorf("walk (-want +got):\n%s", diff)
 	}
 }

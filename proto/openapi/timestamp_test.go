@@ -16,7 +16,10 @@ func TestTimestamp_HasThreeDecimalsInUTC(t *testing.T) {
 	}{
 		{name: "whole second", at: time.Date(2026, 6, 4, 9, 0, 0, 0, time.UTC), want: "2026-06-04T09:00:00.000Z"},
 		{name: "trailing zeros", at: time.Date(2026, 6, 4, 9, 0, 0, 120_000_000, time.UTC), want: "2026-06-04T09:00:00.120Z"},
-		{name: "further decimals are cut off", at: time.Date(2026, 6, 4, 9, 0, 0, 999_999_999, time.UTC), want: "2026-06-04T09:00:00.999Z"},
+		{
+			name: "further decimals are cut off", at: time.Date(2026, 6, 4, 9, 0, 0, 999_999_999, time.UTC),
+			want: "2026-06-04T09:00:00.999Z",
+		},
 		{name: "another zone", at: time.Date(2026, 6, 4, 11, 0, 0, 0, rome), want: "2026-06-04T09:00:00.000Z"},
 	}
 	for _, tt := range tests {

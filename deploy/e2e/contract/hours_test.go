@@ -150,7 +150,8 @@ func TestHours_ScheduledFor(t *testing.T) {
 			}
 		})
 	}
-	for _, past := range []string{now.AddDate(0, 0, -6).UTC().Format(time.RFC3339), now.Add(-time.Minute).UTC().Format(time.RFC3339)} {
+	for _, past := range []string{now.AddDate(0, 0, -6).UTC().Format(time.RFC3339),
+		now.Add(-time.Minute).UTC().Format(time.RFC3339)} {
 		got := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90), "scheduled_for", past))
 		if at := instant(t, got.text("scheduled_for")); at.Before(now.Truncate(time.Millisecond)) || at.After(time.Now()) {
 			t.Errorf("scheduled_for %s became %s, want now", past, at)

@@ -104,7 +104,8 @@ func TestClient_MainPath(t *testing.T) {
 	changed := of(api.UpdateContactWithResponse(ctx, contact.ID, openapi.UpdateContact{
 		Metadata: &map[string]json.RawMessage{"tier": json.RawMessage(`"gold"`)},
 	}))(t, 200).JSON200
-	if read := of(api.ReadContactWithResponse(ctx, contact.ID))(t, 200).JSON200; string(read.Metadata["tier"]) != `"gold"` || !read.UpdatedAt.Equal(changed.UpdatedAt.Time) {
+	read := of(api.ReadContactWithResponse(ctx, contact.ID))(t, 200).JSON200
+	if string(read.Metadata["tier"]) != `"gold"` || !read.UpdatedAt.Equal(changed.UpdatedAt.Time) {
 		t.Errorf("contact = %+v", read)
 	}
 
@@ -170,7 +171,8 @@ func TestClient_MainPath(t *testing.T) {
 	if decimal(t, got.Balance.String()).Cmp(decimal(t, "10")) >= 0 {
 		t.Errorf("balance = %v, want less than 10", got.Balance)
 	}
-	later := of(api.CreateCallWithResponse(ctx, nil, openapi.CreateCall{AgentID: agent, To: number(1), ScheduledFor: pointer(openapi.TimestampOf(call.Timings.EndedAt.AddDate(0, 0, 1)))}))(t, 202).JSON202
+	later := of(api.CreateCallWithResponse(ctx, nil, openapi.CreateCall{AgentID: agent, To: number(1),
+		ScheduledFor: pointer(openapi.TimestampOf(call.Timings.EndedAt.AddDate(0, 0, 1)))}))(t, 202).JSON202
 	if got := of(api.CancelCallRequestWithResponse(ctx, later.ID))(t, 200).JSON200; got.Status != "canceled" {
 		t.Errorf("canceled = %+v", got)
 	}

@@ -158,7 +158,8 @@ func (w *world) leaderless(t *testing.T, schema string, during func()) {
 	defer func() { _ = conn.Close(t.Context()) }()
 	set := func(expires string) {
 		t.Helper()
-		_, err := conn.Exec(t.Context(), `UPDATE `+schema+`.outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
+		_, err := conn.Exec(t.Context(), `UPDATE `+schema+
+			`.outbox_leases SET holder = gen_random_uuid(), fence = fence + 1, expires_at = $1::timestamptz`, expires)
 		if err != nil {
 			t.Fatal(err)
 		}

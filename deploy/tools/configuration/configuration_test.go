@@ -33,7 +33,8 @@ func TestParse_ReadsTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []variable{{"A_URL", "(required)", "where a is: http://a, b"}, {"B", "a b", ""}, {"C_1", "1s", "x"}}; !slices.Equal(found, want) {
+	want := []variable{{"A_URL", "(required)", "where a is: http://a, b"}, {"B", "a b", ""}, {"C_1", "1s", "x"}}
+	if !slices.Equal(found, want) {
 		t.Errorf("parse = %q, want %q", found, want)
 	}
 	for _, said := range []string{"no table", "x\nEnvironment\nnonsense\n"} {

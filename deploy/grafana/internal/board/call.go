@@ -73,9 +73,14 @@ func dialer() Board {
 			{"Each replica", []Panel{
 				{Title: "Attempts, by replica", About: "Replicas share the queue: one that takes nothing is in trouble of its own.", Unit: "cps", Stacked: true, Queries: one(rate("ringfence_dialer_attempts_total", "instance"), "{{instance}}")},
 				{Title: "Circuits, by replica", About: "1: closed. Each dialer has its own way to a trunk.", Unit: "short", Queries: one(`sum by (instance, trunk) (ringfence_dialer_circuit_state{state="closed"})`, "{{instance}}: {{trunk}}"), Alerts: []string{"TrunkCircuitOpen"}},
-				{Title: "Certificates and models: time left", About: "Of the files that we hold (SIP over TLS, Kafka), and until OpenAI shuts down a model in use.", Unit: "s", Warn: 21 * day, Bad: 3 * day, Below: true,
+				{Title: "Certificates and models: time left",
+					About: "Of the files that we hold (SIP over TLS, Kafka), and until OpenAI shuts down a model in use.",
+					Unit:  "s", Warn: 21 * day, Bad: 3 * day, Below: true,
 					Queries: []Query{
-						{`min by (job, instance, certificate) (certificate_expires_timestamp_seconds) - time()`, "{{job}} {{instance}}: {{certificate}}"},
+						{
+							`min by (job, instance, certificate) (certificate_expires_timestamp_seconds) - time()`,
+							"{{job}} {{instance}}: {{certificate}}",
+						},
 						{`min by (model) (ringfence_dialer_model_retires_timestamp_seconds) - time() < Inf`, "{{model}}"},
 					}, Alerts: []string{"CertificateExpires", "ModelRetires"}},
 			}},

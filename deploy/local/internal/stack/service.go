@@ -158,8 +158,9 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 	return process.Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routine(svc.name)}, nil
 }
 
-// routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at the gateway, and every
-// successful request at the services behind it, because the gateway logs those requests too.
+// routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at
+// the gateway, and every successful request at the services behind it, because the gateway logs
+// those requests too.
 func routine(name string) *regexp.Regexp {
 	if os.Getenv("LOG_LEVEL") != "" {
 		return nil

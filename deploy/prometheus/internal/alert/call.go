@@ -16,8 +16,10 @@ func agents() []Alert {
 			Expr:    `min by (model) (ringfence_dialer_model_retires_timestamp_seconds) - time() < <60d>`,
 			Summary: "OpenAI shuts down a model in use within 60 days",
 			// The value is negative after the shutdown.
-			Description: "{{ $labels.model }}: {{ $value | humanizeDuration }} are left. Afterwards every call of its agents fails.",
-			Trial:       []Series{{Name: `ringfence_dialer_model_retires_timestamp_seconds{job="dialer",model="gpt-realtime"}`, Well: 7e6, Ill: 1e6}},
+			Description: "{{ $labels.model }}: {{ $value | humanizeDuration }} are left. Afterwards every call of its " +
+				"agents fails.",
+			Trial: []Series{{Name: `ringfence_dialer_model_retires_timestamp_seconds{job="dialer",model="gpt-realtime"}`,
+				Well: 7e6, Ill: 1e6}},
 		},
 	}
 }

@@ -22,7 +22,8 @@ type agents struct {
 type agentsList struct{ desk.Listed }
 
 func (c agentsList) Run(ctx context.Context, o *Office) error {
-	return o.List(ctx, o.at("agents"), nil, c.Listed, "id", "name", "kind", "from_number", "longest=max_call_seconds", "model", "retires=retiring_models.retires_on", "created_at")
+	return o.List(ctx, o.at("agents"), nil, c.Listed, "id", "name", "kind", "from_number", "longest=max_call_seconds",
+		"model", "retires=retiring_models.retires_on", "created_at")
 }
 
 // agent is the one that a command is about.

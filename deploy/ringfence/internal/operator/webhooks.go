@@ -63,7 +63,8 @@ type webhooksDelete struct {
 }
 
 func (c webhooksDelete) Run(ctx context.Context, o *Office) error {
-	if err := c.Confirm(ctx, o.Desk, "This deletes webhook subscription %s and its queued deliveries", c.Subscription); err != nil {
+	if err := c.Confirm(ctx, o.Desk, "This deletes webhook subscription %s and its queued deliveries",
+		c.Subscription); err != nil {
 		return err
 	}
 	return o.Show(ctx, http.MethodDelete, o.at("webhook-subscriptions", c.Subscription), nil)

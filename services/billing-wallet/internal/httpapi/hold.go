@@ -42,7 +42,8 @@ func (a *API) Hold(ctx context.Context, asked *connect.Request[questionv1.HoldRe
 		return nil, connect.NewError(connect.CodeFailedPrecondition, decision.Err)
 	default:
 		answer.Result = &questionv1.HoldResponse_Held{Held: &questionv1.Held{
-			AmountMicro: int64(decision.Hold.Amount), Currency: decision.Hold.Currency, MaxCallSeconds: decision.Hold.MaxCallSeconds,
+			AmountMicro: int64(decision.Hold.Amount), Currency: decision.Hold.Currency,
+			MaxCallSeconds: decision.Hold.MaxCallSeconds,
 		}}
 	}
 	return connect.NewResponse(answer), nil

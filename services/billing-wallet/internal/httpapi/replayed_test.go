@@ -19,8 +19,14 @@ func TestPostTransaction_UsedReferenceIsMarkedAsReplayed(t *testing.T) {
 		wantHeader string
 	}{
 		{name: "new reference", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 201},
-		{name: "same transaction again", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 200, wantHeader: "true"},
-		{name: "other amount", body: `{"type":"top_up","amount":"30","reference":"r-1"}`, wantStatus: 200, wantHeader: "true"},
+		{
+			name: "same transaction again", body: `{"type":"top_up","amount":"25","reference":"r-1"}`, wantStatus: 200,
+			wantHeader: "true",
+		},
+		{
+			name: "other amount", body: `{"type":"top_up","amount":"30","reference":"r-1"}`, wantStatus: 200,
+			wantHeader: "true",
+		},
 	} {
 		token, err := s.keys["gateway"].SignCaller("billing-wallet", trust.Caller{
 			WorkspaceID: workspace, RequestID: wallettest.ID(), Access: trust.Write, Operator: "ada",

@@ -39,7 +39,8 @@ func (a *API) Routes(tel *telemetry.Telemetry, keys *trust.Keys) (http.Handler, 
 	})
 	path, questions := questionv1connect.NewHoldServiceHandler(a, connect.WithInterceptors(traces), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", questions)
-	path, setting := settingsv1connect.NewSettingServiceHandler(a, connect.WithInterceptors(traces), keys.Answer(trust.Gateway))
+	path, setting := settingsv1connect.NewSettingServiceHandler(a, connect.WithInterceptors(traces),
+		keys.Answer(trust.Gateway))
 	router.Handle(path+"{procedure}", setting)
 	return router, nil
 }

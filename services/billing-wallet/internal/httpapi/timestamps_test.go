@@ -13,7 +13,8 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 5_000_000)
-	if _, err := s.pool.Exec(t.Context(), `UPDATE wallets SET last_transaction_at = '2026-06-04 09:00:00+00'`); err != nil {
+	if _, err := s.pool.Exec(t.Context(),
+		`UPDATE wallets SET last_transaction_at = '2026-06-04 09:00:00+00'`); err != nil {
 		t.Fatal(err)
 	}
 	admin := "/admin/v1/workspaces/" + workspace.String() + "/wallet"

@@ -38,7 +38,8 @@ type transactionView struct {
 }
 
 func viewTransaction(t ledger.Transaction) transactionView {
-	return transactionView{t.ID, t.Kind, t.Amount().String(), t.Reference, t.Operator, t.RequestID, openapi.TimestampOf(t.CreatedAt())}
+	return transactionView{t.ID, t.Kind, t.Amount().String(), t.Reference, t.Operator, t.RequestID,
+		openapi.TimestampOf(t.CreatedAt())}
 }
 
 // payment checks the body: type, amount, reference.

@@ -18,7 +18,8 @@ func (a *API) wallet(w http.ResponseWriter, r *http.Request) error {
 		return shown(err)
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Wallet{
-		Balance: json.Number(found.Balance().String()), Currency: found.Currency, LastTransactionAt: openapi.TimestampOrNull(found.LastTransactionAt),
+		Balance: json.Number(found.Balance().String()), Currency: found.Currency,
+		LastTransactionAt: openapi.TimestampOrNull(found.LastTransactionAt),
 	})
 }
 

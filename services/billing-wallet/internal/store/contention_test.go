@@ -112,7 +112,8 @@ func (c *contention) turn() error {
 		return err
 	case 6:
 		rates := []rate.Rate{{Prefix: "+1", PerMinute: money.Micro(rand.Int64N(100_000)), IncrementSeconds: 1 + rand.Int32N(60)}, {Prefix: "+1555", PerMinute: 40_000, IncrementSeconds: 1}}
-		return errors.Join(c.st.ReplaceRates(c.Context(), id, rates[:rand.IntN(3)]), c.st.ApplyCurrency(c.Context(), id, "USD"))
+		return errors.Join(c.st.ReplaceRates(c.Context(), id, rates[:rand.IntN(3)]),
+			c.st.ApplyCurrency(c.Context(), id, "USD"))
 	default:
 		_, err := c.st.AskUnconfirmed(c.Context(), time.Microsecond, 50, func(u store.Unconfirmed) outbox.Event {
 			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{}}

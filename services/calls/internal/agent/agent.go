@@ -131,7 +131,8 @@ func (a *Agent) checkSessionLength(body map[string]json.RawMessage, kind string)
 		return nil
 	}
 	return apierr.Validation("max_call_seconds",
-		"must be at most %d for an agent of kind %s: its session ends after that time. Send a max_call_seconds of at most %d with the kind.",
+		"must be at most %d for an agent of kind %s: its session ends after that time. Send a max_call_seconds of at "+
+			"most %d with the kind.",
 		longest, kind, longest)
 }
 

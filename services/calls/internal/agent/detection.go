@@ -64,7 +64,8 @@ func (k known) judgeDetection() error {
 	case live && noise != nil:
 		return apierr.Validation("noise_reduction", "is not a setting of openai_live: remove it with null.")
 	case live && detection != nil:
-		return apierr.Validation("turn_detection", "is not a setting of openai_live, whose model decides itself when to speak: remove it with null.")
+		return apierr.Validation("turn_detection",
+			"is not a setting of openai_live, whose model decides itself when to speak: remove it with null.")
 	}
 	if noise != nil && !slices.Contains([]string{"near_field", "far_field"}, noise.Type) {
 		return apierr.Validation("noise_reduction.type", "must be near_field or far_field.")

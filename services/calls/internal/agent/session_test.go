@@ -13,7 +13,8 @@ import (
 // TestSet_LongestCallOfASession covers max_call_seconds beyond what the dialer lets a session last.
 func TestSet_LongestCallOfASession(t *testing.T) {
 	t.Parallel()
-	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`, `{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/"}`
+	const realtime, websocket = `{"name":"Ada","kind":"openai_realtime"}`,
+		`{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/"}`
 	tests := []struct {
 		name    string
 		create  string
@@ -21,14 +22,27 @@ func TestSet_LongestCallOfASession(t *testing.T) {
 		refused bool
 	}{
 		{name: "realtime, longest", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3300}`},
-		{name: "realtime, too long", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3301}`, refused: true},
-		{name: "websocket, too long", create: `{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/","max_call_seconds":14400}`, refused: true},
+		{
+			name: "realtime, too long", create: `{"name":"Ada","kind":"openai_realtime","max_call_seconds":3301}`,
+			refused: true,
+		},
+		{
+			name:    "websocket, too long",
+			create:  `{"name":"Ada","kind":"media_ws","media_url":"wss://agent.example/","max_call_seconds":14400}`,
+			refused: true,
+		},
 		{name: "scripted", create: `{"name":"Ada","kind":"scripted","max_call_seconds":14400}`},
 		{name: "default kind", create: `{"name":"Ada","max_call_seconds":14400}`},
 		{name: "realtime made too long", create: realtime, change: `{"max_call_seconds":3600}`, refused: true},
 		{name: "websocket made too long", create: websocket, change: `{"max_call_seconds":3600}`, refused: true},
-		{name: "scripted made realtime", create: `{"name":"Ada","max_call_seconds":3600}`, change: `{"kind":"openai_realtime"}`, refused: true},
-		{name: "scripted made realtime and shorter", create: `{"name":"Ada","max_call_seconds":3600}`, change: `{"kind":"openai_realtime","max_call_seconds":3300}`},
+		{
+			name: "scripted made realtime", create: `{"name":"Ada","max_call_seconds":3600}`,
+			change: `{"kind":"openai_realtime"}`, refused: true,
+		},
+		{
+			name: "scripted made realtime and shorter", create: `{"name":"Ada","max_call_seconds":3600}`,
+			change: `{"kind":"openai_realtime","max_call_seconds":3300}`,
+		},
 		{name: "realtime made scripted and longer", create: realtime, change: `{"kind":null,"max_call_seconds":14400}`},
 	}
 	for _, test := range tests {

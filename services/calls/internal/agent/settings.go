@@ -97,7 +97,12 @@ func readKnown(settings map[string]json.RawMessage) (known, error) {
 		{"summary", `must be an object such as {"base_url":"https://…/v1","model":"…"}.`, &k.Summary},
 		{"script", `must be an object such as {"tone_hz":440,"tone_millis":500,"end_after_millis":5000}.`, &k.Script},
 		{"noise_reduction", `must be an object such as {"type":"far_field"}.`, &k.NoiseReduction},
-		{"turn_detection", `must be an object such as {"type":"server_vad","threshold":0.5,"silence_duration_ms":500} or {"type":"semantic_vad","eagerness":"low"}.`, &k.TurnDetection},
+		{
+			"turn_detection",
+			`must be an object such as {"type":"server_vad","threshold":0.5,"silence_duration_ms":500} or ` +
+				`{"type":"semantic_vad","eagerness":"low"}.`,
+			&k.TurnDetection,
+		},
 	} {
 		for name := range settings {
 			if name != field.name && strings.EqualFold(name, field.name) { // the dialer would take it for the setting, unjudged

@@ -78,12 +78,13 @@ func (p *Peers) Withdraw(ctx context.Context, q *questionv1.WithdrawRequest) (*q
 // ApplyAgent sends a committed agent to the dialer and returns when the dialer has stored it. See
 // settings.Confirm for the error; subject begins its message.
 func (p *Peers) ApplyAgent(ctx context.Context, subject string, event *eventv1.AgentEvent) error {
-	return settings.Confirm(ctx, subject, map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {
-		_, err := p.agents.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
-			Setting: &settingsv1.ApplySettingRequest_Agent{Agent: event},
-		}))
-		return err
-	}})
+	return settings.Confirm(ctx, subject,
+		map[string]func(context.Context) error{"dialer": func(ctx context.Context) error {
+			_, err := p.agents.ApplySetting(ctx, connect.NewRequest(&settingsv1.ApplySettingRequest{
+				Setting: &settingsv1.ApplySettingRequest_Agent{Agent: event},
+			}))
+			return err
+		}})
 }
 
 func ask[Q, A any](ctx context.Context, patience time.Duration, peer string, away func(string) *apierr.Error, question func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*A, error) {

@@ -23,7 +23,8 @@ import (
 func lightView(c call.Call) openapi.CallSummaryItem {
 	return openapi.CallSummaryItem{
 		ID: c.ID, Direction: openapi.Direction(c.Direction), From: c.From, To: c.To, Status: openapi.CallStatus(c.Status), AgentID: c.AgentID,
-		ContactID: c.ContactID, Outcome: c.Outcome, TalkSeconds: c.TalkSeconds, CreatedAt: openapi.TimestampOf(instant.Of(c.ID)), ExternalRef: c.ExternalRef,
+		ContactID: c.ContactID, Outcome: c.Outcome, TalkSeconds: c.TalkSeconds,
+		CreatedAt: openapi.TimestampOf(instant.Of(c.ID)), ExternalRef: c.ExternalRef,
 	}
 }
 

@@ -139,7 +139,8 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 		t.Errorf("after the originate: %v", req)
 	}
 	a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"))
-	if req := r.request(a.request); req["status"] != "completed" || req["completed_at"] != a.at(9).AsTime().Format("2006-01-02T15:04:05.000Z") {
+	if req := r.request(a.request); req["status"] != "completed" ||
+		req["completed_at"] != a.at(9).AsTime().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf("after the end: %v", req)
 	}
 	if got := r.types(); !slices.Equal(got, []string{"call.ringing", "call.answered"}) {
@@ -273,7 +274,8 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 		ev.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: later}}
 	})
 	a.tell(moved, moved)
-	if req := r.request(a.request); req["status"] != "queued" || req["scheduled_for"] != later.AsTime().Format("2006-01-02T15:04:05.000Z") {
+	if req := r.request(a.request); req["status"] != "queued" ||
+		req["scheduled_for"] != later.AsTime().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf("after rescheduled: %v", req)
 	}
 	a.tell(a.fenced(), a.event(nil, func(ev *eventv1.DialEvent) {
@@ -323,7 +325,8 @@ func TestFacts_InboundCall(t *testing.T) {
 		t.Errorf("call: contact_id = %v, want nil", full["contact_id"])
 	}
 	if full["timings"].(map[string]any)["queued_at"] != nil {
-		t.Errorf("call: full[\"timings\"].(map[string]any)[\"queued_at\"] = %v, want nil", full["timings"].(map[string]any)["queued_at"])
+		t.Errorf("call: full[\"timings\"].(map[string]any)[\"queued_at\"] = %v, want nil",
+			full["timings"].(map[string]any)["queued_at"])
 	}
 }
 

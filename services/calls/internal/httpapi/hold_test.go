@@ -62,5 +62,6 @@ func TestPlace_TakeOverKeepsTheHeldLength(t *testing.T) {
 
 func (r *rig) setMaxCallSeconds(seconds int) {
 	r.t.Helper()
-	r.want(http.StatusOK, http.MethodPatch, r.admin("/agents/"+r.agent.String()), map[string]any{"max_call_seconds": seconds})
+	r.want(http.StatusOK, http.MethodPatch, r.admin("/agents/"+r.agent.String()),
+		map[string]any{"max_call_seconds": seconds})
 }

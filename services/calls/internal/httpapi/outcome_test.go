@@ -7,8 +7,9 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// TestCompleted_HasTheOutcomeThatTheConversationSettled covers a summary that is late or never arrives: call.completed waits for it
-// as long as it always does, and then has the outcome of the ended event.
+// TestCompleted_HasTheOutcomeThatTheConversationSettled covers a summary that is late or never
+// arrives: call.completed waits for it as long as it always does, and then has the outcome of the
+// ended event.
 func TestCompleted_HasTheOutcomeThatTheConversationSettled(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -32,7 +33,8 @@ func TestCompleted_HasTheOutcomeThatTheConversationSettled(t *testing.T) {
 			if got, want := r.types(), []string{"call.answered"}; !slices.Equal(got, want) {
 				t.Fatalf("events before the analysis is due = %v, want %v", got, want)
 			}
-			r.exec(`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds', completes_at = completes_at - interval '11 seconds'`)
+			r.exec(`UPDATE calls SET end_learned_at = end_learned_at - interval '11 seconds',
+				completes_at = completes_at - interval '11 seconds'`)
 			r.complete()
 			if got, want := r.types(), []string{"call.answered", "call.completed"}; !slices.Equal(got, want) {
 				t.Fatalf("events = %v, want %v", got, want)

@@ -396,7 +396,8 @@ func TestForgetKeys_OnlyLongAfterTheEnd(t *testing.T) {
 		t.Errorf("freed = %v, want 1", freed)
 	}
 	if r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) != 1 {
-		t.Errorf("r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) = %v, want 1", r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`))
+		t.Errorf("r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`) = %v, want 1",
+			r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'young'`))
 	}
 	if _, err = r.store.LookAtKey(t.Context(), r.workspace, "old"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("old key: %v, want it free", err)

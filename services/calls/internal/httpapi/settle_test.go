@@ -266,6 +266,7 @@ func TestRepublish_OncePerInterval(t *testing.T) {
 		t.Fatalf("len(r.told(dialing)) = %v, want 1", len(r.told(dialing)))
 	}
 	if r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) != 6 {
-		t.Errorf("r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) = %v, want 6", r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`))
+		t.Errorf("r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) = %v, want 6",
+			r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`))
 	}
 }

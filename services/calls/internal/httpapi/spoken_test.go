@@ -53,7 +53,8 @@ func (a *account) recorded(key string) *eventv1.DialEvent {
 	return a.event(func(c *eventv1.Call) { c.RecordingKey = key }, func(ev *eventv1.DialEvent) { ev.Event = &eventv1.DialEvent_Recorded{Recorded: &eventv1.Recorded{}} })
 }
 
-const wantSpoken = `map[truncated:true turns:[map[at:2026-11-21T09:00:00.123Z role:agent text:Good day.] map[at:2026-11-21T09:00:02.000Z role:person text:Yes?]]]`
+const wantSpoken = `map[truncated:true turns:[map[at:2026-11-21T09:00:00.123Z role:agent text:Good day.] ` +
+	`map[at:2026-11-21T09:00:02.000Z role:person text:Yes?]]]`
 
 func (r *rig) refusal(path string) string { r.t.Helper(); return r.refusalAs(r.workspace, path) }
 

@@ -81,7 +81,8 @@ func (e *endless) Read(into []byte) (int, error) {
 }
 
 func TestNext_MemoryDoesNotGrowWithTheList(t *testing.T) {
-	for name, piece := range map[string]string{"many lines": "+14155550100,Ann,\"x\"\n", "one line": "99999999999999999999"} {
+	for name, piece := range map[string]string{"many lines": "+14155550100,Ann,\"x\"\n",
+		"one line": "99999999999999999999"} {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)

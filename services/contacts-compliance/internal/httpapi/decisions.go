@@ -36,8 +36,10 @@ type decisionView struct {
 func viewDecision(d store.Judged) decisionView {
 	return decisionView{
 		ID: d.ID, CallRequestID: d.CallRequestID, PhoneE164: d.Number, ContactID: d.ContactID, Kind: d.Kind, Result: d.Result,
-		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion, Inputs: viewInputs(d.Inputs),
-		CallAt: openapi.TimestampOrNull(d.CallAt), JudgedAt: openapi.TimestampOf(d.JudgedAt), CreatedAt: openapi.TimestampOf(instant.Of(d.ID)),
+		Rule: orNil(string(d.Rule)), Code: orNil(d.Code), Message: orNil(d.Message), PolicyVersion: d.PolicyVersion,
+		Inputs: viewInputs(d.Inputs),
+		CallAt: openapi.TimestampOrNull(d.CallAt), JudgedAt: openapi.TimestampOf(d.JudgedAt),
+		CreatedAt: openapi.TimestampOf(instant.Of(d.ID)),
 	}
 }
 

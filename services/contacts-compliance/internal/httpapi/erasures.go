@@ -34,11 +34,13 @@ type erasureProgress struct {
 
 func viewErasure(e store.Erasure) erasureView {
 	view := erasureView{
-		ID: e.ID, Subject: hex.EncodeToString(e.Subject), KeyID: e.KeyID, Actor: e.Actor, RequestedAt: openapi.TimestampOf(e.RequestedAt), DoneAt: openapi.TimestampOrNull(e.DoneAt),
+		ID: e.ID, Subject: hex.EncodeToString(e.Subject), KeyID: e.KeyID, Actor: e.Actor,
+		RequestedAt: openapi.TimestampOf(e.RequestedAt), DoneAt: openapi.TimestampOrNull(e.DoneAt),
 		Services: []erasureProgress{},
 	}
 	for _, part := range e.Services {
-		view.Services = append(view.Services, erasureProgress{Service: part.Service, Steps: part.Steps, Open: part.Open, DoneAt: openapi.TimestampOrNull(part.DoneAt)})
+		view.Services = append(view.Services, erasureProgress{Service: part.Service, Steps: part.Steps, Open: part.Open,
+			DoneAt: openapi.TimestampOrNull(part.DoneAt)})
 	}
 	return view
 }

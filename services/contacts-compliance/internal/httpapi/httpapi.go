@@ -51,9 +51,11 @@ func New(st *store.Store, g *gating.Gating, im *importing.Importer, wake func(),
 	router.Handle(path+"{procedure}", handler)
 	path, handler = questionv1connect.NewGateServiceHandler(api, connect.WithInterceptors(spans), keys.Answer("dialer"))
 	router.Handle(path+"{procedure}", handler)
-	path, handler = settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(spans), keys.Answer(trust.Gateway))
+	path, handler = settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(spans),
+		keys.Answer(trust.Gateway))
 	router.Handle(path+"{procedure}", handler)
-	path, handler = settingsv1connect.NewPolicyServiceHandler(api, connect.WithInterceptors(spans), keys.Answer(trust.Gateway))
+	path, handler = settingsv1connect.NewPolicyServiceHandler(api, connect.WithInterceptors(spans),
+		keys.Answer(trust.Gateway))
 	router.Handle(path+"{procedure}", handler)
 	return router, nil
 }

@@ -121,7 +121,8 @@ func viewImport(i store.Import) importView {
 	return importView{
 		ID: i.ID, Status: i.Status, Reason: i.Reason, Actor: i.Actor, Bytes: i.Bytes, Lines: i.Lines, Numbers: i.Numbers, Applied: i.Applied,
 		Bad: i.Bad, BadRows: i.BadRows, FileSHA256: i.FileSHA256, ListSHA256: i.ListSHA256, SameAs: i.SameAs, RecordID: i.RecordID,
-		CreatedAt: openapi.TimestampOf(instant.Of(i.ID)), UpdatedAt: openapi.TimestampOf(i.UpdatedAt), DoneAt: openapi.TimestampOrNull(i.DoneAt),
+		CreatedAt: openapi.TimestampOf(instant.Of(i.ID)), UpdatedAt: openapi.TimestampOf(i.UpdatedAt),
+		DoneAt: openapi.TimestampOrNull(i.DoneAt),
 	}
 }
 

@@ -87,7 +87,8 @@ func viewDials(dials []time.Time) []openapi.Timestamp {
 func viewPreview(number phone.Number, p gating.Preview) previewView {
 	place := number.Place()
 	view := previewView{
-		PhoneE164: number, At: openapi.TimestampOf(p.At), MayBeCalled: p.Verdict.Result == gate.Open, NextAt: openapi.TimestampOrNull(p.Next), Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
+		PhoneE164: number, At: openapi.TimestampOf(p.At), MayBeCalled: p.Verdict.Result == gate.Open,
+		NextAt: openapi.TimestampOrNull(p.Next), Rule: orNil(string(p.Verdict.Rule)), Code: orNil(p.Verdict.Code),
 		Message: orNil(p.Verdict.Message), Source: orNil(p.Verdict.Source), DND: p.Facts.DND, Consent: p.Facts.Consent, Country: orNil(place.Country),
 		Regions: append([]string{}, place.Regions...), TimeZones: []localView{}, PolicyVersion: p.PolicyVersion, CallingPolicy: p.Facts.Policy,
 		Rules: append([]pack.Rule{}, p.Facts.Rules...), RecentDials: viewDials(p.Facts.Dials),

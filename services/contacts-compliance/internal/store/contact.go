@@ -225,7 +225,8 @@ WITH hit AS MATERIALIZED (
     SELECT id FROM (
         SELECT id, workspace_id, dnd_status, consent_status, name_folded
         FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) JOIN contacts ON
-            name_grams(workspace_id, dnd_status, consent_status, name_folded) @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
+            name_grams(workspace_id, dnd_status, consent_status, name_folded) 
+                @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
         WHERE name_folded IS NOT NULL OFFSET 0
     ) AS candidate
     WHERE workspace_id = @workspace_id` + inLanes + isNamed + below + newestFirst + `
@@ -281,7 +282,9 @@ const (
 
 // search looks through all names of a workspace. Its time grows with the number of names that have all
 // pieces of the text, so it is limited, and a workspace has one search at a time in each process.
-func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (found []contact.Contact, err error) {
+func (s *Store) search(ctx context.Context, workspace uuid.UUID, args pgx.NamedArgs) (
+	found []contact.Contact, err error,
+) {
 	done, err := s.searches.take(ctx, workspace)
 	if err != nil {
 		return nil, err

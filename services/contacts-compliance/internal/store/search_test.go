@@ -20,7 +20,8 @@ import (
 
 // seedSearch adds contacts with the given names, the first name for the oldest one. The states rotate.
 const seedSearch = `
-INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status, updated_at)
+INSERT INTO contacts (id, workspace_id, phone_e164, name, name_folded, variables, dnd_status, consent_status,
+	updated_at)
 SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::text), 1, 15))::uuid,
     @workspace, '+1415555' || lpad(n::text, 5, '0'), name, name, json_build_object('note', repeat('x', @bytes)),
     (ARRAY['unknown', 'clean', 'dnd'])[1 + n % 3], (ARRAY['unknown', 'consented'])[1 + n % 2], now()

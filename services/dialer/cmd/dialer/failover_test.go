@@ -74,7 +74,8 @@ func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
 		})
 	}
 	var voids, slots int
-	switch err := r.pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE status = 'void'), (SELECT count(*) FROM slots) FROM calls").Scan(&voids, &slots); {
+	switch err := r.pool.QueryRow(t.Context(),
+		"SELECT count(*) FILTER (WHERE status = 'void'), (SELECT count(*) FROM slots) FROM calls").Scan(&voids, &slots); {
 	case err != nil:
 		t.Errorf("Scan: %v", err)
 	case voids != 2:

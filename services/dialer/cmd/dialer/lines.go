@@ -55,7 +55,9 @@ type lines struct {
 	limit func(context.Context) (room.Limit, error)
 }
 
-func openLines(cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
+func openLines(
+	cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry,
+) (lines, error) {
 	most := room.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
@@ -83,7 +85,9 @@ func openLines(cfg Config, db pools, st *store.Store, known secrets, tapes tapin
 	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }
 
-func openSIP(cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry) (lines, error) {
+func openSIP(
+	cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry,
+) (lines, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
 		return lines{}, fmt.Errorf("read RTP_ADDR: %w", err)
@@ -133,16 +137,17 @@ func openSIP(cfg Config, db pools, st *store.Store, known secrets, tapes taping,
 	if err != nil {
 		return lines{}, err
 	}
-	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), known.trunks, talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
-		Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
-		MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
-			whose, err := st.WorkspaceOfCall(ctx, callID)
-			if err == nil && !whose.MayReach(phone.Number(to)) {
-				err = errors.New("the workspace may not call that number")
-			}
-			return err
-		},
-	})
+	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), known.trunks,
+		talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
+			Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
+			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
+				whose, err := st.WorkspaceOfCall(ctx, callID)
+				if err == nil && !whose.MayReach(phone.Number(to)) {
+					err = errors.New("the workspace may not call that number")
+				}
+				return err
+			},
+		})
 	tel.Metrics.MustRegister(line)
 	close(opened)
 	return lines{Carrier: line, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {

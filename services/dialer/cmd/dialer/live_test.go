@@ -43,7 +43,8 @@ func TestLive_ConversationOverSIP(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", MaxCallSeconds: 60, SettingsJson: []byte(`{"kind":"openai_live","language":"en-GB","instructions":"Be brief."}`),
+			Name: "Ida", MaxCallSeconds: 60,
+			SettingsJson: []byte(`{"kind":"openai_live","language":"en-GB","instructions":"Be brief."}`),
 		}},
 	})
 	await(t, "the settings of the agent", func() bool {

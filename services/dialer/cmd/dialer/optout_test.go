@@ -27,10 +27,12 @@ import (
 func newSummaries(t *testing.T, outcome string) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		summary := `{"outcome":"` + outcome + `","confidence":0.9,"next_action":"","business_type":null,"customer_name":null,` +
+		summary := `{"outcome":"` + outcome +
+			`","confidence":0.9,"next_action":"","business_type":null,"customer_name":null,` +
 			`"key_interests":[],"key_objections":[],"scheduled_for":null}`
 		message := map[string]any{"role": "assistant", "content": summary}
-		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": message}}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop",
+			"message": message}}})
 	}))
 	t.Cleanup(server.Close)
 	return server.URL + "/v1"
@@ -103,14 +105,16 @@ func (g *gate) evidence(number string) (evidence string) {
 func writeCertificate(t *testing.T, certificate *x509.Certificate) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "agent.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600); err != nil {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-// TestSIP_OutcomeOptedOutIsReported covers the ways to the outcome opted_out of a real call. Each one must report the opt-out to
-// contacts-compliance with the person's words, and block the next request for the number.
+// TestSIP_OutcomeOptedOutIsReported covers the ways to the outcome opted_out of a real call. Each
+// one must report the opt-out to contacts-compliance with the person's words, and block the next
+// request for the number.
 func TestSIP_OutcomeOptedOutIsReported(t *testing.T) {
 	const words, number = "Please never call me again.", "+14155551601"
 	tests := []struct {
@@ -127,7 +131,8 @@ func TestSIP_OutcomeOptedOutIsReported(t *testing.T) {
 		}},
 		{name: "summary", setUp: func(t *testing.T) (string, []string) {
 			model := newModel(t, words, realtimetest.Reply{Tool: "end_call", Args: `{}`})
-			return `{"kind":"openai_realtime"}`, []string{"REALTIME_URL=" + model, "REALTIME_KEY=x", "SUMMARY_URL=" + newSummaries(t, "opted_out")}
+			return `{"kind":"openai_realtime"}`,
+				[]string{"REALTIME_URL=" + model, "REALTIME_KEY=x", "SUMMARY_URL=" + newSummaries(t, "opted_out")}
 		}},
 		{name: "websocket agent", setUp: func(t *testing.T) (string, []string) {
 			url, trust := newWebsocketAgent(t, words)
@@ -146,18 +151,21 @@ func TestSIP_OutcomeOptedOutIsReported(t *testing.T) {
 			}
 			r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 				AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
-				Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 60, SettingsJson: []byte(settings)}},
+				Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 60,
+					SettingsJson: []byte(settings)}},
 			})
 			await(t, "agent settings stored", func() bool {
 				var stored bool
-				err := r.pool.QueryRow(t.Context(), "SELECT settings->>'kind' IS NOT NULL FROM agents WHERE agent_id = $1", r.agent).Scan(&stored)
+				err := r.pool.QueryRow(t.Context(), "SELECT settings->>'kind' IS NOT NULL FROM agents WHERE agent_id = $1",
+					r.agent).Scan(&stored)
 				return err == nil && stored
 			})
 			keys := "/agent-keys/" + r.agent.String()
 			if status, body := r.admin(p, "PUT", keys, `{"key":"a-secret-of-the-agent"}`); status != 200 {
 				t.Fatalf("PUT agent key = %d %v, want 200", status, body)
 			}
-			r.gate.optOut = func(int) error { return errors.New("away") } // the dialer's own opt-out has to block the next request
+			// The dialer's own opt-out has to block the next request.
+			r.gate.optOut = func(int) error { return errors.New("away") }
 
 			facts := r.ends(r.request(number))
 			if got := last(facts).GetAnalysed().GetOutcome(); got != "opted_out" {

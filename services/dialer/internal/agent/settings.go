@@ -130,7 +130,8 @@ func ReadSettings(raw []byte) (Settings, error) {
 	s.Disclosure.OffReason, s.Disclosure.Text = strings.TrimSpace(s.Disclosure.OffReason), strings.TrimSpace(s.Disclosure.Text)
 	switch {
 	case !slices.Contains([]string{"", Scripted, Realtime, MediaWS, Live}, s.Kind):
-		return Settings{}, fmt.Errorf("read agent settings: kind %q is none of %s, %s, %s, %s", s.Kind, Realtime, MediaWS, Scripted, Live)
+		return Settings{},
+			fmt.Errorf("read agent settings: kind %q is none of %s, %s, %s, %s", s.Kind, Realtime, MediaWS, Scripted, Live)
 	case !slices.Contains([]string{"", VoicemailHangUp, VoicemailMessage, VoicemailGoOn}, s.OnVoicemail):
 		return Settings{}, fmt.Errorf("read agent settings: on_voicemail %q is none of %s, %s, %s", s.OnVoicemail, VoicemailHangUp, VoicemailMessage, VoicemailGoOn)
 	case s.Kind == MediaWS && s.MediaURL == "":

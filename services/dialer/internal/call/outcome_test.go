@@ -7,8 +7,8 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 )
 
-// TestEnd_EndedHasTheSettledOutcome covers the outcome in the ended event. The calls service needs it there, because the
-// summary can be late.
+// TestEnd_EndedHasTheSettledOutcome covers the outcome in the ended event. The calls service needs
+// it there, because the summary can be late.
 func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 	t.Parallel()
 	judged := func(outcome string) *agent.Judgement {
@@ -22,8 +22,14 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 		want   string
 	}{
 		{name: "opted out", cause: call.NormalClearing, judged: judged(agent.OutcomeOptedOut), want: agent.OutcomeOptedOut},
-		{name: "callback", cause: call.NormalClearing, judged: judged(agent.OutcomeCallbackRequested), want: agent.OutcomeCallbackRequested},
-		{name: "no conversation", cause: call.SilenceTimeout, judged: judged(agent.OutcomeNoConversation), want: agent.OutcomeNoConversation},
+		{
+			name: "callback", cause: call.NormalClearing, judged: judged(agent.OutcomeCallbackRequested),
+			want: agent.OutcomeCallbackRequested,
+		},
+		{
+			name: "no conversation", cause: call.SilenceTimeout, judged: judged(agent.OutcomeNoConversation),
+			want: agent.OutcomeNoConversation,
+		},
 		{name: "left to the summary", cause: call.NormalClearing, judged: judged(agent.OutcomeUnknown)},
 		{name: "failed call", cause: call.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut)},
 		{name: "scripted agent", words: "Never call me again.", cause: call.NormalClearing, want: agent.OutcomeOptedOut},

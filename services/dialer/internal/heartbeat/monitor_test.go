@@ -27,7 +27,10 @@ func TestMonitor_Healthy(t *testing.T) {
 		{name: "a third of the lease", beats: []beat{{took: time.Second}}, want: true},
 		{name: "more than a third of the lease", beats: []beat{{took: time.Second + 1}}},
 		{name: "quick again", beats: []beat{{took: 2 * time.Second}, {took: time.Millisecond}}, want: true},
-		{name: "failed heartbeat", beats: []beat{{took: time.Millisecond}, {took: time.Millisecond, err: errors.New("away")}}},
+		{
+			name:  "failed heartbeat",
+			beats: []beat{{took: time.Millisecond}, {took: time.Millisecond, err: errors.New("away")}},
+		},
 		{name: "next heartbeat hangs", beats: []beat{{took: time.Millisecond}}, since: 2 * time.Second},
 		{name: "next heartbeat is due", beats: []beat{{took: time.Millisecond}}, since: time.Second, want: true},
 	}

@@ -30,7 +30,8 @@ type numberView struct {
 }
 
 func viewNumber(n tenant.Number) numberView {
-	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID, CreatedAt: openapi.TimestampOf(instant.Of(n.NumberID))}
+	return numberView{ID: n.NumberID, PhoneE164: n.PhoneE164, AgentID: n.AgentID,
+		CreatedAt: openapi.TimestampOf(instant.Of(n.NumberID))}
 }
 
 // addNumber answers POST .../numbers with 201: calls to the number reach the agent from now on.

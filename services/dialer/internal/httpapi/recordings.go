@@ -80,9 +80,11 @@ func (w *contentWriter) refusal() error {
 	case 0:
 		return nil
 	case http.StatusRequestedRangeNotSatisfiable:
-		return apierr.New(w.refused, "range_not_satisfiable", "Range names no part of this recording; Content-Range says how long it is.")
+		return apierr.New(w.refused, "range_not_satisfiable",
+			"Range names no part of this recording; Content-Range says how long it is.")
 	case http.StatusPreconditionFailed:
-		return apierr.New(w.refused, "precondition_failed", "The recording does not meet the condition of If-Match or If-Unmodified-Since.")
+		return apierr.New(w.refused, "precondition_failed",
+			"The recording does not meet the condition of If-Match or If-Unmodified-Since.")
 	}
 	return fmt.Errorf("serve recording: status %d", w.refused)
 }

@@ -25,10 +25,22 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 		status int
 		code   string // "": no body
 	}{
-		{name: "range behind the end", header: "Range", value: "bytes=9000-", status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable"},
-		{name: "malformed range", header: "Range", value: "bytes=x", status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable"},
-		{name: "changed since", header: "If-Unmodified-Since", value: "Mon, 01 Jan 2001 00:00:00 GMT", status: http.StatusPreconditionFailed, code: "precondition_failed"},
-		{name: "not changed since", header: "If-Modified-Since", value: "Mon, 01 Jan 2103 00:00:00 GMT", status: http.StatusNotModified},
+		{
+			name: "range behind the end", header: "Range", value: "bytes=9000-",
+			status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable",
+		},
+		{
+			name: "malformed range", header: "Range", value: "bytes=x",
+			status: http.StatusRequestedRangeNotSatisfiable, code: "range_not_satisfiable",
+		},
+		{
+			name: "changed since", header: "If-Unmodified-Since", value: "Mon, 01 Jan 2001 00:00:00 GMT",
+			status: http.StatusPreconditionFailed, code: "precondition_failed",
+		},
+		{
+			name: "not changed since", header: "If-Modified-Since", value: "Mon, 01 Jan 2103 00:00:00 GMT",
+			status: http.StatusNotModified,
+		},
 	}
 	o := open(t)
 	now := time.Now()

@@ -65,7 +65,8 @@ func New(st *store.Store, lines *trunks.Store, own *agentkeys.Store, tapes Recor
 	})
 	path, answers := questionv1connect.NewWithdrawServiceHandler(api, connect.WithInterceptors(traced), keys.Answer("calls"))
 	router.Handle(path+"{procedure}", answers)
-	path, setting := settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(traced), keys.Answer(trust.Gateway, "calls"))
+	path, setting := settingsv1connect.NewSettingServiceHandler(api, connect.WithInterceptors(traced),
+		keys.Answer(trust.Gateway, "calls"))
 	router.Handle(path+"{procedure}", setting)
 	return router, nil
 }

@@ -112,7 +112,8 @@ func TestTrunks_ThePasswordIsSealedAtRest(t *testing.T) {
 		t.Fatalf("POST = %d %s", status, told)
 	}
 	var stored string
-	switch err := o.pool.QueryRow(t.Context(), "SELECT t::text || encode(password_sealed, 'escape') FROM trunks t").Scan(&stored); {
+	switch err := o.pool.QueryRow(t.Context(),
+		"SELECT t::text || encode(password_sealed, 'escape') FROM trunks t").Scan(&stored); {
 	case err != nil:
 		t.Errorf("Scan: %v", err)
 	case stored == "":

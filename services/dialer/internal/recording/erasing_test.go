@@ -93,7 +93,8 @@ func TestRecorder_AnErasureOfWhoCalledUs(t *testing.T) {
 	}
 	e := store.Erasure{ID: uuid.New(), WorkspaceID: r.workspace}
 	for range 2 {
-		if err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error { return r.store.OrderErasure(t.Context(), tx, "+14155550177", e) }); err != nil {
+		if err := pg.InTx(t.Context(), r.pool,
+			func(tx pgx.Tx) error { return r.store.OrderErasure(t.Context(), tx, "+14155550177", e) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := erasure.NewJob(r.store).Work(t.Context()); err != nil {

@@ -38,7 +38,8 @@ type Recoverer struct {
 }
 
 // New does the rounds over the store and one carrier. It takes calls over only while the heart is healthy.
-func New(st *store.Store, heart *Heart, trunk carrier.Carrier, relay *outbox.Relay, metrics prometheus.Registerer) *Recoverer {
+func New(st *store.Store, heart *Heart, trunk carrier.Carrier, relay *outbox.Relay,
+	metrics prometheus.Registerer) *Recoverer {
 	r := &Recoverer{
 		store: st, heart: heart, carrier: trunk, relay: relay, wake: make(chan struct{}, 1),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{

@@ -55,7 +55,8 @@ func TestHeart_BeatsWhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// TestTakeOver_OnlyWithHealthyHeart covers a process whose own heartbeats are late: it must leave the calls of others alone.
+// TestTakeOver_OnlyWithHealthyHeart covers a process whose own heartbeats are late: it must leave
+// the calls of others alone.
 func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 	t.Parallel()
 	work, beats := openPools(t)
@@ -68,8 +69,10 @@ func TestTakeOver_OnlyWithHealthyHeart(t *testing.T) {
 		}
 	}
 	exec("INSERT INTO instances (instance_id, steady_since) VALUES ($1, now() - interval '1 hour')", own)
-	exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status, max_call_seconds, deadline_at, owner)
-		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'in_progress', 60, now() + interval '1 hour', $2)`, uuid.New(), dead)
+	exec(`INSERT INTO calls (call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+		max_call_seconds, deadline_at, owner)
+		VALUES ($1, $1, $1, 'outbound', '+15005550006', '+14155550101', $1, 'in_progress', 60, now() + interval '1 hour',
+			$2)`, uuid.New(), dead)
 	heart := NewHeart(st.On(beats), lease)
 	r := New(st, heart, nil, nil, prometheus.NewRegistry())
 	owner := func() (id uuid.UUID) {

@@ -111,7 +111,10 @@ func TestAwait_ReadsFromTheMark(t *testing.T) {
 		{"clocks that are apart", func(r *restored) { r.marked(time.Hour, "its own") }, 20 * time.Minute, []int{0, 1, 2}},
 		{"clocks so far apart that nothing seems to be told since", func(r *restored) { r.marked(time.Second, "its own") }, 5 * time.Hour, []int{0, 1, 2}},
 		{"the log's clock is ahead", func(r *restored) { r.marked(time.Second, "its own") }, -20 * time.Minute, []int{1, 2}},
-		{"the log's clock is far ahead", func(r *restored) { r.marked(time.Hour, "its own") }, -5 * time.Hour, []int{0, 1, 2}},
+		{
+			"the log's clock is far ahead", func(r *restored) { r.marked(time.Hour, "its own") }, -5 * time.Hour,
+			[]int{0, 1, 2},
+		},
 		{"on another timeline", func(r *restored) { r.marked(time.Hour, "another") }, 0, []int{1, 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -29,7 +29,8 @@ func Warn(ctx context.Context, log *slog.Logger, configured []Configured, now ti
 			continue
 		}
 		log.WarnContext(ctx, "configured model retires",
-			"variable", c.Variable, "model", c.Model, "retires", retirement.At.Format(time.DateOnly), "successor", retirement.Successor)
+			"variable", c.Variable, "model", c.Model, "retires", retirement.At.Format(time.DateOnly), "successor",
+			retirement.Successor)
 	}
 }
 

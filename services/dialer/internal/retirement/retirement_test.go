@@ -33,8 +33,14 @@ func TestWarn_NamesDueModels(t *testing.T) {
 		want []string
 	}{
 		{name: "61 days before the first", now: time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC)},
-		{name: "60 days before the first", now: time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC), want: []string{"REALTIME_MODEL"}},
-		{name: "after both", now: time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC), want: []string{"REALTIME_MODEL", "REALTIME_TRANSCRIPTION_MODEL"}},
+		{
+			name: "60 days before the first", now: time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC),
+			want: []string{"REALTIME_MODEL"},
+		},
+		{
+			name: "after both", now: time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC),
+			want: []string{"REALTIME_MODEL", "REALTIME_TRANSCRIPTION_MODEL"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -85,7 +91,8 @@ VALUES ($1, $2, 1, 'Ada', '', 60, $3, $4)`
 	save(`{"kind":"scripted"}`, false)
 
 	registry := prometheus.NewPedanticRegistry()
-	monitor := New(st, []Configured{{Variable: "REALTIME_MODEL", Model: "gpt-realtime-2.1"}, {Variable: "SUMMARY_MODEL", Model: "gpt-4.1"}}, registry)
+	monitor := New(st, []Configured{{Variable: "REALTIME_MODEL", Model: "gpt-realtime-2.1"},
+		{Variable: "SUMMARY_MODEL", Model: "gpt-4.1"}}, registry)
 	if err := monitor.Update(t.Context()); err != nil {
 		t.Fatalf("Update: %v", err)
 	}

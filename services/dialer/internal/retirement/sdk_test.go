@@ -113,7 +113,8 @@ func TestDefaultModels_AreServedByOpenAI(t *testing.T) {
 		"SUMMARY_MODEL":                "ChatModel",
 	}
 	for variable, model := range defaultModels(t) {
-		at := slices.IndexFunc(served[variable], func(m sdkModel) bool { return m.kind == kinds[variable] && m.name == model })
+		at := slices.IndexFunc(served[variable],
+			func(m sdkModel) bool { return m.kind == kinds[variable] && m.name == model })
 		if at < 0 {
 			t.Errorf("default of %s = %q, want a %s of openai-go", variable, model, kinds[variable])
 			continue

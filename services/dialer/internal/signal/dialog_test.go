@@ -195,7 +195,8 @@ func TestReoffer_AnswerIsRepeated(t *testing.T) {
 		r.exchange.On("01", func(c *signaltest.Call) {
 			c.Answer(answer)
 			c.Request(sip.INVITE, answer)
-			polltest.Until(t, "the 200 is repeated", func() bool { return r.exchange.Said(200, 1001, sip.INVITE, c.Invite.CallID().Value()) >= 2 })
+			polltest.Until(t, "the 200 is repeated",
+				func() bool { return r.exchange.Said(200, 1001, sip.INVITE, c.Invite.CallID().Value()) >= 2 })
 			c.Ack("")
 			c.Request(sip.BYE, "")
 		})

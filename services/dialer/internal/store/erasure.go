@@ -104,14 +104,17 @@ func eraseRecordings(ctx context.Context, tx pgx.Tx, sql string, args pg.Args) (
 // A person who is erased again while the job still runs is left to that job. A finished job starts
 // again: it publishes the same once more, for the calls that were erased before.
 const orderErasure = `
-INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at) VALUES (@erasure_id, @workspace_id, @phone_e164, now())
+INSERT INTO erasures AS e (erasure_id, workspace_id, phone_e164, step_at)
+	VALUES (@erasure_id, @workspace_id, @phone_e164, now())
 ON CONFLICT (erasure_id) DO UPDATE SET
-	workspace_id = excluded.workspace_id, phone_e164 = excluded.phone_e164, again = true, after_call = '00000000-0000-0000-0000-000000000000', step_at = now()
+	workspace_id = excluded.workspace_id, phone_e164 = excluded.phone_e164, again = true,
+		after_call = '00000000-0000-0000-0000-000000000000', step_at = now()
 WHERE e.step_at IS NULL`
 
 // Who opts out while this runs is acknowledged later, and forgotten then.
 const forgetEvidence = `
-UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164 AND acknowledged_at IS NOT NULL AND evidence <> ''`
+UPDATE opt_outs SET evidence = '' WHERE workspace_id = @workspace_id AND phone_e164 = @phone_e164
+	AND acknowledged_at IS NOT NULL AND evidence <> ''`
 
 // OrderErasure starts the job that erases the inbound calls of a number. EraseNextCalls does the work
 // in steps, because anybody can call any number of times. Outbound calls are erased with their
@@ -130,7 +133,8 @@ func (s *Store) OrderErasure(ctx context.Context, tx pgx.Tx, number string, e Er
 // A replica that dies during a step is replaced after a minute.
 const claimErasure = `
 UPDATE erasures SET step_at = now() + interval '1 minute'
-WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER BY step_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+WHERE erasure_id = (SELECT erasure_id FROM erasures WHERE step_at <= now() ORDER BY step_at LIMIT 1
+	FOR UPDATE SKIP LOCKED)
 RETURNING erasure_id, workspace_id, phone_e164, again, after_call`
 
 // erasureJob is the row of a person whose inbound calls are being erased.
@@ -166,7 +170,8 @@ func (s *Store) EraseNextCalls(ctx context.Context, limit int) (worked bool, err
 
 const lockCallsOfCaller = `
 SELECT ` + callColumns + `
-FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound' AND erased = @again AND call_id > @after_call
+FROM calls WHERE workspace_id = @workspace_id AND from_number = @phone_e164 AND direction = 'inbound'
+	AND erased = @again AND call_id > @after_call
 ORDER BY call_id LIMIT @limit FOR UPDATE`
 
 const saveErased = `
@@ -174,7 +179,8 @@ UPDATE calls SET erased = true, variables = NULL, time_zone = '', turns = @turns
 
 // The number is deleted with the last step.
 const advanceErasure = `
-UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN now() END, phone_e164 = CASE WHEN @more THEN phone_e164 END
+UPDATE erasures SET after_call = @last, step_at = CASE WHEN @more::boolean THEN now() END,
+	phone_e164 = CASE WHEN @more THEN phone_e164 END
 WHERE erasure_id = @erasure_id AND after_call = @after_call AND step_at IS NOT NULL
 RETURNING now()`
 

@@ -27,14 +27,16 @@ func eraseCalls(t *testing.T, st *store.Store, limit int) (steps int) {
 }
 
 const insertInboundCalls = `
-INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status, ringing_at, answered_at, ended_at,
+INSERT INTO calls (call_id, workspace_id, direction, from_number, to_e164, agent_id, status,
+	ringing_at, answered_at, ended_at,
 	max_call_seconds, deadline_at, version, turns)
 SELECT gen_random_uuid(), $1, 'inbound', $2, '+14155550100', $1, 'completed', now(), now(), now(), 600, now(), 4,
 	'[{"role":"person","text":"Xylophone","at":"2026-11-21T12:00:00Z"}]'
 FROM generate_series(1, $3)`
 
-// TestOrderErasure_ManyCallsAreErasedInSteps erases a person who called 20,000 times. No transaction locks more than the calls of one
-// step, every call is erased and reported once, and the job continues in another replica.
+// TestOrderErasure_ManyCallsAreErasedInSteps erases a person who called 20,000 times. No
+// transaction locks more than the calls of one step, every call is erased and reported once, and
+// the job continues in another replica.
 func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
 	const number, calls, limit = "+14155550111", 20_000, 500
@@ -54,7 +56,8 @@ func TestOrderErasure_ManyCallsAreErasedInSteps(t *testing.T) {
 	if got := count(t, pool, "SELECT count(*) FROM calls WHERE erased"); got != limit {
 		t.Errorf("calls erased by one step = %d, want %d", got, limit)
 	}
-	within(t, pool, func(tx pgx.Tx) error { return second.OrderErasure(t.Context(), tx, number, e) }) // ordered again while it runs
+	// The erasure is ordered again while it runs.
+	within(t, pool, func(tx pgx.Tx) error { return second.OrderErasure(t.Context(), tx, number, e) })
 	if got, want := eraseCalls(t, second, limit), calls/limit; got != want {
 		t.Errorf("further steps = %d, want %d", got, want)
 	}

@@ -83,7 +83,8 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 				reports[i].HeardAt = reports[i].HeardAt.UTC()
 			}
 			want := []call.OptOut{{
-				CallID: id, WorkspaceID: workspace, PhoneE164: string(first.To), Evidence: words, HeardAt: start.Add(3 * time.Second).UTC(),
+				CallID: id, WorkspaceID: workspace, PhoneE164: string(first.To), Evidence: words,
+				HeardAt: start.Add(3 * time.Second).UTC(),
 			}}
 			if diff := cmp.Diff(want, reports); diff != "" {
 				t.Errorf("reports to contacts-compliance (-want +got):\n%s", diff)
@@ -105,11 +106,13 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 				{name: "same workspace", r: next, want: store.ErrLost},
 				{name: "another workspace", r: other, want: nil},
 			} {
-				const claimByHand = "UPDATE dial_queue SET claimed_by = $2, look_at = now() + interval '1 hour' WHERE call_request_id = $1"
+				const claimByHand = "UPDATE dial_queue SET claimed_by = $2, look_at = now() + interval '1 hour' WHERE " +
+					"call_request_id = $1"
 				if _, err := pool.Exec(t.Context(), claimByHand, dial.r.CallRequestID, instance); err != nil {
 					t.Fatal(err)
 				}
-				if err := st.Fence(t.Context(), dial.r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); !errors.Is(err, dial.want) {
+				err := st.Fence(t.Context(), dial.r, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+				if !errors.Is(err, dial.want) {
 					t.Errorf("Fence of a request of the %s = %v, want %v", dial.name, err, dial.want)
 				}
 			}

@@ -170,7 +170,8 @@ func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusa
 
 // tell runs the guarded update that ends the claim of one row, gives back its slot and publishes the event
 // that of returns. The update returns the time, and further columns for also.
-func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact, also ...any) error {
+func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact,
+	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		var at time.Time
 		err := tx.QueryRow(ctx, update, args).Scan(append([]any{&at}, also...)...)

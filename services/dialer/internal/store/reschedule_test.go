@@ -40,7 +40,8 @@ func TestReschedule_NeverToThePast(t *testing.T) {
 			if err := st.Reschedule(t.Context(), r, now.Add(test.ahead)); err != nil {
 				t.Fatalf("Reschedule: %v", err)
 			}
-			rows, err := pool.Query(t.Context(), "SELECT payload FROM outbox WHERE topic = 'dial-events.v1' AND key = $1", []byte(r.CallRequestID.String()))
+			rows, err := pool.Query(t.Context(), "SELECT payload FROM outbox WHERE topic = 'dial-events.v1' AND key = $1",
+				[]byte(r.CallRequestID.String()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,10 +54,13 @@ func TestReschedule_NeverToThePast(t *testing.T) {
 				t.Fatal(err)
 			}
 			var due time.Time
-			if err := pool.QueryRow(t.Context(), "SELECT due_at FROM dial_queue WHERE call_request_id = $1 AND look_at = due_at", r.CallRequestID).Scan(&due); err != nil {
+			if err := pool.QueryRow(t.Context(),
+				"SELECT due_at FROM dial_queue WHERE call_request_id = $1 AND look_at = due_at", r.CallRequestID).Scan(
+				&due); err != nil {
 				t.Fatalf("read the request: %v", err)
 			}
-			ahead := due.Sub(event.GetOccurredAt().AsTime().Truncate(time.Microsecond)) // the event has the time of the transaction
+			// The event has the time of the transaction.
+			ahead := due.Sub(event.GetOccurredAt().AsTime().Truncate(time.Microsecond))
 			if ahead < test.least {
 				t.Errorf("due %v ahead, want at least %v", ahead, test.least)
 			}

@@ -109,7 +109,8 @@ func (s *Store) SaveAgent(ctx context.Context, tx pgx.Tx, a tenant.Agent) error 
 }
 
 const agentModels = `
-SELECT DISTINCT m.model FROM agents a, LATERAL (VALUES (a.settings ->> 'model'), (a.settings -> 'summary' ->> 'model')) AS m (model)
+SELECT DISTINCT m.model FROM agents a, LATERAL (VALUES (a.settings ->> 'model'),
+	(a.settings -> 'summary' ->> 'model')) AS m (model)
 WHERE NOT a.deleted AND m.model <> ''`
 
 // AgentModels returns the distinct models that the agents of all workspaces name for their

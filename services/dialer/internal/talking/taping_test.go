@@ -146,7 +146,8 @@ func TestRecording_ContainsAudioFromBeforeTheFileExists(t *testing.T) {
 	s.slow = time.Second
 	recorded, heard := recordCall(t, s)
 	if want := heard + s.slow/2; recorded < want {
-		t.Errorf("recorded = %v, want at least %v: the recording was created %v after it was requested", recorded, want, s.slow)
+		t.Errorf("recorded = %v, want at least %v: the recording was created %v after it was requested", recorded, want,
+			s.slow)
 	}
 }
 

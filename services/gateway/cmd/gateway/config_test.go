@@ -36,7 +36,8 @@ func TestOperators(t *testing.T) {
 		t.Fatalf("err = nil, want an error")
 	}
 	if strings.Count(err.Error(), "OPERATOR_TOKENS") != 2 {
-		t.Errorf("err: strings.Count(err.Error(), \"OPERATOR_TOKENS\") = %v, want 2", strings.Count(err.Error(), "OPERATOR_TOKENS"))
+		t.Errorf("err: strings.Count(err.Error(), \"OPERATOR_TOKENS\") = %v, want 2",
+			strings.Count(err.Error(), "OPERATOR_TOKENS"))
 	}
 	if strings.Contains(err.Error(), "secret-without-a-name") {
 		t.Errorf("err.Error() = %q, want it not to contain %q", err.Error(), "secret-without-a-name")

@@ -49,7 +49,8 @@ func requestFrom(address, bearer string) *http.Request {
 // limit is used up until then, however long the test takes.
 func setRate(t *testing.T, pool *pgxpool.Pool, prefix, tat string) {
 	t.Helper()
-	tag, err := pool.Exec(t.Context(), `UPDATE rate_limits SET tat = clock_timestamp() + $2::interval WHERE starts_with(key, $1)`, prefix, tat)
+	tag, err := pool.Exec(t.Context(),
+		`UPDATE rate_limits SET tat = clock_timestamp() + $2::interval WHERE starts_with(key, $1)`, prefix, tat)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,12 +158,14 @@ func addKey(t *testing.T, pool *pgxpool.Pool, pepper apikey.Pepper) string {
 	t.Helper()
 	secret, prefix := apikey.Generate()
 	hash, workspace := pepper.Hash(secret), uuid.Must(uuid.NewV7())
-	_, err := pool.Exec(t.Context(), `INSERT INTO workspaces (id, name, plan, currency, status, max_live_calls, calls_per_second, version)
+	_, err := pool.Exec(t.Context(), `INSERT INTO workspaces (id, name, plan, currency, status, max_live_calls,
+		calls_per_second, version)
 		VALUES ($1, 'Acme', 'growth', 'USD', 'active', 1, 1, 1)`, workspace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = pool.Exec(t.Context(), `INSERT INTO api_keys (id, workspace_id, name, access, prefix, hash) VALUES ($1, $2, 'test', 'read', $3, $4)`,
+	_, err = pool.Exec(t.Context(),
+		`INSERT INTO api_keys (id, workspace_id, name, access, prefix, hash) VALUES ($1, $2, 'test', 'read', $3, $4)`,
 		uuid.Must(uuid.NewV7()), workspace, prefix, hash[:])
 	if err != nil {
 		t.Fatal(err)

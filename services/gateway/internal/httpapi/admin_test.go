@@ -61,7 +61,8 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	}
 	_ = json.Unmarshal([]byte(patched.body), &got)
 	if fmt.Sprint(got["features"]) != "map[api:true webhooks:true]" {
-		t.Errorf("PATCH: fmt.Sprint(got[\"features\"]) = %q, want \"map[api:true webhooks:true]\"", fmt.Sprint(got["features"]))
+		t.Errorf("PATCH: fmt.Sprint(got[\"features\"]) = %q, want \"map[api:true webhooks:true]\"",
+			fmt.Sprint(got["features"]))
 	}
 	if got["calling_policy"] != nil {
 		t.Errorf("PATCH: calling_policy = %v, want nil", got["calling_policy"])
@@ -263,7 +264,8 @@ func TestAdmin_TrunksAreNoWorkspaces(t *testing.T) {
 	}
 	var id *string
 	var stored string
-	err := r.pool.QueryRow(t.Context(), "SELECT workspace_id::text, a::text FROM audit a WHERE route = '/admin/v1/trunks'").Scan(&id, &stored)
+	err := r.pool.QueryRow(t.Context(),
+		"SELECT workspace_id::text, a::text FROM audit a WHERE route = '/admin/v1/trunks'").Scan(&id, &stored)
 	if err != nil {
 		t.Fatalf("audit of %v: %v", id, err)
 	}

@@ -31,7 +31,8 @@ type entryView struct {
 
 func viewEntry(e audit.Entry) entryView {
 	return entryView{ID: e.ID, Operator: e.Operator, WorkspaceID: e.WorkspaceID, RequestID: e.RequestID, Method: e.Method, Route: e.Route,
-		Path: e.Path, Status: e.Status, Outcome: e.Outcome, Before: e.Before, After: e.After, OccurredAt: openapi.TimestampOf(e.OccurredAt)}
+		Path: e.Path, Status: e.Status, Outcome: e.Outcome, Before: e.Before, After: e.After,
+		OccurredAt: openapi.TimestampOf(e.OccurredAt)}
 }
 
 // listAudit is a page of all changes, or of those of one workspace (?workspace_id=).

@@ -29,7 +29,8 @@ type keyView struct {
 }
 
 func viewKey(k apikey.Key) keyView {
-	return keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix, CreatedAt: openapi.TimestampOf(instant.Of(k.ID)), RevokedAt: openapi.TimestampOrNull(k.RevokedAt)}
+	return keyView{ID: k.ID, Name: k.Name, Access: k.Access, Prefix: k.Prefix,
+		CreatedAt: openapi.TimestampOf(instant.Of(k.ID)), RevokedAt: openapi.TimestampOrNull(k.RevokedAt)}
 }
 
 // keyState is what the audit keeps: never the key.

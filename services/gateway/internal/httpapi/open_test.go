@@ -118,7 +118,8 @@ func TestOpen_NeedsNoKeyAndDoesNotCount(t *testing.T) {
 				t.Errorf("%s %s: body = %q, want none", row.method, row.path, got.body)
 			}
 			if length, err := strconv.Atoi(got.header.Get("Content-Length")); err != nil || length == 0 {
-				t.Errorf("%s %s: Content-Length = %q, want the length of the body", row.method, row.path, got.header.Get("Content-Length"))
+				t.Errorf("%s %s: Content-Length = %q, want the length of the body", row.method, row.path,
+					got.header.Get("Content-Length"))
 			}
 		}
 		mustHaveHeaders(t, row.method+" "+row.path, got)

@@ -70,7 +70,8 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 		}
 		newest := r.audit(id)[0]
 		if newest.Route != "/admin/v1/workspaces/{id}"+row.template {
-			t.Errorf("%s %s: newest.Route = %q, want \"/admin/v1/workspaces/{id}\"+row.template", row.method, row.path, newest.Route)
+			t.Errorf("%s %s: newest.Route = %q, want \"/admin/v1/workspaces/{id}\"+row.template", row.method, row.path,
+				newest.Route)
 		}
 		if newest.Path != base+row.path {
 			t.Errorf("%s %s: newest.Path = %v, want %v", row.method, row.path, newest.Path, base+row.path)
@@ -219,7 +220,8 @@ func TestAdmin_ChangeThatChangedNothingIsAuditedAsUnchanged(t *testing.T) {
 		_, _ = w.Write([]byte(`{"type":"top_up","amount":"25","reference":"invoice-1042"}`))
 		return true
 	})
-	got := r.operator("POST", "/admin/v1/workspaces/"+id+"/wallet/transactions", `{"type":"top_up","amount":"30","reference":"invoice-1042"}`)
+	got := r.operator("POST", "/admin/v1/workspaces/"+id+"/wallet/transactions",
+		`{"type":"top_up","amount":"30","reference":"invoice-1042"}`)
 	if got.status != 200 {
 		t.Errorf("status = %d, want 200; body: %s", got.status, got.body)
 	}
@@ -230,7 +232,8 @@ func TestAdmin_ChangeThatChangedNothingIsAuditedAsUnchanged(t *testing.T) {
 	if newest.Outcome != string(audit.Unchanged) {
 		t.Errorf("outcome in the list = %q, want %q", newest.Outcome, audit.Unchanged)
 	}
-	if shown := r.operator("GET", "/admin/v1/audit/"+newest.ID.String(), ""); !strings.Contains(shown.body, `"outcome":"unchanged"`) {
+	shown := r.operator("GET", "/admin/v1/audit/"+newest.ID.String(), "")
+	if !strings.Contains(shown.body, `"outcome":"unchanged"`) {
 		t.Errorf("audit entry = %s, want outcome unchanged", shown.body)
 	}
 }

@@ -71,7 +71,8 @@ func TestPublic_RateFollowsThePlan(t *testing.T) {
 // useUp uses up the limit of one counter for the next hour, however long the test takes.
 func (r *rig) useUp(key string) {
 	r.t.Helper()
-	tag, err := r.pool.Exec(r.t.Context(), `UPDATE rate_limits SET tat = clock_timestamp() + interval '1 hour' WHERE key = $1`, key)
+	tag, err := r.pool.Exec(r.t.Context(),
+		`UPDATE rate_limits SET tat = clock_timestamp() + interval '1 hour' WHERE key = $1`, key)
 	if err != nil {
 		r.t.Fatal(err)
 	}

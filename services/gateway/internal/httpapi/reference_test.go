@@ -77,7 +77,8 @@ func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
 			t.Errorf("%s: got.status = %v, want 200", path, got.status)
 		}
 		if got.header.Get("Content-Security-Policy") != reference.Policy {
-			t.Errorf("%s: Content-Security-Policy = %v, want %v", path, got.header.Get("Content-Security-Policy"), reference.Policy)
+			t.Errorf("%s: Content-Security-Policy = %v, want %v", path, got.header.Get("Content-Security-Policy"),
+				reference.Policy)
 		}
 		if !strings.Contains(got.header.Get("Cache-Control"), "max-age=") {
 			t.Errorf("%s: Cache-Control = %q, want it to contain %q", path, got.header.Get("Cache-Control"), "max-age=")

@@ -37,7 +37,8 @@ type workspaceView struct {
 func viewWorkspace(w workspace.Workspace) workspaceView {
 	return workspaceView{ID: w.ID, Name: w.Name, Plan: w.Plan, Currency: w.Currency, Status: w.Status, CallingPolicy: w.CallingPolicy,
 		Features: w.Features, RateLimitPerMinute: w.RateLimitPerMinute, MaxLiveCalls: w.MaxLiveCalls, CallsPerSecond: w.CallsPerSecond,
-		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(instant.Of(w.ID)), UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
+		Destinations: w.Destinations, Retention: w.Retention, CreatedAt: openapi.TimestampOf(instant.Of(w.ID)),
+		UpdatedAt: openapi.TimestampOf(w.UpdatedAt)}
 }
 
 // workspaceState is what the audit keeps: the view itself, which holds no secret.

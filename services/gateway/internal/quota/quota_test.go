@@ -24,8 +24,14 @@ func TestStanding(t *testing.T) {
 	}{
 		{"the first request of 120", 120, true, 500 * time.Millisecond, Standing{120, true, 119, 500 * time.Millisecond, 0}},
 		{"the last of the burst", 120, true, time.Minute, Standing{120, true, 0, 500 * time.Millisecond, 0}},
-		{"one too many waits a step", 120, false, time.Minute, Standing{120, false, 0, 500 * time.Millisecond, 500 * time.Millisecond}},
-		{"part of the step has gone by", 120, false, time.Minute - 200*time.Millisecond, Standing{120, false, 0, 300 * time.Millisecond, 300 * time.Millisecond}},
+		{
+			"one too many waits a step", 120, false, time.Minute,
+			Standing{120, false, 0, 500 * time.Millisecond, 500 * time.Millisecond},
+		},
+		{
+			"part of the step has gone by", 120, false, time.Minute - 200*time.Millisecond,
+			Standing{120, false, 0, 300 * time.Millisecond, 300 * time.Millisecond},
+		},
 		{"long ago", 120, true, -time.Hour, Standing{120, true, 120, 0, 0}},
 		{"a limit that was lowered meanwhile", 1, false, 5 * time.Minute, Standing{1, false, 0, time.Minute, time.Minute}},
 	} {
@@ -64,7 +70,8 @@ func TestWrite(t *testing.T) {
 	}
 	var refused *apierr.Error
 	if !errors.As(Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), &refused) {
-		t.Fatalf("refusal: Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal() = %v, want a %T", Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), refused)
+		t.Fatalf("refusal: Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal() = %v, want a %T",
+			Standing{Policy: 120, RetryAfter: time.Millisecond}.Refusal(), refused)
 	}
 	if refused.Status != 429 {
 		t.Errorf("refusal: refused.Status = %v, want 429", refused.Status)

@@ -32,7 +32,8 @@ const takeKeyTurn = `WITH holder AS (
 	WHERE k.id = @key_id AND k.revoked_at IS NULL
 ), policy AS (
 	SELECT key_id, requests, (60000000 / requests) * interval '1 microsecond' AS step
-	FROM (SELECT key_id, coalesce(rate_limit_per_minute, CASE plan WHEN 'scale' THEN @scale_rate::int ELSE @standard_rate::int END) AS requests
+	FROM (SELECT key_id, coalesce(rate_limit_per_minute, CASE plan WHEN 'scale' THEN @scale_rate::int
+		ELSE @standard_rate::int END) AS requests
 		FROM holder) AS limited
 ), counted AS (
 	INSERT INTO rate_limits AS held (key, tat, allowed)

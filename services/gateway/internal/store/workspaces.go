@@ -17,7 +17,8 @@ import (
 )
 
 const workspaceColumns = `id, name, plan, currency, status, calling_policy, policy_operator, policy_version,
-	features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version, created_at, updated_at`
+	features, rate_limit_per_minute, max_live_calls, calls_per_second, destinations, retention, version, created_at,
+		updated_at`
 
 const workspaceByID = `SELECT ` + workspaceColumns + ` FROM workspaces WHERE id = @id`
 
@@ -68,7 +69,8 @@ func (s *Store) AddWorkspace(ctx context.Context, w workspace.Workspace, entry a
 }
 
 const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, status = @status, calling_policy = @calling_policy,
-	policy_operator = @policy_operator, policy_version = @policy_version, features = @features, rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
+	policy_operator = @policy_operator, policy_version = @policy_version, features = @features,
+		rate_limit_per_minute = @rate_limit_per_minute, max_live_calls = @max_live_calls,
 	calls_per_second = @calls_per_second, destinations = @destinations, retention = @retention, version = @version, updated_at = now()
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
@@ -90,7 +92,8 @@ func (s *Store) saveWorkspace(ctx context.Context, statement string, w workspace
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		saved, err = one[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
 			"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
-			"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator, "policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
+			"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator,
+			"policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
 			"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations, "retention": w.Retention, "version": w.Version,
 		})
 		if err != nil {

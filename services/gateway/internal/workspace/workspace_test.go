@@ -227,7 +227,10 @@ func TestEvent_CallingPolicyNamesWhoSetItAndWhen(t *testing.T) {
 		of   Workspace
 		want *eventv1.CallingPolicy
 	}{
-		{name: "the default policy of a new workspace", of: created, want: &eventv1.CallingPolicy{Operator: "ada", SetInVersion: 1}},
+		{
+			name: "the default policy of a new workspace", of: created,
+			want: &eventv1.CallingPolicy{Operator: "ada", SetInVersion: 1},
+		},
 		{name: "a policy that was set", of: set,
 			want: &eventv1.CallingPolicy{PolicyJson: []byte(`{"packs":["us"]}`), Operator: "bob", SetInVersion: 3}},
 		{name: "a later change of another setting", of: kept,

@@ -64,7 +64,8 @@ func NewTest(id, workspaceID, subscriptionID uuid.UUID, now time.Time) (Event, e
 	if err != nil {
 		return Event{}, fmt.Errorf("encode test event %s: %w", id, err)
 	}
-	return Event{ID: id, WorkspaceID: workspaceID, Type: string(sent.Type), Sequence: sent.Sequence, Body: body, CreatedAt: shown.Time}, nil
+	return Event{ID: id, WorkspaceID: workspaceID, Type: string(sent.Type), Sequence: sent.Sequence, Body: body,
+		CreatedAt: shown.Time}, nil
 }
 
 // Work is one claimed attempt with everything it needs: url and secret are those of the instant of the claim.

@@ -156,7 +156,8 @@ func (d *Dispatcher) attempt(ctx context.Context, w delivery.Work, held bool) de
 // failure and if there is no retry.
 func logAttrs(w delivery.Work, answer delivery.Answer, result delivery.Result) []slog.Attr {
 	attrs := []slog.Attr{
-		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID), slog.String("event_type", w.EventType),
+		slog.Any("delivery_id", w.DeliveryID), slog.Any("subscription_id", w.SubscriptionID),
+		slog.String("event_type", w.EventType),
 		slog.Any("attempt", w.Attempt), slog.Any("outcome", result.Outcome), slog.Int("code", answer.Code),
 		slog.Int64("ms", answer.Took.Milliseconds()), slog.Int64("lag_ms", w.Lag.Milliseconds()),
 	}

@@ -17,7 +17,8 @@ func TestLogAttrs_LeavesOutWhatDidNotHappen(t *testing.T) {
 		wantRetryIn string
 	}{
 		{name: "delivered", answer: delivery.Answer{Code: 204}},
-		{name: "failed with a retry", answer: delivery.Answer{Code: 500, Failure: "http_5xx"}, result: delivery.Result{Delay: time.Minute},
+		{name: "failed with a retry", answer: delivery.Answer{Code: 500, Failure: "http_5xx"},
+			result:      delivery.Result{Delay: time.Minute},
 			wantFailure: "http_5xx", wantRetryIn: "1m0s"},
 		{name: "failed without a retry", answer: delivery.Answer{Failure: "timeout"}, wantFailure: "timeout"},
 	}

@@ -32,7 +32,8 @@ type flagView struct {
 
 func viewFlagged(s subscription.Subscription) flaggedView {
 	view := flaggedView{
-		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: openapi.TimestampOrNull(s.WarnedAt), LastError: s.LastError,
+		WebhookSubscription: viewSubscription(s), Description: s.Description, WarnedAt: openapi.TimestampOrNull(s.WarnedAt),
+		LastError: s.LastError,
 	}
 	if s.FailedAt != nil && s.FailedReason != nil {
 		view.Flag = &flagView{FailedAt: openapi.TimestampOf(*s.FailedAt), Reason: *s.FailedReason}
@@ -84,8 +85,10 @@ type deliveryView struct {
 func viewDelivery(d store.Delivery) deliveryView {
 	return deliveryView{
 		ID: d.ID, EventID: d.EventID, EventType: d.EventType, CallID: d.CallID, Sequence: d.Sequence, Status: d.Status,
-		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError, NextAttemptAt: openapi.TimestampOrNull(d.NextAttemptAt),
-		DoneAt: openapi.TimestampOrNull(d.DoneAt), ErasedAt: openapi.TimestampOrNull(d.ErasedAt), CreatedAt: openapi.TimestampOf(d.CreatedAt),
+		Attempts: d.Attempts, Replays: d.Replays, LastCode: d.LastCode, LastError: d.LastError,
+		NextAttemptAt: openapi.TimestampOrNull(d.NextAttemptAt),
+		DoneAt:        openapi.TimestampOrNull(d.DoneAt), ErasedAt: openapi.TimestampOrNull(d.ErasedAt),
+		CreatedAt: openapi.TimestampOf(d.CreatedAt),
 	}
 }
 
@@ -100,7 +103,8 @@ type attemptView struct {
 }
 
 func viewAttempt(t store.Attempt) attemptView {
-	return attemptView{Replay: t.Replay, Attempt: t.No, At: openapi.TimestampOf(t.At), DurationMs: t.Ms, Code: t.Code, Error: t.Error, Excerpt: t.Excerpt}
+	return attemptView{Replay: t.Replay, Attempt: t.No, At: openapi.TimestampOf(t.At), DurationMs: t.Ms, Code: t.Code,
+		Error: t.Error, Excerpt: t.Excerpt}
 }
 
 func (a *API) listDeliveries(w http.ResponseWriter, r *http.Request) error {

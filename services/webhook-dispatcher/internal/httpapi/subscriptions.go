@@ -22,7 +22,8 @@ import (
 func viewSubscription(s subscription.Subscription) openapi.WebhookSubscription {
 	return openapi.WebhookSubscription{
 		ID: s.ID, Name: s.Name, URL: s.URL, Events: s.Events, Status: openapi.WebhookSubscriptionStatus(s.Status),
-		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures, LastSuccessAt: openapi.TimestampOrNull(s.LastSuccessAt),
+		SigningSecret: s.MaskedSecret(), ConsecutiveFailures: s.ConsecutiveFailures,
+		LastSuccessAt: openapi.TimestampOrNull(s.LastSuccessAt),
 		LastFailureAt: openapi.TimestampOrNull(s.LastFailureAt), CreatedAt: openapi.TimestampOf(s.CreatedAt()),
 	}
 }

@@ -13,9 +13,12 @@ func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"session.output_audio.delta","delta":"IDCgsA=="}`, `{"type":"session.output_audio.delta","delta":7}`,
 		`{"type":"session.output_audio.delta"}`, `{"type":"session.output_transcript.delta","delta":"\ud800"}`,
-		`{"type":"session.input_transcript.delta","delta":"Hello"}`, `{"type":"session.commentary.appended","client_event_id":"append-1"}`,
-		`{"type":"response.event","event":{"type":"response.output_item.done","item":{"type":"function_call","call_id":"c","name":"opt_out","arguments":"{"}}}`,
-		`{"type":"error","error":{"client_event_id":"append-1","code":"x"}}`, `{"type":"session.closed","reason":"expired"}`, `[]`, `{"type":1}`,
+		`{"type":"session.input_transcript.delta","delta":"Hello"}`,
+		`{"type":"session.commentary.appended","client_event_id":"append-1"}`,
+		`{"type":"response.event","event":{"type":"response.output_item.done",` +
+			`"item":{"type":"function_call","call_id":"c","name":"opt_out","arguments":"{"}}}`,
+		`{"type":"error","error":{"client_event_id":"append-1","code":"x"}}`,
+		`{"type":"session.closed","reason":"expired"}`, `[]`, `{"type":1}`,
 	} {
 		f.Add([]byte(seed))
 	}

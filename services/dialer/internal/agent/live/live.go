@@ -58,7 +58,8 @@ func (o *Opener) Open(ctx context.Context, spec agent.Spec) (agent.Session, erro
 	if err != nil {
 		return nil, err
 	}
-	o.log.InfoContext(ctx, "experimental agent kind used", "kind", agent.Live, "call_id", spec.CallID, "agent_id", spec.AgentID)
+	o.log.InfoContext(ctx, "experimental agent kind used", "kind", agent.Live, "call_id", spec.CallID,
+		"agent_id", spec.AgentID)
 	sock, err := socket.Dial(ctx, client, address, http.Header{"Authorization": {"Bearer " + key}}, appendAudio)
 	if err != nil {
 		return nil, err

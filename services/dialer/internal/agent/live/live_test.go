@@ -310,7 +310,8 @@ func TestConversation_DisclosureAndGreeting(t *testing.T) {
 		}
 	}
 	want := []string{
-		"session.start", "session.input_audio.mute", "session.commentary.append", "session.input_audio.unmute", "session.commentary.append",
+		"session.start", "session.input_audio.mute", "session.commentary.append", "session.input_audio.unmute",
+		"session.commentary.append",
 	}
 	if diff := cmp.Diff(want, commands); diff != "" {
 		t.Errorf("events that the server received (-want +got):\n%s", diff)
@@ -472,7 +473,8 @@ func TestConversation_Interruption(t *testing.T) {
 	l.Begin()
 	l.wait("the long sentence", func(e agent.Event) bool { return e.Kind == agent.Audio && e.Item == "item-2" })
 	l.speak(80)
-	cut := l.wait("end of the long sentence", func(e agent.Event) bool { return e.Kind == agent.Said && e.Item == "item-2" })
+	cut := l.wait("end of the long sentence",
+		func(e agent.Event) bool { return e.Kind == agent.Said && e.Item == "item-2" })
 	if len(cut.Text) >= len(long) {
 		t.Errorf("the model said %d characters, want fewer than %d", len(cut.Text), len(long))
 	}
@@ -530,10 +532,19 @@ func TestConversation_End(t *testing.T) {
 		err  string
 	}{
 		{name: "the dialer closes", end: func(_ *livetest.Server, l *line) { l.Close() }, want: agent.Closed},
-		{name: "session limit", end: func(s *livetest.Server, _ *line) { s.End("expired") }, want: agent.Failed, err: `"expired"`},
-		{name: "content filter", end: func(s *livetest.Server, _ *line) { s.End("content") }, want: agent.Failed, err: `"content"`},
+		{
+			name: "session limit", end: func(s *livetest.Server, _ *line) { s.End("expired") }, want: agent.Failed,
+			err: `"expired"`,
+		},
+		{
+			name: "content filter", end: func(s *livetest.Server, _ *line) { s.End("content") }, want: agent.Failed,
+			err: `"content"`,
+		},
 		{name: "lost connection", end: func(s *livetest.Server, _ *line) { s.Cut() }, want: agent.Failed, err: "lost"},
-		{name: "message that is no JSON", end: func(s *livetest.Server, _ *line) { s.Inject([]byte("{")) }, want: agent.Failed, err: "read the agent's event"},
+		{
+			name: "message that is no JSON", end: func(s *livetest.Server, _ *line) { s.Inject([]byte("{")) },
+			want: agent.Failed, err: "read the agent's event",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

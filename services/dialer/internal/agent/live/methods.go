@@ -22,7 +22,8 @@ func (s *session) Begin() {
 		s.waiting = append(s.waiting, &sentence{text: text, inLanguage: inLanguage, first: true})
 	}
 	if greeting := prompt.Greeting(s.spec); greeting != "" {
-		s.opening = appendEvent{Type: "session.commentary.append", Content: prompt.SayExactly(greeting, true, s.spec.Settings)}
+		s.opening = appendEvent{Type: "session.commentary.append",
+			Content: prompt.SayExactly(greeting, true, s.spec.Settings)}
 	} else {
 		s.opening = appendEvent{Type: "session.instructions.append", Content: "Speak first: begin the conversation now."}
 	}
@@ -39,7 +40,8 @@ func (s *session) HearDigit(digit byte) {
 	if s.ended || !s.begun || digit < '#' || digit > 'D' {
 		return
 	}
-	s.append("session.instructions.append", "The person pressed the key "+string(rune(digit))+" of the telephone. React to that.")
+	s.append("session.instructions.append",
+		"The person pressed the key "+string(rune(digit))+" of the telephone. React to that.")
 }
 
 func (s *session) Events() <-chan agent.Event { return s.events }
@@ -74,7 +76,8 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 		return
 	}
 	delete(s.calls, id)
-	s.send(itemEvent{Type: "response.item.create", Item: toolOutput{Type: "function_call_output", CallID: id, Output: string(result)}})
+	s.send(itemEvent{Type: "response.item.create",
+		Item: toolOutput{Type: "function_call_output", CallID: id, Output: string(result)}})
 	if name != agent.ToolEndCall && len(s.calls) == 0 {
 		s.send(plainEvent{"response.create"})
 	}

@@ -50,10 +50,12 @@ type sessionConfig struct {
 const (
 	// voiceRules tell the voice model that it acts through the backend. It does not know the tools.
 	voiceRules = "\n# Actions\nYou cannot call functions yourself. Wherever these instructions say to call one " +
-		"(opt_out, schedule_callback, voicemail_detected, end_call, transfer, press_digits, stop_recording), delegate that to the backend at once. " +
+		"(opt_out, schedule_callback, voicemail_detected, end_call, transfer, press_digits, stop_recording), delegate " +
+		"that to the backend at once. " +
 		"Never mention the backend to the person.\n"
 	// backendRules tell the backend what its only task is.
-	backendRules = "\n# Your task\nA voice model holds this conversation and delegates to you. Call the function that the conversation asks for, and call no function " +
+	backendRules = "\n# Your task\nA voice model holds this conversation and delegates to you. Call the function " +
+		"that the conversation asks for, and call no function " +
 		"that it does not ask for. Answer with one short sentence for the person, or with nothing if the result needs none.\n"
 )
 

@@ -179,7 +179,9 @@ func Tools(spec agent.Spec) []Tool {
 			Parameters: json.RawMessage(`{"type":"object","properties":{"digits":{"type":"string","pattern":"^[0-9*#]{1,32}$"}},"required":["digits"]}`)},
 	}
 	if spec.Notice != "" {
-		list = append(list, Tool{Name: agent.ToolStopRecording, Description: "The person does not want to be recorded. Call it at once.", Parameters: json.RawMessage(`{"type":"object","properties":{}}`)})
+		list = append(list, Tool{Name: agent.ToolStopRecording,
+			Description: "The person does not want to be recorded. Call it at once.",
+			Parameters:  json.RawMessage(`{"type":"object","properties":{}}`)})
 	}
 	if len(s.Transfers) > 0 {
 		names, _ := json.Marshal(slices.Sorted(maps.Keys(s.Transfers)))

@@ -88,8 +88,14 @@ func TestSayExactly(t *testing.T) {
 		inLanguage bool
 		want       string
 	}{
-		{name: "in the agent's language", text: `Hi "you"`, inLanguage: true, want: `Say exactly the following, word for word, and nothing else: "Hi \"you\""`},
-		{name: "to be translated", text: "Hi", want: `Say the following, translated into the language "eo", and nothing else: "Hi"`},
+		{
+			name: "in the agent's language", text: `Hi "you"`, inLanguage: true,
+			want: `Say exactly the following, word for word, and nothing else: "Hi \"you\""`,
+		},
+		{
+			name: "to be translated", text: "Hi",
+			want: `Say the following, translated into the language "eo", and nothing else: "Hi"`,
+		},
 	}
 	for _, tt := range tests {
 		if got := SayExactly(tt.text, tt.inLanguage, agent.Settings{Language: "eo"}); got != tt.want {

@@ -29,7 +29,8 @@ func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
 			settings: agent.Settings{
 				NoiseReduction: &agent.NoiseReduction{Type: "far_field"},
 				TurnDetection: &agent.TurnDetection{
-					Type: "server_vad", Threshold: &threshold, PrefixPaddingMS: &padding, SilenceDurationMS: &silence, IdleTimeoutMS: &idle,
+					Type: "server_vad", Threshold: &threshold, PrefixPaddingMS: &padding, SilenceDurationMS: &silence,
+					IdleTimeoutMS: &idle,
 				},
 			},
 			noise: map[string]any{"type": "far_field"},
@@ -38,15 +39,20 @@ func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
 				"create_response": false, "interrupt_response": false,
 			},
 			answer: map[string]any{
-				"type": "server_vad", "threshold": 0.6, "prefix_padding_ms": 200.0, "silence_duration_ms": 700.0, "idle_timeout_ms": 8000.0,
+				"type": "server_vad", "threshold": 0.6, "prefix_padding_ms": 200.0, "silence_duration_ms": 700.0,
+				"idle_timeout_ms": 8000.0,
 				"create_response": true, "interrupt_response": true,
 			},
 		},
 		{
 			name:     "semantic_vad",
 			settings: agent.Settings{TurnDetection: &agent.TurnDetection{Type: "semantic_vad", Eagerness: "low"}},
-			before:   map[string]any{"type": "semantic_vad", "eagerness": "low", "create_response": false, "interrupt_response": false},
-			answer:   map[string]any{"type": "semantic_vad", "eagerness": "low", "create_response": true, "interrupt_response": true},
+			before: map[string]any{
+				"type": "semantic_vad", "eagerness": "low", "create_response": false, "interrupt_response": false,
+			},
+			answer: map[string]any{
+				"type": "semantic_vad", "eagerness": "low", "create_response": true, "interrupt_response": true,
+			},
 		},
 	}
 	for _, tt := range tests {
@@ -71,7 +77,9 @@ func TestOpen_SendsNoiseReductionAndTurnDetection(t *testing.T) {
 
 func TestReadSettings_Detection(t *testing.T) {
 	t.Parallel()
-	got, err := agent.ReadSettings([]byte(`{"kind":"openai_realtime","noise_reduction":{"type":"near_field"},"turn_detection":{"type":"server_vad","threshold":0.4}}`))
+	got, err := agent.ReadSettings(
+		[]byte(`{"kind":"openai_realtime","noise_reduction":{"type":"near_field"},` +
+			`"turn_detection":{"type":"server_vad","threshold":0.4}}`))
 	if err != nil {
 		t.Fatalf("ReadSettings: %v", err)
 	}

@@ -10,12 +10,15 @@ import (
 // FuzzTake: whatever the model sends, nothing panics, and what is played and called is bounded by what came.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
-		`{"type":"response.output_audio.delta","item_id":"i","delta":"//8="}`, `{"type":"response.output_audio.delta","delta":"\/\/8="}`,
-		`{"type":"response.output_audio.delta","delta":7}`, `{"type":"response.output_audio.delta"}`, `{"type":"response.done","response":{"status":"failed"}}`,
+		`{"type":"response.output_audio.delta","item_id":"i","delta":"//8="}`,
+		`{"type":"response.output_audio.delta","delta":"\/\/8="}`,
+		`{"type":"response.output_audio.delta","delta":7}`, `{"type":"response.output_audio.delta"}`,
+		`{"type":"response.done","response":{"status":"failed"}}`,
 		`{"type":"response.created","response":{"id":"r"}}`, `{"type":"error","error":{"event_id":"ask-1","code":"x"}}`,
 		`{"type":"response.function_call_arguments.done","call_id":"c","name":"end_call","arguments":"{"}`,
 		`{"type":"response.output_item.done","item":{"type":"function_call","call_id":"c","name":"opt_out"}}`,
-		`{"type":"conversation.item.input_audio_transcription.completed","transcript":"\ud800"}`, `[]`, `{"type":1}`, `{"type":"x","delta":{}}`,
+		`{"type":"conversation.item.input_audio_transcription.completed","transcript":"\ud800"}`, `[]`, `{"type":1}`,
+		`{"type":"x","delta":{}}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -209,7 +209,8 @@ func TestOpen_Fails(t *testing.T) {
 			opened <- err
 		}()
 		polltest.Until(t, "the session is connected", func() bool { return server.Connections() > 0 })
-		server.Inject([]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
+		server.Inject(
+			[]byte(`{"type":"error","error":{"type":"invalid_request_error","code":"model_not_found","message":"secret"}}`))
 		err := <-opened
 		if err == nil {
 			t.Fatal("Open returned no error, want the code of the model's error")

@@ -99,7 +99,8 @@ func newSession(spec agent.Spec, transcription string, dial func(context.Context
 // settings are the session's, as they are sent at its beginning.
 func (s *session) settings() *sessionSettings {
 	out := &sessionSettings{
-		Type: "realtime", OutputModalities: []string{modality}, Instructions: prompt.Instructions(s.spec), Tools: prompt.Tools(s.spec), ToolChoice: "auto",
+		Type: "realtime", OutputModalities: []string{modality}, Instructions: prompt.Instructions(s.spec),
+		Tools: prompt.Tools(s.spec), ToolChoice: "auto",
 		Audio: audioSettings{Input: s.input(), Output: &audioOutput{Format: format{mulaw}, Voice: s.spec.Settings.Voice}},
 	}
 	return out
@@ -109,7 +110,10 @@ func (s *session) input() audioInput {
 	settings := s.spec.Settings
 	in := audioInput{
 		Format: format{mulaw}, NoiseReduction: settings.NoiseReduction,
-		TurnDetection: turnDetection{TurnDetection: agent.TurnDetection{Type: "server_vad"}, CreateResponse: s.opened, InterruptResponse: s.opened},
+		TurnDetection: turnDetection{
+			TurnDetection: agent.TurnDetection{Type: "server_vad"}, CreateResponse: s.opened,
+			InterruptResponse: s.opened,
+		},
 	}
 	if settings.TurnDetection != nil {
 		in.TurnDetection.TurnDetection = *settings.TurnDetection

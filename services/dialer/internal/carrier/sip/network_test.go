@@ -180,7 +180,8 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 	if !is {
 		listed = book{trunks: known}
 	}
-	p.Carrier = carriersip.New(agent, journal.New(pool, pool, uuid.New(), lease), listed, x.talks, carriersip.Config{Ring: time.Minute, Keep: time.Hour})
+	p.Carrier = carriersip.New(agent, journal.New(pool, pool, uuid.New(), lease), listed, x.talks,
+		carriersip.Config{Ring: time.Minute, Keep: time.Hour})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed

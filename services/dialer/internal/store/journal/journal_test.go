@@ -88,13 +88,15 @@ func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wants(t, "another's end", false)(journal.New(pool, pool, uuid.New(), lease).End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: false}))
+	wants(t, "another's end", false)(journal.New(pool, pool, uuid.New(), lease).End(t.Context(), id,
+		journal.End{At: at, Cause: call.NormalClearing, ByUs: false}))
 	if known, err := j.Find(t.Context(), id); err != nil || string(known.Teardown) != "dialog" {
 		t.Errorf("call = %+v, %v", known, err)
 	}
 	wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: true}))
 	wants(t, "ended again", false)(j.End(t.Context(), id, journal.End{At: at, Cause: call.UserBusy, ByUs: false}))
-	wants(t, "an opt-out after the end, in a call that another has taken over", true)(journal.New(pool, pool, uuid.New(), lease).OptOut(t.Context(), id, at, "late, and all the same"))
+	wants(t, "an opt-out after the end, in a call that another has taken over",
+		true)(journal.New(pool, pool, uuid.New(), lease).OptOut(t.Context(), id, at, "late, and all the same"))
 	if got := told(t, j, id); !slices.Equal(got, []journal.Kind{journal.Taken, journal.Ringing, journal.Answered, journal.OptedOut, journal.Said, journal.Said, journal.Ended, journal.OptedOut}) {
 		t.Errorf("news = %v", got)
 	}
@@ -226,7 +228,8 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	dead, alive, silent := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)
+	dead, alive, silent := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease),
+		journal.New(pool, pool, uuid.New(), lease)
 	orphan := dial(t, dead)
 	for _, j := range []*journal.Journal{dead, alive} {
 		if _, err := j.Beat(t.Context()); err != nil {

@@ -9,7 +9,8 @@ import (
 	"ringfence.dev/services/dialer/internal/store/journal"
 )
 
-// TestPrune_KeepsWhatTheAnalysisNeeds covers an analysis that is later than the journal is kept: the time of the callback is read there.
+// TestPrune_KeepsWhatTheAnalysisNeeds covers an analysis that is later than the journal is kept:
+// the time of the callback is read there.
 func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -19,9 +20,11 @@ func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
 			INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner, answered_at, ended_at, callback_at)
 			VALUES ($1, $1, false, '', '', $1, now() - interval '2 hours', now() - interval '1 hour', now() + interval '1 day')`
 		const call = `
-			INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status, max_call_seconds, deadline_at,
+			INSERT INTO calls (call_id, call_request_id, workspace_id, agent_id, direction, from_number, to_e164, status,
+				max_call_seconds, deadline_at,
 				answered_at, ended_at, analyse_at)
-			VALUES ($1, $1, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(), CASE WHEN $2 THEN now() END)`
+			VALUES ($1, $1, $1, $1, 'outbound', '+15005550006', '+14155550101', 'completed', 60, now(), now(), now(),
+				CASE WHEN $2 THEN now() END)`
 		if _, err := pool.Exec(t.Context(), ended, id); err != nil {
 			t.Fatal(err)
 		}

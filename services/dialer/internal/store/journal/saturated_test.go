@@ -31,14 +31,16 @@ func TestBeat_WhileThePoolIsSaturated(t *testing.T) {
 	}
 }
 
-// TestAdopt_OnlyAfterOwnHeartbeat covers a process that has not stored a heartbeat itself: it adopts nothing, although its row is fresh.
+// TestAdopt_OnlyAfterOwnHeartbeat covers a process that has not stored a heartbeat itself: it
+// adopts nothing, although its row is fresh.
 func TestAdopt_OnlyAfterOwnHeartbeat(t *testing.T) {
 	t.Parallel()
 	pool, owner := newPool(t), uuid.New()
 	if _, err := pool.Exec(t.Context(), "INSERT INTO sip_owners (owner, seen_at) VALUES ($1, now())", owner); err != nil {
 		t.Fatal(err)
 	}
-	const orphan = `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner) VALUES ($1, $1, false, '', '', $2)`
+	const orphan = `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES ($1, $1, false, '', '', $2)`
 	if _, err := pool.Exec(t.Context(), orphan, uuid.New(), uuid.New()); err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,10 @@ func converse(t *testing.T) *livetest.Server {
 		},
 	})
 	t.Cleanup(server.Close)
-	opener := live.New(live.Config{URL: server.URL, Key: "k", Model: "gpt-live-1", BackendModel: "gpt-6-luna"}, guard.New(nil), nil, slog.New(slog.DiscardHandler))
-	session, err := opener.Open(t.Context(), agent.Spec{Settings: agent.Settings{Instructions: "Be kind.", Voice: "marin"}})
+	opener := live.New(live.Config{URL: server.URL, Key: "k", Model: "gpt-live-1", BackendModel: "gpt-6-luna"},
+		guard.New(nil), nil, slog.New(slog.DiscardHandler))
+	session, err := opener.Open(t.Context(),
+		agent.Spec{Settings: agent.Settings{Instructions: "Be kind.", Voice: "marin"}})
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -123,7 +125,8 @@ func TestServer_RefusesUnknownMembers(t *testing.T) {
 		t.Fatalf("dial: %v", err)
 	}
 	defer func() { _ = conn.CloseNow() }()
-	const start = `{"type":"session.start","session":{"model":"gpt-live-1","temperature":1,"audio":{"format":{"type":"audio/pcmu","rate":8000}}}}`
+	const start = `{"type":"session.start","session":{"model":"gpt-live-1","temperature":1,` +
+		`"audio":{"format":{"type":"audio/pcmu","rate":8000}}}}`
 	if err := conn.Write(t.Context(), websocket.MessageText, []byte(start)); err != nil {
 		t.Fatalf("write: %v", err)
 	}

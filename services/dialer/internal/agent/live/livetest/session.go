@@ -100,7 +100,8 @@ func (s *session) refuse(clientEventID, code, param string) {
 }
 
 func (s *session) fault(clientEventID, code, param string) {
-	fault := map[string]any{"type": "invalid_request_error", "code": code, "message": "The command was not accepted: " + code + "."}
+	fault := map[string]any{"type": "invalid_request_error", "code": code,
+		"message": "The command was not accepted: " + code + "."}
 	if clientEventID != "" {
 		fault["client_event_id"] = clientEventID
 	}
@@ -115,7 +116,8 @@ func (s *session) close(reason string) {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
-		s.send("session.closed", map[string]any{"reason": reason, "session": s.resource(), "usage": map[string]any{"seconds": s.clock / 1000}})
+		s.send("session.closed",
+			map[string]any{"reason": reason, "session": s.resource(), "usage": map[string]any{"seconds": s.clock / 1000}})
 	}
 	s.mu.Unlock()
 	_ = s.ws.Close(websocket.StatusNormalClosure, "")
@@ -166,7 +168,8 @@ func (s *session) take(message []byte) {
 		s.resume(id)
 	case kind == "session.close":
 		s.closed = true
-		s.send("session.closed", map[string]any{"reason": "close_requested", "session": s.resource(), "usage": map[string]any{"seconds": s.clock / 1000}})
+		s.send("session.closed", map[string]any{"reason": "close_requested", "session": s.resource(),
+			"usage": map[string]any{"seconds": s.clock / 1000}})
 	default:
 		s.fault(id, "unsupported_event", "type")
 	}
@@ -309,7 +312,8 @@ func (s *session) speak() {
 		if now.left == 0 {
 			word := now.words[0]
 			now.words, now.left = now.words[1:], len(word)*letterBytes
-			s.send("session.output_transcript.delta", map[string]any{"delta": word + " ", "start_ms": s.clock, "end_ms": s.clock + 40*len(word)})
+			s.send("session.output_transcript.delta",
+				map[string]any{"delta": word + " ", "start_ms": s.clock, "end_ms": s.clock + 40*len(word)})
 		}
 		n := min(now.left, chunkBytes-filled)
 		copy(audio[filled:filled+n], strings.Repeat("\x20\x30\xa0\xb0", n/4+1))
@@ -332,9 +336,11 @@ func (s *session) call(reply Reply) {
 	}
 	s.pending[id] = true
 	s.send("session.delegation.created", map[string]any{
-		"delegation": map[string]any{"id": delegation, "type": "delegation", "target": "responses", "response_id": "resp_1"}, "offset_ms": s.clock,
+		"delegation": map[string]any{"id": delegation, "type": "delegation", "target": "responses",
+			"response_id": "resp_1"}, "offset_ms": s.clock,
 	})
-	item := map[string]any{"id": s.id("fc"), "type": "function_call", "status": "completed", "call_id": id, "name": reply.Tool, "arguments": args}
+	item := map[string]any{"id": s.id("fc"), "type": "function_call", "status": "completed", "call_id": id,
+		"name": reply.Tool, "arguments": args}
 	for _, event := range []map[string]any{
 		{"type": "response.created", "response": map[string]any{"id": "resp_1"}},
 		{"type": "response.output_item.done", "output_index": 0, "item": map[string]any{"id": "rs_1", "type": "reasoning"}},

@@ -34,7 +34,8 @@ func converse(t *testing.T) *realtimetest.Server {
 		Instructions: "Be kind.", Voice: "marin", Language: "fr", Greeting: "Bonjour.", Transfers: map[string]string{"desk": "+33100000000"},
 		NoiseReduction: &agent.NoiseReduction{Type: "far_field"},
 		TurnDetection: &agent.TurnDetection{
-			Type: "server_vad", Threshold: new(0.6), PrefixPaddingMS: new(int64(200)), SilenceDurationMS: new(int64(700)), IdleTimeoutMS: new(int64(8000)),
+			Type: "server_vad", Threshold: new(0.6), PrefixPaddingMS: new(int64(200)), SilenceDurationMS: new(int64(700)),
+			IdleTimeoutMS: new(int64(8000)),
 		},
 	}})
 	if err != nil {
@@ -129,7 +130,8 @@ func TestSDK_ReadsWhatTheFakeSendsAndWhatWeSend(t *testing.T) {
 // TestSDK_IsInNoBinary: it would treble the dialer's size.
 func TestSDK_IsInNoBinary(t *testing.T) {
 	t.Parallel()
-	list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "ringfence.dev/services/dialer/cmd/dialer", "ringfence.dev/services/dialer/internal/agent/realtime", "ringfence.dev/services/dialer/internal/agent/live").Output()
+	list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "ringfence.dev/services/dialer/cmd/dialer",
+		"ringfence.dev/services/dialer/internal/agent/realtime", "ringfence.dev/services/dialer/internal/agent/live").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -34,8 +34,10 @@ func main() {
 	server := livetest.Unstarted(livetest.Options{Hears: hears(lines), Reply: reply(lines)})
 	mux := http.NewServeMux()
 	mux.Handle(livetest.Path, server)
-	mux.HandleFunc("GET /received", func(w http.ResponseWriter, r *http.Request) { list(w, server.Received(r.URL.Query().Get("type"))) })
-	mux.HandleFunc("GET /sent", func(w http.ResponseWriter, r *http.Request) { list(w, server.Sent(r.URL.Query().Get("type"))) })
+	mux.HandleFunc("GET /received",
+		func(w http.ResponseWriter, r *http.Request) { list(w, server.Received(r.URL.Query().Get("type"))) })
+	mux.HandleFunc("GET /sent",
+		func(w http.ResponseWriter, r *http.Request) { list(w, server.Sent(r.URL.Query().Get("type"))) })
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		log.Fatal(err)
