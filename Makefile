@@ -23,9 +23,11 @@ IN_E2E     := deploy/e2e deploy/e2e/contract deploy/e2e/webhooks deploy/local de
 IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/prometheus/live deploy/tools/apachekafka deploy/tools/fuzz
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
-# The commit since which lines count as changed for `make lint`: the recorded one, or the last commit where the history
-# does not contain it.
-LINT_BASE = $(shell base=$$(cat .lint-base); git merge-base --is-ancestor $$base HEAD 2>/dev/null && echo $$base || git rev-parse -q --verify HEAD~1 || git rev-parse HEAD)
+# The commits since which `make lint` checks lines and commit subjects: the recorded ones, or the last commit where the
+# history does not contain them.
+LINT_BASE          = $(call recorded_commit,.lint-base)
+LINT_BASE_SUBJECTS = $(call recorded_commit,.lint-base-subjects)
+recorded_commit    = $(shell base=$$(cat $(1)); git merge-base --is-ancestor $$base HEAD 2>/dev/null && echo $$base || git rev-parse -q --verify HEAD~1 || git rev-parse HEAD)
 
 # Tests in deploy/e2e that belong to `make test-nightly`.
 NIGHTLY_TESTS := ^Test(Cancel_Racing|OptOut_|Upgrade_|Pooler_|SIP_|Recording_)
@@ -165,7 +167,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/spectral/node_modules ## check formatting,
 	 test -z "$$unformatted" || { echo "not gofmt-ed (run make fmt):"; echo "$$unformatted"; exit 1; }
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run $(MODULES)
 	@GOMEMLIMIT=2GiB $(TOOLS)/golangci-lint run --config .golangci-changed.yml --new-from-rev=$(LINT_BASE) $(MODULES)
-	@go run ./deploy/tools/wordlist -base $(LINT_BASE)
+	@go run ./deploy/tools/wordlist -base $(LINT_BASE) -subjects-base $(LINT_BASE_SUBJECTS)
 	@go test ./deploy/tools/sourcecheck
 
 charts: build $(TOOLS)/helm $(TOOLS)/kube-score $(TOOLS)/manifests $(TOOLS)/compose ## render every chart and check it with Kubernetes' schemas, kube-score and the goldens; check the Compose file and the images' programs

@@ -83,23 +83,8 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 			secrets := secretsIn(t, filepath.Join(dir, "secrets.yaml"))
 			for _, name := range services {
 				for _, variable := range []string{"POSTGRES_URL", "POSTGRES_DIRECT_URL", "POSTGRES_MIGRATE_URL"} {
-					config, err := pgconn.ParseConfig(
-						strings.ReplaceAll(secrets[name][variable], "/etc/ringfence/postgres-ca.pem", ca))
-					if err != nil {
-						t.Fatalf("%s: %s: %v", name, variable, err)
-					}
-					if config.TLSConfig == nil {
-						t.Fatalf("%s: %s: no TLS", name, variable)
-					}
-					if config.TLSConfig.InsecureSkipVerify {
-						t.Errorf("%s: %s: InsecureSkipVerify = true, want false", name, variable)
-					}
-					if got := config.TLSConfig.ServerName; got != config.Host {
-						t.Errorf("%s: %s: server name = %q, want %q", name, variable, got, config.Host)
-					}
-					if got := len(config.Fallbacks); got != 0 {
-						t.Errorf("%s: %s: %d fallbacks without verification, want 0", name, variable, got)
-					}
+					url := strings.ReplaceAll(secrets[name][variable], "/etc/ringfence/postgres-ca.pem", ca)
+					wantVerifiedTLS(t, name+": "+variable, url)
 				}
 			}
 			if got := secrets["certificates"]["postgres-ca.pem"] == string(text); got != row.wantFile {
@@ -116,6 +101,27 @@ func TestCharts_SecretsVerifyPostgres(t *testing.T) {
 				t.Errorf("mounts of /etc/ringfence = %d, want %d", got, wantMounts)
 			}
 		})
+	}
+}
+
+// wantVerifiedTLS checks that pgx verifies the server's certificate and name with that URL, without a fallback.
+func wantVerifiedTLS(t *testing.T, name, url string) {
+	t.Helper()
+	config, err := pgconn.ParseConfig(url)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if config.TLSConfig == nil {
+		t.Fatalf("%s: no TLS", name)
+	}
+	if config.TLSConfig.InsecureSkipVerify {
+		t.Errorf("%s: InsecureSkipVerify = true, want false", name)
+	}
+	if got := config.TLSConfig.ServerName; got != config.Host {
+		t.Errorf("%s: server name = %q, want %q", name, got, config.Host)
+	}
+	if got := len(config.Fallbacks); got != 0 {
+		t.Errorf("%s: %d fallbacks without verification, want 0", name, got)
 	}
 }
 

@@ -30,15 +30,8 @@ func TestEnsureTopics_BrokersStampTheRecords(t *testing.T) {
 			client := connect(t, cfg)
 			admin := kadm.NewClient(client.Client)
 			if test.exists {
-				settings := map[string]*string{"message.timestamp.type": text("CreateTime"), "cleanup.policy": text("compact")}
-				for _, topic := range []kafka.Topic{kafka.Agents, kafka.DLQ(kafka.Agents, "dialer")} {
-					if topic.Name != kafka.Agents.Name {
-						settings["cleanup.policy"] = text("delete")
-					}
-					if _, err := admin.CreateTopic(t.Context(), topic.Partitions, 1, settings, topic.Name); err != nil {
-						t.Fatalf("create topic %s: %v", topic.Name, err)
-					}
-				}
+				createWithProducerTimestamps(t, admin, kafka.Agents, "compact")
+				createWithProducerTimestamps(t, admin, kafka.DLQ(kafka.Agents, "dialer"), "delete")
 			}
 			if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.Agents}); err != nil {
 				t.Fatalf("EnsureTopics: %v", err)
@@ -53,5 +46,14 @@ func TestEnsureTopics_BrokersStampTheRecords(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// createWithProducerTimestamps creates a topic with that cleanup policy whose records keep the producer's timestamps.
+func createWithProducerTimestamps(t *testing.T, admin *kadm.Client, topic kafka.Topic, cleanup string) {
+	t.Helper()
+	settings := map[string]*string{"message.timestamp.type": text("CreateTime"), "cleanup.policy": text(cleanup)}
+	if _, err := admin.CreateTopic(t.Context(), topic.Partitions, 1, settings, topic.Name); err != nil {
+		t.Fatalf("create topic %s: %v", topic.Name, err)
 	}
 }

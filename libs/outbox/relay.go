@@ -131,8 +131,8 @@ func (r *Relay) settle(ctx context.Context) {
 	}
 }
 
-// session is one connection of its own, which listens for wakes and runs the relay's statements. A pooler
-// in transaction mode cannot serve it, because it listens.
+// session is the relay's own connection. It listens for wakes and runs the relay's statements. A
+// pooler in transaction mode cannot serve it, because it listens.
 type session struct {
 	relay *Relay
 	conn  *pgx.Conn

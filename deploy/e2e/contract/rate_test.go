@@ -224,19 +224,19 @@ func TestRate_HeadersOnEveryAnswer(t *testing.T) {
 		if got.status != row.status {
 			t.Errorf("%s %s = %d %s, want %d", row.method, row.path, got.status, got.body, row.status)
 		}
-		told := limitsOf(t, fmt.Sprint(row.method, " ", row.path, " ", row.status), got)
+		limits := limitsOf(t, fmt.Sprint(row.method, " ", row.path, " ", row.status), got)
 		if (got.header.Get("Retry-After") != "") != (row.status == 429) {
 			t.Errorf("%s %s: Retry-After = %q", row.method, row.path, got.header.Get("Retry-After"))
 		}
 		if row.c == w.write {
 			back := int(time.Since(begun) / (time.Minute / 100))
 			used++
-			stage.Equal(t, "told.limit", told.limit, 100)
-			if told.remaining < 100-used {
-				t.Errorf("told.remaining = %v, want at least %v", told.remaining, 100-used)
+			stage.Equal(t, "limits.limit", limits.limit, 100)
+			if limits.remaining < 100-used {
+				t.Errorf("limits.remaining = %v, want at least %v", limits.remaining, 100-used)
 			}
-			if told.remaining > min(99, 100-used+back) {
-				t.Errorf("told.remaining = %v, want at most %v", told.remaining, min(99, 100-used+back))
+			if limits.remaining > min(99, 100-used+back) {
+				t.Errorf("limits.remaining = %v, want at most %v", limits.remaining, min(99, 100-used+back))
 			}
 		}
 	}

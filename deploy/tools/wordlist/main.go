@@ -33,19 +33,20 @@ type text struct{ place, content string }
 
 func main() {
 	base := flag.String("base", "", "commit since which lines are checked (required)")
+	subjectsBase := flag.String("subjects-base", "", "commit since which commit subjects are checked (required)")
 	flag.Parse()
-	if err := run(*base); err != nil {
+	if err := run(*base, *subjectsBase); err != nil {
 		fmt.Fprintln(os.Stderr, "wordlist:", err)
 		os.Exit(1)
 	}
 }
 
-func run(base string) error {
+func run(base, subjectsBase string) error {
 	words, err := parseWords(list)
 	if err != nil {
 		return err
 	}
-	texts, err := changedTexts(base)
+	texts, err := changedTexts(base, subjectsBase)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func run(base string) error {
 		fmt.Println(finding)
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%d forbidden words since %s", len(found), base)
+		return fmt.Errorf("%d forbidden words in lines since %s and subjects since %s", len(found), base, subjectsBase)
 	}
 	return nil
 }
@@ -92,8 +93,9 @@ func check(words []word, texts []text) (found []string) {
 	return found
 }
 
-// changedTexts returns the prose of the lines that were added since base, and the subjects of the commits.
-func changedTexts(base string) ([]text, error) {
+// changedTexts returns the prose of the lines that were added since base, and the subjects of the commits since
+// subjectsBase.
+func changedTexts(base, subjectsBase string) ([]text, error) {
 	diff, err := git("diff", "--unified=0", "--no-color", "--no-ext-diff", "--diff-filter=AMR", base, "--", "*.go", "*.md")
 	if err != nil {
 		return nil, err
@@ -121,7 +123,7 @@ func changedTexts(base string) ([]text, error) {
 		}
 	}
 	slices.SortFunc(texts, func(a, b text) int { return strings.Compare(a.place, b.place) })
-	subjects, err := git("log", "--no-merges", "--format=%h%x09%s", base+"..HEAD")
+	subjects, err := git("log", "--no-merges", "--format=%h%x09%s", subjectsBase+"..HEAD")
 	if err != nil {
 		return nil, err
 	}

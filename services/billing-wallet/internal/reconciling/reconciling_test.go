@@ -304,16 +304,16 @@ func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string
 		t.Fatalf("error = %v", err)
 	}
 	if told.Workspaces != 1 {
-		t.Fatalf("told.Workspaces = %v, want 1", told.Workspaces)
+		t.Fatalf("report.Workspaces = %v, want 1", told.Workspaces)
 	}
 	if told.BrokenOff {
-		t.Fatalf("told.BrokenOff = true, want false")
+		t.Fatalf("report.BrokenOff = true, want false")
 	}
 	if told.DifferenceCount != len(lines) {
-		t.Fatalf("told.DifferenceCount = %v, want %v", told.DifferenceCount, len(lines))
+		t.Fatalf("report.DifferenceCount = %v, want %v", told.DifferenceCount, len(lines))
 	}
 	if got := len(told.Differences); got != len(lines) {
-		t.Fatalf("len(told.Differences) = %v, want %v", got, len(lines))
+		t.Fatalf("len(report.Differences) = %v, want %v", got, len(lines))
 	}
 	if told.Differences == nil {
 		t.Fatalf("a script is told %s, %v, want %d differences", out.String(), err, len(lines))

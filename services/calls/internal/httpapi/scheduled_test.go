@@ -43,15 +43,7 @@ func TestPlace_ScheduledForBounds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := r.do(http.MethodPost, "/v1/calls", r.order("scheduled_for", tt.sent))
 			if tt.want.IsZero() {
-				if got.status != http.StatusUnprocessableEntity {
-					t.Errorf("status = %d, want 422", got.status)
-				}
-				if got.code() != "validation_error" {
-					t.Errorf("code = %q, want validation_error", got.code())
-				}
-				if !strings.HasPrefix(got.message(), "scheduled_for ") {
-					t.Errorf("message = %q, want it to name scheduled_for", got.message())
-				}
+				wantScheduledForRefused(t, got)
 				return
 			}
 			if got.status != http.StatusAccepted {
@@ -75,6 +67,20 @@ func TestPlace_ScheduledForBounds(t *testing.T) {
 				t.Errorf("scheduled_for = %s, want the time of the request, at most %s", at, latest)
 			}
 		})
+	}
+}
+
+// wantScheduledForRefused checks the answer to a scheduled_for that is refused.
+func wantScheduledForRefused(t *testing.T, got answer) {
+	t.Helper()
+	if got.status != http.StatusUnprocessableEntity {
+		t.Errorf("status = %d, want 422", got.status)
+	}
+	if got.code() != "validation_error" {
+		t.Errorf("code = %q, want validation_error", got.code())
+	}
+	if !strings.HasPrefix(got.message(), "scheduled_for ") {
+		t.Errorf("message = %q, want it to name scheduled_for", got.message())
 	}
 }
 

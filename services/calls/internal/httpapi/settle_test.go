@@ -259,11 +259,11 @@ func TestRepublish_OncePerInterval(t *testing.T) {
 	if got := r.told(overdue); len(got) != 3 {
 		t.Errorf("overdue after the interval: told %v, want it a third time", got)
 	}
-	if len(r.told(fresh)) != 1 {
-		t.Fatalf("len(r.told(fresh)) = %v, want 1", len(r.told(fresh)))
+	if got := len(r.told(fresh)); got != 1 {
+		t.Fatalf("events of the fresh request = %d, want 1", got)
 	}
-	if len(r.told(dialing)) != 1 {
-		t.Fatalf("len(r.told(dialing)) = %v, want 1", len(r.told(dialing)))
+	if got := len(r.told(dialing)); got != 1 {
+		t.Fatalf("events of the request that is being dialed = %d, want 1", got)
 	}
 	if r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) != 6 {
 		t.Errorf("r.count(`SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'`) = %v, want 6",

@@ -174,12 +174,12 @@ UPDATE call_requests SET variables = '{}', erased_at = coalesce(erased_at, now()
 const eraseCalls = `
 UPDATE calls SET summary = NULL, transcript = NULL, recording_key = NULL, erased_at = coalesce(erased_at, now())
 WHERE id = ANY (@calls::uuid[])
-RETURNING id, sequence > 0 AS told`
+RETURNING id, sequence > 0 AS published`
 
 type erasedCall struct {
 	ID uuid.UUID `db:"id"`
-	// Told is true if events of the call were published.
-	Told bool `db:"told"`
+	// Published is true if events of the call were published.
+	Published bool `db:"published"`
 }
 
 const (
@@ -291,7 +291,7 @@ func publishErased(
 		step.Next = append(step.Next, &eventv1.ErasureStep{Service: "dialer", Ref: id.String()})
 	}
 	for _, c := range calls {
-		if !c.Told {
+		if !c.Published {
 			continue // later events of the call are published as those of an erased person
 		}
 		if err := outbox.Queue(ctx, batch, bodiesErased(c.ID, job.WorkspaceID, job.ID, now)); err != nil {

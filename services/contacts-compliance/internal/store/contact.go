@@ -225,7 +225,7 @@ WITH hit AS MATERIALIZED (
     SELECT id FROM (
         SELECT id, workspace_id, dnd_status, consent_status, name_folded
         FROM unnest(@dnds::text[], @consents::text[]) AS lane (dnd, consent) JOIN contacts ON
-            name_grams(workspace_id, dnd_status, consent_status, name_folded) 
+            name_grams(workspace_id, dnd_status, consent_status, name_folded)
                 @> name_grams(@workspace_id::uuid, dnd, consent, left(@name::text, 32))
         WHERE name_folded IS NOT NULL OFFSET 0
     ) AS candidate

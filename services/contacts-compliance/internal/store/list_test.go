@@ -23,7 +23,7 @@ SELECT concat(lpad(to_hex(1750000000000 + n), 12, '0'), '70008', substr(md5(n::t
     CASE WHEN n < 4 THEN 'dnd' ELSE 'unknown' END, CASE WHEN n % 2 = 0 THEN 'consented' ELSE 'unknown' END, now()
 FROM generate_series(1, 30000) AS n,
     LATERAL (SELECT CASE WHEN n = 2 THEN 'zoë 100%' WHEN n % 3 = 0 THEN concat('ann ', n) ELSE concat('bob ', n)
-    	END AS called) AS c`
+        END AS called) AS c`
 
 // A rare state, a rare name and a name that many of another state have are found without reading the workspace.
 func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"ringfence.dev/services/contacts-compliance/migrations"
 )
 
-// A lock on the table stands for a search that does not end in time.
+// A lock on the table blocks the search, so that it exceeds its time limit.
 func TestSearch_IsStoppedAfterItsTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "contacts_compliance", outbox.Migrations, inbox.Migrations,

@@ -243,7 +243,7 @@ func TestDial_Gates(t *testing.T) {
 		t.Errorf("facts[0].event.GetRescheduled().GetScheduledFor().AsTime() = %v, want %v",
 			facts[0].event.GetRescheduled().GetScheduledFor().AsTime(), *told.Load())
 	case last(facts).GetCall().GetDialedAt().AsTime().Before(*told.Load()):
-		t.Error("last(facts).GetCall().GetDialedAt().AsTime().Before(*told.Load()) = true, want false")
+		t.Errorf("dialed at %v, want no time before %v", last(facts).GetCall().GetDialedAt().AsTime(), *told.Load())
 	}
 	for _, to := range []string{"+14155550011", "+19005550014", "+33140000014", "+14155550016"} {
 		if n := len(r.log("originate", to)); n != 0 {

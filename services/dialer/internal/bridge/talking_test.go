@@ -294,7 +294,7 @@ func TestHangUp_EndsEverything(t *testing.T) {
 		case k.fake.now().digits != "#":
 			t.Errorf(`k.fake.now().digits = %v, want "#"`, k.fake.now().digits)
 		case k.fake.now().told[0] != "begin":
-			t.Errorf(`k.fake.now().told[0] = %v, want "begin"`, k.fake.now().told[0])
+			t.Errorf(`first call of the agent = %v, want "begin"`, k.fake.now().told[0])
 		}
 	})
 }

@@ -175,13 +175,13 @@ func TestTones_ALostFrameDoesNotEndABeep(t *testing.T) {
 	})
 	switch {
 	case len(told) != 1:
-		t.Errorf("len(told) = %v, want 1", len(told))
+		t.Errorf("tones = %d, want 1", len(told))
 	case told[0].Hertz != 1000:
-		t.Errorf("told[0].Hertz = %v, want 1000", told[0].Hertz)
+		t.Errorf("tone: Hertz = %v, want 1000", told[0].Hertz)
 	case told[0].For != 400*time.Millisecond:
-		t.Errorf("told[0].For = %v, want %v", told[0].For, 400*time.Millisecond)
+		t.Errorf("tone: For = %v, want %v", told[0].For, 400*time.Millisecond)
 	case !told[0].Ended:
-		t.Error("told[0].Ended = false, want true")
+		t.Error("tone: Ended = false, want true")
 	}
 }
 

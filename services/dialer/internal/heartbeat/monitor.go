@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Monitor tells whether this process is fit to declare others dead. If its own heartbeats are slow, the
-// database is probably slow for every process, and the others are as alive as this one. A Monitor is safe
-// for concurrent use.
+// Monitor decides whether this process may declare others dead. If its own heartbeats are slow, the
+// database is probably slow for every process, and the others are as alive as this one. A Monitor is
+// safe for concurrent use.
 type Monitor struct {
 	lease time.Duration
 

@@ -73,24 +73,30 @@ func TestRecording_ErrorsHaveTheErrorBody(t *testing.T) {
 				}
 				return
 			}
-			var body struct {
-				Error struct{ Code, Message string }
-			}
-			if err := json.Unmarshal(response.Body.Bytes(), &body); err != nil {
-				t.Fatalf("body %q: %v", response.Body, err)
-			}
-			if body.Error.Code != test.code {
-				t.Errorf("code = %q, want %q", body.Error.Code, test.code)
-			}
-			if body.Error.Message == "" {
-				t.Error("message is empty")
-			}
-			if got := response.Header().Get("Content-Type"); got != "application/json" {
-				t.Errorf("Content-Type = %q, want application/json", got)
-			}
-			if got := response.Header().Get("Content-Disposition"); got != "" {
-				t.Errorf("Content-Disposition = %q, want none", got)
-			}
+			wantErrorBody(t, response, test.code)
 		})
+	}
+}
+
+// wantErrorBody checks that the response has the API's error body with that code, and not the headers of a recording.
+func wantErrorBody(t *testing.T, response *httptest.ResponseRecorder, code string) {
+	t.Helper()
+	var body struct {
+		Error struct{ Code, Message string }
+	}
+	if err := json.Unmarshal(response.Body.Bytes(), &body); err != nil {
+		t.Fatalf("body %q: %v", response.Body, err)
+	}
+	if body.Error.Code != code {
+		t.Errorf("code = %q, want %q", body.Error.Code, code)
+	}
+	if body.Error.Message == "" {
+		t.Error("message is empty")
+	}
+	if got := response.Header().Get("Content-Type"); got != "application/json" {
+		t.Errorf("Content-Type = %q, want application/json", got)
+	}
+	if got := response.Header().Get("Content-Disposition"); got != "" {
+		t.Errorf("Content-Disposition = %q, want none", got)
 	}
 }

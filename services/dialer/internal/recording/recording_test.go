@@ -214,7 +214,7 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	case r.state(id) != "recorded":
 		t.Errorf(`r.state(id) = %v, want "recorded"`, r.state(id))
 	case len(r.told(id)) != 0:
-		t.Errorf("len(r.told(id)) = %v, want 0", len(r.told(id)))
+		t.Errorf("published recording keys = %d, want 0", len(r.told(id)))
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
@@ -281,7 +281,7 @@ func TestRecorder_WhoObjectsWasNeverRecorded(t *testing.T) {
 	case len(r.s3.Objects()) != 0:
 		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
 	case len(r.told(id)) != 0:
-		t.Errorf("len(r.told(id)) = %v, want 0", len(r.told(id)))
+		t.Errorf("published recording keys = %d, want 0", len(r.told(id)))
 	case len(r.files()) != 0:
 		t.Errorf("len(r.files()) = %v, want 0", len(r.files()))
 	}

@@ -142,7 +142,7 @@ func TestAwait_ReadsFromTheMark(t *testing.T) {
 			}
 			switch mark := r.mark(); {
 			case !mark.Stands():
-				t.Error("mark.Stands() = false, want true")
+				t.Error("the mark is not valid, want a valid mark")
 			case mark.Until == nil:
 				t.Error("mark.Until = nil, want a value")
 			case time.Since(*mark.Until) > time.Minute:
@@ -218,7 +218,7 @@ func TestMark_MovesWhereItStands(t *testing.T) {
 	st := past.New(r.pool)
 	switch mark := r.mark(); {
 	case !mark.Stands():
-		t.Fatal("mark.Stands() = false, want true")
+		t.Fatal("the mark is not valid, want a valid mark")
 	case mark.Until != nil:
 		t.Fatalf("mark.Until = %v, want nil", mark.Until)
 	case len(mark.Now) != 8:

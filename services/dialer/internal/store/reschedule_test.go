@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/proto/eventv1"
@@ -40,23 +41,10 @@ func TestReschedule_NeverToThePast(t *testing.T) {
 			if err := st.Reschedule(t.Context(), r, now.Add(test.ahead)); err != nil {
 				t.Fatalf("Reschedule: %v", err)
 			}
-			rows, err := pool.Query(t.Context(), "SELECT payload FROM outbox WHERE topic = 'dial-events.v1' AND key = $1",
-				[]byte(r.CallRequestID.String()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			payload, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]byte])
-			if err != nil {
-				t.Fatal(err)
-			}
-			var event eventv1.DialEvent
-			if err := proto.Unmarshal(payload, &event); err != nil {
-				t.Fatal(err)
-			}
+			event := onlyDialEvent(t, pool, r.CallRequestID)
 			var due time.Time
-			if err := pool.QueryRow(t.Context(),
-				"SELECT due_at FROM dial_queue WHERE call_request_id = $1 AND look_at = due_at", r.CallRequestID).Scan(
-				&due); err != nil {
+			const readDue = "SELECT due_at FROM dial_queue WHERE call_request_id = $1 AND look_at = due_at"
+			if err := pool.QueryRow(t.Context(), readDue, r.CallRequestID).Scan(&due); err != nil {
 				t.Fatalf("read the request: %v", err)
 			}
 			// The event has the time of the transaction.
@@ -72,4 +60,23 @@ func TestReschedule_NeverToThePast(t *testing.T) {
 			}
 		})
 	}
+}
+
+// onlyDialEvent returns the only dial event in the outbox for a call request.
+func onlyDialEvent(t *testing.T, pool *pgxpool.Pool, request uuid.UUID) *eventv1.DialEvent {
+	t.Helper()
+	const query = "SELECT payload FROM outbox WHERE topic = 'dial-events.v1' AND key = $1"
+	rows, err := pool.Query(t.Context(), query, []byte(request.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := &eventv1.DialEvent{}
+	if err := proto.Unmarshal(payload, event); err != nil {
+		t.Fatal(err)
+	}
+	return event
 }

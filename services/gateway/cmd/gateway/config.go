@@ -61,7 +61,8 @@ func (c Config) operators(pepper apikey.Pepper) ([]store.Operator, error) {
 			continue
 		}
 		if slices.ContainsFunc(operators, func(o store.Operator) bool { return o.Name == name }) {
-			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: %s stands twice, and only one token would count: give the second a name of its own", name))
+			faults = append(faults, fmt.Errorf("OPERATOR_TOKENS: %s is listed twice, "+
+				"and only one token would be accepted: give the second its own name", name))
 			continue
 		}
 		hash := pepper.Hash(token)

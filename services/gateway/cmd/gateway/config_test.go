@@ -58,8 +58,8 @@ func TestOperators_OneNameHasOneToken(t *testing.T) {
 	if err == nil {
 		t.Fatalf("err = nil, want an error")
 	}
-	if !strings.Contains(err.Error(), "ada stands twice") {
-		t.Errorf("err.Error() = %q, want it to contain %q", err.Error(), "ada stands twice")
+	if !strings.Contains(err.Error(), "ada is listed twice") {
+		t.Errorf("err.Error() = %q, want it to contain %q", err.Error(), "ada is listed twice")
 	}
 	if strings.Contains(err.Error(), "-token-") {
 		t.Errorf("err.Error() = %q, want it not to contain %q", err.Error(), "-token-")

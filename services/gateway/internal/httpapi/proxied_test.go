@@ -89,15 +89,15 @@ func TestAdmin_ProxiedChangeIsAudited(t *testing.T) {
 			t.Errorf("%s %s: before = %v", row.method, row.path, newest.Before)
 		}
 	}
-	told := r.operator("GET", "/admin/v1/audit?limit=100", "").body
-	if strings.Contains(told, "whsec_") {
-		t.Errorf("told = %q, want it not to contain %q", told, "whsec_")
+	audit := r.operator("GET", "/admin/v1/audit?limit=100", "").body
+	if strings.Contains(audit, "whsec_") {
+		t.Errorf("audit = %q, want it not to contain %q", audit, "whsec_")
 	}
-	if strings.Contains(told, `"k"`) {
-		t.Errorf("told = %q, want it not to contain %q", told, `"k"`)
+	if strings.Contains(audit, `"k"`) {
+		t.Errorf("audit = %q, want it not to contain %q", audit, `"k"`)
 	}
-	if !strings.Contains(told, "1.000000000000000001") {
-		t.Errorf("told = %q, want it to contain %q", told, "1.000000000000000001")
+	if !strings.Contains(audit, "1.000000000000000001") {
+		t.Errorf("audit = %q, want it to contain %q", audit, "1.000000000000000001")
 	}
 	if n := r.count("audit_intents"); n != 0 {
 		t.Errorf("%d intents are left", n)

@@ -56,17 +56,7 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 					WorkspaceId: id.String(), Version: s.version, Event: &eventv1.WorkspaceEvent_Workspace{Workspace: state},
 				}
 				if s.consumer {
-					workspace, err := store.WorkspaceOf(event)
-					if err != nil {
-						t.Fatalf("WorkspaceOf: %v", err)
-					}
-					err = pg.InTx(t.Context(), h.pool, func(tx pgx.Tx) error {
-						_, err := h.store.SetWorkspace(t.Context(), tx, workspace)
-						return err
-					})
-					if err != nil {
-						t.Errorf("step %d: SetWorkspace = %v, want nil", i, err)
-					}
+					h.setWorkspace(t, event)
 					continue
 				}
 				_, err := client.ApplySetting(t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{
@@ -89,5 +79,21 @@ func TestApplySetting_NewestVersionIsInForceInAnyOrder(t *testing.T) {
 	_, err := client.ApplySetting(t.Context(), connect.NewRequest(&settingsv1.ApplySettingRequest{}))
 	if got := connect.CodeOf(err); got != connect.CodeInvalidArgument {
 		t.Errorf("ApplySetting without a workspace = %s, want invalid_argument", got)
+	}
+}
+
+// setWorkspace stores the event's workspace as the consumer does.
+func (h *house) setWorkspace(t *testing.T, event *eventv1.WorkspaceEvent) {
+	t.Helper()
+	workspace, err := store.WorkspaceOf(event)
+	if err != nil {
+		t.Fatalf("WorkspaceOf: %v", err)
+	}
+	err = pg.InTx(t.Context(), h.pool, func(tx pgx.Tx) error {
+		_, err := h.store.SetWorkspace(t.Context(), tx, workspace)
+		return err
+	})
+	if err != nil {
+		t.Errorf("SetWorkspace = %v, want nil", err)
 	}
 }
