@@ -32,7 +32,7 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	}
 	member := path + "/" + id
 	r.want(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
-	r.want(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nnonumber\n"), http.StatusOK, "")
+	r.want(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nabsent\n"), http.StatusOK, "")
 	if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != 422 || !strings.Contains(got.message(), "part 1 is missing") {
 		t.Errorf("start with a gap: %d %s", got.status, got.raw)
 	}
@@ -70,8 +70,8 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	if !strings.Contains(bad, "line:4") {
 		t.Errorf("done: %s does not contain %q", bad, "line:4")
 	}
-	if !strings.Contains(bad, "value:nonumber") {
-		t.Errorf("done: %s does not contain %q", bad, "value:nonumber")
+	if !strings.Contains(bad, "value:absent") {
+		t.Errorf("done: %s does not contain %q", bad, "value:absent")
 	}
 	if !maps.Equal(keysOf(done.body), fields) {
 		t.Errorf("done: %d %s", done.status, done.raw)
