@@ -81,7 +81,7 @@ func dialer() Board {
 							`min by (job, instance, certificate) (certificate_expires_timestamp_seconds) - time()`,
 							"{{job}} {{instance}}: {{certificate}}",
 						},
-						{`min by (model) (ringfence_dialer_model_retires_timestamp_seconds) - time() < Inf`, "{{model}}"},
+						{`min by (model) (ringfence_dialer_model_retires_timestamp_seconds) - time()`, "{{model}}"},
 					}, Alerts: []string{"CertificateExpires", "ModelRetires"}},
 			}},
 		},
