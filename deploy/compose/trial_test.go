@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -53,7 +52,7 @@ func TestCharts_ComeUp(t *testing.T) {
 		c.start(name, name, append(settings, "KAFKA_INSTANCE_ID="+name+"-0"))
 	}
 	base, admin := "http://"+c.at["gateway:8080"], "http://"+c.at["admin"]
-	if err := rig.Until(t.Context(), time.Minute, "all six are ready", func() (bool, error) {
+	if err := rig.Until(t.Context(), rig.HangTimeout, "all six are ready", func() (bool, error) {
 		status, _, err := rig.NewClient(base, "").Do(t.Context(), http.MethodGet, "/readyz", nil)
 		return err == nil && status == http.StatusOK, nil
 	}); err != nil {
@@ -174,7 +173,7 @@ func (c *cluster) scales() {
 	c.t.Helper()
 	for _, name := range services {
 		for _, by := range valuesOf(c.t, name).Autoscaling.By {
-			if err := rig.Until(c.t.Context(), time.Minute, name+" tells what it is scaled on", func() (bool, error) {
+			if err := rig.Until(c.t.Context(), rig.HangTimeout, name+" tells what it is scaled on", func() (bool, error) {
 				status, said, err := rig.NewClient("http://"+c.at[name+"-ready:9090"], "").Do(c.t.Context(), http.MethodGet, "/metrics", nil)
 				return err == nil && status == http.StatusOK && tells(string(said), by.Metric, by.Labels), nil
 			}); err != nil {

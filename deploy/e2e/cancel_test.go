@@ -79,7 +79,7 @@ func TestCancel_RacingTheDialTellsTheTruth(t *testing.T) {
 	for _, r := range run.done {
 		accepted[r.id] = r.to
 	}
-	v, err := s.Judge(t.Context(), w, hooks, accepted, 10_000, time.Minute+time.Duration(trials)*20*time.Millisecond)
+	v, err := s.Judge(t.Context(), w, hooks, accepted, 10_000, rig.HangTimeout)
 	if err != nil || v.Err() != nil {
 		t.Error(err, v, v.Err())
 	}
@@ -183,7 +183,7 @@ func (run *racing) post(client *rig.Client, r *raced) (due time.Time, err error)
 		due = time.Now().Add(time.Second).Truncate(time.Millisecond)
 		body["scheduled_for"] = due.UTC().Format(time.RFC3339Nano)
 	}
-	err = rig.Until(run.t.Context(), time.Minute, "POST for "+r.to+" is accepted", func() (bool, error) {
+	err = rig.Until(run.t.Context(), rig.HangTimeout, "POST for "+r.to+" is accepted", func() (bool, error) {
 		status, answer, err := client.Do(run.t.Context(), "POST", "/v1/calls", body)
 		switch {
 		case err != nil:
@@ -234,7 +234,7 @@ func (run *racing) cancel(clients [2]*rig.Client, r *raced, rng *rand.Rand) erro
 
 // ask cancels, again after each 503, as long as ctx allows. silent says that there was one.
 func (run *racing) ask(ctx context.Context, client *rig.Client, id string) (status int, silent bool, err error) {
-	err = rig.Until(ctx, time.Minute, "the cancel is answered", func() (bool, error) {
+	err = rig.Until(ctx, rig.HangTimeout, "the cancel is answered", func() (bool, error) {
 		var answer []byte
 		if status, answer, err = client.Do(ctx, "POST", "/v1/call-requests/"+id+"/cancel", nil); err != nil {
 			return false, err

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
 )
@@ -24,7 +23,7 @@ func TestCrashPoints_EveryStepSettles(t *testing.T) {
 func crashAt(t *testing.T, w *world, point string, i int) {
 	t.Helper()
 	for _, name := range rolled() { // the test before killed one
-		until(t, time.Minute, name+" is ready", func() bool { return ready(t, w.Stack, name) })
+		until(t, name+" is ready", func() bool { return ready(t, w.Stack, name) })
 	}
 	tenant := tenant(t, w.Stack, w.Hooks, "1000")
 	inbound(t, tenant, number(4_900_000+i))
@@ -34,7 +33,7 @@ func crashAt(t *testing.T, w *world, point string, i int) {
 		_ = os.Remove(w.arm)
 		t.Fatalf("no process reached %q", point)
 	}
-	v, err := w.Judge(t.Context(), tenant, w.Hooks, step.accepted, 1000, time.Minute)
+	v, err := w.Judge(t.Context(), tenant, w.Hooks, step.accepted, 1000, rig.HangTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +67,7 @@ func pointsIn(dir string) (points []string, err error) {
 // agents.v1.
 func inbound(t *testing.T, w *rig.Workspace, to string) {
 	t.Helper()
-	until(t, time.Minute, "the dialer knows the agent", func() bool {
+	until(t, "the dialer knows the agent", func() bool {
 		body := map[string]any{"phone_e164": to, "agent_id": w.AgentID}
 		status, answer, err := w.Admin.Do(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/numbers", body)
 		if err != nil || status != 201 && !strings.Contains(string(answer), "invalid_agent") {
@@ -109,11 +108,11 @@ func (sc *scenario) run(point string) {
 	}
 	sc.testWebhooks()
 	posting.check(sc.t)
-	_ = rig.Until(sc.t.Context(), time.Minute, "the process dies at the point", func() (bool, error) {
+	_ = rig.Until(sc.t.Context(), rig.HangTimeout, "the process dies at the point", func() (bool, error) {
 		_, err := os.Stat(sc.arm)
 		return os.IsNotExist(err), nil
 	})
-	if err := sc.s.AwaitReady(sc.t.Context(), time.Minute); err != nil {
+	if err := sc.s.AwaitReady(sc.t.Context(), rig.HangTimeout); err != nil {
 		sc.t.Fatal(err)
 	}
 }
@@ -121,7 +120,7 @@ func (sc *scenario) run(point string) {
 // testWebhooks has a test delivery queued for each subscription: unlike the deliveries of an idle stack's events it is claimed.
 func (sc *scenario) testWebhooks() {
 	sc.t.Helper()
-	err := rig.Until(sc.t.Context(), time.Minute, "the subscriptions are tested", func() (bool, error) {
+	err := rig.Until(sc.t.Context(), rig.HangTimeout, "the subscriptions are tested", func() (bool, error) {
 		var page struct {
 			Data []struct {
 				ID string `json:"id"`
@@ -168,7 +167,7 @@ func (sc *scenario) placeAndCancel(posting *load, to string) {
 	posting.place(sc.t.Context(), to)
 	id := posting.id(to)
 	var status int
-	err := rig.Until(sc.t.Context(), time.Minute, "cancel is answered", func() (bool, error) {
+	err := rig.Until(sc.t.Context(), rig.HangTimeout, "cancel is answered", func() (bool, error) {
 		var err error
 		status, _, err = sc.w.API.Do(sc.t.Context(), "POST", "/v1/call-requests/"+id+"/cancel", nil)
 		return err == nil && (status == 200 || status == 409), nil
@@ -178,7 +177,7 @@ func (sc *scenario) placeAndCancel(posting *load, to string) {
 		return
 	}
 	var req rig.Request
-	err = rig.Until(sc.t.Context(), time.Minute, "the canceled request ends", func() (bool, error) {
+	err = rig.Until(sc.t.Context(), rig.HangTimeout, "the canceled request ends", func() (bool, error) {
 		var err error
 		req, err = sc.w.Request(sc.t.Context(), id)
 		return err == nil && req.Final(), nil

@@ -60,7 +60,7 @@ func (p *erased) place(t *testing.T, more map[string]any) string {
 // reach waits until the call of a request has the status, and notes it.
 func (p *erased) reach(t *testing.T, request, status string) (call rig.Call) {
 	t.Helper()
-	until(t, time.Minute, "a call to "+p.to+" is "+status, func() bool {
+	until(t, "a call to "+p.to+" is "+status, func() bool {
 		req, err := p.w.Request(t.Context(), request)
 		if err != nil || req.CallID == nil {
 			return false
@@ -80,7 +80,7 @@ func (p *erased) erase(t *testing.T) (id string) {
 			ID string `json:"id"`
 		} `json:"erasure"`
 	}
-	until(t, time.Minute, "the erasure of "+p.to+" is answered", func() bool {
+	until(t, "the erasure of "+p.to+" is answered", func() bool {
 		return p.w.Admin.Into(t.Context(), "DELETE", "/admin/v1/workspaces/"+p.w.ID+"/contacts/"+url.PathEscape(p.to), nil, http.StatusOK, &answer) == nil
 	})
 	return answer.Erasure.ID
@@ -96,9 +96,9 @@ type entry struct {
 	} `json:"services"`
 }
 
-func carriedOut(t *testing.T, w *rig.Workspace, id string, within time.Duration) (e entry) {
+func carriedOut(t *testing.T, w *rig.Workspace, id string) (e entry) {
 	t.Helper()
-	until(t, within, "erasure "+id+" is carried out", func() bool {
+	until(t, "erasure "+id+" is carried out", func() bool {
 		e = entry{}
 		err := w.Admin.Into(t.Context(), "GET", "/admin/v1/workspaces/"+w.ID+"/erasures/"+id, nil, http.StatusOK, &e)
 		return err == nil && e.DoneAt != nil
@@ -205,7 +205,7 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 
 	began := time.Now()
 	id := p.erase(t)
-	done := carriedOut(t, w, id, time.Minute)
+	done := carriedOut(t, w, id)
 	t.Logf("carried out after %s: %+v", time.Since(began).Round(time.Millisecond), done.Services)
 	if call := p.reach(t, live, "completed"); call.Summary != nil {
 		t.Errorf("a call that ended after the erasure has a summary: %v", call.Summary)
@@ -216,13 +216,13 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	}
 	stage.Equal(t, "req.Status", req.Status, "blocked")
 	stage.Equal(t, "stage.Value(req.ErrorCode)", stage.Value(req.ErrorCode), "consent_withdrawn")
-	until(t, time.Minute, "the last event is delivered", func() bool {
+	until(t, "the last event is delivered", func() bool {
 		return slices.ContainsFunc(hooks.Deliveries(w.ID), func(d rig.Delivery) bool {
 			return d.Type == "call.completed" && d.CallID == p.ids[len(p.ids)-1] && d.Signed && strings.Contains(string(d.Body), `"summary":null`)
 		})
 	})
 	var rows []row
-	until(t, time.Minute, "nothing is on its way", func() bool {
+	until(t, "nothing is on its way", func() bool {
 		rows = everyRow(t, db)
 		return !slices.ContainsFunc(rows, func(r row) bool {
 			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "webhook_queue")
@@ -243,7 +243,7 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 // calledUs waits for the end of the call that came from the person, and notes it.
 func (p *erased) calledUs(t *testing.T) {
 	t.Helper()
-	until(t, time.Minute, "the call from "+p.to+" is over", func() bool {
+	until(t, "the call from "+p.to+" is over", func() bool {
 		var list rig.Page[struct {
 			ID, From string
 			Outcome  *string
@@ -320,14 +320,14 @@ func TestErasure_IsCarriedOutWhoeverIsKilled(t *testing.T) {
 	stop()
 	t.Logf("%d kills", <-killed)
 	for _, id := range ids {
-		carriedOut(t, w, id, 2*time.Minute)
+		carriedOut(t, w, id)
 	}
-	until(t, 2*time.Minute, "every request has ended", func() bool {
+	until(t, "every request has ended", func() bool {
 		requests, err := w.Requests(t.Context())
 		return err == nil && !slices.ContainsFunc(requests, func(r rig.Request) bool { return !r.Final() })
 	})
 	var rows []row
-	until(t, 2*time.Minute, "nothing is on its way", func() bool {
+	until(t, "nothing is on its way", func() bool {
 		rows = everyRow(t, db)
 		return !slices.ContainsFunc(rows, func(r row) bool {
 			return strings.HasSuffix(r.table, ".outbox") || strings.HasSuffix(r.table, "webhook_queue")

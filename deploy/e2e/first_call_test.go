@@ -3,7 +3,6 @@ package e2e
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
@@ -25,7 +24,7 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 	if err := w.API.Into(t.Context(), "POST", "/v1/calls", map[string]any{"idempotency_key": "first"}, 200, &again); err != nil || again.ID != req.ID {
 		t.Fatalf("replay = %v %v, want 200 with %s", again.ID, err, req.ID)
 	}
-	v, err := s.Judge(t.Context(), w, hooks, map[string]string{req.ID: req.To}, 100, time.Minute)
+	v, err := s.Judge(t.Context(), w, hooks, map[string]string{req.ID: req.To}, 100, rig.HangTimeout)
 	if err != nil || v.Err() != nil {
 		t.Fatal(err, v)
 	}
@@ -42,7 +41,7 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 	}
 	for _, path := range []string{"/" + w.ID, second} {
 		want := []string{"call.ringing", "call.answered", "call.completed"}
-		until(t, time.Minute, "three events at "+path, func() bool { return len(types(hooks, path)) >= len(want) })
+		until(t, "three events at "+path, func() bool { return len(types(hooks, path)) >= len(want) })
 		if got := types(hooks, path); !slices.Equal(got, want) {
 			t.Errorf("events at %s = %v, want %v, each once, in order", path, got, want)
 		}
@@ -93,7 +92,7 @@ func assertOneTrace(t *testing.T, traces *rig.Traces, requestID string) {
 	six := []string{"billing-wallet", "calls", "contacts-compliance", "dialer", "gateway", "webhook-dispatcher"}
 	var services []string
 	var roots []rig.Span
-	err := rig.Until(t.Context(), time.Minute, "one trace spans all six services", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "one trace spans all six services", func() (bool, error) {
 		ids := map[string]bool{}
 		for _, span := range traces.Spans(func(s rig.Span) bool { return s.Service == "dialer" && s.Attributes["call_request_id"] == requestID }) {
 			ids[span.TraceID] = true

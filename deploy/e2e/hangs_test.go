@@ -3,7 +3,6 @@ package e2e
 import (
 	"syscall"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
@@ -27,7 +26,7 @@ func TestHangs_NothingWaitsForAProcessThatIsStopped(t *testing.T) {
 		t.Helper()
 		next++
 		posting.place(t.Context(), number(next)) // replicas here share a port: whoever knocks at one that hangs waits, and tries again
-		until(t, time.Minute, what+": the call ends and is told", func() bool { return told(hooks, w) == next-firstHung })
+		until(t, what+": the call ends and is told", func() bool { return told(hooks, w) == next-firstHung })
 	}
 	settles("nothing hangs")
 	for _, name := range victims {

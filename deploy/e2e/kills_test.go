@@ -42,14 +42,14 @@ func underLoad(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver
 	go func() { defer close(done); posting.run(ctx, t, postsPerSec) }()
 	began := time.Now()
 	do()
-	if err := s.AwaitReady(t.Context(), 2*time.Minute); err != nil {
+	if err := s.AwaitReady(t.Context(), rig.HangTimeout); err != nil {
 		t.Error(err)
 	}
 	stop()
 	<-done
 	posting.check(t)
 
-	v, err := s.Judge(t.Context(), w, hooks, posting.accepted, 100_000, 2*time.Minute)
+	v, err := s.Judge(t.Context(), w, hooks, posting.accepted, 100_000, rig.HangTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func killAll(t *testing.T, rng *rand.Rand, s *rig.Stack, each, ofAll int) {
 	told := newProgress("kills", len(victims))
 	for i, name := range victims {
 		pause(t, time.Duration(200+rng.IntN(600))*time.Millisecond)
-		until(t, time.Minute, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
+		until(t, name+" is there to be killed", func() bool { return s.KillOne(name, rng.IntN(8)) })
 		told.add(1)
 		if i%everyone == everyone-1 && i/everyone < ofAll {
 			s.Kill()

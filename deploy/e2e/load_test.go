@@ -58,7 +58,7 @@ func (l *load) run(ctx context.Context, t *testing.T, perSecond int) {
 func (l *load) place(ctx context.Context, to string) {
 	body := map[string]any{"agent_id": l.w.AgentID, "to": to, "idempotency_key": "key-" + to}
 	again := time.Now()
-	err := rig.Until(ctx, 2*time.Minute, "POST for "+to+" is accepted", func() (bool, error) {
+	err := rig.Until(ctx, rig.HangTimeout, "POST for "+to+" is accepted", func() (bool, error) {
 		if time.Now().Before(again) {
 			return false, nil
 		}

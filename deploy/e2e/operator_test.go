@@ -189,7 +189,7 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 		ID     string
 		CallID string `json:"call_id"`
 	}{}
-	until(o.t, time.Minute, "three deliveries are listed as delivered", func() bool {
+	until(o.t, "three deliveries are listed as delivered", func() bool {
 		said := o.does("", "webhooks", "deliveries", hook[0].ID, "--status", "delivered", "-o", "json")
 		return json.Unmarshal([]byte(said), &delivered) == nil && len(delivered) == 3
 	})
@@ -203,7 +203,7 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 	o.does(delivered[0].CallID+"|outbound", "calls", "list", "--direction", "outbound")
 	o.refused("is a call's id", "calls", "why", delivered[0].CallID)
 	o.whyNot(w)
-	until(o.t, time.Minute, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
+	until(o.t, "the call's three events came twice", func() bool { return len(hooks.Deliveries(w.ID)) >= 6 })
 
 	o.does("status|paused", "webhooks", "pause", hook[0].ID)
 	o.refused("ringfence -w "+w.ID+" webhooks resume "+hook[0].ID,
@@ -223,7 +223,7 @@ func (o operator) whyNot(w *rig.Workspace) {
 	o.does("It is not called yet: its time is", "calls", "why", placed.ID)
 	o.does("applied|1", "opt-outs", "add", "+14155550146")
 	o.comes(placed.ID)
-	until(o.t, time.Minute, "the request is blocked", func() bool {
+	until(o.t, "the request is blocked", func() bool {
 		now, err := w.Request(o.t.Context(), placed.ID)
 		return err == nil && now.Status == "blocked"
 	})
@@ -235,7 +235,7 @@ func (o operator) comes(id string) {
 	o.t.Helper()
 	conn := superuser(o.t, o.s)
 	const due = "UPDATE dialer.dial_queue SET due_at = now(), look_at = now() WHERE call_request_id = $1 AND state = 'queued'"
-	until(o.t, time.Minute, "the dialer has the request", func() bool {
+	until(o.t, "the dialer has the request", func() bool {
 		done, err := conn.Exec(o.t.Context(), due, id)
 		if err != nil {
 			o.t.Fatal(err)

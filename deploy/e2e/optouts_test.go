@@ -180,7 +180,7 @@ func (run *refusing) trial(n, lane int, own *rand.Rand) error {
 
 func refuse(t *testing.T, w *rig.Workspace, r *refusal, wait time.Duration) error {
 	t.Helper()
-	err := rig.Until(t.Context(), time.Minute, "POST for "+r.to+" is accepted", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "POST for "+r.to+" is accepted", func() (bool, error) {
 		status, answer, err := w.API.Do(t.Context(), "POST", "/v1/calls", map[string]any{"agent_id": w.AgentID, "to": r.to, "idempotency_key": r.to})
 		if err != nil || status == http.StatusServiceUnavailable {
 			return false, err
@@ -197,7 +197,7 @@ func refuse(t *testing.T, w *rig.Workspace, r *refusal, wait time.Duration) erro
 		return err
 	}
 	pause(t, wait)
-	return rig.Until(t.Context(), time.Minute, "the refusal of "+r.to+" is answered", func() (bool, error) {
+	return rig.Until(t.Context(), rig.HangTimeout, "the refusal of "+r.to+" is answered", func() (bool, error) {
 		client, method, path := w.API, "POST", "/v1/opt-outs"
 		body := map[string]any{"phone_e164": r.to}
 		if r.withdrawn {
@@ -307,7 +307,7 @@ func known(t *testing.T, w *rig.Workspace) map[string]*judged {
 		Result   string    `json:"result"`
 		JudgedAt time.Time `json:"judged_at"`
 	}
-	err := rig.Until(t.Context(), 5*time.Minute, "no request waits or is dialled", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "no request waits or is dialled", func() (bool, error) {
 		left := 0
 		for _, status := range []string{"queued", "dialing"} {
 			var page rig.Page[rig.Request]

@@ -42,7 +42,7 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	if err := proxy.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AwaitReady(t.Context(), time.Minute); err != nil {
+	if err := s.AwaitReady(t.Context(), rig.HangTimeout); err != nil {
 		t.Error(err)
 	}
 	pause(t, 3*time.Second)
@@ -52,7 +52,7 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	if posting.answers[503] == 0 || posting.answers[0] != 0 {
 		t.Errorf("answers %v, want some 503 and never none (0)", posting.answers)
 	}
-	v, err := s.Judge(t.Context(), w, hooks, posting.accepted, 10_000, 2*time.Minute)
+	v, err := s.Judge(t.Context(), w, hooks, posting.accepted, 10_000, rig.HangTimeout)
 	if err != nil || v.Err() != nil {
 		t.Fatal(err, v, v.Err())
 	}

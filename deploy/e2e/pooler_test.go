@@ -21,7 +21,7 @@ func TestPooler_CallsGoThroughPgBouncerAndKills(t *testing.T) {
 		for _, name := range mortals {
 			if name != "postgres" && name != "broker" && name != "simcarrier" { // those that have a pool
 				pause(t, time.Duration(100+rng.IntN(300))*time.Millisecond)
-				until(t, time.Minute, name+" is there to be killed", func() bool { return s.KillOne(name, 0) })
+				until(t, name+" is there to be killed", func() bool { return s.KillOne(name, 0) })
 			}
 		}
 	})

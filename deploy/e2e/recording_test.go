@@ -29,12 +29,12 @@ func recordedCall(t *testing.T, w *rig.Workspace, to string, during func(callID 
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, time.Minute, "the call is there", func() bool {
+	until(t, "the call is there", func() bool {
 		req, err = w.Request(t.Context(), req.ID)
 		return err == nil && req.CallID != nil
 	})
 	during(*req.CallID)
-	until(t, time.Minute, "there is a recording", func() bool {
+	until(t, "there is a recording", func() bool {
 		call = kept{}
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+*req.CallID, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
@@ -48,7 +48,7 @@ func ended(t *testing.T, w *rig.Workspace, to string) (callID string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, time.Minute, "the call is over", func() bool {
+	until(t, "the call is over", func() bool {
 		req, err = w.Request(t.Context(), req.ID)
 		return err == nil && req.Final()
 	})
@@ -143,11 +143,11 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 
 	var id string
 	var call kept
-	until(t, time.Minute, "the dialer knows of it", func() bool { // within 5 s
+	until(t, "the dialer knows of it", func() bool { // within 5 s
 		id = ended(t, w, number(201))
 		return rig.Until(t.Context(), 4*time.Second, "an object", func() (bool, error) { return len(s3.Objects()) > 0, nil }) == nil
 	})
-	until(t, time.Minute, "the call shows it", func() bool {
+	until(t, "the call shows it", func() bool {
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &call) == nil && call.RecordingURL != ""
 	})
 	// 1.5 s of tone; the half second before it was the notice.
@@ -172,7 +172,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 	var cut kept
 	var cutID string
 	cutID, cut = recordedCall(t, w, number(202), func(callID string) {
-		until(t, time.Minute, "a second of it is on the disk", func() bool {
+		until(t, "a second of it is on the disk", func() bool {
 			info, err := os.Stat(filepath.Join(spool, callID+".wav"))
 			return err == nil && info.Size() > headerBytes+16000
 		})
@@ -182,7 +182,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 
 	// And the person is erased.
 	p := &erased{w: w, to: number(202)}
-	done := carriedOut(t, w, p.erase(t), time.Minute)
+	done := carriedOut(t, w, p.erase(t))
 	if len(s3.Objects()) != others || done.DoneAt == nil {
 		t.Errorf("%d objects are left, want the other person's %d", len(s3.Objects()), others)
 	}
@@ -192,7 +192,7 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 
 	// Turned off, it hides what is left.
 	admin("PATCH", "workspaces/"+w.ID, map[string]any{"features": map[string]any{"recordings": false}}, 200)
-	until(t, time.Minute, "it is hidden", func() bool {
+	until(t, "it is hidden", func() bool {
 		hidden := kept{}
 		return w.API.Into(t.Context(), "GET", "/v1/calls/"+id, nil, 200, &hidden) == nil && hidden.RecordingURL == ""
 	})

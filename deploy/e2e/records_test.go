@@ -80,7 +80,7 @@ func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 
 func judge(t *testing.T, s *rig.Stack, w *rig.Workspace, r *rig.Receiver, accepted map[string]string) {
 	t.Helper()
-	v, err := s.Judge(t.Context(), w, r, accepted, 1000, time.Minute)
+	v, err := s.Judge(t.Context(), w, r, accepted, 1000, rig.HangTimeout)
 	if err != nil || v.Err() != nil {
 		t.Fatal(err, v, v.Err())
 	}
@@ -103,7 +103,7 @@ func everything(t *testing.T, client *kgo.Client) (records []*kgo.Record) {
 	}
 	want := int64(0)
 	ends.Each(func(o kadm.ListedOffset) { want += o.Offset })
-	until(t, time.Minute, fmt.Sprintf("all %d records are read", want), func() bool {
+	until(t, fmt.Sprintf("all %d records are read", want), func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		records = append(records, client.PollFetches(ctx).Records()...)
@@ -114,7 +114,7 @@ func everything(t *testing.T, client *kgo.Client) (records []*kgo.Record) {
 
 func awaitNoLag(t *testing.T, admin *kadm.Client) {
 	t.Helper()
-	until(t, time.Minute, "every consumer has read everything", func() bool {
+	until(t, "every consumer has read everything", func() bool {
 		lags, err := admin.Lag(t.Context(), "calls", "dialer", "billing-wallet", "webhook-dispatcher")
 		if err != nil {
 			return false
@@ -157,7 +157,7 @@ func parked(t *testing.T, admin *kadm.Client) map[string]int64 {
 		for _, reader := range kafka.Readers(topic.Name) {
 			name := kafka.DLQ(topic, reader).Name
 			counts[name] = 0
-			until(t, time.Minute, name+" is filled", func() bool {
+			until(t, name+" is filled", func() bool {
 				ends, err := admin.ListEndOffsets(t.Context(), name)
 				counts[name] = 0
 				ends.Each(func(o kadm.ListedOffset) { counts[name] += o.Offset })

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/e2e/stage"
@@ -57,13 +56,13 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 		return all.Wait
 	}
 	for name := range deeds() {
-		until(t, time.Minute, "both replicas of "+name+" have partitions", func() bool { return joined(t, s, name) })
+		until(t, "both replicas of "+name+" have partitions", func() bool { return joined(t, s, name) })
 	}
 	before := work(t, s)
 	burst(sharers, sharedEach)()
 	ends := func(what string) {
 		t.Helper()
-		until(t, time.Minute, what+": every call ends and is told", func() bool { return told(hooks, w) == next-firstShared })
+		until(t, what+": every call ends and is told", func() bool { return told(hooks, w) == next-firstShared })
 	}
 	ends("two of everything")
 	after := work(t, s)
@@ -81,7 +80,7 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 	for _, name := range victims {
 		for _, pid := range s.Processes()[name][:killed] {
 			wait := burst(held, 1)
-			until(t, time.Minute, "some of the calls are under way", func() bool { return told(hooks, w) > next-firstShared-held })
+			until(t, "some of the calls are under way", func() bool { return told(hooks, w) > next-firstShared-held })
 			put(t, place, filepath.Join(place, "nowhere"), name) // it does not come back
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -89,7 +88,7 @@ func TestReplicas_ShareTheWorkAndTakeItOver(t *testing.T) {
 			wait()
 			ends("one " + name)
 			put(t, place, world.armed, name)
-			until(t, time.Minute, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
+			until(t, name+" is back", func() bool { return len(s.Processes()[name]) == 2 && ready(t, s, name) })
 		}
 	}
 	posting.check(t)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
@@ -103,7 +102,7 @@ func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
 		}
 		requests[row.to()] = req.ID
 	}
-	until(t, 2*time.Minute, "every call is told to its end", func() bool {
+	until(t, "every call is told to its end", func() bool {
 		told := 0
 		for _, kind := range types(hooks, "/"+w.ID) {
 			if kind != "call.ringing" {

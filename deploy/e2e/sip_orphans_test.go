@@ -48,15 +48,15 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	}
 	for round, number := range rounds[:stage.Trials(1, len(rounds))] {
 		up, rings := place(number.up), place(number.rings)
-		until(t, time.Minute, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
+		until(t, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
 		if round == 0 {
-			until(t, time.Minute, "the call that went elsewhere has ended", func() bool { req, err := w.Request(t.Context(), elsewhere); return err == nil && req.Final() })
+			until(t, "the call that went elsewhere has ended", func() bool { req, err := w.Request(t.Context(), elsewhere); return err == nil && req.Final() })
 		}
 		if !s.KillOne("dialer", 0) {
 			t.Fatal("there is no dialer")
 		}
 		killed := time.Now()
-		until(t, time.Minute, "both are ended at the far end", func() bool { return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero() })
+		until(t, "both are ended at the far end", func() bool { return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero() })
 		t.Logf("ended %s after the kill", time.Since(killed).Round(100*time.Millisecond))
 		answered, ringing := at(first, number.up), at(first, number.rings)
 		stage.Equal(t, "BYE to the answered call", answered.HungUp, true)
@@ -68,7 +68,7 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 				Status    string
 				ErrorCode *string `json:"error_code"`
 			}
-			until(t, time.Minute, "the request ends", func() bool {
+			until(t, "the request ends", func() bool {
 				err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+id, nil, 200, &req)
 				return err == nil && req.Status != "dialing"
 			})
@@ -93,7 +93,7 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	if err != nil || len(calls)%2 != 1 {
 		t.Errorf("%d calls at the first trunk: %v", len(calls), err)
 	}
-	until(t, time.Minute, "every end is told", func() bool {
+	until(t, "every end is told", func() bool {
 		told := types(hooks, "/"+w.ID)
 		return count(told, "call.failed") == len(calls)-1 && count(told, "call.completed") == 1
 	})

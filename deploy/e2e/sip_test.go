@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/farm"
 	"ringfence.dev/deploy/e2e/rig"
@@ -81,7 +80,7 @@ func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			until(t, time.Minute, "the call's events", func() bool { return len(types(hooks, "/"+w.ID)) >= before+len(row.events) })
+			until(t, "the call's events", func() bool { return len(types(hooks, "/"+w.ID)) >= before+len(row.events) })
 			if got := types(hooks, "/"+w.ID)[before:]; !slices.Equal(got, row.events) {
 				t.Errorf("events = %v, want %v", got, row.events)
 			}

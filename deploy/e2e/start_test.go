@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -117,9 +116,9 @@ func tenant(t *testing.T, s *rig.Stack, r *rig.Receiver, credit string) *rig.Wor
 	return w
 }
 
-func until(t *testing.T, within time.Duration, what string, cond func() bool) {
+func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	err := rig.Until(context.WithoutCancel(t.Context()), within, what, func() (bool, error) { return cond(), nil })
+	err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) { return cond(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func spend(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver) {
 	if len(crowd.accepted) < covered || len(crowd.accepted)+len(crowd.refused) != 3*covered {
 		t.Errorf("%d accepted and %d refused, want %d in all and at least %d accepted", len(crowd.accepted), len(crowd.refused), 3*covered, covered)
 	}
-	v, err := s.Judge(t.Context(), w, hooks, crowd.accepted, float64(covered)*walletHold/1e6, 2*time.Minute)
+	v, err := s.Judge(t.Context(), w, hooks, crowd.accepted, float64(covered)*walletHold/1e6, rig.HangTimeout)
 	t.Log(v)
 	if err != nil || v.Err() != nil {
 		t.Errorf("%v\n%v", err, v.Err())
@@ -193,7 +193,7 @@ func (c *crowd) cancel(t *testing.T, n int) {
 // the same key are part of what the test covers. unheard reports that there was a 503.
 func (c *crowd) answer(t *testing.T, path string, body any) (status int, answer []byte, unheard bool) {
 	t.Helper()
-	err := rig.Until(t.Context(), time.Minute, "POST "+path+" is answered", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "POST "+path+" is answered", func() (bool, error) {
 		var err error
 		status, answer, err = c.w.API.Do(t.Context(), "POST", path, body)
 		answered := err == nil && status != 503
@@ -231,7 +231,7 @@ func books(t *testing.T, w *rig.Workspace, spendable, held int) {
 	want := seen
 	want.Spendable, want.Held = money.Micro(spendable*walletHold), money.Micro(held*walletHold)
 	want.Balance = want.Spendable + want.Held
-	err := rig.Until(t.Context(), time.Minute, "the ledger is as it should be", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "the ledger is as it should be", func() (bool, error) {
 		if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
 			return false, fmt.Errorf("the books do not agree: %v, %v", differences, err)
 		}

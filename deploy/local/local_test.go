@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -67,7 +66,7 @@ func completes(t *testing.T, s *rig.Stack) {
 	t.Helper()
 	w := &rig.Workspace{ID: s.Demo.WorkspaceID, AgentID: s.Demo.AgentID, API: rig.NewClient(s.Demo.BaseURL, s.Demo.WriteKey)}
 	var req rig.Request
-	err := rig.Until(t.Context(), time.Minute, "a call is accepted", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "a call is accepted", func() (bool, error) {
 		var err error
 		req, err = w.Place(t.Context(), map[string]any{"to": "+14155550101"})
 		return err == nil, nil //nolint:nilerr // a process may be between two lives: asked again
@@ -75,7 +74,7 @@ func completes(t *testing.T, s *rig.Stack) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = rig.Until(t.Context(), 2*time.Minute, "the call completes", func() (bool, error) {
+	err = rig.Until(t.Context(), rig.HangTimeout, "the call completes", func() (bool, error) {
 		got, err := w.Request(t.Context(), req.ID)
 		return err == nil && got.Status == "completed", nil
 	})
@@ -137,14 +136,14 @@ func TestUp_AnyChildMayDieAlone(t *testing.T) {
 		if !s.KillOne(name, 0) {
 			t.Fatalf("%s was not killed", name)
 		}
-		err := rig.Until(t.Context(), time.Minute, name+" is back", func() (bool, error) {
+		err := rig.Until(t.Context(), rig.HangTimeout, name+" is back", func() (bool, error) {
 			now := s.Processes()[name]
 			return len(now) == 1 && now[0] != before[0], nil
 		})
 		if err != nil {
 			t.Fatalf("%v; the end of the log:\n%s", err, s.Tail(40))
 		}
-		if err := s.AwaitReady(t.Context(), 2*time.Minute); err != nil {
+		if err := s.AwaitReady(t.Context(), rig.HangTimeout); err != nil {
 			t.Fatalf("after %s died: %v; the end of the log:\n%s", name, err, s.Tail(40))
 		}
 	}
@@ -257,7 +256,7 @@ func checkReplay(t *testing.T, opts rig.Options, s *rig.Stack) {
 		t.Fatal(err)
 	}
 	for _, reader := range []string{"calls", "billing-wallet"} {
-		err := rig.Until(t.Context(), time.Minute, reader+" parks the record", func() (bool, error) {
+		err := rig.Until(t.Context(), rig.HangTimeout, reader+" parks the record", func() (bool, error) {
 			parked := int64(0)
 			ends, err := kadm.NewClient(bus).ListEndOffsets(t.Context(), "dial-events.v1."+reader+".dlq")
 			ends.Each(func(o kadm.ListedOffset) { parked += o.Offset })

@@ -26,6 +26,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ringfence.dev/libs/polltest"
 )
 
 // fakeStack answers the few routes that the commands use and sends webhooks as the dispatcher would.
@@ -54,7 +56,7 @@ func newFakeStack(t *testing.T) *fakeStack {
 	t.Helper()
 	f := &fakeStack{t: t, home: t.TempDir()}
 	pool := f.authority()
-	f.sender = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, Timeout: time.Minute}
+	f.sender = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, Timeout: polltest.Timeout}
 	t.Cleanup(f.sender.CloseIdleConnections)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})

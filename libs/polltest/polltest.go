@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-const (
-	// limit ends a test that would otherwise hang. It is no expectation of how soon a condition is true.
-	limit = 2 * time.Minute
-	pause = 5 * time.Millisecond
-)
+// Timeout ends a test that would otherwise hang. It does not state how soon a condition is true.
+const Timeout = 2 * time.Minute
+
+const pause = 5 * time.Millisecond
 
 // Until waits until the condition is true. what describes the condition for the message of a test that
 // hangs, for example "the outbox is empty".
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	poll(t, limit, func() error {
+	poll(t, func() error {
 		if !condition() {
 			return fmt.Errorf("it is still not true that %s", what)
 		}
@@ -28,12 +27,12 @@ func Until(t testing.TB, what string, condition func() bool) {
 // NoError calls condition until it returns nil. A test that hangs fails with the last error.
 func NoError(t testing.TB, condition func() error) {
 	t.Helper()
-	poll(t, limit, condition)
+	poll(t, condition)
 }
 
-func poll(t testing.TB, limit time.Duration, condition func() error) {
+func poll(t testing.TB, condition func() error) {
 	t.Helper()
-	timeout := time.NewTimer(limit)
+	timeout := time.NewTimer(Timeout)
 	defer timeout.Stop()
 	ticks := time.NewTicker(pause)
 	defer ticks.Stop()
@@ -44,7 +43,7 @@ func poll(t testing.TB, limit time.Duration, condition func() error) {
 		}
 		select {
 		case <-timeout.C:
-			t.Fatalf("after %s %v", limit, err)
+			t.Fatalf("after %s %v", Timeout, err)
 			return
 		case <-ticks.C:
 		}

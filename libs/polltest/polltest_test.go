@@ -35,7 +35,7 @@ func TestUntil_FailsAfterTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{TB: t}
 		go Until(f, "the outbox is empty", func() bool { return false })
-		time.Sleep(limit)
+		time.Sleep(Timeout)
 		synctest.Wait()
 		if want := "after 2m0s it is still not true that the outbox is empty"; f.message != want {
 			t.Errorf("message = %q, want %q", f.message, want)

@@ -231,10 +231,15 @@ func TestWallet_OverItsLife(t *testing.T) {
 	stage.Equal(t, "balance", balance, "0")
 	stage.Equal(t, "currency", currency, "EUR")
 	stage.Equal(t, "last", last, "")
+	before := time.Now().Truncate(time.Millisecond)
 	w.topUp(t, "1.25")
 	balance, _, topped := read()
-	if balance != "1.25" || time.Since(instant(t, topped)).Abs() > time.Minute {
-		t.Errorf("after a top-up = %s at %s", balance, topped)
+	stage.Equal(t, "balance after a top-up", balance, "1.25")
+	if at := instant(t, topped); at.Before(before) {
+		t.Errorf("last_transaction_at after a top-up = %s, want at or after %s", at, before)
+	}
+	if at, now := instant(t, topped), time.Now(); at.After(now) {
+		t.Errorf("last_transaction_at after a top-up = %s, want at or before %s", at, now)
 	}
 	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
 	if balance, _, last := read(); balance != "1.25" || last != topped {
@@ -244,12 +249,12 @@ func TestWallet_OverItsLife(t *testing.T) {
 	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1))) // 0.25 are left to spend
 	w.write.want(t, 200, "POST", "/v1/call-requests/"+queued.text("id")+"/cancel", nil)
 	var placed answer
-	until(t, time.Minute, "the hold is released", func() bool {
+	until(t, "the hold is released", func() bool {
 		placed = w.write.do(t, "POST", "/v1/calls", w.order(number(1)))
 		return placed.status == 202
 	})
 	w.ended(t, placed.text("id"))
-	until(t, time.Minute, "the capture moves the wallet", func() bool {
+	until(t, "the capture moves the wallet", func() bool {
 		balance, _, last := read()
 		return balance != "1.25" && instant(t, last).After(instant(t, topped))
 	})

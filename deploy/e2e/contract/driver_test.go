@@ -280,16 +280,16 @@ func (w *tenant) order(to string, members ...any) set {
 func (w *tenant) ended(t *testing.T, id string) answer {
 	t.Helper()
 	var got answer
-	until(t, time.Minute, "request "+id+" ends", func() bool {
+	until(t, "request "+id+" ends", func() bool {
 		got = w.read.want(t, 200, "GET", "/v1/call-requests/"+id, nil)
 		return got.text("status") != "queued" && got.text("status") != "dialing"
 	})
 	return got
 }
 
-func until(t *testing.T, within time.Duration, what string, cond func() bool) {
+func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	if err := rig.Until(t.Context(), within, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := rig.Until(t.Context(), rig.HangTimeout, what, func() (bool, error) { return cond(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -72,7 +72,7 @@ func TestEndings(t *testing.T) {
 			row.mustBeTheRequest(t, request, placed)
 			id := request.text("call_id")
 			var events []rig.Delivery
-			until(t, time.Minute, "the last event arrives", func() bool {
+			until(t, "the last event arrives", func() bool {
 				events = nil
 				for _, d := range hears() {
 					if d.CallID == id {

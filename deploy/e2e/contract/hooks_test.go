@@ -123,7 +123,7 @@ func TestHooks_OverTheirLife(t *testing.T) {
 	arrives := func(to string, want answer) rig.Delivery {
 		t.Helper()
 		var got rig.Delivery
-		until(t, time.Minute, "the test event arrives", func() bool {
+		until(t, "the test event arrives", func() bool {
 			for _, d := range at(to) {
 				if d.EventID == want.text("event_id") {
 					got = d
@@ -145,7 +145,7 @@ func TestHooks_OverTheirLife(t *testing.T) {
 		t.Errorf("test = %s", tested.body)
 	}
 	arrives(one, tested)
-	until(t, time.Minute, "the success shows", func() bool { return shown()["last_success_at"] != nil })
+	until(t, "the success shows", func() bool { return shown()["last_success_at"] != nil })
 
 	rotated := w.write.want(t, 200, "POST", path+"/rotate-secret", nil)
 	if rotated.text("signing_secret") == made.text("signing_secret") || rotated.text("store_this") == "" {
@@ -209,10 +209,10 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 		return got
 	}
 	talked := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "external_ref", "echoed")).text("id"))
-	until(t, time.Minute, "the first call is told", func() bool { return len(types(all)) == 3 && len(types(ends)) == 1 && len(types(rings)) == 1 })
+	until(t, "the first call is told", func() bool { return len(types(all)) == 3 && len(types(ends)) == 1 && len(types(rings)) == 1 })
 	w.write.want(t, 200, "PATCH", subscriptions+"/"+pausedID, set{"status": "active"})
 	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90))).text("id"))
-	until(t, time.Minute, "the second call is told", func() bool { return len(types(all)) == 4 && len(types(ends)) == 2 && len(types(paused)) > 0 })
+	until(t, "the second call is told", func() bool { return len(types(all)) == 4 && len(types(ends)) == 2 && len(types(paused)) > 0 })
 	for path, want := range map[string][]string{
 		all: {"call.ringing", "call.answered", "call.completed", "call.busy"}, ends: {"call.completed", "call.busy"}, rings: {"call.ringing"},
 		paused: {"call.busy"}, // no deliveries are created while paused
@@ -245,7 +245,7 @@ func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
 	w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id"))
 
 	home := w.admin + "/webhook-subscriptions/" + made.text("id") + "/deliveries"
-	until(t, time.Minute, "the call's events are listed as skipped", func() bool {
+	until(t, "the call's events are listed as skipped", func() bool {
 		return len(w.operator.want(t, 200, "GET", home+"?status=skipped", nil).ids()) == 3
 	})
 	asked := set{"status": "skipped", "since": since}
@@ -254,7 +254,7 @@ func TestHooks_WhatAPauseLeftOutIsReplayed(t *testing.T) {
 	if got := w.operator.want(t, 202, "POST", home+"/replay", asked); !strings.Contains(got.body, `"replayed":3`) {
 		t.Errorf("replay = %s, want three", got.body)
 	}
-	until(t, time.Minute, "what was left out arrives", func() bool { return len(hooks.Deliveries(path[1:])) == 3 })
+	until(t, "what was left out arrives", func() bool { return len(hooks.Deliveries(path[1:])) == 3 })
 	if got := w.operator.want(t, 202, "POST", home+"/replay", asked); !strings.Contains(got.body, `"replayed":0`) {
 		t.Errorf("the same again = %s, want none", got.body)
 	}

@@ -206,7 +206,7 @@ func TestBlocked_AtDialTime(t *testing.T) {
 				w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"api": true}})
 			}
 			var got answer
-			until(t, time.Minute, "the request ends", func() bool {
+			until(t, "the request ends", func() bool {
 				got = w.read.do(t, "GET", "/v1/call-requests/"+row.id, nil)
 				return got.status == 200 && got.text("status") != "queued"
 			})
@@ -240,7 +240,7 @@ func TestBlocked_OrMovedToTheNextOpening(t *testing.T) {
 	closed := closedWindow(time.Now())
 	w.operator.want(t, 200, "PATCH", w.admin, set{"calling_policy": set{"window": closed.window, "timezone": "UTC"}})
 	comes(t, queued.text("id"))
-	until(t, time.Minute, "the request is moved", func() bool {
+	until(t, "the request is moved", func() bool {
 		got := w.read.want(t, 200, "GET", "/v1/call-requests/"+queued.text("id"), nil)
 		return got.text("status") == "queued" && instant(t, got.text("scheduled_for")).Equal(closed.next)
 	})

@@ -82,7 +82,7 @@ func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 		t.Errorf("the carrier was asked %d times, want once", dials)
 	}
 	var charged, balance string
-	until(t, time.Minute, "the call is charged", func() bool {
+	until(t, "the call is charged", func() bool {
 		charged = w.read.want(t, 200, "GET", "/v1/calls/"+calls[0], nil).text("credits_charged")
 		balance = w.read.want(t, 200, "GET", "/v1/wallet", nil).text("balance")
 		return charged != ""

@@ -40,7 +40,7 @@ func TestInbound_IsRecordedAndToldAndFree(t *testing.T) {
 				t.Fatalf("POST /inbound = %d %s", got.status, got.body)
 			}
 			var id string
-			until(t, time.Minute, "the call ends", func() bool {
+			until(t, "the call ends", func() bool {
 				for _, item := range w.read.want(t, 200, "GET", "/v1/calls?direction=inbound&status=completed", nil).members()["data"].([]any) {
 					if light := item.(map[string]any); light["from"] == row.shown {
 						id = light["id"].(string)
@@ -49,7 +49,7 @@ func TestInbound_IsRecordedAndToldAndFree(t *testing.T) {
 				return id != ""
 			})
 			var types []string
-			until(t, time.Minute, "its last event arrives", func() bool {
+			until(t, "its last event arrives", func() bool {
 				types = nil
 				for _, d := range hears() {
 					if d.CallID == id {

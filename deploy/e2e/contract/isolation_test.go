@@ -128,7 +128,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 	s.call = s.ended(t, done).text("call_id")
 	s.request = s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "external_ref", strangeRef, "idempotency_key", strangeKey, "scheduled_for", ahead())).text("id")
 	s.write.want(t, 202, "POST", "/v1/calls", s.order(number(1), "scheduled_for", ahead()), "Idempotency-Key", strangeHeaderKey)
-	until(t, time.Minute, "the call is charged", func() bool {
+	until(t, "the call is charged", func() bool {
 		return s.read.want(t, 200, "GET", "/v1/calls/"+s.call, nil).text("credits_charged") != ""
 	})
 	for _, to := range []string{s.optedOut, s.optedOutToo} {
@@ -147,7 +147,7 @@ func strangerWithEverything(t *testing.T) *stranger {
 		s.subscription = s.write.want(t, 201, "POST", subscriptions, subscription(stack(t).Hooks.URL+"/"+s.id)).text("id")
 	}
 	s.delivery = s.write.want(t, 202, "POST", subscriptions+"/"+s.subscription+"/test", nil).text("delivery_id")
-	until(t, time.Minute, "the test is delivered", func() bool {
+	until(t, "the test is delivered", func() bool {
 		return s.operator.want(t, 200, "GET", s.admin+"/webhook-subscriptions/"+s.subscription, nil).text("last_success_at") != ""
 	})
 	return s

@@ -99,7 +99,7 @@ func TestListing_FiltersOfCallsAndRequests(t *testing.T) {
 	a, b := talked.text("call_id"), busy.text("call_id")
 	born := map[string]time.Time{}
 	var contact string
-	until(t, time.Minute, "both calls have ended", func() bool {
+	until(t, "both calls have ended", func() bool {
 		ended := 0
 		for _, item := range w.read.want(t, 200, "GET", "/v1/calls", nil).members()["data"].([]any) {
 			call := item.(map[string]any)

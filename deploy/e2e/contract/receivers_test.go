@@ -74,7 +74,7 @@ func TestReceivers_OfEveryLanguage(t *testing.T) {
 func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, code int) {
 	t.Helper()
 	path, shown := w.admin+"/webhook-subscriptions/"+subscription+"/deliveries/"+delivery, answer{}
-	err := rig.Until(t.Context(), time.Minute, fmt.Sprintf("delivery %s is %s with %d", delivery, status, code), func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, fmt.Sprintf("delivery %s is %s with %d", delivery, status, code), func() (bool, error) {
 		shown = w.operator.want(t, 200, "GET", path, nil)
 		return shown.text("status") == status && shown.text("attempts") == "1" && shown.text("last_code") == fmt.Sprint(code), nil
 	})
@@ -248,7 +248,7 @@ func (p *program) stop(signal syscall.Signal) error {
 // prints waits for a line with the text and returns it.
 func (p *program) prints(t *testing.T, text string) (line string) {
 	t.Helper()
-	err := rig.Until(t.Context(), time.Minute, fmt.Sprintf("%v prints %q", p.cmd.Args, text), func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, fmt.Sprintf("%v prints %q", p.cmd.Args, text), func() (bool, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, line = range p.lines {

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -36,7 +35,7 @@ SELECT (SELECT count(*) FROM due) + count(*) FROM dialer.dial_queue WHERE call_r
 func comes(t *testing.T, ids ...string) {
 	t.Helper()
 	db := database(t)
-	until(t, time.Minute, "they wait in the queue", func() bool {
+	until(t, "they wait in the queue", func() bool {
 		tx, err := db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +56,7 @@ func comes(t *testing.T, ids ...string) {
 func leaves(t *testing.T, id string) {
 	t.Helper()
 	db := database(t)
-	until(t, time.Minute, "the request leaves the queue", func() (gone bool) {
+	until(t, "the request leaves the queue", func() (gone bool) {
 		if err := db.QueryRow(t.Context(), "SELECT state NOT IN ('queued', 'dialing') FROM dialer.dial_queue WHERE call_request_id = $1", id).Scan(&gone); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +95,7 @@ func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
-	until(t, time.Minute, "it is on record", func() bool { // told as the call ends, on a way of its own
+	until(t, "it is on record", func() bool { // told as the call ends, on a way of its own
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 		return len(records.ids()) > 0
 	})
@@ -123,7 +122,7 @@ func TestOptOut_ImportedStopsWhatIsQueued(t *testing.T) {
 		w.operator.want(t, 200, "PUT", path+"/parts/1", file[:30])
 		w.operator.want(t, 202, "POST", path+"/start", nil)
 		var got answer
-		until(t, time.Minute, "the import is done", func() bool {
+		until(t, "the import is done", func() bool {
 			got = w.operator.want(t, 200, "GET", path, nil)
 			return got.text("status") == "done"
 		})

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -136,7 +135,7 @@ func TestClient_MainPath(t *testing.T) {
 		t.FailNow()
 	}
 	var call *openapi.Call
-	until(t, time.Minute, "the call is charged", func() bool {
+	until(t, "the call is charged", func() bool {
 		call = of(api.ReadCallWithResponse(ctx, *done.CallID))(t, 200).JSON200
 		return call.CreditsCharged != nil && call.Summary != nil
 	})
@@ -197,7 +196,7 @@ func (w *tenant) clientOptsOut(t *testing.T, api *openapi.ClientWithResponses, t
 func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithResponses, id uuid.UUID) {
 	t.Helper()
 	ctx := t.Context()
-	until(t, time.Minute, "the event of the call arrives", func() bool {
+	until(t, "the event of the call arrives", func() bool {
 		return slices.ContainsFunc(stack(t).Hooks.Deliveries(w.id), func(d rig.Delivery) bool { return d.Type == "call.completed" && d.Signed })
 	})
 	rotated := of(api.RotateWebhookSecretWithResponse(ctx, id))(t, 200).JSON200

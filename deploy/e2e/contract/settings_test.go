@@ -49,7 +49,7 @@ func newSettingTenant(t *testing.T, credit string) *settingTenant {
 	return &settingTenant{
 		block:     int(settingBlocks.Add(1)),
 		Workspace: w, t: t, demo: s.Demo, admin: "/admin/v1/workspaces/" + w.ID,
-		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute},
+		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: rig.HangTimeout},
 	}
 }
 
@@ -375,7 +375,7 @@ func inParallel(n int, do func(i int)) {
 func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.Time) {
 	t.Helper()
 	var requests []rig.Request
-	err := rig.Until(t.Context(), 2*time.Minute, "every request has ended", func() (done bool, err error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "every request has ended", func() (done bool, err error) {
 		if requests, err = w.Requests(t.Context()); err != nil && setting.name != "status" {
 			return false, err
 		}
@@ -449,7 +449,7 @@ func TestSettings_NextDeliveryObeys(t *testing.T) {
 		writes[tested.member("delivery_id")] = i
 	}
 	arrived := map[int]rig.Delivery{}
-	err := rig.Until(t.Context(), 2*time.Minute, "every test delivery has arrived", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "every test delivery has arrived", func() (bool, error) {
 		for i := range settingWrites {
 			for _, d := range hooks.Deliveries(w.ID + "/" + strconv.Itoa(i)) {
 				arrived[writes[d.DeliveryID]] = d

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/stage"
 )
@@ -19,7 +18,7 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	w.topUp(t, "10")
 	request := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1))).text("id")
 	path := "/v1/calls/" + w.ended(t, request).text("call_id")
-	until(t, time.Minute, "there is a transcript", func() bool { return w.read.do(t, "GET", path+"/transcript", nil).status == 200 })
+	until(t, "there is a transcript", func() bool { return w.read.do(t, "GET", path+"/transcript", nil).status == 200 })
 	spoken := w.read.want(t, 200, "GET", path+"/transcript", nil)
 	whole := w.read.want(t, 200, "GET", path, nil)
 	if turns, _ := spoken.members()["turns"].([]any); len(turns) < 2 || fmt.Sprint(spoken.members()) != fmt.Sprint(whole.members()["transcript"]) {
@@ -39,7 +38,7 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	if done, err := database(t).Exec(t.Context(), laid, strings.TrimPrefix(path, "/v1/calls/"), key); err != nil || done.RowsAffected() != 1 {
 		t.Fatalf("%s, %v", done, err)
 	}
-	until(t, time.Minute, "calls knows what the workspace has", func() bool { return w.read.do(t, "GET", path+"/recording", nil).status == 200 })
+	until(t, "calls knows what the workspace has", func() bool { return w.read.do(t, "GET", path+"/recording", nil).status == 200 })
 	got := w.read.want(t, 200, "GET", path+"/recording", nil)
 	stage.Equal(t, "expires_in", got.text("expires_in"), "3600")
 	stage.Equal(t, "len(got.members())", len(got.members()), 2)
@@ -53,7 +52,7 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	}
 
 	w.operator.want(t, 200, "PATCH", w.admin, set{"features": set{"transcripts": false, "recordings": false}})
-	until(t, time.Minute, "both are hidden", func() bool {
+	until(t, "both are hidden", func() bool {
 		return w.read.do(t, "GET", path+"/transcript", nil).status == 404 && w.read.do(t, "GET", path+"/recording", nil).status == 404
 	})
 }

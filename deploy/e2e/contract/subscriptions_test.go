@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
 )
@@ -155,7 +154,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 		secrets = append(secrets, rotated.text("signing_secret"))
 		newest, before := rotated.text("signing_secret"), len(asked)
 		mu.Unlock()
-		until(t, time.Minute, "tests are asked for between two rotations, and one has met the first", func() bool { // a slow dispatcher would bring all of them behind the last
+		until(t, "tests are asked for between two rotations, and one has met the first", func() bool { // a slow dispatcher would bring all of them behind the last
 			mu.Lock()
 			enough := len(asked) >= before+8
 			mu.Unlock()
@@ -170,7 +169,7 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []told) {
 	t.Helper()
 	hooks := stack(t).Hooks
-	until(t, time.Minute, "every test arrives", func() bool {
+	until(t, "every test arrives", func() bool {
 		arrived := map[string]bool{}
 		for _, d := range hooks.Deliveries(w.id) {
 			arrived[d.EventID] = true

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// soon ends a wait that would never end.
-	soon = 40 * time.Second
+	// soon ends a wait that would otherwise hang.
+	soon = rig.HangTimeout
 	// ringLimit is how long the stack lets phones ring.
 	ringLimit = 8 * time.Second
 	// account is ours at the proxy, and the number under which we are called.

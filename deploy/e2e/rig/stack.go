@@ -273,8 +273,11 @@ func (s *Stack) Tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
+// HangTimeout ends a wait that would otherwise hang. It does not state how soon the condition is true.
+const HangTimeout = 5 * time.Minute
+
 // Until calls cond every 50 ms until it returns true or an error. After the timeout it calls cond once more and returns
-// an error that names what was awaited. Choose a timeout that only ends a hang.
+// an error that names what was awaited. Tests use HangTimeout.
 func Until(ctx context.Context, within time.Duration, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

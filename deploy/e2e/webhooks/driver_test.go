@@ -196,7 +196,7 @@ func (c *customer) delivery(t testing.TB, eventID string) (d delivery) {
 // awaitDelivery waits until the delivery of an event has the status.
 func (c *customer) awaitDelivery(t testing.TB, eventID, status string) (d delivery) {
 	t.Helper()
-	until(t, 3*time.Minute, "the delivery of event "+eventID+" is "+status, func() bool {
+	until(t, "the delivery of event "+eventID+" is "+status, func() bool {
 		d = c.delivery(t, eventID)
 		return d.Status == status || slices.Contains([]string{"delivered", "failed", "skipped"}, d.Status)
 	})
@@ -283,9 +283,9 @@ func (w *world) metrics(t testing.TB, name string) (sum float64) {
 	return sum
 }
 
-func until(t testing.TB, within time.Duration, what string, cond func() bool) {
+func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	if err := rig.Until(context.WithoutCancel(t.Context()), within, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) { return cond(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,7 +37,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	stage.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 500")
 	// The sixth failure meets half of it.
 	w.publish(t, events[1])
-	until(t, time.Minute, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
+	until(t, "the warning stands in the operator's list", func() bool { return c.shown(t).WarnedAt != nil })
 	if n := w.metrics(t, "webhook_subscriptions_warned_total"); n <= warned || !strings.Contains(w.Tail(1<<20), c.id) {
 		t.Errorf("webhook_subscriptions_warned_total moved from %v to %v, want more, and a line about it in the log", warned, n)
 	}
@@ -47,7 +47,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	c.awaitDelivery(t, events[1].id, "failed")
 	// Two exhausted, ten in a row: the next two failures switch it off, in the middle of a delivery.
 	w.publish(t, events[2])
-	until(t, time.Minute, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
+	until(t, "the subscription is failed", func() bool { return c.shown(t).Status == "failed" })
 	s = c.shown(t)
 	if s.Flag == nil {
 		t.Fatalf("s.Flag = %v, want a value", s.Flag)
@@ -66,7 +66,7 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
 
 	// While it is failed nothing is sent: what was queued is held, what happens is skipped.
-	until(t, time.Minute, "nothing of it is under way", func() bool { return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 1 })
+	until(t, "nothing of it is under way", func() bool { return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 1 })
 	sent := len(hooks.all())
 	w.publish(t, events[3])
 	c.awaitDelivery(t, events[3].id, "skipped")
@@ -136,7 +136,7 @@ func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 	for range tests {
 		c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
 	}
-	until(t, time.Minute, "every test has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
+	until(t, "every test has used up its attempts", func() bool { return len(c.deliveries(t, "failed")) == tests })
 	s := c.shown(t)
 	stage.Equal(t, "s.Status", s.Status, "active")
 	if s.WarnedAt != nil {
@@ -149,7 +149,7 @@ func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 	stage.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 502")
 	hooks.answering(http.StatusOK, 0)
 	c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
-	until(t, time.Minute, "the success shows", func() bool { return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil })
+	until(t, "the success shows", func() bool { return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil })
 }
 
 // TestFailing_ARetryThatSucceedsEndsTheRow: counters speak of failures in a row.
@@ -160,7 +160,7 @@ func TestFailing_ARetryThatSucceedsEndsTheRow(t *testing.T) {
 	c := w.customer(t, hooks.URL)
 	events := happenings(t, c.ID, 1)
 	w.publish(t, events...)
-	until(t, time.Minute, "two attempts have failed", func() bool { return c.shown(t).ConsecutiveFailures >= 2 })
+	until(t, "two attempts have failed", func() bool { return c.shown(t).ConsecutiveFailures >= 2 })
 	hooks.answering(http.StatusOK, 0)
 	d := c.awaitDelivery(t, events[0].id, "delivered")
 	s := c.shown(t)

@@ -19,7 +19,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	hooks.answering(http.StatusOK, 300*time.Millisecond)
 	c := w.customer(t, hooks.URL)
 	var events []event
-	until(t, 5*time.Minute, "the queue is long enough", func() bool {
+	until(t, "the queue is long enough", func() bool {
 		if c.history(t) < len(events) { // not all of it is queued yet
 			return false
 		}
@@ -33,7 +33,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 		return false
 	})
 	c.set(t, "paused")
-	until(t, time.Minute, "what was under way has ended", func() bool { return c.open(t, "NOT held OR attempt > 0") == 0 })
+	until(t, "what was under way has ended", func() bool { return c.open(t, "NOT held OR attempt > 0") == 0 })
 	held := c.open(t, "held")
 	if held < want {
 		t.Fatalf("%d deliveries are held, want %d", held, want)
@@ -42,7 +42,7 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	hooks.answering(http.StatusOK, 0)
 	left := happenings(t, c.ID, 5)
 	w.publish(t, left...)
-	until(t, time.Minute, "what happens during the pause is skipped", func() bool { return len(c.deliveries(t, "skipped")) == len(left) })
+	until(t, "what happens during the pause is skipped", func() bool { return len(c.deliveries(t, "skipped")) == len(left) })
 	quiet(t, lease+time.Second) // leases that were taken before have passed
 	if n := hooks.count(); n != settled {
 		t.Errorf("%d requests were sent while the subscription was paused", n-settled)
@@ -51,8 +51,8 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 		t.Errorf("%d deliveries are held at the end of the pause, %d were at its beginning", n, held)
 	}
 	c.set(t, "active")
-	until(t, 5*time.Minute, "everything arrives", func() bool { return hooks.count() >= settled+held })
-	until(t, time.Minute, "nothing is open any more", func() bool { return c.open(t, "true") == 0 })
+	until(t, "everything arrives", func() bool { return hooks.count() >= settled+held })
+	until(t, "nothing is open any more", func() bool { return c.open(t, "true") == 0 })
 	everyOnce(t, hooks, events)
 }
 

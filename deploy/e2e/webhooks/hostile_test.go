@@ -239,7 +239,7 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 		t.Errorf("heap in use = %.1f MiB, want some and 150 at most", heap/(1<<20))
 	}
 	judgeHealthy(t, healthy, told)
-	until(t, time.Minute, "no request of any of them is open", func() bool { return w.metrics(t, "webhook_inflight") == 0 })
+	until(t, "no request of any of them is open", func() bool { return w.metrics(t, "webhook_inflight") == 0 })
 }
 
 func (a attacked) judge(t *testing.T) {
@@ -312,7 +312,7 @@ func (w *world) tellSteadily(ctx context.Context, t *testing.T, c *customer, tol
 
 func judgeHealthy(t *testing.T, healthy *endpoint, told map[string]time.Time) {
 	t.Helper()
-	until(t, time.Minute, "the healthy endpoint has everything", func() bool { return len(healthy.all()) >= len(told) })
+	until(t, "the healthy endpoint has everything", func() bool { return len(healthy.all()) >= len(told) })
 	var took []time.Duration
 	for _, r := range healthy.all() {
 		at, mine := told[r.event]

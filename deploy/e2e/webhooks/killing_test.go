@@ -50,7 +50,7 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	for range kills {
 		quiet(t, time.Duration(500+chance.IntN(1000))*time.Millisecond)
 		var settled map[string]bool
-		until(t, 2*time.Minute, "a dispatcher is in the middle of an attempt, and what was answered before is settled", func() bool {
+		until(t, "a dispatcher is in the middle of an attempt, and what was answered before is settled", func() bool {
 			answered := hooks.answered(last, time.Now().Add(-unsettled))
 			settled = c.settled(t)
 			return len(w.Processes()["webhook-dispatcher"]) == replicas &&
@@ -69,8 +69,8 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	}
 	close(stop)
 	events := <-streamed
-	until(t, time.Minute, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
-	until(t, time.Minute, "every delivery is settled", func() bool { return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events) })
+	until(t, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
+	until(t, "every delivery is settled", func() bool { return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events) })
 	for _, ev := range events {
 		came := hooks.of(ev.id)
 		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {
@@ -170,7 +170,7 @@ func judgeRepeats(t *testing.T, came []request, secret string, killed []kill) {
 // TestReplicas_ShareTheWorkWithoutSendingTwice: two dispatchers, one stream.
 func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	w := stack(t)
-	until(t, time.Minute, "both replicas have partitions", func() bool { // one of them may just have been killed
+	until(t, "both replicas have partitions", func() bool { // one of them may just have been killed
 		for replica := 1; replica <= replicas; replica++ {
 			if _, err := w.metric(t.Context(), replica, "kafka_consumer_oldest_seconds"); err != nil {
 				return false
@@ -193,7 +193,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	}
 	before := done()
 	var events []event
-	until(t, 2*time.Minute, "everything is delivered, by both", func() bool {
+	until(t, "everything is delivered, by both", func() bool {
 		if distinct(hooks.all()) < len(events) || c.open(t, "true") > 0 {
 			return false
 		}

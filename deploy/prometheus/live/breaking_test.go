@@ -41,7 +41,7 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	for partition := range int32(12) {
 		offsets.AddOffset(topic, partition, 1_000_000, -1)
 	}
-	await(t, time.Minute, "the broker has forgotten "+service, func() bool { return admin.CommitAllOffsets(t.Context(), service, offsets) == nil })
+	await(t, "the broker has forgotten "+service, func() bool { return admin.CommitAllOffsets(t.Context(), service, offsets) == nil })
 }
 
 // tells is what a service tells of a metric with its labels, in the order of their names; 0: nothing.
@@ -94,7 +94,7 @@ func (w *world) locked(t *testing.T, table string, during time.Duration) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	await(t, 2*during, table+" was locked", func() bool { return time.Since(began) > during })
+	await(t, table+" was locked", func() bool { return time.Since(began) > during })
 }
 
 // files leaves a process no more open files than it has, and gives it back what it might have.

@@ -44,7 +44,7 @@ func deeper() []fault {
 		}},
 		{"a call that others overtake", false, []string{"DialQueueStuck (ticket)"}, func(t *testing.T, w *world, until func()) {
 			late := w.later(t, 24*time.Hour)
-			await(t, 20*time.Second, "the dialer has the call", func() bool {
+			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '2 minutes' WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
 			})
 			until()
@@ -54,7 +54,7 @@ func deeper() []fault {
 		}},
 		{"an order is lost", false, []string{"CallsRepublished (ticket)"}, func(t *testing.T, w *world, until func()) {
 			lost := w.later(t, 6*time.Second)
-			await(t, 5*time.Second, "the dialer has the call, and loses it", func() bool {
+			await(t, "the dialer has the call, and loses it", func() bool {
 				return w.exec(t, `DELETE FROM dialer.dial_queue WHERE call_request_id = $1 AND state = 'queued'`, lost.ID) == 1
 			})
 			until()
@@ -66,7 +66,7 @@ func deeper() []fault {
 			}
 			before := late() // of endpoints that refused
 			w.lazy.Store(true)
-			await(t, 3*time.Minute, "what it kept waiting for longer than the promise is told as its own", func() bool { return late()-before > 20 })
+			await(t, "what it kept waiting for longer than the promise is told as its own", func() bool { return late()-before > 20 })
 			w.lazy.Store(false)
 		}},
 		{"an endpoint refuses for too long", false, []string{"WebhookSubscriptionsFailed (ticket)"}, func(t *testing.T, w *world, until func()) {

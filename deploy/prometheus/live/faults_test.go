@@ -80,7 +80,7 @@ func hanging() []fault {
 		{"the dialer has hung", false, []string{"CallsDialledLate", "CallsDialledLate (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.stop(t, "dialer", func() { // of the minute that stands for an hour, a seventh and more must be late
 				began := time.Now()
-				await(t, time.Minute, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
+				await(t, "calls have waited", func() bool { return time.Since(began) > 20*time.Second })
 			})
 			until()
 		}},
@@ -92,7 +92,7 @@ func hanging() []fault {
 				w.later(t, 15*time.Second-time.Since(began))
 			}
 			w.stop(t, "billing-wallet", func() {
-				await(t, time.Minute, "calls have ended without a charge", func() bool { return time.Since(began) > 25*time.Second })
+				await(t, "calls have ended without a charge", func() bool { return time.Since(began) > 25*time.Second })
 			})
 			until()
 		}},
@@ -108,7 +108,7 @@ func hanging() []fault {
 		}},
 		{"a call that nobody dialled in time", false, []string{"CallsExpired"}, func(t *testing.T, w *world, until func()) {
 			late := w.later(t, 24*time.Hour)
-			await(t, 20*time.Second, "the dialer has the call", func() bool {
+			await(t, "the dialer has the call", func() bool {
 				return w.exec(t, `UPDATE dialer.dial_queue SET due_at = now() - interval '25 hours', look_at = now() WHERE call_request_id = $1 AND state = 'queued'`, late.ID) == 1
 			})
 			until()
@@ -148,7 +148,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 	seen, rest := p.watch(t)
 	defer rest()
 	f.makes(t, w, func() {
-		err := rig.Until(t.Context(), 2*time.Minute, f.name+": its alerts fire", func() (bool, error) {
+		err := rig.Until(t.Context(), rig.HangTimeout, f.name+": its alerts fire", func() (bool, error) {
 			missing = slices.DeleteFunc(slices.Clone(f.alerts), func(name string) bool { return slices.Contains(seen(), name) })
 			return len(missing) == 0, nil
 		})
@@ -170,7 +170,7 @@ func (f fault) made(t *testing.T, w *world, p *prometheus) {
 func (p *prometheus) silent(t *testing.T, what, state string, names []string) {
 	t.Helper()
 	var left map[string]time.Duration
-	err := rig.Until(t.Context(), 3*time.Minute, what, func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, what, func() (bool, error) {
 		left = p.rules(t.Context(), state)
 		maps.DeleteFunc(left, func(name string, _ time.Duration) bool { return !slices.Contains(names, name) })
 		return left != nil && len(left) == 0, nil

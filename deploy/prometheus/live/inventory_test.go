@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/deploy/prometheus/internal/alert"
@@ -78,7 +77,7 @@ func (p *prometheus) standing(t *testing.T) {
 			}
 		}
 	}
-	err := rig.Until(t.Context(), 30*time.Second, "every counter that an alert looks at stands", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "every counter that an alert looks at stands", func() (bool, error) {
 		missing = p.empty(t, missing)
 		return len(missing) == 0, nil
 	})

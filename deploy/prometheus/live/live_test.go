@@ -50,7 +50,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 			t.Errorf("%s: %s: no data: %s", q.board, q.panel, q.expr)
 		}
 	}()
-	await(t, 3*time.Minute, "every panel has had data", func() bool {
+	await(t, "every panel has had data", func() bool {
 		still = p.empty(t, still)
 		return len(still) == 0 || t.Context().Err() != nil
 	})
@@ -68,7 +68,7 @@ func TestObserving_PanelsHaveDataAndFaultsFireAlerts(t *testing.T) {
 func (w *world) followed(t *testing.T, p *prometheus) {
 	t.Helper()
 	for _, metric := range []string{"http_request_duration_seconds_bucket", "ringfence_dialer_due_to_originate_seconds_bucket", "webhook_terminal_to_delivered_seconds_bucket"} {
-		await(t, time.Minute, "an exemplar of "+metric+" leads to a trace", func() bool {
+		await(t, "an exemplar of "+metric+" leads to a trace", func() bool {
 			for _, id := range p.traces(t.Context(), metric) {
 				if len(w.traces.Spans(func(s rig.Span) bool { return s.TraceID == id })) > 0 {
 					return true

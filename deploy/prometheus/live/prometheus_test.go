@@ -74,7 +74,7 @@ func observe(t *testing.T, homes ...string) *prometheus {
 		}
 	})
 	p := &prometheus{client: rig.NewClient(fmt.Sprintf("http://127.0.0.1:%d", port), "")}
-	await(t, time.Minute, "prometheus is ready", func() bool {
+	await(t, "prometheus is ready", func() bool {
 		status, _, err := p.client.Do(t.Context(), http.MethodGet, "/-/ready", nil)
 		return err == nil && status == http.StatusOK
 	})
@@ -192,9 +192,9 @@ func (p *prometheus) traces(ctx context.Context, metric string) []string {
 	return ids
 }
 
-func await(t *testing.T, within time.Duration, what string, cond func() bool) {
+func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	err := rig.Until(context.WithoutCancel(t.Context()), within, what, func() (bool, error) { return cond(), nil })
+	err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) { return cond(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -199,7 +199,7 @@ func (w *world) later(t *testing.T, wait time.Duration) (placed rig.Request) {
 	t.Helper()
 	order := map[string]any{"to": fmt.Sprintf("+1415%05d00", w.numbers.Add(1)%100000), "scheduled_for": time.Now().Add(wait).UTC()}
 	var refused error
-	err := rig.Until(t.Context(), time.Minute, "a call is taken", func() (bool, error) {
+	err := rig.Until(t.Context(), rig.HangTimeout, "a call is taken", func() (bool, error) {
 		placed, refused = w.tenant.Place(t.Context(), order)
 		return refused == nil, nil
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/kafka"
 )
 
@@ -119,11 +120,7 @@ func thin(t *testing.T, registry *prometheus.Registry) float64 {
 
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
+	if err := rig.Until(t.Context(), rig.HangTimeout, what, func() (bool, error) { return cond(), nil }); err != nil {
+		t.Fatal(err)
 	}
 }

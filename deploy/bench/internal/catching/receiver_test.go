@@ -86,7 +86,7 @@ func TestReceiver_HangsUntilTheSenderGivesUp(t *testing.T) {
 	}()
 	await := func(open int64) {
 		t.Helper()
-		err := rig.Until(t.Context(), time.Minute, fmt.Sprintf("%d requests are open", open), func() (bool, error) {
+		err := rig.Until(t.Context(), rig.HangTimeout, fmt.Sprintf("%d requests are open", open), func() (bool, error) {
 			return r.lane("h").open.Load() == open, nil
 		})
 		if err != nil {

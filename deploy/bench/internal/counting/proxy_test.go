@@ -42,7 +42,7 @@ func through(t *testing.T, p *Proxy, server net.Listener, sent []byte) {
 		t.Fatal(err)
 	}
 	got := make([]byte, len(sent))
-	_ = behind.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = behind.SetReadDeadline(time.Now().Add(rig.HangTimeout))
 	if _, err := io.ReadFull(behind, got); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestProxy_CountsWhatEachRoleRuns(t *testing.T) {
 	through(t, p, server, append(startup("other"), message('Q', "-- ping\x00")...))
 
 	want := Counts{"begin": 1, "LISTEN x": 1, "SELECT 1": 2}
-	if err := rig.Until(t.Context(), time.Minute, "both roles' statements are counted", func() (bool, error) {
+	if err := rig.Until(t.Context(), rig.HangTimeout, "both roles' statements are counted", func() (bool, error) {
 		return p.Of("app").Sum() >= want.Sum() && p.Of("other").Sum() > 0, nil
 	}); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/deploy/local/internal/port"
+	"ringfence.dev/libs/polltest"
 )
 
 // start runs a broker until stop is called or the test ends.
@@ -62,7 +63,7 @@ func config(t *testing.T) Config {
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -182,7 +183,7 @@ func TestGuard_DropsWhatIsNotKafkaAndServesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(polltest.Timeout)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := conn.Write(packet); err != nil {

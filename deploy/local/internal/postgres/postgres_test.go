@@ -15,6 +15,7 @@ import (
 
 	"ringfence.dev/deploy/local/internal/port"
 	"ringfence.dev/deploy/local/internal/process"
+	"ringfence.dev/libs/polltest"
 )
 
 // server returns a server with a new cluster.
@@ -56,7 +57,7 @@ func uninitialized(t *testing.T) *Server {
 
 func await(t *testing.T, s *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	defer cancel()
 	if err := s.Await(ctx, "ringfence"); err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func TestServer_RowsOutliveAKilledRunAndItsOrphan(t *testing.T) {
 	defer child.Stop(t.Context())
 	select {
 	case <-gone:
-	case <-time.After(time.Minute):
+	case <-time.After(polltest.Timeout):
 		t.Fatal("the orphaned postmaster still runs")
 	}
 	await(t, s)
@@ -167,7 +168,7 @@ func TestServer_NobodyComesInWithoutThePassword(t *testing.T) {
 		_ = conn.Close(t.Context())
 		t.Error("a wrong password was accepted")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	defer cancel()
 	err = wrong.Await(ctx, "ringfence")
 	if err == nil {

@@ -37,7 +37,7 @@ func (s *screen) String() string {
 
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	if err := rig.Until(t.Context(), time.Minute, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := rig.Until(t.Context(), rig.HangTimeout, what, func() (bool, error) { return cond(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -134,7 +134,7 @@ func TestOrphans_AreEndedAndStrangersAreNot(t *testing.T) {
 	if want := []Identity{id}; !slices.Equal(found, want) {
 		t.Fatalf("Orphans = %v, want %v", found, want)
 	}
-	if err := End(found[0], syscall.SIGKILL, time.Minute); err != nil {
+	if err := End(found[0], syscall.SIGKILL, rig.HangTimeout); err != nil {
 		t.Fatal(err)
 	}
 	<-gone
@@ -165,7 +165,7 @@ func TestStarter_ItsEndEndsItsChildren(t *testing.T) {
 	starter.Close()
 	select {
 	case <-r.done:
-	case <-time.After(time.Minute):
+	case <-time.After(rig.HangTimeout):
 		_ = r.cmd.Process.Kill()
 		t.Error("the child outlived the thread that started it")
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -128,7 +127,7 @@ func TestFault_Originate(t *testing.T) {
 
 func (n network) awaitKnown(id string) {
 	n.t.Helper()
-	if err := rig.Until(n.t.Context(), time.Minute, "call "+id+" is dialled", func() (bool, error) {
+	if err := rig.Until(n.t.Context(), rig.HangTimeout, "call "+id+" is dialled", func() (bool, error) {
 		return n.do("GET", "/calls/"+id, nil, nil) == http.StatusOK, nil
 	}); err != nil {
 		n.t.Fatal(err)
@@ -137,7 +136,7 @@ func (n network) awaitKnown(id string) {
 
 // awaitStruck waits until the first fault has met a request.
 func (n network) awaitStruck() {
-	if err := rig.Until(n.t.Context(), time.Minute, "the fault has met a request", func() (bool, error) {
+	if err := rig.Until(n.t.Context(), rig.HangTimeout, "the fault has met a request", func() (bool, error) {
 		var page struct{ Data []struct{ Struck int } }
 		n.do("GET", "/faults", nil, &page)
 		return len(page.Data) > 0 && page.Data[0].Struck > 0, nil
