@@ -87,10 +87,13 @@ type asker struct {
 	// header and its value, renewed before each request.
 	header string
 	value  func() (string, error)
+	// forwardedFor is the client address in X-Forwarded-For; empty: the header is not sent.
+	forwardedFor string
 }
 
 func newAsker(address string, want int, header string, value func() (string, error)) *asker {
-	return &asker{&http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}, address, want, header, value}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}
+	return &asker{client: client, address: address, want: want, header: header, value: value}
 }
 
 // withKey asks the stack's public address.
@@ -141,6 +144,9 @@ func (a *asker) ask(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	request.Header.Set(a.header, value)
+	if a.forwardedFor != "" {
+		request.Header.Set("X-Forwarded-For", a.forwardedFor)
+	}
 	began := time.Now()
 	response, err := a.client.Do(request)
 	if err != nil {

@@ -77,6 +77,7 @@ func measurements() []measurement {
 		{name: "commits", says: "the transactions of one POST, and whether there are more than there were", run: commits},
 		{name: "posts", says: "POST /v1/calls a day ahead, as a share of its own durable commits", run: posts},
 		{name: "gateway", says: "the rate-limit check, and the gateway against asking the service directly", run: gateway},
+		{name: "flood", says: "GET with a valid key beside a flood of invented keys, against beside GET /readyz", run: flood},
 		{name: "claims", says: "what a claim costs beside a million requests scheduled ahead, against a thousand", run: claims},
 		{name: "dials", says: "from due to the carrier's own log at 10, 100 and 500 calls a second, beside bare dials", run: called(calling.Dials)},
 		{name: "pipeline", says: "simulated calls a second from POST to the terminal webhook, and their CPU by program", run: called(calling.Pipeline), bus: true},
@@ -87,6 +88,8 @@ func measurements() []measurement {
 		{name: "deliveries", says: "a backlog on call-events.v1 delivered, as a share of bare POSTs to the same receiver", run: housed(delivering.Deliveries), bus: true},
 		{name: "steady", says: "fifty deliveries a second: what one costs and how long it takes, beside a direct POST", run: housed(delivering.Steady), bus: true},
 		{name: "neighbours", says: "a healthy endpoint alone, and beside endpoints that hang", run: housed(delivering.Neighbours)},
+		{name: "pauses", says: "the last delivery after a pause, the first after a resume", run: housed(delivering.Pauses)},
+		{name: "takeover", says: "calls beside a replica that is killed or stopped", run: takeover},
 		{name: "idle", says: "what webhook-dispatcher asks of Postgres while nothing happens", run: idle},
 		{name: "soak", says: "half the backlog's rate for long, and how claims go at its end", run: housed(delivering.Soak), asked: true},
 		{name: "costs", says: "what a call takes of Postgres, Kafka and the processors, by component", run: costs},
@@ -267,8 +270,8 @@ func (b *bench) stop() {
 	_ = b.stack.Stop()
 }
 
-// start brings a stack up in a folder and on a database of its own.
-func (b *bench) start(ctx context.Context, home, db string) (*rig.Stack, error) {
+// start starts a stack in a folder and on a database of its own. Variables in env replace those of the bench.
+func (b *bench) start(ctx context.Context, home, db string, env ...string) (*rig.Stack, error) {
 	port, err := loopback.Port()
 	if err != nil {
 		return nil, err
@@ -280,13 +283,14 @@ func (b *bench) start(ctx context.Context, home, db string) (*rig.Stack, error) 
 	if port == admin {
 		return nil, errors.New("two free ports are one: try again")
 	}
-	return rig.Start(ctx, rig.Options{Bin: b.bin, Home: home, Env: []string{
+	settings := []string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin),
 		"RINGFENCE_BROKER=" + b.on, "RINGFENCE_KAFKA_JVM=-Xms512m -Xmx512m -XX:+UseG1GC",
 		"POSTGRES_URL=" + db, "SSL_CERT_FILE=" + b.hooks.CAFile, "SIMULATOR_TIME_SCALE=0", "LOG_LEVEL=warn",
 		// The dialer's shared limits are out of the way: one workspace may have nine tenths of them.
 		"TRUNK_CHANNELS=20000", "MAX_LIVE_CALLS=20000", "TRUNK_CALLS_PER_SECOND=2000", "CALLS_PER_SECOND=2000",
-	}})
+	}
+	return rig.Start(ctx, rig.Options{Bin: b.bin, Home: home, Env: append(settings, env...)})
 }
 
 func rest(ctx context.Context, d time.Duration) error {
