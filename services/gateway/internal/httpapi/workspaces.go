@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -12,8 +11,6 @@ import (
 	"ringfence.dev/libs/instant"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/openapi"
-	"ringfence.dev/services/gateway/internal/audit"
-	"ringfence.dev/services/gateway/internal/store"
 	"ringfence.dev/services/gateway/internal/workspace"
 )
 
@@ -113,10 +110,6 @@ func (a *Admin) checkPolicy(ctx context.Context, body workspace.Change) error {
 	return a.peers.CheckPolicy(ctx, *body.CallingPolicy.Value)
 }
 
-// changeTries is how often a change is applied to the workspace again because another operator's
-// change was committed first.
-const changeTries = 5
-
 // changeWorkspace handles PATCH /admin/v1/workspaces/{id}. It responds when every service that acts on
 // a changed setting has stored the new version.
 func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
@@ -140,7 +133,10 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	saved, err := a.commitChange(ctx, before, body, done(change, http.StatusOK))
+	saved, err := a.store.ChangeWorkspace(ctx, before.ID, done(change, http.StatusOK), workspaceState,
+		func(stored workspace.Workspace) (workspace.Workspace, error) {
+			return stored.Changed(operator.operator, body)
+		})
 	if err != nil {
 		return err
 	}
@@ -148,25 +144,4 @@ func (a *Admin) changeWorkspace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, viewWorkspace(saved))
-}
-
-// commitChange commits the next version of the workspace and returns it. If another change was
-// committed first, it reads the workspace and applies the body again.
-func (a *Admin) commitChange(
-	ctx context.Context, before workspace.Workspace, body workspace.Change, entry audit.Entry,
-) (workspace.Workspace, error) {
-	for try := 1; ; try++ {
-		next, err := before.Changed(entry.Operator, body)
-		if err != nil {
-			return next, err
-		}
-		entry.Before = workspaceState(before)
-		saved, err := a.store.ChangeWorkspace(ctx, next, entry, workspaceState)
-		if !errors.Is(err, store.ErrStale) || try == changeTries {
-			return saved, err
-		}
-		if before, err = a.store.Workspace(ctx, before.ID); err != nil {
-			return before, err
-		}
-	}
 }

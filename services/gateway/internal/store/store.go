@@ -18,9 +18,6 @@ const Schema = "gateway"
 // ErrMissing: no such row.
 var ErrMissing = errors.New("no such row")
 
-// ErrStale: the row is not any more as it was when it was read.
-var ErrStale = errors.New("the row was changed by somebody else")
-
 // Store reads and writes the gateway's tables.
 type Store struct {
 	pool *pgxpool.Pool

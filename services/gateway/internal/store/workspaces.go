@@ -64,9 +64,21 @@ VALUES (@id, @name, @plan, @currency, @status, @calling_policy, @policy_operator
 RETURNING ` + workspaceColumns
 
 // AddWorkspace commits a workspace with its event and its audit row.
-func (s *Store) AddWorkspace(ctx context.Context, w workspace.Workspace, entry audit.Entry, state State) (workspace.Workspace, error) {
-	return s.saveWorkspace(ctx, insertWorkspace, w, entry, state)
+func (s *Store) AddWorkspace(
+	ctx context.Context, w workspace.Workspace, entry audit.Entry, state State,
+) (saved workspace.Workspace, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		saved, err = saveWorkspace(ctx, tx, insertWorkspace, w, entry, state)
+		return err
+	})
+	if err != nil {
+		return saved, fmt.Errorf("add workspace %s: %w", w.ID, err)
+	}
+	s.wake()
+	return saved, nil
 }
+
+const lockWorkspace = workspaceByID + ` FOR UPDATE`
 
 const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, status = @status, calling_policy = @calling_policy,
 	policy_operator = @policy_operator, policy_version = @policy_version, features = @features,
@@ -75,41 +87,55 @@ const updateWorkspace = `UPDATE workspaces SET name = @name, plan = @plan, statu
 WHERE id = @id AND version = @version - 1
 RETURNING ` + workspaceColumns
 
-// ChangeWorkspace commits the next version of a workspace with its event and its audit row. It returns
-// ErrStale if another version was committed since the workspace was read.
-func (s *Store) ChangeWorkspace(ctx context.Context, w workspace.Workspace, entry audit.Entry, state State) (workspace.Workspace, error) {
-	saved, err := s.saveWorkspace(ctx, updateWorkspace, w, entry, state)
-	if errors.Is(err, ErrMissing) {
-		return saved, ErrStale
+// ChangeWorkspace commits the version of a workspace that change returns, with its event and its audit row.
+// change gets the stored version, which is locked: concurrent changes follow one another, and none is lost.
+// An error of change is returned, and nothing is stored.
+func (s *Store) ChangeWorkspace(
+	ctx context.Context, id uuid.UUID, entry audit.Entry, state State,
+	change func(workspace.Workspace) (workspace.Workspace, error),
+) (saved workspace.Workspace, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		before, err := one[workspace.Workspace](ctx, tx, lockWorkspace, pgx.NamedArgs{"id": id})
+		if err != nil {
+			return err
+		}
+		next, err := change(before)
+		if err != nil {
+			return err
+		}
+		entry.Before = state(before)
+		saved, err = saveWorkspace(ctx, tx, updateWorkspace, next, entry, state)
+		return err
+	})
+	if err != nil {
+		return saved, fmt.Errorf("change workspace %s: %w", id, err)
 	}
-	return saved, err
+	s.wake()
+	return saved, nil
 }
 
 // State renders what the audit keeps of a workspace: the same view that the operator gets.
 type State func(workspace.Workspace) []byte
 
-func (s *Store) saveWorkspace(ctx context.Context, statement string, w workspace.Workspace, entry audit.Entry, state State) (saved workspace.Workspace, err error) {
-	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		saved, err = one[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
-			"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
-			"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator,
-			"policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
-			"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations, "retention": w.Retention, "version": w.Version,
-		})
-		if err != nil {
-			return err
-		}
-		entry.After = state(saved)
-		if err := insertEntry(ctx, tx, entry); err != nil {
-			return err
-		}
-		return outbox.Put(ctx, tx, outbox.Event{
-			Topic: kafka.Workspaces, Key: w.ID.String(), WorkspaceID: w.ID, Message: saved.Event(),
-		})
+// saveWorkspace stores a workspace with its event and its audit row.
+func saveWorkspace(
+	ctx context.Context, tx pgx.Tx, statement string, w workspace.Workspace, entry audit.Entry, state State,
+) (workspace.Workspace, error) {
+	saved, err := one[workspace.Workspace](ctx, tx, statement, pgx.NamedArgs{
+		"id": w.ID, "name": w.Name, "plan": w.Plan, "currency": w.Currency, "status": w.Status,
+		"calling_policy": jsonOrNull(w.CallingPolicy), "policy_operator": w.PolicyOperator,
+		"policy_version": w.PolicyVersion, "features": w.Features, "rate_limit_per_minute": w.RateLimitPerMinute,
+		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": w.Destinations,
+		"retention": w.Retention, "version": w.Version,
 	})
 	if err != nil {
-		return saved, fmt.Errorf("save workspace %s: %w", w.ID, err)
+		return saved, err
 	}
-	s.wake()
-	return saved, nil
+	entry.After = state(saved)
+	if err := insertEntry(ctx, tx, entry); err != nil {
+		return saved, err
+	}
+	return saved, outbox.Put(ctx, tx, outbox.Event{
+		Topic: kafka.Workspaces, Key: w.ID.String(), WorkspaceID: w.ID, Message: saved.Event(),
+	})
 }
