@@ -125,7 +125,7 @@ func (b *bench) run(pool *pgxpool.Pool) (stop func()) {
 func (b *bench) relay() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = outbox.NewRelay(b.pool, b.wire, nil).Run(ctx) }()
+	go func() { defer close(done); _ = outbox.NewRelay(b.pool, b.wire, nil, outbox.Config{}).Run(ctx) }()
 	b.Cleanup(func() { cancel(); <-done })
 }
 

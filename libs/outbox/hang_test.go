@@ -52,7 +52,7 @@ func alone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return outbox.NewRelay(pool, client, nil).Run(ctx)
+	return outbox.NewRelay(pool, client, nil, outbox.Config{}).Run(ctx)
 }
 
 // stopper stops its process while it hands a row to Kafka, once, when the file is there.
@@ -237,7 +237,7 @@ func TestRelay_LeaderWithoutKafkaLetsAnotherTry(t *testing.T) {
 	t.Parallel()
 	pool, cfg := pgtest.New(t, schema, outbox.Migrations), kafkatest.New(t)
 	var way wire
-	first := outbox.NewRelay(pool, newClient(t, cfg, kgo.Dialer(way.dial)), nil)
+	first := outbox.NewRelay(pool, newClient(t, cfg, kgo.Dialer(way.dial)), nil, outbox.Config{})
 	first.SetAckTimeout(time.Second)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

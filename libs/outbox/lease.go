@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +11,44 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// Config is the outbox part of a service's environment.
+type Config struct {
+	// Lease is how long a lease lasts without a renewal. A relay whose process was killed or stopped is
+	// replaced after it. NewRelay uses 5 s instead of zero, and minLease instead of a shorter time.
+	Lease time.Duration `env:"OUTBOX_LEASE" envDefault:"5s" help:"how long after its last sign of life the process that publishes a service's events is replaced by another replica, as a duration; at least 1s"`
+}
+
 const (
-	// leaseDuration is how long a lease lasts without a renewal. A relay whose process was killed or
-	// stopped is replaced after it.
-	leaseDuration = 5 * time.Second
-	// leaseDoubt is the age of the last renewal from which a relay no longer relies on its lease. It is
-	// shorter than leaseDuration, and both begin before the statement is sent.
-	leaseDoubt = 4 * time.Second
-	// renewInterval is how often a relay renews its lease while it works.
-	renewInterval = time.Second
+	defaultLease = 5 * time.Second
+	minLease     = time.Second
 )
+
+// leaseTimes are the times of a lease.
+type leaseTimes struct {
+	// duration is how long a lease lasts without a renewal.
+	duration time.Duration
+	// doubt is the age of the last renewal from which a relay no longer relies on its lease. It is
+	// shorter than duration, and both begin before the statement is sent.
+	doubt time.Duration
+	// renewInterval is how often a relay renews its lease while it works.
+	renewInterval time.Duration
+	// acquireInterval is how often a relay that does not hold the lease tries to take it.
+	acquireInterval time.Duration
+}
+
+func newLeaseTimes(cfg Config) leaseTimes {
+	lease := max(cmp.Or(cfg.Lease, defaultLease), minLease)
+	return leaseTimes{duration: lease, doubt: lease * 4 / 5, renewInterval: lease / 5, acquireInterval: lease / 5}
+}
+
+// pollInterval returns how long a leader that found no rows for the given time waits for a wake before it
+// reads the outbox again. Each read renews the lease.
+func (l leaseTimes) pollInterval(quiet time.Duration) time.Duration {
+	if quiet <= quietAfter {
+		return fastPoll
+	}
+	return min(slowPoll, l.duration/2)
+}
 
 // errDeposed ends the session of a relay that may no longer hold the lease.
 var errDeposed = errors.New("the relay's lease is lost")
@@ -52,7 +81,7 @@ func (s *session) verifyLease(maxAge time.Duration) error {
 	if time.Since(s.renewed) < maxAge {
 		return nil
 	}
-	held, err := s.updateLease(renewLease, leaseDoubt)
+	held, err := s.updateLease(renewLease, s.relay.lease.doubt)
 	if err != nil {
 		return fmt.Errorf("%w: renew: %w", errDeposed, err)
 	}
@@ -74,7 +103,7 @@ func (s *session) updateLease(statement string, timeout time.Duration) (held boo
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	began := time.Now() // the server counts the duration from a later time
-	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": leaseDuration}
+	args := pgx.NamedArgs{"holder": s.relay.id, "fence": s.fence, "duration": s.relay.lease.duration}
 	err = s.conn.QueryRow(ctx, statement, args).Scan(&s.fence)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil

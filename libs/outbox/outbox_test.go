@@ -48,7 +48,7 @@ func newClient(t testing.TB, cfg kafka.Config, opts ...kgo.Opt) *kafka.Client {
 // startRelay runs a relay until stop is called or the test ends.
 func startRelay(t testing.TB, pool *pgxpool.Pool, cfg kafka.Config) (relay *outbox.Relay, stop func()) {
 	t.Helper()
-	relay = outbox.NewRelay(pool, newClient(t, cfg), nil)
+	relay = outbox.NewRelay(pool, newClient(t, cfg), nil, outbox.Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

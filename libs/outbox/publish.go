@@ -55,7 +55,7 @@ const maxBytes = 16 << 20
 // relayBatch publishes the oldest rows and deletes those acknowledged. No transaction is open meanwhile. It answers how many
 // rows it found, and whether those were all there were.
 func (s *session) relayBatch(ctx context.Context) (found int, all bool, err error) {
-	if err := s.verifyLease(renewInterval); err != nil {
+	if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 		return 0, false, err
 	}
 	started := time.Now()
@@ -133,7 +133,7 @@ func (s *session) publish(ctx context.Context, rows []row) (faults []error, err 
 	faults = make([]error, len(rows))
 	acks := make(chan ack, len(rows))
 	for i := range rows {
-		if err := s.verifyLease(leaseDoubt); err != nil {
+		if err := s.verifyLease(s.relay.lease.doubt); err != nil {
 			return nil, err
 		}
 		faults[i] = errOpen
@@ -149,7 +149,7 @@ func (s *session) publish(ctx context.Context, rows []row) (faults []error, err 
 
 // await takes in the answers to all rows.
 func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) error {
-	ticks := time.NewTicker(renewInterval)
+	ticks := time.NewTicker(s.relay.lease.renewInterval)
 	defer ticks.Stop()
 	var late <-chan time.Time
 	done, heard := ctx.Done(), time.Now()
@@ -163,7 +163,7 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 		case <-late:
 			return fmt.Errorf("stopped before Kafka acknowledged %s, still in the outbox", plural.Of(waiting, "row"))
 		case <-ticks.C:
-			if err := s.verifyLease(renewInterval); err != nil {
+			if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 				return err
 			}
 			if time.Since(heard) > s.relay.ackTimeout {

@@ -22,22 +22,20 @@ const (
 	batchRows = 2000
 	// A row whose wake was lost waits one poll. After quietAfter without rows the leader relies on NOTIFY and polls
 	// at the slow pace.
-	fastPoll   = 250 * time.Millisecond
-	slowPoll   = 2500 * time.Millisecond
-	quietAfter = 5 * time.Second
-	// acquireInterval is how often a relay that does not hold the lease tries to take it.
-	acquireInterval  = time.Second
+	fastPoll         = 250 * time.Millisecond
+	slowPoll         = 2500 * time.Millisecond
+	quietAfter       = 5 * time.Second
 	statementTimeout = 15 * time.Second
 	// ackTimeout is how long a leader waits for Kafka's next acknowledgement before it releases the lease,
-	// and standBack is how long it then leaves the lease to other replicas.
+	// and standBack is how many of their attempts it then leaves to other replicas.
 	ackTimeout = 10 * time.Second
-	standBack  = 3 * acquireInterval
+	standBack  = 3
 	// grace is how long a stopping relay goes on publishing.
 	grace = 3 * time.Second
 )
 
 // Relay publishes the outbox of one schema. Only the relay that holds the schema's lease publishes; the
-// others wait. A relay that was killed or stopped loses the lease within leaseDuration. A relay that
+// others wait. A relay that was killed or stopped loses the lease within Config.Lease. A relay that
 // cannot reach Kafka releases it.
 //
 // A relay that lost its lease may still have rows in its Kafka client, and they may be published after
@@ -55,14 +53,18 @@ type Relay struct {
 	age     atomic.Pointer[ageSample]
 	leads   atomic.Bool
 	// open counts the rows that the Kafka client has and has not answered.
-	open atomic.Int64
+	open  atomic.Int64
+	lease leaseTimes
 	// ackTimeout is the constant, except in tests.
 	ackTimeout time.Duration
 }
 
-// NewRelay makes a relay over the pool's schema.
-func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Registerer) *Relay {
-	r := &Relay{id: uuid.New(), ackTimeout: ackTimeout, pool: pool, client: client, wake: make(chan struct{}, 1)}
+// NewRelay returns a relay of the pool's schema. Run starts it.
+func NewRelay(pool *pgxpool.Pool, client *kafka.Client, metrics prometheus.Registerer, cfg Config) *Relay {
+	r := &Relay{
+		id: uuid.New(), lease: newLeaseTimes(cfg), ackTimeout: ackTimeout,
+		pool: pool, client: client, wake: make(chan struct{}, 1),
+	}
 	r.metrics = newRelayMetrics(metrics, r)
 	return r
 }
@@ -110,7 +112,7 @@ func (r *Relay) keepRelaying(ctx context.Context) {
 			pause, last = 100*time.Millisecond, ""
 		}
 		if errors.Is(err, errSilent) {
-			pause = standBack
+			pause = standBack * r.lease.acquireInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -171,7 +173,7 @@ const listen = `SELECT format('LISTEN %I', 'outbox_' || current_schema())`
 // awaitLeadership returns true when the relay holds the lease, and false when ctx has ended. Until then
 // it forwards the wakes of this process to the leader.
 func (s *session) awaitLeadership(ctx context.Context) (held bool, err error) {
-	ticks := time.NewTicker(acquireInterval)
+	ticks := time.NewTicker(s.relay.lease.acquireInterval)
 	defer ticks.Stop()
 	for {
 		if held, err := s.acquire(); err != nil || held {
@@ -222,12 +224,8 @@ func (s *session) relayUntilDone(ctx context.Context) error {
 		if !all {
 			continue
 		}
-		// Whoever commits a row tells us, also while we were publishing: that wait ends at once, and no look is for nothing.
-		poll := fastPoll
-		if time.Since(lastRows) > quietAfter {
-			poll = slowPoll
-		}
-		if err := s.wait(ctx, poll); err != nil {
+		// Each commit sends a wake. A wake that arrived during the publishing ends the wait immediately.
+		if err := s.wait(ctx, s.relay.lease.pollInterval(time.Since(lastRows))); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func serve(ctx context.Context, cfg Config) error {
 	}
 	defer bus.Close()
 
-	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
 	st := store.New(pool)
 	desk := holding.New(st, tel.Metrics)
 	settler := settling.New(st, relay, tel.Metrics)

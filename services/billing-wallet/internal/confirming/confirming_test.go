@@ -30,7 +30,7 @@ func relayOf(t *testing.T, pool *pgxpool.Pool) *outbox.Relay {
 		t.Fatal(err)
 	}
 	t.Cleanup(bus.Close)
-	return outbox.NewRelay(pool, bus, prometheus.NewRegistry())
+	return outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{})
 }
 
 // held makes a hold and sets its age back.

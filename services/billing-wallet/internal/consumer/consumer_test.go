@@ -48,7 +48,7 @@ func start(t *testing.T) *service {
 	pool := wallettest.Pool(t)
 	metrics := prometheus.NewRegistry()
 	s := &service{T: t, pool: pool, store: store.New(pool), bus: bus, metrics: metrics}
-	relay := outbox.NewRelay(pool, bus, metrics)
+	relay := outbox.NewRelay(pool, bus, metrics, outbox.Config{})
 	settler := settling.New(s.store, relay, metrics)
 	facts := inbox.NewConsumer("billing-wallet", cfg, pool, consumer.New(s.store).Handlers(), relay, metrics, settler.Soon)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -29,7 +29,7 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 	}
 	t.Cleanup(bus.Close)
 	metrics := prometheus.NewRegistry()
-	settler := settling.New(st, outbox.NewRelay(pool, bus, prometheus.NewRegistry()), metrics)
+	settler := settling.New(st, outbox.NewRelay(pool, bus, prometheus.NewRegistry(), outbox.Config{}), metrics)
 	exec := func(sql string, args ...any) {
 		t.Helper()
 		if _, err := super.Exec(t.Context(), sql, args...); err != nil {

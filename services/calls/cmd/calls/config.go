@@ -5,6 +5,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/recording"
 	"ringfence.dev/libs/telemetry"
@@ -19,6 +20,7 @@ type Config struct {
 	HTTP      httpserver.Config
 	Postgres  pg.Config
 	Kafka     kafka.Config
+	Outbox    outbox.Config
 	Trust     trust.Config
 	Telemetry telemetry.Config
 	Peers     asking.Config

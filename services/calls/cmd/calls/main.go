@@ -79,7 +79,7 @@ func serve(ctx context.Context, cfg Config) error {
 	defer bus.Close()
 
 	st := store.New(pool)
-	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
 	waits := call.Waits{Charge: cfg.ChargeWait, Analysis: cfg.AnalysisWait}
 	api := httpapi.New(
 		intake.New(cfg.Intake, st, peers, relay.Wake, relay.OldestAge, tel.Metrics),

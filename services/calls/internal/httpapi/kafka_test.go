@@ -41,7 +41,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	relay := outbox.NewRelay(r.pool, client, prometheus.NewRegistry())
+	relay := outbox.NewRelay(r.pool, client, prometheus.NewRegistry(), outbox.Config{})
 	listening := inbox.NewConsumer("calls", cfg, r.pool, r.handlers, relay, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -3,6 +3,7 @@ package main
 import (
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -15,6 +16,7 @@ type Config struct {
 	HTTP      httpserver.Config
 	Postgres  pg.Config
 	Kafka     kafka.Config
+	Outbox    outbox.Config
 	Trust     trust.Config
 	Telemetry telemetry.Config
 	Keeping   pruning.Config

@@ -104,7 +104,7 @@ func serve(ctx context.Context, cfg Config) error {
 	}
 	defer bus.Close()
 	st, records := store.New(pool, chains), archive.New(pool, chains)
-	importer, relay := importing.New(st), outbox.NewRelay(pool, bus, tel.Metrics)
+	importer, relay := importing.New(st), outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
 	listener, err := httpapi.New(st, gating.New(st, packs, tel.Metrics), importer, relay.Wake, keys, tel)
 	if err != nil {
 		return err

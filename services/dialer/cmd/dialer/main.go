@@ -81,7 +81,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
 	tapes, err := openTaping(cfg.Recordings, pool, st, relay.Wake, tel)
 	if err != nil {
 		return err

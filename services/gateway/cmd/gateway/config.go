@@ -8,6 +8,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
@@ -24,6 +25,7 @@ type Config struct {
 	Telemetry telemetry.Config
 	Postgres  pg.Config
 	Kafka     kafka.Config
+	Outbox    outbox.Config
 	Trust     trust.Config
 
 	CallsURL    string `env:"CALLS_URL,required" help:"address of calls"`

@@ -74,7 +74,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer bus.Close()
-	relay := outbox.NewRelay(pool, bus, tel.Metrics)
+	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox)
 	st := store.New(pool, relay)
 	if len(operators) > 0 {
 		if err := st.SeedOperators(ctx, operators); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"ringfence.dev/libs/httpserver"
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
@@ -23,6 +24,7 @@ type Config struct {
 	HTTP        httpserver.Config
 	Postgres    pg.Config
 	Kafka       kafka.Config
+	Outbox      outbox.Config
 	Trust       trust.Config
 	Telemetry   telemetry.Config
 	Seal        seal.Config

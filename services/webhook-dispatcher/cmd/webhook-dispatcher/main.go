@@ -79,7 +79,7 @@ func serve(ctx context.Context, cfg Config) error {
 	defer bus.Close()
 
 	st := store.New(pool, box)
-	relay := outbox.NewRelay(pool, bus, tel.Metrics) // for what the consumer parks
+	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox) // for what the consumer parks
 	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
 	keeper := keeping.New(st, cfg.Keeping)
 	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, dispatcher, cfg.Dispatching.Lease).Handlers(), relay, tel.Metrics, dispatcher.Wake)

@@ -137,7 +137,7 @@ func TestDirect_EachEventOnceWhateverStandsBesideIt(t *testing.T) {
 func TestReplay_WithoutADispatcherLeavesAllToTheClaim(t *testing.T) {
 	t.Parallel()
 	h, ws, call := newHouse(t), uuid.New(), uuid.New()
-	relay := outbox.NewRelay(h.pool, h.bus, prometheus.NewRegistry())
+	relay := outbox.NewRelay(h.pool, h.bus, prometheus.NewRegistry(), outbox.Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = relay.Run(ctx) }()
