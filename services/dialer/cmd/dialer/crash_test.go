@@ -43,62 +43,73 @@ func crashPoints(t *testing.T) (points []string) {
 	return points
 }
 
-// TestCrash_NoPointDialsTwice kills the dialer with SIGKILL between any two of its steps, starts it again, and counts
-// dials in the carrier's own log.
+// TestCrash_NoPointDialsTwice kills the dialer at each crash point, starts it again, and counts the dials in the
+// carrier's own log. The points are shared out among dialers that run in parallel.
 func TestCrash_NoPointDialsTwice(t *testing.T) {
 	t.Parallel()
-	whole := newRig(t, "0.2")
-	arm := filepath.Join(t.TempDir(), "armed")
-	p := whole.dialer("CRASH_FILE=" + arm)
-	for i, point := range crashPoints(t) {
-		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) {
-			r := whole.within(t)
-			r.settled(fmt.Sprintf("+1415555%02d90", i))
-			if err := os.WriteFile(arm, []byte(point), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			to := func(digits string) string { return fmt.Sprintf("+1415555%02d%s", i, digits) }
-			talks, optsOut := r.request(to("01")), r.request(to("96"))
-			far := r.request(to("02"), func(o *order) { o.dueAt = time.Now().Add(time.Hour) })
-			taken := false
-			await(t, "the process dies at the point", func() bool {
-				if strings.Contains(point, "withdraw") {
-					var err error
-					if taken, err = r.withdraw(p, far); err == nil {
-						t.Fatal("withdraw was answered")
-					}
-				}
-				select {
-				case <-p.done:
-					return true
-				default:
-					return false
-				}
-			})
-			p = whole.dialer("CRASH_FILE=" + arm)
-			await(t, "the withdraw is answered", func() bool {
-				var err error
-				taken, err = r.withdraw(p, far)
-				return err == nil
-			})
-			if !taken {
-				t.Error("the far request was not withdrawn")
-			}
-			for to, id := range map[string]uuid.UUID{to("01"): talks, to("96"): optsOut} {
-				once(t, r, to, r.ends(id))
-			}
-			if got := names(r.ends(far)); got != "withdrawn" {
-				t.Errorf("facts of the withdrawn request = %s", got)
-			}
-			await(t, "every slot is given back", func() bool {
-				var taken int
-				err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM slots").Scan(&taken)
-				return err == nil && taken == 0
-			})
-			if strings.Contains(p.output(), "a leaked slot was given back") {
-				t.Error("a slot leaked")
+	const dialers = 3
+	points := crashPoints(t)
+	for first := range dialers {
+		t.Run(fmt.Sprintf("dialer %d", first+1), func(t *testing.T) {
+			t.Parallel()
+			c := crashing{rig: newRig(t, "0.2"), arm: filepath.Join(t.TempDir(), "armed")}
+			c.process = c.dialer("CRASH_FILE=" + c.arm)
+			for i := first; i < len(points); i += dialers {
+				t.Run(strings.ReplaceAll(points[i], " ", "_"), func(t *testing.T) { c.dieAt(t, points[i], i) })
 			}
 		})
+	}
+}
+
+// crashing is a dialer that dies at the crash point that the file names.
+type crashing struct {
+	*rig
+	process *process
+	arm     string
+}
+
+// dieAt lets the dialer die at the point and checks the end of each request. i is the number of the point.
+func (c *crashing) dieAt(t *testing.T, point string, i int) {
+	t.Helper()
+	r := c.within(t)
+	to := func(digits string) string { return fmt.Sprintf("+1415555%02d%s", i, digits) }
+	r.settled(to("90"))
+	if err := os.WriteFile(c.arm, []byte(point), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	talks, optsOut := r.request(to("01")), r.request(to("96"))
+	far := r.request(to("02"), func(o *order) { o.dueAt = time.Now().Add(time.Hour) })
+	await(t, "the process dies at the point", func() bool {
+		if strings.Contains(point, "withdraw") {
+			if _, err := r.withdraw(c.process, far); err == nil {
+				t.Fatal("withdraw was answered, want no answer")
+			}
+		}
+		return c.process.ended()
+	})
+	c.process = c.dialer("CRASH_FILE=" + c.arm) // it ends with the test of all points
+	taken := false
+	await(t, "the withdraw is answered", func() bool {
+		var err error
+		taken, err = r.withdraw(c.process, far)
+		return err == nil
+	})
+	if !taken {
+		t.Error("withdraw of the request for later = false, want true")
+	}
+	for to, id := range map[string]uuid.UUID{to("01"): talks, to("96"): optsOut} {
+		once(t, r, to, r.ends(id))
+	}
+	if got := names(r.ends(far)); got != "withdrawn" {
+		t.Errorf("events of the withdrawn request = %q, want withdrawn", got)
+	}
+	await(t, "every slot is given back", func() bool {
+		var taken int
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM slots").Scan(&taken)
+		return err == nil && taken == 0
+	})
+	if strings.Contains(c.process.output(), "a leaked slot was given back") {
+		t.Error("a slot leaked")
 	}
 }
 

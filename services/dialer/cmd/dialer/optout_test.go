@@ -141,6 +141,7 @@ func TestSIP_OutcomeOptedOutIsReported(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, "0")
 			settings, env := test.setUp(t)
 			port := farEnd(t, &person{}, func(c *signaltest.Call) { c.Next(sip.BYE).Reply(200) })

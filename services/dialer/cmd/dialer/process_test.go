@@ -55,6 +55,16 @@ func startProcess(t testing.TB, path string, env []string) *process {
 	return p
 }
 
+// ended reports whether the process has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,9 +38,9 @@ import (
 	"ringfence.dev/proto/questionv1/questionv1connect"
 )
 
-// patience bounds every wait of these tests. A consumer that is killed while its group rebalances keeps the next one waiting for half a
-// minute, so tests kill only what has settled.
-const patience = 4 * time.Minute // an agent that nobody knows is waited for longer than a minute
+// patience ends every wait of these tests that would hang. A consumer that is killed while its group rebalances
+// delays the next one for half a minute, so tests kill only a process that has settled.
+const patience = 2 * time.Minute
 
 // binaries are the real dialer, with its crash points armed, and the real simulated carrier, built once.
 var binaries = sync.OnceValues(func() (dir string, err error) {
@@ -60,7 +61,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil { // they wait more than they work
+	if err := flag.Set("test.parallel", "10"); err != nil { // the tests wait most of the time
 		panic(err)
 	}
 	code := m.Run()
@@ -86,6 +87,8 @@ type rig struct {
 	env       []string
 	workspace uuid.UUID
 	agent     uuid.UUID
+	// replicas are the newest processes of the dialers, by the number in their names.
+	replicas *[]*process
 
 	told *told
 }
@@ -100,7 +103,9 @@ func (r *rig) within(t testing.TB) *rig {
 // newRig brings everything up but the dialer itself.
 func newRig(t testing.TB, timeScale string) *rig {
 	t.Helper()
-	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, told: &told{}}
+	r := &rig{t: t, workspace: uuid.Must(uuid.NewV7()), agent: uuid.Must(uuid.NewV7()), gate: &gate{}, told: &told{},
+		replicas: &[]*process{},
+	}
 	r.pool = pgtest.New(t, name, tracks()...)
 	cfg := kafkatest.New(t)
 	r.brokers = strings.Join(cfg.Brokers, ",")
@@ -127,7 +132,7 @@ func newRig(t testing.TB, timeScale string) *rig {
 		"POSTGRES_URL=" + r.pool.Config().ConnString(), "KAFKA_BROKERS=" + r.brokers, "CONTACTS_URL=" + r.gateURL, "SIM_URL=" + r.simURL,
 		"SIGNING_KEY=" + own, "TRUSTED_KEYS=calls=" + callsPublic + ",gateway=" + gatewayPublic,
 		"SEALING_KEYS=test=" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
-		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "LOG_FORMAT=text",
+		"INSTANCE_LEASE=1s", "CLAIM_LEASE=4s", "OUTBOX_LEASE=1s", "LOG_FORMAT=text",
 		// Above the ports that Linux gives to anybody, and those of libs/loopback: nobody meets the audio.
 		"RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}
@@ -153,7 +158,8 @@ func (r *rig) startCarrier() {
 	})
 }
 
-// dialer starts a replica; extra overrides the environment.
+// dialer starts a replica. extra overrides the environment. A replica has the name of the first one that has
+// ended, as the pods of a StatefulSet do: Kafka then assigns it the partitions of the ended one immediately.
 func (r *rig) dialer(extra ...string) *process {
 	r.t.Helper()
 	bin, err := binaries()
@@ -161,13 +167,16 @@ func (r *rig) dialer(extra ...string) *process {
 		r.t.Fatal(err)
 	}
 	addr := freeAddr(r.t)
-	p := startProcess(r.t, filepath.Join(bin, "dialer"), append(append(r.env[:len(r.env):len(r.env)], "HTTP_ADDR="+addr), extra...))
-	p.addr = addr
+	replica := slices.IndexFunc(*r.replicas, (*process).ended)
+	if replica < 0 {
+		replica, *r.replicas = len(*r.replicas), append(*r.replicas, nil)
+	}
+	env := slices.Concat(r.env, []string{"HTTP_ADDR=" + addr, fmt.Sprintf("KAFKA_INSTANCE_ID=dialer-%d", replica)}, extra)
+	p := startProcess(r.t, filepath.Join(bin, "dialer"), env)
+	p.addr, (*r.replicas)[replica] = addr, p
 	await(r.t, "the dialer listens", func() bool {
-		select {
-		case <-p.done:
+		if p.ended() {
 			return true
-		default:
 		}
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {

@@ -143,8 +143,19 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// dial has a process dial over the trunks until as many originates have been answered and the last try is settled.
+// dial runs a dialer over the trunks until as many originates have been answered and the last attempt has ended.
 func (d *desk) dial(over *trunks) {
+	d.t.Helper()
+	d.run(over, func() error {
+		if got, want := len(over.asked()), len(over.says); got < want {
+			return fmt.Errorf("originates = %d, want %d", got, want)
+		}
+		return nil
+	})
+}
+
+// run runs a dialer over the trunks until the condition returns nil and the last attempt has ended.
+func (d *desk) run(over *trunks, until func() error) {
 	t := d.t
 	t.Helper()
 	_, handler := questionv1connect.NewGateServiceHandler(d.gate)
@@ -172,12 +183,7 @@ func (d *desk) dial(over *trunks) {
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- dialer.Run(ctx) }()
-	polltest.NoError(t, func() error {
-		if got, want := len(over.asked()), len(over.says); got < want {
-			return fmt.Errorf("originates = %d, want %d", got, want)
-		}
-		return nil
-	})
+	polltest.NoError(t, until)
 	stop() // what has begun is brought to its end
 	if err := <-done; err != nil {
 		t.Fatal(err)
