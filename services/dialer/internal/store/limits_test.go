@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+// A replica stores another limit 200 times. Each time, the next claim of another replica obeys it.
+func TestApplyWorkspace_NextClaimObeysTheLimits(t *testing.T) {
+	t.Parallel()
+	const writes, due = 200, 5
+	tests := []struct {
+		name string
+		set  func(w *tenant.Workspace, limit int32)
+	}{
+		{name: "max_live_calls", set: func(w *tenant.Workspace, limit int32) { w.MaxLiveCalls = limit }},
+		// A workspace that has rested for long may dial a tenth of its limit immediately.
+		{name: "calls_per_second", set: func(w *tenant.Workspace, limit int32) { w.CallsPerSecond = 10 * limit }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+			writer, claimer := newStore(pool), newStore(pool)
+			for n := range due {
+				enqueue(t, pool, writer, aRequest(workspace, n))
+			}
+			for i := range writes {
+				w := tenant.Workspace{
+					WorkspaceID: workspace, Version: int64(i + 1), Status: "active", APIEnabled: true,
+					MaxLiveCalls: due, CallsPerSecond: 10 * due,
+				}
+				want := 1 + i%due
+				tt.set(&w, int32(want)) // #nosec G115 -- at most five
+				if err := writer.ApplyWorkspace(t.Context(), w); err != nil {
+					t.Fatalf("ApplyWorkspace %d: %v", i, err)
+				}
+				if got := len(claim(t, claimer, due)); got != want {
+					t.Fatalf("requests claimed after write %d = %d, want %d", i, got, want)
+				}
+				for _, reset := range []string{
+					"UPDATE dial_queue SET claimed_by = NULL, ready = true, look_at = due_at",
+					"DELETE FROM slots",
+					"DELETE FROM paces",
+				} {
+					if _, err := pool.Exec(t.Context(), reset); err != nil {
+						t.Fatalf("%s: %v", reset, err)
+					}
+				}
+			}
+		})
+	}
+}
