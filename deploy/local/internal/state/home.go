@@ -85,16 +85,25 @@ func (h *Home) Path(name string) string { return filepath.Join(h.Dir, name) }
 // Close frees the lock.
 func (h *Home) Close() error { return h.lock.Close() }
 
-// CheckRoom fails with the remedy when the disk under dir is all but full.
+// CheckRoom returns an error if the file system of dir has less than leastFree bytes of free space. It returns nil if
+// the free space is unknown.
 func CheckRoom(dir string) error {
-	var disk syscall.Statfs_t
-	told := syscall.Statfs(dir, &disk) == nil // a file system that cannot tell is no obstacle
-	free := disk.Bavail * uint64(disk.Bsize)
-	if told && free < leastFree {
-		return fmt.Errorf("only %d MB are free on the disk under %s: free at least %d MB, or set RINGFENCE_HOME to a directory on another disk",
-			free>>20, dir, leastFree>>20)
+	free := FreeSpace(dir)
+	if free >= 0 && free < leastFree {
+		return fmt.Errorf("only %d MB are free on the disk under %s: free at least %d MB, "+
+			"or set RINGFENCE_HOME to a directory on another disk", free>>20, dir, leastFree>>20)
 	}
 	return nil
+}
+
+// FreeSpace returns the number of bytes that an unprivileged user can write to the file system of dir, or -1 if it is
+// unknown.
+func FreeSpace(dir string) int64 {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
+		return -1
+	}
+	return int64(disk.Bavail * uint64(disk.Bsize))
 }
 
 // WriteFile puts data in place at once: a reader sees the old content or the new, never a half, also after

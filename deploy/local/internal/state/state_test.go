@@ -142,3 +142,9 @@ func write(t *testing.T, path, content string) {
 		t.Fatal(err)
 	}
 }
+
+func TestFreeSpace_IsUnknownForAMissingDirectory(t *testing.T) {
+	if got := FreeSpace(t.TempDir() + "/missing"); got != -1 {
+		t.Errorf("FreeSpace of a missing directory = %d, want -1", got)
+	}
+}
