@@ -319,7 +319,9 @@ type Call struct {
 	// Rises by one with every fact of this call.
 	Version int64 `protobuf:"varint,21,opt,name=version,proto3" json:"version,omitempty"`
 	// Where the call's recording lies in the operator's storage; empty: there is none, or none any more.
-	RecordingKey  string `protobuf:"bytes,22,opt,name=recording_key,json=recordingKey,proto3" json:"recording_key,omitempty"`
+	RecordingKey string `protobuf:"bytes,22,opt,name=recording_key,json=recordingKey,proto3" json:"recording_key,omitempty"`
+	// What was played of the disclosure. Absent before the end, and if the playout is not known.
+	Disclosure    *Disclosure `protobuf:"bytes,23,opt,name=disclosure,proto3" json:"disclosure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -508,6 +510,84 @@ func (x *Call) GetRecordingKey() string {
 	return ""
 }
 
+func (x *Call) GetDisclosure() *Disclosure {
+	if x != nil {
+		return x.Disclosure
+	}
+	return nil
+}
+
+// Disclosure states what was played of the disclosure in one call. Nothing was played if started_at is absent.
+// Otherwise either finished_at or cut_at is set: the time of the last frame that was sent.
+type Disclosure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the agent was asked to say: the disclosure, and the notice if the call is recorded.
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	CutAt         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=cut_at,json=cutAt,proto3" json:"cut_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Disclosure) Reset() {
+	*x = Disclosure{}
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Disclosure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Disclosure) ProtoMessage() {}
+
+func (x *Disclosure) ProtoReflect() protoreflect.Message {
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Disclosure.ProtoReflect.Descriptor instead.
+func (*Disclosure) Descriptor() ([]byte, []int) {
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Disclosure) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Disclosure) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *Disclosure) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
+}
+
+func (x *Disclosure) GetCutAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CutAt
+	}
+	return nil
+}
+
 // Withdrawn: the request was taken out of the dial queue before anything was dialled.
 type Withdrawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -517,7 +597,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[2]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +609,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[2]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +622,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{2}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{3}
 }
 
 // Blocked: a gate refused at dial time; nothing left for the carrier.
@@ -556,7 +636,7 @@ type Blocked struct {
 
 func (x *Blocked) Reset() {
 	*x = Blocked{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[3]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +648,7 @@ func (x *Blocked) String() string {
 func (*Blocked) ProtoMessage() {}
 
 func (x *Blocked) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[3]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +661,7 @@ func (x *Blocked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blocked.ProtoReflect.Descriptor instead.
 func (*Blocked) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{3}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Blocked) GetErrorCode() string {
@@ -608,7 +688,7 @@ type Rescheduled struct {
 
 func (x *Rescheduled) Reset() {
 	*x = Rescheduled{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[4]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +700,7 @@ func (x *Rescheduled) String() string {
 func (*Rescheduled) ProtoMessage() {}
 
 func (x *Rescheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[4]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +713,7 @@ func (x *Rescheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rescheduled.ProtoReflect.Descriptor instead.
 func (*Rescheduled) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{4}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Rescheduled) GetScheduledFor() *timestamppb.Timestamp {
@@ -653,7 +733,7 @@ type Dialing struct {
 
 func (x *Dialing) Reset() {
 	*x = Dialing{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[5]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +745,7 @@ func (x *Dialing) String() string {
 func (*Dialing) ProtoMessage() {}
 
 func (x *Dialing) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[5]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +758,7 @@ func (x *Dialing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dialing.ProtoReflect.Descriptor instead.
 func (*Dialing) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{5}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{6}
 }
 
 // Ringing: the callee's phone rings.
@@ -690,7 +770,7 @@ type Ringing struct {
 
 func (x *Ringing) Reset() {
 	*x = Ringing{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[6]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +782,7 @@ func (x *Ringing) String() string {
 func (*Ringing) ProtoMessage() {}
 
 func (x *Ringing) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[6]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +795,7 @@ func (x *Ringing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ringing.ProtoReflect.Descriptor instead.
 func (*Ringing) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{6}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{7}
 }
 
 // Answered: somebody or something picked up.
@@ -727,7 +807,7 @@ type Answered struct {
 
 func (x *Answered) Reset() {
 	*x = Answered{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[7]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +819,7 @@ func (x *Answered) String() string {
 func (*Answered) ProtoMessage() {}
 
 func (x *Answered) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[7]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +832,7 @@ func (x *Answered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answered.ProtoReflect.Descriptor instead.
 func (*Answered) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{7}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{8}
 }
 
 // Ended is the one terminal event of a call.
@@ -766,7 +846,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[8]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +858,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[8]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +871,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{8}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Ended) GetOutcome() string {
@@ -815,7 +895,7 @@ type Analysed struct {
 
 func (x *Analysed) Reset() {
 	*x = Analysed{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[9]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +907,7 @@ func (x *Analysed) String() string {
 func (*Analysed) ProtoMessage() {}
 
 func (x *Analysed) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[9]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +920,7 @@ func (x *Analysed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Analysed.ProtoReflect.Descriptor instead.
 func (*Analysed) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{9}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Analysed) GetOutcome() string {
@@ -875,7 +955,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[10]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +967,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[10]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +980,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{10}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Failed) GetErrorCode() string {
@@ -926,7 +1006,7 @@ type Recorded struct {
 
 func (x *Recorded) Reset() {
 	*x = Recorded{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1018,7 @@ func (x *Recorded) String() string {
 func (*Recorded) ProtoMessage() {}
 
 func (x *Recorded) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[11]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1031,7 @@ func (x *Recorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recorded.ProtoReflect.Descriptor instead.
 func (*Recorded) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{11}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{12}
 }
 
 // CallErased: the caller of an inbound call was erased; summary and transcript go, and none comes any more. (An outbound call goes with
@@ -965,7 +1045,7 @@ type CallErased struct {
 
 func (x *CallErased) Reset() {
 	*x = CallErased{}
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[12]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1057,7 @@ func (x *CallErased) String() string {
 func (*CallErased) ProtoMessage() {}
 
 func (x *CallErased) ProtoReflect() protoreflect.Message {
-	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[12]
+	mi := &file_ringfence_event_v1_dial_events_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1070,7 @@ func (x *CallErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallErased.ProtoReflect.Descriptor instead.
 func (*CallErased) Descriptor() ([]byte, []int) {
-	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{12}
+	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CallErased) GetErasureId() string {
@@ -1023,7 +1103,7 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\x06failed\x18\x12 \x01(\v2\x1a.ringfence.event.v1.FailedH\x00R\x06failed\x128\n" +
 	"\x06erased\x18\x13 \x01(\v2\x1e.ringfence.event.v1.CallErasedH\x00R\x06erased\x12:\n" +
 	"\brecorded\x18\x14 \x01(\v2\x1c.ringfence.event.v1.RecordedH\x00R\brecordedB\a\n" +
-	"\x05event\"\xfc\x06\n" +
+	"\x05event\"\xbc\a\n" +
 	"\x04Call\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1c\n" +
 	"\tdirection\x18\x02 \x01(\tR\tdirection\x12\x12\n" +
@@ -1051,10 +1131,21 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"error_code\x18\x13 \x01(\tR\terrorCode\x12!\n" +
 	"\ferror_detail\x18\x14 \x01(\tR\verrorDetail\x12\x18\n" +
 	"\aversion\x18\x15 \x01(\x03R\aversion\x12#\n" +
-	"\rrecording_key\x18\x16 \x01(\tR\frecordingKeyB\x0f\n" +
+	"\rrecording_key\x18\x16 \x01(\tR\frecordingKey\x12>\n" +
+	"\n" +
+	"disclosure\x18\x17 \x01(\v2\x1e.ringfence.event.v1.DisclosureR\n" +
+	"disclosureB\x0f\n" +
 	"\r_ring_secondsB\x0f\n" +
 	"\r_talk_secondsB\x10\n" +
-	"\x0e_total_seconds\"\v\n" +
+	"\x0e_total_seconds\"\xcb\x01\n" +
+	"\n" +
+	"Disclosure\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x129\n" +
+	"\n" +
+	"started_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
+	"\vfinished_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAt\x121\n" +
+	"\x06cut_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05cutAt\"\v\n" +
 	"\tWithdrawn\"K\n" +
 	"\aBlocked\x12\x1d\n" +
 	"\n" +
@@ -1095,48 +1186,53 @@ func file_ringfence_event_v1_dial_events_proto_rawDescGZIP() []byte {
 	return file_ringfence_event_v1_dial_events_proto_rawDescData
 }
 
-var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_ringfence_event_v1_dial_events_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_ringfence_event_v1_dial_events_proto_goTypes = []any{
 	(*DialEvent)(nil),             // 0: ringfence.event.v1.DialEvent
 	(*Call)(nil),                  // 1: ringfence.event.v1.Call
-	(*Withdrawn)(nil),             // 2: ringfence.event.v1.Withdrawn
-	(*Blocked)(nil),               // 3: ringfence.event.v1.Blocked
-	(*Rescheduled)(nil),           // 4: ringfence.event.v1.Rescheduled
-	(*Dialing)(nil),               // 5: ringfence.event.v1.Dialing
-	(*Ringing)(nil),               // 6: ringfence.event.v1.Ringing
-	(*Answered)(nil),              // 7: ringfence.event.v1.Answered
-	(*Ended)(nil),                 // 8: ringfence.event.v1.Ended
-	(*Analysed)(nil),              // 9: ringfence.event.v1.Analysed
-	(*Failed)(nil),                // 10: ringfence.event.v1.Failed
-	(*Recorded)(nil),              // 11: ringfence.event.v1.Recorded
-	(*CallErased)(nil),            // 12: ringfence.event.v1.CallErased
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*Disclosure)(nil),            // 2: ringfence.event.v1.Disclosure
+	(*Withdrawn)(nil),             // 3: ringfence.event.v1.Withdrawn
+	(*Blocked)(nil),               // 4: ringfence.event.v1.Blocked
+	(*Rescheduled)(nil),           // 5: ringfence.event.v1.Rescheduled
+	(*Dialing)(nil),               // 6: ringfence.event.v1.Dialing
+	(*Ringing)(nil),               // 7: ringfence.event.v1.Ringing
+	(*Answered)(nil),              // 8: ringfence.event.v1.Answered
+	(*Ended)(nil),                 // 9: ringfence.event.v1.Ended
+	(*Analysed)(nil),              // 10: ringfence.event.v1.Analysed
+	(*Failed)(nil),                // 11: ringfence.event.v1.Failed
+	(*Recorded)(nil),              // 12: ringfence.event.v1.Recorded
+	(*CallErased)(nil),            // 13: ringfence.event.v1.CallErased
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_ringfence_event_v1_dial_events_proto_depIdxs = []int32{
-	13, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	14, // 0: ringfence.event.v1.DialEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: ringfence.event.v1.DialEvent.call:type_name -> ringfence.event.v1.Call
-	2,  // 2: ringfence.event.v1.DialEvent.withdrawn:type_name -> ringfence.event.v1.Withdrawn
-	3,  // 3: ringfence.event.v1.DialEvent.blocked:type_name -> ringfence.event.v1.Blocked
-	4,  // 4: ringfence.event.v1.DialEvent.rescheduled:type_name -> ringfence.event.v1.Rescheduled
-	5,  // 5: ringfence.event.v1.DialEvent.dialing:type_name -> ringfence.event.v1.Dialing
-	6,  // 6: ringfence.event.v1.DialEvent.ringing:type_name -> ringfence.event.v1.Ringing
-	7,  // 7: ringfence.event.v1.DialEvent.answered:type_name -> ringfence.event.v1.Answered
-	8,  // 8: ringfence.event.v1.DialEvent.ended:type_name -> ringfence.event.v1.Ended
-	9,  // 9: ringfence.event.v1.DialEvent.analysed:type_name -> ringfence.event.v1.Analysed
-	10, // 10: ringfence.event.v1.DialEvent.failed:type_name -> ringfence.event.v1.Failed
-	12, // 11: ringfence.event.v1.DialEvent.erased:type_name -> ringfence.event.v1.CallErased
-	11, // 12: ringfence.event.v1.DialEvent.recorded:type_name -> ringfence.event.v1.Recorded
-	13, // 13: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
-	13, // 14: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
-	13, // 15: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
-	13, // 16: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
-	13, // 17: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
-	13, // 18: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	3,  // 2: ringfence.event.v1.DialEvent.withdrawn:type_name -> ringfence.event.v1.Withdrawn
+	4,  // 3: ringfence.event.v1.DialEvent.blocked:type_name -> ringfence.event.v1.Blocked
+	5,  // 4: ringfence.event.v1.DialEvent.rescheduled:type_name -> ringfence.event.v1.Rescheduled
+	6,  // 5: ringfence.event.v1.DialEvent.dialing:type_name -> ringfence.event.v1.Dialing
+	7,  // 6: ringfence.event.v1.DialEvent.ringing:type_name -> ringfence.event.v1.Ringing
+	8,  // 7: ringfence.event.v1.DialEvent.answered:type_name -> ringfence.event.v1.Answered
+	9,  // 8: ringfence.event.v1.DialEvent.ended:type_name -> ringfence.event.v1.Ended
+	10, // 9: ringfence.event.v1.DialEvent.analysed:type_name -> ringfence.event.v1.Analysed
+	11, // 10: ringfence.event.v1.DialEvent.failed:type_name -> ringfence.event.v1.Failed
+	13, // 11: ringfence.event.v1.DialEvent.erased:type_name -> ringfence.event.v1.CallErased
+	12, // 12: ringfence.event.v1.DialEvent.recorded:type_name -> ringfence.event.v1.Recorded
+	14, // 13: ringfence.event.v1.Call.queued_at:type_name -> google.protobuf.Timestamp
+	14, // 14: ringfence.event.v1.Call.dialed_at:type_name -> google.protobuf.Timestamp
+	14, // 15: ringfence.event.v1.Call.ringing_at:type_name -> google.protobuf.Timestamp
+	14, // 16: ringfence.event.v1.Call.answered_at:type_name -> google.protobuf.Timestamp
+	14, // 17: ringfence.event.v1.Call.ended_at:type_name -> google.protobuf.Timestamp
+	2,  // 18: ringfence.event.v1.Call.disclosure:type_name -> ringfence.event.v1.Disclosure
+	14, // 19: ringfence.event.v1.Disclosure.started_at:type_name -> google.protobuf.Timestamp
+	14, // 20: ringfence.event.v1.Disclosure.finished_at:type_name -> google.protobuf.Timestamp
+	14, // 21: ringfence.event.v1.Disclosure.cut_at:type_name -> google.protobuf.Timestamp
+	14, // 22: ringfence.event.v1.Rescheduled.scheduled_for:type_name -> google.protobuf.Timestamp
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_ringfence_event_v1_dial_events_proto_init() }
@@ -1164,7 +1260,7 @@ func file_ringfence_event_v1_dial_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringfence_event_v1_dial_events_proto_rawDesc), len(file_ringfence_event_v1_dial_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

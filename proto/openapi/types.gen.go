@@ -303,8 +303,25 @@ type Call struct {
 	ExternalRef *string `json:"external_ref"`
 
 	// RecordingURL A link as GET /v1/calls/{id}/recording gives it. In no event: it is good for an hour only, and the recording is there only after the call.
-	RecordingURL *string     `json:"recording_url,omitempty"`
-	Transcript   *Transcript `json:"transcript,omitempty"`
+	RecordingURL *string         `json:"recording_url,omitempty"`
+	Transcript   *Transcript     `json:"transcript,omitempty"`
+	Disclosure   *CallDisclosure `json:"disclosure,omitempty"`
+}
+
+// CallDisclosure What the person heard of the disclosure. Present once the call has ended, unless the disclosure is turned off or its playout is
+// not known. If `started_at` is null, nothing of it was played. Otherwise either `finished_at` or `cut_at` is set.
+type CallDisclosure struct {
+	// Text What the agent was asked to say first: the disclosure, and the notice if the call is recorded.
+	Text string `json:"text"`
+
+	// StartedAt When its first audio was sent.
+	StartedAt *Timestamp `json:"started_at"`
+
+	// FinishedAt When its last audio was sent; null if it was cut.
+	FinishedAt *Timestamp `json:"finished_at"`
+
+	// CutAt When the last audio before the cut was sent; null if it was played to its end.
+	CutAt *Timestamp `json:"cut_at"`
 }
 
 // CallEvent The body of every call.* delivery.
@@ -620,11 +637,14 @@ type TranscriptTurn struct {
 	// Role Who spoke: `person` or `agent`. More may come.
 	Role string `json:"role"`
 
-	// Text Of what was cut off by the person about the part that was heard.
+	// Text What was said. Of an agent's turn that was cut off, it is about the part that was played, with a dash at the cut.
 	Text string `json:"text"`
 
 	// At When it began.
 	At Timestamp `json:"at"`
+
+	// EndedAt When the last audio of an agent's turn was sent. Absent if that is not known, and for turns of the person.
+	EndedAt *Timestamp `json:"ended_at,omitempty"`
 }
 
 // UpdateContact defines model for UpdateContact.

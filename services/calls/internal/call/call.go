@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/money"
+	"ringfence.dev/proto/openapi"
 )
 
 // Status is where a call is. It only ever moves forward; a terminal one is final.
@@ -96,6 +97,8 @@ type Call struct {
 	Outcome    *string `db:"outcome"`
 	Summary    []byte  `db:"summary"`
 	Transcript []byte  `db:"transcript"`
+	// Disclosure states what was played of the disclosure; nil before the end, and if that is not known.
+	Disclosure *openapi.CallDisclosure `db:"disclosure"`
 
 	ChargeSettled bool         `db:"charge_settled"`
 	Credits       *money.Micro `db:"credits_micro"`

@@ -22,7 +22,7 @@ func (c *Call) Take(news Call) bool {
 	c.QueuedAt, c.DialedAt, c.RingingAt = news.QueuedAt, news.DialedAt, news.RingingAt
 	c.AnsweredAt, c.EndedAt = news.AnsweredAt, news.EndedAt
 	c.RingSeconds, c.TalkSeconds, c.TotalSeconds = news.RingSeconds, news.TalkSeconds, news.TotalSeconds
-	c.BillableSeconds = news.BillableSeconds
+	c.BillableSeconds, c.Disclosure = news.BillableSeconds, news.Disclosure
 	if news.Outcome != nil && !c.Analysed {
 		c.Outcome = news.Outcome
 	}

@@ -39,7 +39,7 @@ func (c *Call) Full() openapi.Call {
 		summary := openapi.CallSummary(c.Summary)
 		full.Summary = &summary
 	}
-	full.Transcript = c.Spoken()
+	full.Transcript, full.Disclosure = c.Spoken(), c.Disclosure
 	return full
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/proto/openapi"
 )
 
 // FromDialer reads the call that a dial event carries. Outcome is set if the event is ended and the
@@ -26,7 +27,7 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 		AnsweredAt: moment(news.GetAnsweredAt()), EndedAt: moment(news.GetEndedAt()),
 		RingSeconds: news.RingSeconds, TalkSeconds: news.TalkSeconds, TotalSeconds: news.TotalSeconds,
 		BillableSeconds: news.GetBillableSeconds(), RecordingKey: text(news.GetRecordingKey()), Version: news.GetVersion(),
-		Outcome: text(ev.GetEnded().GetOutcome()),
+		Outcome: text(ev.GetEnded().GetOutcome()), Disclosure: disclosure(news.GetDisclosure()),
 	}
 	var errs [5]error
 	c.ID, errs[0] = uuid.Parse(news.GetCallId())
@@ -41,6 +42,19 @@ func FromDialer(ev *eventv1.DialEvent) (Call, error) {
 		return Call{}, fmt.Errorf("call %s has status %q, direction %q, version %d", c.ID, c.Status, c.Direction, c.Version)
 	}
 	return c, nil
+}
+
+// disclosure returns the disclosure's record as customers see it, or nil if the dialer has none.
+func disclosure(d *eventv1.Disclosure) *openapi.CallDisclosure {
+	if d == nil {
+		return nil
+	}
+	return &openapi.CallDisclosure{
+		Text:       strings.ReplaceAll(d.GetText(), "\x00", ""),
+		StartedAt:  openapi.TimestampOrNull(moment(d.GetStartedAt())),
+		FinishedAt: openapi.TimestampOrNull(moment(d.GetFinishedAt())),
+		CutAt:      openapi.TimestampOrNull(moment(d.GetCutAt())),
+	}
 }
 
 // AnalysisFrom reads an analysis; what is no JSON is an error, because no customer could be shown it.

@@ -18,7 +18,7 @@ import (
 const callColumns = `id, workspace_id, call_request_id, direction, from_number, to_e164, agent_id, contact_id, external_ref, status,
     hangup_cause, disposition, queued_at, dialed_at, ringing_at, answered_at, ended_at, ring_seconds, talk_seconds, total_seconds,
     billable_seconds, version, analysed, outcome, summary, charge_settled, credits_micro, sequence, closed, end_learned_at,
-    completes_at, traceparent, erased_at, recording_key`
+    completes_at, traceparent, erased_at, recording_key, disclosure`
 
 // transcriptOf is what was said, where it is to be shown.
 const transcriptOf = `CASE WHEN (SELECT w.transcripts FROM workspaces w WHERE w.id = workspace_id) THEN transcript END AS transcript`
@@ -158,7 +158,7 @@ INSERT INTO calls AS c (` + callColumns + `, transcript)
 VALUES (@id, @workspace_id, @call_request_id, @direction, @from_number, @to_e164, @agent_id, @contact_id, @external_ref, @status,
     @hangup_cause, @disposition, @queued_at, @dialed_at, @ringing_at, @answered_at, @ended_at, @ring_seconds, @talk_seconds,
     @total_seconds, @billable_seconds, @version, @analysed, @outcome, @summary, @charge_settled, @credits_micro, @sequence,
-    @closed, @end_learned_at, @completes_at, @traceparent, @erased_at, @recording_key, @transcript)
+    @closed, @end_learned_at, @completes_at, @traceparent, @erased_at, @recording_key, @disclosure, @transcript)
 ON CONFLICT (id) DO UPDATE SET
     from_number = EXCLUDED.from_number, to_e164 = EXCLUDED.to_e164, agent_id = EXCLUDED.agent_id, contact_id = EXCLUDED.contact_id,
     status = EXCLUDED.status, hangup_cause = EXCLUDED.hangup_cause, disposition = EXCLUDED.disposition,
@@ -169,6 +169,7 @@ ON CONFLICT (id) DO UPDATE SET
     charge_settled = EXCLUDED.charge_settled, credits_micro = EXCLUDED.credits_micro, sequence = EXCLUDED.sequence,
     closed = CASE WHEN NOT c.closed OR EXCLUDED.closed THEN EXCLUDED.closed END, end_learned_at = EXCLUDED.end_learned_at, completes_at = EXCLUDED.completes_at,
     traceparent = EXCLUDED.traceparent, erased_at = EXCLUDED.erased_at, recording_key = EXCLUDED.recording_key,
+    disclosure = EXCLUDED.disclosure,
     transcript = CASE WHEN EXCLUDED.erased_at IS NULL THEN COALESCE(EXCLUDED.transcript, c.transcript) END`
 
 const claimCompleting = `
@@ -220,6 +221,6 @@ func callArgs(c *call.Call) pgx.NamedArgs {
 		"billable_seconds": c.BillableSeconds, "version": c.Version, "analysed": c.Analysed, "outcome": c.Outcome,
 		"summary": c.Summary, "transcript": c.Transcript, "charge_settled": c.ChargeSettled, "credits_micro": c.Credits,
 		"sequence": c.Sequence, "closed": c.Closed, "end_learned_at": c.EndLearnedAt, "completes_at": c.CompletesAt,
-		"traceparent": c.Traceparent, "erased_at": c.ErasedAt, "recording_key": c.RecordingKey,
+		"traceparent": c.Traceparent, "erased_at": c.ErasedAt, "recording_key": c.RecordingKey, "disclosure": c.Disclosure,
 	}
 }

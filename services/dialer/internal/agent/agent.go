@@ -22,6 +22,18 @@ type Turn struct {
 	Role string    `json:"role"`
 	Text string    `json:"text"`
 	At   time.Time `json:"at"`
+	// EndedAt is when the last frame of an agent's turn was sent. It is zero if that is not known.
+	EndedAt time.Time `json:"ended_at,omitzero"`
+}
+
+// DisclosureRecord states what was played of the disclosure in one call. If StartedAt is nil, nothing
+// of it was played. Otherwise either FinishedAt or CutAt is set: the time of the last frame.
+type DisclosureRecord struct {
+	// Text is what the agent was asked to say: the disclosure, and the notice if the call is recorded.
+	Text       string     `json:"text"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	CutAt      *time.Time `json:"cut_at,omitempty"`
 }
 
 // ErrBroken says that the agent cannot go on: the call is to be hung up.
@@ -82,14 +94,25 @@ type Session interface {
 // Kind of event.
 type Kind string
 
-// Kinds. Audio is a piece of any length of an item (one thing that the agent says), ItemDone its end. SpeechStarted: the person began to talk, so what is still queued is
-// stale; Clear: the agent itself throws it away. Noticed: with what was told before, up to the end of Item, all of Spec.Notice is said. Said: somebody's words, whole. TurnDone: the agent says no more of its own accord. Failed: it cannot go
-// on. Closed: it ended the conversation, or Close did.
+// Kinds of event.
+//
+//   - Audio is a piece, of any length, of an item. An item is one thing that the agent says.
+//   - ItemDone is the end of an item.
+//   - SpeechStarted: the person began to talk. What is still queued is stale.
+//   - Clear: the agent discards what is queued.
+//   - Disclosed: the agent has sent the whole disclosure. Item is its last item.
+//   - Noticed: the agent has sent all of Spec.Notice. Item is its last item.
+//   - Said is a text, complete or, after an interruption, as far as it is known.
+//   - ToolCall: the agent calls a tool.
+//   - TurnDone: the agent says nothing more until something happens.
+//   - Failed: the agent cannot go on.
+//   - Closed: the conversation was ended by the agent or by Close.
 const (
 	Audio         Kind = "audio"
 	ItemDone      Kind = "item_done"
 	SpeechStarted Kind = "speech_started"
 	Clear         Kind = "clear"
+	Disclosed     Kind = "disclosed"
 	Noticed       Kind = "noticed"
 	Said          Kind = "said"
 	ToolCall      Kind = "tool_call"
@@ -106,6 +129,8 @@ type Event struct {
 	// Audio is the receiver's. Keep says that it is played to its end, whoever talks: the disclosure, and what Say asked for, which Asked marks where the agent knows it.
 	Audio       []byte
 	Keep, Asked bool
+	// Disclosure marks Audio of the disclosure and of the notice of a recording.
+	Disclosure bool
 	// Role and Text are of Said.
 	Role, Text string
 	// Tool, ID and Args are a ToolCall's.

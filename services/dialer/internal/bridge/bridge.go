@@ -22,6 +22,9 @@ type Settings struct {
 	Longest time.Duration
 	// Zone is the person's; nil: UTC.
 	Zone *time.Location
+	// Disclosure is the text that the agent was asked to say first: the disclosure and the notice of a
+	// recording. It is empty if there is none.
+	Disclosure string
 	// Noticed is told once, when the person has heard to its end that the call is recorded, and Objected, once, when they do not want that: before the agent says another word. Both
 	// return soon; nil: nobody records.
 	Noticed, Objected func()
@@ -64,6 +67,8 @@ type Result struct {
 	// Outcome and Reached are contract.md's outcome (empty: null) and disposition.
 	Outcome, Reached string
 	Turns            []agent.Turn
+	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
+	Disclosure *agent.DisclosureRecord
 	// OptedOut, and the time for which a call back was agreed.
 	OptedOut   bool
 	CallbackAt *time.Time
@@ -130,9 +135,16 @@ func New(session agent.Session, settings Settings, leg Leg, detector Detector, o
 	return c
 }
 
-// NextFrame fills 20 ms with what the agent says; false: it says nothing. It neither waits nor allocates.
+// NextFrame fills dst with the next 20 ms of the agent. It returns false if there is nothing to send.
+// It neither blocks nor allocates.
 func (c *Conversation) NextFrame(dst []byte) bool {
+	now := time.Now()
 	c.mu.Lock()
+	if c.queue.halted {
+		c.mu.Unlock()
+		return false
+	}
+	c.queue.now = now
 	spoke, moved := c.queue.next(dst)
 	if c.rec != nil {
 		person, said := c.waiting.pop(), c.hush[:]
@@ -149,7 +161,7 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 		c.wake()
 	}
 	if spoke && loud(dst) {
-		c.spokeAt.Store(time.Now().UnixNano())
+		c.spokeAt.Store(now.UnixNano())
 	}
 	return spoke
 }
@@ -203,7 +215,9 @@ func (c *Conversation) wake() {
 	}
 }
 
-// Run holds the conversation until it is over: the agent or a rule ends it, or ctx does, because the leg is gone. Afterwards the leg is to be hung up.
+// Run holds the conversation until the agent or a rule ends it, or until ctx ends because the leg is
+// gone. From then on no audio of the agent is sent, so that the transcript contains what was sent until
+// then. The caller must hang up the leg afterwards.
 func (c *Conversation) Run(ctx context.Context) Result {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
@@ -216,6 +230,7 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	for !c.over {
 		select {
 		case <-ctx.Done():
+			c.halt()
 			c.overhear(work, events)
 			c.end("")
 		case e, open := <-events:
@@ -234,6 +249,7 @@ func (c *Conversation) Run(ctx context.Context) Result {
 		}
 		timer.Reset(c.due(time.Now()))
 	}
+	c.halt()
 	c.session.Close()
 	c.lastWords(events)
 	return c.result()
@@ -261,10 +277,10 @@ func (c *Conversation) overhear(ctx context.Context, events <-chan agent.Event) 
 			case e.Kind == agent.Failed, e.Kind == agent.Closed:
 				c.unheard += e.Dropped
 				return
-			case e.Kind == agent.Said, e.Kind == agent.ToolCall && (e.Tool == agent.ToolOptOut || e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
+			case e.Kind == agent.ToolCall && (e.Tool == agent.ToolCallback || e.Tool == agent.ToolStopRecording):
 				c.on(ctx, e)
-			case e.Kind == agent.ToolCall:
-				c.onLateTool(e)
+			default:
+				c.onLate(e)
 			}
 		}
 	}
@@ -282,12 +298,7 @@ func (c *Conversation) lastWords(events <-chan agent.Event) {
 				return
 			}
 			c.unheard += e.Dropped
-			switch e.Kind {
-			case agent.Said:
-				c.said(e, time.Now())
-			case agent.ToolCall:
-				c.onLateTool(e)
-			}
+			c.onLate(e)
 		case <-limit.C:
 			go func() { // whatever it is, it does not hold up the end of the call
 				for range events { //nolint:revive // read to the end
@@ -295,6 +306,23 @@ func (c *Conversation) lastWords(events <-chan agent.Event) {
 			}()
 			return
 		}
+	}
+}
+
+// onLate handles an event that arrives after the last frame was sent. It completes the transcript and
+// the outcome. Nothing is said any more.
+func (c *Conversation) onLate(e agent.Event) {
+	switch e.Kind {
+	case agent.Said:
+		c.said(e, time.Now())
+	case agent.Audio:
+		c.arrived(e)
+	case agent.ItemDone:
+		c.transcript.item(e.Item).complete = true
+	case agent.Disclosed:
+		c.disclosed = e.Item
+	case agent.ToolCall:
+		c.onLateTool(e)
 	}
 }
 

@@ -224,7 +224,8 @@ func (c *Conversation) leave() { c.part(c.settings.Agent.Message, call.NormalCle
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{
-		Cause: c.cause, Turns: c.transcript.turns(), OptedOut: c.opted, CallbackAt: c.callback, FirstAudio: c.first,
+		Cause: c.cause, Turns: c.transcript.turns(), Disclosure: c.disclosure(),
+		OptedOut: c.opted, CallbackAt: c.callback, FirstAudio: c.first,
 		Unheard: c.unheard, Trimmed: c.queue.trimmed, Unsaid: agent.Duration(int(c.queue.dropped)),
 	}
 	c.mu.Unlock()

@@ -19,15 +19,24 @@ const (
 type piece struct {
 	id     string
 	chunks [][]byte
-	// at is the chunk and offset that is played next; played and total count bytes.
-	chunk, offset int
-	played, total int
-	keep, done    bool
-	// begun says that a part of it has left; told that whoever asked knows of its end.
-	begun bool
+	// chunk and offset are the position that is played next. played and total count bytes; recorded are
+	// the played bytes that the transcript contains.
+	chunk, offset           int
+	played, total, recorded int
+	keep, done              bool
+	// began and last are the times of the first and of the last frame; zero: nothing was played yet.
+	began, last time.Time
 }
 
 func (p *piece) left() int { return p.total - p.played }
+
+// play records that a part of the piece is sent now.
+func (p *piece) play(now time.Time) {
+	if p.began.IsZero() {
+		p.began = now
+	}
+	p.last = now
+}
 
 // take moves up to len(dst) bytes out; it allocates nothing.
 func (p *piece) take(dst []byte) (n int) {
@@ -47,9 +56,12 @@ func (p *piece) take(dst []byte) (n int) {
 type playout struct {
 	pieces []*piece
 	// head is the first that is not played to its end; those before it wait to be collected.
-	head    int
-	depth   int // bytes
-	waited  int // ticks that a part of a frame has waited
+	head   int
+	depth  int // bytes
+	halted bool
+	waited int // ticks that a part of a frame has waited
+	// now is the time of the frame that is taken.
+	now     time.Time
 	ratchet ratchet
 	// dropped counts bytes that had no room, trimmed frames of silence that a late agent was shortened by.
 	dropped, trimmed int64
@@ -57,6 +69,9 @@ type playout struct {
 
 // add queues audio. It goes behind what the item has, or begins it.
 func (q *playout) add(id string, audio []byte, keep bool) {
+	if q.halted {
+		return
+	}
 	if q.depth+len(audio) > maxQueued {
 		q.dropped += int64(len(audio))
 		return
@@ -114,8 +129,9 @@ func (q *playout) next(dst []byte) (spoke, moved bool) {
 	for n < len(dst) && q.head < len(q.pieces) {
 		p := q.pieces[q.head]
 		took := p.take(dst[n:])
-		if took > 0 && !p.begun {
-			p.begun, moved = true, true
+		if took > 0 {
+			moved = moved || p.began.IsZero()
+			p.play(q.now)
 		}
 		n += took
 		if p.left() > 0 || !p.done {
@@ -167,6 +183,13 @@ func (q *playout) skipSilence(size int) bool {
 type cut struct {
 	id            string
 	played, total time.Duration
+}
+
+// halt discards everything and returns the pieces that were in the queue. Nothing is sent afterwards.
+func (q *playout) halt() []*piece {
+	pieces := q.pieces
+	q.pieces, q.head, q.depth, q.waited, q.halted = nil, 0, 0, 0, true
+	return pieces
 }
 
 // flush throws away what is not to be kept, and tells how far each item had got that now never ends.

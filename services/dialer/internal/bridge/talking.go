@@ -42,6 +42,8 @@ type state struct {
 	callback         *time.Time
 
 	notice
+	// disclosed is the item that ends the disclosure; empty while the agent has not completed it.
+	disclosed string
 
 	closing *closing
 	// leaving: a machine answered, and the message waits for its beep or silence since then.
@@ -68,6 +70,7 @@ func (c *Conversation) on(ctx context.Context, e agent.Event) {
 	case agent.Audio:
 		c.onAudio(e)
 	case agent.ItemDone:
+		c.transcript.item(e.Item).complete = true
 		c.mu.Lock()
 		if !c.cuts[e.Item] {
 			c.queue.finish(e.Item)
@@ -80,6 +83,8 @@ func (c *Conversation) on(ctx context.Context, e agent.Event) {
 		c.flush()
 	case agent.Clear:
 		c.flush()
+	case agent.Disclosed:
+		c.disclosed = e.Item
 	case agent.Noticed:
 		c.noticed(e.Item)
 	case agent.Said:
@@ -108,7 +113,18 @@ func (c *Conversation) on(ctx context.Context, e agent.Event) {
 	}
 }
 
+// arrived counts audio of the agent, whether it is sent or not.
+func (c *Conversation) arrived(e agent.Event) {
+	it := c.transcript.item(e.Item)
+	it.disclosure = it.disclosure || e.Disclosure
+	if !it.complete {
+		it.arrived += len(e.Audio)
+	}
+}
+
+// onAudio queues audio of the agent.
 func (c *Conversation) onAudio(e agent.Event) {
+	c.arrived(e)
 	if c.cuts[e.Item] {
 		return
 	}
@@ -145,16 +161,13 @@ func (c *Conversation) flush() {
 	if c.closing != nil {
 		return
 	}
-	c.noteBegun(time.Now())
+	c.recordPlayout()
 	c.mu.Lock()
 	cuts := c.queue.flush()
 	c.mu.Unlock()
 	for _, one := range cuts {
 		c.drop(one.id)
 		c.unnotice(one)
-		if one.total > 0 {
-			c.transcript.cut(one.id, float64(one.played)/float64(one.total))
-		}
 		c.session.Interrupted(one.id, one.played)
 	}
 }
@@ -162,7 +175,7 @@ func (c *Conversation) flush() {
 // look follows the line: what was played, what was heard, whether a closing call is over.
 func (c *Conversation) look() {
 	now := time.Now()
-	c.noteBegun(now)
+	c.recordPlayout()
 	c.mu.Lock()
 	played, dry := c.queue.collect(), c.queue.depth == 0
 	c.mu.Unlock()
@@ -195,21 +208,27 @@ func (c *Conversation) look() {
 	}
 }
 
-// noteBegun takes the time of items that have begun to be played.
-func (c *Conversation) noteBegun(now time.Time) {
+// recordPlayout writes into the transcript what has been sent of the queued items.
+func (c *Conversation) recordPlayout() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, p := range c.queue.pieces {
-		if i > c.queue.head {
-			break
+	c.recordPieces(c.queue.pieces[:min(c.queue.head+1, len(c.queue.pieces))])
+}
+
+func (c *Conversation) recordPieces(pieces []*piece) {
+	for _, p := range pieces {
+		if !p.began.IsZero() && c.first == 0 {
+			c.first = max(p.began.Sub(c.begun), 1)
 		}
-		if p.begun {
-			if c.first == 0 {
-				c.first = max(now.Sub(c.begun), 1)
-			}
-			c.transcript.begin(p.id, now)
-		}
+		c.transcript.play(p)
 	}
+}
+
+// halt ends the playout. What is still queued is never sent.
+func (c *Conversation) halt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recordPieces(c.queue.halt())
 }
 
 // close ends the call when everything was said.

@@ -111,7 +111,6 @@ func TestTranscript_IsBounded(t *testing.T) {
 	for i := range 5_000 {
 		tr.say(agent.RolePerson, "", strings.Repeat("x", 50<<10), time.Unix(int64(i), 0))
 		tr.begin(string(rune(i)), time.Unix(int64(i), 0))
-		tr.cut(string(rune(i)), 0.5)
 	}
 	turns := tr.turns()
 	switch {
@@ -119,10 +118,8 @@ func TestTranscript_IsBounded(t *testing.T) {
 		t.Errorf("len(turns) = %v, want 9", len(turns))
 	case len(turns[0].Text) != maxTurn:
 		t.Errorf("len(turns[0].Text) = %v, want %v", len(turns[0].Text), maxTurn)
-	case len(tr.began) > mostItems:
-		t.Errorf("len(tr.began) = %v, want at most %v", len(tr.began), mostItems)
-	case len(tr.parts) > mostItems:
-		t.Errorf("len(tr.parts) = %v, want at most %v", len(tr.parts), mostItems)
+	case len(tr.items) > mostItems:
+		t.Errorf("len(tr.items) = %v, want at most %v", len(tr.items), mostItems)
 	}
 	text, err := agent.Transcript(turns)
 	switch {

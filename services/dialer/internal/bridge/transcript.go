@@ -4,22 +4,27 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"ringfence.dev/services/dialer/internal/agent"
 )
 
 const (
-	// maxWords bounds the transcript's text in bytes, maxTurn one turn's, and maxTurns their number; what is said beyond is not kept (contract.md §5 cuts it at a turn).
+	// maxWords limits the text of a transcript in bytes, maxTurn the text of one turn, and maxTurns the
+	// number of turns. Text beyond a limit is dropped (contract.md section 5.11 cuts between turns).
 	maxWords, maxTurn, maxTurns = 256 << 10, 32 << 10, 4096
-	// mostItems is how many items are remembered for their time and their cut.
+	// mostItems limits how many items have their playout recorded.
 	mostItems = 2048
+	// fastSpeech is a high rate of speech, in characters per second. The audio of a text is at least as
+	// long as this rate gives.
+	fastSpeech = 20
 )
 
-// transcript is who said what and when. Words come before or after the voice they belong to; their time is when that was first heard or played.
+// transcript records who said what and when. An agent's turn contains only the part that was sent to
+// the person. Text can arrive before or after the audio of its item.
 type transcript struct {
 	said  []words
-	began map[string]time.Time
-	parts map[string]float64 // of items that were cut: how much was played
+	items map[string]*item
 	size  int
 	full  bool
 }
@@ -29,36 +34,65 @@ type words struct {
 	item string
 }
 
-func newTranscript() transcript {
-	return transcript{began: map[string]time.Time{}, parts: map[string]float64{}}
+// item is the playout of one item of the agent, or the beginning of one item of the person.
+type item struct {
+	// began and ended are the times of the first and of the last frame that was sent.
+	began, ended time.Time
+	// played and arrived count bytes of audio.
+	played, arrived int
+	// complete is true once the agent has sent all audio of the item. disclosure marks the audio of the
+	// disclosure.
+	complete, disclosure bool
 }
 
-// begin notes when an item was first heard; the first time counts.
-func (tr *transcript) begin(item string, at time.Time) {
-	if _, known := tr.began[item]; !known && item != "" && len(tr.began) < mostItems {
-		tr.began[item] = at
+func newTranscript() transcript { return transcript{items: map[string]*item{}} }
+
+// item returns the record of an item. It returns a record that is not kept if the id is empty or the
+// limit is reached.
+func (tr *transcript) item(id string) *item {
+	it := tr.items[id]
+	if it == nil {
+		it = &item{}
+		if id != "" && len(tr.items) < mostItems {
+			tr.items[id] = it
+		}
+	}
+	return it
+}
+
+// begin records when an item was first heard. Only the first call counts.
+func (tr *transcript) begin(id string, at time.Time) {
+	if it := tr.item(id); it.began.IsZero() {
+		it.began = at
 	}
 }
 
-// say adds words, said at the latest now.
+// play records how much of an item was sent until now. An item can have more than one piece.
+func (tr *transcript) play(p *piece) {
+	if p.played == p.recorded {
+		return
+	}
+	it := tr.item(p.id)
+	if it.began.IsZero() {
+		it.began = p.began
+	}
+	it.ended, it.played = p.last, it.played+p.played-p.recorded
+	p.recorded = p.played
+}
+
+// say adds text. Its time is now unless the item has a time of its own.
 func (tr *transcript) say(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxTurn)], "")
 	tr.size += len(text)
-	tr.full = tr.size > maxWords || len(tr.said) == maxTurns // the turn that crosses the bound is kept, so that whoever writes it down sees that it was crossed
+	// The turn that crosses the limit is kept, so that agent.Transcript marks the transcript as cut.
+	tr.full = tr.size > maxWords || len(tr.said) == maxTurns
 	tr.said = append(tr.said, words{agent.Turn{Role: role, Text: text, At: now}, item})
 }
 
-// cut notes that only a part of an item was played.
-func (tr *transcript) cut(item string, part float64) {
-	if item != "" && len(tr.parts) < mostItems {
-		tr.parts[item] = part
-	}
-}
-
-// heard says that the person said something.
+// heard returns the number of turns of the person.
 func (tr *transcript) heard() (turns int) {
 	for _, w := range tr.said {
 		if w.turn.Role == agent.RolePerson {
@@ -78,15 +112,19 @@ func (tr *transcript) lastHeard() string {
 	return ""
 }
 
-// turns are what was really said, in order of time. Of an item that was cut it is about the part that was played: where the words stand in the sound, nobody tells.
+// turns returns the conversation in order of time. If only a part of an item was sent, its text is
+// shortened in proportion: no agent reports where a word is in the audio. Text whose audio was never
+// sent is left out. Text without an item is kept, because it is not known which audio belongs to it.
 func (tr *transcript) turns() []agent.Turn {
 	turns := make([]agent.Turn, 0, len(tr.said))
 	for _, w := range tr.said {
-		if at, known := tr.began[w.item]; known {
-			w.turn.At = at
+		it, known := tr.items[w.item]
+		if known && !it.began.IsZero() {
+			w.turn.At = it.began
 		}
-		if part, cut := tr.parts[w.item]; cut && w.turn.Role == agent.RoleAgent {
-			w.turn.Text = shortened(w.turn.Text, part)
+		if w.turn.Role == agent.RoleAgent && w.item != "" && (known || len(tr.items) < mostItems) {
+			w.turn.EndedAt = tr.item(w.item).ended
+			w.turn.Text = shortened(w.turn.Text, tr.item(w.item).part(w.turn.Text))
 		}
 		if w.turn.Text != "" {
 			turns = append(turns, w.turn)
@@ -96,7 +134,20 @@ func (tr *transcript) turns() []agent.Turn {
 	return turns
 }
 
-// shortened is about that part of a text, up to a word, with a dash where it broke off.
+// part returns which part of the item's text was sent, from 0 to 1. While audio is missing, the length
+// of the whole item is estimated from the text.
+func (it *item) part(text string) float64 {
+	whole := it.arrived
+	if !it.complete {
+		whole = max(whole, utf8.RuneCountInString(text)*agent.BytesPerSecond/fastSpeech)
+	}
+	if it.played >= whole {
+		return min(1, float64(it.played))
+	}
+	return float64(it.played) / float64(whole)
+}
+
+// shortened returns about that part of a text, cut between two words. A dash marks the cut.
 func shortened(text string, part float64) string {
 	if part >= 1 {
 		return text

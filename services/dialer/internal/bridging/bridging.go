@@ -201,7 +201,7 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err e
 			c.RecordOptOut(n.Text, n.At)
 		case carrier.Said:
 			if n.Role != "" {
-				c.Note(n.Role, n.Text, n.At)
+				c.Note(agent.Turn{Role: n.Role, Text: n.Text, At: n.At, EndedAt: n.SpokenUntil})
 				continue
 			}
 			was := c.Ending
@@ -213,7 +213,9 @@ func (f *folding) fold(calls map[uuid.UUID]*call.Call) (told store.Folded, err e
 			}
 		case carrier.Ended:
 			f.lostAnswer(c, n)
-			if c.End(call.End{At: n.At, Cause: n.Cause, ByUs: n.ByUs, Zone: zone(c), Judged: judged(n)}) {
+			if c.End(call.End{
+				At: n.At, Cause: n.Cause, ByUs: n.ByUs, Zone: zone(c), Judged: judged(n), Disclosure: n.Disclosure,
+			}) {
 				f.ends++
 			}
 		}

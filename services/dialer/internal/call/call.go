@@ -89,8 +89,10 @@ type Call struct {
 	Analysing bool   `db:"analysing"`
 	// RecordingKey is where the recording lies, once it does; empty: there is none, or none any more.
 	RecordingKey string `db:"recording_key"`
-	Traceparent  string `db:"traceparent"`
-	Version      int64  `db:"version"`
+	// Disclosure states what was played of the disclosure. It is nil before the end, and if that is not known.
+	Disclosure  *agent.DisclosureRecord `db:"disclosure"`
+	Traceparent string                  `db:"traceparent"`
+	Version     int64                   `db:"version"`
 	// Erased: the person was erased; of what is said nothing is kept or told once the call has ended.
 	Erased bool `db:"erased"`
 
@@ -194,10 +196,10 @@ func (c *Call) Hear(text string, at time.Time) (optOut bool) {
 	return optOut
 }
 
-// Note takes what was said in a conversation that an agent holds by itself.
-func (c *Call) Note(role, text string, at time.Time) {
+// Note adds a turn of a conversation that an agent held by itself.
+func (c *Call) Note(turn agent.Turn) {
 	if c.Status == InProgress {
-		c.Turns = append(c.Turns, agent.Turn{Role: role, Text: text, At: at})
+		c.Turns = append(c.Turns, turn)
 	}
 }
 
@@ -211,6 +213,8 @@ type End struct {
 	Zone *time.Location
 	// Judged is what an agent made of it that talked by itself; nil: it is the scripted agent's to judge what was said. Its analysis waits for Analyse.
 	Judged *agent.Judgement
+	// Disclosure states what was played of the disclosure; nil: that is not known.
+	Disclosure *agent.DisclosureRecord
 }
 
 // End ends the call, once and for good, and has the agent judge a completed one. False: it had ended.
@@ -220,7 +224,7 @@ func (c *Call) End(e End) bool {
 	}
 	c.Arrive()
 	at := c.notBefore(e.At)
-	c.EndedAt = &at
+	c.EndedAt, c.Disclosure = &at, e.Disclosure
 	c.settle(e)
 	if c.Status != Completed {
 		c.tell(ended, at)

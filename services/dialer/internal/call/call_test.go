@@ -252,8 +252,8 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 	c := outbound()
 	c.Initiate(at(0))
 	c.Answer(at(1))
-	c.Note(agent.RoleAgent, "Good day.", at(2))
-	c.Note(agent.RolePerson, "Please take me off your list.", at(3))
+	c.Note(agent.Turn{Role: agent.RoleAgent, Text: "Good day.", At: at(2)})
+	c.Note(agent.Turn{Role: agent.RolePerson, Text: "Please take me off your list.", At: at(3)})
 	if len(c.Turns) != 2 || c.Ending != call.EndingNone {
 		t.Errorf("turns = %v, ending %q", c.Turns, c.Ending)
 	}
@@ -277,7 +277,7 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 		t.Errorf("string(analysed.GetTranscriptJson()) = %q, want it to contain %q",
 			string(analysed.GetTranscriptJson()), "take me off")
 	}
-	c.Note(agent.RoleAgent, "too late", at(7))
+	c.Note(agent.Turn{Role: agent.RoleAgent, Text: "too late", At: at(7)})
 	if len(c.Turns) != 2 {
 		t.Errorf("turns after the end = %v", c.Turns)
 	}
@@ -289,7 +289,7 @@ func TestAnalyse_TheSummaryCountsUnlessThePersonWasErased(t *testing.T) {
 		c := outbound()
 		c.Initiate(at(0))
 		c.Answer(at(1))
-		c.Note(agent.RolePerson, "Call me tomorrow.", at(2))
+		c.Note(agent.Turn{Role: agent.RolePerson, Text: "Call me tomorrow.", At: at(2)})
 		c.Erased = erased
 		c.End(call.End{At: at(3), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeUnknown, Reached: agent.ReachedHuman}})
 		c.Analyse(&agent.Summary{Outcome: agent.OutcomeCallbackRequested}, at(4))

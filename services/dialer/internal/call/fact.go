@@ -86,6 +86,11 @@ func (c *Call) event() *eventv1.Call {
 	if !c.Erased {
 		out.RecordingKey = c.RecordingKey
 	}
+	if d := c.Disclosure; d != nil {
+		out.Disclosure = &eventv1.Disclosure{
+			Text: d.Text, StartedAt: stamp(d.StartedAt), FinishedAt: stamp(d.FinishedAt), CutAt: stamp(d.CutAt),
+		}
+	}
 	if c.ContactID != nil {
 		out.ContactId = c.ContactID.String()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 )
 
@@ -102,9 +103,13 @@ type News struct {
 	Inbound bool
 	// Role says who said Text. Empty: the person, to whom nobody has answered yet. OptedOut quotes a person who asked not to be called again.
 	Role, Text string
-	Cause      call.Cause
+	// SpokenUntil is when the last of an agent's Text was played; zero: that is not known.
+	SpokenUntil time.Time
+	Cause       call.Cause
 	// Outcome and Reached are what an agent that talked by itself made of the call, with its end. Reached empty: no such agent did.
 	Outcome, Reached string
+	// Disclosure is of Ended: what was played of the disclosure; nil: that is not known.
+	Disclosure *agent.DisclosureRecord
 	// ByUs says that we hung up.
 	ByUs bool
 	// DialedAt is the originate's; inbound calls have none.

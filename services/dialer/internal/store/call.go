@@ -19,7 +19,8 @@ import (
 
 const callColumns = `call_id, call_request_id, workspace_id, direction, from_number, to_e164, agent_id, contact_id, status, ending,
 	hangup_cause, disposition, error_code, error_detail, queued_at, dialed_at, ringing_at, answered_at, ended_at, turns,
-	max_call_seconds, traceparent, version, erased, outcome, recording_key, time_zone, analyse_at IS NOT NULL AS analysing`
+	max_call_seconds, traceparent, version, erased, outcome, recording_key, time_zone, disclosure,
+	analyse_at IS NOT NULL AS analysing`
 
 const lockCalls = `SELECT ` + callColumns + ` FROM calls WHERE call_id = ANY (@ids) ORDER BY call_id FOR UPDATE`
 
@@ -27,7 +28,8 @@ const saveCall = `
 UPDATE calls SET contact_id = @contact_id, time_zone = @time_zone, status = @status, ending = @ending, hangup_cause = @hangup_cause,
 	disposition = @disposition, error_code = @error_code, error_detail = @error_detail, dialed_at = @dialed_at,
 	ringing_at = @ringing_at, answered_at = @answered_at, ended_at = @ended_at, turns = @turns, version = @version,
-	outcome = @outcome, recording_key = @recording_key, analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
+	outcome = @outcome, recording_key = @recording_key, disclosure = @disclosure,
+	analyse_at = CASE WHEN @analysing::boolean THEN coalesce(analyse_at, now()) END,
 	variables = CASE WHEN @ended_at::timestamptz IS NULL THEN variables END,
 	hangup_at = CASE WHEN ending = '' AND @ending <> '' THEN now() ELSE hangup_at END,
 	answer_at = CASE WHEN @answered_at::timestamptz IS NULL THEN answer_at END,
@@ -136,7 +138,8 @@ func (s *Store) callArgs(c *call.Call) pg.Args {
 		"call_id": c.CallID, "contact_id": c.ContactID, "time_zone": c.TimeZone, "status": string(c.Status), "ending": string(c.Ending),
 		"hangup_cause": string(c.HangupCause), "disposition": c.Disposition, "error_code": c.ErrorCode, "error_detail": c.ErrorDetail,
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "answered_at": c.AnsweredAt, "ended_at": c.EndedAt,
-		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome, "recording_key": c.RecordingKey, "analysing": c.Analysing,
+		"turns": append([]agent.Turn{}, c.Turns...), "version": c.Version, "outcome": c.Outcome,
+		"recording_key": c.RecordingKey, "analysing": c.Analysing, "disclosure": c.Disclosure,
 		"ring_limit": s.timing.RingLimit, "grace": s.timing.WatchdogGrace,
 	}
 }

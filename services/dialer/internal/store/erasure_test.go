@@ -253,7 +253,7 @@ func TestEraseRequest_AnAnalysisThatIsUnderWayTellsNothing(t *testing.T) {
 	change(func(c *call.Call) {
 		c.Initiate(now)
 		c.Answer(now)
-		c.Note(agent.RolePerson, "This is "+secret+".", now)
+		c.Note(agent.Turn{Role: agent.RolePerson, Text: "This is " + secret + ".", At: now})
 		c.End(call.End{At: now.Add(time.Second), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: "interested", Reached: "human"}})
 	})
 	if n := kept(t, pool); n != 1 {

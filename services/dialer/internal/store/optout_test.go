@@ -24,9 +24,9 @@ func TestChange_OutcomeOptedOutWritesOptOut(t *testing.T) {
 	talk := func(c *call.Call) {
 		c.Initiate(start)
 		c.Answer(start.Add(time.Second))
-		c.Note(agent.RoleAgent, "Good day.", start.Add(2*time.Second))
-		c.Note(agent.RolePerson, words, start.Add(3*time.Second))
-		c.Note(agent.RoleAgent, "That is noted.", start.Add(4*time.Second))
+		c.Note(agent.Turn{Role: agent.RoleAgent, Text: "Good day.", At: start.Add(2 * time.Second)})
+		c.Note(agent.Turn{Role: agent.RolePerson, Text: words, At: start.Add(3 * time.Second)})
+		c.Note(agent.Turn{Role: agent.RoleAgent, Text: "That is noted.", At: start.Add(4 * time.Second)})
 	}
 	end := func(c *call.Call, outcome string) {
 		c.End(call.End{

@@ -168,7 +168,9 @@ func (t *talk) converse(told sip.Told) {
 	t.conversation.Store(conversation)
 	r := conversation.Run(t.life)
 	t.conversation.Store(nil)
-	t.result = sip.Result{Turns: r.Turns, Outcome: r.Outcome, Reached: r.Reached, CallbackAt: r.CallbackAt}
+	t.result = sip.Result{
+		Turns: r.Turns, Outcome: r.Outcome, Reached: r.Reached, CallbackAt: r.CallbackAt, Disclosure: r.Disclosure,
+	}
 	if r.Cause != "" {
 		told.Over(r.Cause)
 	}

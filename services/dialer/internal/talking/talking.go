@@ -15,6 +15,7 @@ import (
 
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/agent/prompt"
 	"ringfence.dev/services/dialer/internal/bridge"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
@@ -134,6 +135,7 @@ func (t *Talking) open(ctx context.Context, callID uuid.UUID) (made reached, err
 	if order.Recorded && t.recorder != nil {
 		spec.Notice, spec.NoticeKnown = settings.NoticeText()
 	}
+	made.how.Disclosure, _ = prompt.FirstWords(spec)
 	if spec.Notice != "" {
 		made.tape = &taped{recorder: t.recorder, workspaceID: order.WorkspaceID, callID: callID}
 		made.how.Noticed, made.how.Objected = made.tape.begin, made.tape.discard

@@ -249,7 +249,7 @@ func (s *session) withheld() bool { return s.asked != nil && s.asked.first && !s
 func (s *session) audioEvent(audio []byte) agent.Event {
 	e := agent.Event{Kind: agent.Audio, Item: s.item(), Audio: audio}
 	if s.asked != nil && s.asked.started {
-		e.Keep, e.Asked = true, !s.asked.first
+		e.Keep, e.Asked, e.Disclosure = true, !s.asked.first, s.asked.first
 	}
 	return e
 }
@@ -326,6 +326,9 @@ func (s *session) settle() (events []agent.Event, err error) {
 	if u.complete() {
 		events = s.endItem()
 		s.asked = nil
+		if u.first {
+			events = append(events, agent.Event{Kind: agent.Disclosed, Item: s.item()})
+		}
 		if u.first && s.spec.Notice != "" {
 			events = append(events, agent.Event{Kind: agent.Noticed, Item: s.item()})
 		}

@@ -21,8 +21,12 @@ const (
 	mostTools = 200
 )
 
-// noticeMark is the name by which an agent says that what stands before the mark is the notice of a recording.
-const noticeMark = "recording_notice"
+// Names of marks with a meaning: the audio before disclosureMark is the disclosure, the audio before
+// noticeMark is the notice of a recording.
+const (
+	disclosureMark = "disclosure"
+	noticeMark     = "recording_notice"
+)
 
 var (
 	errTools = errors.New("the agent asks for tools without end")
@@ -235,11 +239,15 @@ func (s *session) onMark(m message) error {
 	}
 	item := s.item
 	s.marks[item] = m.Mark.Name[:min(len(m.Mark.Name), maxMark)]
+	disclosed := m.Mark.Name == disclosureMark && s.heard
 	noticed := s.spec.Notice != "" && m.Mark.Name == noticeMark && s.heard
 	s.item++
 	s.heard = false
 	s.mu.Unlock()
 	s.emit(agent.Event{Kind: agent.ItemDone, Item: strconv.Itoa(item)})
+	if disclosed {
+		s.emit(agent.Event{Kind: agent.Disclosed, Item: strconv.Itoa(item)})
+	}
 	if noticed {
 		s.emit(agent.Event{Kind: agent.Noticed, Item: strconv.Itoa(item)})
 	}

@@ -2,6 +2,8 @@ package realtime
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	"ringfence.dev/services/dialer/internal/agent"
@@ -14,6 +16,8 @@ func (s *session) take(e serverEvent) error {
 		return s.onAudio(e)
 	case "response.output_audio.done":
 		s.onItemDone(e.ItemID)
+	case "response.output_audio_transcript.delta":
+		s.onPartialWords(e)
 	case "response.output_audio_transcript.done":
 		s.onWords(agent.RoleAgent, e)
 	case "conversation.item.input_audio_transcription.completed":
@@ -64,7 +68,9 @@ func (s *session) onAudio(e serverEvent) error {
 	cut, keep, said := it.cut, s.kept != "" && (e.ResponseID == s.kept || e.ResponseID == ""), s.keptSaid
 	s.mu.Unlock()
 	if !cut && len(audio) > 0 {
-		s.emit(agent.Event{Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep, Asked: keep && said})
+		s.emit(agent.Event{
+			Kind: agent.Audio, Item: e.ItemID, Audio: audio, Keep: keep, Asked: keep && said, Disclosure: keep && !said,
+		})
 	}
 	return nil
 }
@@ -81,12 +87,40 @@ func (s *session) onItemDone(id string) {
 	}
 }
 
+// onPartialWords keeps the text of an item that is not complete yet.
+func (s *session) onPartialWords(e serverEvent) {
+	var delta string
+	if json.Unmarshal(e.Delta, &delta) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.partial[e.ItemID]
+	if (known || len(s.partial) < mostItems) && len(s.partial[e.ItemID])+len(delta) <= mostWords {
+		s.partial[e.ItemID] += delta
+	}
+}
+
+// emitPartialWords emits the text of the items that the model will not complete: the session ended, or
+// its connection was lost. A part of them may have been played.
+func (s *session) emitPartialWords() {
+	s.mu.Lock()
+	partial := s.partial
+	s.partial = map[string]string{}
+	s.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(partial)) {
+		s.onWords(agent.RoleAgent, serverEvent{ItemID: id, Transcript: partial[id]})
+	}
+}
+
+// onWords emits a complete text and adds it to the history.
 func (s *session) onWords(role string, e serverEvent) {
 	text := strings.TrimSpace(strings.ToValidUTF8(e.Transcript[:min(len(e.Transcript), mostWords)], ""))
 	if text == "" {
 		return
 	}
 	s.mu.Lock()
+	delete(s.partial, e.ItemID)
 	s.history, s.words = append(s.history, agent.Turn{Role: role, Text: text}), s.words+len(text)
 	for s.words > mostHistory {
 		s.words -= len(s.history[0].Text)
@@ -119,7 +153,7 @@ func (s *session) onDone(e serverEvent) error {
 	} else if broken {
 		s.waiting = append([]response{{}}, s.waiting...)
 	}
-	noticed := s.making && whole && s.spec.Notice != ""
+	disclosed := s.making && whole
 	if s.making && whole {
 		s.answer()
 	}
@@ -134,7 +168,10 @@ func (s *session) onDone(e serverEvent) error {
 	if silent {
 		return errSilent
 	}
-	if noticed {
+	if disclosed {
+		s.emit(agent.Event{Kind: agent.Disclosed, Item: spoken})
+	}
+	if disclosed && s.spec.Notice != "" {
 		s.emit(agent.Event{Kind: agent.Noticed, Item: spoken})
 	}
 	s.emit(agent.Event{Kind: agent.TurnDone})

@@ -17,6 +17,8 @@ import (
 const (
 	// reconnectWait bounds the one attempt to get the model back in the middle of a call.
 	reconnectWait = 5 * time.Second
+	// lateEvent is how long an event after Close waits for a reader.
+	lateEvent = 100 * time.Millisecond
 	// renewAfter is before the 60 minutes after which the model ends a session by itself; a new one is opened then.
 	renewAfter = 58 * time.Minute
 	// mostTools bounds what a model may ask for in one call, and failures how often in a row it may fail to answer.
@@ -76,6 +78,7 @@ type session struct {
 	calls    map[string]string // tool calls that wait for their result, by name
 	names    map[string]string // names of calls that are still being written, by item
 	called   map[string]bool
+	partial  map[string]string // text of items that are not complete, by item
 	failed   int
 	counted  int
 	history  []agent.Turn
@@ -90,6 +93,7 @@ func newSession(spec agent.Spec, transcription string, dial func(context.Context
 	s := &session{
 		spec: spec, transcription: transcription, dial: dial, events: make(chan agent.Event, 16), over: make(chan struct{}),
 		items: map[string]*item{}, calls: map[string]string{}, names: map[string]string{}, called: map[string]bool{},
+		partial: map[string]string{},
 	}
 	text, _ := prompt.FirstWords(spec)
 	s.opened = text == ""
@@ -201,6 +205,7 @@ func (s *session) run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
+		s.emitPartialWords()
 		s.mu.Lock()
 		last := agent.Event{Kind: agent.Closed, Dropped: s.dropped}
 		if !s.ended {
@@ -250,6 +255,7 @@ func (s *session) reconnect(ctx context.Context) error {
 	}
 	s.items, s.calls, s.names = map[string]*item{}, map[string]string{}, map[string]string{}
 	s.mu.Unlock()
+	s.emitPartialWords()
 	for _, id := range open {
 		s.emit(agent.Event{Kind: agent.ItemDone, Item: id})
 	}
@@ -286,15 +292,18 @@ func (s *session) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// emit hands an event on; after Close nobody need listen.
+// emit passes an event on. After Close, it waits for a reader for at most lateEvent.
 func (s *session) emit(e agent.Event) {
 	select {
 	case s.events <- e:
+		return
 	case <-s.over:
-		select { // whoever still listens hears the end
-		case s.events <- e:
-		default:
-		}
+	}
+	limit := time.NewTimer(lateEvent)
+	defer limit.Stop()
+	select {
+	case s.events <- e:
+	case <-limit.C:
 	}
 }
 

@@ -291,11 +291,7 @@ func (l *leg) ended(e signal.End) {
 	if picked != nil { // the caller may hang up in the moment of the answer, which comes first
 		<-picked
 	}
-	for i := range talked.Turns { // the last words may be understood after the call
-		if turn := &talked.Turns[i]; turn.At.After(e.At) {
-			turn.At = e.At
-		}
-	}
+	talked.endBy(e.At)
 	if refused := l.refused(e); refused != nil {
 		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
 			if err := j.Forget(ctx, l.callID); err != nil {
@@ -311,9 +307,32 @@ func (l *leg) ended(e signal.End) {
 	}
 	l.tell(func(ctx context.Context) (bool, error) { return true, j.Say(ctx, l.callID, talked.Turns) })
 	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
-		return j.End(ctx, l.callID, journal.End{At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached, CallbackAt: talked.CallbackAt})
+		return j.End(ctx, l.callID, journal.End{
+			At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached,
+			CallbackAt: talked.CallbackAt, Disclosure: talked.Disclosure,
+		})
 	}})
 	l.answerOriginate(errSilence)
+}
+
+// endBy moves the times of the result to the end of the call if they are later. The person's last
+// words can be transcribed after the end, and a frame can be sent while the end is being processed.
+func (r *Result) endBy(end time.Time) {
+	for i := range r.Turns {
+		for _, at := range []*time.Time{&r.Turns[i].At, &r.Turns[i].EndedAt} {
+			if at.After(end) {
+				*at = end
+			}
+		}
+	}
+	if r.Disclosure == nil {
+		return
+	}
+	for _, at := range []**time.Time{&r.Disclosure.StartedAt, &r.Disclosure.FinishedAt, &r.Disclosure.CutAt} {
+		if *at != nil && (*at).After(end) {
+			*at = &end
+		}
+	}
 }
 
 // refused closes the leg: it is the refusal that its end is, and nil when the trunk had the call, or may have.

@@ -84,6 +84,8 @@ type Result struct {
 	Outcome, Reached string
 	// CallbackAt is when the person wants to be called again; nil: nothing was agreed.
 	CallbackAt *time.Time
+	// Disclosure states what was played of the disclosure; nil: there was none, or it is not known.
+	Disclosure *agent.DisclosureRecord
 }
 
 // Config of the carrier.
@@ -205,10 +207,11 @@ func batch(feed string, news []journal.News) carrier.Batch {
 	for _, n := range news {
 		one := carrier.News{
 			Seq: n.Seq, At: n.At, Kind: carrier.Kind(n.Kind), CallID: n.Call.CallID, From: n.Call.From, To: n.Call.To, Inbound: n.Call.Inbound,
-			Role: n.Role, Text: n.Text, DialedAt: n.Call.DialedAt,
+			Role: n.Role, Text: n.Text, SpokenUntil: n.SpokenUntil, DialedAt: n.Call.DialedAt,
 		}
 		if one.Kind == carrier.Ended {
 			one.Cause, one.ByUs, one.Outcome, one.Reached = n.Call.Cause, n.Call.ByUs, n.Call.Outcome, n.Call.Reached
+			one.Disclosure = n.Call.Disclosure
 		}
 		b.News = append(b.News, one)
 	}

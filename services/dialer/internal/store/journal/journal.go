@@ -58,6 +58,8 @@ type Call struct {
 	Reached    string     `db:"reached"`
 	HangupAt   *time.Time `db:"hangup_at"`
 	PickupAt   *time.Time `db:"pickup_at"`
+	// Disclosure states what was played of the disclosure. It is nil before the end, and if that is not known.
+	Disclosure *agent.DisclosureRecord `db:"disclosure"`
 }
 
 // Kind of news, by the words of package carrier, which a store may not use.
@@ -163,7 +165,8 @@ WITH changed AS (
 	UPDATE sip_calls SET owner = owner WHERE call_id = @call_id AND answered_at IS NOT NULL` + tell
 	end = `
 WITH changed AS (
-	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached, callback_at = @callback_at, teardown = NULL` + changed + tell
+	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached,
+		callback_at = @callback_at, disclosure = @disclosure, teardown = NULL` + changed + tell
 )
 
 // Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up. Each counts once, and not
@@ -200,21 +203,31 @@ WITH live AS (
 ), place AS (
 	UPDATE sip_feed SET seq = seq + @turns WHERE EXISTS (SELECT 1 FROM live) RETURNING seq - @turns AS before
 )
-INSERT INTO sip_news (seq, at, kind, call_id, role, text)
-SELECT p.before + t.n, t.at, 'said', @call_id, t.role, t.text
-FROM place p, unnest(@ats::timestamptz[], @roles::text[], @texts::text[]) WITH ORDINALITY AS t (at, role, text, n)`
+INSERT INTO sip_news (seq, at, kind, call_id, role, text, spoken_until)
+SELECT p.before + t.n, t.at, 'said', @call_id, t.role, t.text, t.until
+FROM place p, unnest(@ats::timestamptz[], @roles::text[], @texts::text[], @untils::timestamptz[])
+	WITH ORDINALITY AS t (at, role, text, until, n)`
 
-// Say tells all that was said in a call, once, before its end.
+// Say stores all turns of a call. It must be called once, before End.
 func (j *Journal) Say(ctx context.Context, callID uuid.UUID, turns []agent.Turn) error {
 	if len(turns) == 0 {
 		return nil
 	}
 	var ats []time.Time
+	var untils []*time.Time
 	var roles, texts []string
 	for _, turn := range turns {
 		ats, roles, texts = append(ats, turn.At), append(roles, turn.Role), append(texts, storable(turn.Text))
+		var until *time.Time
+		if !turn.EndedAt.IsZero() {
+			until = &turn.EndedAt
+		}
+		untils = append(untils, until)
 	}
-	_, err := j.pool.Exec(ctx, say, pg.Args{"call_id": callID, "owner": j.owner, "turns": int64(len(turns)), "ats": ats, "roles": roles, "texts": texts})
+	_, err := j.pool.Exec(ctx, say, pg.Args{
+		"call_id": callID, "owner": j.owner, "turns": int64(len(turns)), "ats": ats, "roles": roles, "texts": texts,
+		"untils": untils,
+	})
 	if err != nil {
 		return fmt.Errorf("tell what was said in call %s: %w", callID, err)
 	}
@@ -229,11 +242,16 @@ type End struct {
 	Outcome, Reached string
 	// CallbackAt is when the person wants to be called again; nil: nothing was agreed.
 	CallbackAt *time.Time
+	// Disclosure states what was played of the disclosure; nil: that is not known.
+	Disclosure *agent.DisclosureRecord
 }
 
-// End tells the end, once.
+// End stores the end of a call and publishes it. Only the first end counts.
 func (j *Journal) End(ctx context.Context, callID uuid.UUID, e End) (told bool, err error) {
-	return j.tell(ctx, end, Ended, callID, e.At, pg.Args{"cause": string(e.Cause), "by_us": e.ByUs, "outcome": e.Outcome, "reached": e.Reached, "callback_at": e.CallbackAt, "text": ""})
+	return j.tell(ctx, end, Ended, callID, e.At, pg.Args{
+		"cause": string(e.Cause), "by_us": e.ByUs, "outcome": e.Outcome, "reached": e.Reached, "callback_at": e.CallbackAt,
+		"disclosure": e.Disclosure, "text": "",
+	})
 }
 
 func (j *Journal) tell(ctx context.Context, sql string, kind Kind, callID uuid.UUID, at time.Time, args pg.Args) (bool, error) {
@@ -246,7 +264,7 @@ func (j *Journal) tell(ctx context.Context, sql string, kind Kind, callID uuid.U
 }
 
 const columns = `call_id, trunk_id, inbound, from_number, to_number, owner, teardown, dialed_at, ringing_at, answered_at, ended_at, cause, by_us, outcome, reached,
-	hangup_at, pickup_at`
+	hangup_at, pickup_at, disclosure`
 
 const find = `SELECT ` + columns + ` FROM sip_calls WHERE call_id = @call_id`
 

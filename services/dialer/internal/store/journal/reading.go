@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/call"
 )
 
@@ -17,9 +18,12 @@ import (
 const page = 500
 
 const news = `
-SELECT f.feed, n.seq, n.at, n.kind, n.call_id, n.role, n.text, c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us, c.outcome, c.reached
+SELECT f.feed, n.seq, n.at, n.kind, n.call_id, n.role, n.text, n.spoken_until,
+	c.inbound, c.from_number, c.to_number, c.dialed_at, c.cause, c.by_us, c.outcome, c.reached, c.disclosure
 FROM sip_feed f
-LEFT JOIN LATERAL (SELECT seq, at, kind, call_id, role, text FROM sip_news WHERE seq > @after ORDER BY seq LIMIT @rows) n ON true
+LEFT JOIN LATERAL (
+	SELECT seq, at, kind, call_id, role, text, spoken_until FROM sip_news WHERE seq > @after ORDER BY seq LIMIT @rows
+) n ON true
 LEFT JOIN sip_calls c ON c.call_id = n.call_id
 ORDER BY n.seq`
 
@@ -39,6 +43,9 @@ type line struct {
 	ByUs     *bool      `db:"by_us"`
 	Outcome  *string    `db:"outcome"`
 	Reached  *string    `db:"reached"`
+
+	SpokenUntil *time.Time              `db:"spoken_until"`
+	Disclosure  *agent.DisclosureRecord `db:"disclosure"`
 }
 
 // News is one thing that happened to a call, as it was by then; the call itself is as it is now.
@@ -48,7 +55,9 @@ type News struct {
 	Kind Kind
 	// Role and Text are of what was said.
 	Role, Text string
-	Call       Call
+	// SpokenUntil is when the last of an agent's Text was played; zero: that is not known.
+	SpokenUntil time.Time
+	Call        Call
 }
 
 // News are those after a place, at most 500, and the feed's name.
@@ -66,10 +75,14 @@ func (j *Journal) News(ctx context.Context, after int64) (feed string, told []Ne
 		if l.Seq == nil {
 			continue
 		}
-		told = append(told, News{Seq: *l.Seq, At: *l.At, Kind: Kind(*l.Kind), Role: *l.Role, Text: *l.Text, Call: Call{
+		one := News{Seq: *l.Seq, At: *l.At, Kind: Kind(*l.Kind), Role: *l.Role, Text: *l.Text, Call: Call{
 			CallID: *l.CallID, Inbound: *l.Inbound, From: *l.From, To: *l.To, DialedAt: l.DialedAt, Cause: call.Cause(*l.Cause), ByUs: *l.ByUs,
-			Outcome: *l.Outcome, Reached: *l.Reached,
-		}})
+			Outcome: *l.Outcome, Reached: *l.Reached, Disclosure: l.Disclosure,
+		}}
+		if l.SpokenUntil != nil {
+			one.SpokenUntil = *l.SpokenUntil
+		}
+		told = append(told, one)
 	}
 	return feed, told, nil
 }

@@ -1,0 +1,38 @@
+package bridge
+
+import (
+	"time"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// disclosure returns the record of what was sent of the disclosure. It is finished if the item that
+// ends it was sent to its last frame; otherwise it was cut at the last frame that was sent. An agent of
+// kind media_ws speaks in its own items: without its mark, nothing is known.
+func (c *Conversation) disclosure() *agent.DisclosureRecord {
+	if c.settings.Disclosure == "" || c.disclosed == "" && c.settings.Agent.Kind == agent.MediaWS {
+		return nil
+	}
+	record := &agent.DisclosureRecord{Text: c.settings.Disclosure}
+	var last time.Time
+	for id, it := range c.transcript.items {
+		if id != c.disclosed && !it.disclosure || it.began.IsZero() {
+			continue
+		}
+		if record.StartedAt == nil || it.began.Before(*record.StartedAt) {
+			record.StartedAt = &it.began
+		}
+		if it.ended.After(last) {
+			last = it.ended
+		}
+	}
+	if record.StartedAt == nil {
+		return record
+	}
+	if end := c.transcript.items[c.disclosed]; end != nil && end.complete && end.played >= end.arrived {
+		record.FinishedAt = &last
+	} else {
+		record.CutAt = &last
+	}
+	return record
+}
