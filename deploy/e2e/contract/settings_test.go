@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -252,6 +254,17 @@ func TestSettings_NextRequestKnowsWhatWasCreatedAndDeleted(t *testing.T) {
 			}
 		}
 	})
+	t.Run("name", func(t *testing.T) {
+		t.Parallel()
+		w := newSettingTenant(t, "1")
+		for i := range settingWrites {
+			name := fmt.Sprintf("Acme %d", i)
+			w.write("PATCH", "", map[string]any{"name": name}, http.StatusOK)
+			if got := w.write("GET", "", nil, http.StatusOK).member("name"); got != name {
+				t.Fatalf("name after write %d = %q, want %q", i, got, name)
+			}
+		}
+	})
 	t.Run("api key", func(t *testing.T) {
 		t.Parallel()
 		w := newSettingTenant(t, "1")
@@ -285,7 +298,7 @@ func TestSettings_NextRequestKnowsWhatWasCreatedAndDeleted(t *testing.T) {
 	})
 	t.Run("workspace", func(t *testing.T) {
 		t.Parallel()
-		for range settingWrites / 10 { // each writes six settings and reads the wallet
+		for range settingWrites {
 			w := newSettingTenant(t, "1")
 			if got := w.api("GET", "/v1/wallet", nil); got.status != http.StatusOK {
 				t.Fatalf("GET /v1/wallet of a new workspace = %d %s, want 200", got.status, got.body)
@@ -315,6 +328,9 @@ func TestSettings_NextDialObeys(t *testing.T) {
 			code: "destination_not_allowed"},
 		{name: "calling_policy", write: patch(map[string]any{"calling_policy": closed()}), code: "outside_calling_hours"},
 		{name: "status", write: patch(map[string]any{"status": "suspended"}), code: "api_not_enabled"},
+		{name: "plan", write: patch(map[string]any{"plan": "starter"}), code: "api_not_enabled"},
+		{name: "features.api", write: patch(map[string]any{"features": map[string]any{"api": false}}),
+			code: "api_not_enabled"},
 		{name: "agent", each: true, code: "invalid_agent", write: func(w *settingTenant, _ int, agentID string) {
 			w.write("DELETE", "/agents/"+agentID, nil, http.StatusOK)
 		}},
@@ -332,29 +348,65 @@ func TestSettings_NextDialObeys(t *testing.T) {
 					agents[i] = w.write("POST", "/agents", map[string]any{"name": "Bo"}, http.StatusCreated).member("id")
 				}
 			})
-			begin := time.Now().Add(4 * time.Second) // more than it takes to place the requests
-			inParallel(settingWrites, func(i int) {
-				due := begin.Add(time.Second + time.Duration(i)*20*time.Millisecond)
-				w.Place(t.Context(), map[string]any{ //nolint:errcheck // counted below
-					"agent_id": agents[i], "to": w.number(i), "scheduled_for": due.UTC().Format(time.RFC3339Nano),
-				})
-			})
-			<-time.After(time.Until(begin))
+			due := func(i int) time.Duration { return time.Second + time.Duration(i)*20*time.Millisecond }
+			w.place(settingWrites, due, func(i int) string { return agents[i] })
 			answered := make([]time.Time, settingWrites)
-			writes := settingWrites
-			if !setting.each {
-				writes = 1
-			}
-			for i := range writes {
-				setting.write(w, i, agents[i])
-				answered[i] = time.Now()
-			}
-			for i := writes; i < settingWrites; i++ {
-				answered[i] = answered[0]
+			for i := settingWrites - 1; i >= 0; i-- { // the last request is due last
+				if setting.each || i == settingWrites-1 {
+					setting.write(w, i, agents[i])
+					answered[i] = time.Now()
+				} else {
+					answered[i] = answered[i+1]
+				}
 			}
 			checkStopped(t, w, setting, answered)
 		})
 	}
+}
+
+// place posts n requests. Request i is due after the time that due returns, counted from its POST.
+func (w *settingTenant) place(n int, due func(i int) time.Duration, agentID func(i int) string) {
+	w.t.Helper()
+	faults := make([]error, n)
+	inParallel(n, func(i int) {
+		_, faults[i] = w.Place(w.t.Context(), map[string]any{
+			"agent_id": agentID(i), "to": w.number(i),
+			"scheduled_for": time.Now().Add(due(i)).UTC().Format(time.RFC3339Nano),
+		})
+	})
+	if err := errors.Join(faults...); err != nil {
+		w.t.Fatalf("place requests: %v", err)
+	}
+}
+
+// awaitRequests waits until n requests have ended, and returns them. It reads them as the operator, because
+// the workspace's own keys can be refused.
+func (w *settingTenant) awaitRequests(n int) (requests []rig.Request) {
+	w.t.Helper()
+	err := rig.Until(w.t.Context(), rig.HangTimeout, "every request has ended", func() (done bool, err error) {
+		requests, err = rig.All(w.t.Context(), w.Admin, w.admin+"/call-requests", nil,
+			func(r rig.Request) string { return r.ID })
+		unfinished := func(r rig.Request) bool { return !r.Final() }
+		return len(requests) == n && !slices.ContainsFunc(requests, unfinished), err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return requests
+}
+
+// carrierLog returns the lines of the simulated carrier about the workspace's first n numbers.
+func (w *settingTenant) carrierLog(n int) []rig.LogLine {
+	w.t.Helper()
+	lines, err := stack(w.t).CarrierLog(w.t.Context())
+	if err != nil {
+		w.t.Fatalf("read carrier log: %v", err)
+	}
+	numbers := map[string]bool{}
+	for i := range n {
+		numbers[w.number(i)] = true
+	}
+	return slices.DeleteFunc(lines, func(line rig.LogLine) bool { return !numbers[line.To] })
 }
 
 // inParallel calls do for 0 to n-1, eight at a time.
@@ -374,49 +426,88 @@ func inParallel(n int, do func(i int)) {
 // answers.
 func checkStopped(t *testing.T, w *settingTenant, setting stop, answered []time.Time) {
 	t.Helper()
-	var requests []rig.Request
-	err := rig.Until(t.Context(), rig.HangTimeout, "every request has ended", func() (done bool, err error) {
-		if requests, err = w.Requests(t.Context()); err != nil && setting.name != "status" {
-			return false, err
-		}
-		if setting.name == "status" { // the workspace's own keys are refused
-			answer := w.write("GET", "/call-requests?limit=100&status=queued", nil, http.StatusOK)
-			var page rig.Page[rig.Request]
-			return json.Unmarshal(answer.body, &page) == nil && len(page.Data) == 0, nil
-		}
-		for _, request := range requests {
-			if !request.Final() {
-				return false, nil
-			}
-		}
-		return len(requests) == settingWrites, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	blocked := map[string]int{}
-	for _, request := range requests {
+	for _, request := range w.awaitRequests(settingWrites) {
 		if request.ErrorCode != nil {
 			blocked[*request.ErrorCode]++
 		}
 	}
 	t.Logf("%s: refused at the dial: %v of %d", setting.name, blocked, settingWrites)
-	if setting.name != "status" && blocked[setting.code] == 0 {
+	if blocked[setting.code] == 0 {
 		t.Errorf("requests blocked with %s = 0, want at least 1", setting.code)
-	}
-	lines, err := stack(t).CarrierLog(t.Context())
-	if err != nil {
-		t.Fatalf("read carrier log: %v", err)
 	}
 	numbers := map[string]int{}
 	for i := range settingWrites {
 		numbers[w.number(i)] = i
 	}
-	for _, line := range lines {
-		i, ours := numbers[line.To]
-		if line.Kind == "originate" && ours && line.At.After(answered[i].Add(dialBound)) {
+	for _, line := range w.carrierLog(settingWrites) {
+		i := numbers[line.To]
+		if line.Kind == "originate" && line.At.After(answered[i].Add(dialBound)) {
 			t.Errorf("request %d was dialled %s after the answer, want at most %s", i, line.At.Sub(answered[i]), dialBound)
 		}
+	}
+}
+
+// limitedDials is the number of requests of the tests of limits. Under the limits they are dialled slowly.
+const limitedDials = 30
+
+func (w *settingTenant) placeForLimits() {
+	w.t.Helper()
+	due := func(int) time.Duration { return 4 * time.Second }
+	w.place(limitedDials, due, func(int) string { return w.AgentID })
+}
+
+// From 2 s after the answer, no call of the workspace begins while another one is live.
+func TestSettings_NextDialObeysMaxLiveCalls(t *testing.T) {
+	t.Parallel()
+	w := newSettingTenant(t, "1000")
+	w.placeForLimits()
+	w.write("PATCH", "", map[string]any{"max_live_calls": 1}, http.StatusOK)
+	answered := time.Now()
+	w.awaitRequests(limitedDials)
+	live, checked := map[string]bool{}, 0
+	for _, line := range w.carrierLog(limitedDials) {
+		switch line.Kind {
+		case "originate":
+			if line.At.After(answered.Add(dialBound)) {
+				if checked++; len(live) != 0 {
+					t.Errorf("live calls at the dial %s after the answer = %d, want 0", line.At.Sub(answered), len(live))
+				}
+			}
+			live[line.CallID] = true
+		case "hangup":
+			delete(live, line.CallID)
+		}
+	}
+	t.Logf("dials later than %s after the answer: %d of %d", dialBound, checked, limitedDials)
+	if checked == 0 {
+		t.Errorf("dials later than %s after the answer = 0, want at least 1", dialBound)
+	}
+}
+
+// From 2 s after the answer, the workspace dials at the new pace. The bound is twice the limit: the time from
+// the claim to the dial is not the same for each request. At the old pace all dials take less than a second.
+func TestSettings_NextDialObeysCallsPerSecond(t *testing.T) {
+	t.Parallel()
+	const perSecond = 4
+	w := newSettingTenant(t, "1000")
+	w.placeForLimits()
+	w.write("PATCH", "", map[string]any{"calls_per_second": perSecond}, http.StatusOK)
+	answered := time.Now()
+	w.awaitRequests(limitedDials)
+	var dials []time.Time
+	for _, line := range w.carrierLog(limitedDials) {
+		if line.Kind == "originate" && line.At.After(answered.Add(dialBound)) {
+			dials = append(dials, line.At)
+		}
+	}
+	t.Logf("dials later than %s after the answer: %d of %d", dialBound, len(dials), limitedDials)
+	if len(dials) < 5*perSecond {
+		t.Fatalf("dials later than %s after the answer = %d, want at least %d", dialBound, len(dials), 5*perSecond)
+	}
+	lasted := dials[len(dials)-1].Sub(dials[0])
+	if least := time.Duration(len(dials)-1) * time.Second / (2 * perSecond); lasted < least {
+		t.Errorf("%d dials at %d a second lasted %s, want at least %s", len(dials), perSecond, lasted, least)
 	}
 }
 
