@@ -68,10 +68,8 @@ func causeTable() []causeRow {
 			rows = append(rows, failed(plainly, code, cause, "rejected", rejected))
 		}
 	}
-	for cause, codes := range map[string][]int{"provider_auth_failed": {401, 407}, "incompatible_destination": {415, 488, 606}} {
-		for _, code := range codes {
-			rows = append(rows, failed(plainly, code, cause, "unreachable", rejected))
-		}
+	for _, code := range []int{415, 488, 606} { // 401 and 407 are the operator's fault: the request stays queued
+		rows = append(rows, failed(plainly, code, "incompatible_destination", "unreachable", rejected))
 	}
 	for cause, codes := range map[string][]int{
 		"unallocated_number": {404, 604}, "number_changed": {410}, "invalid_number_format": {416, 484}, "no_route_destination": {300, 301, 302, 305, 380},

@@ -678,12 +678,15 @@ func (x *Blocked) GetErrorDetail() string {
 	return ""
 }
 
-// Rescheduled: the request waits for its next calling window.
+// Rescheduled: the request is queued until scheduled_for, its next calling window. With
+// released_attempt the request returns from dialing to queued: docs/adr/0002.
 type Rescheduled struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ScheduledFor  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	ScheduledFor *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=scheduled_for,json=scheduledFor,proto3" json:"scheduled_for,omitempty"`
+	// The attempt whose fence was released because no phone rang; 0 if the request was not dialed.
+	ReleasedAttempt int32 `protobuf:"varint,2,opt,name=released_attempt,json=releasedAttempt,proto3" json:"released_attempt,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Rescheduled) Reset() {
@@ -723,10 +726,19 @@ func (x *Rescheduled) GetScheduledFor() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Rescheduled) GetReleasedAttempt() int32 {
+	if x != nil {
+		return x.ReleasedAttempt
+	}
+	return 0
+}
+
 // Dialing is published twice: when the fence is committed (no call yet: the request is
 // dialing) and when the carrier took the originate (with the call, status initiated).
 type Dialing struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The attempt that the fence permits, from 1; 0 in records with a call.
+	Attempt       int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -759,6 +771,13 @@ func (x *Dialing) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Dialing.ProtoReflect.Descriptor instead.
 func (*Dialing) Descriptor() ([]byte, []int) {
 	return file_ringfence_event_v1_dial_events_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Dialing) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
 }
 
 // Ringing: the callee's phone rings.
@@ -1150,10 +1169,12 @@ const file_ringfence_event_v1_dial_events_proto_rawDesc = "" +
 	"\aBlocked\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x01 \x01(\tR\terrorCode\x12!\n" +
-	"\ferror_detail\x18\x02 \x01(\tR\verrorDetail\"N\n" +
+	"\ferror_detail\x18\x02 \x01(\tR\verrorDetail\"y\n" +
 	"\vRescheduled\x12?\n" +
-	"\rscheduled_for\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\"\t\n" +
-	"\aDialing\"\t\n" +
+	"\rscheduled_for\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\fscheduledFor\x12)\n" +
+	"\x10released_attempt\x18\x02 \x01(\x05R\x0freleasedAttempt\"#\n" +
+	"\aDialing\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\"\t\n" +
 	"\aRinging\"\n" +
 	"\n" +
 	"\bAnswered\"!\n" +

@@ -21,7 +21,8 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 	}
 }
 
-// TestTrunks_AsTheOperatorSetsThemUp runs before all others, which share the trunk: over TCP, with a wrong password, and over TLS with SRTP to a real phone.
+// TestTrunks_AsTheOperatorSetsThemUp runs before all others, which share the trunk: over TCP, and over TLS with SRTP to a real phone.
+// TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer covers a wrong password, with sipp.
 func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 	w := stack(t)
 	house := w.house(t, map[string]any{"features": map[string]any{"transcripts": true}})
@@ -54,9 +55,6 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 		if frames, _ := e.heard(); frames < 20 || e.kind != 8 {
 			t.Errorf("the person heard %d frames, of payload type %d", frames, e.kind)
 		}
-	})
-	t.Run("a wrong password", func(t *testing.T) {
-		tcp(t, map[string]any{"transport": "udp", "codecs": nil, "password": "wrong"}, nil, "failed", "provider_auth_failed", "call.failed")
 	})
 	t.Run("TLS and SRTP", func(t *testing.T) {
 		dir := t.TempDir()

@@ -79,6 +79,15 @@ func (r *Request) Dial() bool {
 	return true
 }
 
+// Release queues the request again: the dialer released its fence because no phone rang.
+func (r *Request) Release() bool {
+	if r.Status != RequestDialing || r.CallID != nil {
+		return false
+	}
+	r.Status = RequestQueued
+	return true
+}
+
 // Move notes that the request waits for a later opening. A slot only ever moves forward, so an older or repeated
 // news changes nothing, whatever came between.
 func (r *Request) Move(to time.Time) bool {

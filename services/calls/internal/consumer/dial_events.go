@@ -138,6 +138,10 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	case *eventv1.DialEvent_Failed:
 		changed = req.Fail(call.Ending{Code: e.Failed.GetErrorCode(), Detail: e.Failed.GetErrorDetail()}, at)
 	case *eventv1.DialEvent_Rescheduled:
+		if e.Rescheduled.GetReleasedAttempt() > 0 {
+			changed = req.Release()
+			break
+		}
 		changed = req.Move(e.Rescheduled.GetScheduledFor().AsTime())
 	case *eventv1.DialEvent_Dialing:
 		changed = req.Dial()

@@ -88,8 +88,12 @@ func (c Config) models() []retirement.Configured {
 }
 
 func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error), guard *rejoining.Guard) dialing.Limits {
+	failures := c.CircuitFailures
+	if c.Carrier == "sip" { // each trunk has a circuit
+		failures = 0
+	}
 	return dialing.Limits{
-		Attempts: c.Attempts, Failures: c.CircuitFailures, CircuitRest: c.CircuitRest,
+		Attempts: c.Attempts, Failures: failures, CircuitRest: c.CircuitRest,
 		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
 		OfTrunk: ofTrunk, Held: guard.Held, Dialling: guard.Dialling,
 	}

@@ -367,15 +367,19 @@ func TestEnd_WatchdogWithoutTheCarrier(t *testing.T) {
 	case c.GetBillableSeconds() != 0:
 		t.Errorf("c.GetBillableSeconds() = %v, want 0", c.GetBillableSeconds())
 	}
-	// Nothing more is dialled while the carrier is away: one call finds it out, the others wait.
-	lost := r.request("+14155550109")
-	if c := last(r.ends(lost)).GetCall(); c.GetStatus() != "failed" || c.GetErrorCode() != "provider_unavailable" {
-		t.Errorf("call = %v", c)
-	}
+	// While the carrier is away, the request that finds it out is queued again, and the others wait.
+	released := r.request("+14155550109", func(o *order) { o.maxCall = 1 })
+	await(t, "the request is queued again", func() bool {
+		void, _ := r.released(released)
+		return void > 0
+	})
 	waits := r.request("+14155550110", func(o *order) { o.maxCall = 1 })
 	r.startCarrier()
 	if got := names(r.ends(waits)); !strings.HasPrefix(got, "dialing dialing ringing answered") {
 		t.Errorf("facts = %s", got)
+	}
+	if got := last(r.ends(released)).GetCall().GetHangupCause(); got != "max_duration" {
+		t.Errorf("hangup cause of the released request = %q, want max_duration", got)
 	}
 }
 

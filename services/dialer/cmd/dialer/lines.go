@@ -68,15 +68,11 @@ func openLines(
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
-		opened, err := openSIP(cfg, db, st, known, tapes, tel)
+		opened, line, err := openSIP(cfg, db, st, known, tapes, tel)
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
-			active, err := known.trunks.Active(ctx)
+			sum, err := line.Limit(ctx)
 			if err != nil {
 				return room.Limit{}, err
-			}
-			var sum room.Limit
-			for _, t := range active {
-				sum.Live, sum.PerSecond = sum.Live+int(t.Channels), sum.PerSecond+int(t.CallsPerSecond)
 			}
 			return room.Limit{Live: min(sum.Live, most.Live), PerSecond: min(sum.PerSecond, most.PerSecond)}, nil
 		}
@@ -87,14 +83,14 @@ func openLines(
 
 func openSIP(
 	cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry,
-) (lines, error) {
+) (lines, *sip.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
-		return lines{}, fmt.Errorf("read RTP_ADDR: %w", err)
+		return lines{}, nil, fmt.Errorf("read RTP_ADDR: %w", err)
 	}
 	advertised, err := netip.ParseAddr(cfg.SIP.Advertised)
 	if err != nil {
-		return lines{}, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
+		return lines{}, nil, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
 	}
 	var line *sip.Carrier
 	door, opened := sip.NewDoor(known.trunks), make(chan struct{})
@@ -110,24 +106,24 @@ func openSIP(
 	if cfg.SIP.TLS != "" {
 		pair, err := tls.LoadX509KeyPair(cfg.SIP.Certificate, cfg.SIP.Key)
 		if err != nil {
-			return lines{}, fmt.Errorf("read SIP_TLS_CERT_FILE and SIP_TLS_KEY_FILE: %w", err)
+			return lines{}, nil, fmt.Errorf("read SIP_TLS_CERT_FILE and SIP_TLS_KEY_FILE: %w", err)
 		}
 		settings.Certificate = &pair
 		if err := telemetry.Certificate(tel.Metrics, "SIP_TLS_CERT_FILE", func() (*tls.Certificate, error) { return &pair, nil }); err != nil {
-			return lines{}, err
+			return lines{}, nil, err
 		}
 	}
 	agents, err := openAgents(cfg)
 	if err != nil {
-		return lines{}, err
+		return lines{}, nil, err
 	}
 	streams, err := media.New(media.Settings{Bind: bind, PortLow: cfg.SIP.PortLow, PortHigh: cfg.SIP.PortHigh}, tel.Metrics)
 	if err != nil {
-		return lines{}, err
+		return lines{}, nil, err
 	}
 	ua, err := signal.New(settings)
 	if err != nil {
-		return lines{}, fmt.Errorf("listen for SIP: %w", err)
+		return lines{}, nil, fmt.Errorf("listen for SIP: %w", err)
 	}
 	var recorder talking.Recorder
 	if tapes.recorder != nil {
@@ -135,11 +131,12 @@ func openSIP(
 	}
 	owner, err := uuid.NewV7()
 	if err != nil {
-		return lines{}, err
+		return lines{}, nil, err
 	}
 	line = sip.New(ua, journal.New(db.work, db.beats, owner, cfg.InstanceLease), known.trunks,
 		talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
 			Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
+			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
 				if err == nil && !whose.MayReach(phone.Number(to)) {
@@ -160,7 +157,7 @@ func openSIP(
 		err := line.Run(ctx)
 		stop()
 		return errors.Join(err, both.Wait())
-	}}, nil
+	}}, line, nil
 }
 
 // openAgents are those that this build knows, by kind.

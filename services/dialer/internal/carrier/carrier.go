@@ -53,13 +53,19 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 // ErrAsked says that this process has asked the carrier to originate the call before.
 var ErrAsked = errors.New("the carrier was asked to originate this call before")
 
-// Refused is a definite no: nothing rang. Unsent says that not even the question left. Cause is never empty. By names the trunk that said no for reasons of its own,
-// when there is another that may carry the call: as another call, with a fence of its own (law 1), whose originate leaves this one out. Empty: nobody else is to be asked.
+// Refused is a definite refusal: no phone rang and none will ring.
 type Refused struct {
-	Cause  call.Cause
+	// Cause is never empty.
+	Cause call.Cause
+	// Unsent: nothing was sent to the carrier.
 	Unsent bool
-	By     string
-	Err    error
+	// OperatorFault: the operator must repair something first, for example the trunk's password. The
+	// callee has no part in it, so the request is queued again.
+	OperatorFault bool
+	// By is the id of the trunk that refused, if another trunk may carry the call. The next attempt is
+	// another call with its own fence; its Originate excludes this trunk. Empty: no other trunk is tried.
+	By  string
+	Err error
 }
 
 func (r *Refused) Error() string { return fmt.Sprintf("carrier refused (%s): %v", r.Cause, r.Err) }

@@ -22,6 +22,8 @@ const (
 	notYet = 500 * time.Millisecond
 	// noAnswer is when to ask the gate again that did not answer.
 	noAnswer = time.Second
+	// releasedRest is the pause before a request is claimed again that a fault of the operator's trunk sent back.
+	releasedRest = time.Second
 	// numberBusy is when to look again at a number that is in a call.
 	numberBusy = 250 * time.Millisecond
 	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the watchdog ends the shortest call. heldPatience is how long it
@@ -149,7 +151,7 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 		var state request.State
 		if f.answer, stop, state = d.askAgain(ctx, r); stop != nil {
 			if f.refused != nil { // something has left for a carrier: the request has a call, and that is how it ended
-				return d.stands(ctx, f)
+				return d.stands(ctx, f, r)
 			}
 			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, f.order.CallID, state, *stop) }))
 		}
@@ -173,6 +175,14 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 	result, err = d.settle(ctx, f.order, said)
 	crash.Point("dialer: after originate commit")
 	return result, err
+}
+
+// release queues the request again after a refusal that only the operator can repair. The call of the
+// attempt becomes void: no phone rang, and no event named the call.
+func (d *Dialer) release(ctx context.Context, f fenced, r request.Request, said error) (result string, err error) {
+	crash.Point("dialer: before release")
+	err = d.insist(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, releasedRest) })
+	return "released", errors.Join(said, unlessLost(err))
 }
 
 // settle writes down what the carrier said to the originate.

@@ -41,7 +41,8 @@ type Limits struct {
 	// Overall and OfTrunk hold over all replicas; OfTrunk is asked before each claim.
 	Overall room.Limit
 	OfTrunk func(context.Context) (room.Limit, error)
-	// Failures in a row open the trunk's circuit, which rests for CircuitRest first.
+	// Failures in a row open the carrier's circuit, for CircuitRest at first. 0: the carrier has circuits
+	// of its own.
 	Failures    int
 	CircuitRest time.Duration
 	// Held says that nothing may be dialled just now, whatever is due; nil: never.
@@ -83,7 +84,9 @@ func New(st *store.Store, contacts *asking.Contacts, over carrier.Carrier, relay
 		}, []string{"held"}),
 	}
 	metrics.MustRegister(d.dials, d.lag)
-	for _, result := range []string{"dialed", "refused", "unknown", "blocked", "rescheduled", "put_back", "gate_silent", "fault"} {
+	for _, result := range []string{
+		"dialed", "refused", "unknown", "blocked", "rescheduled", "released", "put_back", "gate_silent", "fault",
+	} {
 		d.dials.WithLabelValues(result)
 	}
 	for _, held := range []bool{false, true} {
@@ -175,6 +178,9 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 	ofTrunk, err := d.limits.OfTrunk(ctx)
 	if err != nil {
 		return d.fault(ctx, err)
+	}
+	if ofTrunk.Live == 0 { // no trunk can take a call: a claim would only count the requests as crowded out
+		return longestRest
 	}
 	claimed, err := d.store.Claim(ctx, store.Room{Hands: hands, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Overall: d.limits.Overall})
 	if err != nil {

@@ -14,14 +14,18 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// refused goes on behind a refusal: over another trunk, where there is one, or not at all.
+// refused continues after a refusal: it tries another trunk if there is one, queues the request again if
+// the operator is at fault, and otherwise ends the call.
 func (d *Dialer) refused(ctx context.Context, f fenced, r request.Request, refused *carrier.Refused, said error) (result string, err error) {
 	if refused.By != "" {
 		return d.elsewhere(ctx, f, r, refused)
 	}
 	d.carrier.heard(ctx, said)
-	if refused.Unsent && f.refused != nil { // it was never asked: what the one before said is what there is
-		return d.stands(ctx, f)
+	if refused.Unsent && f.refused != nil { // the refusal of the previous trunk is the result
+		return d.stands(ctx, f, r)
+	}
+	if refused.OperatorFault {
+		return d.release(ctx, f, r, said)
 	}
 	result, err = d.settle(ctx, f.order, said)
 	crash.Point("dialer: after originate commit")
@@ -32,24 +36,25 @@ func (d *Dialer) refused(ctx context.Context, f fenced, r request.Request, refus
 // other try, the refusal stands.
 func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, refused *carrier.Refused) (result string, err error) {
 	crash.Point("dialer over sip: after refusal")
-	slog.InfoContext(ctx, "a trunk refused and another is tried", "call_request_id", r.CallRequestID, "trunk", refused.By, "cause", string(refused.Cause))
+	slog.InfoContext(ctx, "trunk refused the call, trying another", "call_request_id", r.CallRequestID,
+		"call_id", f.order.CallID, "trunk_id", refused.By, "cause", string(refused.Cause), "error", refused.Err)
 	f.refused, f.refusedAt = refused, f.order.DialedAt
 	if !f.answer.Good() { // nothing is fenced for a gate that has closed
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
-			return d.stands(ctx, f)
+			return d.stands(ctx, f, r)
 		}
 		f.answer = answer
 	}
 	next := f
 	if next.order.CallID, err = uuid.NewV7(); err != nil {
-		return d.stands(ctx, f)
+		return d.stands(ctx, f, r)
 	}
 	next.order.Without = append(slices.Clone(f.order.Without), refused.By)
 	next.life = d.heart.Life()
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
 		// That the refusal stands waits for a commit that is still under way, and forestalls one that never came.
-		result, stood := d.stands(ctx, f)
+		result, stood := d.stands(ctx, f, r)
 		if errors.Is(err, store.ErrLost) || stood != nil {
 			return result, stood
 		}
@@ -63,8 +68,12 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 	return d.place(ctx, next, r)
 }
 
-// stands ends the call of a try with what a trunk said to the one before, or to it.
-func (d *Dialer) stands(ctx context.Context, f fenced) (result string, err error) {
+// stands ends the attempt with the last refusal of a trunk. If the operator is at fault, the request is
+// queued again instead.
+func (d *Dialer) stands(ctx context.Context, f fenced, r request.Request) (result string, err error) {
+	if f.refused.OperatorFault {
+		return d.release(ctx, f, r, f.refused)
+	}
 	d.carrier.heard(ctx, f.refused)
 	f.order.DialedAt = f.refusedAt
 	return d.settle(ctx, f.order, f.refused)

@@ -13,7 +13,8 @@ import (
 	"ringfence.dev/services/dialer/internal/circuit"
 )
 
-// trunk is a carrier behind its circuit breaker, as this process sees it: each has its own way there.
+// trunk is a carrier behind a circuit breaker of this process. A carrier that has circuits of its own (SIP,
+// one per trunk) has no breaker here.
 type trunk struct {
 	carrier.Carrier
 	mu      sync.Mutex
@@ -23,6 +24,9 @@ type trunk struct {
 }
 
 func newTrunk(over carrier.Carrier, failures int, rest time.Duration, metrics prometheus.Registerer) *trunk {
+	if failures == 0 {
+		return &trunk{Carrier: over}
+	}
 	t := &trunk{
 		Carrier: over, breaker: circuit.New(failures, rest),
 		states: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -52,6 +56,9 @@ func (t *trunk) show() {
 // passable says how many calls the circuit lets through, at most hands. Zero: none for rest. A circuit that has rested asks the carrier whether it
 // is there before it risks a call.
 func (t *trunk) passable(ctx context.Context, hands int) (calls int, rest time.Duration) {
+	if t.breaker == nil {
+		return hands, 0
+	}
 	t.mu.Lock()
 	state, rest, probing := t.breaker.State(), t.breaker.Rest(time.Now()), t.breaker.Probing()
 	t.mu.Unlock()
@@ -77,6 +84,9 @@ func (t *trunk) passable(ctx context.Context, hands int) (calls int, rest time.D
 
 // allow asks for one call; what the carrier said is told by heard. done must be called when the attempt is over.
 func (t *trunk) allow() (done func(), ok bool) {
+	if t.breaker == nil {
+		return func() {}, true
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	probe, ok := t.breaker.Allow()
@@ -92,6 +102,9 @@ func (t *trunk) allow() (done func(), ok bool) {
 
 // heard takes what the carrier said to an originate: nil, a refusal, or nothing that anybody could use.
 func (t *trunk) heard(ctx context.Context, said error) {
+	if t.breaker == nil {
+		return
+	}
 	var refused *carrier.Refused
 	answered := said == nil || errors.As(said, &refused) && !refused.Unsent && !refused.Cause.OfTrunk()
 	t.mu.Lock()

@@ -41,11 +41,14 @@ func read(ctx context.Context, cfg kafka.Config, span kafka.Span, each func(kafk
 	return nil
 }
 
-// overtaken says that a fact was told again behind what followed it.
+// overtaken reports whether t is a repetition of an event that was published before the event of before.
 func overtaken(t, before past.Told) bool {
 	switch {
+	case before.Call == nil && t.State == request.Dialing: // a new attempt, or a repetition of a released one
+		return before.State == request.Queued && before.Attempt > 0 && t.Attempt <= before.Attempt
 	case before.Call == nil:
-		return t.State == request.Queued && before.State != request.Queued
+		released := t.Attempt > 0 && t.Attempt >= before.Attempt
+		return t.State == request.Queued && before.State != request.Queued && !released
 	case t.Call == nil:
 		return true
 	}
@@ -83,9 +86,10 @@ func told(value []byte) (t past.Told, ok bool) {
 	case *eventv1.DialEvent_Failed:
 		t.State = request.Failed
 	case *eventv1.DialEvent_Dialing:
-		t.State = request.Dialing
+		t.State, t.Attempt = request.Dialing, news.Dialing.GetAttempt()
 	case *eventv1.DialEvent_Rescheduled:
 		t.State, t.Until = request.Queued, at(news.Rescheduled.GetScheduledFor())
+		t.Attempt = news.Rescheduled.GetReleasedAttempt()
 	default:
 		return t, false
 	}

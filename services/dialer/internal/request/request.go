@@ -155,9 +155,19 @@ func NewRescheduled(id, workspaceID uuid.UUID, until, at time.Time) fact.Fact {
 	return f
 }
 
-// NewDialing tells that the fence is committed, before there is a call.
-func NewDialing(id, workspaceID uuid.UUID, at time.Time) fact.Fact {
-	f := fact.New(id, id, workspaceID, "dialing", 0, at)
-	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{}}
+// NewDialing returns the event of a committed fence. attempt counts the fences of the request, from 1.
+func NewDialing(id, workspaceID uuid.UUID, attempt int32, at time.Time) fact.Fact {
+	f := fact.New(id, id, workspaceID, "dialing", int64(attempt)-1, at)
+	f.Event.Event = &eventv1.DialEvent_Dialing{Dialing: &eventv1.Dialing{Attempt: attempt}}
+	return f
+}
+
+// NewReleased returns the event of a request that is queued again because no phone rang. attempt is the
+// attempt whose fence was released.
+func NewReleased(id, workspaceID uuid.UUID, attempt int32, dueAt, at time.Time) fact.Fact {
+	f := fact.New(id, id, workspaceID, "released", int64(attempt), at)
+	f.Event.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{
+		ScheduledFor: timestamppb.New(dueAt), ReleasedAttempt: attempt,
+	}}
 	return f
 }

@@ -23,6 +23,8 @@ type End struct {
 	ByUs bool
 	// Status is the final response to the INVITE; 0: there was none.
 	Status int
+	// Reason is the reason phrase of Status.
+	Reason string
 	// Elsewhere says that nothing rang and nothing will, by the trunk's own word: another trunk may be tried.
 	Elsewhere bool
 }

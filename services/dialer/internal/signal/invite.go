@@ -288,7 +288,7 @@ func (at *attempt) take(res *sip.Response) (answered, over bool) {
 	if at.gaveUp == "" && at.again(res) {
 		return false, false
 	}
-	end := End{At: now, Status: res.StatusCode, Cause: at.gaveUp, ByUs: at.gaveUp != ""}
+	end := End{At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.gaveUp, ByUs: at.gaveUp != ""}
 	if !end.ByUs {
 		final := reason.Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}
 		end.Cause, end.Elsewhere = final.Cause(), final.Elsewhere()

@@ -21,7 +21,7 @@ UPDATE dial_queue q SET state = 'dialing', claimed_by = NULL, traceparent = @tra
 WHERE q.call_request_id = @call_request_id AND q.state = 'queued' AND q.claimed_by = @instance AND q.look_at > now() AND mark_stands()
 	AND NOT EXISTS (SELECT 1 FROM opt_outs o WHERE o.workspace_id = q.workspace_id AND o.phone_e164 = q.to_e164
 		AND (o.acknowledged_at IS NULL OR o.acknowledged_at > now() - interval '5 seconds'))
-RETURNING now()`
+RETURNING now(), (SELECT count(*) + 1 FROM fences f WHERE f.call_request_id = q.call_request_id)`
 
 const insertFence = `
 INSERT INTO fences (call_id, call_request_id, attempt, trunk, instance_id)
@@ -47,14 +47,16 @@ func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, 
 	}
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		var at time.Time
+		var attempt int32
 		var mine, batch pgx.Batch
-		mine.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
+		mine.Queue(fenceRequest, args).QueryRow(func(row pgx.Row) error { return row.Scan(&at, &attempt) })
 		if err := tx.Ask(ctx, &mine); err != nil {
 			return err
 		}
 		batch.Queue(insertFence, args)
 		batch.Queue(insertFenced, args)
-		if err := outbox.Queue(ctx, &batch, outgoing(request.NewDialing(r.CallRequestID, r.WorkspaceID, at))...); err != nil {
+		dialing := request.NewDialing(r.CallRequestID, r.WorkspaceID, attempt, at)
+		if err := outbox.Queue(ctx, &batch, outgoing(dialing)...); err != nil {
 			return err
 		}
 		tx.LaterAll(&batch)
@@ -161,5 +163,38 @@ func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, s
 			news = request.NewFailed(r.CallRequestID, r.WorkspaceID, why, at)
 		}
 		return outbox.Put(ctx, tx, outgoing(news)...)
+	})
+}
+
+const releaseRequest = `
+WITH over AS (
+	UPDATE dial_queue SET state = 'queued', claimed_by = NULL, ready = false, held = false,
+		look_at = now() + @wait::interval
+	WHERE call_request_id = @call_request_id AND state = 'dialing'
+	RETURNING call_request_id, workspace_id, to_e164, due_at
+), given_back AS (
+	DELETE FROM slots WHERE call_request_id = (SELECT o.call_request_id FROM over o)
+), called_up AS (` + callUp + `)
+SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
+
+// Release voids the call of an attempt for which no phone rang and queues its request again, to be claimed
+// after wait. The next dial needs a new fence (docs/adr/0002). It returns ErrLost, and changes nothing,
+// if recovery or another process has taken the call over.
+func (s *Store) Release(ctx context.Context, r request.Request, callID uuid.UUID, wait time.Duration) error {
+	args := pg.Args{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "wait": wait}
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, voidCall, args)
+		if err != nil {
+			return fmt.Errorf("void call %s: %w", callID, err)
+		}
+		if done.RowsAffected() == 0 {
+			return ErrLost
+		}
+		var at, dueAt time.Time
+		var attempt int32
+		if err := tx.QueryRow(ctx, releaseRequest, args).Scan(&at, &dueAt, &attempt); err != nil {
+			return fmt.Errorf("queue request %s again: %w", r.CallRequestID, err)
+		}
+		return outbox.Put(ctx, tx, outgoing(request.NewReleased(r.CallRequestID, r.WorkspaceID, attempt, dueAt, at))...)
 	})
 }

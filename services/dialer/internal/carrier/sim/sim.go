@@ -83,7 +83,7 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	}, nil)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, Err: err}
+		return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, OperatorFault: true, Err: err}
 	case err != nil:
 		return fmt.Errorf("originate %s: %w", o.CallID, err)
 	case status == http.StatusAccepted:

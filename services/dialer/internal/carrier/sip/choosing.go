@@ -50,21 +50,18 @@ func (p *pace) take(perSecond float64, now time.Time) bool {
 
 var (
 	errNoActive = errors.New("no trunk is active; set one up under /admin/v1/trunks")
-	errFull     = errors.New("every trunk that is there has all its channels in use")
+	errFull     = errors.New("no active trunk that answers has a free channel")
+	errResting  = errors.New("the circuit of this trunk is open")
 )
 
-// order puts the trunks in the order in which a call is offered to them.
-func order(active []trunk.Trunk, live map[uuid.UUID]int, down func(uuid.UUID) bool) []trunk.Trunk {
-	last := func(t trunk.Trunk) int { // one that is down may have come back
-		if down(t.TrunkID) {
-			return 1
-		}
-		return 0
-	}
-	room := slices.DeleteFunc(slices.Clone(active), func(t trunk.Trunk) bool { return live[t.TrunkID] >= int(t.Channels) })
+// order returns the trunks that a call may be offered to, in order: those with a free channel that are not
+// closed (down, or with an open circuit). An INVITE to a trunk that is down would cost the request.
+func order(active []trunk.Trunk, live map[uuid.UUID]int, closed func(uuid.UUID) bool) []trunk.Trunk {
+	room := slices.DeleteFunc(slices.Clone(active), func(t trunk.Trunk) bool {
+		return live[t.TrunkID] >= int(t.Channels) || closed(t.TrunkID)
+	})
 	slices.SortStableFunc(room, func(a, b trunk.Trunk) int {
 		return cmp.Or(
-			cmp.Compare(last(a), last(b)),
 			cmp.Compare(a.Priority, b.Priority),
 			cmp.Compare(live[a.TrunkID]*int(b.Channels), live[b.TrunkID]*int(a.Channels)),
 		)
@@ -107,7 +104,7 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunk.Tru
 		return nil, err
 	}
 	active = slices.DeleteFunc(slices.Clone(active), func(t trunk.Trunk) bool { return slices.Contains(without, t.TrunkID.String()) })
-	ordered := order(active, live, c.tended.down)
+	ordered := order(active, live, func(id uuid.UUID) bool { return c.tended.care(id).closed() })
 	if len(ordered) == 0 {
 		return nil, errFull
 	}

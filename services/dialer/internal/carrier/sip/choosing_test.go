@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-func TestOrder_PriorityThenRoomAndTheDownComeLast(t *testing.T) {
+func TestOrder_PriorityThenRoomWithoutTheClosed(t *testing.T) {
 	t.Parallel()
 	var all []trunk.Trunk
 	for i, row := range []struct {
@@ -31,7 +31,7 @@ func TestOrder_PriorityThenRoomAndTheDownComeLast(t *testing.T) {
 		{"idle", nil, nil, []string{"first", "second", "wide"}},
 		{"the emptier of a priority", map[uuid.UUID]int{second: 2, wide: 10}, nil, []string{"first", "wide", "second"}},
 		{"a full one is none", map[uuid.UUID]int{first: 10}, nil, []string{"second", "wide"}},
-		{"the down come last", nil, []uuid.UUID{first, second}, []string{"wide", "first", "second"}},
+		{"closed trunks are excluded", nil, []uuid.UUID{first, second}, []string{"wide"}},
 		{"all full", map[uuid.UUID]int{first: 10, second: 11, wide: 100}, nil, nil},
 	} {
 		var got []string

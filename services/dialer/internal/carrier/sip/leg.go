@@ -21,6 +21,7 @@ type leg struct {
 	callID  uuid.UUID
 	talk    Talk
 	trunk   trunk.Trunk
+	known   *care // what is known of the trunk of an outbound call
 
 	mu     sync.Mutex
 	dialog *signal.Dialog
@@ -211,14 +212,14 @@ func (l *leg) observer(c journal.Call) signal.Observer {
 			return j.Dial(ctx, c)
 		},
 		Taken: func(at time.Time) {
-			if l.refusable == "" {
-				l.take(at)
-				return
-			}
 			l.mu.Lock()
 			l.tried = true
 			l.mu.Unlock()
-			time.AfterFunc(hesitation, func() { l.take(at) })
+			wait := shortHesitation
+			if l.refusable != "" || !l.known.hasAccepted() {
+				wait = hesitation
+			}
+			time.AfterFunc(wait, func() { l.take(at) })
 		},
 		Rang: func(at time.Time, _ []byte) {
 			l.take(at)
@@ -340,9 +341,11 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over = true
-	elsewhere := e.Elsewhere && l.refusable != ""
-	if !l.taken && l.said != nil && e.Status != 0 && (elsewhere || !l.tried) {
-		refused := &carrier.Refused{Cause: e.Cause, Err: errRefused}
+	elsewhere, ours := e.Elsewhere && l.refusable != "", l.known.operatorFault(e)
+	if !l.taken && l.said != nil && e.Status != 0 && (elsewhere || ours || !l.tried) {
+		refused := &carrier.Refused{
+			Cause: e.Cause, OperatorFault: ours, Err: &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason},
+		}
 		if elsewhere {
 			refused.By = l.refusable
 		}
@@ -356,7 +359,6 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 }
 
 var (
-	errRefused    = errors.New("the trunk refused the call before it rang")
 	errNobodyElse = errors.New("this call cannot be handed on")
 	errSilence    = errors.New("the trunk did not say whether it took the call")
 )

@@ -19,8 +19,10 @@ import (
 const (
 	// firstWord is how long a trunk may say nothing at all to an INVITE.
 	firstWord = 5 * time.Second
-	// hesitation is how long a trunk that has said no more than that it tries (100) may still refuse, while there is another that could be asked; after it the trunk has the call.
-	hesitation = 2 * time.Second
+	// hesitation is how long a trunk that has sent only a 100 response may still refuse, if another trunk could be
+	// tried or the trunk's credentials are not known to be good; shortHesitation is the time of other trunks.
+	// After it the trunk has the call.
+	hesitation, shortHesitation = 2 * time.Second, 500 * time.Millisecond
 )
 
 func transports() map[trunk.Transport]string {
@@ -42,12 +44,18 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 		return unsent(o, err)
 	}
 	for i, over := range c.board.paced(candidates, time.Now()) {
+		known := c.tended.care(over.TrunkID)
+		if !known.allow() {
+			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errResting))
+			continue
+		}
 		said, fault := c.send(ctx, o, over, i+1 < len(candidates))
 		if fault == nil {
 			fault = c.await(ctx, o, said)
 			c.invited(over, fault)
 			return fault
 		}
+		c.notSent(known, fault)
 		if errors.Is(fault, carrier.ErrAsked) || ctx.Err() != nil {
 			return fault
 		}
@@ -56,6 +64,16 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 		}
 	}
 	return unsent(o, err)
+}
+
+// notSent counts an INVITE that did not leave: a trunk that accepts no connection opens its circuit.
+func (c *Carrier) notSent(to *care, fault error) {
+	var unsent *line.Unsent
+	if errors.As(fault, &unsent) {
+		to.heard(&carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, OperatorFault: true, Err: fault})
+		return
+	}
+	to.unasked()
 }
 
 // first is the leg of an originate, and where its trunk's first word comes.
@@ -71,7 +89,7 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 		return first{}, err
 	}
 	said := make(chan error, 1)
-	l := &leg{carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said}
+	l := &leg{carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said, known: c.tended.care(over.TrunkID)}
 	if followed {
 		l.refusable = over.TrunkID.String()
 	}
@@ -127,5 +145,6 @@ func (c *Carrier) nothingLeft(ctx context.Context, l *leg, o carrier.Originate, 
 var errStays = errors.New("the call that never left still stands in the journal")
 
 func unsent(o carrier.Originate, why error) error {
-	return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, Err: fmt.Errorf("originate %s: %w", o.CallID, why)}
+	why = fmt.Errorf("originate %s: %w", o.CallID, why)
+	return &carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, OperatorFault: true, Err: why}
 }

@@ -31,6 +31,8 @@ const (
 	glance = 50 * time.Millisecond
 	// probe is how long a trunk may take to say that it is there.
 	probe = 2 * time.Second
+	// usualFailures open a trunk's circuit if the configuration does not say how many do.
+	usualFailures = 5
 )
 
 // Trunks are those that may place and take calls, in the order in which they are tried.
@@ -98,6 +100,10 @@ type Config struct {
 	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
 	// Drain is how long calls may go on once Run is told to end; then they are hung up.
 	Drain time.Duration
+	// CircuitFailures in a row open the circuit of one trunk, for CircuitRest at first. A refusal for the
+	// trunk's credentials opens it immediately.
+	CircuitFailures int
+	CircuitRest     time.Duration
 }
 
 // Carrier is all SIP trunks together, as this process sees them.
@@ -110,7 +116,8 @@ type Carrier struct {
 	asked   carrier.Asked
 	board   switchboard
 	tended  tended
-	invites *prometheus.CounterVec
+	// invites and refusals count answers of trunks to INVITEs.
+	invites, refusals *prometheus.CounterVec
 
 	mu   sync.Mutex
 	legs map[uuid.UUID]*leg
@@ -121,7 +128,16 @@ type Carrier struct {
 
 // New carries calls by the agent's legs. Run must run beside it, once.
 func New(agent *signal.Agent, j *journal.Journal, book Book, talks Talks, cfg Config) *Carrier {
-	return &Carrier{cfg: cfg, agent: agent, journal: j, trunks: book, talks: talks, invites: invitations(), legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{})}
+	if cfg.CircuitFailures <= 0 {
+		cfg.CircuitFailures = usualFailures
+	}
+	if cfg.CircuitRest <= 0 {
+		cfg.CircuitRest = time.Second
+	}
+	return &Carrier{
+		cfg: cfg, agent: agent, journal: j, trunks: book, talks: talks, invites: invitations(), refusals: refusals(),
+		legs: map[uuid.UUID]*leg{}, ends: map[uuid.UUID]bool{}, told: make(chan struct{}), over: make(chan struct{}),
+	}
 }
 
 // Name is the same for all SIP trunks: they share the news.

@@ -3,6 +3,7 @@ package sip
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/circuit"
 	"ringfence.dev/services/dialer/internal/signal/upkeep"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -32,15 +34,27 @@ func invitations() *prometheus.CounterVec {
 	}, []string{"sip_trunk", "result"})
 }
 
-// invited counts what a trunk said to an INVITE.
+func refusals() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringfence_dialer_sip_refusals_total",
+		Help: "Calls that a SIP trunk refused before the phone rang, by the SIP status of its response.",
+	}, []string{"sip_trunk", "status"})
+}
+
+// invited counts a trunk's answer to an INVITE.
 func (c *Carrier) invited(over trunk.Trunk, said error) {
+	c.tended.care(over.TrunkID).heard(said)
 	result := answered
 	var no *carrier.Refused
+	var response *Response
+	if errors.As(said, &response) {
+		c.refusals.WithLabelValues(over.Name, strconv.Itoa(response.Status)).Inc()
+	}
 	switch {
 	case said == nil:
 	case !errors.As(said, &no):
 		result = silent
-	case no.Cause.OfTrunk():
+	case no.OperatorFault, no.Cause.OfTrunk():
 		result = refused
 	}
 	c.invites.WithLabelValues(over.Name, result).Inc()
@@ -50,15 +64,20 @@ func (c *Carrier) invited(over trunk.Trunk, said error) {
 func (c *Carrier) Describe(all chan<- *prometheus.Desc) {
 	all <- standing
 	all <- known
+	all <- circuitState
+	all <- circuitOpened
+	c.refusals.Describe(all)
 	c.invites.Describe(all)
 }
 
 // Collect tells how each trunk stands that this process looks after.
 func (c *Carrier) Collect(all chan<- prometheus.Metric) {
 	c.invites.Collect(all)
+	c.refusals.Collect(all)
 	c.tended.mu.Lock()
 	defer c.tended.mu.Unlock()
 	for _, one := range c.tended.all {
+		one.collect(all)
 		all <- prometheus.MustNewConstMetric(standing, prometheus.GaugeValue, number(one.upkeep.Up()), one.name)
 		if registered, asked := one.upkeep.Registered(); asked {
 			all <- prometheus.MustNewConstMetric(known, prometheus.GaugeValue, number(registered), one.name)
@@ -77,23 +96,6 @@ func number(is bool) float64 {
 type tended struct {
 	mu  sync.Mutex
 	all map[uuid.UUID]*care
-}
-
-// care is one trunk's, as it was set up at a version.
-type care struct {
-	name    string
-	version int64
-	upkeep  *upkeep.Upkeep
-	stop    context.CancelFunc
-	done    chan struct{} // closed when the trunk was told that we are gone
-}
-
-// down says that a trunk did not answer lately.
-func (t *tended) down(id uuid.UUID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	one := t.all[id]
-	return one != nil && !one.upkeep.Up()
 }
 
 // tend begins to look after new trunks, begins anew with those that changed, and ends with those that are active no more.
@@ -121,10 +123,16 @@ func (c *Carrier) tend(ctx context.Context) error {
 	}
 	for id := range gone {
 		c.tended.all[id].stop()
-		c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": c.tended.all[id].name})
+		c.forget(c.tended.all[id].name)
 		delete(c.tended.all, id)
 	}
 	return nil
+}
+
+// forget deletes the counters of a trunk's name.
+func (c *Carrier) forget(name string) {
+	c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
+	c.refusals.DeletePartialMatch(prometheus.Labels{"sip_trunk": name})
 }
 
 // lookAfter does not wait, but what it begins does, for the end of the old care: its farewell must not come behind the new registration.
@@ -135,9 +143,12 @@ func (c *Carrier) lookAfter(ctx context.Context, t trunk.Trunk, old *care) *care
 			return c.agent.Register(ctx, wire(t), expires)
 		}
 	}
-	one := &care{name: t.Name, version: t.Version, upkeep: upkeep.New(cfg), done: make(chan struct{})}
+	one := &care{
+		name: t.Name, version: t.Version, upkeep: upkeep.New(cfg), done: make(chan struct{}),
+		circuit: circuit.New(c.cfg.CircuitFailures, c.cfg.CircuitRest),
+	}
 	if old != nil && old.name != t.Name {
-		c.invites.DeletePartialMatch(prometheus.Labels{"sip_trunk": old.name})
+		c.forget(old.name)
 	}
 	for _, result := range []string{answered, refused, silent} {
 		c.invites.WithLabelValues(t.Name, result)

@@ -38,11 +38,13 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Upkeep of one trunk. It is up until it is known to be down.
+// Upkeep of one trunk.
 type Upkeep struct {
 	cfg        Config
 	down       atomic.Bool
+	answered   atomic.Bool
 	registered atomic.Bool
+	doubts     chan struct{}
 }
 
 // New looks after a trunk while Run runs.
@@ -58,11 +60,25 @@ func New(cfg Config) *Upkeep {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Upkeep{cfg: cfg}
+	return &Upkeep{cfg: cfg, doubts: make(chan struct{}, 1)}
 }
 
 // Up says whether the trunk answered lately, or was not asked yet.
 func (u *Upkeep) Up() bool { return !u.down.Load() }
+
+// Answered reports whether the trunk is up and has answered an OPTIONS request since it was set up or since
+// the last Doubt.
+func (u *Upkeep) Answered() bool { return u.answered.Load() && !u.down.Load() }
+
+// Doubt records that an INVITE was not answered. The next OPTIONS request is sent immediately, and Answered
+// returns false until the trunk answers it.
+func (u *Upkeep) Doubt() {
+	u.answered.Store(false)
+	select {
+	case u.doubts <- struct{}{}:
+	default:
+	}
+}
 
 // Registered says whether the trunk took our last word of where we are; asked is false for a trunk that wants none.
 func (u *Upkeep) Registered() (registered, asked bool) {
@@ -93,6 +109,7 @@ func (u *Upkeep) probe(ctx context.Context) {
 			u.cfg.Log.InfoContext(ctx, "the trunk did not answer", "trunk", u.cfg.Name, "missed", missed, "error", err)
 		default:
 			missed = 0
+			u.answered.Store(true)
 		}
 		if down := missed >= u.cfg.Misses; down != u.down.Load() && (down || missed == 0) {
 			u.down.Store(down)
@@ -101,7 +118,11 @@ func (u *Upkeep) probe(ctx context.Context) {
 				u.cfg.Changed(!down)
 			}
 		}
-		rest(ctx, u.cfg.Every)
+		pause := u.cfg.Every
+		if !u.answered.Load() {
+			pause = min(pause, soonest)
+		}
+		rest(ctx, pause, u.doubts)
 	}
 }
 
@@ -122,12 +143,12 @@ func (u *Upkeep) register(ctx context.Context) {
 		u.registered.Store(err == nil)
 		if err != nil && ctx.Err() == nil {
 			u.cfg.Log.WarnContext(ctx, "the trunk does not register us", "trunk", u.cfg.Name, "error", err)
-			rest(ctx, pause)
+			rest(ctx, pause, nil)
 			pause = min(2*pause, u.cfg.Expires)
 			continue
 		}
 		pause = soonest
-		rest(ctx, max(granted/2, time.Second))
+		rest(ctx, max(granted/2, time.Second), nil)
 	}
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), u.cfg.Answer)
 	defer done()
@@ -142,11 +163,13 @@ func (u *Upkeep) say(ctx context.Context, expires time.Duration) (time.Duration,
 	return u.cfg.Register(ctx, expires)
 }
 
-func rest(ctx context.Context, pause time.Duration) {
+// rest returns after the pause, when ctx ends, or when a value arrives on wake.
+func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-wake:
 	case <-ctx.Done():
 	}
 }

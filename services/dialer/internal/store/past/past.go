@@ -21,6 +21,8 @@ type Told struct {
 	RequestID, WorkspaceID uuid.UUID
 	// State is that of the request in the dial queue.
 	State request.State
+	// Attempt is the number of the fence that the event committed or released; 0 if the event has none.
+	Attempt int32
 	// Until is when a request that is queued is due, as it was told last.
 	Until *time.Time
 	// Call is what the fact says of the call; nil: there was none yet.

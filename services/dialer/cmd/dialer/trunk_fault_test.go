@@ -1,0 +1,189 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/peertest"
+	"ringfence.dev/services/dialer/internal/call"
+)
+
+// challenging is a sipp scenario of a trunk. It answers OPTIONS, asks every INVITE for a digest, answers 403
+// to a wrong digest and 486 to the right one.
+const challenging = `<?xml version="1.0" encoding="ISO-8859-1" ?>
+<scenario name="trunk">
+<recv request="OPTIONS" optional="true" next="options"/>
+<recv request="INVITE"/>
+<send><![CDATA[
+
+SIP/2.0 401 Unauthorized
+[last_Via:]
+[last_From:]
+[last_To:];tag=[call_number]a
+[last_Call-ID:]
+[last_CSeq:]
+WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"
+Content-Length: 0
+
+]]></send>
+<recv request="ACK"/>
+<recv request="INVITE"><action><verifyauth assign_to="good" username="account" password="secret"/></action></recv>
+<nop test="good" next="busy"/>
+<send next="end"><![CDATA[
+
+SIP/2.0 403 Forbidden
+[last_Via:]
+[last_From:]
+[last_To:];tag=[call_number]b
+[last_Call-ID:]
+[last_CSeq:]
+Content-Length: 0
+
+]]></send>
+<label id="busy"/>
+<send next="end"><![CDATA[
+
+SIP/2.0 486 Busy Here
+[last_Via:]
+[last_From:]
+[last_To:];tag=[call_number]b
+[last_Call-ID:]
+[last_CSeq:]
+Content-Length: 0
+
+]]></send>
+<label id="options"/>
+<send><![CDATA[
+
+SIP/2.0 200 OK
+[last_Via:]
+[last_From:]
+[last_To:];tag=[call_number]o
+[last_Call-ID:]
+[last_CSeq:]
+Content-Length: 0
+
+]]></send>
+<label id="end"/>
+</scenario>
+`
+
+// startTrunk runs a sipp that plays the scenario for every call.
+func startTrunk(t *testing.T, scenario string) (port int) {
+	t.Helper()
+	peertest.Installed(t, "sipp")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "trunk.xml")
+	if err := os.WriteFile(file, []byte(scenario), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port = peertest.Port(t)
+	peer := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1",
+		"-nostdin", "-mp", strconv.Itoa(peertest.Port(t)), "-trace_err", "-error_file", filepath.Join(dir, "errors"))
+	if err := peer.Listens("udp", port); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// addTrunk adds a trunk at a port of this machine and returns its path.
+func (r *rig) addTrunk(p *process, port int, more string) (path string) {
+	r.t.Helper()
+	url := "http://" + p.addr + "/admin/v1/trunks"
+	status, told := r.asOperator("POST", url, fmt.Sprintf(`{"name":"far","host":"127.0.0.1","port":%d%s}`, port, more))
+	if status != 201 {
+		r.t.Fatalf("POST trunk = %d %v, want 201", status, told)
+	}
+	return url + "/" + told["id"].(string)
+}
+
+// inQueue returns the state of a request and the number of its fences.
+func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
+	r.t.Helper()
+	err := r.pool.QueryRow(r.t.Context(), `
+		SELECT state, (SELECT count(*) FROM fences f WHERE f.call_request_id = q.call_request_id)
+		FROM dial_queue q WHERE call_request_id = $1`, id).Scan(&state, &fences)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return state, fences
+}
+
+// A wrong password is the operator's fault: the request that finds it out is queued again, the others are not
+// sent, and all are dialed when the password is right.
+func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	port := startTrunk(t, challenging)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
+	path := r.addTrunk(p, port, `,"username":"account","password":"wrong"`)
+	first := r.request("+14155551301")
+	await(t, "the request is queued again", func() bool {
+		if _, fences := r.released(first); fences == 0 {
+			return false
+		}
+		state, _ := r.inQueue(first)
+		return state == "queued"
+	})
+	second := r.request("+14155551302")
+	status, told := r.asOperator("PATCH", path, `{"password":"secret"}`)
+	if status != 200 {
+		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	}
+	for id, want := range map[uuid.UUID]int{first: 2, second: 1} {
+		end := last(r.ends(id)).GetCall()
+		if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
+			t.Errorf("hangup cause = %q, want %q", got, want)
+		}
+		if _, got := r.inQueue(id); got != want {
+			t.Errorf("fences = %d, want %d", got, want)
+		}
+	}
+}
+
+// released returns the number of void calls of a request, and of its fences.
+func (r *rig) released(id uuid.UUID) (void, fences int) {
+	r.t.Helper()
+	err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FILTER (WHERE c.status = 'void'), count(f.call_id)
+		FROM fences f LEFT JOIN calls c USING (call_id) WHERE f.call_request_id = $1`, id).Scan(&void, &fences)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return void, fences
+}
+
+// A trunk that does not answer OPTIONS is not offered calls.
+func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
+	path := r.addTrunk(p, silent.LocalAddr().(*net.UDPAddr).Port, "")
+	id := r.request("+14155551303")
+	probed := make([]byte, 1500)
+	if _, _, err := silent.ReadFrom(probed); err != nil { // the first OPTIONS
+		t.Fatal(err)
+	}
+	good := startTrunk(t, challenging)
+	status, told := r.asOperator("PATCH", path, fmt.Sprintf(`{"port":%d,"username":"account","password":"secret"}`, good))
+	if status != 200 {
+		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	}
+	end := last(r.ends(id)).GetCall()
+	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
+		t.Errorf("hangup cause = %q, want %q", got, want)
+	}
+	if _, got := r.inQueue(id); got != 1 {
+		t.Errorf("fences = %d, want 1", got)
+	}
+}

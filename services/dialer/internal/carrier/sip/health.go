@@ -1,0 +1,229 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/circuit"
+	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/upkeep"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+// Response is the final response with which a trunk refused an INVITE.
+type Response struct {
+	Trunk  string
+	Status int
+	Reason string
+}
+
+func (r *Response) Error() string {
+	return fmt.Sprintf("trunk %q answered %d %s before the phone rang", r.Trunk, r.Status, r.Reason)
+}
+
+// care is what this process knows of one version of a trunk. A change of the trunk makes a new care, so its
+// circuit is closed again. The methods of health accept a nil care: a trunk that is not looked after yet.
+type care struct {
+	name    string
+	version int64
+	upkeep  *upkeep.Upkeep
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the trunk was told that we are gone
+
+	mu      sync.Mutex
+	circuit *circuit.Breaker
+	// accepted: the trunk has taken a call since its last change, so its credentials are good.
+	accepted bool
+	// forbidden counts responses 403 since the last call that the trunk took.
+	forbidden int
+	opened    int
+}
+
+// mostForbidden is how many responses 403 in a row, from a trunk that took calls before, are about the trunk
+// and not about the numbers.
+const mostForbidden = 5
+
+// operatorFault reports whether a refusal is about our account at the trunk: 401 and 407 after our digest, and
+// 403 from a trunk that has not taken a call since its last change. A 403 with a Q.850 cause of the callee's
+// network is about the call.
+func (o *care) operatorFault(end signal.End) bool {
+	if !end.Elsewhere {
+		return false
+	}
+	switch end.Status {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
+		return true
+	case http.StatusForbidden:
+		return !o.hasAccepted()
+	}
+	return false
+}
+
+func (o *care) hasAccepted() bool {
+	if o == nil {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.accepted && o.forbidden < mostForbidden
+}
+
+// channels returns how many calls the trunk can carry now, given the live ones: only the live ones while the
+// trunk does not answer OPTIONS or its circuit is open, and one more while the circuit is half-open.
+func (o *care) channels(t trunk.Trunk, live int, now time.Time) (most int, usable bool) {
+	most, live = int(t.Channels), min(live, int(t.Channels))
+	if o == nil {
+		return live, false // the first OPTIONS precedes the first call
+	}
+	if !o.upkeep.Answered() {
+		return live, false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.circuit.Try(now)
+	switch {
+	case o.circuit.State() == circuit.Closed:
+		return most, true
+	case o.circuit.State() == circuit.Open || o.circuit.Probing():
+		return live, false
+	}
+	return min(most, live+1), true
+}
+
+// closed reports that the trunk may not be offered a call: it is down or its circuit is open.
+func (o *care) closed() bool {
+	if o == nil {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.upkeep.Up() || o.circuit.State() == circuit.Open || o.circuit.Probing()
+}
+
+// allow reserves one call. The caller must report its result with heard, or call unasked.
+func (o *care) allow() bool {
+	if o == nil {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.circuit.Allow()
+	return ok
+}
+
+// unasked takes back a reservation: the trunk was not asked.
+func (o *care) unasked() {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.circuit.Unasked()
+}
+
+// heard counts the trunk's answer to an INVITE: nil, a refusal, or an error if there was no answer.
+func (o *care) heard(said error) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var refused *carrier.Refused
+	switch {
+	case said == nil:
+		o.accepted, o.forbidden = true, 0
+	case !errors.As(said, &refused):
+		o.upkeep.Doubt()
+		o.failed(said, false)
+		return
+	case refused.OperatorFault:
+		o.accepted = false
+		o.failed(said, true)
+		return
+	case refused.Cause.OfTrunk():
+		o.failed(said, false)
+		return
+	default:
+		o.answered(refused)
+	}
+	if o.circuit.Succeeded() {
+		slog.Info("trunk circuit closed", "trunk", o.name)
+	}
+}
+
+// answered counts a refusal of the number or the call.
+func (o *care) answered(refused *carrier.Refused) {
+	var response *Response
+	if errors.As(refused, &response) && response.Status == http.StatusForbidden {
+		o.forbidden++
+		return
+	}
+	o.accepted, o.forbidden = true, 0
+}
+
+// failed must be called with the lock held.
+func (o *care) failed(said error, definite bool) {
+	if o.circuit.Failed(time.Now(), definite) {
+		o.opened++
+		slog.Warn("trunk circuit opened", "trunk", o.name, "rest", o.circuit.Rest(time.Now()), "error", said)
+	}
+}
+
+// care returns what is known of a trunk; nil if the trunk is not looked after yet.
+func (t *tended) care(id uuid.UUID) *care {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[id]
+}
+
+// Limit returns what the trunks that can take calls now carry together. It is zero if there is none.
+func (c *Carrier) Limit(ctx context.Context) (room.Limit, error) {
+	active, err := c.trunks.Active(ctx)
+	if err != nil {
+		return room.Limit{}, err
+	}
+	live, err := c.journal.Channels(ctx)
+	if err != nil {
+		return room.Limit{}, err
+	}
+	var sum room.Limit
+	for _, t := range active {
+		channels, usable := c.tended.care(t.TrunkID).channels(t, live[t.TrunkID], time.Now())
+		sum.Live += channels
+		if usable {
+			sum.PerSecond += int(t.CallsPerSecond)
+		}
+	}
+	if sum.PerSecond == 0 {
+		return room.Limit{}, nil
+	}
+	return sum, nil
+}
+
+var (
+	circuitState = prometheus.NewDesc("ringfence_dialer_circuit_state",
+		"1 for the state in which the trunk's circuit is, 0 for the others.", []string{"trunk", "state"}, nil)
+	circuitOpened = prometheus.NewDesc("ringfence_dialer_circuit_opened_total",
+		"How often the trunk's circuit opened after failures of the carrier.", []string{"trunk"}, nil)
+)
+
+// collect sends the circuit's metrics.
+func (o *care) collect(all chan<- prometheus.Metric) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, state := range []circuit.State{circuit.Closed, circuit.HalfOpen, circuit.Open} {
+		is := number(state == o.circuit.State())
+		all <- prometheus.MustNewConstMetric(circuitState, prometheus.GaugeValue, is, o.name, string(state))
+	}
+	all <- prometheus.MustNewConstMetric(circuitOpened, prometheus.CounterValue, float64(o.opened), o.name)
+}

@@ -1,0 +1,87 @@
+package dialing_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// operatorFault refuses because of the trunk's credentials.
+func operatorFault(by string) func(carrier.Originate) error {
+	return func(carrier.Originate) error {
+		return &carrier.Refused{Cause: call.ProviderAuthFailed, OperatorFault: true, By: by, Err: errors.New("401")}
+	}
+}
+
+func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
+	t.Parallel()
+	takenOver := func(d *desk) func(carrier.Originate) error {
+		return func(o carrier.Originate) error {
+			d.exec(`UPDATE calls SET owner = gen_random_uuid(), ending = 'recovery' WHERE call_id = $1`, o.CallID)
+			return operatorFault("")(o)
+		}
+	}
+	tests := []struct {
+		name  string
+		says  func(d *desk) []func(carrier.Originate) error
+		calls []string
+		state string
+		slots int
+		facts int
+	}{
+		{
+			name:  "the only trunk refuses",
+			says:  func(*desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{operatorFault("")} },
+			calls: []string{"void"}, state: "queued", slots: 0, facts: 2,
+		},
+		{
+			name: "the next dial has a new fence",
+			says: func(*desk) []func(carrier.Originate) error {
+				return []func(carrier.Originate) error{operatorFault(""), takes}
+			},
+			calls: []string{"void", "initiated"}, state: "dialing", slots: 1, facts: 4,
+		},
+		{
+			name: "no other trunk can be asked",
+			says: func(*desk) []func(carrier.Originate) error {
+				return []func(carrier.Originate) error{operatorFault("one"), unsent}
+			},
+			calls: []string{"void", "void"}, state: "queued", slots: 0, facts: 2,
+		},
+		{
+			name: "the other trunk rejects the number",
+			says: func(*desk) []func(carrier.Originate) error {
+				return []func(carrier.Originate) error{operatorFault("one"), refuses(call.UnallocatedNumber, "")}
+			},
+			calls: []string{"void", "failed unallocated_number"}, state: "ended", slots: 0, facts: 3,
+		},
+		{
+			name:  "recovery has taken the call over",
+			says:  func(d *desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{takenOver(d)} },
+			calls: []string{"fenced  recovery"}, state: "dialing", slots: 1, facts: 1,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.dial(&trunks{says: tt.says(d)})
+			if got := d.calls(); !slices.Equal(got, tt.calls) {
+				t.Errorf("calls = %q, want %q", got, tt.calls)
+			}
+			state, slots, facts := d.state()
+			if state != tt.state {
+				t.Errorf("state = %q, want %q", state, tt.state)
+			}
+			if slots != tt.slots {
+				t.Errorf("slots = %d, want %d", slots, tt.slots)
+			}
+			if facts != tt.facts {
+				t.Errorf("events in the outbox = %d, want %d", facts, tt.facts)
+			}
+		})
+	}
+}
