@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 )
@@ -33,16 +33,21 @@ func TestServer_LeavingServesAndSendsAway(t *testing.T) {
 			service.Part{Name: "hold", Run: func(ctx context.Context) error { <-ctx.Done(); close(told); <-hold; return nil }},
 		)
 	}()
-	for deadline := time.Now().Add(time.Minute); ; {
-		if answer, err := http.Get("http://" + private + "/readyz"); err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK {
-			if conn, err := net.Dial("tcp", public); err == nil && conn.Close() == nil {
-				break
-			}
+	polltest.NoError(t, func() error {
+		answer, err := http.Get("http://" + private + "/readyz")
+		if err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the server does not come up")
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET /readyz = %d", answer.StatusCode)
 		}
-	}
+		conn, err := net.Dial("tcp", public)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
 	post := func() (status int, closes bool) {
 		t.Helper()
 		answer, err := http.Post("http://"+public+"/v1/calls", "application/json", strings.NewReader(`{"to":"x"}`))

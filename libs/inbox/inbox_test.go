@@ -31,8 +31,6 @@ import (
 const (
 	schema  = "inbox_test"
 	service = "dialer" // a reader of the topic, so that its DLQ is in the catalogue
-	// patience is when a test gives up.
-	patience = 2 * time.Minute
 )
 
 var topic = kafka.CallRequests
@@ -284,7 +282,7 @@ func (b *bench) dlq(n int) map[string][]*kgo.Record {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.Context(), polltest.Timeout)
 	defer cancel()
 	letters := map[string][]*kgo.Record{}
 	for n > 0 {
@@ -376,7 +374,7 @@ func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {
 		if want := span.SpanContext().TraceID(); got != want {
 			t.Errorf("the handler's trace is %s, want the writer's, %s", got, want)
 		}
-	case <-time.After(patience):
+	case <-time.After(polltest.Timeout):
 		t.Fatal("the record never came")
 	}
 }

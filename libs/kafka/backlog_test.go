@@ -50,12 +50,10 @@ func TestBacklog_CountsWhatAGroupHasNotCommitted(t *testing.T) {
 		"kafka_topic_partitions agents.v1": 3, "kafka_topic_under_replicated_partitions agents.v1": 0,
 	}
 	var got map[string]float64
-	for deadline := time.Now().Add(time.Minute); ; {
+	polltest.Until(t, "every gauge has a value", func() bool {
 		got = gauges(t, registry)
-		if len(got) > len(want) || time.Now().After(deadline) {
-			break
-		}
-	}
+		return len(got) > len(want)
+	})
 	for name, value := range want {
 		if got[name] != value {
 			t.Errorf("%s = %v, want %v", name, got[name], value)

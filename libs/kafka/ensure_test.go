@@ -11,10 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/polltest"
 )
-
-// patience is when a test gives up: nothing that it waits for is to take seconds.
-const patience = time.Minute
 
 // clusterOf starts so many brokers and says how to reach them.
 func clusterOf(t *testing.T, brokers int, opts ...kfake.Opt) kafka.Config {
@@ -159,7 +157,7 @@ func TestEnsureTopics_OneBrokerIsEnoughToBeginWith(t *testing.T) {
 	t.Parallel()
 	cfg := clusterOf(t, 1)
 	cfg.Brokers = append([]string{"127.0.0.1:1", "no-such-host.invalid:9092"}, cfg.Brokers...)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	defer cancel()
 	if err := kafka.EnsureTopics(ctx, connect(t, cfg), []kafka.Topic{kafka.Agents}); err != nil {
 		t.Error(err)

@@ -15,10 +15,11 @@ import (
 	"time"
 
 	"ringfence.dev/libs/loopback"
+	"ringfence.dev/libs/polltest"
 )
 
-// patience bounds every wait for a program.
-const patience = 90 * time.Second
+// hangTimeout ends a wait for a program that would otherwise hang.
+const hangTimeout = polltest.Timeout
 
 // Installed skips the test unless the programs are installed. With CI=true a missing program fails the test instead.
 // Tests with peers take too long for `make test`, so without the build tag peers they are always skipped.
@@ -126,24 +127,26 @@ func (p *Program) Ends(t testing.TB) {
 		if p.err != nil {
 			t.Errorf("%s: %v\n%s", p.cmd.Path, p.err, p.Said())
 		}
-	case <-time.After(patience):
+	case <-time.After(hangTimeout):
 		t.Errorf("%s goes on\n%s", p.cmd.Path, p.Said())
 	}
 }
 
 // Listens waits until the program has a port of the loopback.
 func (p *Program) Listens(network string, port int) error {
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) { // a poll of the condition
-		if loopback.Open(network, port) {
-			return nil
-		}
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	hang := time.After(hangTimeout)
+	for !loopback.Open(network, port) {
 		select {
 		case <-p.done:
 			return fmt.Errorf("%s ended: %w\n%s", p.cmd.Path, p.err, p.Said())
-		default:
+		case <-hang:
+			return fmt.Errorf("%s does not listen at %s %d\n%s", p.cmd.Path, network, port, p.Said())
+		case <-poll.C:
 		}
 	}
-	return fmt.Errorf("%s does not listen at %s %d\n%s", p.cmd.Path, network, port, p.Said())
+	return nil
 }
 
 // Stop ends the program, and all that it started: with a word first, since some take back what they said elsewhere.

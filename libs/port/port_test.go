@@ -11,11 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/port"
 )
-
-// patience is when a test gives up.
-const patience = time.Minute
 
 func TestOpen_TakenPortNamesPortAndVariable(t *testing.T) {
 	first, err := port.Open(t.Context(), "127.0.0.1:0", "HTTP_ADDR", false)
@@ -94,18 +92,11 @@ func TestDoor_ShutFailsNobody(t *testing.T) {
 	}
 	many := func(n int) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; {
+		polltest.Until(t, fmt.Sprintf("%d clients are served", n), func() bool {
 			mu.Lock()
-			enough := greeted["hello"] >= n
-			mu.Unlock()
-			if enough {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the clients are not served")
-			}
-			runtime.Gosched()
-		}
+			defer mu.Unlock()
+			return greeted["hello"] >= n
+		})
 	}
 	many(200)
 	if !first.Shut() {
@@ -113,7 +104,7 @@ func TestDoor_ShutFailsNobody(t *testing.T) {
 	}
 	select {
 	case <-shut: // greet closes the listener behind the last
-	case <-time.After(patience):
+	case <-time.After(polltest.Timeout):
 		t.Error("they still come in")
 		_ = first.Close()
 	}
@@ -146,7 +137,7 @@ func greet(door *port.Door, each time.Duration, ended func()) {
 }
 
 func knock(addr string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, patience)
+	conn, err := net.DialTimeout("tcp", addr, polltest.Timeout)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/billing-wallet/internal/hold"
 	"ringfence.dev/services/billing-wallet/internal/store"
 	"ringfence.dev/services/billing-wallet/internal/wallettest"
@@ -73,7 +74,7 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 		for range n {
 			select {
 			case <-made:
-			case <-time.After(2 * time.Minute):
+			case <-time.After(polltest.Timeout):
 				t.Fatal("no more holds are made")
 			}
 		}

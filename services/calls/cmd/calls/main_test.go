@@ -45,7 +45,7 @@ func TestServe_StartsAnswersAndDrains(t *testing.T) {
 		if err != nil {
 			t.Errorf("serve ended with %v", err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(polltest.Timeout):
 		t.Fatal("serve did not drain")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,7 +76,7 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 	}
 
 	got := map[string][]string{}
-	reading, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	reading, cancel := context.WithTimeout(ctx, polltest.Timeout)
 	defer cancel()
 	for complete := 0; complete < calls; {
 		fetches := client.PollFetches(reading)

@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/timetest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/proto/eventv1"
@@ -89,7 +90,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.Patience = time.Minute // the peers live in this process: when it stands still, they do
+	asked.Patience = polltest.Timeout
 	wake := func() {}
 	in := intake.New(set.intake, r.store, asked, wake, func() time.Duration { return time.Duration(r.backlog.Load()) }, r.metrics)
 	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, set.links, asked, wake)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/sdp"
@@ -53,7 +54,7 @@ func (c *callers) call() (h held, answered bool) {
 	case end := <-h.ended:
 		h.ended <- end
 		return h, false
-	case <-time.After(30 * time.Second):
+	case <-time.After(polltest.Timeout):
 		c.t.Fatal("a call is neither answered nor refused")
 		return h, false
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/g711"
 	"ringfence.dev/services/dialer/internal/media/crypt"
 	"ringfence.dev/services/dialer/internal/media/port"
@@ -169,16 +169,6 @@ func open(t *testing.T, settings Settings) (*Streams, *prometheus.Registry) {
 	return streams, registry
 }
 
-// until waits for a condition.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		streams, registry := open(t, Settings{})
@@ -205,7 +195,7 @@ func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 		voices[1].mu.Lock()
 		voices[1].script = strings.Repeat("hello", 1000) // on a machine that stalls, one of them comes through whole
 		voices[1].mu.Unlock()
-		until(t, "both heard", func() bool {
+		polltest.Until(t, "both heard", func() bool {
 			voices[0].mu.Lock()
 			voices[1].mu.Lock()
 			defer voices[0].mu.Unlock()
@@ -265,7 +255,7 @@ func TestStreams_OverIPv6(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		until(t, "heard over IPv6, both ways", func() bool {
+		polltest.Until(t, "heard over IPv6, both ways", func() bool {
 			hears.mu.Lock()
 			defer hears.mu.Unlock()
 			return len(hears.heard) > 2 && a.Stats().Received > 0

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store/past"
@@ -57,26 +58,18 @@ func TestGuard_ASecondFailoverIsToldToo(t *testing.T) {
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- guard.Run(ctx) }()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for begun := time.Now(); len(r.fenced(id)) == 0; <-poll.C {
-		if time.Since(begun) > time.Minute {
-			t.Fatal("the second server was not told")
-		}
-	}
+	polltest.Until(t, "the second server has the fence", func() bool { return len(r.fenced(id)) > 0 })
 	_, err = super.Exec(t.Context(), `BEGIN; DELETE FROM calls; DELETE FROM fences; UPDATE dial_queue SET state = 'queued', ended_at = NULL; UPDATE line SET name = '00000003'; COMMIT`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	vouched := 0
-	for begun := time.Now(); vouched == 0; <-poll.C {
-		if time.Since(begun) > time.Minute {
-			t.Fatal("the hold does not end")
-		}
+	polltest.Until(t, "the hold ends", func() bool {
 		if err := super.QueryRow(t.Context(), `SELECT count(*) FROM vouched`).Scan(&vouched); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return vouched > 0
+	})
 	var fences int
 	if err := super.QueryRow(t.Context(), `SELECT min(fences) FROM vouched`).Scan(&fences); err != nil || fences != 1 {
 		t.Errorf("the third server knew %d fences when it was vouched for: %v, want the one of what was dialled", fences, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/phone"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store/past"
@@ -40,13 +41,7 @@ func TestGuard_WhatThisProcessDialledIsKnownToTheNextDatabase(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- guard.Run(ctx) }()
 	begun := time.Now()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for ; !r.mark().Stands(); <-poll.C {
-		if time.Since(begun) > time.Minute {
-			t.Fatal("the hold does not end")
-		}
-	}
+	polltest.Until(t, "the hold ends", func() bool { return r.mark().Stands() })
 	if held := time.Since(begun); held < rejoining.Gather {
 		t.Errorf("it was gone through after %s: another dialer that lives may not have looked at it yet", held)
 	}

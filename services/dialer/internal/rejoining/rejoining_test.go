@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/request"
@@ -85,7 +86,7 @@ func (r *restored) toldAs(key string, events ...*eventv1.DialEvent) {
 
 func (r *restored) await() {
 	r.Helper()
-	if err := r.awaitFor(2 * time.Minute); err != nil {
+	if err := r.awaitFor(polltest.Timeout); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
@@ -204,7 +205,7 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 	for range 4 {
 		st := newStore(pool)
 		all.Go(func() {
-			for begun := time.Now(); ended.Load() < 180 && time.Since(begun) < time.Minute; {
+			for begun := time.Now(); ended.Load() < 180 && time.Since(begun) < polltest.Timeout; {
 				claimed, err := st.Claim(t.Context(), r)
 				if err != nil {
 					t.Error(err)
@@ -266,7 +267,7 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 			if err := st.Fence(t.Context(), live, id, tenant.DefaultFrom, "sim"); err != nil {
 				t.Fatal(err)
 			}
-			awaitThat(t, "the others of the number are held", func() bool {
+			polltest.Until(t, "the others of the number are held", func() bool {
 				if got := claim(t, st, 10); len(got) != 0 {
 					t.Fatalf("claimed %v while the number is in a call", got)
 				}
@@ -340,15 +341,6 @@ func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
 	}
 }
 
-func awaitThat(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for begun := time.Now(); !holds(); {
-		if time.Since(begun) > 30*time.Second {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
 // TestClaim_PaceHoldsOverReplicas lets three processes claim as fast as they can: what they get together keeps within each pace.
 func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
 	t.Parallel()
@@ -376,7 +368,7 @@ func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
 			for range 3 {
 				st := newStore(pool)
 				all.Go(func() {
-					for taken.Load() < 40 && time.Since(begun) < time.Minute {
+					for taken.Load() < 40 && time.Since(begun) < polltest.Timeout {
 						claimed, err := st.Claim(t.Context(), r)
 						if err != nil {
 							t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
@@ -117,7 +118,7 @@ func TestClaim_CrashGivesTheLastSlotBack(t *testing.T) {
 	if got := claim(t, dead, 1); len(got) != 1 {
 		t.Fatalf("claimed %d", len(got))
 	}
-	awaitThat(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
+	polltest.Until(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
 	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 1 {
 		t.Errorf("%d slots, want 1", n)
 	}
@@ -284,7 +285,7 @@ func TestSlots_AClaimThatHadToBeWaitedForGivesItsBack(t *testing.T) {
 					}
 				}
 				go func() { ended <- tt.end(t.Context(), st, r) }()
-				awaitThat(t, "the end waits", func() bool {
+				polltest.Until(t, "the end waits", func() bool {
 					return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
 				})
 				return nil

@@ -24,7 +24,7 @@ import (
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
-const patience = time.Minute
+const patience = polltest.Timeout
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 

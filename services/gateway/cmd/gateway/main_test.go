@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -100,7 +99,7 @@ func mustHear(t *testing.T, brokers []string, id string) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	defer cancel()
 	var records []*kgo.Record
 	for len(records) == 0 && ctx.Err() == nil { // a poll may come back with nothing

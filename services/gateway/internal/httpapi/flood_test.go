@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/gateway/internal/route"
 )
 
@@ -54,7 +55,7 @@ func flood(addr, with string, i int) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Timeout))
 	begin := []string{
 		"POST /v1/calls HTTP/1.1\r\n" + with + "Transfer-Encoding: chunked\r\n\r\n1000000\r\n",
 		"POST /v1/calls HTTP/1.1\r\n" + with + "Content-Length: 16777216\r\n\r\n",
@@ -84,10 +85,10 @@ func allocatedBytes() uint64 {
 	return stats.TotalAlloc
 }
 
-// settled is how many goroutines are left, at most so many when it does not take longer than a minute; 0 waits for a number that stays.
+// settled is how many goroutines are left, at most so many if the wait does not hang; 0 waits for a number that stays.
 func settled(t *testing.T, most int) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	defer cancel()
 	http.DefaultClient.CloseIdleConnections()
 	last, same := 0, 0

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/gateway/internal/httpapi"
 	"ringfence.dev/services/gateway/internal/route"
 )
@@ -59,7 +60,7 @@ func spoken(t *testing.T, addr, request string, want int) (answers []answered, c
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Timeout))
 	go func() { _, _ = io.WriteString(conn, request) }() // the server may answer, and close, before it has read it
 	reader := bufio.NewReader(conn)
 	method, _, _ := strings.Cut(request, " ")

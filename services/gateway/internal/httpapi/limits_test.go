@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ringfence.dev/libs/polltest"
 )
 
 // TestLimits_AtAndOnePast counts in characters (contract.md §6).
@@ -98,7 +100,7 @@ func TestBodies_ThatBreakOffAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_ = conn.SetDeadline(time.Now().Add(polltest.Timeout))
 		_, _ = io.WriteString(conn, at.line+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+at.bearer+"\r\nContent-Length: 100\r\n\r\n{\"name\":")
 		if half, ok := conn.(*net.TCPConn); ok {
 			_ = half.CloseWrite()

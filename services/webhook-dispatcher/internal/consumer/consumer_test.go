@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
@@ -31,35 +32,12 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
-const (
-	schema = "webhook_dispatcher"
-	// hangTimeout ends a test whose condition never becomes true.
-	hangTimeout = 5 * time.Minute
-)
+const schema = "webhook_dispatcher"
 
 func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s = %v, want %v", what, got, want)
-	}
-}
-
-// eventually waits until the condition returns nil.
-func eventually(t testing.TB, condition func() error) {
-	t.Helper()
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	hang := time.After(hangTimeout)
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-hang:
-			t.Fatalf("after %s: %v", hangTimeout, err)
-		}
 	}
 }
 
@@ -166,7 +144,7 @@ func (h *house) subscribeAt(url string, workspace uuid.UUID, events ...openapi.E
 
 func (h *house) await(sql string, want int, args ...any) {
 	h.t.Helper()
-	eventually(h.t, func() error {
+	polltest.NoError(h.t, func() error {
 		var n int
 		if err := h.pool.QueryRow(h.t.Context(), sql, args...).Scan(&n); err != nil {
 			return err

@@ -22,6 +22,7 @@ import (
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
@@ -125,7 +126,7 @@ func TestDirect_EachEventOnceWhateverStandsBesideIt(t *testing.T) {
 	deliveries, requests := e.sum()
 	wantEqual(t, "deliveries that were sent", deliveries, 2*rounds)
 	wantEqual(t, "requests", requests, 2*rounds)
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := room(d); n != before {
 			return fmt.Errorf("free seats = %d, want %d as before", n, before)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -44,7 +45,7 @@ func TestCrash_AfterSendRepeatsOnlyWhatWasInFlightWithTheSameID(t *testing.T) {
 	d := r.dispatch(config())
 	d.Wake()
 	recv.await(t, total)
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'delivered'`); n != total {
 			return fmt.Errorf("%d of %d delivered", n, total)
 		}
@@ -201,7 +202,7 @@ func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 		two.Wake()
 	}
 	recv.await(t, 4*calls)
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
 			return fmt.Errorf("%d rows of open work left", n)
 		}
@@ -338,7 +339,7 @@ func TestClaim_GivesUpAStatementThatTakesTooLong(t *testing.T) {
 	cfg.Lease = 2 * time.Second
 	r.dispatch(cfg)
 	r.awaitLocked()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); n > 0 {
 			return fmt.Errorf("%d statements wait", n)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
@@ -83,7 +84,7 @@ func (d running) room() (n int) {
 
 func (r *rig) settled() {
 	r.t.Helper()
-	eventually(r.t, func() error {
+	polltest.NoError(r.t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
 			return fmt.Errorf("%d rows of open work left", n)
 		}
@@ -120,7 +121,7 @@ func TestDirect_SendsWithoutAClaim(t *testing.T) {
 	if n := len(recv.all()); n != 21 {
 		t.Errorf("%d requests, want 21: what was delivered is not sent again", n)
 	}
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := d.room(); n != room {
 			return fmt.Errorf("room for %d, at first for %d", n, room)
 		}
@@ -214,7 +215,7 @@ func TestDirect_StopWaitsForWhatIsBeingCommitted(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); d.stop() }()
 	<-d.told
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if other := uuid.New(); d.Seat(other, recv.URL) {
 			d.Unseat(other)
 			return errors.New("a seat was given after the stop")
@@ -260,7 +261,7 @@ func TestDirect_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
 	if late := d.room(); late == 0 {
 		t.Error("no room is left")
 	}
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_queue WHERE NOT held`); n != 0 {
 			return fmt.Errorf("%d rows of the paused subscription are not held", n)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -224,7 +225,7 @@ func TestPause_HoldsAndResumeReleases(t *testing.T) {
 	r.setStatus(id, subscription.Active)
 	d.Wake()
 	recv.await(t, queued)
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE subscription_id = $1 AND status = 'delivered'`, id); n != queued {
 			return fmt.Errorf("%d delivered, want %d", n, queued)
 		}
@@ -249,7 +250,7 @@ func TestPause_LeavesARetryItsTime(t *testing.T) {
 	ev := r.event(uuid.New(), 1, "call.completed")
 	r.ingest(ev)
 	d.Wake()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if r.delivery(id, ev.ID).Attempts != 1 {
 			return errors.New("first attempt not settled")
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/dispatching"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -64,9 +65,9 @@ func (h *holding) open() (now, all, most int) {
 
 // patient makes attempts and leases longer than any test: what hangs hangs to its end.
 func (r *rig) patient() dispatching.Config {
-	r.sending.Timeout = hangTimeout
+	r.sending.Timeout = polltest.Timeout
 	cfg := config()
-	cfg.Lease = 2 * hangTimeout
+	cfg.Lease = 2 * polltest.Timeout
 	return cfg
 }
 
@@ -113,7 +114,7 @@ func TestHanging_ManyAtOnceDelayNobodyElse(t *testing.T) {
 			d := r.dispatch(cfg)
 			stopFirst(t, bad...)
 			d.Wake()
-			eventually(t, func() error {
+			polltest.NoError(t, func() error {
 				for i, h := range bad {
 					if now, _, _ := h.open(); now == 0 {
 						return fmt.Errorf("endpoint %d of %d has nothing to hang on", i, n)
@@ -157,7 +158,7 @@ func TestHanging_AHostOfManySubscriptionsEndsAtItsCap(t *testing.T) {
 	d := r.dispatch(cfg)
 	stopFirst(t, bad)
 	d.Wake()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if now, _, _ := bad.open(); now < 20 {
 			return fmt.Errorf("%d requests open, want the cap of 20", now)
 		}
@@ -189,7 +190,7 @@ func TestResume_BeginsWithTwo(t *testing.T) {
 	stopFirst(t, back)
 	r.setStatus(id, subscription.Active)
 	d.Wake()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if now, _, _ := back.open(); now < 2 {
 			return fmt.Errorf("%d requests open, want 2", now)
 		}
@@ -226,7 +227,7 @@ func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
 	stopFirst(t, bad)
 	one.Wake()
 	two.Wake()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if now, _, _ := bad.open(); now < 16 {
 			return fmt.Errorf("%d requests open, want two first windows of 8", now)
 		}
@@ -266,7 +267,7 @@ func TestHost_ItsCapHoldsForSeatsAndClaimsAlike(t *testing.T) {
 		r.more(each)
 		d.Wake()
 	}
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if now, _, _ := shared.open(); now < 5 {
 			return fmt.Errorf("%d requests open, want the cap of 5", now)
 		}
@@ -300,7 +301,7 @@ func TestHanging_SeatsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
 	d := r.dispatch(cfg)
 	stopFirst(t, bad...)
 	d.Wake()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		for i, h := range bad {
 			if now, _, _ := h.open(); now == 0 {
 				return fmt.Errorf("endpoint %d has nothing to hang on", i)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 )
 
@@ -52,7 +53,7 @@ func TestMetrics_ATerminalEventIsAsLateAsItSays(t *testing.T) {
 				ev.CreatedAt = time.Now().Add(-400 * time.Second)
 				begin(r, d, ev)
 			}
-			eventually(t, func() error {
+			polltest.NoError(t, func() error {
 				if all, _ := d.lateness(t, 300); all != events {
 					return fmt.Errorf("%d of %d were counted", all, events)
 				}

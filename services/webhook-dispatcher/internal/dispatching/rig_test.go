@@ -28,6 +28,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/proto/openapi"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
@@ -39,9 +40,6 @@ import (
 )
 
 const schema = "webhook_dispatcher"
-
-// hangTimeout ends a test whose condition never becomes true.
-const hangTimeout = 5 * time.Minute
 
 // rig is one database with dispatchers that a test starts and kills.
 type rig struct {
@@ -184,7 +182,7 @@ func (r *rig) delivery(sub, event uuid.UUID) store.Delivery {
 
 func (r *rig) awaitStatus(sub, event uuid.UUID, want delivery.Status) {
 	r.t.Helper()
-	eventually(r.t, func() error {
+	polltest.NoError(r.t, func() error {
 		if d := r.delivery(sub, event); d.Status != want {
 			return fmt.Errorf("delivery is %s after %d attempts, want %s", d.Status, d.Attempts, want)
 		}
@@ -244,31 +242,12 @@ func (r *rig) exec(sql string, args ...any) {
 // awaitLocked returns once a statement waits for a lock.
 func (r *rig) awaitLocked() {
 	r.t.Helper()
-	eventually(r.t, func() error {
+	polltest.NoError(r.t, func() error {
 		if r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
 			return errors.New("nothing waits for a lock")
 		}
 		return nil
 	})
-}
-
-// eventually waits until the condition returns nil.
-func eventually(t *testing.T, condition func() error) {
-	t.Helper()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	hang := time.After(hangTimeout)
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-hang:
-			t.Fatalf("after %s: %v", hangTimeout, err)
-		}
-	}
 }
 
 func wantEqual[T comparable](t *testing.T, what string, got, want T) {
@@ -335,7 +314,7 @@ func (r *receiver) all() []got {
 
 func (r *receiver) await(t *testing.T, n int) []got {
 	t.Helper()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if have := len(r.all()); have < n {
 			return fmt.Errorf("%d requests received, want %d", have, n)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -42,7 +43,7 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	cfg := config()
 	cfg.Lease = 2 * time.Second
 	r.dispatch(cfg)
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count("SELECT count(*) FROM webhook_queue WHERE attempt > 0 AND due_at <= now()"); n < 300 {
 			return fmt.Errorf("%d leases have passed", n)
 		}
@@ -55,7 +56,7 @@ func TestSettle_ASlowDatabaseSlowsTheClaims(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count("SELECT count(*) FROM webhook_queue"); n > 0 {
 			return fmt.Errorf("%d deliveries are open", n)
 		}
@@ -93,7 +94,7 @@ func TestSettle_SwitchingOneOffDelaysNobodyElse(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if sub := r.subscription(sick); sub.Status != subscription.Failed {
 			return fmt.Errorf("the failing endpoint is %s", sub.Status)
 		}
@@ -121,7 +122,7 @@ func TestSettle_LooksForWhatBecameDueMeanwhile(t *testing.T) {
 	hook.await(t, 1)
 	r.awaitLocked()
 	r.through(d, r.event(call, 2, "call.completed"))
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if d.claims(t) == 0 {
 			return fmt.Errorf("no claim was made in vain")
 		}
@@ -204,7 +205,7 @@ func TestSettle_AnAnswerThatWasLostCountsNothingTwice(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if lose.Load() {
 			return errors.New("the response of the database was not lost yet")
 		}

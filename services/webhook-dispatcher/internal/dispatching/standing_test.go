@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -68,7 +69,7 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 		r.ingest(r.event(uuid.New(), 1, "call.completed"))
 	}
 	d.Wake()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if sub := r.subscription(id); sub.Status != subscription.Failed {
 			return fmt.Errorf("subscription is %s with %d failures", sub.Status, sub.ConsecutiveFailures)
 		}
@@ -94,7 +95,7 @@ func TestFailure_SwitchesOffAndResumingClears(t *testing.T) {
 	wantEqual(t, "WarnedAt after the resumption", sub.WarnedAt, nil)
 	wantEqual(t, "LastError after the resumption", sub.LastError, nil)
 	d.Wake()
-	eventually(t, func() error {
+	polltest.NoError(t, func() error {
 		if n := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'queued'`); n != 0 {
 			return fmt.Errorf("%d deliveries still open after resuming", n)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/trust"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
@@ -99,21 +100,18 @@ func (p *past) status(status string) {
 // awaitLocked returns once that many statements of this database wait for a lock.
 func (p *past) awaitLocked(want int) {
 	p.t.Helper()
-	hang := time.After(5 * time.Minute)
-	for {
+	const waiting = `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock'`
+	polltest.NoError(p.t, func() error {
 		var n int
-		if err := p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
-			p.t.Fatal(err)
+		if err := p.pool.QueryRow(p.t.Context(), waiting).Scan(&n); err != nil {
+			return err
 		}
-		if n == want {
-			return
+		if n != want {
+			return fmt.Errorf("statements that wait for a lock = %d, want %d", n, want)
 		}
-		select {
-		case <-hang:
-			p.t.Fatalf("%d statements wait for a lock, want %d", n, want)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 func (p *past) wants(what string, got answer, replayed int, more bool) {

@@ -31,9 +31,6 @@ const (
 	keep   = 30 * day
 )
 
-// hangTimeout ends a test whose condition never becomes true.
-const hangTimeout = 5 * time.Minute
-
 // noon is the day that tests begin on.
 func noon() time.Time { return time.Date(2026, 6, 4, 12, 0, 0, 0, time.UTC) }
 

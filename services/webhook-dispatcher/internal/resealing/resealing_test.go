@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,6 +20,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/proto/openapi"
@@ -310,20 +310,13 @@ func TestRun_ARotationThatCommitsBetweenReadAndSwapWins(t *testing.T) {
 func (h *house) awaitBlocked() {
 	h.t.Helper()
 	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-	for hang := time.After(5 * time.Minute); ; {
+	polltest.Until(h.t, "a statement waits for the row", func() bool {
 		var n int
 		if err := h.pool.QueryRow(h.t.Context(), waiting).Scan(&n); err != nil {
 			h.t.Fatal(err)
 		}
-		if n > 0 {
-			return
-		}
-		select {
-		case <-hang:
-			h.t.Fatal("no statement waits for the row")
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+		return n > 0
+	})
 }
 
 // TestRun_BesideRotations rotates all the time, by replicas of both orders of keys, while the walk goes around again and again.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
@@ -159,13 +160,7 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 func (r *rig) awaitLocked() {
 	r.t.Helper()
 	const locked = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-	for hang := time.After(hangTimeout); r.count(locked) == 0; {
-		select {
-		case <-hang:
-			r.t.Fatal("no statement waits for a lock")
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	polltest.Until(r.t, "a statement waits for a lock", func() bool { return r.count(locked) > 0 })
 }
 
 // Holding or deleting a long queue takes time. Results of requests in flight are written meanwhile. A

@@ -25,9 +25,6 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/migrations"
 )
 
-// hangTimeout ends a test whose condition never becomes true.
-const hangTimeout = 5 * time.Minute
-
 func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/live/livetest"
@@ -108,10 +110,10 @@ func (l *line) speak(frames int) {
 	l.loud = frames
 }
 
-// wait returns the first event that matches. It fails the test if there is none within a minute.
+// wait returns the first event that matches. It fails a test that hangs.
 func (l *line) wait(what string, match func(agent.Event) bool) agent.Event {
 	l.t.Helper()
-	hang := time.After(time.Minute)
+	hang := time.After(polltest.Timeout)
 	for {
 		l.mu.Lock()
 		changed := l.changed
@@ -159,22 +161,15 @@ func kind(k agent.Kind) func(agent.Event) bool {
 // received returns the nth event of a type that the server received. It waits for it.
 func received(t *testing.T, server *livetest.Server, kind string, n int) map[string]any {
 	t.Helper()
-	ticker, hang := time.NewTicker(time.Millisecond), time.After(time.Minute)
-	defer ticker.Stop()
-	for {
-		if found := server.Received(kind); len(found) >= n {
-			var event map[string]any
-			if err := json.Unmarshal(found[n-1], &event); err != nil {
-				t.Fatalf("read %s: %v", found[n-1], err)
-			}
-			return event
-		}
-		select {
-		case <-ticker.C:
-		case <-hang:
-			t.Fatalf("the server received no %s number %d", kind, n)
-		}
+	polltest.Until(t, fmt.Sprintf("the server has received %d events %s", n, kind), func() bool {
+		return len(server.Received(kind)) >= n
+	})
+	found := server.Received(kind)[n-1]
+	var event map[string]any
+	if err := json.Unmarshal(found, &event); err != nil {
+		t.Fatalf("read %s: %v", found, err)
 	}
+	return event
 }
 
 func refusals(t *testing.T, server *livetest.Server) {

@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/guard"
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/libs/signature"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/mediaws"
@@ -68,7 +69,7 @@ func (b *bot) open() agent.Session {
 	b.t.Helper()
 	mine := spec
 	mine.Settings.MediaURL, mine.Notice = b.url, b.notice
-	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(b.t.Context(), polltest.Timeout)
 	s, err := mediaws.New(local(), b.roots).Open(ctx, mine)
 	cancel()
 	if err != nil {
@@ -82,7 +83,7 @@ func (b *bot) open() agent.Session {
 // next is the next message of an event; others are passed over.
 func (b *bot) next(event string) map[string]any {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(b.t.Context(), polltest.Timeout)
 	defer cancel()
 	for {
 		_, text, err := b.ws.Read(ctx)
@@ -113,7 +114,7 @@ func (b *bot) play(length time.Duration) {
 
 func take(t *testing.T, s agent.Session, kind agent.Kind) agent.Event {
 	t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(polltest.Timeout)
 	for {
 		select {
 		case e, open := <-s.Events():
@@ -381,7 +382,7 @@ func TestSession_Ends(t *testing.T) {
 			s.Begin()
 			b.next("start")
 			go test.do(b)
-			limit := time.After(time.Minute)
+			limit := time.After(polltest.Timeout)
 			for {
 				select {
 				case e := <-s.Events():

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 )
@@ -16,7 +17,7 @@ func recorded(t *testing.T, server *realtimetest.Server, settings agent.Settings
 	settings.Kind = agent.Realtime
 	spec := agent.Spec{Settings: settings, Now: time.Now()}
 	spec.Notice, spec.NoticeKnown = settings.NoticeText()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	s, err := opener(server).Open(ctx, spec)
 	cancel()
 	if err != nil {

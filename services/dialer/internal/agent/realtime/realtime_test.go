@@ -42,7 +42,7 @@ func opener(server *realtimetest.Server) *realtime.Opener {
 
 func open(t *testing.T, server *realtimetest.Server, settings agent.Settings) *line {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 	s, err := opener(server).Open(ctx, agent.Spec{Settings: settings, Now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)})
 	cancel() // the session outlives it
 	if err != nil {
@@ -86,7 +86,7 @@ func (l *line) all(kind agent.Kind) (found []agent.Event) {
 // wait until there are n events of a kind; the last of them.
 func (l *line) wait(kind agent.Kind, n int) agent.Event {
 	l.t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(polltest.Timeout)
 	for {
 		if found := l.all(kind); len(found) >= n {
 			return found[n-1]
@@ -201,7 +201,7 @@ func TestOpen_Fails(t *testing.T) {
 		t.Parallel()
 		server := serve(t, realtimetest.Options{})
 		server.Mute()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 		defer cancel()
 		opened := make(chan error, 1)
 		go func() {

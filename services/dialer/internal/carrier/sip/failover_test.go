@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
@@ -137,7 +138,7 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 	pace := time.NewTicker(1100 * time.Millisecond) // the first trunk may take two calls in this time
 	defer pace.Stop()
 	for begun := time.Now(); spared() == 0; <-pace.C {
-		if time.Since(begun) > time.Minute {
+		if time.Since(begun) > polltest.Timeout {
 			t.Fatal("calls to the second trunk = 0, want at least 1: one process used the whole pace of the first trunk")
 		}
 		var both sync.WaitGroup

@@ -35,7 +35,7 @@ func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID
 // news waits for one kind of a call's.
 func news(t *testing.T, p *process, id uuid.UUID, kind carrier.Kind) carrier.News {
 	t.Helper()
-	for after, begun := int64(0), time.Now(); time.Since(begun) < time.Minute; {
+	for after, begun := int64(0), time.Now(); time.Since(begun) < polltest.Timeout; {
 		batch, err := p.News(t.Context(), after, time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestRun_HangsUpWhatAnotherProcessTookOver(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-time.After(polltest.Timeout):
 		t.Fatal("the far end was left in a call that nobody has")
 	}
 }
@@ -101,7 +101,7 @@ func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
 		if said == "" {
 			t.Error("the second BYE does not say who we are")
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(polltest.Timeout):
 		t.Fatal("the far end was left in a call that nobody has")
 	}
 }
