@@ -106,11 +106,13 @@ func TestRecording_NothingElseIsOpen(t *testing.T) {
 func TestRecording_LinksCountAgainstTheAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	var last int
-	for range 700 { // 10 come back each second
-		last = r.customer("HEAD", aRecording, "", "").status
+	from := http.Header{"X-Forwarded-For": {"203.0.113.7"}}
+	first := send(t, "HEAD", r.public.URL+aRecording, "", "", from)
+	if got := first.header.Get("X-RateLimit-Remaining"); got != "599" {
+		t.Errorf("X-RateLimit-Remaining after the first request = %q, want 599", got)
 	}
-	if last != http.StatusTooManyRequests {
-		t.Errorf("the last of 700 = %d", last)
+	r.useUp("address 203.0.113.7")
+	if got := send(t, "HEAD", r.public.URL+aRecording, "", "", from); got.status != http.StatusTooManyRequests {
+		t.Errorf("a request above the limit = %d, want 429", got.status)
 	}
 }
