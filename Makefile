@@ -103,6 +103,7 @@ nightly-sip: build peers
 
 nightly-races: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_Racing|OptOut_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./deploy/e2e $(LARGE)
+	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestCrashPoints_' ./deploy/e2e $(LARGE)
 	@test -z "$(LARGE)" || RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 60m -run '^TestHolding_' ./deploy/e2e/webhooks $(LARGE)
 	@test -z "$(LARGE)" || go test -count=1 -timeout 120m -run '^TestJudge_IsWhatAMinuteByMinuteWalkFinds' ./services/contacts-compliance/internal/gate $(LARGE)
 

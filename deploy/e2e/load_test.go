@@ -91,6 +91,13 @@ func (l *load) place(ctx context.Context, to string) {
 	}
 }
 
+// count returns how many answers had the status. 0 is no answer.
+func (l *load) count(status int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.answers[status]
+}
+
 // id is the request that was accepted for a number, "" when none was.
 func (l *load) id(to string) string {
 	l.mu.Lock()

@@ -51,11 +51,11 @@ func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 		}
 	}
 	rng.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
-	for _, r := range records {
-		copied := &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers}
-		if err := client.ProduceSync(t.Context(), copied).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+	for i, r := range records {
+		records[i] = &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers}
+	}
+	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatalf("produce %d records: %v", len(records), err)
 	}
 	awaitNoLag(t, kadm.NewClient(client))
 	judge(t, s, w, hooks, accepted)

@@ -53,8 +53,8 @@ func begin() (*world, error) {
 		return w, err
 	}
 	return w, w.Start("RINGFENCE_REPLICAS=2", "CRASH_FILE="+w.arm, "OTEL_EXPORTER_OTLP_ENDPOINT="+w.traces.URL,
-		"RINGFENCE_RESTART_PAUSE=500ms", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s", "CLAIM_LEASE=3s", "IDEMPOTENCY_LEASE=2s",
-		"UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
+		"RINGFENCE_RESTART_PAUSE=500ms", "OUTBOX_LEASE=1s", "INSTANCE_LEASE=2s", "WEBHOOK_LEASE=3s", "WEBHOOK_TIMEOUT=2s",
+		"CLAIM_LEASE=3s", "IDEMPOTENCY_LEASE=2s", "UNCONFIRMED_AFTER=2s", "REPUBLISH_AFTER=5s")
 }
 
 // buildArmed builds every service with its crash points and returns the names of the points.

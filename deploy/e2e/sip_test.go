@@ -21,7 +21,7 @@ func sippFarm(t *testing.T, script string) *farm.Farm {
 		}
 		t.Skip("sipp is missing: install Debian's sip-tester to run this")
 	}
-	f, err := farm.Start(t.TempDir(), script)
+	f, err := farm.Start(t.Context(), t.TempDir(), script)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func raise(ctx context.Context, set settings) (w *world, err error) {
 	if err := w.wire(); err != nil {
 		return w, err
 	}
-	if err := w.plant(); err != nil {
+	if err := w.plant(ctx); err != nil {
 		return w, err
 	}
 	if w.stack, err = rig.Start(ctx, rig.Options{Bin: set.bin, Home: w.home, Env: w.environment(), Ready: 3 * time.Minute, Apart: true}); err != nil {
@@ -112,7 +112,7 @@ func raise(ctx context.Context, set settings) (w *world, err error) {
 }
 
 // plant starts the far ends of two trunks, the first of which refuses some calls.
-func (w *world) plant() error {
+func (w *world) plant(ctx context.Context) error {
 	if !w.sip {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (w *world) plant() error {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		one, err := farm.Start(dir, farm.Town(elsewhere))
+		one, err := farm.Start(ctx, dir, farm.Town(elsewhere))
 		if err != nil {
 			return err
 		}

@@ -1,16 +1,18 @@
-// Package farm is the far end of SIP trunks in end-to-end trials: sipp, playing a script that chooses by the dialled number, and its own log of every message, which is what
-// judges hold for dials. It knows nothing of the stack.
+// Package farm runs sipp as the far end of SIP trunks in end-to-end tests. sipp plays a script that depends on the
+// dialed number and logs every message. The tests compare that log with the stack's own account of its dials.
 package farm
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"time"
 
+	"ringfence.dev/deploy/e2e/rig"
 	"ringfence.dev/libs/loopback"
 )
 
@@ -23,45 +25,58 @@ type Farm struct {
 	dir  string
 	cmd  *exec.Cmd
 	said bytes.Buffer
+	// ended is closed when sipp has ended.
+	ended chan struct{}
 }
 
-// Start has sipp play a script (see Script) from the folder, where its logs lie. It returns when sipp listens.
-func Start(dir, script string) (*Farm, error) {
+// Start starts sipp with a script (see Script) in the folder, where sipp writes its logs. It returns when sipp listens,
+// and fails if sipp has ended before.
+func Start(ctx context.Context, dir, script string) (*Farm, error) {
 	port, err := loopback.Port()
 	if err != nil {
 		return nil, err
 	}
-	media, err := loopback.Port() // and the next but one, for video
+	media, err := loopback.Port() // sipp also uses the second port after it, for video
 	if err != nil {
 		return nil, err
 	}
-	f := &Farm{Port: port, dir: dir}
+	f := &Farm{Port: port, dir: dir, ended: make(chan struct{})}
 	path := filepath.Join(dir, "script.xml")
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
 	}
-	f.cmd = exec.Command(Program, "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", strconv.Itoa(port), "-mp", strconv.Itoa(media), "-rtp_echo", "-nostdin", "-aa",
+	f.cmd = exec.Command(Program, "-sf", path, "-i", "127.0.0.1", "-mi", "127.0.0.1",
+		"-p", strconv.Itoa(port), "-mp", strconv.Itoa(media), "-rtp_echo", "-nostdin", "-aa",
 		"-trace_msg", "-message_file", f.messages(), "-trace_err", "-error_file", f.errors())
 	f.cmd.Dir, f.cmd.Stderr = dir, &f.said
 	if err := f.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", Program, err)
 	}
-	for begun := time.Now(); !loopback.Open("udp", port); time.Sleep(20 * time.Millisecond) { // a poll of the condition
-		if time.Since(begun) > 10*time.Second {
-			f.Stop()
-			return nil, fmt.Errorf("%s does not listen: %s", Program, f.Complaints())
+	go func() { _ = f.cmd.Wait(); close(f.ended) }()
+	err = rig.Until(ctx, rig.HangTimeout, Program+" listens", func() (bool, error) {
+		select {
+		case <-f.ended:
+			return false, errEnded
+		default:
+			return loopback.Open("udp", port), nil
 		}
+	})
+	if err != nil {
+		f.Stop()
+		return nil, fmt.Errorf("%w: %s", err, f.Complaints())
 	}
 	return f, nil
 }
 
+var errEnded = errors.New(Program + " ended before it listened")
+
 func (f *Farm) messages() string { return filepath.Join(f.dir, "messages.log") }
 func (f *Farm) errors() string   { return filepath.Join(f.dir, "errors.log") }
 
-// Stop ends it at once.
+// Stop kills sipp and waits for its end.
 func (f *Farm) Stop() {
 	_ = f.cmd.Process.Kill()
-	_ = f.cmd.Wait()
+	<-f.ended
 }
 
 // Complaints are what sipp said was wrong.

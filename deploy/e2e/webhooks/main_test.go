@@ -18,8 +18,8 @@ import (
 
 // The stack's settings are short enough for a test. Tests of webhook-dispatcher cover the default settings.
 const (
-	attemptTimeout = 6 * time.Second
-	lease          = 11 * time.Second
+	attemptTimeout = 3 * time.Second
+	lease          = 4 * time.Second
 	// An endpoint is switched off after so many failures in a row, for so long, with so many deliveries exhausted.
 	ruleFailures  = 12
 	ruleFor       = 2 * time.Second
@@ -38,7 +38,7 @@ func settings() []string {
 		text += "," + d.String()
 	}
 	return []string{
-		"RINGFENCE_RESTART_PAUSE=500ms", "WEBHOOK_POLL=200ms", "RETRY_DELAYS=" + text[1:],
+		"RINGFENCE_RESTART_PAUSE=500ms", "OUTBOX_LEASE=1s", "WEBHOOK_POLL=200ms", "RETRY_DELAYS=" + text[1:],
 		"WEBHOOK_TIMEOUT=" + attemptTimeout.String(), "WEBHOOK_LEASE=" + lease.String(),
 		fmt.Sprintf("WEBHOOK_FAILED_AFTER_FAILURES=%d", ruleFailures), "WEBHOOK_FAILED_AFTER=" + ruleFor.String(),
 		fmt.Sprintf("WEBHOOK_FAILED_AFTER_EXHAUSTED=%d", ruleExhausted),

@@ -177,7 +177,8 @@ func TestQueue_BacklogOfOneWorkspaceDoesNotDelayAnother(t *testing.T) {
 	big.workspace, big.agent = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	big.announce(true, false)
 	_, err := r.pool.Exec(t.Context(), `
-		INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at, ready)
+		INSERT INTO dial_queue
+			(call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at, ready)
 		SELECT gen_random_uuid(), $1, 'queued', '+1415' || (2000000 + 100 * n), $2, 600, now(), now(), now(), true
 		FROM generate_series(1, 2000) n`, big.workspace, big.agent)
 	if err != nil {

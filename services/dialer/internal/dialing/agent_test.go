@@ -42,7 +42,8 @@ func TestRun_UnknownAgent(t *testing.T) {
 			var got row
 			d.run(over, func() error {
 				var lookAt time.Time
-				err := d.pool.QueryRow(t.Context(), "SELECT state, looks, look_at FROM dial_queue").Scan(&got.State, &got.Looks, &lookAt)
+				err := d.pool.QueryRow(t.Context(), "SELECT state, looks, look_at FROM dial_queue").
+					Scan(&got.State, &got.Looks, &lookAt)
 				got.Wait = lookAt.Sub(began)
 				if err == nil && got.State == string(request.Queued) && got.Looks == tt.looks {
 					err = errors.New("no attempt has ended")
