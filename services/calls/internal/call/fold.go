@@ -32,8 +32,8 @@ func (c *Call) Take(news Call) bool {
 	return true
 }
 
-// Analyse adds the analysis, once. For an erased person it adds the outcome alone. late says that
-// call.completed was sent without it.
+// Analyse adds the analysis, once. For an erased person it adds the outcome alone. late reports that
+// call.completed was sent without it. No other event waits for the analysis.
 func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.Analysed {
 		return false, false
@@ -45,7 +45,7 @@ func (c *Call) Analyse(a Analysis) (changed, late bool) {
 	if c.ErasedAt == nil {
 		c.Summary, c.Transcript = a.Summary, a.Transcript
 	}
-	return true, c.Closed
+	return true, c.Closed && c.Status == Completed
 }
 
 // Erase forgets what was said, once and for good.

@@ -233,7 +233,10 @@ func (c *Conversation) result() Result {
 	switch {
 	case c.broken:
 		r.Reached = agent.ReachedError
-		return r // outcome null
+		if c.opted {
+			r.Outcome = agent.OutcomeOptedOut
+		}
+		return r // otherwise the outcome is null
 	case c.reached != "":
 		r.Reached = c.reached
 	case someone:

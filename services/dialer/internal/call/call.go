@@ -217,7 +217,9 @@ type End struct {
 	Disclosure *agent.DisclosureRecord
 }
 
-// End ends the call, once and for good, and has the agent judge a completed one. False: it had ended.
+// End ends the call. It returns false if the call had ended before. The events of a completed call
+// carry what the agent made of the conversation. A call over a trunk that failed after the answer keeps
+// its outcome and its transcript, but is not summarised.
 func (c *Call) End(e End) bool {
 	if !c.Live() {
 		return false
@@ -226,9 +228,17 @@ func (c *Call) End(e End) bool {
 	at := c.notBefore(e.At)
 	c.EndedAt, c.Disclosure = &at, e.Disclosure
 	c.settle(e)
-	if c.Status != Completed {
+	if c.Status != Completed && (c.AnsweredAt == nil || e.Judged == nil) {
 		c.tell(ended, at)
 		c.forget()
+		return true
+	}
+	if c.Status != Completed {
+		c.Disposition = e.Judged.Reached
+		c.settleOutcome(e.Judged.Outcome, at)
+		c.tell(ended, at)
+		c.forget()
+		c.analyse(*e.Judged, at)
 		return true
 	}
 	if e.Judged != nil {

@@ -68,9 +68,9 @@ func (c *Call) settleOutcome(outcome string, at time.Time) {
 }
 
 // settledOutcome returns the outcome that the conversation itself settled. It is empty if only the
-// summary can give one, and for a call that was not completed.
+// summary can give one, and for a call that was not answered.
 func (c *Call) settledOutcome() string {
-	if c.Status != Completed || c.Outcome == agent.OutcomeUnknown {
+	if c.Status == Completed && c.Outcome == agent.OutcomeUnknown {
 		return ""
 	}
 	return c.Outcome

@@ -31,7 +31,10 @@ func TestEnd_EndedHasTheSettledOutcome(t *testing.T) {
 			want: agent.OutcomeNoConversation,
 		},
 		{name: "left to the summary", cause: call.NormalClearing, judged: judged(agent.OutcomeUnknown)},
-		{name: "failed call", cause: call.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut)},
+		{
+			name: "failed call", cause: call.NetworkOutOfOrder, judged: judged(agent.OutcomeOptedOut),
+			want: agent.OutcomeOptedOut,
+		},
 		{name: "scripted agent", words: "Never call me again.", cause: call.NormalClearing, want: agent.OutcomeOptedOut},
 	}
 	for _, test := range tests {

@@ -1,0 +1,34 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+)
+
+// TestCall_FailedAfterTheAnswerKeepsWhatWasSaid reads outcome and transcript of a call that failed in
+// the middle of the conversation.
+func TestCall_FailedAfterTheAnswerKeepsWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.wants(1, true, false)
+	a := r.account(r.place())
+	a.tell(a.fenced(), a.dialing(), a.answered())
+	ended := a.ended("failed", "media_timeout")
+	ended.GetEnded().Outcome = "opted_out"
+	a.tell(ended)
+	analysed := a.said()
+	analysed.GetAnalysed().Outcome = "opted_out"
+	a.tell(analysed)
+	if got := a.read()["outcome"]; got != "opted_out" {
+		t.Errorf("outcome = %v, want opted_out", got)
+	}
+	r.want(http.StatusOK, "GET", "/v1/calls/"+a.id()+"/transcript", nil)
+	events := r.events()
+	last := events[len(events)-1]
+	if last["type"] != "call.failed" {
+		t.Errorf("last event = %v, want call.failed", last["type"])
+	}
+	if got := last["data"].(map[string]any)["outcome"]; got != "opted_out" {
+		t.Errorf("outcome in call.failed = %v, want opted_out", got)
+	}
+}
