@@ -68,3 +68,42 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		})
 	}
 }
+
+// TestSaid_RefusalOfFurtherCallsIsAnOptOut covers a model that ignores the refusal. The words are the
+// evidence, also if they are transcribed after the person hung up.
+func TestSaid_RefusalOfFurtherCallsIsAnOptOut(t *testing.T) {
+	t.Parallel()
+	const words = "Rufen Sie mich bitte nie wieder an."
+	tests := []struct {
+		name string
+		role string
+		late bool
+		want []string
+	}{
+		{name: "during the call", role: agent.RolePerson, want: []string{words}},
+		{name: "after the person hung up", role: agent.RolePerson, late: true, want: []string{words}},
+		{name: "words of the agent", role: agent.RoleAgent},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *talk) {
+				said := agent.Event{Kind: agent.Said, Role: test.role, Text: words}
+				k.hear(time.Second)
+				if test.late {
+					k.hangUp()
+					k.pass(100 * time.Millisecond)
+				}
+				k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Fine."})
+				k.hangUp()
+				<-k.over
+				if !slices.Equal(k.opted, test.want) {
+					t.Errorf("opt-outs on record = %q, want %q", k.opted, test.want)
+				}
+				if got, want := k.result.OptedOut, len(test.want) > 0; got != want {
+					t.Errorf("Result.OptedOut = %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}

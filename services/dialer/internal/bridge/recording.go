@@ -54,10 +54,17 @@ func (c *Conversation) object() {
 	c.settings.Objected()
 }
 
-// said writes words down; a person's may ask for no recording, whether the agent's tool understands it or not.
+// said adds words to the transcript. Plain words of the person end the recording or opt the person out,
+// even if the agent calls no tool.
 func (c *Conversation) said(e agent.Event, now time.Time) {
 	c.transcript.say(e.Role, e.Item, e.Text, now)
-	if e.Role == agent.RolePerson && agent.ObjectsToRecording(e.Text) {
+	if e.Role != agent.RolePerson {
+		return
+	}
+	if agent.ObjectsToRecording(e.Text) {
 		c.object()
+	}
+	if agent.RefusesFurtherCalls(e.Text) {
+		c.optOut(e.Text)
 	}
 }
