@@ -92,3 +92,37 @@ func TestOutcomeList_HoldsWhatToolsReach(t *testing.T) {
 		t.Error("without a list of its own an agent has contract.md's")
 	}
 }
+
+func TestVoicemailText(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		settings agent.Settings
+		want     string
+	}{
+		{
+			name: "disclosure of the language", settings: agent.Settings{Language: "de", Message: "Bitte rufen Sie zurück."},
+			want: "Guten Tag, Sie sprechen mit einem KI-Assistenten. Bitte rufen Sie zurück.",
+		},
+		{
+			name:     "own disclosure",
+			settings: agent.Settings{Disclosure: agent.Disclosure{Text: "I am an AI."}, Message: "Please call back."},
+			want:     "I am an AI. Please call back.",
+		},
+		{
+			name:     "turned off with a reason",
+			settings: agent.Settings{Disclosure: agent.Disclosure{OffReason: "employees"}, Message: "Please call back."},
+			want:     "Please call back.",
+		},
+		{
+			name:     "message that contains it",
+			settings: agent.Settings{Disclosure: agent.Disclosure{Text: "I am an AI."}, Message: "Hi. I am an AI. Call back."},
+			want:     "Hi. I am an AI. Call back.",
+		},
+	}
+	for _, test := range tests {
+		if got := test.settings.VoicemailText(); got != test.want {
+			t.Errorf("%s: VoicemailText() = %q, want %q", test.name, got, test.want)
+		}
+	}
+}

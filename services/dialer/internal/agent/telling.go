@@ -16,6 +16,16 @@ func (s Settings) DisclosureText() (text string, known bool) {
 	return inLanguage(disclosures(), s.Language)
 }
 
+// VoicemailText returns what is left on a voicemail: the disclosure, unless it was turned off, and the
+// message. The mailbox does not contain what was said before the beep.
+func (s Settings) VoicemailText() string {
+	disclosure, _ := s.DisclosureText()
+	if strings.Contains(s.Message, disclosure) {
+		return s.Message
+	}
+	return disclosure + " " + s.Message
+}
+
 // NoticeText is what a person is told before the call is recorded; known as for DisclosureText. Empty: this agent's calls are not recorded, since they are not to be, or since it
 // cannot say so.
 func (s Settings) NoticeText() (text string, known bool) {

@@ -217,8 +217,8 @@ func (c *Conversation) onFax(now time.Time) {
 	c.end(call.NormalClearing)
 }
 
-// leave says the message, and closes.
-func (c *Conversation) leave() { c.part(c.settings.Agent.Message, call.NormalClearing) }
+// leave says the message, then ends the call.
+func (c *Conversation) leave() { c.part(c.settings.Agent.VoicemailText(), call.NormalClearing) }
 
 // result is what contract.md §2 makes of it.
 func (c *Conversation) result() Result {

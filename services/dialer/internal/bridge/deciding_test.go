@@ -235,8 +235,10 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 			}
 			k.ear.next = Beep
 			k.hear(20 * time.Millisecond)
-			if !slices.Equal(k.fake.now().said, []string{"Please call back."}) {
-				t.Fatalf("said %v", k.fake.now().said)
+			// The mailbox must contain the disclosure.
+			want := []string{"Hello, you are talking to an AI assistant. Please call back."}
+			if got := k.fake.now().said; !slices.Equal(got, want) {
+				t.Fatalf("said = %q, want %q", got, want)
 			}
 			message(k)
 			k.wantEnd(call.NormalClearing, 5*time.Second, 5100*time.Millisecond)

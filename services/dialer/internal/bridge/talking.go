@@ -57,6 +57,8 @@ type closing struct {
 	limit time.Time
 	// asked: a sentence of its own was asked for, which has not come yet.
 	asked bool
+	// last: only the sentence that was asked for is said.
+	last bool
 	// said: the agent is done.
 	said bool
 	// dry is since when nothing was queued.
@@ -133,6 +135,11 @@ func (c *Conversation) onAudio(e agent.Event) {
 		c.session.Interrupted(e.Item, 0)
 		return
 	}
+	if c.overdue(e) {
+		c.drop(e.Item)
+		c.session.Interrupted(e.Item, 0)
+		return
+	}
 	if c.closing != nil {
 		c.closing.dry = time.Time{}
 		if e.Asked { // and not the disclosure, which may still be said
@@ -146,6 +153,12 @@ func (c *Conversation) onAudio(e agent.Event) {
 	if idle && c.leg != nil {
 		c.leg.SpeakSoon()
 	}
+}
+
+// overdue reports whether audio must not be sent any more: behind a voicemail message or a farewell the
+// agent says nothing of its own. An agent of kind media_ws does not mark what it was asked to say.
+func (c *Conversation) overdue(e agent.Event) bool {
+	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }
 
 // drop leaves out what still comes of an item.
@@ -246,6 +259,7 @@ func (c *Conversation) part(text string, cause call.Cause) {
 	c.leaving = time.Time{}
 	c.flush()
 	c.close(cause)
+	c.closing.last = true
 	if text == "" {
 		c.closing.said = true
 	} else {
