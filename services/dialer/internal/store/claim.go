@@ -141,12 +141,20 @@ const (
 	trunkPrefix = "trunk "
 )
 
-// A request whose number is in a call waits for that to end, one whose number is being dialled a moment; one beyond the age limit is out of the way
-// until it is ended. The lock on the call makes its end wait, so that it finds whom to call up; a call that is changing just now is looked at by
-// the next claim. coalesce keeps the planner off the partial indexes where the id says it all.
+// A request whose number is in a call waits until that call ends. One whose number is being dialled waits a moment, and
+// one beyond the age limit waits until it is ended.
+//
+// A request that is not due is taken only to be blocked: its workspace may not dial, or its agent is deleted.
+// Otherwise a suspension that has ended made it ready, and it waits until it is due.
+//
+// The lock on the call makes the call's end wait, so that it finds the request. A call that is changing just now is
+// looked at by the next claim. coalesce keeps the planner from using the partial indexes where the id identifies the
+// row.
 const claim = `
 WITH oldest AS MATERIALIZED (
-	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at < now() - @queue_limit::interval AS expired,
+	SELECT q.call_request_id, q.to_e164, q.look_at, q.due_at, q.due_at < now() - @queue_limit::interval AS expired,
+		CASE WHEN q.due_at <= now() OR @barred::boolean THEN false
+			ELSE NOT coalesce((SELECT a.deleted FROM agents a WHERE a.agent_id = q.agent_id), false) END AS early,
 		(SELECT c.call_id FROM calls c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164 AND c.ended_at IS NULL
 			AND c.direction = 'outbound' ORDER BY c.to_e164 LIMIT 1) AS call_id,
 		(SELECT true FROM dial_queue c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164
@@ -155,17 +163,19 @@ WITH oldest AS MATERIALIZED (
 	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND q.ready AND q.look_at <= now()
 	ORDER BY q.look_at LIMIT @most::bigint + @spare
 ), judged AS MATERIALIZED (
-	SELECT o.call_request_id, o.look_at, o.expired, o.call_id, coalesce(o.behind, false)
+	SELECT o.call_request_id, o.look_at, o.due_at, o.expired, o.early, o.call_id, coalesce(o.behind, false)
 		OR row_number() OVER (PARTITION BY o.to_e164 ORDER BY o.look_at, o.call_request_id) > 1 AS behind
 	FROM oldest o
 ), apart AS MATERIALIZED (
 	SELECT j.call_request_id, false AS held, now() + CASE WHEN j.expired THEN interval '1 minute' ELSE interval '250 milliseconds' END AS look_at
-	FROM judged j WHERE j.expired OR j.call_id IS NULL AND j.behind
+	FROM judged j WHERE NOT j.early AND (j.expired OR j.call_id IS NULL AND j.behind)
+	UNION ALL
+	SELECT j.call_request_id, false, j.due_at FROM judged j WHERE j.early
 	UNION ALL
 	SELECT j.call_request_id, true, greatest(live.deadline_at, now() + interval '1 second')
 	FROM judged j, LATERAL (SELECT c.deadline_at FROM calls c WHERE c.call_id = j.call_id AND coalesce(c.ended_at, 'infinity') = 'infinity'
 		FOR SHARE SKIP LOCKED) live
-	WHERE NOT j.expired
+	WHERE NOT j.expired AND NOT j.early
 ), aside AS (
 	UPDATE dial_queue q SET ready = false, held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
 		look_at = (SELECT a.look_at FROM apart a WHERE a.call_request_id = q.call_request_id)
@@ -174,7 +184,8 @@ WITH oldest AS MATERIALIZED (
 			AND coalesce(l.state, '') = 'queued' AND coalesce(l.ready, false) FOR UPDATE SKIP LOCKED))
 ), taken AS MATERIALIZED (
 	SELECT l.call_request_id FROM dial_queue l
-	WHERE l.call_request_id = ANY (ARRAY(SELECT j.call_request_id FROM judged j WHERE NOT j.expired AND j.call_id IS NULL AND NOT j.behind
+	WHERE l.call_request_id = ANY (ARRAY(SELECT j.call_request_id FROM judged j
+			WHERE NOT j.expired AND NOT j.early AND j.call_id IS NULL AND NOT j.behind
 			ORDER BY j.look_at LIMIT @most::bigint))
 		AND coalesce(l.state, '') = 'queued' AND coalesce(l.ready, false) FOR UPDATE SKIP LOCKED
 ), slot AS (
@@ -292,7 +303,7 @@ func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, due []d
 		}
 		batch.Queue(claim, pg.Args{
 			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit, "trunk": trunk,
-			"workspace_id": due[i].WorkspaceID, "most": share, "spare": spare,
+			"workspace_id": due[i].WorkspaceID, "most": share, "spare": spare, "barred": due[i].Barred,
 		}).Query(func(rows pgx.Rows) error {
 			found, err := pgx.CollectRows(rows, pgx.RowToStructByName[request.Request])
 			taken[i] = len(found)

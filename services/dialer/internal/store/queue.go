@@ -114,12 +114,14 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 }
 
 const putBack = `
-UPDATE dial_queue SET claimed_by = NULL, looks = looks + @looked::integer, ready = @wait::interval <= interval '0',
-	look_at = CASE WHEN @wait::interval <= interval '0' THEN least(due_at, now()) ELSE now() + @wait::interval END
+UPDATE dial_queue SET claimed_by = NULL, looks = looks + @looked::integer,
+	ready = due_at <= now() AND @wait::interval <= interval '0',
+	look_at = CASE WHEN due_at > now() OR @wait::interval <= interval '0' THEN due_at ELSE now() + @wait::interval END
 WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance`
 
-// PutBack gives a claimed request and its slot back to the queue, to be looked at after wait, in its old place when that is zero. looked counts towards the patience with an unknown agent.
-// One that is no longer ours is left alone.
+// PutBack returns a claimed request to the queue and frees its slot. The request is looked at after wait; if wait is
+// zero it keeps its place in the queue. A request that is not due is looked at when it is due. looked counts the
+// looks that found no agent. If the claim is lost, PutBack does nothing.
 func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, looked int) error {
 	args := pg.Args{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance}
 	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {

@@ -51,7 +51,7 @@ func (s *Store) ApplyWorkspace(ctx context.Context, w tenant.Workspace) error {
 // SaveWorkspace stores a workspace unless w.Version or a newer version is stored. If the workspace
 // may not dial, its queued requests become due immediately, so that they end as blocked.
 func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace) error {
-	_, err := tx.Exec(ctx, saveWorkspace, pg.Args{
+	saved, err := tx.Exec(ctx, saveWorkspace, pg.Args{
 		"workspace_id": w.WorkspaceID, "version": w.Version, "status": w.Status, "api_enabled": w.APIEnabled,
 		"max_live_calls": w.MaxLiveCalls, "calls_per_second": w.CallsPerSecond, "destinations": append([]string{}, w.Destinations...),
 		"recordings": w.Recordings, "keep_recordings_days": w.KeepRecordingsDays,
@@ -59,7 +59,7 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace
 	if err != nil {
 		return fmt.Errorf("save workspace %s: %w", w.WorkspaceID, err)
 	}
-	if w.MayDial() {
+	if w.MayDial() || saved.RowsAffected() == 0 {
 		return nil
 	}
 	if _, err := tx.Exec(ctx, lookAtWorkspace, pg.Args{"workspace_id": w.WorkspaceID}); err != nil {

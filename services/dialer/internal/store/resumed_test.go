@@ -1,0 +1,121 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+func version(workspace uuid.UUID, number int64, status string) tenant.Workspace {
+	return tenant.Workspace{
+		WorkspaceID: workspace, Version: number, Status: status, APIEnabled: true, MaxLiveCalls: 500, CallsPerSecond: 500,
+	}
+}
+
+func applyAll(t *testing.T, st *store.Store, versions ...tenant.Workspace) {
+	t.Helper()
+	for _, w := range versions {
+		if err := st.ApplyWorkspace(t.Context(), w); err != nil {
+			t.Fatalf("ApplyWorkspace of version %d: %v", w.Version, err)
+		}
+	}
+}
+
+// scheduled enqueues a request that is due in an hour.
+func scheduled(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID) request.Request {
+	t.Helper()
+	r := aRequest(workspace, 1)
+	r.DueAt = time.Now().Add(time.Hour)
+	enqueue(t, pool, st, r)
+	return r
+}
+
+// untilLooked returns the time until the dialer looks at the request.
+func untilLooked(t *testing.T, pool *pgxpool.Pool, r request.Request) time.Duration {
+	t.Helper()
+	var until time.Duration
+	const query = "SELECT look_at - now() FROM dial_queue WHERE call_request_id = $1"
+	if err := pool.QueryRow(t.Context(), query, r.CallRequestID).Scan(&until); err != nil {
+		t.Fatalf("read the request: %v", err)
+	}
+	return until
+}
+
+// A suspension makes queued requests due immediately, so that they end as blocked. If the workspace is resumed
+// before they are blocked, they keep the time for which they were scheduled.
+func TestClaim_ResumedRequestsKeepTheirTime(t *testing.T) {
+	t.Parallel()
+	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+	st := newStore(pool)
+	r := scheduled(t, pool, st, workspace)
+	applyAll(t, st, version(workspace, 1, "suspended"), version(workspace, 2, "active"))
+	for range 2 {
+		if got := len(claim(t, st, 8)); got != 0 {
+			t.Fatalf("requests claimed an hour before they are due = %d, want 0", got)
+		}
+	}
+	if until := untilLooked(t, pool, r); until < 50*time.Minute {
+		t.Errorf("the dialer looks at the request in %s, want an hour", until)
+	}
+}
+
+// The request is claimed to be blocked, and the workspace is resumed before the attempt reads it.
+func TestFence_RefusesARequestThatIsNotDue(t *testing.T) {
+	t.Parallel()
+	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+	st := newStore(pool)
+	r := scheduled(t, pool, st, workspace)
+	applyAll(t, st, version(workspace, 1, "suspended"))
+	claimed := claim(t, st, 8)
+	if len(claimed) != 1 {
+		t.Fatalf("requests of a suspended workspace that are claimed = %d, want 1", len(claimed))
+	}
+	applyAll(t, st, version(workspace, 2, "active"))
+	err := st.Fence(t.Context(), claimed[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim")
+	if !errors.Is(err, store.ErrLost) {
+		t.Errorf("Fence an hour before the request is due = %v, want ErrLost", err)
+	}
+	if err := st.PutBack(t.Context(), r.CallRequestID, 250*time.Millisecond, 0); err != nil {
+		t.Fatalf("PutBack: %v", err)
+	}
+	if until := untilLooked(t, pool, r); until < 50*time.Minute {
+		t.Errorf("the dialer looks at the request in %s, want an hour", until)
+	}
+}
+
+// ApplySetting stores a version before its event arrives. A late event of an older version changes nothing.
+func TestSaveWorkspace_OldSuspensionMakesNothingDue(t *testing.T) {
+	t.Parallel()
+	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+	st := newStore(pool)
+	applyAll(t, st, version(workspace, 1, "suspended"), version(workspace, 2, "active"))
+	r := scheduled(t, pool, st, workspace)
+	within(t, pool, func(tx pgx.Tx) error { return st.SaveWorkspace(t.Context(), tx, version(workspace, 1, "suspended")) })
+	if until := untilLooked(t, pool, r); until < 50*time.Minute {
+		t.Errorf("the dialer looks at the request in %s, want an hour", until)
+	}
+}
+
+// The requests of a deleted agent are claimed before they are due, to be blocked.
+func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
+	t.Parallel()
+	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+	st := newStore(pool)
+	applyAll(t, st, version(workspace, 1, "active"))
+	r := scheduled(t, pool, st, workspace)
+	agent := tenant.Agent{AgentID: r.AgentID, WorkspaceID: workspace, Version: 1, Settings: []byte("{}"), Deleted: true}
+	if err := st.ApplyAgent(t.Context(), agent); err != nil {
+		t.Fatalf("ApplyAgent: %v", err)
+	}
+	if got := len(claim(t, st, 8)); got != 1 {
+		t.Errorf("claimed requests of a deleted agent = %d, want 1", got)
+	}
+}
