@@ -135,8 +135,10 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 	}
 	parsed(t, "deploy/prometheus/prometheus.yml", &prometheus)
 	for _, pattern := range prometheus.Rules {
-		if found, err := filepath.Glob(filepath.Join(root, "deploy/prometheus", pattern)); err != nil || len(found) == 0 {
-			t.Errorf("Prometheus reads the rules %s, which are not there", pattern)
+		if found, err := filepath.Glob(filepath.Join(root, "deploy/prometheus", pattern)); err != nil {
+			t.Errorf("Glob: %v", err)
+		} else if len(found) == 0 {
+			t.Errorf("Glob: length of found = 0, want more; pattern = %s", pattern)
 		}
 	}
 	var scraped []string

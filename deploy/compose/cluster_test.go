@@ -215,8 +215,11 @@ func TestCharts_CarryEveryDashboard(t *testing.T) {
 	rendered := manifests(t, "ringfence", append(least(t, "ringfence"), "--set", "dashboards.enabled=true", "--show-only", "templates/dashboards.yaml")...)
 	tool(t, rendered, "RINGFENCE_MANIFESTS")
 	files, err := filepath.Glob(filepath.Join(root, "deploy/grafana/dashboards/*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no dashboards: %v", err)
+	if err != nil {
+		t.Fatalf("no dashboards: Glob: %v", err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no dashboards: length of files = 0, want more")
 	}
 	documents := yaml.NewDecoder(bytes.NewReader(rendered))
 	for range files {

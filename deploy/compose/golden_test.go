@@ -60,8 +60,11 @@ func TestCharts_RenderAsBefore(t *testing.T) {
 func TestCharts_CarryEveryRule(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "deploy/prometheus/rules/*.yml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no rules: %v", err)
+	if err != nil {
+		t.Fatalf("no rules: Glob: %v", err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no rules: length of files = 0, want more")
 	}
 	for _, row := range []struct{ name, set, address string }{
 		{"as it is", "alerts.enabled=true", "deploy/runbooks"},
@@ -201,8 +204,11 @@ func TestCharts_DrainOutlastsTheLongestCall(t *testing.T) {
 	}
 	ring := regexp.MustCompile(`env:"RING_LIMIT" envDefault:"(\w+)"`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/cmd/dialer/config.go"), "\n"))
 	first := regexp.MustCompile(`&i.FirstRing: (\d+) \* time.Second`).FindStringSubmatch(strings.Join(lines(t, "services/dialer/internal/signal/invite.go"), "\n"))
-	if ring == nil || first == nil {
-		t.Fatal("how long it may take until a call is answered is not to be found")
+	if ring == nil {
+		t.Fatal("how long it may take until a call is answered is not to be found: ring = nil, want a value")
+	}
+	if first == nil {
+		t.Fatal("how long it may take until a call is answered is not to be found: first = nil, want a value")
 	}
 	unanswered := time.Duration(0)
 	for _, text := range []string{ring[1], first[1] + "s"} {

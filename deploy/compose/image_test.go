@@ -28,8 +28,11 @@ func recipe(t *testing.T) (flags string, env []string) {
 			t.Errorf("deploy/Dockerfile does not say %q: an image would be the builder's, whatever platform was asked for", part)
 		}
 	}
-	if command == nil || setting == nil {
-		t.Fatal("deploy/Dockerfile builds in a way that this test does not read")
+	if command == nil {
+		t.Fatal("deploy/Dockerfile builds in a way that this test does not read: command = nil, want a value")
+	}
+	if setting == nil {
+		t.Fatal("deploy/Dockerfile builds in a way that this test does not read: setting = nil, want a value")
 	}
 	return command[1], []string{setting[1], "GOWORK=", "GOFLAGS=", "VERSION=1.2.3-test"}
 }
@@ -140,8 +143,10 @@ func standsAlone(t *testing.T, name, path string) {
 		}
 		defer func() { _ = binary.Close() }()
 		for _, header := range binary.Progs {
-			if header.Type == elf.PT_INTERP || header.Type == elf.PT_DYNAMIC {
-				t.Errorf("%s has the program header %s, want a static program", name, header.Type)
+			if header.Type == elf.PT_INTERP {
+				t.Errorf("header.Type = %v, want another value; name = %s", header.Type, name)
+			} else if header.Type == elf.PT_DYNAMIC {
+				t.Errorf("header.Type = %v, want another value; name = %s", header.Type, name)
 			}
 		}
 		if binary.Section(".dynamic") != nil {

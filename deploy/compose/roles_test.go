@@ -62,8 +62,12 @@ func TestRoles_AServiceReachesItsOwnAlone(t *testing.T) {
 		}
 	}
 	var owns bool
-	if err := super.QueryRow(t.Context(), `SELECT bool_or(pg_has_role('administrator', oid, 'USAGE')) FROM pg_roles WHERE rolname LIKE '%\_owner' AND rolname <> 'pg_database_owner'`).Scan(&owns); err != nil || owns {
-		t.Errorf("who made the roles has kept the rights of an owner: %v, %v", owns, err)
+	if err := super.QueryRow(t.Context(),
+		`SELECT bool_or(pg_has_role('administrator', oid, 'USAGE')) FROM pg_roles
+			WHERE rolname LIKE '%\_owner' AND rolname <> 'pg_database_owner'`).Scan(&owns); err != nil {
+		t.Errorf("who made the roles has kept the rights of an owner: QueryRow: %v", err)
+	} else if owns {
+		t.Error("who made the roles has kept the rights of an owner: owns = true, want false")
 	}
 	try(t, bin, server.URL, "postgres.sql")
 	if _, err := super.Exec(t.Context(), "CREATE DATABASE provisioned"); err != nil {
@@ -91,12 +95,18 @@ func script(t *testing.T, super *pgx.Conn) (steps []string) {
 	steps = append(steps, plain)
 	query, _, found := strings.Cut("SELECT format"+query, `\gexec`)
 	rows, err := super.Query(t.Context(), query)
-	if err != nil || !found {
-		t.Fatalf("postgres.sql is not what this test reads: %v", err)
+	if err != nil {
+		t.Fatalf("Query: %v", err)
+	}
+	if !found {
+		t.Fatal("found = false, want true")
 	}
 	made, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(made) != len(services) {
-		t.Fatalf("postgres.sql makes %d schemas: %v", len(made), err)
+	if err != nil {
+		t.Fatalf("pgx.CollectRows: %v", err)
+	}
+	if len(made) != len(services) {
+		t.Fatalf("length of made = %d, want %d", len(made), len(services))
 	}
 	return append(steps, made...)
 }

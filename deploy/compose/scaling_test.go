@@ -91,8 +91,12 @@ func adapted(t *testing.T, metric, matchers string) (query string) {
 	parsed(t, "helm/environments/prometheus-adapter.yaml", &adapter)
 	for _, rule := range adapter.Rules.External {
 		names := regexp.MustCompile(`^\{__name__=~"(\^[^"]+\$)",namespace!=""\}$`).FindStringSubmatch(rule.Series)
-		if names == nil || rule.Resources.Overrides["namespace"].Resource != "namespace" {
-			t.Fatalf("the rule is %+v", rule)
+		if names == nil {
+			t.Fatal("the rule: names = nil, want a value")
+		}
+		if rule.Resources.Overrides["namespace"].Resource != "namespace" {
+			t.Fatalf(`the rule: rule.Resources.Overrides["namespace"].Resource = %q, want "namespace"`,
+				rule.Resources.Overrides["namespace"].Resource)
 		}
 		if !regexp.MustCompile(names[1]).MatchString(metric) {
 			continue
@@ -102,8 +106,11 @@ func adapted(t *testing.T, metric, matchers string) (query string) {
 		if err == nil {
 			err = text.Execute(&made, map[string]string{"Series": metric, "LabelMatchers": matchers})
 		}
-		if err != nil || query != "" {
-			t.Fatalf("%s has a second rule, or one that is no template: %v", metric, err)
+		if err != nil {
+			t.Fatalf("Parse: %v", err)
+		}
+		if query != "" {
+			t.Fatalf("query = %q, want it empty; metric = %s", query, metric)
 		}
 		query = made.String()
 	}

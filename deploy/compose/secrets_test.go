@@ -250,8 +250,11 @@ func secretsIn(t *testing.T, path string) map[string]map[string]string {
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		if err != nil || o.Kind != "Secret" {
-			t.Fatalf("%s: %q, %v", path, o.Kind, err)
+		if err != nil {
+			t.Fatalf("%s: Decode: %v", path, err)
+		}
+		if o.Kind != "Secret" {
+			t.Fatalf(`%s: o.Kind = %q, want "Secret"`, path, o.Kind)
 		}
 		found[o.Metadata.Name] = o.StringData
 	}

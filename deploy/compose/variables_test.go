@@ -70,8 +70,11 @@ func TestCharts_LibrarySetsNoOtherVariables(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	files, err := filepath.Glob(filepath.Join(root, "helm/ringfence-lib/templates/*.tpl"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no templates: %v", err)
+	if err != nil {
+		t.Fatalf("no templates: Glob: %v", err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no templates: length of files = 0, want more")
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)

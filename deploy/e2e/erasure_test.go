@@ -123,8 +123,11 @@ func everyRow(t *testing.T, db *rig.Postgres) (rows []row) {
 		t.Fatal(err)
 	}
 	tables, err := pgx.CollectRows(found, pgx.RowTo[string])
-	if err != nil || len(tables) < 40 {
-		t.Fatalf("%d tables, %v", len(tables), err)
+	if err != nil {
+		t.Fatalf("pgx.CollectRows: %v", err)
+	}
+	if len(tables) < 40 {
+		t.Fatalf("length of tables = %d, want at least 40", len(tables))
 	}
 	if _, err := conn.Exec(t.Context(), "SET bytea_output = 'escape'"); err != nil {
 		t.Fatal(err)
@@ -181,8 +184,11 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	inbound(t, w, line)
 	p, other := know(t, w, number(7_100_000), "Zebulon"), know(t, w, number(7_100_001), "Ottoline")
 
-	if status, answer, err := rig.NewClient(s.Demo.SimURL, "").Do(t.Context(), "POST", "/inbound", map[string]string{"from": p.to, "to": line}); err != nil || status/100 != 2 {
-		t.Fatal(status, string(answer), err)
+	if status, _, err := rig.NewClient(s.Demo.SimURL, "").Do(t.Context(), "POST", "/inbound",
+		map[string]string{"from": p.to, "to": line}); err != nil {
+		t.Fatalf("Do: %v", err)
+	} else if status/100 != 2 {
+		t.Fatalf("Do: status/100 = %v, want 2", status/100)
 	}
 	first, theirs := p.place(t, nil), other.place(t, nil)
 	for who, request := range map[*erased]string{p: first, other: theirs} {
@@ -231,12 +237,16 @@ func TestErasure_NothingOfThePersonIsLeft(t *testing.T) {
 	for _, said := range p.left(rows) {
 		t.Error(said)
 	}
-	if now := other.left(rows); len(now) < len(theirsBefore) || len(now) == 0 {
-		t.Errorf("of somebody else is left %v, before it was %v", now, theirsBefore)
+	if now := other.left(rows); len(now) < len(theirsBefore) {
+		t.Errorf("left: length of now = %d, want at least %d", len(now), len(theirsBefore))
+	} else if len(now) == 0 {
+		t.Error("left: length of now = 0, want more")
 	}
 	p.kept(t, rows)
-	if said, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil || !strings.Contains(said, " 0 broken") {
-		t.Errorf("the consent ledger: %v\n%s", err, said)
+	if said, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
+		t.Errorf("the consent ledger: Command: %v", err)
+	} else if !strings.Contains(said, " 0 broken") {
+		t.Errorf(`the consent ledger: said = %q, want it to contain " 0 broken"`, said)
 	}
 }
 

@@ -21,12 +21,18 @@ func TestFirstCall_OneOfEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := rig.Request{}
-	if err := w.API.Into(t.Context(), "POST", "/v1/calls", map[string]any{"idempotency_key": "first"}, 200, &again); err != nil || again.ID != req.ID {
-		t.Fatalf("replay = %v %v, want 200 with %s", again.ID, err, req.ID)
+	if err := w.API.Into(t.Context(), "POST", "/v1/calls", map[string]any{"idempotency_key": "first"}, 200,
+		&again); err != nil {
+		t.Fatalf("replay: Into: %v", err)
+	} else if again.ID != req.ID {
+		t.Fatalf("replay: again.ID = %v, want %v", again.ID, req.ID)
 	}
 	v, err := s.Judge(t.Context(), w, hooks, map[string]string{req.ID: req.To}, 100, rig.HangTimeout)
-	if err != nil || v.Err() != nil {
-		t.Fatal(err, v)
+	if err != nil {
+		t.Fatalf("Judge: %v", err)
+	}
+	if v.Err() != nil {
+		t.Fatalf("v.Err() = %v, want nil", v.Err())
 	}
 	stage.Equal(t, "v.Dials", v.Dials, 1)
 	stage.Equal(t, "v.Calls", v.Calls, 1)
@@ -77,8 +83,11 @@ func types(r *rig.Receiver, path string) (got []string) {
 func finishedCall(t *testing.T, w *rig.Workspace, requestID string) rig.Call {
 	t.Helper()
 	req, err := w.Request(t.Context(), requestID)
-	if err != nil || req.CallID == nil {
-		t.Fatalf("request %+v: %v, want one with a call", req, err)
+	if err != nil {
+		t.Fatalf("Request: %v", err)
+	}
+	if req.CallID == nil {
+		t.Fatal("req.CallID = nil, want a value")
 	}
 	call, err := w.Call(t.Context(), *req.CallID)
 	if err != nil {

@@ -45,8 +45,10 @@ func (o operator) types(stdin, want string, args ...string) string {
 func (o operator) makes(args ...string) string {
 	o.t.Helper()
 	var made struct{ ID string }
-	if err := json.Unmarshal([]byte(o.does("", append(args, "-o", "json")...)), &made); err != nil || made.ID == "" {
-		o.t.Fatalf("ringfence %s made %+v, %v", strings.Join(args, " "), made, err)
+	if err := json.Unmarshal([]byte(o.does("", append(args, "-o", "json")...)), &made); err != nil {
+		o.t.Fatalf("json.Unmarshal: %v", err)
+	} else if made.ID == "" {
+		o.t.Fatalf(`made.ID is empty, want a value; strings.Join(args, " ") = %s`, strings.Join(args, " "))
 	}
 	return made.ID
 }
@@ -114,8 +116,10 @@ func (o operator) setUpCalls() {
 
 	said := o.types(`{"name":"carrier","host":"sip.example.net","username":"u","password":"s3cret-of-the-trunk"}`, "", "trunks", "add", "--file", "-", "-o", "json")
 	var made struct{ ID string }
-	if err := json.Unmarshal([]byte(said), &made); err != nil || strings.Contains(said, "s3cret") {
-		o.t.Errorf("trunks add said %q, %v", said, err)
+	if err := json.Unmarshal([]byte(said), &made); err != nil {
+		o.t.Errorf("json.Unmarshal: %v", err)
+	} else if strings.Contains(said, "s3cret") {
+		o.t.Errorf(`said = %q, want it without "s3cret"`, said)
 	}
 	o.does("channels|5|disabled", "trunks", "change", made.ID, "--set", "channels=5", "--set", "status=disabled")
 	o.does("sip.example.net", "trunks", "list")
@@ -182,8 +186,10 @@ func (o operator) replayWebhooks(w *rig.Workspace, hooks *rig.Receiver) {
 		o.t.Fatal(err)
 	}
 	hook := []struct{ ID string }{}
-	if err := json.Unmarshal([]byte(o.does("", "webhooks", "list", "-o", "json")), &hook); err != nil || len(hook) != 1 {
-		o.t.Fatalf("webhooks list = %v, %v", hook, err)
+	if err := json.Unmarshal([]byte(o.does("", "webhooks", "list", "-o", "json")), &hook); err != nil {
+		o.t.Fatalf("webhooks list: json.Unmarshal: %v", err)
+	} else if len(hook) != 1 {
+		o.t.Fatalf("webhooks list: length of hook = %d, want 1", len(hook))
 	}
 	delivered := []struct {
 		ID     string

@@ -61,11 +61,15 @@ func TestOptOut_RacingTheDialNobodyIsDialledBehindTheirRecord(t *testing.T) {
 	t.Logf("%d people said no around their dial: %d were dialled (%d behind their record, by a gate that had asked before it), %d were not, %d faults",
 		len(run.done), dialled, behind, len(run.done)-dialled, len(faults))
 	t.Logf("raced for %s in %d workspaces, judged for %s", run.took.Round(time.Second), len(run.houses), time.Since(began).Round(time.Second))
-	if said, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil || !strings.Contains(said, " 0 broken") {
-		t.Errorf("the consent ledger behind two replicas: %v\n%s", err, said)
+	if said, err := s.Command(t.Context(), "service", "contacts-compliance", "verify"); err != nil {
+		t.Errorf("the consent ledger behind two replicas: Command: %v", err)
+	} else if !strings.Contains(said, " 0 broken") {
+		t.Errorf(`the consent ledger behind two replicas: said = %q, want it to contain " 0 broken"`, said)
 	}
-	if dialled < len(run.done)/10 || dialled > len(run.done)*9/10 {
-		t.Errorf("%d of %d were dialled: too few met the dial", dialled, len(run.done))
+	if dialled < len(run.done)/10 {
+		t.Errorf("dialled = %v, want at least %v", dialled, len(run.done)/10)
+	} else if dialled > len(run.done)*9/10 {
+		t.Errorf("dialled = %v, want at most %v", dialled, len(run.done)*9/10)
 	}
 }
 
@@ -236,8 +240,11 @@ func judgeRefusals(t *testing.T, s *rig.Stack, run *refusing) (faults []string, 
 	}
 	all.Wait()
 	log, err := s.CarrierLog(t.Context())
-	if err != nil || t.Failed() {
-		t.Fatalf("what became of them: %v", err)
+	if err != nil {
+		t.Fatalf("what became of them: CarrierLog: %v", err)
+	}
+	if t.Failed() {
+		t.Fatal("what became of them: t.Failed() = true, want false")
 	}
 	originates := map[string]int{}
 	for _, line := range log {

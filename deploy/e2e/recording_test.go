@@ -115,12 +115,16 @@ func (k kept) mustSound(t *testing.T, least, most time.Duration) {
 	person, agent := sides(t, file)
 	// The far end sends back what it hears: both sides have the tone, the person's a moment later.
 	for side, samples := range map[string][]byte{"person": person, "agent": agent} {
-		if length := sounding(samples); length < least || length > most {
-			t.Errorf("%s of the %s's side sound, want %s to %s", length, side, least, most)
+		if length := sounding(samples); length < least {
+			t.Errorf("sounding: length = %v, want at least %v; side = %s", length, least, side)
+		} else if length > most {
+			t.Errorf("sounding: length = %v, want at most %v; side = %s", length, most, side)
 		}
 	}
-	if status, part := fetch(t, k.RecordingURL, "bytes=0-3"); status != http.StatusPartialContent || string(part) != "RIFF" {
-		t.Errorf("a range = %d %s", status, part)
+	if status, part := fetch(t, k.RecordingURL, "bytes=0-3"); status != http.StatusPartialContent {
+		t.Errorf("a range: status = %v, want %v", status, http.StatusPartialContent)
+	} else if string(part) != "RIFF" {
+		t.Errorf(`a range: part = %q, want "RIFF"`, string(part))
 	}
 }
 
@@ -156,8 +160,10 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 		URL       string `json:"url"`
 		ExpiresIn int    `json:"expires_in"`
 	}
-	if err := w.API.Into(t.Context(), "GET", "/v1/calls/"+id+"/recording", nil, 200, &link); err != nil || link.ExpiresIn != 3600 {
-		t.Errorf("%+v, %v", link, err)
+	if err := w.API.Into(t.Context(), "GET", "/v1/calls/"+id+"/recording", nil, 200, &link); err != nil {
+		t.Errorf("Into: %v", err)
+	} else if link.ExpiresIn != 3600 {
+		t.Errorf("link.ExpiresIn = %v, want 3600", link.ExpiresIn)
 	}
 	s3.Later(3601 * time.Second)
 	if status, _ := fetch(t, link.URL, ""); status != http.StatusForbidden {
@@ -183,8 +189,10 @@ func TestRecording_FromTheNoticeToItsErasure(t *testing.T) {
 	// And the person is erased.
 	p := &erased{w: w, to: number(202)}
 	done := carriedOut(t, w, p.erase(t))
-	if len(s3.Objects()) != others || done.DoneAt == nil {
-		t.Errorf("%d objects are left, want the other person's %d", len(s3.Objects()), others)
+	if got := len(s3.Objects()); got != others {
+		t.Errorf("length of s3.Objects() = %d, want %d", got, others)
+	} else if done.DoneAt == nil {
+		t.Error("done.DoneAt = nil, want a value")
 	}
 	if err := w.API.Into(t.Context(), "GET", "/v1/calls/"+cutID+"/recording", nil, 404, nil); err != nil {
 		t.Error(err)

@@ -81,8 +81,11 @@ func TestRecords_AgainShuffledAndUnreadable(t *testing.T) {
 func judge(t *testing.T, s *rig.Stack, w *rig.Workspace, r *rig.Receiver, accepted map[string]string) {
 	t.Helper()
 	v, err := s.Judge(t.Context(), w, r, accepted, 1000, rig.HangTimeout)
-	if err != nil || v.Err() != nil {
-		t.Fatal(err, v, v.Err())
+	if err != nil {
+		t.Fatalf("Judge: %v", err)
+	}
+	if v.Err() != nil {
+		t.Fatalf("v.Err() = %v, want nil", v.Err())
 	}
 	t.Log(v)
 }

@@ -114,8 +114,11 @@ func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
 			rig.Request
 			ErrorCode *string `json:"error_code"`
 		}
-		if err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+requests[row.to()], nil, 200, &req); err != nil || req.CallID == nil {
-			t.Errorf("%s: request %+v, %v", row.to(), req, err)
+		if err := w.API.Into(t.Context(), "GET", "/v1/call-requests/"+requests[row.to()], nil, 200, &req); err != nil {
+			t.Errorf("%s: Into: %v", row.to(), err)
+			continue
+		} else if req.CallID == nil {
+			t.Errorf("%s: req.CallID = nil, want a value", row.to())
 			continue
 		}
 		var call struct {
@@ -130,20 +133,29 @@ func TestSIP_EveryRowOfTheCauseTable(t *testing.T) {
 		if req.ErrorCode != nil {
 			got.errCode = *req.ErrorCode
 		}
-		if got != row || call.Outcome != nil {
-			t.Errorf("%d, %d: %+v, want %+v", row.how, row.code, got, row)
+		if got != row {
+			t.Errorf("%d, %d: got = %v, want %v", row.how, row.code, got, row)
+		} else if call.Outcome != nil {
+			t.Errorf("%d, %d: call.Outcome = %v, want nil", row.how, row.code, call.Outcome)
 		}
 	}
 	calls, err := far.Calls()
-	if err != nil || len(calls) != len(rows) {
-		t.Fatalf("%d calls at the far end, want %d: %v", len(calls), len(rows), err)
+	if err != nil {
+		t.Fatalf("Calls: %v", err)
+	}
+	if len(calls) != len(rows) {
+		t.Fatalf("length of calls = %d, want %d", len(calls), len(rows))
 	}
 	for _, c := range calls {
-		if c.Dials != 1 || !strings.HasPrefix(c.To, "+1415555") {
-			t.Errorf("%s was dialled %d times", c.To, c.Dials)
+		if c.Dials != 1 {
+			t.Errorf("c.Dials = %v, want 1", c.Dials)
+		} else if !strings.HasPrefix(c.To, "+1415555") {
+			t.Errorf(`c.To = %q, want it to begin with "+1415555"`, c.To)
 		}
 	}
-	if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
-		t.Errorf("the books: %v, %v", differences, err)
+	if differences, err := w.Differences(t.Context()); err != nil {
+		t.Errorf("the books: Differences: %v", err)
+	} else if len(differences) > 0 {
+		t.Errorf("the books: differences = %v, want none", differences)
 	}
 }

@@ -90,15 +90,19 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	stage.Equal(t, "call.CallID", call.CallID, taken.CallID)
 	stage.Equal(t, "call.Status", call.Status, "completed")
 	calls, err := first.Calls()
-	if err != nil || len(calls)%2 != 1 {
-		t.Errorf("%d calls at the first trunk: %v", len(calls), err)
+	if err != nil {
+		t.Errorf("Calls: %v", err)
+	} else if len(calls)%2 != 1 {
+		t.Errorf("len(calls)%%2 = %v, want 1", len(calls)%2)
 	}
 	until(t, "every end is told", func() bool {
 		told := types(hooks, "/"+w.ID)
 		return count(told, "call.failed") == len(calls)-1 && count(told, "call.completed") == 1
 	})
-	if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
-		t.Errorf("the books: %v, %v", differences, err)
+	if differences, err := w.Differences(t.Context()); err != nil {
+		t.Errorf("the books: Differences: %v", err)
+	} else if len(differences) > 0 {
+		t.Errorf("the books: differences = %v, want none", differences)
 	}
 }
 

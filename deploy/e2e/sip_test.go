@@ -93,7 +93,9 @@ func TestSIP_ACallFromPOSTToWebhook(t *testing.T) {
 			}
 		})
 	}
-	if differences, err := w.Differences(t.Context()); err != nil || len(differences) > 0 {
-		t.Errorf("the books: %v, %v", differences, err)
+	if differences, err := w.Differences(t.Context()); err != nil {
+		t.Errorf("the books: Differences: %v", err)
+	} else if len(differences) > 0 {
+		t.Errorf("the books: differences = %v, want none", differences)
 	}
 }

@@ -103,8 +103,10 @@ func roll(t *testing.T, s *rig.Stack, place, from, to, name string) {
 		if _, told := runs[""]; told && runtime.GOOS != "linux" {
 			continue // only Linux says which file a process runs
 		}
-		if runs[from] != want[from] || runs[to] != want[to] {
-			t.Errorf("%s: the processes run %v, want %v", name, runs, want)
+		if runs[from] != want[from] {
+			t.Errorf("%s: runs[from] = %v, want %v", name, runs[from], want[from])
+		} else if runs[to] != want[to] {
+			t.Errorf("%s: runs[to] = %v, want %v", name, runs[to], want[to])
 		}
 	}
 }

@@ -31,12 +31,17 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	w := tenant(t, s, nil, credits(covered))
 	crowd := &crowd{w: w, later: true, accepted: map[string]string{}}
 	crowd.ask(t, keys("first", 3*covered))
-	if len(crowd.accepted) != covered || len(crowd.refused) != 2*covered {
-		t.Fatalf("%d accepted and %d refused, want %d and %d", len(crowd.accepted), len(crowd.refused), covered, 2*covered)
+	if len(crowd.accepted) != covered {
+		t.Fatalf("length of crowd.accepted = %d, want %d", len(crowd.accepted), covered)
+	}
+	if len(crowd.refused) != 2*covered {
+		t.Fatalf("length of crowd.refused = %d, want %d", len(crowd.refused), 2*covered)
 	}
 	books(t, w, 0, covered)
-	if requests, err := w.Requests(t.Context()); err != nil || len(requests) != covered {
-		t.Errorf("%d requests, %v, want %d: a refusal leaves none behind", len(requests), err, covered)
+	if requests, err := w.Requests(t.Context()); err != nil {
+		t.Errorf("Requests: %v", err)
+	} else if len(requests) != covered {
+		t.Errorf("Requests: length of requests = %d, want %d", len(requests), covered)
 	}
 
 	refused := crowd.refused
@@ -46,8 +51,10 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	before := len(crowd.accepted)
 	crowd.refused = nil
 	crowd.ask(t, refused) // the same keys: a refusal has not used them up
-	if took := len(crowd.accepted) - before; took != half || len(crowd.refused) != len(refused)-half {
-		t.Errorf("%d accepted and %d refused after %d cancels, want %d and %d", took, len(crowd.refused), half, half, len(refused)-half)
+	if took := len(crowd.accepted) - before; took != half {
+		t.Errorf("took = %v, want %v", took, half)
+	} else if len(crowd.refused) != len(refused)-half {
+		t.Errorf("length of crowd.refused = %d, want %d", len(crowd.refused), len(refused)-half)
 	}
 	books(t, w, 0, covered)
 	crowd.cancel(t, len(crowd.accepted))
@@ -58,8 +65,10 @@ func TestWallet_OversubscribedThriceAcceptsWhatItCovers(t *testing.T) {
 	reconcile(t, s, "workspaces compared, 0 differences")
 	forge(t, s, w)
 	reconcile(t, s, "workspace "+w.ID+": wrong_balance: wallet", "workspace "+w.ID+": wrong_balance: funding", "workspaces compared, 2 differences")
-	if found, err := w.Differences(t.Context()); err != nil || len(found) != 2 {
-		t.Errorf("differences = %v, %v, want two", found, err)
+	if found, err := w.Differences(t.Context()); err != nil {
+		t.Errorf("differences: %v", err)
+	} else if len(found) != 2 {
+		t.Errorf("differences: length of found = %d, want 2", len(found))
 	}
 }
 
@@ -101,13 +110,17 @@ func spend(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver) {
 	covered := stage.Trials(20, 2_000)
 	crowd := &crowd{w: w, accepted: map[string]string{}}
 	crowd.ask(t, keys("spend", 3*covered))
-	if len(crowd.accepted) < covered || len(crowd.accepted)+len(crowd.refused) != 3*covered {
-		t.Errorf("%d accepted and %d refused, want %d in all and at least %d accepted", len(crowd.accepted), len(crowd.refused), 3*covered, covered)
+	if len(crowd.accepted) < covered {
+		t.Errorf("length of crowd.accepted = %d, want at least %d", len(crowd.accepted), covered)
+	} else if len(crowd.accepted)+len(crowd.refused) != 3*covered {
+		t.Errorf("len(crowd.accepted)+len(crowd.refused) = %v, want %v", len(crowd.accepted)+len(crowd.refused), 3*covered)
 	}
 	v, err := s.Judge(t.Context(), w, hooks, crowd.accepted, float64(covered)*walletHold/1e6, rig.HangTimeout)
 	t.Log(v)
-	if err != nil || v.Err() != nil {
-		t.Errorf("%v\n%v", err, v.Err())
+	if err != nil {
+		t.Errorf("Judge: %v", err)
+	} else if v.Err() != nil {
+		t.Errorf("v.Err() = %v, want nil", v.Err())
 	}
 }
 

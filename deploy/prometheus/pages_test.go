@@ -105,8 +105,10 @@ func TestRunbooks_SpeakAsTheCodeDoes(t *testing.T) {
 			continue
 		}
 		for _, word := range src.strange(text) {
-			if !strings.HasPrefix(name, "postgres-") || !slices.Contains(ofPostgres, word) {
-				t.Errorf("%s says %s, which is nowhere in the code or on a dashboard", name, word)
+			if !strings.HasPrefix(name, "postgres-") {
+				t.Errorf(`name = %q, want it to begin with "postgres-"`, name)
+			} else if !slices.Contains(ofPostgres, word) {
+				t.Errorf("ofPostgres = %v, want it to contain %v", ofPostgres, word)
 			}
 		}
 	}

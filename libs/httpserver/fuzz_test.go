@@ -88,8 +88,10 @@ func mustKeep(t *testing.T, body []byte, target any) {
 	if err := DecodeJSON(r, target); err != nil {
 		t.Fatalf("%q was decoded to %s, which is refused: %v", body, encoded, err)
 	}
-	if again, err := json.Marshal(target); err != nil || !bytes.Equal(again, encoded) {
-		t.Fatalf("%s was read again as %s, %v", encoded, again, err)
+	if again, err := json.Marshal(target); err != nil {
+		t.Fatalf("json.Marshal: %v", err)
+	} else if !bytes.Equal(again, encoded) {
+		t.Fatalf("json.Marshal: again = %q, want %q", again, encoded)
 	}
 }
 
@@ -117,8 +119,10 @@ func FuzzQuery(f *testing.F) {
 			mustRefuse(t, err, "p")
 		} else if at != nil {
 			again, err := ParseTime(at.Format(time.RFC3339Nano))
-			if err != nil || !again.Equal(*at) {
-				t.Errorf("%q: %s is read again as %s, %v", raw, at, again, err)
+			if err != nil {
+				t.Errorf("%q: ParseTime: %v", raw, err)
+			} else if !again.Equal(*at) {
+				t.Errorf("%q: again = %v, want %v", raw, again, *at)
 			}
 		}
 		if text, err := QueryText(query, "p"); err != nil {
@@ -222,8 +226,11 @@ func mustBeAnswers(t *testing.T, request, said []byte) {
 	t.Helper()
 	for len(said) > 0 {
 		head, rest, whole := bytes.Cut(said, []byte("\r\n\r\n"))
-		if !whole || !bytes.HasPrefix(head, []byte("HTTP/1.")) {
-			t.Fatalf("%q is answered %q", request, said)
+		if !whole {
+			t.Fatalf("whole = false, want true; request = %q; said = %q", request, said)
+		}
+		if !bytes.HasPrefix(head, []byte("HTTP/1.")) {
+			t.Fatalf("head = %q, want it to begin with %q; request = %q; said = %q", head, []byte("HTTP/1."), request, said)
 		}
 		if bytes.HasPrefix(head[len("HTTP/1.x "):], []byte("100")) {
 			said = rest
@@ -237,8 +244,12 @@ func mustBeAnswers(t *testing.T, request, said []byte) {
 				}
 			}
 		}
-		if !bytes.Contains(head, []byte("\r\nService-Version: "+Version)) || length == 0 {
-			t.Fatalf("%q is answered %q", request, said)
+		if !bytes.Contains(head, []byte("\r\nService-Version: "+Version)) {
+			t.Fatalf("head = %q, want it to contain %q; request = %q; said = %q",
+				head, []byte("\r\nService-Version: "+Version), request, said)
+		}
+		if length == 0 {
+			t.Fatalf("length = 0, want more; request = %q; said = %q", request, said)
 		}
 		if bytes.HasPrefix(request, []byte("HEAD")) || len(rest) < length {
 			return // the response to HEAD has a Content-Length and no body

@@ -119,24 +119,32 @@ func TestDecodeJSON_Takes(t *testing.T) {
 		"brackets inside a string ": `{"to":"x","events":["` + strings.Repeat("[{", 50) + `"]}`,
 	} {
 		var got order
-		if err := decode(body, &got); err != nil || got.To != "x" {
-			t.Errorf("%s: %+v, %v", name, got, err)
+		if err := decode(body, &got); err != nil {
+			t.Errorf("%s: decode: %v", name, err)
+		} else if got.To != "x" {
+			t.Errorf(`%s: got.To = %q, want "x"`, name, got.To)
 		}
 	}
 	var none *order
-	if err := decode("", &none); err != nil || none != nil {
-		t.Errorf("an optional body that is empty = %v, %v, want nil, nil", none, err)
+	if err := decode("", &none); err != nil {
+		t.Errorf("an optional body that is empty: decode: %v", err)
+	} else if none != nil {
+		t.Errorf("an optional body that is empty: none = %v, want nil", none)
 	}
 	var rates []order
-	if err := decode(`{}`, &rates); err == nil || !strings.Contains(err.Error(), "body must be an array") {
-		t.Errorf("an object for an array = %v", err)
+	if err := decode(`{}`, &rates); err == nil {
+		t.Error("an object for an array: decode = nil, want an error")
+	} else if !strings.Contains(err.Error(), "body must be an array") {
+		t.Errorf(`an object for an array: err = %q, want it to contain "body must be an array"`, err.Error())
 	}
 }
 
 func TestDecodeJSON_TooLarge(t *testing.T) {
 	var refused *apierr.Error
-	if err := decode(`{"to":"`+strings.Repeat("x", MaxBody)+`"}`, &order{}); !errors.As(err, &refused) || refused.Status != http.StatusRequestEntityTooLarge {
-		t.Errorf("DecodeJSON = %v, want 413", err)
+	if err := decode(`{"to":"`+strings.Repeat("x", MaxBody)+`"}`, &order{}); !errors.As(err, &refused) {
+		t.Errorf("DecodeJSON: decode = %v, want a %T", err, refused)
+	} else if refused.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("DecodeJSON: refused.Status = %v, want %v", refused.Status, http.StatusRequestEntityTooLarge)
 	}
 }
 
@@ -209,8 +217,12 @@ func TestRouter_EveryErrorHasTheErrorBody(t *testing.T) {
 		if strings.Contains(answer.Body.String(), "secret") {
 			t.Errorf("%s: the answer tells what broke", row.name)
 		}
-		if answer.Header().Get("Content-Type") != "application/json" || answer.Header().Get("Service-Version") != Version {
-			t.Errorf("%s: headers %v", row.name, answer.Header())
+		if answer.Header().Get("Content-Type") != "application/json" {
+			t.Errorf(`%s: answer.Header().Get("Content-Type") = %q, want "application/json"`,
+				row.name, answer.Header().Get("Content-Type"))
+		} else if answer.Header().Get("Service-Version") != Version {
+			t.Errorf(`%s: answer.Header().Get("Service-Version") = %v, want %v`,
+				row.name, answer.Header().Get("Service-Version"), Version)
 		}
 	}
 	if allow := do(t, "PATCH", "/v1/calls/1", "").Header().Get("Allow"); allow != "GET, HEAD, DELETE" {
@@ -325,15 +337,21 @@ func TestWriteError_FieldsStandTwice(t *testing.T) {
 
 func TestQuery(t *testing.T) {
 	q, _ := url.ParseQuery("status=queued&bad=x&at=2026-06-04T09:00:00+02:00&id=" + uuid.Nil.String() + "&text=a%00b&utf=%ff&fine=%C3%A9")
-	if v, err := QueryEnum(q, "status", "queued", "failed"); v != "queued" || err != nil {
-		t.Errorf("enum = %q, %v", v, err)
+	if v, err := QueryEnum(q, "status", "queued", "failed"); err != nil {
+		t.Errorf("enum: QueryEnum: %v", err)
+	} else if v != "queued" {
+		t.Errorf(`enum: v = %q, want "queued"`, v)
 	}
-	if v, err := QueryEnum(q, "absent", "queued"); v != "" || err != nil {
-		t.Errorf("absent enum = %q, %v", v, err)
+	if v, err := QueryEnum(q, "absent", "queued"); err != nil {
+		t.Errorf("absent enum: QueryEnum: %v", err)
+	} else if v != "" {
+		t.Errorf("absent enum: v = %q, want it empty", v)
 	}
 	at, err := QueryTime(q, "at")
-	if err != nil || !at.Equal(time.Date(2026, 6, 4, 7, 0, 0, 0, time.UTC)) {
-		t.Errorf("time = %v, %v: a raw plus is a plus", at, err)
+	if err != nil {
+		t.Errorf("time: QueryTime: %v", err)
+	} else if !at.Equal(time.Date(2026, 6, 4, 7, 0, 0, 0, time.UTC)) {
+		t.Errorf("time: at = %v, want %v", at, time.Date(2026, 6, 4, 7, 0, 0, 0, time.UTC))
 	}
 	v, err := QueryText(q, "fine")
 	if err != nil {
@@ -355,8 +373,10 @@ func TestQuery(t *testing.T) {
 	if *v != "" {
 		t.Errorf("empty text: v = %q, want \"\"", *v)
 	}
-	if v, err := QueryText(q, "absent"); err != nil || v != nil {
-		t.Errorf("absent text = %v, %v", v, err)
+	if v, err := QueryText(q, "absent"); err != nil {
+		t.Errorf("absent text: QueryText: %v", err)
+	} else if v != nil {
+		t.Errorf("absent text: v = %v, want nil", v)
 	}
 	_, e1 := QueryEnum(q, "bad", "queued")
 	_, e2 := QueryTime(q, "bad")
@@ -365,8 +385,10 @@ func TestQuery(t *testing.T) {
 	_, e5 := QueryText(q, "utf")
 	for i, err := range []error{e1, e2, e3, e4, e5} {
 		var refused *apierr.Error
-		if !errors.As(err, &refused) || refused.Code != "validation_error" {
-			t.Errorf("fault %d = %v, want validation_error", i, err)
+		if !errors.As(err, &refused) {
+			t.Errorf("error = %v, want a %T; i = %d", err, refused, i)
+		} else if refused.Code != "validation_error" {
+			t.Errorf(`refused.Code = %q, want "validation_error"; i = %d`, refused.Code, i)
 		}
 	}
 }

@@ -41,8 +41,10 @@ func TestQuery_ReadsToTheLetter(t *testing.T) {
 	_, e2 := QueryUUID(twice, "p")
 	_, e3 := QueryText(twice, "p")
 	for i, err := range []error{e1, e2, e3} {
-		if err == nil || !strings.Contains(err.Error(), "p must stand once") {
-			t.Errorf("reader %d of a parameter that stands twice = %v, want a refusal", i, err)
+		if err == nil {
+			t.Error("error = nil, want an error")
+		} else if !strings.Contains(err.Error(), "p must stand once") {
+			t.Errorf(`err = %q, want it to contain "p must stand once"; i = %d`, err.Error(), i)
 		}
 	}
 }

@@ -43,8 +43,11 @@ func (b *bench) wantAll(n int64) {
 		name := fmt.Sprint("key-", key)
 		got := b.effects(name)
 		for i := range n {
-			if int64(len(got)) != n || got[i] != i+1 {
-				b.Fatalf("effects of %s = %v, want 1 to %d, each once and in order", name, got, n)
+			if int64(len(got)) != n {
+				b.Fatalf("effects of %s: int64(len(got)) = %v, want %v", name, int64(len(got)), n)
+			}
+			if got[i] != i+1 {
+				b.Fatalf("effects of %s: got[i] = %v, want %v", name, got[i], i+1)
 			}
 		}
 	}

@@ -393,7 +393,9 @@ func TestPrune_ForgetsWhatIsOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&n); err != nil || n != 10 {
-		t.Errorf("inbox rows = %d (%v), want the 10 young ones", n, err)
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&n); err != nil {
+		t.Errorf("inbox rows: QueryRow: %v", err)
+	} else if n != 10 {
+		t.Errorf("inbox rows: n = %v, want 10", n)
 	}
 }

@@ -59,7 +59,9 @@ func TestReplay_AppliesParkedRecordsOnceAndInOrder(t *testing.T) {
 func (b *bench) putsBack(ctx context.Context, topic, want string) {
 	b.Helper()
 	var said bytes.Buffer
-	if err := b.consumer(b.pool).PutBack(ctx, topic, &said); err != nil || !regexp.MustCompile(want).Match(said.Bytes()) {
-		b.Errorf("it says\n%s%v, want %s", said.String(), err, want)
+	if err := b.consumer(b.pool).PutBack(ctx, topic, &said); err != nil {
+		b.Errorf("PutBack: %v", err)
+	} else if !regexp.MustCompile(want).Match(said.Bytes()) {
+		b.Errorf("regexp.MustCompile(want).Match(said.Bytes()) = false, want true; said.String() = %s", said.String())
 	}
 }

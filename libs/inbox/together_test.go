@@ -153,8 +153,10 @@ func TestTogether_OneFaultRollsAllBack(t *testing.T) {
 				t.Errorf("err: b.wakes = %v, want 0", b.wakes)
 			}
 			var claimed int
-			if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&claimed); err != nil || claimed != 0 {
-				t.Errorf("%d ids stay claimed (%v)", claimed, err)
+			if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&claimed); err != nil {
+				t.Errorf("QueryRow: %v", err)
+			} else if claimed != 0 {
+				t.Errorf("claimed = %v, want 0", claimed)
 			}
 		})
 	}
@@ -228,8 +230,10 @@ func TestTogether_APoisonousRecordIsParkedAndTheRestGoesOn(t *testing.T) {
 		t.Errorf("effects = %s, want those of the healthy keys and what stood before the poison", got)
 	}
 	var left int
-	if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM parked").Scan(&left); err != nil || left != 3 {
-		t.Errorf("%d parked (%v), want the poison, what follows it and what never fits", left, err)
+	if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM parked").Scan(&left); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if left != 3 {
+		t.Errorf("left = %v, want 3", left)
 	}
 	// A parked key in a batch is parked there, the others are applied together.
 	if err := b.apply(t.Context(), b.records("a-4", "e-1", "e-2")); err != nil {
@@ -261,7 +265,9 @@ func TestTogether_QuietWakesNobody(t *testing.T) {
 	if wakes != 0 {
 		t.Errorf("quiet records woke %d times", wakes)
 	}
-	if err := c.apply(t.Context(), b.records("loud", "e")); err != nil || wakes != 1 {
-		t.Errorf("a loud batch woke %d times (%v), want once", wakes, err)
+	if err := c.apply(t.Context(), b.records("loud", "e")); err != nil {
+		t.Errorf("apply: %v", err)
+	} else if wakes != 1 {
+		t.Errorf("wakes = %v, want 1", wakes)
 	}
 }

@@ -59,8 +59,10 @@ func TestNamed_FindsTopicsAndTheirDLQs(t *testing.T) {
 	if topic, ok := kafka.Named("dial-events.v1.billing-wallet.dlq"); !ok || topic != kafka.DLQ(kafka.DialEvents, "billing-wallet") {
 		t.Errorf("Named(DLQ) = %+v, %v", topic, ok)
 	}
-	if topic, ok := kafka.Named("agents.v1"); !ok || !topic.Compacted {
-		t.Errorf("Named(agents.v1) = %+v, %v", topic, ok)
+	if topic, ok := kafka.Named("agents.v1"); !ok {
+		t.Error("Named: ok = false, want true")
+	} else if !topic.Compacted {
+		t.Error("Named: topic.Compacted = false, want true")
 	}
 	if _, ok := kafka.Named("nowhere.v1"); ok {
 		t.Error("Named found a topic that is not in the catalogue")
@@ -103,8 +105,10 @@ func TestRead_RecordWithoutIDHasAnIdentityAllTheSame(t *testing.T) {
 	}
 	again, _ := kafka.Read(wire)
 	next, _ := kafka.Read(&kgo.Record{Topic: "t", Partition: 1, Offset: 8})
-	if first.EventID != again.EventID || first.EventID == next.EventID {
-		t.Errorf("ids %s, %s, %s: want the first two equal and the third another", first.EventID, again.EventID, next.EventID)
+	if first.EventID != again.EventID {
+		t.Errorf("first.EventID = %v, want %v", first.EventID, again.EventID)
+	} else if first.EventID == next.EventID {
+		t.Errorf("first.EventID = %v, want another value", first.EventID)
 	}
 }
 

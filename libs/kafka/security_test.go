@@ -136,8 +136,10 @@ func TestSecurity_RefusalNamesTheSettingAndIsNoEnd(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), polltest.Timeout)
 			defer cancel()
 			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("err = %v, want %s named in it", err, test.want)
+			if err == nil {
+				t.Error("err: EnsureTopics = nil, want an error")
+			} else if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("err = %q, want it to contain %q", err.Error(), test.want)
 			}
 		})
 	}
@@ -173,8 +175,10 @@ func TestNewClient_RefusesSettingsThatNoBrokerCanMend(t *testing.T) {
 			if err == nil {
 				client.Close()
 			}
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("err = %v, want %s named in it", err, test.want)
+			if err == nil {
+				t.Error("err: NewClient = nil, want an error")
+			} else if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("err = %q, want it to contain %q", err.Error(), test.want)
 			}
 		})
 	}
@@ -258,8 +262,10 @@ func TestSecurity_TellsWhenOurCertificateExpires(t *testing.T) {
 		t.Fatal("nobody tells")
 		return 0
 	}
-	if left := time.Until(time.Unix(int64(told()), 0)); left < 50*time.Minute || left > time.Hour {
-		t.Errorf("%s are left, want an hour", left)
+	if left := time.Until(time.Unix(int64(told()), 0)); left < 50*time.Minute {
+		t.Errorf("time.Until: left = %v, want at least %v", left, 50*time.Minute)
+	} else if left > time.Hour {
+		t.Errorf("time.Until: left = %v, want at most %v", left, time.Hour)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)

@@ -85,8 +85,10 @@ func TestOpen_TellsWhoListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if loopback.Open("udp", port) || loopback.Open("tcp", port) {
-		t.Error("a port that was just given away is open")
+	if loopback.Open("udp", port) {
+		t.Error(`a port that was just given away is open: loopback.Open("udp", port) = true, want false`)
+	} else if loopback.Open("tcp", port) {
+		t.Error(`a port that was just given away is open: loopback.Open("tcp", port) = true, want false`)
 	}
 	at := fmt.Sprintf("127.0.0.1:%d", port)
 	udp, err := net.ListenPacket("udp4", at)

@@ -23,8 +23,10 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		again, err := money.Parse(amount.String())
-		if err != nil || again != amount {
-			t.Errorf("%q is %s, which is read as %s, %v", text, amount, again, err)
+		if err != nil {
+			t.Errorf("%q: Parse: %v", text, err)
+		} else if again != amount {
+			t.Errorf("%q: again = %v, want %v", text, again, amount)
 		}
 		encoded, err := json.Marshal(amount)
 		var read money.Micro

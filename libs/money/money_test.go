@@ -32,8 +32,10 @@ func TestParse_ReadsExactDecimals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, err := money.Parse(tt.text)
-		if err != nil || got != tt.want {
-			t.Errorf("Parse(%q) = %d, %v, want %d", tt.text, got, err, tt.want)
+		if err != nil {
+			t.Errorf("Parse: %v", err)
+		} else if got != tt.want {
+			t.Errorf("got = %v, want %v", got, tt.want)
 		}
 		if got.String() != tt.shown {
 			t.Errorf("Parse(%q).String() = %q, want %q", tt.text, got, tt.shown)
@@ -57,16 +59,23 @@ func TestMicro_TravelsThroughTextAndJSONUnchanged(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := money.Micro(rapid.Int64().Draw(t, "amount"))
-		if got, err := money.Parse(want.String()); err != nil || got != want {
-			t.Fatalf("Parse(%q) = %d, %v", want, got, err)
+		if got, err := money.Parse(want.String()); err != nil {
+			t.Fatalf("Parse: %v", err)
+		} else if got != want {
+			t.Fatalf("Parse: got = %v, want %v", got, want)
 		}
 		data, err := json.Marshal(want)
-		if err != nil || data[0] == '"' {
-			t.Fatalf("Marshal(%d) = %s, %v, want a JSON number", want, data, err)
+		if err != nil {
+			t.Fatalf("json.Marshal: %v", err)
+		}
+		if data[0] == '"' {
+			t.Fatal(`data[0] = '"', want another value`)
 		}
 		var got money.Micro
-		if err := json.Unmarshal(data, &got); err != nil || got != want {
-			t.Fatalf("Unmarshal(%s) = %d, %v", data, got, err)
+		if err := json.Unmarshal(data, &got); err != nil {
+			t.Fatalf("json.Unmarshal: %v", err)
+		} else if got != want {
+			t.Fatalf("got = %v, want %v", got, want)
 		}
 	})
 }
@@ -75,8 +84,10 @@ func TestMicro_UnmarshalTakesNumbersAndStrings(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]money.Micro{`0.05`: 50_000, `"0.05"`: 50_000, `-3`: -3_000_000, `null`: 42} {
 		got := money.Micro(42)
-		if err := json.Unmarshal([]byte(data), &got); err != nil || got != want {
-			t.Errorf("Unmarshal(%s) = %d, %v, want %d", data, got, err, want)
+		if err := json.Unmarshal([]byte(data), &got); err != nil {
+			t.Errorf("json.Unmarshal: %v", err)
+		} else if got != want {
+			t.Errorf("got = %v, want %v", got, want)
 		}
 	}
 	for _, data := range []string{`1e3`, `"1e3"`, `true`, `{}`, `[]`, `""`, `"\u0031"`, `0.0000001`} {

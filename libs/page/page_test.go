@@ -35,13 +35,17 @@ func TestParse(t *testing.T) {
 		}
 		got, err := Parse(query)
 		if row.fault != "" {
-			if err == nil || !strings.HasPrefix(err.Error(), "validation_error: "+row.fault) {
-				t.Errorf("%s: err = %v, want a validation_error naming %s", row.name, err, row.fault)
+			if err == nil {
+				t.Errorf("%s: error = nil, want an error", row.name)
+			} else if !strings.HasPrefix(err.Error(), "validation_error: "+row.fault) {
+				t.Errorf("%s: err = %q, want it to begin with %q", row.name, err.Error(), "validation_error: "+row.fault)
 			}
 			continue
 		}
-		if err != nil || got != row.want {
-			t.Errorf("%s: Parse = %+v, %v, want %+v", row.name, got, err, row.want)
+		if err != nil {
+			t.Errorf("%s: Parse: %v", row.name, err)
+		} else if got != row.want {
+			t.Errorf("%s: got = %v, want %v", row.name, got, row.want)
 		}
 	}
 }
@@ -59,11 +63,15 @@ func TestOf_CutsTheExtraRow(t *testing.T) {
 	if !got.HasMore {
 		t.Errorf("Of three rows: got.HasMore = false, want true")
 	}
-	if got := Of(asked, []int{1, 2}, double); len(got.Data) != 2 || got.HasMore {
-		t.Errorf("Of two rows = %+v, want both and no more", got)
+	if got := Of(asked, []int{1, 2}, double); len(got.Data) != 2 {
+		t.Errorf("Of two rows: length of got.Data = %d, want 2", len(got.Data))
+	} else if got.HasMore {
+		t.Error("Of two rows: got.HasMore = true, want false")
 	}
 	empty, err := json.Marshal(Of(asked, nil, double))
-	if err != nil || string(empty) != `{"data":[],"has_more":false}` {
-		t.Errorf("an empty page = %s, %v; data must be an array", empty, err)
+	if err != nil {
+		t.Errorf("an empty page: json.Marshal: %v", err)
+	} else if string(empty) != `{"data":[],"has_more":false}` {
+		t.Errorf("an empty page: empty = %q, want %q", string(empty), `{"data":[],"has_more":false}`)
 	}
 }

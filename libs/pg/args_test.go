@@ -59,8 +59,10 @@ func TestArgs_AreTheNamedArgsOfPgx(t *testing.T) {
 			return row.Scan(&n)
 		})
 	}
-	if err := conn.SendBatch(t.Context(), batch).Close(); err != nil || sum != 3 {
-		t.Errorf("a batch gives %d, %v, want 3", sum, err)
+	if err := conn.SendBatch(t.Context(), batch).Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	} else if sum != 3 {
+		t.Errorf("sum = %v, want 3", sum)
 	}
 }
 
@@ -76,8 +78,10 @@ func TestOne_IsOneRowByItsColumnsNames(t *testing.T) {
 			t.Errorf("One of %d rows = %v, %v, want %v", n, got, err, want)
 		}
 		all, err := pg.Many[pair](t.Context(), pool, upTo, pgx.NamedArgs{"n": n})
-		if want := []pair{{1, 10}, {2, 20}}[:n]; err != nil || !slices.Equal(all, want) {
-			t.Errorf("Many of %d rows = %v, %v, want %v", n, all, err, want)
+		if want := []pair{{1, 10}, {2, 20}}[:n]; err != nil {
+			t.Errorf("error = %v, want nil", err)
+		} else if !slices.Equal(all, want) {
+			t.Errorf("all = %v, want %v; n = %d", all, want, n)
 		}
 	}
 }

@@ -37,8 +37,10 @@ var nextTrack = pg.Migrations{Name: schema, FS: fstest.MapFS{
 func wantCode(t *testing.T, err error, code string) {
 	t.Helper()
 	var fault *pgconn.PgError
-	if !errors.As(err, &fault) || fault.Code != code {
-		t.Errorf("err = %v, want SQLSTATE %s", err, code)
+	if !errors.As(err, &fault) {
+		t.Errorf("err: error = %v, want a %T", err, fault)
+	} else if fault.Code != code {
+		t.Errorf("err: fault.Code = %v, want %v", fault.Code, code)
 	}
 }
 
@@ -93,8 +95,11 @@ func TestOpen_OldSchemaIsRefusedWithTheRemedy(t *testing.T) {
 	running, owning := pool.Config().ConnString(), pgtest.Owner(t, pool, schema).Config().ConnString()
 
 	_, err := pg.Open(t.Context(), pg.Config{URL: running}, schema, nextTrack)
-	if err == nil || !strings.Contains(err.Error(), "POSTGRES_MIGRATE_URL") {
-		t.Fatalf("err = %v, want the remedy", err)
+	if err == nil {
+		t.Fatal("err: pg.Open = nil, want an error")
+	}
+	if !strings.Contains(err.Error(), "POSTGRES_MIGRATE_URL") {
+		t.Fatalf(`err = %q, want it to contain "POSTGRES_MIGRATE_URL"`, err.Error())
 	}
 	var wait sync.WaitGroup
 	for range 4 { // replicas start together
@@ -119,8 +124,10 @@ func TestMigrate_MissingSchemaNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, schema, track)
 	err := pg.Migrate(t.Context(), pgtest.Owner(t, pool, schema).Config().ConnString(), "nowhere", track)
-	if err == nil || !strings.Contains(err.Error(), "provision") {
-		t.Errorf("err = %v, want the remedy", err)
+	if err == nil {
+		t.Error("err: pg.Migrate = nil, want an error")
+	} else if !strings.Contains(err.Error(), "provision") {
+		t.Errorf(`err = %q, want it to contain "provision"`, err.Error())
 	}
 }
 
@@ -128,8 +135,10 @@ func TestMigrate_NowhereIsNotTheMachinesOwnDatabase(t *testing.T) {
 	t.Setenv("PGHOST", "127.0.0.1")
 	t.Setenv("PGPORT", "1")
 	err := pg.Migrate(t.Context(), "", schema, track)
-	if err == nil || !strings.Contains(err.Error(), "POSTGRES_MIGRATE_URL is not set") {
-		t.Errorf("err = %v, want that the variable is not set", err)
+	if err == nil {
+		t.Error("err: pg.Migrate = nil, want an error")
+	} else if !strings.Contains(err.Error(), "POSTGRES_MIGRATE_URL is not set") {
+		t.Errorf(`err = %q, want it to contain "POSTGRES_MIGRATE_URL is not set"`, err.Error())
 	}
 }
 
@@ -142,8 +151,10 @@ type thing struct {
 func TestPool_NothingIsCompiled(t *testing.T) {
 	t.Parallel()
 	var jit string
-	if err := pgtest.New(t, schema, track).QueryRow(t.Context(), "SHOW jit").Scan(&jit); err != nil || jit != "off" {
-		t.Errorf("jit = %q %v, want it off", jit, err)
+	if err := pgtest.New(t, schema, track).QueryRow(t.Context(), "SHOW jit").Scan(&jit); err != nil {
+		t.Errorf("jit: QueryRow: %v", err)
+	} else if jit != "off" {
+		t.Errorf(`jit = %q, want "off"`, jit)
 	}
 }
 
@@ -161,8 +172,11 @@ func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
 	}
 	rows, _ := pool.Query(ctx, "SELECT id, other, at FROM thing WHERE id = ANY(@ids) ORDER BY id", pgx.NamedArgs{"ids": []uuid.UUID{id, other}})
 	got, err := pgx.CollectRows(rows, pgx.RowToStructByName[thing])
-	if err != nil || len(got) != 2 {
-		t.Fatalf("got %v, %v; want two rows", got, err)
+	if err != nil {
+		t.Fatalf("pgx.CollectRows: %v", err)
+	}
+	if len(got) != 2 {
+		t.Fatalf("length of got = %d, want 2", len(got))
 	}
 	if got[0].ID != id {
 		t.Errorf("got[0].ID = %v, want %v", got[0].ID, id)
@@ -176,8 +190,10 @@ func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
 	if got[1].Other != nil {
 		t.Errorf("got[1].Other = %v, want nil", got[1].Other)
 	}
-	if !got[0].At.Equal(at) || got[0].At.Location() != time.UTC {
-		t.Errorf("at = %s, want %s", got[0].At, at)
+	if !got[0].At.Equal(at) {
+		t.Errorf("at: got[0].At = %v, want %v", got[0].At, at)
+	} else if value := got[0].At.Location(); value != time.UTC {
+		t.Errorf("at: got[0].At.Location() = %v, want %v", value, time.UTC)
 	}
 	var all []uuid.UUID
 	if err := pool.QueryRow(ctx, "SELECT array_agg(id ORDER BY id) FROM thing").Scan(&all); err != nil {
@@ -201,8 +217,10 @@ func TestInTx_ConflictIsTriedAgain(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || tries != 3 {
-		t.Errorf("tries = %d, err = %v; want the third to succeed", tries, err)
+	if err != nil {
+		t.Errorf("tries: pg.InTx: %v", err)
+	} else if tries != 3 {
+		t.Errorf("tries = %v, want 3", tries)
 	}
 }
 

@@ -43,14 +43,19 @@ func TestInPipeline_RunsInOrderAndCommitsAll(t *testing.T) {
 		}
 		tx.Later(addSerial, pg.Args{"v": 3}, nil)
 		var n int
-		if err := tx.QueryRow(ctx, "SELECT count(*) FROM serial").Scan(&n); err != nil || n != 3 {
-			t.Errorf("seen inside: %d rows, %v, want 3", n, err)
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM serial").Scan(&n); err != nil {
+			t.Errorf("seen inside: QueryRow: %v", err)
+		} else if n != 3 {
+			t.Errorf("seen inside: n = %v, want 3", n)
 		}
 		tx.Later(addSerial, pg.Args{"v": 4}, nil)
 		return nil
 	})
-	if err != nil || did != 1 {
-		t.Fatalf("err %v, first statement did %d rows", err, did)
+	if err != nil {
+		t.Fatalf("pg.InPipeline: %v", err)
+	}
+	if did != 1 {
+		t.Fatalf("did = %v, want 1", did)
 	}
 	if got, want := serials(t, pool), []int32{1, 2, 3, 4}; !slices.Equal(got, want) {
 		t.Errorf("rows = %v, want %v", got, want)

@@ -59,8 +59,12 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 				if err == nil {
 					err = pool.QueryRow(t.Context(), "SELECT other FROM thing WHERE id = @id", pg.Args{"id": id}).Scan(&got)
 				}
-				if err != nil || got != id {
-					t.Errorf("%s through the pooler: %s, %v", id, got, err)
+				if err != nil {
+					t.Errorf("pg.InTx: %v", err)
+					return
+				}
+				if got != id {
+					t.Errorf("got = %v, want %v", got, id)
 					return
 				}
 			}
@@ -68,8 +72,10 @@ func TestOpen_ThroughAPoolerTransactionsShareOneSession(t *testing.T) {
 	}
 	all.Wait()
 	var left string
-	if err := pool.QueryRow(t.Context(), "SELECT current_setting('enable_seqscan')").Scan(&left); err != nil || left != "on" {
-		t.Errorf("a transaction left enable_seqscan = %q behind: %v", left, err)
+	if err := pool.QueryRow(t.Context(), "SELECT current_setting('enable_seqscan')").Scan(&left); err != nil {
+		t.Errorf("a transaction left enable_seqscan: QueryRow: %v", err)
+	} else if left != "on" {
+		t.Errorf(`a transaction left enable_seqscan: left = %q, want "on"`, left)
 	}
 	want := map[string]string{"search_path": schema, "jit": "off", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "5s", "tcp_user_timeout": "10s"}
 	for name, value := range want {
@@ -104,8 +110,10 @@ func TestDedicated_GoesPastThePooler(t *testing.T) {
 	var held, again bool
 	var mine, theirs int
 	const lock = "SELECT pg_try_advisory_lock(7), pg_backend_pid()"
-	if err := session.QueryRow(t.Context(), lock).Scan(&held, &mine); err != nil || !held {
-		t.Fatalf("lock: %v, %v", held, err)
+	if err := session.QueryRow(t.Context(), lock).Scan(&held, &mine); err != nil {
+		t.Fatalf("lock: QueryRow: %v", err)
+	} else if !held {
+		t.Fatal("lock: held = false, want true")
 	}
 	err = pool.QueryRow(t.Context(), lock).Scan(&again, &theirs)
 	if err != nil {
@@ -133,7 +141,9 @@ func TestOpen_RoleWithoutItsSettingsIsNamed(t *testing.T) {
 	t.Parallel()
 	cfg := pooled(t, pgtest.New(t, schema, track))
 	_, err := pg.Open(t.Context(), cfg, "another", track)
-	if err == nil || !strings.Contains(err.Error(), "ALTER ROLE another_app SET search_path") {
-		t.Errorf("Open = %v, want the remedy", err)
+	if err == nil {
+		t.Error("Open: pg.Open = nil, want an error")
+	} else if !strings.Contains(err.Error(), "ALTER ROLE another_app SET search_path") {
+		t.Errorf(`Open: err = %q, want it to contain "ALTER ROLE another_app SET search_path"`, err.Error())
 	}
 }

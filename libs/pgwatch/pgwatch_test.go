@@ -17,16 +17,22 @@ func TestPool_TellsWhetherTheDatabaseAnswersAndWhatItsClockSays(t *testing.T) {
 	pgwatch.Pool(pool, registry)
 
 	seen := values(t, registry)
-	if seen["postgres_up"] != 1 || seen["postgres_pool_max_connections"] < 1 {
-		t.Errorf("up %v, at most %v connections; want a database that answers", seen["postgres_up"], seen["postgres_pool_max_connections"])
+	if seen["postgres_up"] != 1 {
+		t.Errorf(`seen["postgres_up"] = %v, want 1`, seen["postgres_up"])
+	} else if seen["postgres_pool_max_connections"] < 1 {
+		t.Errorf(`seen["postgres_pool_max_connections"] = %v, want at least 1`, seen["postgres_pool_max_connections"])
 	}
-	if offset := seen["postgres_clock_offset_seconds"]; offset < -1 || offset > 1 {
-		t.Errorf("the clocks of one machine are %v s apart", offset)
+	if offset := seen["postgres_clock_offset_seconds"]; offset < -1 {
+		t.Errorf("offset = %v, want at least -1", offset)
+	} else if offset > 1 {
+		t.Errorf("offset = %v, want at most 1", offset)
 	}
 	pool.Close()
 	seen = values(t, registry)
-	if _, told := seen["postgres_clock_offset_seconds"]; seen["postgres_up"] != 0 || told {
-		t.Errorf("without a database: up %v, a clock: %v", seen["postgres_up"], told)
+	if _, told := seen["postgres_clock_offset_seconds"]; seen["postgres_up"] != 0 {
+		t.Errorf(`without a database: seen["postgres_up"] = %v, want 0`, seen["postgres_up"])
+	} else if told {
+		t.Error("without a database: found = true, want false")
 	}
 }
 

@@ -23,13 +23,17 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, zone := range n.Zones() {
-			if zone == nil || zone.String() == "" {
-				t.Errorf("%s has a zone without a name", n)
+			if zone == nil {
+				t.Errorf("zone = nil, want a value; n = %s", n)
+			} else if zone.String() == "" {
+				t.Errorf("zone is empty, want a value; n = %s", n)
 			}
 		}
 		n.Forbidden()
-		if masked := n.Masked(); !strings.HasSuffix(text, masked[len("…"):]) || len(masked) != len("…")+4 {
-			t.Errorf("%s is masked as %s", n, masked)
+		if masked := n.Masked(); !strings.HasSuffix(text, masked[len("…"):]) {
+			t.Errorf("Masked: text = %q, want it to end with %q; n = %s", text, masked[len("…"):], n)
+		} else if len(masked) != len("…")+4 {
+			t.Errorf("Masked: length of masked = %d, want %d; n = %s", len(masked), len("…")+4, n)
 		}
 	})
 }

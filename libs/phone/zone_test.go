@@ -133,8 +133,11 @@ func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
 		t.Fatalf("len(o.country) = 0, want more")
 	}
 	read, err := readAreas(areaText)
-	if err != nil || len(read) < 440 {
-		t.Fatalf("nanp.txt: %v, %d areas", err, len(read))
+	if err != nil {
+		t.Fatalf("nanp.txt: readAreas: %v", err)
+	}
+	if len(read) < 440 {
+		t.Fatalf("nanp.txt: length of read = %d, want at least 440", len(read))
 	}
 	zones := map[string]bool{}
 	for _, of := range []map[string][]string{o.only, o.add, o.country} {
@@ -148,8 +151,11 @@ func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
 		for _, name := range a.zones {
 			zones[name] = true
 		}
-		if !slices.IsSorted(a.zones) || len(slices.Compact(slices.Clone(a.zones))) != len(a.zones) {
-			t.Errorf("area %s: %v is not sorted and distinct", code, a.zones)
+		if !slices.IsSorted(a.zones) {
+			t.Errorf("area %s: slices.IsSorted(a.zones) = false, want true", code)
+		} else if len(slices.Compact(slices.Clone(a.zones))) != len(a.zones) {
+			t.Errorf("area %s: length of slices.Compact(slices.Clone(a.zones)) = %d, want %d",
+				code, len(slices.Compact(slices.Clone(a.zones))), len(a.zones))
 		}
 		if (a.country == "US" || a.country == "CA") != (len(a.regions) > 0) {
 			t.Errorf("area %s of %s has the regions %v", code, a.country, a.regions)
@@ -211,13 +217,17 @@ func TestAreas_OverlaysHaveTheZonesOfWhatTheyLieOver(t *testing.T) {
 func TestOverlay_NamesTheLineThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"+1 only", "1 only UTC", "+1 none UTC", "\n\n+33 add UTC\n+33 add UTC"} {
-		if _, err := readOverlay(text); err == nil || !strings.Contains(err.Error(), "line ") {
-			t.Errorf("%q: %v", text, err)
+		if _, err := readOverlay(text); err == nil {
+			t.Errorf("%q: readOverlay = nil, want an error", text)
+		} else if !strings.Contains(err.Error(), "line ") {
+			t.Errorf(`%q: err = %q, want it to contain "line "`, text, err.Error())
 		}
 	}
 	for _, text := range []string{"201 US NJ", "20 US NJ UTC", "201 USA NJ UTC", "201 US NJ UTC\n201 US NJ UTC"} {
-		if _, err := readAreas(text); err == nil || !strings.Contains(err.Error(), "line ") {
-			t.Errorf("%q: %v", text, err)
+		if _, err := readAreas(text); err == nil {
+			t.Errorf("%q: readAreas = nil, want an error", text)
+		} else if !strings.Contains(err.Error(), "line ") {
+			t.Errorf(`%q: err = %q, want it to contain "line "`, text, err.Error())
 		}
 	}
 }

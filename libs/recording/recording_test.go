@@ -48,8 +48,12 @@ func TestLinks_OpenOneRecordingForAnHour(t *testing.T) {
 	key, other := recording.Key(uuid.New(), uuid.New(), now), recording.Key(uuid.New(), uuid.New(), now)
 	old, both := links(t, linkKey('a')), links(t, linkKey('b'), linkKey('a'))
 	link, err := url.Parse(old.Sign(key, now))
-	if err != nil || link.Scheme+"://"+link.Host+link.Path != "https://api.example.com/recordings/"+key {
-		t.Fatalf("link %s, %v", link, err)
+	if err != nil {
+		t.Fatalf("url.Parse: %v", err)
+	}
+	if link.Scheme+"://"+link.Host+link.Path != "https://api.example.com/recordings/"+key {
+		t.Fatalf(`link.Scheme+"://"+link.Host+link.Path = %q, want %q`,
+			link.Scheme+"://"+link.Host+link.Path, "https://api.example.com/recordings/"+key)
 	}
 	forged := url.Values{"expires": {"99999999999"}, "signature": {link.Query().Get("signature")}}
 	for _, row := range []struct {
@@ -93,14 +97,20 @@ func TestStorage_OnePlaceOrNone(t *testing.T) {
 		{"a path", path, recording.S3, false},
 		{"no secret", keyless, recording.S3, false},
 	} {
-		if where, err := row.storage.Where(); where != row.where || (err == nil) != row.good {
-			t.Errorf("%s: %q, %v", row.name, where, err)
+		if where, err := row.storage.Where(); where != row.where {
+			t.Errorf("%s: where = %v, want %v", row.name, where, row.where)
+		} else if (err == nil) != row.good {
+			t.Errorf("%s: Where error = %v, want success = %v", row.name, err, row.good)
 		}
 	}
-	if _, err := recording.NewLinks(recording.Storage{LinkKeys: []string{"short"}}); err == nil || strings.Contains(err.Error(), "short") {
-		t.Errorf("a bad key: %v", err)
+	if _, err := recording.NewLinks(recording.Storage{LinkKeys: []string{"short"}}); err == nil {
+		t.Error("a bad key: NewLinks = nil, want an error")
+	} else if strings.Contains(err.Error(), "short") {
+		t.Errorf(`a bad key: err = %q, want it without "short"`, err.Error())
 	}
-	if host, secure := recording.Endpoint("http://127.0.0.1:9000"); host != "127.0.0.1:9000" || secure {
-		t.Errorf("endpoint %s %v", host, secure)
+	if host, secure := recording.Endpoint("http://127.0.0.1:9000"); host != "127.0.0.1:9000" {
+		t.Errorf(`Endpoint: host = %q, want "127.0.0.1:9000"`, host)
+	} else if secure {
+		t.Error("Endpoint: secure = true, want false")
 	}
 }

@@ -34,8 +34,11 @@ func TestSeal_OpensOnlyUnchangedAndAboutTheSameThing(t *testing.T) {
 		t.Fatalf("the sealed text shows the secret: %q", sealed)
 	}
 	plain, err := b.Open(sealed, "subscription-1")
-	if err != nil || string(plain) != "whsec_secret" {
-		t.Fatalf("Open = %q, %v, want the secret", plain, err)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	if string(plain) != "whsec_secret" {
+		t.Fatalf(`Open: plain = %q, want "whsec_secret"`, string(plain))
 	}
 	if _, err := b.Open(sealed, "subscription-2"); err == nil {
 		t.Error("a secret moved to another row still opens")
@@ -72,8 +75,10 @@ func TestSeal_RotationKeepsOldSecretsReadable(t *testing.T) {
 		t.Fatalf("Seal: %v", err)
 	}
 	during := box(t, key("k2", 2), key("k1", 1))
-	if plain, err := during.Open(sealed, "x"); err != nil || string(plain) != "old" {
-		t.Errorf("Open with both keys = %q, %v, want the old secret", plain, err)
+	if plain, err := during.Open(sealed, "x"); err != nil {
+		t.Errorf("Open with both keys: %v", err)
+	} else if string(plain) != "old" {
+		t.Errorf(`Open with both keys: plain = %q, want "old"`, string(plain))
 	}
 	fresh, err := during.Seal([]byte("new"), "x")
 	if err != nil {
@@ -111,8 +116,10 @@ func TestNew_AKeyWithoutItsIDIsNotShown(t *testing.T) {
 	t.Parallel()
 	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)) // ends in =, so all before it reads as an id
 	_, err := seal.New(seal.Config{Keys: []string{secret}})
-	if err == nil || strings.Contains(err.Error(), secret[:20]) {
-		t.Errorf("New without an id = %v, want an error that does not show the key", err)
+	if err == nil {
+		t.Error("New without an id = nil, want an error")
+	} else if strings.Contains(err.Error(), secret[:20]) {
+		t.Errorf("New without an id: err = %q, want it without %q", err.Error(), secret[:20])
 	}
 }
 
@@ -136,8 +143,10 @@ func TestReseal_BringsEveryTextUnderTheFirstKey(t *testing.T) {
 	if seal.KeyID(again) != "k2" {
 		t.Fatalf("seal.KeyID(again) = %q, want \"k2\"", seal.KeyID(again))
 	}
-	if plain, err := box(t, key("k2", 2)).Open(again, "x"); err != nil || string(plain) != "secret" {
-		t.Errorf("Open without the old key = %q, %v, want the secret", plain, err)
+	if plain, err := box(t, key("k2", 2)).Open(again, "x"); err != nil {
+		t.Errorf("Open without the old key: %v", err)
+	} else if string(plain) != "secret" {
+		t.Errorf(`Open without the old key: plain = %q, want "secret"`, string(plain))
 	}
 	same, current, err := both.Reseal(again, "x")
 	if err != nil {
@@ -155,8 +164,10 @@ func TestReseal_BringsEveryTextUnderTheFirstKey(t *testing.T) {
 	if _, _, err := box(t, key("k3", 3)).Reseal(again, "x"); !errors.Is(err, seal.ErrUnknownKey) {
 		t.Errorf("Reseal of a text under a key not configured = %v, want ErrUnknownKey", err)
 	}
-	if _, _, err := box(t, key("k2", 9)).Reseal(again, "x"); err == nil || errors.Is(err, seal.ErrUnknownKey) {
-		t.Errorf("Reseal under another key of the same id = %v, want a fault", err)
+	if _, _, err := box(t, key("k2", 9)).Reseal(again, "x"); err == nil {
+		t.Error("Reseal under another key of the same id = nil, want an error")
+	} else if errors.Is(err, seal.ErrUnknownKey) {
+		t.Errorf("Reseal under another key of the same id: Reseal = %v, want another error", err)
 	}
 	if id := seal.KeyID([]byte{9, 'k'}); id != "" {
 		t.Errorf("KeyID of a broken text = %q, want none", id)

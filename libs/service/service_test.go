@@ -50,8 +50,10 @@ func TestRun_FirstFaultEndsAll(t *testing.T) {
 	var stopped []string
 	broken := errors.New("broken")
 	err := Run(t.Context(), waiting("relay", &stopped, &mu), Part{"http", func(context.Context) error { return broken }})
-	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "http: ") {
-		t.Errorf("Run = %v, want the fault with the part's name", err)
+	if !errors.Is(err, broken) {
+		t.Errorf("Run = %v, want %v", err, broken)
+	} else if !strings.HasPrefix(err.Error(), "http: ") {
+		t.Errorf(`Run: err = %q, want it to begin with "http: "`, err.Error())
 	}
 	if len(stopped) != 1 {
 		t.Errorf("stopped = %v, want the relay too", stopped)
@@ -267,8 +269,10 @@ func TestRun_FaultDoesNotLinger(t *testing.T) {
 		cancel()
 		began := time.Now()
 		err := Run(ctx, Part{"relay", func(ctx context.Context) error { <-Leaving(ctx); return errors.New("broken") }})
-		if err == nil || time.Since(began) != 0 {
-			t.Errorf("Run = %v after %s, want the fault at once", err, time.Since(began))
+		if err == nil {
+			t.Error("Run = nil, want an error")
+		} else if got := time.Since(began); got != 0 {
+			t.Errorf("Run: time.Since(began) = %v, want 0", got)
 		}
 	})
 }
@@ -282,12 +286,16 @@ func TestStart_DrainDelayIsEveryServices(t *testing.T) {
 		delay, _ = ctx.Value(delayKey{}).(time.Duration)
 		return nil
 	}
-	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 0 || delay != 7*time.Second {
-		t.Errorf("status %d, delay %s, want 7s\n%s", status, delay, out.String())
+	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 0 {
+		t.Errorf("start: status = %v, want 0; out.String() = %s", status, out.String())
+	} else if delay != 7*time.Second {
+		t.Errorf("start: delay = %v, want %v; out.String() = %s", delay, 7*time.Second, out.String())
 	}
 	t.Setenv("DRAIN_DELAY", "soon")
-	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 2 || !strings.Contains(out.String(), "DrainDelay") {
-		t.Errorf("status %d, want 2 and the fault:\n%s", status, out.String())
+	if status := start(t.Context(), "calls", Commands[config]{Serve: serve}, nil, &out, &out); status != 2 {
+		t.Errorf("start: status = %v, want 2", status)
+	} else if !strings.Contains(out.String(), "DrainDelay") {
+		t.Errorf(`start: out = %q, want it to contain "DrainDelay"`, out.String())
 	}
 }
 

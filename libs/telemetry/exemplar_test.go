@@ -34,8 +34,10 @@ func TestObserve_LeavesTheTraceBesideTheValue(t *testing.T) {
 			answer := httptest.NewRecorder()
 			promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(answer, scrape)
 			marked := strings.Contains(answer.Body.String(), `# {trace_id="`+id+`"}`)
-			if marked != (flags == trace.FlagsSampled) || !strings.Contains(answer.Body.String(), "took_seconds_count 1") {
-				t.Errorf("an exemplar: %v, in\n%s", marked, answer.Body.String())
+			if marked != (flags == trace.FlagsSampled) {
+				t.Errorf("an exemplar: marked = %v, want %v", marked, flags == trace.FlagsSampled)
+			} else if !strings.Contains(answer.Body.String(), "took_seconds_count 1") {
+				t.Errorf(`an exemplar: answer.Body = %q, want it to contain "took_seconds_count 1"`, answer.Body.String())
 			}
 		})
 	}

@@ -69,8 +69,11 @@ func TestMiddleware_NamesTheTemplateAndNeverThePath(t *testing.T) {
 	serve(tel, tel.Middleware, http.Header{"Traceparent": {clientParent}})
 
 	ended := spans.Ended()
-	if len(ended) != 1 || ended[0].Name() != "GET /v1/opt-outs/{phone}" {
-		t.Fatalf("spans = %v, want one named after the template", ended)
+	if len(ended) != 1 {
+		t.Fatalf("spans: length of ended = %d, want 1", len(ended))
+	}
+	if ended[0].Name() != "GET /v1/opt-outs/{phone}" {
+		t.Fatalf(`spans: ended[0].Name() = %q, want "GET /v1/opt-outs/{phone}"`, ended[0].Name())
 	}
 	if got := ended[0].SpanContext().TraceID().String(); !strings.Contains(clientParent, got) {
 		t.Errorf("trace = %s, want the caller's", got)
@@ -98,8 +101,10 @@ func TestMiddleware_NamesTheTemplateAndNeverThePath(t *testing.T) {
 	metrics := httptest.NewRecorder()
 	tel.privateHandler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	told += metrics.Body.String()
-	if strings.Contains(told, "5550100") || strings.Contains(told, "secret") {
-		t.Errorf("a path or query was told:\n%s", lines)
+	if strings.Contains(told, "5550100") {
+		t.Errorf(`output = %q, want it without "5550100"; lines = %s`, told, lines)
+	} else if strings.Contains(told, "secret") {
+		t.Errorf(`output = %q, want it without "secret"; lines = %s`, told, lines)
 	}
 	if want := `http_request_duration_seconds_count{method="GET",route="/v1/opt-outs/{phone}",status="418"} 1`; !strings.Contains(metrics.Body.String(), want) {
 		t.Errorf("metrics lack %s", want)
@@ -112,8 +117,10 @@ func TestMiddleware_UnknownRoutesAndMethodsShareALabel(t *testing.T) {
 	router.Use(tel.Middleware)
 	router.Get("/known", func(http.ResponseWriter, *http.Request) {})
 	router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("BREW", "/a/b/c", nil))
-	if !strings.Contains(lines.String(), `"method":"OTHER"`) || !strings.Contains(lines.String(), `"route":"unmatched"`) {
-		t.Errorf("line = %s", lines)
+	if !strings.Contains(lines.String(), `"method":"OTHER"`) {
+		t.Errorf("line: lines = %q, want it to contain %q", lines.String(), `"method":"OTHER"`)
+	} else if !strings.Contains(lines.String(), `"route":"unmatched"`) {
+		t.Errorf("line: lines = %q, want it to contain %q", lines.String(), `"route":"unmatched"`)
 	}
 }
 
@@ -169,8 +176,10 @@ func TestContinue(t *testing.T) {
 		other.End()
 		ended := spans.Ended()
 		got := ended[len(ended)-2]
-		if same := got.SpanContext().TraceID() == origin.SpanContext().TraceID(); same != row.same || len(got.Links()) != row.links {
-			t.Errorf("%s: same trace %v, links %d", row.name, same, len(got.Links()))
+		if same := got.SpanContext().TraceID() == origin.SpanContext().TraceID(); same != row.same {
+			t.Errorf("%s: same = %v, want %v", row.name, same, row.same)
+		} else if value := len(got.Links()); value != row.links {
+			t.Errorf("%s: length of got.Links() = %d, want %d", row.name, value, row.links)
 		}
 		if got.SpanContext().TraceID() == other.SpanContext().TraceID() {
 			t.Errorf("%s: it went into the loop's trace", row.name)
@@ -191,14 +200,19 @@ func TestReadyz_NamesWhatFails(t *testing.T) {
 	tel.Ready("postgres", func(context.Context) error { return errors.New("away") })
 	tel.Ready("kafka", func(ctx context.Context) error { return ctx.Err() })
 	status, body := get("/readyz")
-	if status != http.StatusServiceUnavailable || strings.TrimSpace(body) != `{"status":"unready","failing":["postgres"]}` {
-		t.Errorf("readyz = %d %s", status, body)
+	if status != http.StatusServiceUnavailable {
+		t.Errorf("readyz: status = %v, want %v", status, http.StatusServiceUnavailable)
+	} else if strings.TrimSpace(body) != `{"status":"unready","failing":["postgres"]}` {
+		t.Errorf("readyz: strings.TrimSpace(body) = %q, want %q",
+			strings.TrimSpace(body), `{"status":"unready","failing":["postgres"]}`)
 	}
 	if status, _ := get("/livez"); status != http.StatusOK {
 		t.Errorf("livez = %d, want 200", status)
 	}
-	if status, body := get("/debug/pprof/"); status != http.StatusOK || !strings.Contains(body, "goroutine") {
-		t.Errorf("pprof = %d", status)
+	if status, body := get("/debug/pprof/"); status != http.StatusOK {
+		t.Errorf("pprof: status = %v, want %v", status, http.StatusOK)
+	} else if !strings.Contains(body, "goroutine") {
+		t.Errorf(`pprof: body = %q, want it to contain "goroutine"`, body)
 	}
 }
 
@@ -239,8 +253,12 @@ func TestText_IsOneLineARecord(t *testing.T) {
 	log.WithGroup("http").Info("two\nlines", "error", "x\ny", "n", 1, slog.Group("g", "deep", true), "esc", "\x1b[2J")
 	log.Debug("unseen")
 	got := out.String()
-	if strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, `"two\nlines" topic="a b" http.error="x\ny" http.n=1 http.g.deep=true http.esc="\x1b[2J"`+"\n") {
-		t.Errorf("text = %q", got)
+	if strings.Count(got, "\n") != 1 {
+		t.Errorf("text: strings.Count(got, \"\\n\") = %v, want 1", strings.Count(got, "\n"))
+	} else if !strings.HasSuffix(got,
+		`"two\nlines" topic="a b" http.error="x\ny" http.n=1 http.g.deep=true http.esc="\x1b[2J"`+"\n") {
+		t.Errorf("text: got = %q, want it to end with %q",
+			got, `"two\nlines" topic="a b" http.error="x\ny" http.n=1 http.g.deep=true http.esc="\x1b[2J"`+"\n")
 	}
 	if _, err := logHandler(&out, "xml", slog.LevelInfo); err == nil {
 		t.Error("LOG_FORMAT=xml was taken")
@@ -260,7 +278,9 @@ func TestMiddleware_ProbesDoNotFloodTheLog(t *testing.T) {
 		router.Get(route, func(http.ResponseWriter, *http.Request) {})
 		router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, route, nil))
 	}
-	if said := out.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "route=/v1/calls") {
-		t.Errorf("logged %q, want the one line that is no probe", said)
+	if said := out.String(); strings.Count(said, "\n") != 1 {
+		t.Errorf("String: strings.Count(said, \"\\n\") = %v, want 1", strings.Count(said, "\n"))
+	} else if !strings.Contains(said, "route=/v1/calls") {
+		t.Errorf(`String: said = %q, want it to contain "route=/v1/calls"`, said)
 	}
 }

@@ -66,16 +66,20 @@ func TestRequireCaller_CarriesTheCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, got, _ := call(calls.RequireCaller, token); status != http.StatusOK || got != want {
-		t.Errorf("status = %d, caller = %+v, want %+v", status, got, want)
+	if status, got, _ := call(calls.RequireCaller, token); status != http.StatusOK {
+		t.Errorf("status = %v, want %v", status, http.StatusOK)
+	} else if got != want {
+		t.Errorf("status: got = %v, want %v", got, want)
 	}
 	if status, _, _ := call(calls.RequireOperator, token); status != http.StatusUnauthorized {
 		t.Errorf("a customer on an operator's route = %d, want 401", status)
 	}
 	want.Operator = "ada"
 	token, _ = gateway.SignCaller("calls", want)
-	if status, got, _ := call(calls.RequireOperator, token); status != http.StatusOK || got != want {
-		t.Errorf("operator: status = %d, caller = %+v", status, got)
+	if status, got, _ := call(calls.RequireOperator, token); status != http.StatusOK {
+		t.Errorf("operator: status = %v, want %v", status, http.StatusOK)
+	} else if got != want {
+		t.Errorf("operator: got = %v, want %v", got, want)
 	}
 }
 
@@ -230,8 +234,10 @@ func TestQuestion_PackedBodyIsBounded(t *testing.T) {
 	asking := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+"/q/Ask",
 		connect.WithSendGzip(), connect.WithInterceptors(calls.Ask("billing-wallet")))
 	_, err := asking.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(strings.Repeat("a", 4<<20)))) // a few KiB when packed
-	if connect.CodeOf(err) != connect.CodeResourceExhausted || decoded != 0 {
-		t.Errorf("a packed 4 MiB = %v, %d bytes reached the handler; want it refused while it is unpacked", err, decoded)
+	if connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("a packed 4 MiB: connect.CodeOf(err) = %v, want %v", connect.CodeOf(err), connect.CodeResourceExhausted)
+	} else if decoded != 0 {
+		t.Errorf("a packed 4 MiB: decoded = %v, want 0", decoded)
 	}
 }
 

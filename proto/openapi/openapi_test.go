@@ -23,8 +23,10 @@ func TestNullable_AbsentNullAndValueDiffer(t *testing.T) {
 		{"a value", openapi.UpdateContact{Name: openapi.Value("Ada")}, `{"name":"Ada"}`},
 	} {
 		sent, err := json.Marshal(row.body)
-		if err != nil || string(sent) != row.want {
-			t.Errorf("%s is sent as %s, %v; want %s", row.name, sent, err, row.want)
+		if err != nil {
+			t.Errorf("json.Marshal: %v", err)
+		} else if string(sent) != row.want {
+			t.Errorf("sent = %q, want %q; row.name = %s", string(sent), row.want, row.name)
 		}
 		var read openapi.UpdateContact
 		if err := json.Unmarshal(sent, &read); err != nil {
@@ -43,12 +45,19 @@ func TestNullable_AbsentNullAndValueDiffer(t *testing.T) {
 func TestOperations_AreThoseOfTheirTags(t *testing.T) {
 	t.Parallel()
 	all, err := openapi.Operations()
-	if err != nil || len(all) < 20 {
-		t.Fatalf("Operations = %d, %v", len(all), err)
+	if err != nil {
+		t.Fatalf("Operations: %v", err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("Operations: length of all = %d, want at least 20", len(all))
 	}
 	wallet, err := openapi.Operations("Wallet")
-	if want := (openapi.Operation{Method: "GET", Path: "/v1/wallet", ID: "readWallet", Tag: "Wallet"}); err != nil || len(wallet) != 1 || wallet[0] != want {
-		t.Errorf("Operations(Wallet) = %v, %v", wallet, err)
+	if want := (openapi.Operation{Method: "GET", Path: "/v1/wallet", ID: "readWallet", Tag: "Wallet"}); err != nil {
+		t.Errorf("Operations: %v", err)
+	} else if len(wallet) != 1 {
+		t.Errorf("length of wallet = %d, want 1", len(wallet))
+	} else if wallet[0] != want {
+		t.Errorf("wallet[0] = %v, want %v", wallet[0], want)
 	}
 }
 

@@ -33,8 +33,10 @@ func TestChaos_EveryLawHolds(t *testing.T) {
 	if !report.Holds() {
 		t.Errorf("laws were broken:\n%s", report)
 	}
-	if report.Dials == 0 || report.Accepted == 0 {
-		t.Errorf("nothing happened:\n%s", report)
+	if report.Dials == 0 {
+		t.Error("report.Dials = 0, want more")
+	} else if report.Accepted == 0 {
+		t.Error("report.Accepted = 0, want more")
 	}
 }
 
@@ -85,8 +87,11 @@ func TestChaos_FindsADialerWithoutItsFence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Breaches[lawOnce]) == 0 || report.Holds() {
-		t.Fatalf("no double was found in a dialer without a fence:\n%s", report)
+	if len(report.Breaches[lawOnce]) == 0 {
+		t.Fatal("length of report.Breaches[lawOnce] = 0, want more")
+	}
+	if report.Holds() {
+		t.Fatal("report.Holds() = true, want false")
 	}
 	t.Logf("%d doubles in %d dials", len(report.Breaches[lawOnce]), report.Dials)
 }
@@ -125,8 +130,11 @@ func TestPlan_HurtsEverythingAndNothingTwiceAtOnce(t *testing.T) {
 		plan := Plan(seed, length, whole(2))
 		hurt, last, blackouts := map[string]bool{}, time.Duration(0), 0
 		for i, f := range plan {
-			if f.At < last || f.At+f.For > length {
-				t.Fatalf("seed %d: %s at %s lasts beyond %s or comes before %s", seed, f, f.At, length, last)
+			if f.At < last {
+				t.Fatalf("seed %d: f.At = %v, want at least %v", seed, f.At, last)
+			}
+			if f.At+f.For > length {
+				t.Fatalf("seed %d: f.At+f.For = %v, want at most %v", seed, f.At+f.For, length)
 			}
 			if (f.Kind == Pause || f.Kind == Choke) && f.For < 2*time.Second {
 				t.Errorf("seed %d: %s is shorter than a gate's answer is good for", seed, f)
@@ -147,8 +155,10 @@ func TestPlan_HurtsEverythingAndNothingTwiceAtOnce(t *testing.T) {
 				t.Errorf("seed %d: nothing happens to %s", seed, target)
 			}
 		}
-		if blackouts < 2 || len(plan) < 60 {
-			t.Errorf("seed %d: %d faults, %d blackouts", seed, len(plan), blackouts)
+		if blackouts < 2 {
+			t.Errorf("seed %d: blackouts = %v, want at least 2", seed, blackouts)
+		} else if len(plan) < 60 {
+			t.Errorf("seed %d: length of plan = %d, want at least 60", seed, len(plan))
 		}
 	}
 }

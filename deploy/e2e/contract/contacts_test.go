@@ -70,8 +70,11 @@ func TestContacts_TheSameNumberTwice(t *testing.T) {
 	first := w.write.want(t, 201, "POST", "/v1/contacts", set{"phone_e164": to, "name": "Ada"})
 	got := w.write.refused(t, 409, "contact_exists", "POST", "/v1/contacts", set{"phone_e164": to, "name": "Bob"})
 	inside, _ := got.members()["error"].(map[string]any)
-	if got.text("existing_id") != first.text("id") || inside["existing_id"] != first.text("id") {
-		t.Errorf("%s, want existing_id %s at the top and inside error", got.body, first.text("id"))
+	if got.text("existing_id") != first.text("id") {
+		t.Errorf(`got.text("existing_id") = %q, want %q; got.body = %s`,
+			got.text("existing_id"), first.text("id"), got.body)
+	} else if inside["existing_id"] != first.text("id") {
+		t.Errorf(`inside["existing_id"] = %q, want %q; got.body = %s`, inside["existing_id"], first.text("id"), got.body)
 	}
 	optedOut := number(1)
 	w.write.want(t, 200, "POST", "/v1/opt-outs", set{"phone_e164": optedOut})
@@ -100,8 +103,10 @@ func TestContacts_Change(t *testing.T) {
 		stage.Equal(t, row.name+": shown(got)", shown(got), row.want)
 		stage.Equal(t, row.name+": phone_e164", got.text("phone_e164"), made.text("phone_e164"))
 		stage.Equal(t, row.name+": dnd_status", got.text("dnd_status"), "unknown")
-		if got.text("created_at") != made.text("created_at") || instant(t, got.text("updated_at")).Before(instant(t, before.text("updated_at"))) {
-			t.Errorf("%s: created_at %s, updated_at %s", row.name, got.text("created_at"), got.text("updated_at"))
+		if got.text("created_at") != made.text("created_at") {
+			t.Errorf(`%s: got.text("created_at") = %q, want %q`, row.name, got.text("created_at"), made.text("created_at"))
+		} else if instant(t, got.text("updated_at")).Before(instant(t, before.text("updated_at"))) {
+			t.Errorf(`%s: instant(t, got.text("updated_at")).Before = true, want false`, row.name)
 		}
 	}
 	for body, field := range map[string]string{
@@ -242,8 +247,10 @@ func TestWallet_OverItsLife(t *testing.T) {
 		t.Errorf("last_transaction_at after a top-up = %s, want at or before %s", at, now)
 	}
 	queued := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
-	if balance, _, last := read(); balance != "1.25" || last != topped {
-		t.Errorf("with a hold = %s at %s, want nothing moved", balance, last)
+	if balance, _, last := read(); balance != "1.25" {
+		t.Errorf(`with a hold: balance = %q, want "1.25"`, balance)
+	} else if last != topped {
+		t.Errorf("with a hold: last = %v, want %v", last, topped)
 	}
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
 	w.write.refused(t, 402, "insufficient_credits", "POST", "/v1/calls", w.order(number(1))) // 0.25 are left to spend

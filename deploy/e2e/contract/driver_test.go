@@ -144,8 +144,10 @@ func (c *client) want(t *testing.T, status int, method, path string, body any, h
 func (c *client) refused(t *testing.T, status int, code, method, path string, body any, header ...string) answer {
 	t.Helper()
 	got := c.do(t, method, path, body, header...)
-	if got.status != status || got.code() != code {
-		t.Errorf("%s %s = %d %s, want %d %s", method, path, got.status, got.body, status, code)
+	if got.status != status {
+		t.Errorf("%s %s: got.status = %v, want %v; got.body = %s", method, path, got.status, status, got.body)
+	} else if got.code() != code {
+		t.Errorf("%s %s: got.code() = %q, want %q; got.body = %s", method, path, got.code(), code, got.body)
 	}
 	return got
 }

@@ -102,13 +102,17 @@ func (e finish) mustBeTheRequest(t *testing.T, got, placed answer) {
 	stage.Equal(t, "error_code", got.text("error_code"), e.errorCode)
 	stage.Equal(t, "got.text('error_detail') == ''", got.text("error_detail") == "", e.errorCode == "")
 	for _, name := range []string{"call_id", "dialed_at", "completed_at"} {
-		if got.text(name) == "" || placed.text(name) != "" {
-			t.Errorf("%s = %q, want it now, and %q at first to be null", name, got.text(name), placed.text(name))
+		if got.text(name) == "" {
+			t.Errorf("%s: got.text(name) is empty, want a value", name)
+		} else if placed.text(name) != "" {
+			t.Errorf("%s: placed.text(name) = %q, want it empty", name, placed.text(name))
 		}
 	}
 	for _, name := range []string{"id", "to", "agent_id", "external_ref", "created_at", "scheduled_for"} {
-		if got.text(name) != placed.text(name) || got.text(name) == "" {
-			t.Errorf("%s was %q and is %q", name, placed.text(name), got.text(name))
+		if got.text(name) != placed.text(name) {
+			t.Errorf("got.text(name) = %q, want %q", got.text(name), placed.text(name))
+		} else if got.text(name) == "" {
+			t.Error("got.text(name) is empty, want a value")
 		}
 	}
 	if instant(t, got.text("updated_at")).Before(instant(t, got.text("completed_at"))) {

@@ -70,8 +70,10 @@ func TestHooks_Create(t *testing.T) {
 			}
 			made := w.write.want(t, 201, "POST", subscriptions, row.body)
 			secret, list := made.text("signing_secret"), w.read.want(t, 200, "GET", subscriptions, nil)
-			if strings.Contains(list.body, secret) || !strings.Contains(list.body, `"whsec_…`+secret[len(secret)-4:]+`"`) {
-				t.Errorf("list = %s, want the secret %s masked", list.body, secret)
+			if strings.Contains(list.body, secret) {
+				t.Errorf("list: list.body = %q, want it without %q", list.body, secret)
+			} else if !strings.Contains(list.body, `"whsec_…`+secret[len(secret)-4:]+`"`) {
+				t.Errorf("list: list.body = %q, want it to contain %q", list.body, `"whsec_…`+secret[len(secret)-4:]+`"`)
 			}
 			item := list.members()["data"].([]any)[0].(map[string]any)
 			sent := row.body.(set)
@@ -89,8 +91,10 @@ func TestHooks_Create(t *testing.T) {
 			}
 			mustBeBornWithItsID(t, made.text("id"), item["created_at"].(string))
 			gone := w.write.want(t, 200, "DELETE", subscriptions+"/"+made.text("id"), nil)
-			if gone.text("deleted") != "true" || gone.text("id") != made.text("id") {
-				t.Errorf("deleted = %s", gone.body)
+			if gone.text("deleted") != "true" {
+				t.Errorf(`deleted: gone.text("deleted") = %q, want "true"; gone.body = %s`, gone.text("deleted"), gone.body)
+			} else if gone.text("id") != made.text("id") {
+				t.Errorf(`deleted: gone.text("id") = %q, want %q; gone.body = %s`, gone.text("id"), made.text("id"), gone.body)
 			}
 			w.write.refused(t, 404, "not_found", "DELETE", subscriptions+"/"+made.text("id"), nil)
 		})
@@ -135,8 +139,11 @@ func TestHooks_OverTheirLife(t *testing.T) {
 		stage.Equal(t, "got.DeliveryID", got.DeliveryID, want.text("delivery_id"))
 		stage.Equal(t, "got.Signed", got.Signed, true)
 		stage.Equal(t, "X-Service-Delivery-Attempt", got.Header.Get("X-Service-Delivery-Attempt"), "1")
-		if !strings.Contains(string(got.Body), `"subscription_id":"`+made.text("id")+`"`) || !strings.Contains(string(got.Body), `"workspace_id":"`+w.id+`"`) {
-			t.Errorf("delivery = %s", got.Body)
+		if !strings.Contains(string(got.Body), `"subscription_id":"`+made.text("id")+`"`) {
+			t.Errorf("delivery: got.Body = %q, want it to contain %q",
+				string(got.Body), `"subscription_id":"`+made.text("id")+`"`)
+		} else if !strings.Contains(string(got.Body), `"workspace_id":"`+w.id+`"`) {
+			t.Errorf("delivery: got.Body = %q, want it to contain %q", string(got.Body), `"workspace_id":"`+w.id+`"`)
 		}
 		return got
 	}
@@ -148,8 +155,11 @@ func TestHooks_OverTheirLife(t *testing.T) {
 	until(t, "the success shows", func() bool { return shown()["last_success_at"] != nil })
 
 	rotated := w.write.want(t, 200, "POST", path+"/rotate-secret", nil)
-	if rotated.text("signing_secret") == made.text("signing_secret") || rotated.text("store_this") == "" {
-		t.Errorf("rotated = %s", rotated.body)
+	if rotated.text("signing_secret") == made.text("signing_secret") {
+		t.Errorf(`rotated: rotated.text("signing_secret") = %q, want another value; rotated.body = %s`,
+			rotated.text("signing_secret"), rotated.body)
+	} else if rotated.text("store_this") == "" {
+		t.Errorf(`rotated: rotated.text("store_this") is empty, want a value; rotated.body = %s`, rotated.body)
 	}
 	hooks.Trust(one, rotated.text("signing_secret"))
 	arrives(one, w.write.want(t, 202, "POST", path+"/test", nil))
@@ -227,8 +237,10 @@ func TestHooks_PausedHeldAndFiltered(t *testing.T) {
 	if first.DeliveryID == second.DeliveryID {
 		t.Errorf("first.DeliveryID = %v, want another value", first.DeliveryID)
 	}
-	if !strings.Contains(string(first.Body), `"external_ref":"echoed"`) || !strings.Contains(string(first.Body), talked.text("call_id")) {
-		t.Errorf("event = %s, want the call's id and external_ref", first.Body)
+	if !strings.Contains(string(first.Body), `"external_ref":"echoed"`) {
+		t.Errorf("event: first.Body = %q, want it to contain %q", string(first.Body), `"external_ref":"echoed"`)
+	} else if !strings.Contains(string(first.Body), talked.text("call_id")) {
+		t.Errorf("event: first.Body = %q, want it to contain %q", string(first.Body), talked.text("call_id"))
 	}
 	w.write.refused(t, 404, "not_found", "POST", subscriptions+"/"+uuid.NewString()+"/test", nil)
 }

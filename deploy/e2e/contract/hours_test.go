@@ -77,8 +77,10 @@ func TestHours_AClosedWindow(t *testing.T) {
 				return
 			}
 			got := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), row.members...))
-			if at := instant(t, got.text("scheduled_for")); !at.Equal(row.at) || got.text("status") != "queued" {
-				t.Errorf("scheduled_for %s, status %s, want queued for %s", at, got.text("status"), row.at)
+			if at := instant(t, got.text("scheduled_for")); !at.Equal(row.at) {
+				t.Errorf("instant: at = %v, want %v", at, row.at)
+			} else if got.text("status") != "queued" {
+				t.Errorf(`instant: got.text("status") = %q, want "queued"`, got.text("status"))
 			}
 		})
 	}
@@ -153,8 +155,10 @@ func TestHours_ScheduledFor(t *testing.T) {
 	for _, past := range []string{now.AddDate(0, 0, -6).UTC().Format(time.RFC3339),
 		now.Add(-time.Minute).UTC().Format(time.RFC3339)} {
 		got := w.write.want(t, 202, "POST", "/v1/calls", w.order(number(90), "scheduled_for", past))
-		if at := instant(t, got.text("scheduled_for")); at.Before(now.Truncate(time.Millisecond)) || at.After(time.Now()) {
-			t.Errorf("scheduled_for %s became %s, want now", past, at)
+		if at := instant(t, got.text("scheduled_for")); at.Before(now.Truncate(time.Millisecond)) {
+			t.Errorf("instant: at.Before(now.Truncate(time.Millisecond)) = true, want false; past = %s", past)
+		} else if at.After(time.Now()) {
+			t.Errorf("instant: at.After(time.Now()) = true, want false; past = %s", past)
 		}
 	}
 }

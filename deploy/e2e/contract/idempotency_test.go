@@ -49,8 +49,12 @@ func TestIdempotency_FiftyKeysAndCreditForOneCall(t *testing.T) {
 	// Who was refused has not used up its key, and who was accepted has.
 	w.topUp(t, oneCall)
 	again := w.write.want(t, 200, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", taken)))
-	if again.text("id") != answers[taken].text("id") || again.text("status") != "completed" {
-		t.Errorf("the accepted key again = %s, want the request as it is now", again.body)
+	if again.text("id") != answers[taken].text("id") {
+		t.Errorf(`the accepted key again: again.text("id") = %q, want %q; again.body = %s`,
+			again.text("id"), answers[taken].text("id"), again.body)
+	} else if again.text("status") != "completed" {
+		t.Errorf(`the accepted key again: again.text("status") = %q, want "completed"; again.body = %s`,
+			again.text("status"), again.body)
 	}
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "idempotency_key", fmt.Sprint("order-", (taken+1)%50)))
 }
@@ -137,8 +141,10 @@ func TestIdempotency_WhichKeyCounts(t *testing.T) {
 		if row.header != "" {
 			header = []string{"Idempotency-Key", row.header}
 		}
-		if got := w.write.do(t, "POST", "/v1/calls", row.body, header...); got.status != 200 || got.body != row.want.body {
-			t.Errorf("%s: %d %s, want 200 %s", row.name, got.status, got.body, row.want.body)
+		if got := w.write.do(t, "POST", "/v1/calls", row.body, header...); got.status != 200 {
+			t.Errorf("%s: got.status = %v, want 200", row.name, got.status)
+		} else if got.body != row.want.body {
+			t.Errorf("%s: got.body = %v, want %v", row.name, got.body, row.want.body)
 		}
 	}
 	for name, key := range map[string]string{"empty": "", "256 characters": strings.Repeat("k", 256), "an umlaut": "schlüssel", "a line feed": "a\nb", "DEL": "a\x7f"} {

@@ -12,8 +12,12 @@ import (
 func mustBeBornWithItsID(t *testing.T, id, createdAt string) {
 	t.Helper()
 	parsed, err := uuid.Parse(id)
-	if err != nil || parsed.Version() != 7 {
-		t.Errorf("id %s is no UUIDv7", id)
+	if err != nil {
+		t.Errorf("uuid.Parse: %v", err)
+		return
+	}
+	if parsed.Version() != 7 {
+		t.Errorf("parsed.Version() = %v, want 7; id = %s", parsed.Version(), id)
 		return
 	}
 	seconds, nanos := parsed.Time().UnixTime()
@@ -88,8 +92,11 @@ func TestInbound_IsRecordedAndToldAndFree(t *testing.T) {
 	if got := w.read.want(t, 200, "GET", "/v1/contacts", nil).ids(); len(got) != 1 {
 		t.Errorf("contacts %v, want the one there was", got)
 	}
-	if got := w.read.want(t, 200, "GET", "/v1/wallet", nil); got.text("balance") != "0" || got.text("last_transaction_at") != "" {
-		t.Errorf("wallet %s, want nothing moved", got.body)
+	if got := w.read.want(t, 200, "GET", "/v1/wallet", nil); got.text("balance") != "0" {
+		t.Errorf(`want: got.text("balance") = %q, want "0"; got.body = %s`, got.text("balance"), got.body)
+	} else if got.text("last_transaction_at") != "" {
+		t.Errorf(`want: got.text("last_transaction_at") = %q, want it empty; got.body = %s`,
+			got.text("last_transaction_at"), got.body)
 	}
 	w.read.refused(t, 404, "not_found", "GET", "/v1/calls/"+uuid.NewString(), nil)
 }

@@ -84,8 +84,12 @@ func TestOrder_OfEveryRoute(t *testing.T) {
 		t.Run(a.name(), func(t *testing.T) {
 			check := func(what string, got answer, status int, code string) {
 				t.Helper()
-				if got.status != status || got.code() != code {
-					t.Errorf("%s: %s = %d %s, want %d %s", what, a.name(), got.status, got.body, status, code)
+				if got.status != status {
+					t.Errorf("%s: got.status = %v, want %v; a.name() = %s; got.body = %s",
+						what, got.status, status, a.name(), got.body)
+				} else if got.code() != code {
+					t.Errorf("%s: got.code() = %q, want %q; a.name() = %s; got.body = %s",
+						what, got.code(), code, a.name(), got.body)
 				}
 			}
 			for name, key := range map[string]string{"no key": "", "a malformed key": malformed, "an unknown key": "rf_live_00000000_" + strings.Repeat("a", 52)} {

@@ -150,8 +150,10 @@ func TestPlacing_TheContact(t *testing.T) {
 		t.Fatalf("contacts = %v, want the one that the POST created", made)
 	}
 	second := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to, "contact_id", made[0])).text("id"))
-	if got := find().ids(); len(got) != 1 || got[0] != made[0] {
-		t.Errorf("contacts = %v, want %v", got, made)
+	if got := find().ids(); len(got) != 1 {
+		t.Errorf("contacts: length of got = %d, want 1", len(got))
+	} else if got[0] != made[0] {
+		t.Errorf("contacts: got[0] = %v, want %v", got[0], made[0])
 	}
 	for _, request := range []answer{first, second} {
 		if got := w.read.want(t, 200, "GET", "/v1/calls/"+request.text("call_id"), nil).text("contact_id"); got != made[0] {

@@ -43,8 +43,10 @@ func limitsOf(t *testing.T, what string, a answer) limits {
 			return -1
 		}
 		n, err := strconv.Atoi(values[0])
-		if err != nil || n < 0 {
-			t.Errorf("%s: %s = %q, want a whole number", what, name, values[0])
+		if err != nil {
+			t.Errorf("%s: strconv.Atoi: %v", what, err)
+		} else if n < 0 {
+			t.Errorf("%s: n = %v, want at least 0; name = %s; values[0] = %q", what, n, name, values[0])
 		}
 		return n
 	}
@@ -54,12 +56,16 @@ func limitsOf(t *testing.T, what string, a answer) limits {
 		"RateLimit":        fmt.Sprintf(`"default";r=%d;t=%d`, l.remaining, l.reset),
 		"Service-Version":  "2026-06-04",
 	} {
-		if got := a.header.Values(name); len(got) != 1 || got[0] != want {
-			t.Errorf("%s: %s = %q, want %q once", what, name, got, want)
+		if got := a.header.Values(name); len(got) != 1 {
+			t.Errorf("%s: length of got = %d, want 1; name = %s", what, len(got), name)
+		} else if got[0] != want {
+			t.Errorf("%s: got[0] = %v, want %v; name = %s", what, got[0], want, name)
 		}
 	}
-	if l.remaining > l.limit || l.reset > 60 {
-		t.Errorf("%s: %+v: more is left than the limit, or it takes more than the window", what, l)
+	if l.remaining > l.limit {
+		t.Errorf("%s: l.remaining = %v, want at most %v", what, l.remaining, l.limit)
+	} else if l.reset > 60 {
+		t.Errorf("%s: l.reset = %v, want at most 60", what, l.reset)
 	}
 	if a.status == http.StatusTooManyRequests {
 		stage.Equal(t, what+": X-RateLimit-Remaining of a 429", l.remaining, 0)
@@ -86,16 +92,20 @@ func TestRate_ExactOverTwoReplicas(t *testing.T) {
 			passed++
 		case http.StatusTooManyRequests:
 			after, err := strconv.Atoi(a.header.Get("Retry-After"))
-			if err != nil || after != 1 {
-				t.Errorf("Retry-After = %q, want 1: one more comes every half second", a.header.Get("Retry-After"))
+			if err != nil {
+				t.Errorf("Retry-After: strconv.Atoi: %v", err)
+			} else if after != 1 {
+				t.Errorf(`Retry-After: after = %v, want 1; a.header.Get("Retry-After") = %q`, after, a.header.Get("Retry-After"))
 			}
 			wait = max(wait, after)
 		default:
 			t.Errorf("GET = %d %s", a.status, a.body)
 		}
 	}
-	if passed < limit || passed > limit+refilled {
-		t.Errorf("%d of %d passed, want %d and at most %d that came back meanwhile", passed, asked, limit, refilled)
+	if passed < limit {
+		t.Errorf("passed = %v, want at least %v; asked = %d", passed, limit, asked)
+	} else if passed > limit+refilled {
+		t.Errorf("passed = %v, want at most %v; asked = %d", passed, limit+refilled, asked)
 	}
 	pause(t, time.Duration(wait)*time.Second)
 	if got := clients[0].do(t, "GET", "/v1/wallet", nil); got.status != http.StatusOK {
@@ -113,8 +123,11 @@ func refusedBy(t *testing.T) map[int]int {
 	t.Helper()
 	var state struct{ Ports map[string]int }
 	data, err := os.ReadFile(filepath.Join(stack(t).Home, "state.json"))
-	if err != nil || json.Unmarshal(data, &state) != nil {
-		t.Fatal("read the ports of the stack:", err)
+	if err != nil {
+		t.Fatalf("os.ReadFile: %v", err)
+	}
+	if got := json.Unmarshal(data, &state); got != nil {
+		t.Fatalf("json.Unmarshal(data, &state) = %v, want nil", got)
 	}
 	counted := regexp.MustCompile(`(?m)^http_request_duration_seconds_count\{.*status="429".*\} (\d+)$`)
 	refused := map[int]int{}
@@ -247,8 +260,10 @@ func TestRate_HeadersOnEveryAnswer(t *testing.T) {
 	} {
 		line, _, _ := strings.Cut(request, "\r\n")
 		got := raw(t, request)
-		if got.status != status || got.code() == "" {
-			t.Errorf("%s = %d %s, want %d with the error body", line, got.status, got.body, status)
+		if got.status != status {
+			t.Errorf("%s: got.status = %v, want %v; got.body = %s", line, got.status, status, got.body)
+		} else if got.code() == "" {
+			t.Errorf("%s: got.code() is empty, want a value; got.body = %s", line, got.body)
 		}
 		limitsOf(t, line, got)
 	}

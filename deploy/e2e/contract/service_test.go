@@ -41,15 +41,20 @@ func TestService_WhatNeedsNoKey(t *testing.T) {
 		plain := &client{base: c.base, http: &http.Client{Transport: transport("")}}
 		assets := regexp.MustCompile(`(?:src|href)="([^"#]+)"`).FindAllStringSubmatch(page.body, -1)
 		for _, asset := range assets {
-			if !strings.HasPrefix(asset[1], "/") || strings.HasPrefix(asset[1], "//") {
-				t.Fatalf("/docs asks elsewhere: %s", asset[1])
+			if !strings.HasPrefix(asset[1], "/") {
+				t.Fatalf(`/docs asks elsewhere: asset[1] = %q, want it to begin with "/"`, asset[1])
+			}
+			if strings.HasPrefix(asset[1], "//") {
+				t.Fatalf(`/docs asks elsewhere: asset[1] = %q, want it not to begin with "//"`, asset[1])
 			}
 			if got := plain.want(t, 200, "GET", asset[1], nil); got.header.Get("Service-Version") != version {
 				t.Errorf("%s has Service-Version %q", asset[1], got.header.Get("Service-Version"))
 			}
 		}
-		if policy := page.header.Get("Content-Security-Policy"); len(assets) == 0 || !strings.HasPrefix(policy, "default-src 'none'") {
-			t.Errorf("/docs has %d parts, policy %q", len(assets), policy)
+		if policy := page.header.Get("Content-Security-Policy"); len(assets) == 0 {
+			t.Error("length of assets = 0, want more")
+		} else if !strings.HasPrefix(policy, "default-src 'none'") {
+			t.Errorf(`policy = %q, want it to begin with "default-src 'none'"`, policy)
 		}
 		c.want(t, 200, "GET", "/readyz", nil)
 		for _, path := range []string{"/openapi.json", "/docs", "/readyz"} {
@@ -72,8 +77,12 @@ func TestService_VersionOnEveryAnswer(t *testing.T) {
 		if err := stack(t).document.Answer("GET", &url.URL{Path: "/v1/calls"}, got.status, got.header, []byte(got.body)); err != nil {
 			t.Error(err)
 		}
-		if got.code() != code || got.header.Get("Service-Version") != version {
-			t.Errorf("%.60q = %d %s, Service-Version %q", request, got.status, got.body, got.header.Get("Service-Version"))
+		if got.code() != code {
+			t.Errorf("%.60q: got.code() = %q, want %q; got.status = %d; got.body = %s",
+				request, got.code(), code, got.status, got.body)
+		} else if got.header.Get("Service-Version") != version {
+			t.Errorf(`%.60q: got.header.Get("Service-Version") = %v, want %v; got.status = %d; got.body = %s`,
+				request, got.header.Get("Service-Version"), version, got.status, got.body)
 		}
 	}
 }
@@ -104,8 +113,10 @@ func TestClient_MainPath(t *testing.T) {
 		Metadata: &map[string]json.RawMessage{"tier": json.RawMessage(`"gold"`)},
 	}))(t, 200).JSON200
 	read := of(api.ReadContactWithResponse(ctx, contact.ID))(t, 200).JSON200
-	if string(read.Metadata["tier"]) != `"gold"` || !read.UpdatedAt.Equal(changed.UpdatedAt.Time) {
-		t.Errorf("contact = %+v", read)
+	if string(read.Metadata["tier"]) != `"gold"` {
+		t.Errorf(`contact: read.Metadata["tier"] = %q, want %q`, string(read.Metadata["tier"]), `"gold"`)
+	} else if !read.UpdatedAt.Equal(changed.UpdatedAt.Time) {
+		t.Errorf("contact: read.UpdatedAt = %v, want %v", read.UpdatedAt, changed.UpdatedAt.Time)
 	}
 
 	order := openapi.CreateCall{
@@ -157,8 +168,12 @@ func TestClient_MainPath(t *testing.T) {
 	if got := of(api.ListCallRequestsWithResponse(ctx, &openapi.ListCallRequestsParams{ExternalRef: pointer("order-1042")}))(t, 200).JSON200; len(got.Data) != 1 {
 		t.Errorf("call requests = %+v", got)
 	}
-	if got := of(api.ListContactsWithResponse(ctx, &openapi.ListContactsParams{Phone: &to}))(t, 200).JSON200; len(got.Data) != 1 || string(got.Data[0].Variables["first_name"]) != `"Ada"` {
-		t.Errorf("contacts = %+v", got)
+	if got := of(api.ListContactsWithResponse(ctx, &openapi.ListContactsParams{Phone: &to}))(t,
+		200).JSON200; len(got.Data) != 1 {
+		t.Errorf("contacts: length of got.Data = %d, want 1", len(got.Data))
+	} else if string(got.Data[0].Variables["first_name"]) != `"Ada"` {
+		t.Errorf(`contacts: got.Data[0].Variables["first_name"] = %q, want %q`,
+			string(got.Data[0].Variables["first_name"]), `"Ada"`)
 	}
 	of(api.ReadTranscriptWithResponse(ctx, call.CallID))(t, 404)
 	of(api.ReadRecordingWithResponse(ctx, call.CallID))(t, 404)
@@ -185,8 +200,10 @@ func (w *tenant) clientOptsOut(t *testing.T, api *openapi.ClientWithResponses, t
 	if got := of(api.CreateOptOutWithResponse(ctx, openapi.CreateOptOut{PhoneE164: to, Reason: pointer("asked")}))(t, 200).JSON200; got.DndStatus != "dnd" {
 		t.Errorf("opt-out = %+v", got)
 	}
-	if got := of(api.ReadOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "dnd" || got.PhoneE164 != to {
-		t.Errorf("opt-out = %+v", got)
+	if got := of(api.ReadOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "dnd" {
+		t.Errorf(`opt-out: got.DndStatus = %q, want "dnd"`, got.DndStatus)
+	} else if got.PhoneE164 != to {
+		t.Errorf("opt-out: got.PhoneE164 = %v, want %v", got.PhoneE164, to)
 	}
 	if got := of(api.DeleteOptOutWithResponse(ctx, to))(t, 200).JSON200; got.DndStatus != "clean" {
 		t.Errorf("opt-out = %+v", got)
@@ -214,8 +231,10 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	}
 	stage.Equal(t, "got.Data[0].ID", got.Data[0].ID, id)
 	stage.Equal(t, "got.Data[0].Status", got.Data[0].Status, "paused")
-	if got := of(api.DeleteWebhookSubscriptionWithResponse(ctx, id))(t, 200).JSON200; !got.Deleted || got.ID != id {
-		t.Errorf("deleted = %+v", got)
+	if got := of(api.DeleteWebhookSubscriptionWithResponse(ctx, id))(t, 200).JSON200; !got.Deleted {
+		t.Error("deleted: got.Deleted = false, want true")
+	} else if got.ID != id {
+		t.Errorf("deleted: got.ID = %v, want %v", got.ID, id)
 	}
 	of(api.ReadReadinessWithResponse(ctx))(t, 200)
 	of(api.ReadInterfaceDescriptionWithResponse(ctx))(t, 200)

@@ -35,16 +35,21 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	const laid = `UPDATE calls.calls SET recording_key = $2 WHERE id = $1`
-	if done, err := database(t).Exec(t.Context(), laid, strings.TrimPrefix(path, "/v1/calls/"), key); err != nil || done.RowsAffected() != 1 {
-		t.Fatalf("%s, %v", done, err)
+	if done, err := database(t).Exec(t.Context(), laid, strings.TrimPrefix(path, "/v1/calls/"), key); err != nil {
+		t.Fatalf("Exec: %v", err)
+	} else if got := done.RowsAffected(); got != 1 {
+		t.Fatalf("Exec: done.RowsAffected() = %v, want 1", got)
 	}
 	until(t, "calls knows what the workspace has", func() bool { return w.read.do(t, "GET", path+"/recording", nil).status == 200 })
 	got := w.read.want(t, 200, "GET", path+"/recording", nil)
 	stage.Equal(t, "expires_in", got.text("expires_in"), "3600")
 	stage.Equal(t, "len(got.members())", len(got.members()), 2)
 	stage.Equal(t, "got.header.Get('Cache-Control')", got.header.Get("Cache-Control"), "no-store")
-	if whole = w.read.want(t, 200, "GET", path, nil); whole.text("recording_url") == "" || whole.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("call = %s %v", whole.body, whole.header)
+	if whole = w.read.want(t, 200, "GET", path, nil); whole.text("recording_url") == "" {
+		t.Errorf(`call: whole.text("recording_url") is empty, want a value; whole.body = %s`, whole.body)
+	} else if whole.header.Get("Cache-Control") != "no-store" {
+		t.Errorf(`call: whole.header.Get("Cache-Control") = %q, want "no-store"; whole.body = %s`,
+			whole.header.Get("Cache-Control"), whole.body)
 	}
 	w.download(t, got.text("url"))
 	for _, of := range []string{"", "/transcript", "/recording"} {
@@ -66,8 +71,10 @@ func (w *tenant) download(t *testing.T, link string) {
 		t.Fatalf("the link is %s, want it to lead to %s", link, anybody.base)
 	}
 	anybody.http.Transport = transport("") // no operation of the interface description
-	if file := anybody.want(t, 200, "GET", path, nil); file.body != "RIFF of the test" || file.header.Get("Content-Type") != "audio/wav" {
-		t.Errorf("file = %q, %v", file.body, file.header)
+	if file := anybody.want(t, 200, "GET", path, nil); file.body != "RIFF of the test" {
+		t.Errorf(`file: file.body = %q, want "RIFF of the test"`, file.body)
+	} else if file.header.Get("Content-Type") != "audio/wav" {
+		t.Errorf(`file: file.header.Get("Content-Type") = %q, want "audio/wav"`, file.header.Get("Content-Type"))
 	}
 	for _, other := range []string{
 		strings.Replace(path, "signature=", "signature=0", 1), strings.Replace(path, "expires=1", "expires=9", 1), strings.Replace(path, ".wav", ".wav.x", 1),

@@ -87,14 +87,18 @@ func TestSubscriptions_PatchRules(t *testing.T) {
 	w.write.refused(t, 422, "no_events", "PATCH", path, set{"events": []string{}})
 	w.write.refused(t, 422, "invalid_event_type", "PATCH", path, set{"events": []string{"call.exploded"}})
 	before := w.read.want(t, 200, "GET", subscriptions, nil)
-	if !strings.Contains(before.body, `"events":["webhook.test"]`) || !strings.Contains(before.body, `"status":"active"`) {
-		t.Errorf("after refused changes = %s", before.body)
+	if !strings.Contains(before.body, `"events":["webhook.test"]`) {
+		t.Errorf("after refused changes: before.body = %q, want it to contain %q", before.body, `"events":["webhook.test"]`)
+	} else if !strings.Contains(before.body, `"status":"active"`) {
+		t.Errorf("after refused changes: before.body = %q, want it to contain %q", before.body, `"status":"active"`)
 	}
 	w.write.want(t, 200, "PATCH", path, set{"status": "paused", "url": "https://127.0.0.1:1/z"})
 	w.write.refused(t, 409, "subscription_not_active", "POST", path+"/test", nil)
 	w.read.refused(t, 403, "missing_scope", "PATCH", path, set{"status": "active"})
-	if got := w.write.want(t, 200, "PATCH", path, set{"status": "active"}); got.text("url") != "https://127.0.0.1:1/z" || got.text("status") != "active" {
-		t.Errorf("PATCH = %s", got.body)
+	if got := w.write.want(t, 200, "PATCH", path, set{"status": "active"}); got.text("url") != "https://127.0.0.1:1/z" {
+		t.Errorf(`PATCH: got.text("url") = %q, want "https://127.0.0.1:1/z"; got.body = %s`, got.text("url"), got.body)
+	} else if got.text("status") != "active" {
+		t.Errorf(`PATCH: got.text("status") = %q, want "active"; got.body = %s`, got.text("status"), got.body)
 	}
 }
 
@@ -113,11 +117,16 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 	path := subscriptions + "/" + made.text("id")
 	secrets := []string{made.text("signing_secret")}
 	masked := regexp.MustCompile(`"signing_secret":"whsec_…` + regexp.QuoteMeta(secrets[0][len(secrets[0])-4:]) + `"`)
-	if list := w.read.want(t, 200, "GET", subscriptions, nil).body; !masked.MatchString(list) || strings.Contains(list, secrets[0]) {
-		t.Errorf("list = %s, want the secret masked", list)
+	if list := w.read.want(t, 200, "GET", subscriptions, nil).body; !masked.MatchString(list) {
+		t.Error("list: masked.MatchString(list) = false, want true")
+	} else if strings.Contains(list, secrets[0]) {
+		t.Errorf("list = %q, want it without %q", list, secrets[0])
 	}
-	if made.header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(secrets[0], "whsec_") {
-		t.Errorf("creation = %s %v, want the whole secret and no-store", made.body, made.header)
+	if made.header.Get("Cache-Control") != "no-store" {
+		t.Errorf(`creation: made.header.Get("Cache-Control") = %q, want "no-store"; made.body = %s`,
+			made.header.Get("Cache-Control"), made.body)
+	} else if !strings.HasPrefix(secrets[0], "whsec_") {
+		t.Errorf(`creation: secrets[0] = %q, want it to begin with "whsec_"; made.body = %s`, secrets[0], made.body)
 	}
 	var mu sync.Mutex
 	var asked []told
@@ -147,8 +156,11 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 	}
 	for range 20 {
 		rotated := w.write.want(t, 200, "POST", path+"/rotate-secret", nil)
-		if rotated.header.Get("Cache-Control") != "no-store" || rotated.text("store_this") == "" {
-			t.Errorf("rotation = %s %v", rotated.body, rotated.header)
+		if rotated.header.Get("Cache-Control") != "no-store" {
+			t.Errorf(`rotation: rotated.header.Get("Cache-Control") = %q, want "no-store"; rotated.body = %s`,
+				rotated.header.Get("Cache-Control"), rotated.body)
+		} else if rotated.text("store_this") == "" {
+			t.Errorf(`rotation: rotated.text("store_this") is empty, want a value; rotated.body = %s`, rotated.body)
 		}
 		mu.Lock()
 		secrets = append(secrets, rotated.text("signing_secret"))
@@ -188,8 +200,10 @@ func mustHaveSigned(t *testing.T, w *tenant, secrets []string, asked []told) {
 	}
 	for _, one := range asked {
 		with, arrived := signedWith[one.event]
-		if !arrived || with < one.newest {
-			t.Errorf("event %s (arrived: %v) is signed with secret %d, want %d or newer", one.event, arrived, with, one.newest)
+		if !arrived {
+			t.Error("arrived = false, want true")
+		} else if with < one.newest {
+			t.Errorf("with = %v, want at least %v", with, one.newest)
 		}
 	}
 	t.Logf("%d deliveries over %d secrets, %d of them used", len(asked), len(secrets), len(used))

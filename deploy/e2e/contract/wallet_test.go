@@ -27,8 +27,10 @@ func TestWallet_NumbersAreExactToSixPlaces(t *testing.T) {
 	} {
 		w.operator.want(t, 201, "POST", w.admin+"/wallet/transactions", set{"type": row.kind, "amount": row.amount, "reference": fmt.Sprint(i)})
 		got := w.read.want(t, 200, "GET", "/v1/wallet", nil).body
-		if match := shown.FindStringSubmatch(got); match == nil || match[1] != row.balance {
-			t.Errorf("after %s of %s = %s, want a balance of %s", row.kind, row.amount, got, row.balance)
+		if match := shown.FindStringSubmatch(got); match == nil {
+			t.Errorf("after %s of %s: match = nil, want a value; got = %s", row.kind, row.amount, got)
+		} else if match[1] != row.balance {
+			t.Errorf("after %s of %s: match[1] = %v, want %v; got = %s", row.kind, row.amount, match[1], row.balance, got)
 		}
 	}
 	before := w.read.want(t, 200, "GET", "/v1/wallet", nil).body
@@ -60,8 +62,11 @@ func TestWallet_AChargeIsTheTalkRoundedUp(t *testing.T) {
 			continue
 		}
 		seconds, err := talked.Int64()
-		if err != nil || seconds < 1 {
-			t.Fatalf("talk_seconds = %q", talked)
+		if err != nil {
+			t.Fatalf("talk_seconds: Int64: %v", err)
+		}
+		if seconds < 1 {
+			t.Fatalf("talk_seconds: seconds = %v, want at least 1; talked = %q", seconds, talked)
 		}
 		billed := (seconds + 6) / 7 * 7
 		want := (billed*70_007 + 59) / 60

@@ -91,8 +91,11 @@ func outgoings() []outgoing {
 				e.presses("5")
 				e.hears(t, "the agent's keys", func() bool { return e.digits == "42#" })
 				told := fmt.Sprint(w.told(t, "conversation.item.create"))
-				if strings.Count(told, "[The person pressed the key 5]") != 1 || strings.Count(told, "pressed the key") != 1 {
-					t.Errorf("the model was told %s", told)
+				if strings.Count(told, "[The person pressed the key 5]") != 1 {
+					t.Errorf(`notes of the key 5 = %v, want 1`,
+						strings.Count(told, "[The person pressed the key 5]"))
+				} else if strings.Count(told, "pressed the key") != 1 {
+					t.Errorf(`notes of keys = %v, want 1`, strings.Count(told, "pressed the key"))
 				}
 			},
 		},

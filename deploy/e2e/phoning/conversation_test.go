@@ -44,8 +44,11 @@ func newPhone(t *testing.T, says, config, account string) phone {
 func (p phone) kept(t *testing.T, side string) []int16 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.Dir, "dump-*-"+side+".wav"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("the phone kept %v: %v", files, err)
+	if err != nil {
+		t.Fatalf("Glob: %v", err)
+	}
+	if len(files) != 1 {
+		t.Fatalf("length of files = %d, want 1", len(files))
 	}
 	return samplesOf(t, files[0], 1)
 }
@@ -178,8 +181,11 @@ func (w *world) over(t *testing.T, house *rig.Workspace, req rig.Request, last s
 	})
 	w.events(t, house, id, last)
 	call, err := house.Call(t.Context(), id)
-	if err != nil || call.HangupCause == nil {
-		t.Fatalf("call = %+v, %v", call, err)
+	if err != nil {
+		t.Fatalf("call: %v", err)
+	}
+	if call.HangupCause == nil {
+		t.Fatal("call: call.HangupCause = nil, want a value")
 	}
 	return call
 }
@@ -241,8 +247,10 @@ func (w *world) wantTranscript(t *testing.T, house *rig.Workspace, callID string
 		after = turn.At
 	}
 	said := func(i int) time.Time { return transcript.Turns[i].At }
-	if gap := said(4).Sub(said(2)); gap < (refuses-interrupts-2)*time.Second || gap > (refuses-interrupts+2)*time.Second {
-		t.Errorf("the person's two sentences are %s apart, which were played %d s apart", gap, refuses-interrupts)
+	if gap := said(4).Sub(said(2)); gap < (refuses-interrupts-2)*time.Second {
+		t.Errorf("Sub: gap = %v, want at least %v", gap, (refuses-interrupts-2)*time.Second)
+	} else if gap > (refuses-interrupts+2)*time.Second {
+		t.Errorf("Sub: gap = %v, want at most %v", gap, (refuses-interrupts+2)*time.Second)
 	}
 }
 
@@ -259,7 +267,9 @@ func wantHeard(t *testing.T, samples []int16, told time.Duration) {
 	if off := (first - opening - told).Abs(); off > time.Second {
 		t.Errorf("the phone heard %s in one piece, of which %s are disclosure and notice; the model was told of %s more", first, opening, told)
 	}
-	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond || told > whole-time.Second {
-		t.Errorf("the greeting, %s long, was cut at %s", whole, told)
+	if whole := time.Duration(len(greeting)) * letter; told < 500*time.Millisecond {
+		t.Errorf("length of the note = %v, want at least %v", told, 500*time.Millisecond)
+	} else if told > whole-time.Second {
+		t.Errorf("length of the note = %v, want at most %v", told, whole-time.Second)
 	}
 }

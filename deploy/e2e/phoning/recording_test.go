@@ -22,14 +22,18 @@ func wantRecorded(t *testing.T, house *rig.Workspace, callID string, p phone) {
 	late, alike := aligned(person, said)
 	also, too := aligned(agent, heard)
 	t.Logf("the recording, %s long, begins %s after the person's first frame and %s after the agent's; they are alike to %.2f and %.2f", step*time.Duration(len(person)), late, also, alike, too)
-	if alike < 0.6 || too < 0.6 {
-		t.Errorf("the recording is not what was said: alike to %.2f and %.2f", alike, too)
+	if alike < 0.6 {
+		t.Errorf("alike = %v, want at least 0.6", alike)
+	} else if too < 0.6 {
+		t.Errorf("too = %v, want at least 0.6", too)
 	}
 	if off := (late - also).Abs(); off > time.Second {
 		t.Errorf("the person's side is %s off the agent's", off)
 	}
-	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-time.Second || also > opening+2*time.Second {
-		t.Errorf("it begins %s after the agent's first word, and not behind the notice, %s long", also, opening)
+	if opening := time.Duration(len(disclosure+" "+notice)) * letter; also < opening-time.Second {
+		t.Errorf("also = %v, want at least %v", also, opening-time.Second)
+	} else if also > opening+2*time.Second {
+		t.Errorf("also = %v, want at most %v", also, opening+2*time.Second)
 	}
 }
 
@@ -56,8 +60,10 @@ func recorded(t *testing.T, house *rig.Workspace, callID string) (person, agent 
 			t.Errorf("sox says of the recording %s, not %q", about, want)
 		}
 	}
-	if stat := string(sox(t, file, "-n", "stat")); strings.Contains(stat, "WARN") || !strings.Contains(stat, "Length (seconds)") {
-		t.Errorf("sox says %s", stat)
+	if stat := string(sox(t, file, "-n", "stat")); strings.Contains(stat, "WARN") {
+		t.Errorf(`string: stat = %q, want it without "WARN"`, stat)
+	} else if !strings.Contains(stat, "Length (seconds)") {
+		t.Errorf(`string: stat = %q, want it to contain "Length (seconds)"`, stat)
 	}
 	return loudness(samplesOf(t, file, 1)), loudness(samplesOf(t, file, 2))
 }
@@ -72,8 +78,11 @@ func fetched(t *testing.T, url string) []byte {
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s: %d, %v", url, res.StatusCode, err)
+	if err != nil {
+		t.Fatalf("GET %s: io.ReadAll: %v", url, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s: res.StatusCode = %v, want %v", url, res.StatusCode, http.StatusOK)
 	}
 	return body
 }

@@ -43,8 +43,10 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if call := w.over(t, house, req, last); call.Status != status || *call.HangupCause != cause {
-			t.Errorf("call = %+v, cause %s", call, *call.HangupCause)
+		if call := w.over(t, house, req, last); call.Status != status {
+			t.Errorf("call: call.Status = %v, want %v", call.Status, status)
+		} else if *call.HangupCause != cause {
+			t.Errorf("call: *call.HangupCause = %v, want %v", *call.HangupCause, cause)
 		}
 		return e
 	}
@@ -52,8 +54,10 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 		e := tcp(t, map[string]any{"transport": "tcp", "codecs": []string{"pcma", "pcmu"}}, func(e *ear) script {
 			return over("tcp").answered(strings.NewReplacer("AVP 0", "AVP 8", "0 PCMU", "8 PCMA").Replace(e.description("sendrecv"))).hungUp()
 		}, "completed", "normal_clearing", "call.completed")
-		if frames, _ := e.heard(); frames < 20 || e.kind != 8 {
-			t.Errorf("the person heard %d frames, of payload type %d", frames, e.kind)
+		if frames, _ := e.heard(); frames < 20 {
+			t.Errorf("heard: frames = %v, want at least 20", frames)
+		} else if e.kind != 8 {
+			t.Errorf("heard: e.kind = %v, want 8", e.kind)
 		}
 	})
 	t.Run("TLS and SRTP", func(t *testing.T) {
@@ -83,11 +87,15 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 		})
 		bo.Do(t, "hangup")
 		call := w.over(t, house, req, "call.completed")
-		if call.Status != "completed" || *call.HangupCause != "normal_clearing" {
-			t.Errorf("call = %+v", call)
+		if call.Status != "completed" {
+			t.Errorf(`call: call.Status = %q, want "completed"`, call.Status)
+		} else if *call.HangupCause != "normal_clearing" {
+			t.Errorf(`call: *call.HangupCause = %q, want "normal_clearing"`, *call.HangupCause)
 		}
-		if found := runs(bo.kept(t, "dec")); len(found) == 0 || length(found[0][1]-found[0][0]) < 400*time.Millisecond {
-			t.Errorf("the phone heard %v", found)
+		if found := runs(bo.kept(t, "dec")); len(found) == 0 {
+			t.Error("runs: length of found = 0, want more")
+		} else if got := length(found[0][1] - found[0][0]); got < 400*time.Millisecond {
+			t.Errorf("runs: length(found[0][1]-found[0][0]) = %v, want at least %v", got, 400*time.Millisecond)
 		}
 	})
 }

@@ -235,8 +235,10 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 		t.Errorf("%d requests followed a redirect", len(got))
 	}
 	// The bound is webhook-peers.md's T10.
-	if t.Logf("at most %.1f MiB of heap in use", heap/(1<<20)); heap == 0 || heap > 150<<20 {
-		t.Errorf("heap in use = %.1f MiB, want some and 150 at most", heap/(1<<20))
+	if t.Logf("at most %.1f MiB of heap in use", heap/(1<<20)); heap == 0 {
+		t.Errorf("heap in use: heap = 0, want more; heap/(1<<20) = %.1f", heap/(1<<20))
+	} else if heap > 150<<20 {
+		t.Errorf("heap in use: heap = %v, want at most %v; heap/(1<<20) = %.1f", heap, 150<<20, heap/(1<<20))
 	}
 	judgeHealthy(t, healthy, told)
 	until(t, "no request of any of them is open", func() bool { return w.metrics(t, "webhook_inflight") == 0 })
@@ -245,8 +247,10 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 func (a attacked) judge(t *testing.T) {
 	for _, ev := range a.events {
 		got := a.awaitDelivery(t, ev.id, a.want.status)
-		if got.Attempts != a.want.attempts || len(got.History) != a.want.attempts {
-			t.Errorf("%d attempts, %d listed, want %d", got.Attempts, len(got.History), a.want.attempts)
+		if got.Attempts != a.want.attempts {
+			t.Errorf("got.Attempts = %v, want %v", got.Attempts, a.want.attempts)
+		} else if len(got.History) != a.want.attempts {
+			t.Errorf("length of got.History = %d, want %d", len(got.History), a.want.attempts)
 		}
 		for i, one := range got.History {
 			stage.Equal(t, "or(one.Code)", or(one.Code), a.want.code)
@@ -256,8 +260,10 @@ func (a attacked) judge(t *testing.T) {
 				t.Errorf("len(or(one.Excerpt)) = %v, want at most %v", len(or(one.Excerpt)), 1<<10)
 			}
 		}
-		if or(got.LastCode) != a.want.code || or(got.LastError) != a.want.failure {
-			t.Errorf("the delivery says code %d, error %q, want %d, %q", or(got.LastCode), or(got.LastError), a.want.code, a.want.failure)
+		if value := or(got.LastCode); value != a.want.code {
+			t.Errorf("or(got.LastCode) = %v, want %v", value, a.want.code)
+		} else if value := or(got.LastError); value != a.want.failure {
+			t.Errorf("or(got.LastError) = %v, want %v", value, a.want.failure)
 		}
 		arrived := a.of(ev.id)
 		if len(arrived) != a.want.requests {

@@ -56,8 +56,11 @@ func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
 	signed()
 	again(after + "," + before)
 	signed()
-	if told, status := w.reseal(t, after); status != 1 || !strings.Contains(told, `4 under key "before", which is not in SEALING_KEYS`) {
-		t.Errorf("reseal without the old key = status %d, %s", status, told)
+	if told, status := w.reseal(t, after); status != 1 {
+		t.Errorf("reseal without the old key: status = %v, want 1", status)
+	} else if !strings.Contains(told, `4 under key "before", which is not in SEALING_KEYS`) {
+		t.Errorf("reseal without the old key: output = %q, want it to contain %q",
+			told, `4 under key "before", which is not in SEALING_KEYS`)
 	}
 	var rotated struct {
 		Secret string `json:"signing_secret"`
@@ -83,8 +86,10 @@ func TestResealing_TheOldKeyGoesAndEveryDeliveryStaysSigned(t *testing.T) {
 		})
 	}
 	for _, want := range []string{"3 secrets resealed, 1 already current, 0 could", "0 secrets resealed, 4 already current, 0 could"} {
-		if told, status := w.reseal(t, after+","+before); status != 0 || !strings.Contains(told, want) {
-			t.Errorf("reseal = status %d, %s, want %q", status, told, want)
+		if told, status := w.reseal(t, after+","+before); status != 0 {
+			t.Errorf("reseal: status = %v, want 0", status)
+		} else if !strings.Contains(told, want) {
+			t.Errorf("reseal: output = %q, want it to contain %q", told, want)
 		}
 	}
 	close(done)

@@ -154,8 +154,11 @@ func certificate(t *testing.T, good time.Duration) string {
 func (b *beside) restless(t *testing.T, service string) func(context.Context) {
 	t.Helper()
 	doors, err := b.Privates(service)
-	if err != nil || len(doors) == 0 {
-		t.Fatalf("%s has no private port: %v", service, err)
+	if err != nil {
+		t.Fatalf("%s has no private port: Privates: %v", service, err)
+	}
+	if len(doors) == 0 {
+		t.Fatalf("%s has no private port: length of doors = 0, want more", service)
 	}
 	door := rig.NewClient("http://"+doors[0], "")
 	up := func(ctx context.Context) bool {

@@ -48,8 +48,11 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 func (w *world) tells(t *testing.T, service, metric string) (value float64) {
 	t.Helper()
 	doors, err := w.Privates(service)
-	if err != nil || len(doors) == 0 {
-		t.Fatalf("%s has no private port: %v", service, err)
+	if err != nil {
+		t.Fatalf("%s has no private port: Privates: %v", service, err)
+	}
+	if len(doors) == 0 {
+		t.Fatalf("%s has no private port: length of doors = 0, want more", service)
 	}
 	_, text, err := rig.NewClient("http://"+doors[0], "").Do(t.Context(), http.MethodGet, "/metrics", nil)
 	if err != nil {

@@ -23,8 +23,11 @@ func queries(t *testing.T) (all []query) {
 		Panels      []panel
 	}
 	paths, err := filepath.Glob("../../grafana/dashboards/*.json")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no dashboards: %v", err)
+	if err != nil {
+		t.Fatalf("no dashboards: Glob: %v", err)
+	}
+	if len(paths) == 0 {
+		t.Fatal("no dashboards: length of paths = 0, want more")
 	}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)

@@ -185,8 +185,10 @@ func TestApacheKafka_LetsInWhomItKnowsAndTellsTheOthersWhy(t *testing.T) {
 			defer cancel()
 			err = kafka.EnsureTopics(ctx, client, []kafka.Topic{kafka.Agents})
 			if test.want != "" {
-				if err == nil || !strings.Contains(err.Error(), test.want) {
-					t.Errorf("err = %v, want %s named in it", err, test.want)
+				if err == nil {
+					t.Error("err: error = nil, want an error")
+				} else if !strings.Contains(err.Error(), test.want) {
+					t.Errorf("err = %q, want it to contain %q", err.Error(), test.want)
 				}
 				return
 			}

@@ -47,8 +47,11 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 				default:
 				}
 				order := wallettest.Order(workspace)
-				if decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil || decisions[0].Err != nil {
-					t.Error(decisions, err)
+				if decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+					t.Errorf("Hold: %v", err)
+					return
+				} else if decisions[0].Err != nil {
+					t.Errorf("Hold: decisions[0].Err = %v, want nil", decisions[0].Err)
 					return
 				}
 				err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
@@ -90,11 +93,15 @@ func TestMigrations_WhileHoldsAreMade(t *testing.T) {
 	close(stop)
 	working.Wait()
 	for _, workspace := range workspaces {
-		if found, err := st.Differences(t.Context(), workspace); err != nil || len(found) > 0 {
-			t.Errorf("differences %v, %v, want none", found, err)
+		if found, err := st.Differences(t.Context(), workspace); err != nil {
+			t.Errorf("Differences: %v", err)
+		} else if len(found) > 0 {
+			t.Errorf("Differences: found = %v, want none", found)
 		}
 	}
-	if left, err := st.Unsettled(t.Context()); err != nil || len(left) > 0 {
-		t.Errorf("unsettled %v, %v", left, err)
+	if left, err := st.Unsettled(t.Context()); err != nil {
+		t.Errorf("Unsettled: %v", err)
+	} else if len(left) > 0 {
+		t.Errorf("Unsettled: left = %v, want none", left)
 	}
 }

@@ -94,8 +94,10 @@ func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
 			late++
 			n--
 		}
-		if err != nil || n != want {
-			t.Errorf("%s: asked about %d holds, %v, want %d", step, n, err, want)
+		if err != nil {
+			t.Errorf("%s: Pass: %v", step, err)
+		} else if n != want {
+			t.Errorf("%s: n = %v, want %v", step, n, want)
 		}
 	}
 	asked("old enough", 1)
@@ -111,8 +113,10 @@ func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
 	asked("answered with requested", 0)
 
 	var facts int
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&facts); err != nil || facts != 3+late {
-		t.Errorf("%d facts in the outbox, %v, want %d", facts, err, 3+late)
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&facts); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if facts != 3+late {
+		t.Errorf("facts = %v, want %v", facts, 3+late)
 	}
 }
 
@@ -144,8 +148,10 @@ func TestPass_SkipsHoldsThatEnded(t *testing.T) {
 	if _, err := st.Settle(t.Context(), workspace, 1, func(*pgx.Batch, []store.Settlement) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := confirming.New(st, relayOf(t, pool), twoMinutes, nil).Pass(t.Context()); err != nil || n != 0 {
-		t.Errorf("asked about %d holds, %v, want none", n, err)
+	if n, err := confirming.New(st, relayOf(t, pool), twoMinutes, nil).Pass(t.Context()); err != nil {
+		t.Errorf("Pass: %v", err)
+	} else if n != 0 {
+		t.Errorf("Pass: n = %v, want 0", n)
 	}
 }
 

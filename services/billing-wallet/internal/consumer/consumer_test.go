@@ -122,8 +122,11 @@ func (s *service) held(workspace uuid.UUID) uuid.UUID {
 	s.Helper()
 	order := wallettest.Order(workspace)
 	decisions, err := s.store.Hold(s.Context(), workspace, []hold.Order{order})
-	if err != nil || decisions[0].Err != nil {
-		s.Fatal(decisions, err)
+	if err != nil {
+		s.Fatalf("Hold: %v", err)
+	}
+	if decisions[0].Err != nil {
+		s.Fatalf("decisions[0].Err = %v, want nil", decisions[0].Err)
 	}
 	return order.RequestID
 }
@@ -221,8 +224,10 @@ func (s *service) told(want int) map[string][]string {
 		}
 		fetched.EachRecord(func(record *kgo.Record) {
 			var fact eventv1.WalletEvent
-			if err := proto.Unmarshal(record.Value, &fact); err != nil || string(record.Key) != fact.CallRequestId {
-				s.Errorf("record %s: %v", record.Key, err)
+			if err := proto.Unmarshal(record.Value, &fact); err != nil {
+				s.Errorf("proto.Unmarshal: %v", err)
+			} else if string(record.Key) != fact.CallRequestId {
+				s.Errorf("record.Key = %q, want %q", string(record.Key), fact.CallRequestId)
 			}
 			kind := "released"
 			if captured := fact.GetCaptured(); captured != nil {

@@ -33,8 +33,10 @@ func TestDecide_FreezesThePriceOfTheLongestCall(t *testing.T) {
 		t.Errorf("Decide: british.Hold.PerMinute = %v, want 100_000", british.Hold.PerMinute)
 	}
 	other := desk.Decide(hold.Order{RequestID: uuid.New(), WorkspaceID: workspace, To: "+15550100123", MaxCallSeconds: 600})
-	if other.Err != nil || other.Hold.Amount != 500_000 {
-		t.Errorf("Decide = %+v, want the default of 0.5", other)
+	if other.Err != nil {
+		t.Errorf("Decide: other.Err = %v, want nil", other.Err)
+	} else if other.Hold.Amount != 500_000 {
+		t.Errorf("Decide: other.Hold.Amount = %v, want 500_000", other.Hold.Amount)
 	}
 	if desk.Spendable != 300_000 {
 		t.Errorf("spendable = %s, want 0.3", desk.Spendable)
@@ -49,8 +51,10 @@ func TestDecide_RefusalNamesNeededAndAvailable(t *testing.T) {
 	if !errors.As(got.Err, &insufficient) {
 		t.Fatalf("Decide = %+v, want Insufficient", got)
 	}
-	if text := insufficient.Error(); !strings.Contains(text, "0.5 EUR") || !strings.Contains(text, "0.499999 EUR") {
-		t.Errorf("message %q does not name what is needed and what is there", text)
+	if text := insufficient.Error(); !strings.Contains(text, "0.5 EUR") {
+		t.Errorf(`Error: text = %q, want it to contain "0.5 EUR"`, text)
+	} else if !strings.Contains(text, "0.499999 EUR") {
+		t.Errorf(`Error: text = %q, want it to contain "0.499999 EUR"`, text)
 	}
 	if desk.Spendable != 499_999 {
 		t.Errorf("a refusal took credit: %s left", desk.Spendable)

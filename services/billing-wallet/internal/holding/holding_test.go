@@ -43,8 +43,10 @@ func TestHold_64AtOnceGetExactlyWhatTheCreditCovers(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if held != covered || refused != 2*covered {
-		t.Errorf("%d held and %d refused, want %d and %d", held, refused, covered, 2*covered)
+	if held != covered {
+		t.Errorf("held = %v, want %v", held, covered)
+	} else if refused != 2*covered {
+		t.Errorf("refused = %v, want %v", refused, 2*covered)
 	}
 	wallettest.Balances(t, st, workspace, 0, covered*money.Credit/2)
 }
@@ -121,8 +123,10 @@ func TestHold_OtherWorkspacesDoNotWait(t *testing.T) {
 			}
 		})
 	}
-	if decision, err := desk.Hold(t.Context(), wallettest.Order(quick)); err != nil || decision.Err != nil {
-		t.Errorf("Hold beside a locked wallet = %+v, %v", decision, err)
+	if decision, err := desk.Hold(t.Context(), wallettest.Order(quick)); err != nil {
+		t.Errorf("Hold beside a locked wallet: %v", err)
+	} else if decision.Err != nil {
+		t.Errorf("Hold beside a locked wallet: decision.Err = %v, want nil", decision.Err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

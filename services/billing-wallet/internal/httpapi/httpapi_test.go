@@ -109,8 +109,10 @@ func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
 	s := start(t)
 	workspace := wallettest.Workspace(t, s.store, 0)
 	status, body := s.ask("GET", "/v1/wallet", workspace, "", "")
-	if status != 200 || body != `{"balance":0,"currency":"USD","last_transaction_at":null}` {
-		t.Errorf("fresh wallet = %d %s", status, body)
+	if status != 200 {
+		t.Errorf("fresh wallet: status = %v, want 200", status)
+	} else if body != `{"balance":0,"currency":"USD","last_transaction_at":null}` {
+		t.Errorf("fresh wallet: body = %q, want %q", body, `{"balance":0,"currency":"USD","last_transaction_at":null}`)
 	}
 	s.ask("POST", "/admin/v1/workspaces/"+workspace.String()+"/wallet/transactions", workspace, "ops",
 		`{"type":"top_up","amount":"12.500001","reference":"r-1"}`)
@@ -119,8 +121,10 @@ func TestWallet_HasTheSpecificationsFieldsAndNoOthers(t *testing.T) {
 	}
 	_, body = s.ask("GET", "/v1/wallet", workspace, "", "")
 	var wallet map[string]any
-	if err := json.Unmarshal([]byte(body), &wallet); err != nil || len(wallet) != 3 {
-		t.Fatalf("wallet = %s, %v", body, err)
+	if err := json.Unmarshal([]byte(body), &wallet); err != nil {
+		t.Fatalf("wallet: json.Unmarshal: %v", err)
+	} else if len(wallet) != 3 {
+		t.Fatalf("wallet: length of wallet = %d, want 3; body = %s", len(wallet), body)
 	}
 	s.wants("a hold does not lower the balance", 200, body, 200, `"balance":12.500001,`, `Z"`)
 	status, body = s.ask("GET", "/admin/v1/workspaces/"+workspace.String()+"/wallet", workspace, "ops", "")
@@ -141,8 +145,10 @@ func TestPostTransaction_ReferenceCountsOnce(t *testing.T) {
 	status, first := s.ask("POST", path, workspace, "ada", `{"type":"top_up","amount":"10","reference":"r-1","x":1}`)
 	s.wants("first", status, first, 201, `"type":"top_up"`, `"amount":"10"`, `"reference":"r-1"`, `"operator":"ada"`)
 	status, again := s.ask("POST", path, workspace, "bob", `{"type":"adjustment","amount":"-99","reference":"r-1"}`)
-	if status != 200 || again != first {
-		t.Errorf("seen reference = %d %s, want 200 %s", status, again, first)
+	if status != 200 {
+		t.Errorf("seen reference: status = %v, want 200", status)
+	} else if again != first {
+		t.Errorf("seen reference: again = %v, want %v", again, first)
 	}
 	status, body := s.ask("POST", path, workspace, "ada", `{"type":"adjustment","amount":"-10.000001","reference":"r-2"}`)
 	s.wants("below zero", status, body, 409, `"insufficient_credits"`)
@@ -155,8 +161,10 @@ func TestPostTransaction_ReferenceCountsOnce(t *testing.T) {
 	if err := json.Unmarshal([]byte(first), &member); err != nil {
 		t.Fatal(err)
 	}
-	if status, body = s.ask("GET", path+"/"+member.ID.String(), workspace, "ada", ""); status != 200 || body != first {
-		t.Errorf("member = %d %s, want %s", status, body, first)
+	if status, body = s.ask("GET", path+"/"+member.ID.String(), workspace, "ada", ""); status != 200 {
+		t.Errorf("member: status = %v, want 200", status)
+	} else if body != first {
+		t.Errorf("member: body = %v, want %v", body, first)
 	}
 	status, body = s.ask("GET", path+"/"+wallettest.ID().String(), workspace, "ada", "")
 	s.wants("unknown member", status, body, 404, `"not_found"`)
@@ -203,8 +211,10 @@ func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
 	path := "/admin/v1/workspaces/" + workspace.String() + "/rates"
 	const want = `{"data":[{"prefix":"+44","per_minute":"0.1","increment_seconds":60},{"prefix":"+4420","per_minute":"0","increment_seconds":1}],"has_more":false}`
 	const list = `[{"prefix":"+44","per_minute":"0.10","increment_seconds":60},{"prefix":"+4420","per_minute":"0"}]`
-	if status, body := s.ask("PUT", path, workspace, "ops", list); status != 200 || body != want {
-		t.Errorf("PUT rates = %d %s", status, body)
+	if status, body := s.ask("PUT", path, workspace, "ops", list); status != 200 {
+		t.Errorf("PUT rates: status = %v, want 200", status)
+	} else if body != want {
+		t.Errorf("PUT rates: body = %v, want %v", body, want)
 	}
 	for _, bad := range []string{
 		`[{"prefix":"44","per_minute":"1"}]`, `[{"per_minute":"1"}]`, `[{"prefix":"+44"}]`, `[{"prefix":"+44","per_minute":1}]`,
@@ -214,11 +224,15 @@ func TestRates_WhatIsReadCanBePutBack(t *testing.T) {
 		status, body := s.ask("PUT", path, workspace, "ops", bad)
 		s.wants("PUT "+bad, status, body, 422, `"validation_error"`)
 	}
-	if status, body := s.ask("GET", path, workspace, "ops", ""); status != 200 || body != want {
-		t.Errorf("GET rates after refusals = %d %s", status, body)
+	if status, body := s.ask("GET", path, workspace, "ops", ""); status != 200 {
+		t.Errorf("GET rates after refusals: status = %v, want 200", status)
+	} else if body != want {
+		t.Errorf("GET rates after refusals: body = %v, want %v", body, want)
 	}
-	if status, body := s.ask("PUT", path, workspace, "ops", `[]`); status != 200 || body != `{"data":[],"has_more":false}` {
-		t.Errorf("PUT no rates = %d %s", status, body)
+	if status, body := s.ask("PUT", path, workspace, "ops", `[]`); status != 200 {
+		t.Errorf("PUT no rates: status = %v, want 200", status)
+	} else if body != `{"data":[],"has_more":false}` {
+		t.Errorf("PUT no rates: body = %q, want %q", body, `{"data":[],"has_more":false}`)
 	}
 }
 
@@ -271,8 +285,11 @@ func TestHold_AnswersCalls(t *testing.T) {
 		}
 	}
 	answer, err := s.hold("calls", workspace, wallettest.ID(), 600)
-	if err != nil || !strings.Contains(answer.GetInsufficient().GetMessage(), "0.25 USD") {
-		t.Errorf("Hold past the credit = %v, %v", answer, err)
+	if err != nil {
+		t.Errorf("Hold past the credit: %v", err)
+	} else if !strings.Contains(answer.GetInsufficient().GetMessage(), "0.25 USD") {
+		t.Errorf(`Hold past the credit: answer.GetInsufficient().GetMessage() = %q, want it to contain "0.25 USD"`,
+			answer.GetInsufficient().GetMessage())
 	}
 	for name, tt := range map[string]struct {
 		asker     string

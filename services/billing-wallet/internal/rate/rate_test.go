@@ -51,8 +51,10 @@ func TestCheck_RefusesWhatCannotBeStored(t *testing.T) {
 		"only one is at fault": {{Prefix: "+1", PerMinute: 1, IncrementSeconds: 1}, {Prefix: "", PerMinute: 2, IncrementSeconds: 1}},
 	} {
 		var refusal *apierr.Error
-		if err := rate.Check(bad); !errors.As(err, &refusal) || refusal.Code != "validation_error" {
-			t.Errorf("%s: Check = %v, want validation_error", name, err)
+		if err := rate.Check(bad); !errors.As(err, &refusal) {
+			t.Errorf("%s: Check = %v, want a %T", name, err, refusal)
+		} else if refusal.Code != "validation_error" {
+			t.Errorf(`%s: refusal.Code = %q, want "validation_error"`, name, refusal.Code)
 		}
 	}
 }

@@ -37,8 +37,10 @@ func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
 	for _, id := range []*uuid.UUID{&b.open, &b.captured, &b.released} {
 		order := wallettest.Order(b.workspace)
 		*id = order.RequestID
-		if decisions, err := st.Hold(t.Context(), b.workspace, []hold.Order{order}); err != nil || decisions[0].Err != nil {
-			t.Fatal(decisions, err)
+		if decisions, err := st.Hold(t.Context(), b.workspace, []hold.Order{order}); err != nil {
+			t.Fatalf("Hold: %v", err)
+		} else if decisions[0].Err != nil {
+			t.Fatalf("Hold: decisions[0].Err = %v, want nil", decisions[0].Err)
 		}
 	}
 	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
@@ -50,8 +52,11 @@ func keep(t *testing.T, pool *pgxpool.Pool, st *store.Store) books {
 		t.Fatal(err)
 	}
 	done, err := st.Settle(t.Context(), b.workspace, 10, func(*pgx.Batch, []store.Settlement) error { return nil })
-	if err != nil || len(done) != 2 {
-		t.Fatal(done, err)
+	if err != nil {
+		t.Fatalf("Settle: %v", err)
+	}
+	if len(done) != 2 {
+		t.Fatalf("length of done = %d, want 2", len(done))
 	}
 	return b
 }
@@ -156,8 +161,10 @@ func TestRun_NamesEveryForgery(t *testing.T) {
 		b := keep(t, pool, st)
 		args := pgx.NamedArgs{"workspace": b.workspace, "open": b.open, "captured": b.captured, "released": b.released, "other": wallettest.ID()}
 		for _, statement := range strings.Split(forgery.sql, ";") {
-			if did, err := super.Exec(t.Context(), statement, args); err != nil || did.RowsAffected() == 0 {
-				t.Fatalf("%s: %s: %v, %v", forgery.name, statement, did, err)
+			if did, err := super.Exec(t.Context(), statement, args); err != nil {
+				t.Fatalf("%s: Exec: %v", forgery.name, err)
+			} else if did.RowsAffected() == 0 {
+				t.Fatalf("%s: did.RowsAffected() = 0, want more; statement = %s", forgery.name, statement)
 			}
 		}
 		var out bytes.Buffer
@@ -259,13 +266,17 @@ func TestRun_TellsHowFarItIs(t *testing.T) {
 	if err := locking.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil || out.String() != "1 workspace compared, 0 differences\n" {
-		t.Errorf("Run = %v, told %q", err, out.String())
+	if err := <-ended; err != nil {
+		t.Errorf("Run: error = %v, want nil", err)
+	} else if out.String() != "1 workspace compared, 0 differences\n" {
+		t.Errorf("Run: out = %q, want \"1 workspace compared, 0 differences\\n\"", out.String())
 	}
 	out.Reset()
 	err = reconciling.Walk{Store: st, Out: &out, Progress: progress}.Run(t.Context(), uuid.Nil)
-	if err != nil || out.String() != "4 workspaces compared, 0 differences\n" {
-		t.Errorf("Run over all = %v, told %q", err, out.String())
+	if err != nil {
+		t.Errorf("Run over all: %v", err)
+	} else if out.String() != "4 workspaces compared, 0 differences\n" {
+		t.Errorf("Run over all: out = %q, want \"4 workspaces compared, 0 differences\\n\"", out.String())
 	}
 }
 
@@ -282,8 +293,10 @@ func TestRun_UnknownWorkspaceAndInterruptionAreNoAgreement(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	for _, only := range []uuid.UUID{uuid.Nil, b.workspace} {
-		if err := walk.Run(ctx, only); err == nil || errors.Is(err, context.Canceled) {
-			t.Errorf("an interrupted Run = %v, want an error that no frame takes for a good end", err)
+		if err := walk.Run(ctx, only); err == nil {
+			t.Error("an interrupted Run: Run = nil, want an error")
+		} else if errors.Is(err, context.Canceled) {
+			t.Errorf("an interrupted Run: Run = %v, want another error", err)
 		}
 	}
 }

@@ -40,8 +40,10 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 	for range 3 {
 		workspace := wallettest.Workspace(t, st, money.Credit)
 		order := wallettest.Order(workspace)
-		if decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil || decisions[0].Err != nil {
-			t.Fatal(decisions, err)
+		if decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order}); err != nil {
+			t.Fatalf("Hold: %v", err)
+		} else if decisions[0].Err != nil {
+			t.Fatalf("Hold: decisions[0].Err = %v, want nil", decisions[0].Err)
 		}
 		verdicts = append(verdicts, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 60})
 	}
@@ -63,19 +65,25 @@ func TestPass_OneWorkspacesFaultHoldsUpNoOther(t *testing.T) {
 		if _, err := settler.Pass(t.Context()); err == nil {
 			t.Error("Pass over a broken wallet gives no error")
 		}
-		if waited := gauge(t, metrics); waited < 60 || waited > 120 {
-			t.Errorf("the oldest verdict waits %v s, want a minute", waited)
+		if waited := gauge(t, metrics); waited < 60 {
+			t.Errorf("gauge: waited = %v, want at least 60", waited)
+		} else if waited > 120 {
+			t.Errorf("gauge: waited = %v, want at most 120", waited)
 		}
 	}
 	wallettest.Balances(t, st, verdicts[0].WorkspaceID, 950_000, 0)
 	wallettest.Balances(t, st, verdicts[2].WorkspaceID, 950_000, 0)
 	exec(`UPDATE wallets SET held_micro = 500000, wallet_micro = 500000 WHERE workspace_id = $1`, broken)
-	if n, err := settler.Pass(t.Context()); err != nil || n != 1 {
-		t.Errorf("Pass over the repaired wallet settles %d, %v, want the one", n, err)
+	if n, err := settler.Pass(t.Context()); err != nil {
+		t.Errorf("Pass: %v", err)
+	} else if n != 1 {
+		t.Errorf("Pass: n = %v, want 1", n)
 	}
 	wallettest.Balances(t, st, broken, 950_000, 0)
-	if _, err := settler.Pass(t.Context()); err != nil || gauge(t, metrics) != 0 {
-		t.Errorf("the oldest verdict waits %v s, %v, want none", gauge(t, metrics), err)
+	if _, err := settler.Pass(t.Context()); err != nil {
+		t.Errorf("Pass: %v", err)
+	} else if got := gauge(t, metrics); got != 0 {
+		t.Errorf("Pass: gauge(t, metrics) = %v, want 0", got)
 	}
 }
 

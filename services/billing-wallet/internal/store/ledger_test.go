@@ -82,8 +82,11 @@ func (h *history) pay() {
 			h.Fatalf("%s was taken from %s", amount, h.balances.Wallet)
 		}
 	default:
-		if err != nil || replayed {
-			h.Fatalf("pay %s: replayed %v, %v", amount, replayed, err)
+		if err != nil {
+			h.Fatalf("pay %s: error = %v, want nil", amount, err)
+		}
+		if replayed {
+			h.Fatalf("pay %s: replayed = true, want false", amount)
 		}
 		h.paid[reference] = amount
 		h.balances.Wallet += amount
@@ -185,13 +188,18 @@ func (h *history) tell() {
 
 func (h *history) settle(most int) {
 	done, err := h.st.Settle(h.Context(), h.workspace, most, hush)
-	if err != nil || len(done) != min(most, len(h.news)) {
-		h.Fatalf("settled %d of %d, %v", len(done), len(h.news), err)
+	if err != nil {
+		h.Fatalf("Settle: %v", err)
+	}
+	if len(done) != min(most, len(h.news)) {
+		h.Fatalf("length of done = %d, want %d", len(done), min(most, len(h.news)))
 	}
 	for i, v := range h.news[:len(done)] {
 		m := h.holds[v.RequestID]
-		if open := m != nil && !m.ended; open != (done[i].Late == hold.NotLate) || done[i].Verdict.RequestID != v.RequestID {
-			h.Fatalf("news %+v came to %+v, open %v", v, done[i], open)
+		if open := m != nil && !m.ended; open != (done[i].Late == hold.NotLate) {
+			h.Fatalf("open = %v, want %v", open, done[i].Late == hold.NotLate)
+		} else if done[i].Verdict.RequestID != v.RequestID {
+			h.Fatalf("done[i].Verdict.RequestID = %v, want %v", done[i].Verdict.RequestID, v.RequestID)
 		}
 		if done[i].Late != hold.NotLate {
 			continue

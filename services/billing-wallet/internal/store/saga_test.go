@@ -41,11 +41,15 @@ func TestSaga_WalletEmptiedMeanwhile(t *testing.T) {
 		t.Errorf("an adjustment of held credit = %v, want ErrInsufficient", err)
 	}
 	var insufficient *hold.Insufficient
-	if d := decide(t, st, wallettest.Order(workspace)); !errors.As(d.Err, &insufficient) || insufficient.Available != 0 {
-		t.Errorf("Hold of an empty wallet = %+v, want Insufficient", d)
+	if d := decide(t, st, wallettest.Order(workspace)); !errors.As(d.Err, &insufficient) {
+		t.Errorf("Hold of an empty wallet: error = %v, want a %T", d.Err, insufficient)
+	} else if insufficient.Available != 0 {
+		t.Errorf("Hold of an empty wallet: insufficient.Available = %v, want 0", insufficient.Available)
 	}
-	if d := decide(t, st, order); d.Err != nil || !d.Repeated {
-		t.Errorf("the open hold again = %+v, want the one that stands", d)
+	if d := decide(t, st, order); d.Err != nil {
+		t.Errorf("the open hold again: d.Err = %v, want nil", d.Err)
+	} else if !d.Repeated {
+		t.Error("the open hold again: d.Repeated = false, want true")
 	}
 	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 10_000})
 	if done := settle(t, st, workspace); done[0].Hold.Charged() != half {
@@ -70,8 +74,11 @@ func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
 		asked, err := st.AskUnconfirmed(t.Context(), 2*time.Minute, 10, func(u store.Unconfirmed) outbox.Event {
 			return outbox.Event{Topic: kafka.WalletEvents, Key: u.RequestID.String(), WorkspaceID: u.WorkspaceID, Message: &eventv1.WalletEvent{CallRequestId: u.RequestID.String()}}
 		})
-		if err != nil || len(asked) != 1 {
-			t.Fatalf("asked about %v, %v, want the one hold", asked, err)
+		if err != nil {
+			t.Fatalf("AskUnconfirmed: %v", err)
+		}
+		if len(asked) != 1 {
+			t.Fatalf("length of asked = %d, want 1", len(asked))
 		}
 	}
 	wallettest.Balances(t, st, workspace, half, half)
@@ -79,8 +86,10 @@ func TestSaga_LateCaptureIsPaidInFullAtThePriceOfThen(t *testing.T) {
 		t.Fatal(err)
 	}
 	note(t, st, in, hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Ended, BillableSeconds: 61})
-	if done := settle(t, st, workspace); done[0].Late != hold.NotLate || done[0].Hold.Charged() != 50_834 {
-		t.Errorf("captured %+v, want 61 s at the default rate", done)
+	if done := settle(t, st, workspace); done[0].Late != hold.NotLate {
+		t.Errorf("settle: done[0].Late = %v, want %v", done[0].Late, hold.NotLate)
+	} else if got := done[0].Hold.Charged(); got != 50_834 {
+		t.Errorf("settle: done[0].Hold.Charged() = %v, want 50_834", got)
 	}
 	wallettest.Balances(t, st, workspace, money.Credit-50_834, 0)
 }
@@ -94,8 +103,10 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 	order := wallettest.Order(workspace)
 	abandoned := hold.Verdict{WorkspaceID: workspace, RequestID: order.RequestID, Reason: hold.Abandoned}
 	note(t, st, in, abandoned)
-	if done := settle(t, st, workspace); len(done) != 1 || done[0].Late != hold.UnknownHold {
-		t.Fatalf("settled %+v, want an unknown hold", done)
+	if done := settle(t, st, workspace); len(done) != 1 {
+		t.Fatalf("settle: length of done = %d, want 1", len(done))
+	} else if done[0].Late != hold.UnknownHold {
+		t.Fatalf("settle: done[0].Late = %v, want %v", done[0].Late, hold.UnknownHold)
 	}
 	if d := decide(t, st, order); d.Err != nil {
 		t.Fatal(d.Err)

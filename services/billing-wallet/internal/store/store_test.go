@@ -87,8 +87,10 @@ func TestHold_SameIDTwiceHoldsOnce(t *testing.T) {
 	stranger := wallettest.Workspace(t, st, money.Credit)
 	order.WorkspaceID = stranger
 	decisions, err = st.Hold(t.Context(), stranger, []hold.Order{order})
-	if err != nil || !errors.Is(decisions[0].Err, hold.ErrForeign) {
-		t.Errorf("the same id from another workspace = %+v, %v, want ErrForeign", decisions, err)
+	if err != nil {
+		t.Errorf("the same id from another workspace: Hold: %v", err)
+	} else if !errors.Is(decisions[0].Err, hold.ErrForeign) {
+		t.Errorf("the same id from another workspace: Hold = %v, want %v", decisions[0].Err, hold.ErrForeign)
 	}
 }
 
@@ -107,8 +109,10 @@ func TestHold_IDOfAnEndedRequestHoldsNothingAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
-	if err != nil || !errors.Is(decisions[0].Err, hold.ErrEnded) {
-		t.Errorf("Hold of an abandoned id = %+v, %v, want ErrEnded", decisions, err)
+	if err != nil {
+		t.Errorf("Hold of an abandoned id: %v", err)
+	} else if !errors.Is(decisions[0].Err, hold.ErrEnded) {
+		t.Errorf("Hold of an abandoned id: Hold = %v, want %v", decisions[0].Err, hold.ErrEnded)
 	}
 	wallettest.Balances(t, st, workspace, money.Credit, 0)
 }
@@ -124,8 +128,11 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 	}
 	order := wallettest.Order(workspace)
 	decisions, err := st.Hold(t.Context(), workspace, []hold.Order{order})
-	if err != nil || decisions[0].Hold.Amount != 1_200_000 {
-		t.Fatalf("Hold = %+v, %v, want ten minutes at 0.12", decisions, err)
+	if err != nil {
+		t.Fatalf("Hold: %v", err)
+	}
+	if decisions[0].Hold.Amount != 1_200_000 {
+		t.Fatalf("Hold: decisions[0].Hold.Amount = %v, want 1_200_000", decisions[0].Hold.Amount)
 	}
 	if err := st.ReplaceRates(t.Context(), workspace, nil); err != nil {
 		t.Fatal(err)
@@ -228,8 +235,10 @@ func TestSettle_UnknownHoldIsNamedAndForgotten(t *testing.T) {
 			}
 		}
 	}
-	if left, err := st.Unsettled(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("workspaces left to settle: %v, %v", left, err)
+	if left, err := st.Unsettled(t.Context()); err != nil {
+		t.Errorf("workspaces left to settle: Unsettled: %v", err)
+	} else if len(left) != 0 {
+		t.Errorf("workspaces left to settle: left = %v, want none", left)
 	}
 	wallettest.Balances(t, st, stranger, half, half)
 }
@@ -262,15 +271,21 @@ func TestPay_ReferenceCountsOnce(t *testing.T) {
 	raceReference(t, st)
 
 	other := wallettest.Workspace(t, st, 0)
-	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), other, ledger.TopUp, money.Credit, "invoice-7", "ops")); err != nil || replayed {
-		t.Errorf("another workspace's reference: replayed %v, %v", replayed, err)
+	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), other, ledger.TopUp, money.Credit,
+		"invoice-7", "ops")); err != nil {
+		t.Errorf("another workspace's reference: Pay: %v", err)
+	} else if replayed {
+		t.Error("another workspace's reference: replayed = true, want false")
 	}
 	if _, _, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -2*money.Credit, "too much", "ops")); !errors.Is(err, ledger.ErrInsufficient) {
 		t.Errorf("adjustment below zero = %v, want ErrInsufficient", err)
 	}
 	// A refusal does not use the reference up.
-	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment, -money.Credit, "too much", "ops")); err != nil || replayed {
-		t.Errorf("smaller adjustment: replayed %v, %v", replayed, err)
+	if _, replayed, err := st.Pay(t.Context(), ledger.Paid(wallettest.ID(), workspace, ledger.Adjustment,
+		-money.Credit, "too much", "ops")); err != nil {
+		t.Errorf("smaller adjustment: Pay: %v", err)
+	} else if replayed {
+		t.Error("smaller adjustment: replayed = true, want false")
 	}
 }
 
@@ -297,15 +312,19 @@ func raceReference(t *testing.T, st *store.Store) {
 			answers[posted.ID] = posted.Amount()
 			if !replayed {
 				fresh++
-				if posted.Amount() != amount || posted.Kind != kind {
-					t.Errorf("posted %+v, want %s of %s", posted, kind, amount)
+				if got := posted.Amount(); got != amount {
+					t.Errorf("posted.Amount() = %v, want %v", got, amount)
+				} else if posted.Kind != kind {
+					t.Errorf("posted.Kind = %v, want %v", posted.Kind, kind)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if fresh != 1 || len(answers) != 1 {
-		t.Errorf("%d were posted, answers %v, want one", fresh, answers)
+	if fresh != 1 {
+		t.Errorf("fresh = %v, want 1", fresh)
+	} else if len(answers) != 1 {
+		t.Errorf("length of answers = %d, want 1", len(answers))
 	}
 	for _, amount := range answers {
 		wallettest.Balances(t, st, workspace, money.Credit+amount, 0)
@@ -339,8 +358,10 @@ func TestTransactions_PagesNewestFirst(t *testing.T) {
 	if got, want := fmt.Sprint(seen), "[3 2 1 0 opening]"; got != want {
 		t.Errorf("transactions = %s, want %s", got, want)
 	}
-	if rows, err := st.Transactions(t.Context(), workspace, ledger.TopUp, page.Request{Limit: 25}); err != nil || len(rows) != 1 {
-		t.Errorf("top-ups = %v, %v, want one", rows, err)
+	if rows, err := st.Transactions(t.Context(), workspace, ledger.TopUp, page.Request{Limit: 25}); err != nil {
+		t.Errorf("top-ups: Transactions: %v", err)
+	} else if len(rows) != 1 {
+		t.Errorf("top-ups: length of rows = %d, want 1", len(rows))
 	}
 	if _, err := st.Transactions(t.Context(), wallettest.Workspace(t, st, 0), "", page.Request{Limit: 2, After: asked.After}); err == nil {
 		t.Error("another workspace's cursor was taken")
@@ -398,8 +419,10 @@ func TestRunningRole_CannotRewriteTheBooks(t *testing.T) {
 	} {
 		_, err := pool.Exec(t.Context(), statement)
 		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || refused.Code != want {
-			t.Errorf("%s = %v, want SQLSTATE %s", statement, err, want)
+		if !errors.As(err, &refused) {
+			t.Errorf("%s: Exec = %v, want a %T", statement, err, refused)
+		} else if refused.Code != want {
+			t.Errorf("%s: refused.Code = %v, want %v", statement, refused.Code, want)
 		}
 	}
 	wallettest.Balances(t, st, workspace, 450_000, half)

@@ -50,8 +50,10 @@ func FuzzAgent(f *testing.F) {
 			t.Fatalf("%s cannot be told: %v", raw, err)
 		}
 		before := string(a.Settings)
-		if err := a.Change(body); err != nil || string(a.Settings) != before {
-			t.Errorf("%s again: %v, settings %s, then %s", raw, err, before, a.Settings)
+		if err := a.Change(body); err != nil {
+			t.Errorf("%s again: Change: %v", raw, err)
+		} else if string(a.Settings) != before {
+			t.Errorf("%s again: a.Settings = %q, want %q", raw, string(a.Settings), before)
 		}
 	})
 }

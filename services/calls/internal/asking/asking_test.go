@@ -85,7 +85,9 @@ func TestAsk_RefusedTokenIsOurFault(t *testing.T) {
 	peers := peersAt(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	_, err := peers.PreCheck(t.Context(), &questionv1.PreCheckRequest{})
 	var refusal *apierr.Error
-	if err == nil || errors.As(err, &refusal) {
-		t.Errorf("err = %v, want a fault that is logged as ours", err)
+	if err == nil {
+		t.Error("err: PreCheck = nil, want an error")
+	} else if errors.As(err, &refusal) {
+		t.Error("err: errors.As(err, &refusal) = true, want false")
 	}
 }

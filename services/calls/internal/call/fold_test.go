@@ -113,8 +113,11 @@ func TestFold_AnyOrderSameCall(t *testing.T) {
 		for _, f := range rapid.Permutation(facts).Draw(t, "order") {
 			f(shuffled)
 		}
-		if shuffled.terminal != 1 || inOrder.terminal != 1 {
-			t.Fatalf("terminal events: %d in order, %d shuffled, want 1", inOrder.terminal, shuffled.terminal)
+		if shuffled.terminal != 1 {
+			t.Fatalf("terminal events: shuffled.terminal = %v, want 1", shuffled.terminal)
+		}
+		if inOrder.terminal != 1 {
+			t.Fatalf("terminal events: inOrder.terminal = %v, want 1", inOrder.terminal)
 		}
 		for _, w := range []*world{inOrder, shuffled} { // how many of the earlier events went out may differ
 			w.call.Sequence, w.call.EndLearnedAt = 0, nil

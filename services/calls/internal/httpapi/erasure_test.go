@@ -109,8 +109,10 @@ func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 	if n := r.kept(); n != 2 {
 		t.Errorf("%d rows hold the secret after the second time", n)
 	}
-	if steps := r.steps(); len(steps) != 2 || !sameSteps(steps[0], steps[1], waiting.id()) {
-		t.Errorf("reported %q", steps)
+	if steps := r.steps(); len(steps) != 2 {
+		t.Errorf("steps: length of steps = %d, want 2", len(steps))
+	} else if !sameSteps(steps[0], steps[1], waiting.id()) {
+		t.Error("steps: sameSteps(steps[0], steps[1], waiting.id()) = false, want true")
 	}
 }
 
@@ -210,8 +212,10 @@ func TestErasure_RacingThePlacing(t *testing.T) {
 	})
 	for _, key := range []string{"", "order-1"} {
 		a := r.do("POST", "/v1/calls", r.order("variables", map[string]any{"name": secret}, "idempotency_key", orNil(key)))
-		if a.status != http.StatusUnprocessableEntity || a.code() != "consent_withdrawn" {
-			t.Errorf("with key %q: %d %v, want 422 consent_withdrawn", key, a.status, a.body)
+		if a.status != http.StatusUnprocessableEntity {
+			t.Errorf("with key %q: a.status = %v, want %v; a.body = %v", key, a.status, http.StatusUnprocessableEntity, a.body)
+		} else if a.code() != "consent_withdrawn" {
+			t.Errorf(`with key %q: a.code() = %q, want "consent_withdrawn"; a.body = %v`, key, a.code(), a.body)
 		}
 	}
 	if n := r.count("SELECT count(*) FROM call_requests") + r.count("SELECT count(*) FROM outbox WHERE topic = 'call-requests.v1'"); n != 0 {
@@ -261,8 +265,10 @@ func TestErasure_OfWhoCallsUs(t *testing.T) {
 		a.tell(forgotten(a))
 	}
 	since.tell(since.ringing(), since.answered(), since.ended("completed", "normal_clearing"), since.spoke())
-	if n := r.kept(); n != 1 || r.count("SELECT count(*) FROM calls WHERE id = $1 AND erased_at IS NULL", since.id()) != 1 {
-		t.Errorf("%d calls hold the secret, want the one that came since", n)
+	if n := r.kept(); n != 1 {
+		t.Errorf("kept: n = %v, want 1", n)
+	} else if got := r.count("SELECT count(*) FROM calls WHERE id = $1 AND erased_at IS NULL", since.id()); got != 1 {
+		t.Errorf("kept: r.count = %v, want 1", got)
 	}
 	r.erase(erasure, 1)
 	if n := r.kept(); n != 1 {

@@ -131,8 +131,10 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 	r := newRig(t)
 	a := r.account(r.place("external_ref", "order-1042"))
 	a.tell(a.fenced())
-	if req := r.request(a.request); req["status"] != "dialing" || req["call_id"] != nil {
-		t.Errorf("after the fence: %v", req)
+	if req := r.request(a.request); req["status"] != "dialing" {
+		t.Errorf(`after the fence: req["status"] = %q, want "dialing"`, req["status"])
+	} else if req["call_id"] != nil {
+		t.Errorf(`after the fence: req["call_id"] = %v, want nil`, req["call_id"])
 	}
 	a.tell(a.dialing())
 	if req := r.request(a.request); req["call_id"] != a.id() || req["dialed_at"] == nil {
@@ -298,8 +300,10 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 	b.tell(b.event(nil, func(ev *eventv1.DialEvent) {
 		ev.Event = &eventv1.DialEvent_Failed{Failed: &eventv1.Failed{ErrorCode: "queue_expired"}}
 	}), b.fenced())
-	if req := r.request(b.request); req["status"] != "failed" || req["error_code"] != "queue_expired" {
-		t.Errorf("after failed: %v", req)
+	if req := r.request(b.request); req["status"] != "failed" {
+		t.Errorf(`after failed: req["status"] = %q, want "failed"`, req["status"])
+	} else if req["error_code"] != "queue_expired" {
+		t.Errorf(`after failed: req["error_code"] = %q, want "queue_expired"`, req["error_code"])
 	}
 	if len(r.events()) != 0 {
 		t.Errorf("events = %v, want none without a call", r.events())
@@ -335,8 +339,10 @@ func TestFacts_ChargeOvertakesTheCall(t *testing.T) {
 	r := newRig(t)
 	a := r.account(r.place())
 	a.tell(a.captured(5000), a.ended("completed", "normal_clearing"), a.analysed())
-	if got := r.types(); !slices.Equal(got, []string{"call.completed"}) || a.read()["credits_charged"] != 0.005 {
-		t.Errorf("events = %v, call = %v", got, a.read())
+	if got := r.types(); !slices.Equal(got, []string{"call.completed"}) {
+		t.Errorf("events: got = %v, want %v", got, []string{"call.completed"})
+	} else if value := a.read()["credits_charged"]; value != 0.005 {
+		t.Errorf(`events: a.read()["credits_charged"] = %v, want 0.005`, value)
 	}
 	a.tell(a.captured(9000), a.released())
 	if a.read()["credits_charged"] != 0.005 {
@@ -379,8 +385,10 @@ func TestCompleted_GoesOutAtItsDeadlineWithWhatThereIs(t *testing.T) {
 				t.Errorf("%s = %v in the event, want null", tt.shown, data[tt.shown])
 			}
 			a.tell(tt.late(a)...)
-			if a.read()[tt.shown] == nil || len(r.events()) != 1 {
-				t.Errorf("late news: call = %v, %d events, want it in GET only", a.read(), len(r.events()))
+			if a.read()[tt.shown] == nil {
+				t.Error("late news: a.read()[tt.shown] = nil, want a value")
+			} else if got := len(r.events()); got != 1 {
+				t.Errorf("late news: length of r.events() = %d, want 1", got)
 			}
 			if got := r.metric("calls_late_news_total", tt.kind); got != 1 {
 				t.Errorf("late %s counted %v times, want 1", tt.kind, got)
@@ -449,7 +457,9 @@ func TestSummary_NullCharacterStopsNothing(t *testing.T) {
 	news.GetAnalysed().SummaryJson = []byte(`{"customer_name":"a\u0000b"}`)
 	a.tell(a.ended("completed", "normal_clearing"), news)
 	text, err := json.Marshal(a.read()["summary"])
-	if err != nil || string(text) != `{"customer_name":"a\u0000b"}` {
-		t.Errorf("summary = %s, %v", text, err)
+	if err != nil {
+		t.Errorf("summary: json.Marshal: %v", err)
+	} else if string(text) != `{"customer_name":"a\u0000b"}` {
+		t.Errorf("summary: text = %q, want %q", string(text), `{"customer_name":"a\u0000b"}`)
 	}
 }

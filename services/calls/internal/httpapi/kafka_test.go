@@ -94,8 +94,11 @@ func TestKafka_FactsInEventsOut(t *testing.T) {
 					CallID string `json:"call_id"`
 				}
 			}
-			if err := json.Unmarshal(ev.GetPublic().GetBody(), &envelope); err != nil || envelope.Data.CallID != string(rec.Key) {
-				t.Errorf("event %s of key %s: %v", envelope.Type, rec.Key, err)
+			if err := json.Unmarshal(ev.GetPublic().GetBody(), &envelope); err != nil {
+				t.Errorf("json.Unmarshal: %v", err)
+			} else if envelope.Data.CallID != string(rec.Key) {
+				t.Errorf("envelope.Data.CallID = %q, want %q; envelope.Type = %s",
+					envelope.Data.CallID, string(rec.Key), envelope.Type)
 			}
 			got[string(rec.Key)] = append(got[string(rec.Key)], envelope.Type)
 			if envelope.Type == "call.completed" {

@@ -62,8 +62,10 @@ func TestAgents_KeepWhateverIsJSONWithinBounds(t *testing.T) {
 	r.mustKeep(path, `{"temperature":null}`, `"deep":{"a":[null]}`)
 	large := strings.Repeat("x", 150<<10)
 	r.want(http.StatusOK, "PATCH", path, map[string]any{"notes": large})
-	if got := r.do("PATCH", path, map[string]any{"more": large}); got.status != 422 || got.code() != "validation_error" {
-		t.Errorf("settings past 256 KiB = %d %v, want 422", got.status, got.code())
+	if got := r.do("PATCH", path, map[string]any{"more": large}); got.status != 422 {
+		t.Errorf("settings past 256 KiB: got.status = %v, want 422", got.status)
+	} else if got.code() != "validation_error" {
+		t.Errorf(`settings past 256 KiB: got.code() = %q, want "validation_error"`, got.code())
 	}
 	r.want(http.StatusOK, "PATCH", path, map[string]any{"notes": nil, "more": large})
 }
@@ -109,8 +111,10 @@ func TestAgents_AnUnknownOneIsNotFoundWhateverTheBody(t *testing.T) {
 	r := newRig(t)
 	for _, body := range []string{"", "{", "[]", `{"name":7}`, "{}"} {
 		for _, id := range []string{uuid.NewString(), "seven"} {
-			if got := r.do("PATCH", r.admin("/agents/"+id), body); got.status != 404 || got.code() != "not_found" {
-				t.Errorf("PATCH with %q = %d %v, want 404", body, got.status, got.body)
+			if got := r.do("PATCH", r.admin("/agents/"+id), body); got.status != 404 {
+				t.Errorf("PATCH with %q: got.status = %v, want 404; got.body = %v", body, got.status, got.body)
+			} else if got.code() != "not_found" {
+				t.Errorf(`PATCH with %q: got.code() = %q, want "not_found"; got.body = %v`, body, got.code(), got.body)
 			}
 		}
 	}

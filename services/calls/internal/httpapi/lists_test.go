@@ -49,8 +49,10 @@ func TestLists_PagesNeitherSkipNorRepeat(t *testing.T) {
 			t.Errorf("limit %s: calls %v, want %v", limit, got, calls)
 		}
 	}
-	if other := r.doAs(newID(t), "GET", "/v1/calls", nil); len(other.body["data"].([]any)) != 0 || other.body["has_more"] != false {
-		t.Errorf("another workspace sees %v", other.body)
+	if other := r.doAs(newID(t), "GET", "/v1/calls", nil); len(other.body["data"].([]any)) != 0 {
+		t.Errorf(`doAs: other.body["data"].([]any) = %v, want none`, other.body["data"].([]any))
+	} else if other.body["has_more"] != false {
+		t.Errorf(`doAs: other.body["has_more"] = %v, want false`, other.body["has_more"])
 	}
 	if other := r.doAs(newID(t), "GET", "/v1/calls?starting_after="+calls[0], nil); other.code() != "validation_error" {
 		t.Errorf("another workspace's cursor = %d %v, want 422", other.status, other.body)
@@ -153,8 +155,10 @@ func TestRead_NotFoundAndNotAvailable(t *testing.T) {
 		{other, "/v1/calls/" + a.id() + "/recording", "not_found"},
 		{other, "/v1/call-requests/" + a.request.String(), "not_found"},
 	} {
-		if got := r.doAs(tt.as, "GET", tt.path, nil); got.status != http.StatusNotFound || got.code() != tt.code {
-			t.Errorf("%s = %d %v, want 404 %s", tt.path, got.status, got.body, tt.code)
+		if got := r.doAs(tt.as, "GET", tt.path, nil); got.status != http.StatusNotFound {
+			t.Errorf("%s: got.status = %v, want %v; got.body = %v", tt.path, got.status, http.StatusNotFound, got.body)
+		} else if got.code() != tt.code {
+			t.Errorf("%s: got.code() = %q, want %q; got.body = %v", tt.path, got.code(), tt.code, got.body)
 		}
 	}
 }
@@ -177,8 +181,10 @@ func TestAgents_LifeOfOne(t *testing.T) {
 	if got["max_call_seconds"] != 60.0 {
 		t.Errorf("agent: max_call_seconds = %v, want 60.0", got["max_call_seconds"])
 	}
-	if got := r.want(http.StatusOK, "PATCH", path, `{"voice":null,"name":"Bob"}`); got["name"] != "Bob" || got["voice"] != nil {
-		t.Errorf("changed agent = %v", got)
+	if got := r.want(http.StatusOK, "PATCH", path, `{"voice":null,"name":"Bob"}`); got["name"] != "Bob" {
+		t.Errorf(`changed agent: got["name"] = %q, want "Bob"`, got["name"])
+	} else if got["voice"] != nil {
+		t.Errorf(`changed agent: got["voice"] = %v, want nil`, got["voice"])
 	}
 	if a := r.do("PATCH", path, `{"max_call_seconds":0}`); a.code() != "validation_error" {
 		t.Errorf("bad change = %d %v", a.status, a.body)

@@ -257,7 +257,10 @@ func TestLists_ShowItemsAsTheyAre(t *testing.T) {
 			t.Errorf("%s: listed %v, alone %v", name, light[name], full[name])
 		}
 	}
-	if light["id"] != full["call_id"] || light["talk_seconds"] != full["timings"].(map[string]any)["talk_seconds"] {
-		t.Errorf("listed %v, alone %v", light, full)
+	if light["id"] != full["call_id"] {
+		t.Errorf(`light["id"] = %v, want %v`, light["id"], full["call_id"])
+	} else if light["talk_seconds"] != full["timings"].(map[string]any)["talk_seconds"] {
+		t.Errorf(`light["talk_seconds"] = %v, want %v`,
+			light["talk_seconds"], full["timings"].(map[string]any)["talk_seconds"])
 	}
 }

@@ -68,8 +68,10 @@ func TestPlace_StoresAndOrdersOnce(t *testing.T) {
 	if !order.GetScheduledFor().AsTime().Equal(order.GetQueuedAt().AsTime()) {
 		t.Errorf("order.GetScheduledFor().AsTime().Equal(order.GetQueuedAt().AsTime()) = false, want true")
 	}
-	if held := r.peers.heldIDs(); len(held) != 1 || held[0] != body["id"] {
-		t.Errorf("holds = %v, want one for %v", held, body["id"])
+	if held := r.peers.heldIDs(); len(held) != 1 {
+		t.Errorf("holds: length of held = %d, want 1", len(held))
+	} else if held[0] != body["id"] {
+		t.Errorf("holds: held[0] = %v, want %v", held[0], body["id"])
 	}
 }
 
@@ -179,8 +181,10 @@ func TestPlace_ReplayedKeyDialsOnce(t *testing.T) {
 			if tt.header != "" {
 				header = []string{"Idempotency-Key", tt.header}
 			}
-			if a := r.do("POST", "/v1/calls", tt.body, header...); a.status != http.StatusOK || a.id() != first["id"] {
-				t.Errorf("answer = %d %v, want 200 with %v", a.status, a.body, first["id"])
+			if a := r.do("POST", "/v1/calls", tt.body, header...); a.status != http.StatusOK {
+				t.Errorf("answer: a.status = %v, want %v; a.body = %v", a.status, http.StatusOK, a.body)
+			} else if got := a.id(); got != first["id"] {
+				t.Errorf("answer: a.id() = %v, want %v; a.body = %v", got, first["id"], a.body)
 			}
 		})
 	}
@@ -302,8 +306,11 @@ func TestPlace_TakeOverAfterACrash(t *testing.T) {
 	}
 	r.claim("other", newID(t), -time.Second)
 	second := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "other", "to", "+14155550177"))
-	if n := r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'other' AND request_id = $1 AND done`, second["id"]); n != 1 || second["to"] != "+14155550177" {
-		t.Errorf("another order took over as %v", second)
+	if n := r.count(`SELECT count(*) FROM idempotency_keys WHERE key = 'other' AND request_id = $1 AND done`,
+		second["id"]); n != 1 {
+		t.Errorf("count: n = %v, want 1", n)
+	} else if second["to"] != "+14155550177" {
+		t.Errorf(`count: second["to"] = %q, want "+14155550177"`, second["to"])
 	}
 }
 
@@ -360,8 +367,10 @@ func TestPlace_SlowClaimantAndTakeOverAreOneRequest(t *testing.T) {
 	polltest.Until(t, "the first hold", func() bool { return len(r.peers.heldIDs()) == 1 })
 	quick := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
 	close(release)
-	if a := <-slow; a.status != http.StatusOK || a.id() != quick["id"] {
-		t.Errorf("the slow one = %d %v, want 200 with %v", a.status, a.body, quick["id"])
+	if a := <-slow; a.status != http.StatusOK {
+		t.Errorf("the slow one: a.status = %v, want %v; a.body = %v", a.status, http.StatusOK, a.body)
+	} else if got := a.id(); got != quick["id"] {
+		t.Errorf("the slow one: a.id() = %v, want %v; a.body = %v", got, quick["id"], a.body)
 	}
 	if n := r.count(`SELECT count(*) FROM call_requests`); n != 1 {
 		t.Errorf("%d requests, want 1", n)

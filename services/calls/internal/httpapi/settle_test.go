@@ -57,8 +57,10 @@ func TestCancel_TruthTable(t *testing.T) {
 			}
 			r.peers.set(func(p *peers) { p.withdraw = tt.withdraw })
 			got := r.cancel(a.request)
-			if got.status != tt.wantStatus || got.code() != tt.wantCode {
-				t.Errorf("cancel = %d %v, want %d %s", got.status, got.body, tt.wantStatus, tt.wantCode)
+			if got.status != tt.wantStatus {
+				t.Errorf("cancel: got.status = %v, want %v; got.body = %v", got.status, tt.wantStatus, got.body)
+			} else if got.code() != tt.wantCode {
+				t.Errorf("cancel: got.code() = %q, want %q; got.body = %v", got.code(), tt.wantCode, got.body)
 			}
 			if strings.Contains(got.message(), "Nothing was changed") { // the dialer may have let go without being heard
 				t.Errorf("cancel promises: %s", got.message())
@@ -83,8 +85,10 @@ func TestCancel_FactOvertakesOurCommit(t *testing.T) {
 			return &questionv1.WithdrawResponse{Withdrawn: true}, nil
 		}
 	})
-	if got := r.cancel(a.request); got.status != http.StatusOK || got.body["status"] != "canceled" {
-		t.Errorf("cancel = %d %v, want 200: it is canceled", got.status, got.body)
+	if got := r.cancel(a.request); got.status != http.StatusOK {
+		t.Errorf("cancel: got.status = %v, want %v", got.status, http.StatusOK)
+	} else if got.body["status"] != "canceled" {
+		t.Errorf(`cancel: got.body["status"] = %q, want "canceled"`, got.body["status"])
 	}
 	if told := r.told(a.request); !slices.Equal(told, []string{"requested", "canceled"}) {
 		t.Errorf("told %v, want canceled once", told)
@@ -136,8 +140,10 @@ func TestCancel_OfAnotherWorkspaceIsNotFound(t *testing.T) {
 	r := newRig(t)
 	id := r.place()
 	for path, workspace := range map[string]uuid.UUID{id.String(): newID(t), newID(t).String(): r.workspace, "x": r.workspace} {
-		if got := r.doAs(workspace, "POST", "/v1/call-requests/"+path+"/cancel", nil); got.status != http.StatusNotFound || got.code() != "not_found" {
-			t.Errorf("cancel of %s = %d %v, want 404", path, got.status, got.body)
+		if got := r.doAs(workspace, "POST", "/v1/call-requests/"+path+"/cancel", nil); got.status != http.StatusNotFound {
+			t.Errorf("cancel of %s: got.status = %v, want %v; got.body = %v", path, got.status, http.StatusNotFound, got.body)
+		} else if got.code() != "not_found" {
+			t.Errorf(`cancel of %s: got.code() = %q, want "not_found"; got.body = %v`, path, got.code(), got.body)
 		}
 	}
 }
@@ -235,8 +241,12 @@ func TestUnconfirmed_RacesThePOST(t *testing.T) {
 		settling.Wait()
 		told := r.told(id)
 		accepted, abandoned := a.status == http.StatusAccepted, slices.Contains(told, "abandoned")
-		if accepted == abandoned || accepted != slices.Contains(told, "requested") {
-			t.Fatalf("round %d: POST answered %d and was told %v", i, a.status, told)
+		if accepted == abandoned {
+			t.Fatalf("accepted = %v, want another value; i = %d; a.status = %d", accepted, i, a.status)
+		}
+		if accepted != slices.Contains(told, "requested") {
+			t.Fatalf("accepted = %v, want %v; i = %d; a.status = %d",
+				accepted, slices.Contains(told, "requested"), i, a.status)
 		}
 	}
 }

@@ -73,8 +73,11 @@ func TestTranscript_IsKeptAndShownWhereTheWorkspaceWantsIt(t *testing.T) {
 	r := newRig(t)
 	off := r.account(r.place())
 	off.tell(off.fenced(), off.dialing(), off.answered(), off.ended("completed", "normal_clearing"), off.said(), off.captured(5))
-	if _, shown := off.read()["transcript"]; shown || r.count("SELECT count(*) FROM calls WHERE transcript IS NOT NULL") != 0 {
-		t.Error("what was said is kept or shown though nobody wants it")
+	if _, shown := off.read()["transcript"]; shown {
+		t.Error("what was said is kept or shown after the feature was turned off: shown = true, want false")
+	} else if got := r.count("SELECT count(*) FROM calls WHERE transcript IS NOT NULL"); got != 0 {
+		t.Errorf(`calls with a transcript = %v, want 0`,
+			got)
 	}
 	r.wants(1, true, false)
 	if got := r.refusal("/v1/calls/" + off.id() + "/transcript"); got != "transcript_not_available" {
@@ -104,8 +107,11 @@ func TestTranscript_IsKeptAndShownWhereTheWorkspaceWantsIt(t *testing.T) {
 			t.Errorf("call.completed (charged first: %v) carries %s", chargedFirst, got)
 		}
 		r.wants(int64(2+2*i), false, false)
-		if _, shown := on.read()["transcript"]; shown || r.refusal("/v1/calls/"+on.id()+"/transcript") != "transcript_not_available" {
-			t.Error("shown after the feature was turned off")
+		if _, shown := on.read()["transcript"]; shown {
+			t.Error("shown after the feature was turned off: shown = true, want false")
+		} else if got := r.refusal("/v1/calls/" + on.id() + "/transcript"); got != "transcript_not_available" {
+			t.Errorf(`transcript after the feature was turned off = %q, want "transcript_not_available"`,
+				got)
 		}
 		r.wants(int64(3+2*i), true, false)
 		if got := r.refusalAs(uuid.New(), "/v1/calls/"+on.id()+"/transcript"); got != "not_found" {
@@ -122,13 +128,17 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 	key := recording.Key(r.workspace, uuid.MustParse(a.id()), time.Now())
 	a.tell(a.fenced(), a.dialing(), a.answered(), a.ended("completed", "normal_clearing"), a.analysed(), a.captured(5), a.recorded(key))
 	path := "/v1/calls/" + a.id() + "/recording"
-	if _, shown := a.read()["recording_url"]; shown || r.refusal(path) != "recording_not_available" {
-		t.Error("shown though nobody wants it")
+	if _, shown := a.read()["recording_url"]; shown {
+		t.Error("shown after the feature was turned off: shown = true, want false")
+	} else if got := r.refusal(path); got != "recording_not_available" {
+		t.Errorf(`shown after the feature was turned off: r.refusal(path) = %q, want "recording_not_available"`, got)
 	}
 	r.wants(1, false, true)
 	got := r.want(http.StatusOK, "GET", path, nil)
-	if got["expires_in"] != 3600.0 || len(got) != 2 {
-		t.Errorf("recording = %v", got)
+	if got["expires_in"] != 3600.0 {
+		t.Errorf(`recording: got["expires_in"] = %v, want 3600.0`, got["expires_in"])
+	} else if len(got) != 2 {
+		t.Errorf("recording: length of got = %d, want 2", len(got))
 	}
 	for _, text := range []any{got["url"], a.read()["recording_url"]} {
 		link, err := url.Parse(fmt.Sprint(text))
@@ -159,8 +169,10 @@ func TestRecording_ALinkWhereTheWorkspaceWantsIt(t *testing.T) {
 	}
 	r.wants(3, false, true)
 	a.tell(a.recorded(""))
-	if _, shown := a.read()["recording_url"]; shown || r.refusal(path) != "recording_not_available" {
-		t.Error("shown though it lies there no more")
+	if _, shown := a.read()["recording_url"]; shown {
+		t.Error("shown though it lies there no more: shown = true, want false")
+	} else if got := r.refusal(path); got != "recording_not_available" {
+		t.Errorf(`shown though it lies there no more: r.refusal(path) = %q, want "recording_not_available"`, got)
 	}
 }
 
@@ -172,8 +184,11 @@ func TestRecording_APresignedLinkIsMadeWithoutAskingTheStorage(t *testing.T) {
 	}
 	text, err := links.Link(t.Context(), "w/2026/11/21/c.wav")
 	link, fault := url.Parse(text)
-	if err != nil || fault != nil {
-		t.Fatal(text, err, fault)
+	if err != nil {
+		t.Fatalf("Link: %v", err)
+	}
+	if fault != nil {
+		t.Fatalf("url.Parse: %v", fault)
 	}
 	if link.Scheme != "https" {
 		t.Errorf("link.Scheme = %q, want \"https\"", link.Scheme)

@@ -70,8 +70,11 @@ func FuzzOrder(f *testing.F) {
 func mustName(t *testing.T, err error, fields ...string) {
 	t.Helper()
 	var refused *apierr.Error
-	if !errors.As(err, &refused) || refused.Status != http.StatusUnprocessableEntity {
-		t.Fatalf("%v, want 422", err)
+	if !errors.As(err, &refused) {
+		t.Fatalf("error = %v, want a %T", err, refused)
+	}
+	if refused.Status != http.StatusUnprocessableEntity {
+		t.Fatalf("refused.Status = %v, want %v", refused.Status, http.StatusUnprocessableEntity)
 	}
 	for _, field := range fields {
 		if strings.HasPrefix(refused.Message, field+" ") {

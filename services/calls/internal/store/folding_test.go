@@ -43,8 +43,10 @@ func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 	err := keep(t, pool, id, call.Ringing, openapi.EventTypeCallRinging, func() error {
 		return keep(t, pool, id, call.Busy, openapi.EventTypeCallBusy, func() error { done = true; return nil })
 	})
-	if err == nil || !done {
-		t.Errorf("a closed call was opened again: %v, closed before %v", err, done)
+	if err == nil {
+		t.Error("a closed call was opened again: keep = nil, want an error")
+	} else if !done {
+		t.Error("a closed call was opened again: done = false, want true")
 	}
 	var status string
 	var closed bool

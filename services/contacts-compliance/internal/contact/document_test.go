@@ -52,8 +52,10 @@ func TestMerge_LimitsHoldAfterMerging(t *testing.T) {
 		t.Error("a 101st key was merged")
 	}
 	swapped, err := full.Merge("metadata", contact.Document{"0": json.RawMessage("null"), "one more": json.RawMessage("1")})
-	if err != nil || len(swapped) != contact.MaxKeys {
-		t.Errorf("swapping a key at the limit: %d keys, %v", len(swapped), err)
+	if err != nil {
+		t.Errorf("swapping a key at the limit: Merge: %v", err)
+	} else if len(swapped) != contact.MaxKeys {
+		t.Errorf("swapping a key at the limit: length of swapped = %d, want %d", len(swapped), contact.MaxKeys)
 	}
 	half := json.RawMessage(`"` + strings.Repeat("x", contact.MaxBytes/2) + `"`)
 	if _, err := (contact.Document{"a": half}).Merge("metadata", contact.Document{"b": half}); err == nil {

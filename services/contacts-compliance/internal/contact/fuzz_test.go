@@ -56,8 +56,11 @@ func FuzzDocument(f *testing.F) {
 			t.Fatalf("utf8.Valid(encoded) = false, want true")
 		}
 		again, err := contact.ParseDocument("metadata", encoded)
-		if err != nil || string(again.Encode()) != string(encoded) {
-			t.Fatalf("%q is read again as %q, %v", encoded, again.Encode(), err)
+		if err != nil {
+			t.Fatalf("ParseDocument: %v", err)
+		}
+		if got := string(again.Encode()); got != string(encoded) {
+			t.Fatalf("again.Encode() = %q, want %q", got, string(encoded))
 		}
 	})
 }

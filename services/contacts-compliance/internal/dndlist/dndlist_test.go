@@ -57,8 +57,10 @@ func TestNext_ReadsWhatListsLookLike(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			for _, from := range []io.Reader{strings.NewReader(row.text), iotest.OneByteReader(strings.NewReader(row.text)), iotest.DataErrReader(strings.NewReader(row.text))} {
-				if numbers, bad := all(t, from); !slices.Equal(numbers, row.numbers) || !slices.Equal(bad, row.bad) {
-					t.Errorf("numbers %q, bad %q, want %q and %q", numbers, bad, row.numbers, row.bad)
+				if numbers, bad := all(t, from); !slices.Equal(numbers, row.numbers) {
+					t.Errorf("all: numbers = %v, want %v", numbers, row.numbers)
+				} else if !slices.Equal(bad, row.bad) {
+					t.Errorf("all: bad = %v, want %v", bad, row.bad)
 				}
 			}
 		})

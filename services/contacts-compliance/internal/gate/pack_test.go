@@ -97,8 +97,11 @@ func TestJudge_Packs(t *testing.T) {
 			f := held(t, tt.number, tt.packs...)
 			tt.change(&f)
 			v := gate.Judge(f)
-			if v.Result != tt.result || v.Rule != tt.rule {
-				t.Fatalf("Judge = %+v, want %s by %q", v, tt.result, tt.rule)
+			if v.Result != tt.result {
+				t.Fatalf("Judge: v.Result = %v, want %v", v.Result, tt.result)
+			}
+			if v.Rule != tt.rule {
+				t.Fatalf("Judge: v.Rule = %v, want %v", v.Rule, tt.rule)
 			}
 			if tt.next == "" {
 				return

@@ -113,8 +113,11 @@ func TestPreCheck_ReplayAnswersTheSameAndMergesNothing(t *testing.T) {
 	h := open(t)
 	ask := h.ask(number, `{"a":1,"b":null}`)
 	first, err := h.gating.PreCheck(t.Context(), ask)
-	if err != nil || string(first.Variables.Encode()) != `{"a":1}` {
-		t.Fatalf("first = %s %v, want the variables without the null", first.Variables.Encode(), err)
+	if err != nil {
+		t.Fatalf("first: PreCheck: %v", err)
+	}
+	if got := string(first.Variables.Encode()); got != `{"a":1}` {
+		t.Fatalf("first: first.Variables.Encode() = %q, want %q", got, `{"a":1}`)
 	}
 	if _, err := h.gating.PreCheck(t.Context(), h.ask(number, `{"a":2,"c":3}`)); err != nil {
 		t.Fatal(err)
@@ -133,8 +136,10 @@ func TestPreCheck_ReplayAnswersTheSameAndMergesNothing(t *testing.T) {
 		t.Errorf("replay: again.ScheduledFor.Equal(first.ScheduledFor) = false, want true")
 	}
 	c, err := h.store.ByNumber(t.Context(), h.workspace, number)
-	if err != nil || string(c.Variables.Encode()) != `{"a":2,"c":3}` {
-		t.Errorf("contact holds %s %v, want the later merge untouched", c.Variables.Encode(), err)
+	if err != nil {
+		t.Errorf("ByNumber: %v", err)
+	} else if got := string(c.Variables.Encode()); got != `{"a":2,"c":3}` {
+		t.Errorf("c.Variables.Encode() = %q, want %q", got, `{"a":2,"c":3}`)
 	}
 	if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1", ask.CallRequestID); n != 1 {
 		t.Errorf("decisions of the request = %d, want 1", n)
@@ -181,8 +186,10 @@ func TestPreCheck_ManyRequestsForOneNewNumberLoseNoVariable(t *testing.T) {
 	}
 	all.Wait()
 	c, err := h.store.ByNumber(t.Context(), h.workspace, number)
-	if err != nil || len(c.Variables) != 20 {
-		t.Errorf("contact holds %d variables, %v, want 20", len(c.Variables), err)
+	if err != nil {
+		t.Errorf("ByNumber: %v", err)
+	} else if len(c.Variables) != 20 {
+		t.Errorf("length of c.Variables = %d, want 20", len(c.Variables))
 	}
 	if n := h.count(t, "SELECT count(*) FROM contacts"); n != 1 {
 		t.Errorf("contacts = %d, want 1", n)
@@ -230,8 +237,10 @@ func TestPreCheck_RefusalCreatesAndMergesNothing(t *testing.T) {
 	if _, err := h.gating.PreCheck(t.Context(), h.ask(known.Number, `{"a":1}`)); code(err) != "recipient_dnd" {
 		t.Fatalf("err = %v, want recipient_dnd", err)
 	}
-	if c, err := h.store.ByID(t.Context(), h.workspace, known.ID); err != nil || len(c.Variables) != 0 {
-		t.Errorf("a refused request merged %s %v", c.Variables.Encode(), err)
+	if c, err := h.store.ByID(t.Context(), h.workspace, known.ID); err != nil {
+		t.Errorf("ByID: %v", err)
+	} else if len(c.Variables) != 0 {
+		t.Errorf("ByID: c.Variables = %v, want none; c.Variables.Encode() = %s", c.Variables, c.Variables.Encode())
 	}
 }
 
@@ -289,8 +298,10 @@ func TestPreCheck_ScheduledFor(t *testing.T) {
 
 	ask := h.ask(number, "")
 	ask.At = tomorrow.Add(12 * time.Hour)
-	if got, err := h.gating.PreCheck(t.Context(), ask); err != nil || !got.ScheduledFor.Equal(ask.At) {
-		t.Errorf("in the window: %v %v, want as asked", got.ScheduledFor, err)
+	if got, err := h.gating.PreCheck(t.Context(), ask); err != nil {
+		t.Errorf("in the window: PreCheck: %v", err)
+	} else if !got.ScheduledFor.Equal(ask.At) {
+		t.Errorf("in the window: got.ScheduledFor = %v, want %v", got.ScheduledFor, ask.At)
 	}
 	ask = h.ask(number, "")
 	ask.At = tomorrow.Add(20 * time.Hour)
@@ -298,8 +309,10 @@ func TestPreCheck_ScheduledFor(t *testing.T) {
 		t.Errorf("at the end of the window: %v", err)
 	}
 	ask.Waits = true
-	if got, err := h.gating.PreCheck(t.Context(), ask); err != nil || !got.ScheduledFor.Equal(tomorrow.Add(33*time.Hour)) {
-		t.Errorf("who may wait: %v %v, want the next opening", got.ScheduledFor, err)
+	if got, err := h.gating.PreCheck(t.Context(), ask); err != nil {
+		t.Errorf("who may wait: PreCheck: %v", err)
+	} else if !got.ScheduledFor.Equal(tomorrow.Add(33 * time.Hour)) {
+		t.Errorf("who may wait: got.ScheduledFor = %v, want %v", got.ScheduledFor, tomorrow.Add(33*time.Hour))
 	}
 	h.policy(t, `{"window":{"start":"00:00","end":"24:00"}}`)
 	past := h.ask(number, "")
@@ -364,8 +377,10 @@ func TestCheck_TheDatabaseAwayIsNoAnswer(t *testing.T) {
 	h := open(t)
 	ask := h.ask(number, "")
 	h.pool.Close()
-	if _, err := h.gating.Check(context.WithoutCancel(t.Context()), ask.Question, true); err == nil || !pg.IsDown(err) {
-		t.Errorf("Check without a database = %v, want an error that says so", err)
+	if _, err := h.gating.Check(context.WithoutCancel(t.Context()), ask.Question, true); err == nil {
+		t.Error("Check without a database = nil, want an error")
+	} else if !pg.IsDown(err) {
+		t.Error("Check without a database: pg.IsDown(err) = false, want true")
 	}
 }
 
@@ -409,8 +424,10 @@ func TestCheck_CapHoldsUnderRaces(t *testing.T) {
 	// who was let through may ask again: its own answer does not count against it
 	for _, q := range asks {
 		if n := h.count(t, "SELECT count(*) FROM decisions WHERE call_request_id = $1 AND result = 'open'", q.CallRequestID); n > 0 {
-			if v, err := h.gating.Check(t.Context(), q, false); err != nil || v.Result != gate.Open {
-				t.Errorf("asked again: %+v %v, want open", v, err)
+			if v, err := h.gating.Check(t.Context(), q, false); err != nil {
+				t.Errorf("asked again: Check: %v", err)
+			} else if v.Result != gate.Open {
+				t.Errorf("asked again: v.Result = %v, want %v", v.Result, gate.Open)
 			}
 		}
 	}
@@ -418,7 +435,9 @@ func TestCheck_CapHoldsUnderRaces(t *testing.T) {
 	other.workspace = uuid.Must(uuid.NewV7())
 	other.change(t, florida, contact.ConsentGranted)
 	other.policy(t, `{"packs":["us"],"window":{"start":"00:00","end":"24:00"},"override":{"reason":"the test runs at night"}}`)
-	if v, err := other.gating.Check(t.Context(), other.ask(florida, "").Question, false); err != nil || v.Result != gate.Open {
-		t.Errorf("another workspace = %+v %v, want open", v, err)
+	if v, err := other.gating.Check(t.Context(), other.ask(florida, "").Question, false); err != nil {
+		t.Errorf("another workspace: Check: %v", err)
+	} else if v.Result != gate.Open {
+		t.Errorf("another workspace: v.Result = %v, want %v", v.Result, gate.Open)
 	}
 }

@@ -132,8 +132,12 @@ func replay(t *testing.T, h house) {
 			t.Errorf("no decision by the rule %q: %v", rule, rules)
 		}
 	}
-	if rows.Err() != nil || results["precheck open"]*results["precheck later"]*results["precheck closed"]*results["dial closed"] == 0 {
-		t.Errorf("results seen: %v %v", slices.Sorted(maps.Keys(results)), rows.Err())
+	if rows.Err() != nil {
+		t.Errorf("results seen: rows.Err() = %v, want nil; slices.Sorted(maps.Keys(results)) = %v",
+			rows.Err(), slices.Sorted(maps.Keys(results)))
+	} else if results["precheck open"]*results["precheck later"]*results["precheck closed"]*results["dial closed"] == 0 {
+		t.Errorf(`results = %v, want each result of a pre-check and a dial-time check at least once`,
+			slices.Sorted(maps.Keys(results)))
 	}
 }
 
@@ -172,12 +176,18 @@ func TestPreview_IsWhatAPostThenMeets(t *testing.T) {
 			allowed, err := h.gating.PreCheck(t.Context(), ask)
 			switch {
 			case p.Verdict.Result == gate.Open || lastMinute(p):
-				if err != nil || !allowed.ScheduledFor.Equal(at) {
-					rt.Fatalf("POST for %v: %v %v, the preview said %+v", at, allowed.ScheduledFor, err, p.Verdict)
+				if err != nil {
+					rt.Fatalf("error = %v, want nil", err)
+				}
+				if !allowed.ScheduledFor.Equal(at) {
+					rt.Fatalf("allowed.ScheduledFor = %v, want %v; p.Verdict = %+v", allowed.ScheduledFor, at, p.Verdict)
 				}
 			case waits && p.Next != nil:
-				if err != nil || !allowed.ScheduledFor.Equal(*p.Next) {
-					rt.Fatalf("POST that waits, for %v: %v %v, the preview said next at %v", at, allowed.ScheduledFor, err, *p.Next)
+				if err != nil {
+					rt.Fatalf("POST that waits, for %v: error = %v, want nil", at, err)
+				}
+				if !allowed.ScheduledFor.Equal(*p.Next) {
+					rt.Fatalf("POST that waits, for %v: allowed.ScheduledFor = %v, want %v", at, allowed.ScheduledFor, *p.Next)
 				}
 			case err == nil || err.Error() != p.Verdict.Code+": "+p.Verdict.Message:
 				rt.Fatalf("POST for %v: %v, the preview said %+v", at, err, p.Verdict)

@@ -19,8 +19,10 @@ func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
 	status := func(got answer, dnd, consent string) {
 		t.Helper()
 		want := map[string]any{"phone_e164": "+15005550001", "dnd_status": dnd, "consent_status": consent}
-		if got.status != http.StatusOK || !maps.Equal(got.body, want) {
-			t.Errorf("answered %d %s, want %v", got.status, got.raw, want)
+		if got.status != http.StatusOK {
+			t.Errorf("got.status = %v, want %v; got.raw = %s", got.status, http.StatusOK, got.raw)
+		} else if !maps.Equal(got.body, want) {
+			t.Errorf("got.body = %v, want %v; got.raw = %s", got.body, want, got.raw)
 		}
 	}
 	status(r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001","reason":"asked by mail"}`), "dnd", "unknown")
@@ -40,8 +42,11 @@ func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
 		"opt_out api request <nil> <nil> dnd→dnd",
 		"opt_out api request asked by mail <nil> unknown→dnd",
 	}
-	if got.status != http.StatusOK || len(data) != len(want) {
-		t.Fatalf("records: %d %s", got.status, got.raw)
+	if got.status != http.StatusOK {
+		t.Fatalf("records: got.status = %v, want %v; got.raw = %s", got.status, http.StatusOK, got.raw)
+	}
+	if len(data) != len(want) {
+		t.Fatalf("records: length of data = %d, want %d; got.raw = %s", len(data), len(want), got.raw)
 	}
 	fields := map[string]bool{}
 	for _, name := range strings.Fields("id phone_e164 contact_id kind source actor reason evidence before after occurred_at created_at") {
@@ -63,8 +68,10 @@ func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
 	}
 	newest, _ := data[0].(map[string]any)
 	member := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records/"+fmt.Sprint(newest["id"]), "")
-	if member.status != http.StatusOK || !reflect.DeepEqual(member.body, newest) {
-		t.Errorf("one record: %d %s, want %v", member.status, member.raw, newest)
+	if member.status != http.StatusOK {
+		t.Errorf("one record: member.status = %v, want %v; member.raw = %s", member.status, http.StatusOK, member.raw)
+	} else if !reflect.DeepEqual(member.body, newest) {
+		t.Errorf("one record: member.body = %v, want %v; member.raw = %s", member.body, newest, member.raw)
 	}
 	for _, id := range []string{"x", uuid.NewString()} {
 		if got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records/"+id, ""); got.status != http.StatusNotFound {
@@ -72,8 +79,10 @@ func TestOptOuts_SetCleanAndKeepRecords(t *testing.T) {
 		}
 	}
 	page := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?limit=2", "")
-	if items, _ := page.body["data"].([]any); len(items) != 2 || page.body["has_more"] != true {
-		t.Errorf("a page of two: %s", page.raw)
+	if items, _ := page.body["data"].([]any); len(items) != 2 {
+		t.Errorf("a page of two: length of items = %d, want 2; page.raw = %s", len(items), page.raw)
+	} else if page.body["has_more"] != true {
+		t.Errorf(`a page of two: page.body["has_more"] = %v, want true; page.raw = %s`, page.body["has_more"], page.raw)
 	}
 }
 
@@ -126,8 +135,11 @@ func TestConsent_Refusals(t *testing.T) {
 	other := trust.Caller{WorkspaceID: uuid.Must(uuid.NewV7()), RequestID: uuid.Must(uuid.NewV7()), Access: trust.Write, Operator: "ann"}
 	r.want(t, r.send(t, other, http.MethodPut, fmt.Sprintf(path, r.workspace), `{"status":"consented","source":"x"}`), http.StatusNotFound, "not_found")
 	var rows int
-	if err := r.pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM contacts) + (SELECT count(*) FROM consent_records)").Scan(&rows); err != nil || rows != 0 {
-		t.Errorf("refusals left %d rows, %v", rows, err)
+	if err := r.pool.QueryRow(t.Context(),
+		"SELECT (SELECT count(*) FROM contacts) + (SELECT count(*) FROM consent_records)").Scan(&rows); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if rows != 0 {
+		t.Errorf("rows = %v, want 0", rows)
 	}
 }
 

@@ -52,12 +52,16 @@ func TestContacts_ShowExactlyTheSpecificationsFields(t *testing.T) {
 	if got := fmt.Sprint(got.body["variables"]); got != "map[]" {
 		t.Errorf("contact: variables = %v, want map[]", got)
 	}
-	if at, _ := got.body["created_at"].(string); !strings.HasSuffix(at, "Z") || got.body["updated_at"] != got.body["created_at"] {
-		t.Errorf("created_at %v, updated_at %v", got.body["created_at"], got.body["updated_at"])
+	if at, _ := got.body["created_at"].(string); !strings.HasSuffix(at, "Z") {
+		t.Errorf(`at = %q, want it to end with "Z"`, at)
+	} else if got.body["updated_at"] != got.body["created_at"] {
+		t.Errorf(`got.body["updated_at"] = %v, want %v`, got.body["updated_at"], got.body["created_at"])
 	}
 	again := r.customer(t, http.MethodGet, "/v1/contacts/"+got.body["id"].(string), "")
-	if again.status != http.StatusOK || again.raw != got.raw {
-		t.Errorf("read back %s, want %s", again.raw, got.raw)
+	if again.status != http.StatusOK {
+		t.Errorf("again.status = %v, want %v", again.status, http.StatusOK)
+	} else if again.raw != got.raw {
+		t.Errorf("again.raw = %v, want %v", again.raw, got.raw)
 	}
 }
 
@@ -68,8 +72,10 @@ func TestContacts_TheSameNumberTwiceNamesTheFirst(t *testing.T) {
 	got := r.customer(t, http.MethodPost, "/v1/contacts", `{"phone_e164":"+15005550001","name":"other"}`)
 	r.want(t, got, http.StatusConflict, "contact_exists")
 	inner, _ := got.body["error"].(map[string]any)
-	if got.body["existing_id"] != id || inner["existing_id"] != id {
-		t.Errorf("existing_id: %s, want %s twice", got.raw, id)
+	if got.body["existing_id"] != id {
+		t.Errorf(`existing_id: got.body["existing_id"] = %v, want %v; got.raw = %s`, got.body["existing_id"], id, got.raw)
+	} else if inner["existing_id"] != id {
+		t.Errorf(`existing_id: inner["existing_id"] = %v, want %v; got.raw = %s`, inner["existing_id"], id, got.raw)
 	}
 }
 

@@ -43,8 +43,11 @@ func TestDecisions_AreFoundByCallRequestAndByNumber(t *testing.T) {
 			d, _ := item.(map[string]any)
 			lines = append(lines, fmt.Sprintf("%v %v %v %v %v", d["phone_e164"], d["kind"], d["result"], d["rule"], d["code"]))
 		}
-		if got.status != http.StatusOK || strings.Join(lines, "\n") != strings.Join(want, "\n") {
-			t.Errorf("%s: %d %q, want %q", query, got.status, lines, want)
+		if got.status != http.StatusOK {
+			t.Errorf("%s: got.status = %v, want %v", query, got.status, http.StatusOK)
+		} else if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: strings.Join(lines, \"\\n\") = %v, want %v",
+				query, strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
 		return data
 	}

@@ -50,20 +50,28 @@ func TestEraseContact_KeepsTheOptOutAndTheRecords(t *testing.T) {
 	}
 	var left int
 	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM contacts c WHERE c::text LIKE '%Secret%' OR c::text ILIKE '%ann%' OR c::text LIKE '%Berlin%') +
-		(SELECT count(*) FROM prechecks p WHERE p::text LIKE '%Secret%')`).Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d rows still know the person, %v", left, err)
+		(SELECT count(*) FROM prechecks p WHERE p::text LIKE '%Secret%')`).Scan(&left); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if left != 0 {
+		t.Errorf("left = %v, want 0", left)
 	}
 	answer, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(&questionv1.CheckRequest{CallRequestId: request, WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}))
-	if err != nil || answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
-		t.Errorf("the gate of what was queued: %v %v, want consent_withdrawn", answer, err)
+	if err != nil {
+		t.Errorf("the gate of what was queued: Check: %v", err)
+	} else if answer.Msg.GetClosed().GetCode() != "consent_withdrawn" {
+		t.Errorf(`the gate of what was queued: answer.Msg.GetClosed().GetCode() = %q, want "consent_withdrawn"`,
+			answer.Msg.GetClosed().GetCode())
 	}
 	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
 	if got := r.operator(t, http.MethodDelete, path, ""); got.body["dnd_status"] != "dnd" {
 		t.Errorf("erased after an opt-out: %s, want the opt-out to stay", got.raw)
 	}
 	records := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/consent-records?phone=+15005550001", "")
-	if data, _ := records.body["data"].([]any); len(data) != 4 || !strings.Contains(records.raw, `"source":"erasure","actor":"operator:ann"`) {
-		t.Errorf("records: %s, want three erasures and the opt-out", records.raw)
+	if data, _ := records.body["data"].([]any); len(data) != 4 {
+		t.Errorf("records: length of data = %d, want 4", len(data))
+	} else if !strings.Contains(records.raw, `"source":"erasure","actor":"operator:ann"`) {
+		t.Errorf("records: records.raw = %q, want it to contain %q",
+			records.raw, `"source":"erasure","actor":"operator:ann"`)
 	}
 	r.want(t, r.operator(t, http.MethodDelete, "/admin/v1/workspaces/%s/contacts/x", ""), http.StatusUnprocessableEntity, "invalid_phone")
 }
@@ -84,8 +92,10 @@ func (r *rig) orders(t *testing.T) (orders []*eventv1.Erased) {
 		if err := proto.Unmarshal(payload, &event); err != nil {
 			return err
 		}
-		if strings.Contains(key, "5550001") || len(key) != 64 {
-			t.Errorf("the key %q tells the number", key)
+		if strings.Contains(key, "5550001") {
+			t.Errorf(`key = %q, want it without "5550001"`, key)
+		} else if len(key) != 64 {
+			t.Errorf("length of key = %d, want 64", len(key))
 		}
 		orders = append(orders, event.GetErased())
 		return nil
@@ -125,8 +135,11 @@ func (r *rig) progress(t *testing.T) string {
 	t.Helper()
 	got := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures?phone=+15005550001", "")
 	data, _ := got.body["data"].([]any)
-	if got.status != http.StatusOK || len(data) == 0 {
-		t.Fatalf("the register: %d %s", got.status, got.raw)
+	if got.status != http.StatusOK {
+		t.Fatalf("the register: got.status = %v, want %v; got.raw = %s", got.status, http.StatusOK, got.raw)
+	}
+	if len(data) == 0 {
+		t.Fatalf("the register: length of data = 0, want more; got.raw = %s", got.raw)
 	}
 	entry, _ := data[0].(map[string]any)
 	said := "open"
@@ -198,8 +211,10 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 	r.report(t, uuid.NewString(), "calls", "", false) // nobody's
 	var left int
 	if err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM erasure_steps) + (SELECT count(*) FROM erasures e
-		WHERE e.contact_id IS NOT NULL OR e::text LIKE '%5550001%' OR e::text LIKE '%call-%')`).Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d rows of the register lead to the person, %v", left, err)
+		WHERE e.contact_id IS NOT NULL OR e::text LIKE '%5550001%' OR e::text LIKE '%call-%')`).Scan(&left); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if left != 0 {
+		t.Errorf("left = %v, want 0", left)
 	}
 	member := r.operator(t, http.MethodGet, "/admin/v1/workspaces/%s/erasures/"+id, "")
 	subject, _ := member.body["subject"].(string)
@@ -299,8 +314,10 @@ func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
 		t.Errorf("allowed without consent: %v", got)
 	}
 	r.want(t, r.operator(t, http.MethodPut, erasedPath+"/consent", `{"status":"consented","source":"web form"}`), http.StatusOK, "")
-	if got := ask(since); got.GetErasures() != 1 || !strings.Contains(string(got.GetVariablesJson()), "Secret") {
-		t.Errorf("since: %v, want a new relation", got)
+	if got := ask(since); got.GetErasures() != 1 {
+		t.Errorf("since: got.GetErasures() = %v, want 1", got.GetErasures())
+	} else if !strings.Contains(string(got.GetVariablesJson()), "Secret") {
+		t.Errorf(`since: got.GetVariablesJson() = %q, want it to contain "Secret"`, string(got.GetVariablesJson()))
 	}
 	// A pre-check that was under way when the erasure committed.
 	if _, err := r.pool.Exec(t.Context(), `UPDATE prechecks SET variables = '{"v":"Secret"}' WHERE call_request_id = $1`, before); err != nil {

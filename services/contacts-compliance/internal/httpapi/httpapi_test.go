@@ -155,8 +155,10 @@ func (r *rig) operator(t testing.TB, method, path, body string) answer {
 
 func (r *rig) want(t testing.TB, got answer, status int, code string) {
 	t.Helper()
-	if got.status != status || got.code() != code {
-		t.Errorf("answered %d %s, want %d %q", got.status, got.raw, status, code)
+	if got.status != status {
+		t.Errorf("got.status = %v, want %v; got.raw = %s", got.status, status, got.raw)
+	} else if got.code() != code {
+		t.Errorf("got.code() = %q, want %q; got.raw = %s", got.code(), code, got.raw)
 	}
 }
 

@@ -122,8 +122,10 @@ func TestLimits_OfVariables(t *testing.T) {
 	} {
 		number := fresh()
 		refused := ask(number, row.one).GetRefused()
-		if refused.GetCode() != "validation_error" || !strings.HasPrefix(refused.GetMessage(), "variables ") {
-			t.Errorf("%s: one past the limit = %v", name, refused)
+		if refused.GetCode() != "validation_error" {
+			t.Errorf(`%s: refused.GetCode() = %q, want "validation_error"`, name, refused.GetCode())
+		} else if !strings.HasPrefix(refused.GetMessage(), "variables ") {
+			t.Errorf(`%s: refused.GetMessage() = %q, want it to begin with "variables "`, name, refused.GetMessage())
 		}
 		if ask(number, row.at).GetAllowed() == nil {
 			t.Errorf("%s: the limit itself was refused", name)
@@ -168,14 +170,18 @@ func TestOptOuts_NumbersInAPath(t *testing.T) {
 		{"five thousand digits", "+1" + strings.Repeat("4", 5000), 422, "invalid_phone"},
 	} {
 		got := r.customer(t, http.MethodGet, "/v1/opt-outs/"+row.path, "")
-		if got.status != row.status || got.code() != row.code {
-			t.Errorf("%s = %d %s, want %d %s", row.name, got.status, got.raw, row.status, row.code)
+		if got.status != row.status {
+			t.Errorf("%s: got.status = %v, want %v; got.raw = %s", row.name, got.status, row.status, got.raw)
+		} else if got.code() != row.code {
+			t.Errorf("%s: got.code() = %q, want %q; got.raw = %s", row.name, got.code(), row.code, got.raw)
 		}
 		if row.status == 200 {
 			continue
 		}
-		if got = r.customer(t, http.MethodDelete, "/v1/opt-outs/"+row.path, ""); got.status != row.status || got.code() != row.code {
-			t.Errorf("DELETE with %s = %d %s, want %d %s", row.name, got.status, got.raw, row.status, row.code)
+		if got = r.customer(t, http.MethodDelete, "/v1/opt-outs/"+row.path, ""); got.status != row.status {
+			t.Errorf("DELETE with %s: got.status = %v, want %v; got.raw = %s", row.name, got.status, row.status, got.raw)
+		} else if got.code() != row.code {
+			t.Errorf("DELETE with %s: got.code() = %q, want %q; got.raw = %s", row.name, got.code(), row.code, got.raw)
 		}
 	}
 }

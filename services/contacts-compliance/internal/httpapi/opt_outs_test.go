@@ -52,8 +52,10 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 		}
 	}
 	r.want(t, r.operator(t, http.MethodPut, member+"/parts/3", "+15005550003"), http.StatusUnprocessableEntity, "validation_error")
-	if more, err := r.importing.Next(t.Context()); !more || err != nil {
-		t.Fatalf("Next = %v, %v", more, err)
+	if more, err := r.importing.Next(t.Context()); err != nil {
+		t.Fatalf("Next: %v", err)
+	} else if !more {
+		t.Fatal("Next: more = false, want true")
 	}
 	done := r.operator(t, http.MethodGet, member, "")
 	fields := map[string]bool{}
@@ -106,8 +108,10 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	if rec["reason"] != "bought with the shop" {
 		t.Errorf("its record: reason = %v, want bought with the shop", rec["reason"])
 	}
-	if list := r.operator(t, http.MethodGet, path, ""); list.status != http.StatusOK || !strings.Contains(list.raw, `"bad_rows":null`) {
-		t.Errorf("list: %d %s", list.status, list.raw)
+	if list := r.operator(t, http.MethodGet, path, ""); list.status != http.StatusOK {
+		t.Errorf("list: list.status = %v, want %v", list.status, http.StatusOK)
+	} else if !strings.Contains(list.raw, `"bad_rows":null`) {
+		t.Errorf("list: list.raw = %q, want it to contain %q", list.raw, `"bad_rows":null`)
 	}
 }
 

@@ -101,8 +101,12 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	if !strings.Contains(source, "R-29617") {
 		t.Errorf("%s does not contain %q", source, "R-29617")
 	}
-	if got = ask("+15045551234", "?at="+next); got.body["may_be_called"] != true || !opens.After(sunday.Add(18*time.Hour)) {
-		t.Errorf("at its own next_at %s: %s", next, got.raw)
+	if got = ask("+15045551234", "?at="+next); got.body["may_be_called"] != true {
+		t.Errorf(`at its own next_at %s: got.body["may_be_called"] = %v, want true; got.raw = %s`,
+			next, got.body["may_be_called"], got.raw)
+	} else if !opens.After(sunday.Add(18 * time.Hour)) {
+		t.Errorf("at its own next_at %s: opens.After(sunday.Add(18*time.Hour)) = false, want true; got.raw = %s",
+			next, got.raw)
 	}
 	if zones, _ := got.body["time_zones"].([]any); len(zones) != 1 {
 		t.Errorf("zones = %s", got.raw)
@@ -122,8 +126,10 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 		t.Errorf("opted out: next_at = %v, want nil", got.body["next_at"])
 	}
 	var decisions int
-	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM decisions").Scan(&decisions); err != nil || decisions != 0 {
-		t.Errorf("previews left %d decisions, %v", decisions, err)
+	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM decisions").Scan(&decisions); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if decisions != 0 {
+		t.Errorf("decisions = %v, want 0", decisions)
 	}
 	keys := []string{}
 	for key := range got.body {

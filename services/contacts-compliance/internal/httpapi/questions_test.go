@@ -36,12 +36,17 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 		VariablesJson: []byte(`{"plan":"gold"}`), ScheduledFor: timestamppb.New(time.Now().Add(time.Hour).Truncate(time.Millisecond)),
 	}
 	first, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(ask))
-	if err != nil || first.Msg.GetAllowed() == nil {
-		t.Fatalf("PreCheck = %v %v, want allowed", first, err)
+	if err != nil {
+		t.Fatalf("PreCheck: %v", err)
+	}
+	if first.Msg.GetAllowed() == nil {
+		t.Fatal("PreCheck: first.Msg.GetAllowed() = nil, want a value")
 	}
 	allowed := first.Msg.GetAllowed()
-	if string(allowed.GetVariablesJson()) != `{"plan":"gold"}` || !allowed.GetScheduledFor().AsTime().Equal(ask.GetScheduledFor().AsTime()) {
-		t.Errorf("allowed = %v", allowed)
+	if string(allowed.GetVariablesJson()) != `{"plan":"gold"}` {
+		t.Errorf("allowed: allowed.GetVariablesJson() = %q, want %q", string(allowed.GetVariablesJson()), `{"plan":"gold"}`)
+	} else if !allowed.GetScheduledFor().AsTime().Equal(ask.GetScheduledFor().AsTime()) {
+		t.Error("allowed: allowed.GetScheduledFor().AsTime().Equal = false, want true")
 	}
 	check := func(code string) {
 		t.Helper()
@@ -60,8 +65,10 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 	}
 	check("")
 	who, err := r.gate("dialer").Recognise(ctx, connect.NewRequest(&questionv1.RecogniseRequest{WorkspaceId: workspace, PhoneE164: number}))
-	if err != nil || who.Msg.GetContactId() != allowed.GetContactId() {
-		t.Errorf("Recognise = %v %v, want %s", who, err, allowed.GetContactId())
+	if err != nil {
+		t.Errorf("Recognise: %v", err)
+	} else if who.Msg.GetContactId() != allowed.GetContactId() {
+		t.Errorf("Recognise: who.Msg.GetContactId() = %v, want %v", who.Msg.GetContactId(), allowed.GetContactId())
 	}
 	heard := &questionv1.OptOutRequest{
 		WorkspaceId: workspace, PhoneE164: number, CallId: uuid.Must(uuid.NewV7()).String(), HeardAt: timestamppb.Now(), Evidence: "never call me again",
@@ -93,8 +100,11 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 	}
 	again := &questionv1.PreCheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: workspace, ToE164: number}
 	second, err := r.preCheck("calls").PreCheck(ctx, connect.NewRequest(again))
-	if err != nil || second.Msg.GetRefused().GetCode() != "recipient_dnd" {
-		t.Errorf("PreCheck after the opt-out = %v %v", second, err)
+	if err != nil {
+		t.Errorf("PreCheck after the opt-out: %v", err)
+	} else if second.Msg.GetRefused().GetCode() != "recipient_dnd" {
+		t.Errorf(`PreCheck after the opt-out: second.Msg.GetRefused().GetCode() = %q, want "recipient_dnd"`,
+			second.Msg.GetRefused().GetCode())
 	}
 }
 
@@ -143,16 +153,23 @@ func TestCheck_OutsideHoursWaitsOnlyWhenAsked(t *testing.T) {
 	at := time.Now().UTC().Add(12*time.Hour).Format("15") + ":3"
 	r.policy(t, `{"window":{"start":"`+at+`0","end":"`+at+`2"},"timezone":"UTC"}`)
 	ask := &questionv1.CheckRequest{CallRequestId: uuid.Must(uuid.NewV7()).String(), WorkspaceId: r.workspace.String(), ToE164: "+15005550001"}
-	if got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil || got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
-		t.Errorf("Check = %v %v, want outside_calling_hours", got, err)
+	if got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask)); err != nil {
+		t.Errorf("Check: %v", err)
+	} else if got.Msg.GetClosed().GetCode() != "outside_calling_hours" {
+		t.Errorf(`Check: got.Msg.GetClosed().GetCode() = %q, want "outside_calling_hours"`, got.Msg.GetClosed().GetCode())
 	}
 	ask.ScheduleIfOutsideHours = true
 	got, err := r.gate("dialer").Check(t.Context(), connect.NewRequest(ask))
-	if err != nil || got.Msg.GetLater() == nil {
-		t.Fatalf("Check = %v %v, want later", got, err)
+	if err != nil {
+		t.Fatalf("Check: %v", err)
 	}
-	if opens := got.Msg.GetLater().GetScheduledFor().AsTime(); opens.Format("15:04:05") != at+"0:00" || time.Until(opens) <= 0 {
-		t.Errorf("later at %v, want the next %s0", opens, at)
+	if got.Msg.GetLater() == nil {
+		t.Fatal("Check: got.Msg.GetLater() = nil, want a value")
+	}
+	if opens := got.Msg.GetLater().GetScheduledFor().AsTime(); opens.Format("15:04:05") != at+"0:00" {
+		t.Errorf(`AsTime: opens.Format("15:04:05") = %q, want %q`, opens.Format("15:04:05"), at+"0:00")
+	} else if got := time.Until(opens); got <= 0 {
+		t.Errorf("AsTime: time.Until(opens) = %v, want more than 0", got)
 	}
 }
 

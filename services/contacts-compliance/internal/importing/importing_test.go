@@ -68,16 +68,20 @@ func (r *rig) start(file string, pieces int) uuid.UUID {
 			r.Fatal(err)
 		}
 	}
-	if _, missing, err := r.store.StartImport(r.Context(), r.workspace, opened.ID); err != nil || missing != 0 {
-		r.Fatalf("start: part %d missing, %v", missing, err)
+	if _, missing, err := r.store.StartImport(r.Context(), r.workspace, opened.ID); err != nil {
+		r.Fatalf("start: StartImport: %v", err)
+	} else if missing != 0 {
+		r.Fatalf("start: missing = %v, want 0", missing)
 	}
 	return opened.ID
 }
 
 func (r *rig) next() {
 	r.Helper()
-	if more, err := r.importing.Next(r.Context()); err != nil || !more {
-		r.Fatalf("Next = %v, %v", more, err)
+	if more, err := r.importing.Next(r.Context()); err != nil {
+		r.Fatalf("Next: %v", err)
+	} else if !more {
+		r.Fatal("Next: more = false, want true")
 	}
 }
 
@@ -201,8 +205,10 @@ func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
 			t.Errorf("%s does not contain %q", string(records[0].Evidence), *done.ListSHA256)
 		}
 	}
-	if records, err := r.store.Records(t.Context(), r.workspace, "+14159999999", page.Request{Limit: 100}); err != nil || len(records) != 0 {
-		t.Errorf("records of a number on no list = %+v, %v", records, err)
+	if records, err := r.store.Records(t.Context(), r.workspace, "+14159999999", page.Request{Limit: 100}); err != nil {
+		t.Errorf("records of a number on no list: %v", err)
+	} else if len(records) != 0 {
+		t.Errorf("records of a number on no list: records = %v, want none", records)
 	}
 	if n := r.count(`SELECT count(*) FROM consent_records`) + r.count(`SELECT count(*) FROM opt_out_import_parts`); n != 2 {
 		t.Errorf("%d records and parts, want the removal before and the import's", n)
@@ -227,15 +233,19 @@ func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
 	r.change("+14150000007", contact.OptOutRemoved)
 	once := r.start(file, 3)
 	r.next()
-	if again := r.read(once); again.RecordID == nil || r.count(opted, r.workspace) != 12_345 {
-		t.Errorf("the same file after a removal = %+v, want it to opt out again", again)
+	if again := r.read(once); again.RecordID == nil {
+		t.Error("the same file after a removal: again.RecordID = nil, want a value")
+	} else if got := r.count(opted, r.workspace); got != 12_345 {
+		t.Errorf("the same file after a removal: r.count(opted, r.workspace) = %v, want 12_345", got)
 	}
 	if n := r.count(`SELECT count(*) FROM consent_records`); n != 4 {
 		t.Errorf("%d records, want two removals and two imports", n)
 	}
 	r.whole()
-	if more, err := r.importing.Next(t.Context()); more || err != nil {
-		t.Errorf("Next without work = %v, %v", more, err)
+	if more, err := r.importing.Next(t.Context()); err != nil {
+		t.Errorf("Next without work: %v", err)
+	} else if more {
+		t.Error("Next without work: more = true, want false")
 	}
 }
 
@@ -341,17 +351,24 @@ func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 	r := newRig(t)
 	r.start(aList(10), 1)
 	mine, ok, err := r.store.ClaimImport(t.Context())
-	if err != nil || !ok {
-		t.Fatal(ok, err)
+	if err != nil {
+		t.Fatalf("ClaimImport: %v", err)
 	}
-	if _, ok, err := r.store.ClaimImport(t.Context()); ok || err != nil {
-		t.Fatalf("claimed twice: %v", err)
+	if !ok {
+		t.Fatal("ok = false, want true")
+	}
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Fatalf("claimed twice: ClaimImport: %v", err)
+	} else if ok {
+		t.Fatal("claimed twice: ok = true, want false")
 	}
 	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := r.store.ClaimImport(t.Context()); !ok || err != nil {
-		t.Fatalf("not claimed when its time was up: %v", err)
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Fatalf("not claimed when its time was up: ClaimImport: %v", err)
+	} else if !ok {
+		t.Fatal("not claimed when its time was up: ok = false, want true")
 	}
 	err = r.store.ApplyNumbers(t.Context(), &mine, []string{"+14150000001"})
 	if err == nil {
@@ -370,8 +387,10 @@ func TestApplyNumbers_WhoLostTheImportChangesNothing(t *testing.T) {
 			t.Errorf("%s = %v, want that the import is another's", deed, err)
 		}
 	}
-	if r.count(`SELECT count(*) FROM consent_records`) != 0 || r.read(mine.ID).Status != store.Reading {
-		t.Errorf("who lost the import wrote: %+v", r.read(mine.ID))
+	if got := r.count(`SELECT count(*) FROM consent_records`); got != 0 {
+		t.Errorf("who lost the import wrote: r.count(`SELECT count(*) FROM consent_records`) = %v, want 0", got)
+	} else if got := r.read(mine.ID).Status; got != store.Reading {
+		t.Errorf("who lost the import wrote: r.read(mine.ID).Status = %v, want %v", got, store.Reading)
 	}
 	if _, err := r.store.PutPart(t.Context(), r.workspace, mine.ID, 2, []byte("x")); err != store.ErrStarted { //nolint:errorlint // the very one
 		t.Errorf("a part after the start: %v", err)
@@ -393,8 +412,10 @@ func TestTend_KeepsTheImport(t *testing.T) {
 	if err := r.store.Tend(t.Context(), &mine); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := r.store.ClaimImport(t.Context()); ok || err != nil {
-		t.Errorf("an import that is tended was claimed: %v", err)
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Errorf("ClaimImport: %v", err)
+	} else if ok {
+		t.Error("ClaimImport: ok = true, want false")
 	}
 	if _, err := r.pool.Exec(t.Context(), `UPDATE opt_out_imports SET claimed_till = NULL`); err != nil {
 		t.Fatal(err)
@@ -415,8 +436,10 @@ func TestTend_KeepsTheImport(t *testing.T) {
 			t.Fatal("nobody waits for the head")
 		}
 	}
-	if _, ok, err := r.store.ClaimImport(t.Context()); ok || err != nil {
-		t.Errorf("an import that is being finished was claimed: %v", err)
+	if _, ok, err := r.store.ClaimImport(t.Context()); err != nil {
+		t.Errorf("ClaimImport: %v", err)
+	} else if ok {
+		t.Error("ClaimImport: ok = true, want false")
 	}
 	if err := lock.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -437,8 +460,10 @@ func TestPruneImports_ForgetsWhatWasNeverStarted(t *testing.T) {
 	if _, err := r.store.PutPart(t.Context(), r.workspace, opened.ID, 1, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := r.store.PruneImports(t.Context(), time.Hour); err != nil || gone != 0 {
-		t.Errorf("pruned %d of the young, %v", gone, err)
+	if gone, err := r.store.PruneImports(t.Context(), time.Hour); err != nil {
+		t.Errorf("PruneImports: %v", err)
+	} else if gone != 0 {
+		t.Errorf("PruneImports: gone = %v, want 0", gone)
 	}
 	gone, err := r.store.PruneImports(t.Context(), 0)
 	if err != nil {
@@ -483,8 +508,10 @@ func TestFinishImport_OptsOutWhoWasCleanedMeanwhile(t *testing.T) {
 	if err := r.store.FinishImport(t.Context(), &mine); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(opted, r.workspace); n != 2 || r.read(id).Status != store.Done {
-		t.Errorf("%d opted out", n)
+	if n := r.count(opted, r.workspace); n != 2 {
+		t.Errorf("count: n = %v, want 2", n)
+	} else if got := r.read(id).Status; got != store.Done {
+		t.Errorf("count: r.read(id).Status = %v, want %v", got, store.Done)
 	}
 	r.whole()
 }

@@ -85,8 +85,10 @@ func TestKeys_TwoAtATimeForRotation(t *testing.T) {
 	first, second := aRow(), aRow()
 	at := second.Sign(both, first.Sign(old, ledger.Link{}))
 	head := both.Head(uuid.UUID{3}, at)
-	if first.KeyID != "old" || second.KeyID != "new" {
-		t.Errorf("signed under %s and %s", first.KeyID, second.KeyID)
+	if first.KeyID != "old" {
+		t.Errorf(`first.KeyID = %q, want "old"`, first.KeyID)
+	} else if second.KeyID != "new" {
+		t.Errorf(`second.KeyID = %q, want "new"`, second.KeyID)
 	}
 	if broken := walk(both, head, first, second); broken != nil {
 		t.Errorf("with both keys: %v", broken)
@@ -110,8 +112,10 @@ func TestKeys_TwoAtATimeForRotation(t *testing.T) {
 		t.Errorf("what stood under the service's own key once there are others: %v", broken)
 	}
 	for _, wrong := range [][]string{{"k"}, {"=" + entry("", 'a')}, {"k=!"}, {"k=YQ=="}, {entry("k", 'a'), entry("k", 'b')}, {entry(strings.Repeat("k", 65), 'a')}, {}} {
-		if _, err := ledger.NewKeys(wrong, ""); err == nil || strings.Contains(err.Error(), "YWFh") {
-			t.Errorf("%q: %v, want an error that shows no key", wrong, err)
+		if _, err := ledger.NewKeys(wrong, ""); err == nil {
+			t.Errorf("%q: NewKeys = nil, want an error", wrong)
+		} else if strings.Contains(err.Error(), "YWFh") {
+			t.Errorf(`%q: err = %q, want it without "YWFh"`, wrong, err.Error())
 		}
 	}
 	if err := both.CheckHead(uuid.UUID{4}, head); !errors.Is(err, ledger.ErrForged) {

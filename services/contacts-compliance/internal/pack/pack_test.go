@@ -50,8 +50,10 @@ func TestPacks_GoldenVersions(t *testing.T) {
 		}
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil || string(want) != got.String() {
-		t.Errorf("a pack changed (%v): raise its version, then `go test ./internal/pack -run Golden -update`\n%swant\n%s", err, got.String(), want)
+	if err != nil {
+		t.Errorf("os.ReadFile: %v", err)
+	} else if string(want) != got.String() {
+		t.Errorf("want = %q, want %q", string(want), got.String())
 	}
 }
 
@@ -108,8 +110,10 @@ func TestLoad_NamesFilePlaceAndRemedy(t *testing.T) {
 			t.Errorf("%s: %s does not contain %q", tt.what, err.Error(), tt.want)
 		}
 	}
-	if _, err := pack.Load(fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), "default.json") {
-		t.Errorf("no files: %v", err)
+	if _, err := pack.Load(fstest.MapFS{}); err == nil {
+		t.Error("no files: Load = nil, want an error")
+	} else if !strings.Contains(err.Error(), "default.json") {
+		t.Errorf(`no files: err = %q, want it to contain "default.json"`, err.Error())
 	}
 }
 
@@ -196,8 +200,10 @@ func TestFor_PicksTheRulesOfAPlace(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tt.name, got, tt.regions)
 		}
 	}
-	if all := l.For([]pack.Choice{{Pack: "us", Purpose: pack.Marketing}}, phone.Place{}); len(all) != states+1 || states < 20 {
-		t.Errorf("a number that tells no country has %d rules, those of the US are %d and one is the fallback", len(all), states)
+	if all := l.For([]pack.Choice{{Pack: "us", Purpose: pack.Marketing}}, phone.Place{}); len(all) != states+1 {
+		t.Errorf("For: length of all = %d, want %d", len(all), states+1)
+	} else if states < 20 {
+		t.Errorf("For: states = %v, want at least 20", states)
 	}
 	for _, r := range l.For([]pack.Choice{{Pack: "xx", Purpose: pack.Marketing}}, phone.Place{Country: "FR"}) {
 		if noon := r.On(window.Date{Year: 2026, Month: 12, Day: 1}); r.Pack == "xx" && len(noon) > 0 {

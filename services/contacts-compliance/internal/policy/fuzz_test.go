@@ -28,8 +28,11 @@ func FuzzParse(f *testing.F) {
 		p, err := policy.Parse(raw, library)
 		if err != nil {
 			var refused *apierr.Error
-			if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "calling_policy") {
-				t.Fatalf("%q: %v, want a refusal that names calling_policy", raw, err)
+			if !errors.As(err, &refused) {
+				t.Fatalf("%q: error = %v, want a %T", raw, err, refused)
+			}
+			if !strings.HasPrefix(refused.Message, "calling_policy") {
+				t.Fatalf(`%q: refused.Message = %q, want it to begin with "calling_policy"`, raw, refused.Message)
 			}
 			return
 		}
@@ -53,8 +56,10 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		var again policy.Policy // as the store reads it
-		if err := json.Unmarshal(encoded, &again); err != nil || !reflect.DeepEqual(again, p) {
-			t.Errorf("%q is stored as %s, which is %+v, %v", raw, encoded, again, err)
+		if err := json.Unmarshal(encoded, &again); err != nil {
+			t.Errorf("%q is stored as %s, which: json.Unmarshal: %v", raw, encoded, err)
+		} else if !reflect.DeepEqual(again, p) {
+			t.Errorf("%q is stored as %s, which: again = %v, want %v", raw, encoded, again, p)
 		}
 	})
 }

@@ -31,8 +31,10 @@ func TestParse_AcceptsWhatTheContractKnows(t *testing.T) {
 				t.Fatalf("Parse: %v", err)
 			}
 			got, err := json.Marshal(p)
-			if err != nil || string(got) != tt.want {
-				t.Errorf("Parse(%s) = %s %v, want %s", tt.given, got, err, tt.want)
+			if err != nil {
+				t.Errorf("json.Marshal: %v", err)
+			} else if string(got) != tt.want {
+				t.Errorf("got = %q, want %q", string(got), tt.want)
 			}
 		})
 	}

@@ -67,11 +67,15 @@ func TestCreate_OfManyAtOnceOneStandsAndTheOthersAreToldWhich(t *testing.T) {
 	}
 	all.Wait()
 	var rows int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM contacts").Scan(&rows); err != nil || rows != 1 {
-		t.Errorf("rows = %d %v, want 1", rows, err)
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM contacts").Scan(&rows); err != nil {
+		t.Errorf("rows: QueryRow: %v", err)
+	} else if rows != 1 {
+		t.Errorf("rows = %v, want 1", rows)
 	}
-	if created != 1 || len(ids) != 1 {
-		t.Errorf("created %d times, ids %v, want one of each", created, ids)
+	if created != 1 {
+		t.Errorf("created = %v, want 1", created)
+	} else if len(ids) != 1 {
+		t.Errorf("length of ids = %d, want 1", len(ids))
 	}
 }
 
@@ -113,8 +117,10 @@ func TestLedger_TheRunningRoleCannotRewriteIt(t *testing.T) {
 		"CREATE OR REPLACE FUNCTION months_oldest(parent text, before date) RETURNS date LANGUAGE sql AS 'SELECT before'",
 	} {
 		var fault *pgconn.PgError
-		if _, err := pool.Exec(t.Context(), sql); !errors.As(err, &fault) || fault.Code != "42501" {
-			t.Errorf("%s: %v, want insufficient privilege", sql, err)
+		if _, err := pool.Exec(t.Context(), sql); !errors.As(err, &fault) {
+			t.Errorf("%s: Exec = %v, want a %T", sql, err, fault)
+		} else if fault.Code != "42501" {
+			t.Errorf(`%s: fault.Code = %q, want "42501"`, sql, fault.Code)
 		}
 	}
 	for _, table := range []string{"consent_records", "decisions"} { // a month of this year, by the function that may
@@ -137,8 +143,10 @@ func TestRecord_OncePerCall(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil || c.DND != contact.OptedOut {
-				t.Errorf("Record = %s %v, want dnd", c.DND, err)
+			if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
+				t.Errorf("Record: %v", err)
+			} else if c.DND != contact.OptedOut {
+				t.Errorf("Record: c.DND = %v, want %v", c.DND, contact.OptedOut)
 			}
 		})
 	}
@@ -147,8 +155,10 @@ func TestRecord_OncePerCall(t *testing.T) {
 	if _, err := st.Record(t.Context(), removed, store.RefuseUnknown); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil || c.DND != contact.Clean {
-		t.Errorf("the same call again = %s %v, want it to change nothing", c.DND, err)
+	if c, err := st.Record(t.Context(), change, store.CreateUnknown); err != nil {
+		t.Errorf("the same call again: Record: %v", err)
+	} else if c.DND != contact.Clean {
+		t.Errorf("the same call again: c.DND = %v, want %v", c.DND, contact.Clean)
 	}
 	records, err := st.Records(t.Context(), change.WorkspaceID, number, page.Request{Limit: 100})
 	if err != nil {
@@ -186,13 +196,19 @@ func TestRecord_TwoAxesNeverMix(t *testing.T) {
 			case contact.ConsentWithdrawn:
 				consent = contact.Withdrawn
 			}
-			if c.DND != dnd || c.Consent != consent {
-				rt.Fatalf("after %s: %s %s, want %s %s", kind, c.DND, c.Consent, dnd, consent)
+			if c.DND != dnd {
+				rt.Fatalf("after %s: c.DND = %v, want %v", kind, c.DND, dnd)
+			}
+			if c.Consent != consent {
+				rt.Fatalf("after %s: c.Consent = %v, want %v", kind, c.Consent, consent)
 			}
 		}
 		records, err := st.Records(t.Context(), workspace, "", page.Request{Limit: 100})
-		if err != nil || len(records) != len(kinds) {
-			rt.Fatalf("records = %d %v, want %d", len(records), err, len(kinds))
+		if err != nil {
+			rt.Fatalf("records: %v", err)
+		}
+		if len(records) != len(kinds) {
+			rt.Fatalf("records: length of records = %d, want %d", len(records), len(kinds))
 		}
 		last := map[bool]string{}
 		for i := len(records) - 1; i >= 0; i-- { // oldest first
@@ -251,7 +267,9 @@ func TestPrunePreChecks_KeepsTheYoung(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := st.PrunePreChecks(t.Context(), 30*24*time.Hour); err != nil || gone != 2 {
-		t.Errorf("pruned %d %v, want 2", gone, err)
+	if gone, err := st.PrunePreChecks(t.Context(), 30*24*time.Hour); err != nil {
+		t.Errorf("PrunePreChecks: %v", err)
+	} else if gone != 2 {
+		t.Errorf("PrunePreChecks: gone = %v, want 2", gone)
 	}
 }

@@ -114,8 +114,10 @@ func (r *rig) scripted(text string, fault error) {
 		HeadLog               *struct{ Lines, Cut, Chains int } `json:"head_log"`
 		Broken                []string
 	}
-	if fault := json.Unmarshal(out.Bytes(), &told); fault != nil || told.Broken == nil {
-		r.Fatalf("a script is told %s, %v", out.String(), fault)
+	if fault := json.Unmarshal(out.Bytes(), &told); fault != nil {
+		r.Fatalf("json.Unmarshal: %v", fault)
+	} else if told.Broken == nil {
+		r.Fatalf("the report of a broken chain = nil, want a value; out.String() = %s", out.String())
 	}
 	head := "head log: none"
 	if told.HeadLog != nil {
@@ -145,8 +147,10 @@ func (r *rig) whole() {
 func (r *rig) broken(words string) {
 	r.Helper()
 	said, err := r.verify()
-	if err == nil || !strings.Contains(said, words) {
-		r.Errorf("verify: %v, want %q in:\n%s", err, words, said)
+	if err == nil {
+		r.Error("verify = nil, want an error")
+	} else if !strings.Contains(said, words) {
+		r.Errorf("verify: said = %q, want it to contain %q", said, words)
 	}
 }
 

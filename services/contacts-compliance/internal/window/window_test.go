@@ -85,8 +85,11 @@ func TestNext_IsWhatAMinuteByMinuteSearchFinds(t *testing.T) {
 			if !openByTheClock(w, locs, at) {
 				continue
 			}
-			if !ok || !next.Equal(at) {
-				t.Fatalf("Next(%v) = %v %v, but %v is the first open instant", from, next, ok, at)
+			if !ok {
+				t.Fatal("ok = false, want true")
+			}
+			if !next.Equal(at) {
+				t.Fatalf("next = %v, want %v", next, at)
 			}
 			return
 		}
@@ -132,8 +135,10 @@ func TestNext_AcrossClockChanges(t *testing.T) {
 				zones = append(zones, zone(t, name))
 			}
 			got, ok := window.Window{Start: tt.start, End: tt.end, Days: window.EveryDay}.Next(zones, at(tt.from))
-			if !ok || !got.Equal(at(tt.want)) {
-				t.Errorf("Next(%s) = %v %v, want %s", tt.from, got, ok, tt.want)
+			if !ok {
+				t.Error("ok = false, want true")
+			} else if !got.Equal(at(tt.want)) {
+				t.Error("got.Equal(at(tt.want)) = false, want true")
 			}
 		})
 	}
@@ -197,8 +202,10 @@ func TestWindow_JSONRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		var back window.Window
-		if err := json.Unmarshal(text, &back); err != nil || back != w {
-			t.Fatalf("%s came back as %+v: %v", text, back, err)
+		if err := json.Unmarshal(text, &back); err != nil {
+			t.Fatalf("json.Unmarshal: %v", err)
+		} else if back != w {
+			t.Fatalf("back = %v, want %v; text = %s", back, w, text)
 		}
 	})
 }

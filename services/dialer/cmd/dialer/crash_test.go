@@ -37,8 +37,11 @@ func crashPoints(t *testing.T) (points []string) {
 		}
 		return err
 	})
-	if err != nil || len(points) < 8 {
-		t.Fatalf("crash points %v: %v", points, err)
+	if err != nil {
+		t.Fatalf("WalkDir: %v", err)
+	}
+	if len(points) < 8 {
+		t.Fatalf("length of points = %d, want at least 8", len(points))
 	}
 	return points
 }
@@ -180,8 +183,10 @@ func TestCrash_OrphanIsHungUp(t *testing.T) {
 	case c.GetTalkSeconds() == 0:
 		t.Error("c.GetTalkSeconds() = 0, want another value")
 	}
-	if dials, ends := len(r.log("originate", "+14155550101")), len(r.log("hangup", "+14155550101")); dials != 1 || ends != 1 {
-		t.Errorf("%d dials, %d hang-ups", dials, ends)
+	if dials, ends := len(r.log("originate", "+14155550101")), len(r.log("hangup", "+14155550101")); dials != 1 {
+		t.Errorf("dials = %v, want 1", dials)
+	} else if ends != 1 {
+		t.Errorf("ends = %v, want 1", ends)
 	}
 }
 
@@ -389,7 +394,9 @@ func TestQueue_AgeLimit(t *testing.T) {
 	r.dialer()
 	id := r.request("+14155550111", func(o *order) { o.dueAt = time.Now().Add(-25 * time.Hour) })
 	facts := r.ends(id)
-	if names(facts) != "failed" || last(facts).GetFailed().GetErrorCode() != "queue_expired" {
-		t.Errorf("facts = %s %v", names(facts), last(facts))
+	if got := names(facts); got != "failed" {
+		t.Errorf(`facts: names(facts) = %q, want "failed"`, got)
+	} else if got := last(facts).GetFailed().GetErrorCode(); got != "queue_expired" {
+		t.Errorf(`facts: last(facts).GetFailed().GetErrorCode() = %q, want "queue_expired"`, got)
 	}
 }

@@ -139,8 +139,11 @@ func summaries(t *testing.T, r *rig, ids map[string]uuid.UUID) {
 			At         time.Time
 		}
 	}
-	if err := json.Unmarshal(analysed.GetTranscriptJson(), &transcript); err != nil || len(transcript.Turns) < 6 {
-		t.Errorf("transcript = %s (%v)", analysed.GetTranscriptJson(), err)
+	if err := json.Unmarshal(analysed.GetTranscriptJson(), &transcript); err != nil {
+		t.Errorf("transcript: json.Unmarshal: %v", err)
+	} else if len(transcript.Turns) < 6 {
+		t.Errorf("transcript: length of transcript.Turns = %d, want at least 6; analysed.GetTranscriptJson() = %s",
+			len(transcript.Turns), analysed.GetTranscriptJson())
 	}
 	var callback struct {
 		ScheduledFor string `json:"scheduled_for"`
@@ -256,8 +259,10 @@ func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
 	r.announce(false, true)
 	r.dialer()
 	suspended := r.ends(r.request("+14155550021"))
-	if names(suspended) != "blocked" || last(suspended).GetBlocked().GetErrorCode() != "api_not_enabled" {
-		t.Errorf("facts = %v", last(suspended))
+	if got := names(suspended); got != "blocked" {
+		t.Errorf(`facts: names(suspended) = %q, want "blocked"`, got)
+	} else if got := last(suspended).GetBlocked().GetErrorCode(); got != "api_not_enabled" {
+		t.Errorf(`facts: last(suspended).GetBlocked().GetErrorCode() = %q, want "api_not_enabled"`, got)
 	}
 	r.announce(true, true)
 	await(t, "the workspace may call again", func() bool {
@@ -276,8 +281,10 @@ func TestDial_SuspensionAndDeletedAgentBlock(t *testing.T) {
 		t.Errorf("scheduled request of a deleted agent: %v", end)
 	}
 	deleted := r.ends(r.request("+14155550022"))
-	if names(deleted) != "blocked" || last(deleted).GetBlocked().GetErrorCode() != "invalid_agent" {
-		t.Errorf("facts = %v", last(deleted))
+	if got := names(deleted); got != "blocked" {
+		t.Errorf(`facts: names(deleted) = %q, want "blocked"`, got)
+	} else if got := last(deleted).GetBlocked().GetErrorCode(); got != "invalid_agent" {
+		t.Errorf(`facts: last(deleted).GetBlocked().GetErrorCode() = %q, want "invalid_agent"`, got)
 	}
 }
 
@@ -299,8 +306,10 @@ func TestDial_StaleGateAnswerIsAskedAgain(t *testing.T) {
 	fenced.Store(true)
 	release()
 	facts := r.ends(id)
-	if names(facts) != "dialing blocked" || last(facts).GetBlocked().GetErrorCode() != "recipient_dnd" {
-		t.Errorf("facts = %s %v", names(facts), last(facts))
+	if got := names(facts); got != "dialing blocked" {
+		t.Errorf(`facts: names(facts) = %q, want "dialing blocked"`, got)
+	} else if got := last(facts).GetBlocked().GetErrorCode(); got != "recipient_dnd" {
+		t.Errorf(`facts: last(facts).GetBlocked().GetErrorCode() = %q, want "recipient_dnd"`, got)
 	}
 	if n := len(r.log("originate", "+14155550031")); n != 0 {
 		t.Errorf("dialled %d times on an answer too old", n)
@@ -342,8 +351,10 @@ func TestOptOut_IsReportedUntilAcknowledged(t *testing.T) {
 	r.dialer()
 	r.ends(r.request("+14155550096"))
 	again := r.ends(r.request("+14155550096"))
-	if names(again) != "blocked" || last(again).GetBlocked().GetErrorCode() != "recipient_dnd" {
-		t.Errorf("second request: %v", last(again))
+	if got := names(again); got != "blocked" {
+		t.Errorf(`second request: names(again) = %q, want "blocked"`, got)
+	} else if got := last(again).GetBlocked().GetErrorCode(); got != "recipient_dnd" {
+		t.Errorf(`second request: last(again).GetBlocked().GetErrorCode() = %q, want "recipient_dnd"`, got)
 	}
 	await(t, "the third report is acknowledged", func() bool {
 		var acknowledged bool
@@ -371,8 +382,10 @@ func TestWithdraw(t *testing.T) {
 	r.ends(dialled)
 	for range 2 { // the same answer each time
 		for id, want := range map[uuid.UUID]bool{queued: true, early: true, dialled: false} {
-			if got, err := r.withdraw(p, id); err != nil || got != want {
-				t.Errorf("withdraw = %v %v, want %v", got, err, want)
+			if got, err := r.withdraw(p, id); err != nil {
+				t.Errorf("withdraw: %v", err)
+			} else if got != want {
+				t.Errorf("withdraw: got = %v, want %v", got, want)
 			}
 		}
 	}
@@ -412,8 +425,10 @@ func TestInbound(t *testing.T) {
 	for id, from := range map[string]string{called: "+14155557001", withheld: "anonymous"} {
 		facts := r.ends(uuid.MustParse(id))
 		end := last(facts)
-		if names(facts) != "ringing answered ended analysed" || end.GetCallRequestId() != "" {
-			t.Errorf("facts = %s %v", names(facts), end)
+		if got := names(facts); got != "ringing answered ended analysed" {
+			t.Errorf(`facts: names(facts) = %q, want "ringing answered ended analysed"`, got)
+		} else if end.GetCallRequestId() != "" {
+			t.Errorf("facts: end.GetCallRequestId() = %q, want it empty", end.GetCallRequestId())
 		}
 		c := end.GetCall()
 		switch {
@@ -437,8 +452,11 @@ func TestInbound(t *testing.T) {
 		}
 	}
 	var zones []string
-	if err := r.pool.QueryRow(t.Context(), "SELECT array_agg(time_zone ORDER BY time_zone) FROM calls").Scan(&zones); err != nil || !slices.Equal(zones, []string{"", "Asia/Tokyo"}) {
-		t.Errorf("the callers are in %q: %v", zones, err)
+	if err := r.pool.QueryRow(t.Context(),
+		"SELECT array_agg(time_zone ORDER BY time_zone) FROM calls").Scan(&zones); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if !slices.Equal(zones, []string{"", "Asia/Tokyo"}) {
+		t.Errorf("zones = %v, want %v", zones, []string{"", "Asia/Tokyo"})
 	}
 	await(t, "the call to a number that is not ours is rejected", func() bool { return len(r.log("hangup", "+14155559001")) == 1 })
 	if facts := r.factsOf(unknown); len(facts) != 0 {
@@ -469,19 +487,26 @@ func TestNumbers(t *testing.T) {
 			if e, ok := answer["error"].(map[string]any); ok {
 				code, _ = e["code"].(string)
 			}
-			if status != tt.status || code != tt.code {
-				t.Errorf("answer = %d %v", status, answer)
+			if status != tt.status {
+				t.Errorf("answer: status = %v, want %v; answer = %v", status, tt.status, answer)
+			} else if code != tt.code {
+				t.Errorf("answer: code = %v, want %v; answer = %v", code, tt.code, answer)
 			}
 		})
 	}
 	status, list := r.admin(p, "GET", "/numbers", "")
 	items, _ := list["data"].([]any)
-	if status != 200 || len(items) != 1 {
-		t.Fatalf("list = %d %v", status, list)
+	if status != 200 {
+		t.Fatalf("list: status = %v, want 200; list = %v", status, list)
+	}
+	if len(items) != 1 {
+		t.Fatalf("list: length of items = %d, want 1; list = %v", len(items), list)
 	}
 	id := items[0].(map[string]any)["id"].(string)
-	if status, one := r.admin(p, "GET", "/numbers/"+id, ""); status != 200 || one["phone_e164"] != "+14155559100" {
-		t.Errorf("member = %d %v", status, one)
+	if status, one := r.admin(p, "GET", "/numbers/"+id, ""); status != 200 {
+		t.Errorf("member: status = %v, want 200", status)
+	} else if one["phone_e164"] != "+14155559100" {
+		t.Errorf(`member: one["phone_e164"] = %q, want "+14155559100"`, one["phone_e164"])
 	}
 	facts := r.ends(r.request("+14155550061"))
 	if from := last(facts).GetCall().GetFrom(); from != "+14155559100" {

@@ -47,11 +47,15 @@ func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
 	second := r.trunkThat(p, "rings", 2, func(c *signaltest.Call) { c.Respond(180, ""); c.Respond(486, "") })
 	const number = "+14155551301"
 	facts := r.ends(r.request(number))
-	if got := names(facts); got != "dialing dialing ringing ended" || last(facts).GetCall().GetStatus() != "busy" {
-		t.Errorf("facts = %s, %v", got, last(facts))
+	if got := names(facts); got != "dialing dialing ringing ended" {
+		t.Errorf(`facts: got = %q, want "dialing dialing ringing ended"`, got)
+	} else if value := last(facts).GetCall().GetStatus(); value != "busy" {
+		t.Errorf(`facts: last(facts).GetCall().GetStatus() = %q, want "busy"`, value)
 	}
-	if first(number) != 1 || second(number) != 1 {
-		t.Errorf("%d and %d dials", first(number), second(number))
+	if got := first(number); got != 1 {
+		t.Errorf("first(number) = %v, want 1", got)
+	} else if got := second(number); got != 1 {
+		t.Errorf("second(number) = %v, want 1", got)
 	}
 	for i, point := range []string{"dialer over sip: after refusal", "dialer over sip: after second fence"} {
 		t.Run(strings.ReplaceAll(point, " ", "_"), func(t *testing.T) {
@@ -65,11 +69,17 @@ func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
 			p = whole.dialer(env...)
 			facts := r.ends(id)
 			once(t, r, number, facts)
-			if end := last(facts).GetCall(); end.GetErrorCode() != "dial_state_unknown" || end.GetBillableSeconds() != 0 {
-				t.Errorf("facts = %s, %v", names(facts), last(facts))
+			if end := last(facts).GetCall(); end.GetErrorCode() != "dial_state_unknown" {
+				t.Errorf(`facts: end.GetErrorCode() = %q, want "dial_state_unknown"; names(facts) = %s; last(facts) = %v`,
+					end.GetErrorCode(), names(facts), last(facts))
+			} else if end.GetBillableSeconds() != 0 {
+				t.Errorf("facts: end.GetBillableSeconds() = %v, want 0; names(facts) = %s; last(facts) = %v",
+					end.GetBillableSeconds(), names(facts), last(facts))
 			}
-			if first(number) != 1 || second(number) != 0 {
-				t.Errorf("%d and %d dials", first(number), second(number))
+			if got := first(number); got != 1 {
+				t.Errorf("first(number) = %v, want 1", got)
+			} else if got := second(number); got != 0 {
+				t.Errorf("second(number) = %v, want 0", got)
 			}
 		})
 	}

@@ -62,8 +62,10 @@ func TestFence_SuspendedWhileItWaited(t *testing.T) {
 	})
 	release()
 	facts := r.ends(id)
-	if names(facts) != "dialing blocked" || last(facts).GetBlocked().GetErrorCode() != "api_not_enabled" {
-		t.Errorf("facts = %s %v", names(facts), last(facts))
+	if got := names(facts); got != "dialing blocked" {
+		t.Errorf(`facts: names(facts) = %q, want "dialing blocked"`, got)
+	} else if got := last(facts).GetBlocked().GetErrorCode(); got != "api_not_enabled" {
+		t.Errorf(`facts: last(facts).GetBlocked().GetErrorCode() = %q, want "api_not_enabled"`, got)
 	}
 	if n := len(r.log("originate", "+14155550202")); n != 0 {
 		t.Errorf("dialled %d times for a suspended workspace", n)
@@ -93,8 +95,10 @@ func TestOptOut_OneThatIsRefusedDoesNotStopTheOthers(t *testing.T) {
 		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NOT NULL").Scan(&n)
 		return err == nil && n == 1
 	})
-	if r.gate.heard("+14155550204") != 1 || r.gate.heard("+14155550203") == 0 {
-		t.Errorf("reported %d and %d times", r.gate.heard("+14155550203"), r.gate.heard("+14155550204"))
+	if got := r.gate.heard("+14155550204"); got != 1 {
+		t.Errorf(`r.gate.heard("+14155550204") = %v, want 1`, got)
+	} else if r.gate.heard("+14155550203") == 0 {
+		t.Error(`r.gate.heard("+14155550203") = 0, want more`)
 	}
 }
 

@@ -175,8 +175,11 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 		t.Errorf("c.GetBillableSeconds() = %v, want at least 1", c.GetBillableSeconds())
 	}
 	var summary map[string]any
-	if err := json.Unmarshal(end.GetAnalysed().GetSummaryJson(), &summary); err != nil || summary["customer_name"] != "Bo" {
-		t.Errorf("summary %s: %v", end.GetAnalysed().GetSummaryJson(), err)
+	if err := json.Unmarshal(end.GetAnalysed().GetSummaryJson(), &summary); err != nil {
+		t.Errorf("summary %s: json.Unmarshal: %v", end.GetAnalysed().GetSummaryJson(), err)
+	} else if summary["customer_name"] != "Bo" {
+		t.Errorf(`summary %s: summary["customer_name"] = %q, want "Bo"`,
+			end.GetAnalysed().GetSummaryJson(), summary["customer_name"])
 	}
 	var transcript struct{ Turns []struct{ Role, Text string } }
 	if err := json.Unmarshal(end.GetAnalysed().GetTranscriptJson(), &transcript); err != nil {
@@ -199,8 +202,10 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 	await(t, "contacts-compliance hears of the opt-out", func() bool { return r.gate.heard(number) > 0 })
 	callee.mu.Lock()
 	defer callee.mu.Unlock()
-	if callee.heard < 40 || callee.said != speech {
-		t.Errorf("the person heard %d frames and said %d", callee.heard, callee.said)
+	if callee.heard < 40 {
+		t.Errorf("callee.heard = %v, want at least 40", callee.heard)
+	} else if callee.said != speech {
+		t.Errorf("callee.said = %v, want %v", callee.said, speech)
 	}
 }
 

@@ -40,8 +40,10 @@ func TestDisclosureText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, known := s.DisclosureText(); text != test.want || known != test.known {
-			t.Errorf("%s: %q %v, want %q %v", test.name, text, known, test.want, test.known)
+		if text, known := s.DisclosureText(); text != test.want {
+			t.Errorf("%s: text = %v, want %v", test.name, text, test.want)
+		} else if known != test.known {
+			t.Errorf("%s: known = %v, want %v", test.name, known, test.known)
 		}
 	}
 }
@@ -63,8 +65,10 @@ func TestNoticeText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, known := s.NoticeText(); text != test.want || known != test.known {
-			t.Errorf("%s: %q %v, want %q %v", test.name, text, known, test.want, test.known)
+		if text, known := s.NoticeText(); text != test.want {
+			t.Errorf("%s: text = %v, want %v", test.name, text, test.want)
+		} else if known != test.known {
+			t.Errorf("%s: known = %v, want %v", test.name, known, test.known)
 		}
 	}
 	for words, objects := range map[string]bool{

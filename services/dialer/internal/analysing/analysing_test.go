@@ -132,8 +132,11 @@ func TestRun_OneWorkspaceHasAQuarterOfTheRoom(t *testing.T) {
 		analysed(t, pool, ended(t, pool, uuid.New(), `{}`, "unknown"))
 	}
 	var claimed int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM calls WHERE analyses > 0 AND analyse_at IS NOT NULL").Scan(&claimed); err != nil || claimed != quarter {
-		t.Errorf("%d analyses of the workspace are under way, %v, want %d", claimed, err, quarter)
+	if err := pool.QueryRow(t.Context(),
+		"SELECT count(*) FROM calls WHERE analyses > 0 AND analyse_at IS NOT NULL").Scan(&claimed); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if claimed != quarter {
+		t.Errorf("claimed = %v, want %v", claimed, quarter)
 	}
 	close(over)
 	for _, call := range calls {

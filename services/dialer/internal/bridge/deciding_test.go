@@ -29,8 +29,10 @@ func TestOptOut_IsOnRecordBeforeTheFarewell(t *testing.T) {
 		k.tool(agent.ToolCallback, `{"at":"2000-01-01T11:00:00Z"}`)
 		k.hangUp()
 		<-k.over
-		if !k.result.OptedOut || k.result.Outcome != agent.OutcomeOptedOut {
-			t.Errorf("%+v", k.result)
+		if !k.result.OptedOut {
+			t.Error("k.result.OptedOut = false, want true")
+		} else if k.result.Outcome != agent.OutcomeOptedOut {
+			t.Errorf("k.result.Outcome = %v, want %v", k.result.Outcome, agent.OutcomeOptedOut)
 		}
 	})
 }
@@ -71,20 +73,26 @@ func TestTransfer_OnlyToWhomTheSettingsName(t *testing.T) {
 	converse(t, settings, func(k *talk) {
 		for _, to := range []string{"+1900555", "", "+41440000000"} {
 			k.tool(agent.ToolTransfer, `{"to":"`+to+`"}`)
-			if k.phone.to != "" || k.fake.now().result[agent.ToolTransfer]["state"] != "refused" {
-				t.Errorf("transferred to %q: %v", to, k.fake.now().result)
+			if k.phone.to != "" {
+				t.Errorf("k.phone.to = %q, want it empty", k.phone.to)
+			} else if got := k.fake.now().result[agent.ToolTransfer]["state"]; got != "refused" {
+				t.Errorf(`k.fake.now().result[agent.ToolTransfer]["state"] = %q, want "refused"`, got)
 			}
 		}
 		k.phone.err = errPhone
 		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
-		if k.fake.now().result[agent.ToolTransfer]["state"] != "failed" || k.isOver() {
-			t.Errorf("a transfer that failed: %v", k.fake.now().result)
+		if got := k.fake.now().result[agent.ToolTransfer]["state"]; got != "failed" {
+			t.Errorf(`a transfer that failed: k.fake.now().result[agent.ToolTransfer]["state"] = %q, want "failed"`, got)
+		} else if k.isOver() {
+			t.Error("a transfer that failed: k.isOver() = true, want false")
 		}
 		k.phone.err = nil
 		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
 		k.wantEnd(call.NormalClearing, 0, time.Second)
-		if k.phone.to != "+41440000000" || k.result.Outcome != agent.OutcomeTransferred {
-			t.Errorf("to %s, %+v", k.phone.to, k.result)
+		if k.phone.to != "+41440000000" {
+			t.Errorf(`k.phone.to = %q, want "+41440000000"`, k.phone.to)
+		} else if k.result.Outcome != agent.OutcomeTransferred {
+			t.Errorf("k.result.Outcome = %v, want %v", k.result.Outcome, agent.OutcomeTransferred)
 		}
 	})
 }
@@ -100,8 +108,10 @@ func TestDigits(t *testing.T) {
 		}
 		k.tool("format_disk", `{}`)
 		k.tool(agent.ToolDigits, `[1]`)
-		if k.fake.now().result["format_disk"]["state"] != "refused" || k.fake.now().result[agent.ToolDigits]["state"] != "refused" {
-			t.Errorf("%v", k.fake.now().result)
+		if got := k.fake.now().result["format_disk"]["state"]; got != "refused" {
+			t.Errorf(`k.fake.now().result["format_disk"]["state"] = %q, want "refused"`, got)
+		} else if got := k.fake.now().result[agent.ToolDigits]["state"]; got != "refused" {
+			t.Errorf(`k.fake.now().result[agent.ToolDigits]["state"] = %q, want "refused"`, got)
 		}
 	})
 }
@@ -116,8 +126,10 @@ func TestVoicemail_HangUp(t *testing.T) {
 			k.speak("a", time.Minute)
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.wantEnd(call.NormalClearing, time.Second, time.Second)
-			if k.result.Reached != agent.ReachedVoicemail || k.result.Outcome != agent.OutcomeNoConversation {
-				t.Errorf("%+v", k.result)
+			if k.result.Reached != agent.ReachedVoicemail {
+				t.Errorf("k.result.Reached = %v, want %v", k.result.Reached, agent.ReachedVoicemail)
+			} else if k.result.Outcome != agent.OutcomeNoConversation {
+				t.Errorf("k.result.Outcome = %v, want %v", k.result.Outcome, agent.OutcomeNoConversation)
 			}
 		})
 	})
@@ -184,8 +196,11 @@ func TestHangUp_InTheMiddleOfASentence(t *testing.T) {
 		k.hear(time.Second)
 		k.hangUp()
 		k.pass(700 * time.Millisecond)
-		if k.isOver() || k.fake.now().frames < 80 {
-			t.Fatalf("over: %v, after %d frames", k.isOver(), k.fake.now().frames)
+		if k.isOver() {
+			t.Fatal("over: k.isOver() = true, want false")
+		}
+		if got := k.fake.now().frames; got < 80 {
+			t.Fatalf("over: k.fake.now().frames = %v, want at least 80", got)
 		}
 		k.send(agent.Event{Kind: agent.Audio, Item: "a", Audio: tone(time.Second)}, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Never again."})
 		k.tool(agent.ToolTransfer, `{"to":"desk"}`)
@@ -230,8 +245,10 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 			k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 			k.send(agent.Event{Kind: agent.Audio, Item: "babble", Audio: tone(time.Second)}) // nothing over the machine's greeting
 			k.hear(3 * time.Second)
-			if len(k.fake.now().said) != 0 || k.heardAudio() > time.Second {
-				t.Errorf("said %v, %s heard, before the beep", k.fake.now().said, k.heardAudio())
+			if got := len(k.fake.now().said); got != 0 {
+				t.Errorf("length of k.fake.now().said = %d, want 0", got)
+			} else if got := k.heardAudio(); got > time.Second {
+				t.Errorf("k.heardAudio() = %v, want at most %v", got, time.Second)
 			}
 			k.ear.next = Beep
 			k.hear(20 * time.Millisecond)
@@ -242,8 +259,10 @@ func TestVoicemail_LeaveMessage(t *testing.T) {
 			}
 			message(k)
 			k.wantEnd(call.NormalClearing, 5*time.Second, 5100*time.Millisecond)
-			if k.result.Reached != agent.ReachedVoicemail || k.fake.now().cuts["babble"] != 0 {
-				t.Errorf("%+v %v", k.result, k.fake.now().cuts)
+			if k.result.Reached != agent.ReachedVoicemail {
+				t.Errorf("k.result.Reached = %v, want %v", k.result.Reached, agent.ReachedVoicemail)
+			} else if got := k.fake.now().cuts["babble"]; got != 0 {
+				t.Errorf(`k.fake.now().cuts["babble"] = %v, want 0`, got)
 			}
 		})
 	})
@@ -316,8 +335,10 @@ func TestVoicemail_GoOn(t *testing.T) {
 		k.hear(20 * time.Millisecond)
 		k.tool(agent.ToolVoicemail, `{"kind":"voicemail"}`)
 		k.pass(3 * time.Second)
-		if k.isOver() || k.fake.now().result[agent.ToolVoicemail]["next"] != "Go on." {
-			t.Errorf("over %v, told %v", k.isOver(), k.fake.now().result)
+		if k.isOver() {
+			t.Error("k.isOver() = true, want false")
+		} else if got := k.fake.now().result[agent.ToolVoicemail]["next"]; got != "Go on." {
+			t.Errorf(`k.fake.now().result[agent.ToolVoicemail]["next"] = %q, want "Go on."`, got)
 		}
 		k.hangUp()
 		<-k.over
@@ -349,8 +370,10 @@ func TestResult_WhoWasReachedAndWhatCameOfIt(t *testing.T) {
 				test.do(k)
 				k.hangUp()
 				<-k.over
-				if k.result.Reached != test.reached || k.result.Outcome != test.outcome {
-					t.Errorf("%s, %s", k.result.Reached, k.result.Outcome)
+				if k.result.Reached != test.reached {
+					t.Errorf("k.result.Reached = %v, want %v", k.result.Reached, test.reached)
+				} else if k.result.Outcome != test.outcome {
+					t.Errorf("k.result.Outcome = %v, want %v", k.result.Outcome, test.outcome)
 				}
 			})
 		})

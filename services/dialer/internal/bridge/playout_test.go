@@ -58,8 +58,10 @@ func TestPlayout_APartOfAFrameWaitsForItsRest(t *testing.T) {
 			t.Fatalf("half a frame went out at tick %d", tick)
 		}
 	}
-	if spoke, _ := q.next(frame); !spoke || frame[80] != silence {
-		t.Error("half a frame never went out")
+	if spoke, _ := q.next(frame); !spoke {
+		t.Error("half a frame never went out: spoke = false, want true")
+	} else if frame[80] != silence {
+		t.Errorf("half a frame never went out: frame[80] = %v, want %v", frame[80], silence)
 	}
 }
 
@@ -69,8 +71,10 @@ func TestPlayout_IsBounded(t *testing.T) {
 	for range 400 {
 		q.add("a", make([]byte, agent.BytesPerSecond), false)
 	}
-	if q.depth != maxQueued || q.dropped != 100*agent.BytesPerSecond {
-		t.Errorf("%d bytes wait, %d were dropped", q.depth, q.dropped)
+	if q.depth != maxQueued {
+		t.Errorf("q.depth = %v, want %v", q.depth, maxQueued)
+	} else if q.dropped != 100*agent.BytesPerSecond {
+		t.Errorf("q.dropped = %v, want %v", q.dropped, 100*agent.BytesPerSecond)
 	}
 }
 
@@ -107,8 +111,10 @@ func late(t *testing.T, behind time.Duration, seconds int, chunk func(tick int) 
 func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 	t.Parallel()
 	q, depth := late(t, 500*time.Millisecond, 10, func(int) []byte { return hush(20 * time.Millisecond) })
-	if depth > 20*time.Millisecond || q.trimmed == 0 {
-		t.Errorf("still %s behind, %d frames trimmed", depth, q.trimmed)
+	if depth > 20*time.Millisecond {
+		t.Errorf("depth = %v, want at most %v", depth, 20*time.Millisecond)
+	} else if q.trimmed == 0 {
+		t.Error("q.trimmed = 0, want more")
 	}
 	// What is caught up with is no reason to trim what comes in pairs.
 	q, _ = late(t, 500*time.Millisecond, 20, func(tick int) []byte {
@@ -120,8 +126,10 @@ func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 		}
 		return nil
 	})
-	if q.trimmed == 0 || q.trimmed > 30 {
-		t.Errorf("%d frames were trimmed", q.trimmed)
+	if q.trimmed == 0 {
+		t.Error("q.trimmed = 0, want more")
+	} else if q.trimmed > 30 {
+		t.Errorf("q.trimmed = %v, want at most 30", q.trimmed)
 	}
 	// One that was late and then bursts ahead is left alone within half a second.
 	q, _ = late(t, time.Second, 10, func(tick int) []byte {
@@ -133,15 +141,20 @@ func TestRatchet_AnAgentThatIsLateForGoodCatchesUp(t *testing.T) {
 		}
 		return nil
 	})
-	if q.trimmed == 0 || q.trimmed > 30 {
-		t.Errorf("%d frames were trimmed", q.trimmed)
+	if q.trimmed == 0 {
+		t.Error("q.trimmed = 0, want more")
+	} else if q.trimmed > 30 {
+		t.Errorf("q.trimmed = %v, want at most 30", q.trimmed)
 	}
 }
 
 func TestRatchet_OnlySilenceIsTrimmed(t *testing.T) {
 	t.Parallel()
-	if q, depth := late(t, 500*time.Millisecond, 1, func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 || depth != 500*time.Millisecond {
-		t.Errorf("within 2 s %d frames were trimmed", q.trimmed)
+	if q, depth := late(t, 500*time.Millisecond, 1,
+		func(int) []byte { return tone(20 * time.Millisecond) }); q.trimmed != 0 {
+		t.Errorf("late: q.trimmed = %v, want 0", q.trimmed)
+	} else if depth != 500*time.Millisecond {
+		t.Errorf("late: depth = %v, want %v", depth, 500*time.Millisecond)
 	}
 	talking := func(int) []byte { return tone(20 * time.Millisecond) }
 	q, depth := late(t, 0, 10, func(tick int) []byte {
@@ -150,8 +163,10 @@ func TestRatchet_OnlySilenceIsTrimmed(t *testing.T) {
 		}
 		return talking(tick)
 	})
-	if q.trimmed != 0 || depth < 480*time.Millisecond {
-		t.Errorf("speech was trimmed: %d frames, %s left", q.trimmed, depth)
+	if q.trimmed != 0 {
+		t.Errorf("speech was trimmed: q.trimmed = %v, want 0", q.trimmed)
+	} else if depth < 480*time.Millisecond {
+		t.Errorf("speech was trimmed: depth = %v, want at least %v", depth, 480*time.Millisecond)
 	}
 	// One word in four frames: what is trimmed is between the words.
 	word := func(tick int) []byte {
@@ -160,8 +175,10 @@ func TestRatchet_OnlySilenceIsTrimmed(t *testing.T) {
 		}
 		return hush(20 * time.Millisecond)
 	}
-	if q, depth := late(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond || q.trimmed == 0 {
-		t.Errorf("still %s behind with silence between the words", depth)
+	if q, depth := late(t, 500*time.Millisecond, 10, word); depth > 100*time.Millisecond {
+		t.Errorf("late: depth = %v, want at most %v", depth, 100*time.Millisecond)
+	} else if q.trimmed == 0 {
+		t.Error("late: q.trimmed = 0, want more")
 	}
 }
 
@@ -278,8 +295,10 @@ func TestConversation_TellsTheLineWhenThereIsSomethingToSay(t *testing.T) {
 // An agent in real time that is a frame behind, because the line stumbled once, catches up with it in the next pause; what stumbles again and again needs that frame.
 func TestRatchet_OneFrameBehindIsCaughtUpWith(t *testing.T) {
 	t.Parallel()
-	if q, depth := late(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 || q.trimmed != 1 {
-		t.Errorf("still %s behind, %d frames trimmed", depth, q.trimmed)
+	if q, depth := late(t, 20*time.Millisecond, 4, func(int) []byte { return hush(20 * time.Millisecond) }); depth > 0 {
+		t.Errorf("late: depth = %v, want 0", depth)
+	} else if q.trimmed != 1 {
+		t.Errorf("late: q.trimmed = %v, want 1", q.trimmed)
 	}
 	stumbles := func(tick int) []byte { // each second a frame comes 20 ms late
 		switch tick % 50 {

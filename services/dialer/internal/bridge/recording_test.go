@@ -117,8 +117,10 @@ func TestRecording_EndsWhenThePersonObjects(t *testing.T) {
 		k.speak("notice", time.Second)
 		k.send(agent.Event{Kind: agent.Noticed, Item: "notice"}, agent.Event{Kind: agent.Said, Role: agent.RolePerson, Text: "Bitte nicht aufzeichnen!"})
 		k.pass(2 * time.Second)
-		if seen.noticed.Load() != 0 || seen.objected.Load() != 1 {
-			t.Errorf("noticed %d, objected %d", seen.noticed.Load(), seen.objected.Load())
+		if seen.noticed.Load() != 0 {
+			t.Errorf("seen.noticed = %v, want 0", seen.noticed.Load())
+		} else if seen.objected.Load() != 1 {
+			t.Errorf("seen.objected = %v, want 1", seen.objected.Load())
 		}
 	})
 	recorded(t, func(k *talk, seen *told, _ *reel) { // the agent's own words are nobody's wish
@@ -143,15 +145,21 @@ func TestRecording_KeepsWhatWasSentAndWhatWasHeardTogether(t *testing.T) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		first, last := bytes.IndexByte(into.agent, 0x20), bytes.LastIndexByte(into.agent, 0xa0)
-		if said := agent.Duration(last - first); said < 1400*time.Millisecond || said > 1600*time.Millisecond {
-			t.Errorf("the agent is on it for %s, want what was sent until it was cut: 1.5 s", said)
+		if said := agent.Duration(last - first); said < 1400*time.Millisecond {
+			t.Errorf("Duration: said = %v, want at least %v", said, 1400*time.Millisecond)
+		} else if said > 1600*time.Millisecond {
+			t.Errorf("Duration: said = %v, want at most %v", said, 1600*time.Millisecond)
 		}
 		heard := agent.Duration(bytes.IndexByte(into.person, 0x20) - first)
-		if heard < 950*time.Millisecond || heard > 1100*time.Millisecond {
-			t.Errorf("the person begins %s behind the agent, want 1 s", heard)
+		if heard < 950*time.Millisecond {
+			t.Errorf("heard = %v, want at least %v", heard, 950*time.Millisecond)
+		} else if heard > 1100*time.Millisecond {
+			t.Errorf("heard = %v, want at most %v", heard, 1100*time.Millisecond)
 		}
-		if len(into.agent) != len(into.person) || len(into.agent)%160 != 0 {
-			t.Errorf("%d and %d bytes", len(into.agent), len(into.person))
+		if len(into.agent) != len(into.person) {
+			t.Errorf("length of into.agent = %d, want %d", len(into.agent), len(into.person))
+		} else if len(into.agent)%160 != 0 {
+			t.Errorf("len(into.agent)%%160 = %v, want 0", len(into.agent)%160)
 		}
 	})
 }

@@ -61,8 +61,10 @@ func TestBargeIn_TheDisclosureIsHeardToItsEnd(t *testing.T) {
 		if heard := k.heardAudio(); heard != time.Second {
 			t.Errorf("the person heard %s, want the disclosure whole and nothing else", heard)
 		}
-		if _, told := k.fake.now().cuts["disclosure"]; told || len(k.fake.now().cuts) != 1 {
-			t.Errorf("cut: %v", k.fake.now().cuts)
+		if _, told := k.fake.now().cuts["disclosure"]; told {
+			t.Error("cut: found = true, want false")
+		} else if got := len(k.fake.now().cuts); got != 1 {
+			t.Errorf("cut: length of k.fake.now().cuts = %d, want 1", got)
 		}
 	})
 }
@@ -95,8 +97,10 @@ func TestTranscript_IsInTheOrderOfTheVoices(t *testing.T) {
 			t.Errorf("said %s", got)
 		}
 		for i, want := range []time.Duration{20 * time.Millisecond, 1020 * time.Millisecond, 5 * time.Second, 7020 * time.Millisecond} {
-			if at := k.result.Turns[i].At.Sub(begun); at < want-20*time.Millisecond || at > want+20*time.Millisecond {
-				t.Errorf("%q was said at %s, want %s", texts[i], at, want)
+			if at := k.result.Turns[i].At.Sub(begun); at < want-20*time.Millisecond {
+				t.Errorf("Sub: at = %v, want at least %v; texts[i] = %q", at, want-20*time.Millisecond, texts[i])
+			} else if at > want+20*time.Millisecond {
+				t.Errorf("Sub: at = %v, want at most %v; texts[i] = %q", at, want+20*time.Millisecond, texts[i])
 			}
 		}
 		if k.result.FirstAudio != 20*time.Millisecond {
@@ -190,8 +194,10 @@ func TestEndCall_WaitsForWhatIsQueued(t *testing.T) {
 		if heard := k.heardAudio(); heard != 1800*time.Millisecond {
 			t.Errorf("the person heard %s of the farewell", heard)
 		}
-		if k.result.Outcome != "sold" || k.result.Unheard != 7 {
-			t.Errorf("%+v", k.result)
+		if k.result.Outcome != "sold" {
+			t.Errorf(`k.result.Outcome = %q, want "sold"`, k.result.Outcome)
+		} else if k.result.Unheard != 7 {
+			t.Errorf("k.result.Unheard = %v, want 7", k.result.Unheard)
 		}
 	})
 }
@@ -228,8 +234,10 @@ func TestAgentLost(t *testing.T) {
 			k.speak("a", time.Minute)
 			k.send(agent.Event{Kind: agent.Failed, Err: agent.ErrBroken})
 			k.wantEnd(call.AgentError, time.Second, time.Second)
-			if k.result.Outcome != "" || k.result.Reached != agent.ReachedError {
-				t.Errorf("%+v", k.result)
+			if k.result.Outcome != "" {
+				t.Errorf("k.result.Outcome = %q, want it empty", k.result.Outcome)
+			} else if k.result.Reached != agent.ReachedError {
+				t.Errorf("k.result.Reached = %v, want %v", k.result.Reached, agent.ReachedError)
 			}
 		})
 	})

@@ -164,8 +164,10 @@ func TestHear_BreakingNoiseAndOptOut(t *testing.T) {
 	if c.Hear("Hello, this is Ana Reyes.", at(2)) || !c.Hear("Never call me again.", at(3)) {
 		t.Error("the wish not to be called was misheard")
 	}
-	if c.Hear("[an unbearable noise on the line]", at(4)); c.Ending != call.EndingAgent || len(c.Turns) != 5 {
-		t.Errorf("ending = %q, %d turns", c.Ending, len(c.Turns))
+	if c.Hear("[an unbearable noise on the line]", at(4)); c.Ending != call.EndingAgent {
+		t.Errorf("ending: c.Ending = %v, want %v", c.Ending, call.EndingAgent)
+	} else if len(c.Turns) != 5 {
+		t.Errorf("ending: length of c.Turns = %d, want 5", len(c.Turns))
 	}
 	c.End(call.End{At: at(5), Cause: call.NormalClearing, ByUs: true})
 	if !c.Hear("Do not call me again!", at(6)) || len(c.Turns) != 5 {
@@ -241,8 +243,10 @@ func TestFact_TwoCallsOfARequestAreToldApart(t *testing.T) {
 	first.Initiate(at(0))
 	second.Initiate(at(0))
 	one, other := first.Facts()[0], second.Facts()[0]
-	if one.ID == other.ID || one.Key != other.Key {
-		t.Errorf("facts %s and %s with keys %s and %s, want two ids and one key", one.ID, other.ID, one.Key, other.Key)
+	if one.ID == other.ID {
+		t.Errorf("one.ID = %v, want another value", one.ID)
+	} else if one.Key != other.Key {
+		t.Errorf("one.Key = %v, want %v", one.Key, other.Key)
 	}
 }
 
@@ -254,12 +258,16 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 	c.Answer(at(1))
 	c.Note(agent.Turn{Role: agent.RoleAgent, Text: "Good day.", At: at(2)})
 	c.Note(agent.Turn{Role: agent.RolePerson, Text: "Please take me off your list.", At: at(3)})
-	if len(c.Turns) != 2 || c.Ending != call.EndingNone {
-		t.Errorf("turns = %v, ending %q", c.Turns, c.Ending)
+	if len(c.Turns) != 2 {
+		t.Errorf("turns: length of c.Turns = %d, want 2", len(c.Turns))
+	} else if c.Ending != call.EndingNone {
+		t.Errorf("turns: c.Ending = %v, want %v", c.Ending, call.EndingNone)
 	}
 	c.End(call.End{At: at(4), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeTransferred, Reached: agent.ReachedHuman}})
-	if facts := c.Facts(); facts[len(facts)-1].Event.GetEnded() == nil || !c.Analysing {
-		t.Errorf("the last fact is %v, to be analysed: %v", facts[len(facts)-1].Event, c.Analysing)
+	if facts := c.Facts(); facts[len(facts)-1].Event.GetEnded() == nil {
+		t.Error("the last fact: facts[len(facts)-1].Event.GetEnded() = nil, want a value")
+	} else if !c.Analysing {
+		t.Error("the last fact: c.Analysing = false, want true")
 	}
 	if !c.Analyse(nil, at(5)) || c.Analyse(nil, at(6)) {
 		t.Error("the analysis is told once")

@@ -26,8 +26,10 @@ func TestBreaker(t *testing.T) {
 	if !b.Failed(now, false) {
 		t.Error("the third failure in a row did not open the circuit")
 	}
-	if _, ok := b.Allow(); ok || b.Rest(now) != time.Second {
-		t.Errorf("an open circuit let a call through, or rests %s", b.Rest(now))
+	if _, ok := b.Allow(); ok {
+		t.Error("Allow: ok = true, want false")
+	} else if got := b.Rest(now); got != time.Second {
+		t.Errorf("Allow: b.Rest(now) = %v, want %v", got, time.Second)
 	}
 	b.Succeeded() // of a call from before
 	state(circuit.Open)

@@ -85,8 +85,11 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 		return nil
 	})
 	var queued int
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM dial_queue WHERE state = 'queued'`).Scan(&queued); err != nil || queued != 2 {
-		t.Errorf("%d are queued (%v), want both, once", queued, err)
+	if err := pool.QueryRow(t.Context(),
+		`SELECT count(*) FROM dial_queue WHERE state = 'queued'`).Scan(&queued); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if queued != 2 {
+		t.Errorf("queued = %v, want 2", queued)
 	}
 }
 

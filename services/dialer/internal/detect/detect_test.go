@@ -98,8 +98,10 @@ func TestGreeting(t *testing.T) {
 				got, when = v, at
 			}
 		})
-		if got != row.want || when > row.before {
-			t.Errorf("%s: %q after %v, want %q before %v", row.name, got, when, row.want, row.before)
+		if got != row.want {
+			t.Errorf("%s: got = %v, want %v", row.name, got, row.want)
+		} else if when > row.before {
+			t.Errorf("%s: when = %v, want at most %v", row.name, when, row.before)
 		}
 	}
 }
@@ -193,8 +195,10 @@ func TestDetector_TellsAMachineOnce(t *testing.T) {
 		machines += int(signal & Machine)
 		beeps += int(signal&Beep) / int(Beep)
 	})
-	if machines != 1 || beeps != 1 {
-		t.Errorf("%d times a machine, %d beeps; want one of each", machines, beeps)
+	if machines != 1 {
+		t.Errorf("machines = %v, want 1", machines)
+	} else if beeps != 1 {
+		t.Errorf("beeps = %v, want 1", beeps)
 	}
 }
 

@@ -57,8 +57,10 @@ func TestDialling_IsToldBeforeHeldIsAskedTheLastTime(t *testing.T) {
 	var noted atomic.Pointer[uuid.UUID]
 	var askedSince atomic.Bool
 	d.dialling = func(r request.Request, callID uuid.UUID, from string) {
-		if r.CallRequestID != d.request.CallRequestID || from == "" {
-			t.Errorf("told of request %s from %q, want that which is dialled", r.CallRequestID, from)
+		if r.CallRequestID != d.request.CallRequestID {
+			t.Errorf("r.CallRequestID = %v, want %v", r.CallRequestID, d.request.CallRequestID)
+		} else if from == "" {
+			t.Error("from is empty, want a value")
 		}
 		noted.Store(&callID)
 		askedSince.Store(false)

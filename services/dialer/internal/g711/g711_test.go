@@ -55,8 +55,10 @@ func TestFromLinear_LiesWithinItsStep(t *testing.T) {
 			t.Fatalf("%d becomes %d, more than half a step away", sample, Linear(b))
 		}
 	}
-	if Linear(FromLinear(32767)) != 32124 || Linear(FromLinear(-32768)) != -32124 {
-		t.Error("what is too loud is not the loudest")
+	if got := Linear(FromLinear(32767)); got != 32124 {
+		t.Errorf("what is too loud is not the loudest: Linear(FromLinear(32767)) = %v, want 32124", got)
+	} else if got := Linear(FromLinear(-32768)); got != -32124 {
+		t.Errorf("what is too loud is not the loudest: Linear(FromLinear(-32768)) = %v, want -32124", got)
 	}
 }
 
@@ -83,8 +85,10 @@ func TestConvert_LiesWithinTheStepOfTheOtherLaw(t *testing.T) {
 	}
 	silence := []byte{Silence, 0x7F}
 	ToALaw(silence)
-	if silence[0] != SilenceALaw || silence[1] != SilenceALaw^0x80 {
-		t.Errorf("the zeros become %#x", silence)
+	if silence[0] != SilenceALaw {
+		t.Errorf("silence[0] = %v, want %v", silence[0], SilenceALaw)
+	} else if silence[1] != SilenceALaw^0x80 {
+		t.Errorf("silence[1] = %v, want %v", silence[1], SilenceALaw^0x80)
 	}
 }
 

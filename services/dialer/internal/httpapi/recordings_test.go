@@ -112,8 +112,10 @@ func TestRecording_ForWhoeverHasALinkThatIsGood(t *testing.T) {
 		"with a longer life":     strings.Replace(good, "expires=", "expires=9", 1),
 		"with another signature": strings.Replace(good, "signature=", "signature=00", 1),
 	} {
-		if got := o.fetch(t, "GET", target, ""); got.Code != http.StatusNotFound || !strings.Contains(got.Body.String(), `"not_found"`) {
-			t.Errorf("a link %s = %d %s", name, got.Code, got.Body)
+		if got := o.fetch(t, "GET", target, ""); got.Code != http.StatusNotFound {
+			t.Errorf("a link %s: got.Code = %v, want %v", name, got.Code, http.StatusNotFound)
+		} else if !strings.Contains(got.Body.String(), `"not_found"`) {
+			t.Errorf("a link %s: got.Body = %q, want it to contain %q", name, got.Body.String(), `"not_found"`)
 		}
 	}
 	stranger := httptest.NewRecorder()

@@ -51,8 +51,11 @@ func TestTrunks_FromMadeToRemoved(t *testing.T) {
 		t.Fatalf("body = %q, want it not to contain %q", told, "s3cret")
 	}
 	home := lines + "/" + made["id"].(string)
-	if status, _, told := o.ask(t, http.MethodPost, lines, `{"name":"MAIN","host":"192.0.2.1"}`); status != http.StatusConflict || !strings.Contains(told, "trunk_exists") {
-		t.Errorf("a second of the name = %d %s", status, told)
+	if status, _, told := o.ask(t, http.MethodPost, lines,
+		`{"name":"MAIN","host":"192.0.2.1"}`); status != http.StatusConflict {
+		t.Errorf("a second of the name: status = %v, want %v", status, http.StatusConflict)
+	} else if !strings.Contains(told, "trunk_exists") {
+		t.Errorf(`a second of the name: body = %q, want it to contain "trunk_exists"`, told)
 	}
 	switch status, other, _ := o.ask(t, http.MethodPost, lines, `{"name":"Other","host":"192.0.2.1"}`); {
 	case status != http.StatusCreated:
@@ -84,19 +87,29 @@ func TestTrunks_FromMadeToRemoved(t *testing.T) {
 	case changed["srtp"] != "required":
 		t.Errorf(`changed["srtp"] = %v, want "required"`, changed["srtp"])
 	}
-	if status, _, told := o.ask(t, http.MethodPatch, home, `{"username":null}`); status != http.StatusUnprocessableEntity || !strings.Contains(told, `"message":"username `) {
-		t.Errorf("PATCH that leaves a password without a user = %d %s", status, told)
+	if status, _, told := o.ask(t, http.MethodPatch, home,
+		`{"username":null}`); status != http.StatusUnprocessableEntity {
+		t.Errorf("PATCH that leaves a password without a user: status = %v, want %v",
+			status, http.StatusUnprocessableEntity)
+	} else if !strings.Contains(told, `"message":"username `) {
+		t.Errorf("PATCH that leaves a password without a user: body = %q, want it to contain %q",
+			told, `"message":"username `)
 	}
-	if status, changed, told := o.ask(t, http.MethodPatch, home, `{"password":null,"username":null,"register":false}`); status != http.StatusOK || changed["has_password"] != false {
-		t.Errorf("PATCH = %d %s", status, told)
+	if status, changed, told := o.ask(t, http.MethodPatch, home,
+		`{"password":null,"username":null,"register":false}`); status != http.StatusOK {
+		t.Errorf("PATCH: status = %v, want %v; body = %s", status, http.StatusOK, told)
+	} else if changed["has_password"] != false {
+		t.Errorf(`PATCH: changed["has_password"] = %v, want false; body = %s`, changed["has_password"], told)
 	}
 	if status, _, told := o.ask(t, http.MethodDelete, home, ""); status != http.StatusOK {
 		t.Errorf("DELETE = %d %s", status, told)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
 		for _, gone := range []string{home, lines + "/7"} {
-			if status, _, told := o.ask(t, method, gone, "{}"); status != http.StatusNotFound || !strings.Contains(told, `"There is no such trunk."`) {
-				t.Errorf("%s %s after the end = %d %s", method, gone, status, told)
+			if status, _, told := o.ask(t, method, gone, "{}"); status != http.StatusNotFound {
+				t.Errorf("%s %s after the end: status = %v, want %v", method, gone, status, http.StatusNotFound)
+			} else if !strings.Contains(told, `"There is no such trunk."`) {
+				t.Errorf("%s %s after the end: body = %q, want it to contain %q", method, gone, told, `"There is no such trunk."`)
 			}
 		}
 	}
@@ -151,8 +164,10 @@ func TestAgentKeys_AreKeptSealedAndNeverShown(t *testing.T) {
 		t.Errorf("body = %q, want it not to contain %q", told, "s3cret")
 	}
 	var stored string
-	if err := o.pool.QueryRow(t.Context(), "SELECT encode(sealed, 'escape') FROM agent_keys").Scan(&stored); err != nil || strings.Contains(stored, "s3cret") {
-		t.Errorf("the table holds %q, %v", stored, err)
+	if err := o.pool.QueryRow(t.Context(), "SELECT encode(sealed, 'escape') FROM agent_keys").Scan(&stored); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if strings.Contains(stored, "s3cret") {
+		t.Errorf(`stored = %q, want it without "s3cret"`, stored)
 	}
 	for _, body := range []string{`{"key":"s3cret-of-the-agent"}`, `{"key":"short"}`, `{`} {
 		if status, _, told := o.ask(t, http.MethodPut, o.keyOf(uuid.New()), body); status != http.StatusNotFound {

@@ -38,8 +38,11 @@ func TestForget_WhatWasSaidADayAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		var n int
-		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM calls WHERE json_array_length(turns) > 0").Scan(&n); err != nil || n != step.want {
-			t.Errorf("%s later %d calls have what was said, %v, want %d", step.at.Sub(now), n, err, step.want)
+		if err := pool.QueryRow(t.Context(),
+			"SELECT count(*) FROM calls WHERE json_array_length(turns) > 0").Scan(&n); err != nil {
+			t.Errorf("QueryRow: %v", err)
+		} else if n != step.want {
+			t.Errorf("n = %v, want %v; step.at.Sub(now) = %s", n, step.want, step.at.Sub(now))
 		}
 	}
 }

@@ -175,8 +175,11 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 		}
 	}
 	other := newDesk(t)
-	if other.out.header.SSRC == first.SSRC || other.out.base == d.out.base {
-		t.Error("two streams have the same random numbers")
+	if other.out.header.SSRC == first.SSRC {
+		t.Errorf("two streams have the same random numbers: other.out.header.SSRC = %v, want another value",
+			other.out.header.SSRC)
+	} else if other.out.base == d.out.base {
+		t.Errorf("two streams have the same random numbers: other.out.base = %v, want another value", other.out.base)
 	}
 }
 
@@ -246,8 +249,10 @@ func TestStream_AStrangerIsNotHeardAndMovesNothing(t *testing.T) {
 		d.take(d.packet(d.number+n, func(p *rtp.Packet) { p.PayloadType = 101; p.Payload = []byte{5, 0x8A, 1, 64} }), stranger, d.time)
 	}
 	d.speak(far, 3)
-	if string(d.heard) != "abcdef" || d.digits != "" {
-		t.Errorf("heard %q and digits %q", d.heard, d.digits)
+	if string(d.heard) != "abcdef" {
+		t.Errorf(`d.heard = %q, want "abcdef"`, string(d.heard))
+	} else if d.digits != "" {
+		t.Errorf("d.digits = %q, want it empty", d.digits)
 	}
 	for i, to := range d.to {
 		if to != far {
@@ -264,8 +269,10 @@ func TestStream_LatchesOnceToAnotherPort(t *testing.T) {
 	d.connect(t)
 	nearby := netip.AddrPortFrom(far.Addr(), 1024)
 	d.speak(nearby, 10)
-	if string(d.heard) != "efghij" || d.to[len(d.to)-1] != nearby {
-		t.Errorf("heard %q, the last goes to %v", d.heard, d.to[len(d.to)-1])
+	if string(d.heard) != "efghij" {
+		t.Errorf(`d.heard = %q, want "efghij"`, string(d.heard))
+	} else if d.to[len(d.to)-1] != nearby {
+		t.Errorf("d.to[len(d.to)-1] = %v, want %v", d.to[len(d.to)-1], nearby)
 	}
 	moved := netip.MustParseAddrPort("203.0.113.10:5000")
 	d.connect(t, func(a *sdp.Agreed) { a.Remote = moved })
@@ -328,8 +335,10 @@ func TestStream_HoldAndResume(t *testing.T) {
 	}
 	d.connect(t)
 	d.speak(far, 2)
-	if s := d.Stats(); s.Lost != 0 || string(d.heard) != "de" {
-		t.Errorf("heard %q after our hold, %+v", d.heard, s)
+	if s := d.Stats(); s.Lost != 0 {
+		t.Errorf("Stats: s.Lost = %v, want 0", s.Lost)
+	} else if string(d.heard) != "de" {
+		t.Errorf(`Stats: d.heard = %q, want "de"`, string(d.heard))
 	}
 }
 
@@ -340,8 +349,10 @@ func TestStream_SendsDigits(t *testing.T) {
 		t.Error("digits for a far end that takes none")
 	}
 	d.connect(t)
-	if d.SendDigits("1x") == nil || d.SendDigits("#") != nil {
-		t.Error("takes what is no digit, or refuses one")
+	if d.SendDigits("1x") == nil {
+		t.Error(`takes what is no digit, or refuses one: d.SendDigits("1x") = nil, want a value`)
+	} else if got := d.SendDigits("#"); got != nil {
+		t.Errorf(`takes what is no digit, or refuses one: d.SendDigits("#") = %v, want nil`, got)
 	}
 	d.script = "abcdefgh"
 	d.run(20 * frameTime)
@@ -358,16 +369,21 @@ func TestStream_SendsDigits(t *testing.T) {
 		}
 		if event && p.Payload[1]&0x80 != 0 {
 			ends++
-			if duration := binary.BigEndian.Uint16(p.Payload[2:]); duration != 800 || p.Payload[0] != 11 {
-				t.Errorf("ends with %v", p.Payload)
+			if duration := binary.BigEndian.Uint16(p.Payload[2:]); duration != 800 {
+				t.Errorf("Uint16: duration = %v, want 800", duration)
+			} else if p.Payload[0] != 11 {
+				t.Errorf("Uint16: p.Payload[0] = %v, want 11", p.Payload[0])
 			}
 		}
 		if !event && p.Timestamp != d.sent[0].Timestamp+uint32(i)*Frame {
 			t.Errorf("audio behind the digit is %d of its time", p.Timestamp-d.sent[0].Timestamp)
 		}
 	}
-	if ends != 3 || d.sent[12].Payload[0] != 'a' {
-		t.Errorf("%d ends; the first frame behind the pause is %q: what the agent says waits", ends, d.sent[12].Payload[:1])
+	if ends != 3 {
+		t.Errorf("ends = %v, want 3; d.sent[12].Payload[:1] = %q", ends, d.sent[12].Payload[:1])
+	} else if d.sent[12].Payload[0] != 'a' {
+		t.Errorf("d.sent[12].Payload[0] = %v, want 'a'; d.sent[12].Payload[:1] = %q",
+			d.sent[12].Payload[0], d.sent[12].Payload[:1])
 	}
 	if d.Stats().Events != 7 {
 		t.Errorf("%+v", d.Stats())
@@ -380,8 +396,10 @@ func TestStream_AFloodOfDigitsIsCutOff(t *testing.T) {
 	for n := range uint16(1000) {
 		d.take(d.packet(n, func(p *rtp.Packet) { p.PayloadType, p.Marker, p.Payload = 101, true, []byte{byte(n % 10), 0x8A, 1, 64} }), far, d.time)
 	}
-	if s := d.Stats(); len(d.digits) != mostKeys || s.Excess != 1000-mostKeys {
-		t.Errorf("%d of 1000 digits in one moment are heard, %+v", len(d.digits), s)
+	if s := d.Stats(); len(d.digits) != mostKeys {
+		t.Errorf("Stats: length of d.digits = %d, want %d", len(d.digits), mostKeys)
+	} else if s.Excess != 1000-mostKeys {
+		t.Errorf("Stats: s.Excess = %v, want %v", s.Excess, 1000-mostKeys)
 	}
 }
 
@@ -400,11 +418,15 @@ func TestStream_HearsDigitsOfASourceOfTheirOwn(t *testing.T) {
 			}), far, d.time)
 		}
 	}
-	if string(d.heard) != "abcdefghijklmnopqrst" || d.digits != "3" {
-		t.Errorf("heard %q and digits %q", d.heard, d.digits)
+	if string(d.heard) != "abcdefghijklmnopqrst" {
+		t.Errorf(`d.heard = %q, want "abcdefghijklmnopqrst"`, string(d.heard))
+	} else if d.digits != "3" {
+		t.Errorf(`d.digits = %q, want "3"`, d.digits)
 	}
-	if s := d.Stats(); s.Sources != 0 || s.Lost != 0 {
-		t.Errorf("%+v", s)
+	if s := d.Stats(); s.Sources != 0 {
+		t.Errorf("Stats: s.Sources = %v, want 0", s.Sources)
+	} else if s.Lost != 0 {
+		t.Errorf("Stats: s.Lost = %v, want 0", s.Lost)
 	}
 }
 

@@ -107,8 +107,10 @@ func TestPacing_AfterAStall(t *testing.T) {
 			before := len(d.sent)
 			d.time += row.stall
 			d.run(frameTime)
-			if n := len(d.sent) - before; n > row.most || n < 1 {
-				t.Errorf("%d packets at once", n)
+			if n := len(d.sent) - before; n > row.most {
+				t.Errorf("n = %v, want at most %v", n, row.most)
+			} else if n < 1 {
+				t.Errorf("n = %v, want at least 1", n)
 			}
 			if n := d.streams.skipped.Load(); n != row.skipped {
 				t.Errorf("%d frames left out, want %d", n, row.skipped)
@@ -123,8 +125,10 @@ func TestPacing_AfterAStall(t *testing.T) {
 				if p.Marker {
 					markers++
 				}
-				if p.Marker != (gap != Frame) || gap%Frame != 0 {
-					t.Errorf("packet %d: %d behind the one before, marker %v", i+1, gap, p.Marker)
+				if p.Marker != (gap != Frame) {
+					t.Errorf("packet %d: p.Marker = %v, want %v", i+1, p.Marker, gap != Frame)
+				} else if gap%Frame != 0 {
+					t.Errorf("packet %d: gap%%Frame = %v, want 0", i+1, gap%Frame)
 				}
 			}
 			if (markers > 0) != (row.skipped > 0) {
@@ -278,8 +282,10 @@ func TestSpeakSoon_AStreamStaysNearItsMoment(t *testing.T) {
 			d.SpeakSoon()
 		}
 		d.script += "x"
-		if early := d.moment.usual() - d.moment.due.Load(); early > mostEarly || early < -mostLate {
-			t.Fatalf("%d turns early", early)
+		if early := d.moment.usual() - d.moment.due.Load(); early > mostEarly {
+			t.Fatalf("early = %v, want at most %v", early, mostEarly)
+		} else if early < -mostLate {
+			t.Fatalf("early = %v, want at least %v", early, -mostLate)
 		}
 	}
 	for i, p := range d.sent[1:] {
@@ -295,7 +301,9 @@ func TestSpeakSoon_AStreamStaysNearItsMoment(t *testing.T) {
 			t.Fatalf("gap = %v, want at most %v", gap, 2*frameTime-slotTime)
 		}
 	}
-	if n, want := len(d.sent), int(d.time/frameTime); n < want-1 || n > want+1 {
-		t.Errorf("%d packets in %s", n, d.time)
+	if n, want := len(d.sent), int(d.time/frameTime); n < want-1 {
+		t.Errorf("n = %v, want at least %v; d.time = %s", n, want-1, d.time)
+	} else if n > want+1 {
+		t.Errorf("n = %v, want at most %v; d.time = %s", n, want+1, d.time)
 	}
 }

@@ -225,8 +225,10 @@ func TestStreams_TwoTalkOverLoopback(t *testing.T) {
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ringfence_dialer_rtp_packets_total"); err != nil {
 			t.Error(err)
 		}
-		if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
-			t.Errorf("%v %v", problems, err)
+		if problems, err := testutil.GatherAndLint(registry); err != nil {
+			t.Errorf("GatherAndLint: %v", err)
+		} else if len(problems) > 0 {
+			t.Errorf("GatherAndLint: problems = %v, want none", problems)
 		}
 	}
 }
@@ -260,8 +262,10 @@ func TestStreams_OverIPv6(t *testing.T) {
 			defer hears.mu.Unlock()
 			return len(hears.heard) > 2 && a.Stats().Received > 0
 		})
-		if s := a.Close(); s.Unsent+s.Strangers > 0 || s.Received == 0 {
-			t.Errorf("%s to %s: %+v", bind, reached, s)
+		if s := a.Close(); s.Unsent+s.Strangers > 0 {
+			t.Errorf("%s to %s: s.Unsent+s.Strangers = %v, want 0", bind, reached, s.Unsent+s.Strangers)
+		} else if s.Received == 0 {
+			t.Errorf("%s to %s: s.Received = 0, want more", bind, reached)
 		}
 		b.Close()
 	}

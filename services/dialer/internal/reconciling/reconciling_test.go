@@ -43,8 +43,10 @@ func TestReconcile_LeakIsCounted(t *testing.T) {
 		if err := r.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := leaked(); got != want || freed != wantFreed {
-			t.Errorf("counted %v and told %d times, want %v and %d", got, freed, want, wantFreed)
+		if got := leaked(); got != want {
+			t.Errorf("leaked: got = %v, want %v", got, want)
+		} else if freed != wantFreed {
+			t.Errorf("leaked: freed = %v, want %v", freed, wantFreed)
 		}
 	}
 	reconcile(0, 0)
@@ -54,7 +56,9 @@ func TestReconcile_LeakIsCounted(t *testing.T) {
 	reconcile(1, 1)
 	reconcile(1, 1)
 	var n int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM slots").Scan(&n); err != nil || n != 0 {
-		t.Errorf("%d slots are left (%v)", n, err)
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM slots").Scan(&n); err != nil {
+		t.Errorf("QueryRow: %v", err)
+	} else if n != 0 {
+		t.Errorf("n = %v, want 0", n)
 	}
 }

@@ -180,8 +180,12 @@ func (r *rig) object(seconds int) {
 	}
 	for _, object := range objects {
 		body := object.Body
-		if len(body) != wav.HeaderBytes+seconds*wav.BytesPerSecond || !bytes.Equal(body[:wav.HeaderBytes], wav.Header(int64(seconds*wav.BytesPerSecond))) {
-			r.t.Fatalf("%d bytes, want a header and %d s", len(body), seconds)
+		if len(body) != wav.HeaderBytes+seconds*wav.BytesPerSecond {
+			r.t.Fatalf("length of body = %d, want %d", len(body), wav.HeaderBytes+seconds*wav.BytesPerSecond)
+		}
+		if !bytes.Equal(body[:wav.HeaderBytes], wav.Header(int64(seconds*wav.BytesPerSecond))) {
+			r.t.Fatalf("body[:wav.HeaderBytes] = %q, want %q",
+				body[:wav.HeaderBytes], wav.Header(int64(seconds*wav.BytesPerSecond)))
 		}
 		if sound := body[wav.HeaderBytes:]; !bytes.Equal(sound, bytes.Repeat([]byte{1, 2}, len(sound)/2)) {
 			r.t.Error("the two sides are not left and right")
@@ -203,8 +207,10 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	tape.Close()
 	second(tape) // nobody hears it
 	r.mustRound(rec)
-	if r.state(id) != "recorded" || len(r.told(id)) != 0 {
-		t.Errorf("before the call's end is told it is %s", r.state(id))
+	if got := r.state(id); got != "recorded" {
+		t.Errorf(`before the end of the call is published: r.state(id) = %q, want "recorded"`, got)
+	} else if got := len(r.told(id)); got != 0 {
+		t.Errorf("before the end of the call is published: published events = %d, want 0", got)
 	}
 	r.hangUp(id)
 	r.s3.Away(true)
@@ -219,8 +225,10 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	r.s3.Away(false)
 	r.mustRound(rec)
 	r.mustRound(rec)
-	if r.state(id) != "stored" || len(r.files()) != 0 {
-		t.Errorf("it is %s, files %v", r.state(id), r.files())
+	if got := r.state(id); got != "stored" {
+		t.Errorf(`it: r.state(id) = %q, want "stored"`, got)
+	} else if got := len(r.files()); got != 0 {
+		t.Errorf("it: length of r.files() = %d, want 0", got)
 	}
 	r.object(1)
 	want := r.workspace.String() + time.Now().UTC().Format("/2006/01/02/") + id.String() + ".wav"
@@ -228,15 +236,21 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 		t.Errorf("told %v, want %s once", got, want)
 	}
 	// Its time is over.
-	if err := rec.Tidy(t.Context(), time.Now().Add(29*24*time.Hour)); err != nil || r.state(id) != "stored" {
-		t.Errorf("a day before: %v, %s", err, r.state(id))
+	if err := rec.Tidy(t.Context(), time.Now().Add(29*24*time.Hour)); err != nil {
+		t.Errorf("a day before: Tidy: %v", err)
+	} else if got := r.state(id); got != "stored" {
+		t.Errorf(`a day before: r.state(id) = %q, want "stored"`, got)
 	}
-	if err := rec.Tidy(t.Context(), time.Now().Add(31*24*time.Hour)); err != nil || r.state(id) != "leaving" {
-		t.Errorf("a day after: %v, %s", err, r.state(id))
+	if err := rec.Tidy(t.Context(), time.Now().Add(31*24*time.Hour)); err != nil {
+		t.Errorf("a day after: Tidy: %v", err)
+	} else if got := r.state(id); got != "leaving" {
+		t.Errorf(`a day after: r.state(id) = %q, want "leaving"`, got)
 	}
 	r.s3.Away(true)
-	if r.round(rec) == nil || r.state(id) != "leaving" {
-		t.Error("it is forgotten though it lies there")
+	if r.round(rec) == nil {
+		t.Error("it is forgotten though it lies there: r.round(rec) = nil, want a value")
+	} else if got := r.state(id); got != "leaving" {
+		t.Errorf(`it is forgotten though it lies there: r.state(id) = %q, want "leaving"`, got)
 	}
 	r.s3.Away(false)
 	r.mustRound(rec)
@@ -258,8 +272,10 @@ func TestRecorder_TheWorkspaceSaysForHowLong(t *testing.T) {
 	r.begin(rec, id).Close()
 	r.hangUp(id)
 	r.mustRound(rec)
-	if err := rec.Tidy(t.Context(), time.Now().Add(3*24*time.Hour)); err != nil || r.state(id) != "leaving" {
-		t.Errorf("%v, %s", err, r.state(id))
+	if err := rec.Tidy(t.Context(), time.Now().Add(3*24*time.Hour)); err != nil {
+		t.Errorf("Tidy: %v", err)
+	} else if got := r.state(id); got != "leaving" {
+		t.Errorf(`r.state(id) = %q, want "leaving"`, got)
 	}
 }
 
@@ -316,8 +332,10 @@ func TestRecorder_WhatAKilledProcessLeft(t *testing.T) {
 	}
 	elsewhere := r.recorder(t.TempDir()) // another machine
 	r.mustRound(elsewhere)
-	if err := elsewhere.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "recording" {
-		t.Errorf("another machine made it %s, %v", r.state(id), err)
+	if err := elsewhere.Tidy(t.Context(), time.Now()); err != nil {
+		t.Errorf("Tidy: %v", err)
+	} else if got := r.state(id); got != "recording" {
+		t.Errorf(`r.state(id) = %q, want "recording"`, got)
 	}
 	next := r.recorder(r.spool)
 	r.mustRound(next)
@@ -368,12 +386,16 @@ func TestRecorder_WhatNobodyReachesIsLost(t *testing.T) {
 	r.hangUp(erased)
 	erasure := r.erase(erased)
 	here := r.recorder(r.spool)
-	if err := here.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "recording" {
-		t.Errorf("lost too soon: %s, %v", r.state(id), err)
+	if err := here.Tidy(t.Context(), time.Now()); err != nil {
+		t.Errorf("lost too soon: Tidy: %v", err)
+	} else if got := r.state(id); got != "recording" {
+		t.Errorf(`lost too soon: r.state(id) = %q, want "recording"`, got)
 	}
 	r.exec(`UPDATE spools SET seen_at = now() - interval '61 minutes'`)
-	if err := here.Tidy(t.Context(), time.Now()); err != nil || r.state(id) != "lost" {
-		t.Errorf("it is %s, %v", r.state(id), err)
+	if err := here.Tidy(t.Context(), time.Now()); err != nil {
+		t.Errorf("it: Tidy: %v", err)
+	} else if got := r.state(id); got != "lost" {
+		t.Errorf(`it: r.state(id) = %q, want "lost"`, got)
 	}
 	r.mustRound(here)
 	if done, _ := r.steps(); r.state(erased) != "gone" || !slices.Contains(done, erased.String()) {
@@ -401,8 +423,10 @@ func TestTape_SoxReadsIt(t *testing.T) {
 		t.Skip("sox is missing: install Debian's sox to have it judge recordings")
 	}
 	for flag, want := range map[string]string{"-c": "2", "-r": "8000", "-e": "u-law", "-s": "8000"} {
-		if said, err := exec.Command(sox, flag, r.files()[0]).Output(); err != nil || string(bytes.TrimSpace(said)) != want {
-			t.Errorf("soxi %s says %s, %v; want %s", flag, said, err, want)
+		if said, err := exec.Command(sox, flag, r.files()[0]).Output(); err != nil {
+			t.Errorf("Output: %v", err)
+		} else if string(bytes.TrimSpace(said)) != want {
+			t.Errorf("Output: bytes.TrimSpace(said) = %q, want %q; flag = %s", string(bytes.TrimSpace(said)), want, flag)
 		}
 	}
 }

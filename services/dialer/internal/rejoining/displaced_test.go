@@ -73,8 +73,11 @@ func TestAwait_ANumberHasOneLiveCall(t *testing.T) {
 				t.Errorf("its request is %s, want %s", state, tt.state)
 			}
 			var facts int
-			if err := r.pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox WHERE key = convert_to($1, 'UTF8')`, of.String()).Scan(&facts); err != nil || facts != tt.facts {
-				t.Errorf("%d facts of the call that lived: %v, want %d", facts, err, tt.facts)
+			if err := r.pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox WHERE key = convert_to($1, 'UTF8')`,
+				of.String()).Scan(&facts); err != nil {
+				t.Errorf("QueryRow: %v", err)
+			} else if facts != tt.facts {
+				t.Errorf("facts = %v, want %v", facts, tt.facts)
 			}
 			if r.order(id) {
 				t.Error("what was dialled was queued when it came again")

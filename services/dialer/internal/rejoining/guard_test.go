@@ -153,12 +153,16 @@ func TestGuard_WhoHasNotLookedForTooLongDialsNothing(t *testing.T) {
 			t.Error("held half a second after a look")
 		}
 		time.Sleep(stale) // from a look and a half: the second look, at 2 s, is the one that hangs
-		if !g.Held() || stale >= Gather {
-			t.Errorf("held: %v behind %s without a look; the others wait for %s", g.Held(), stale+look/2, Gather)
+		if !g.Held() {
+			t.Errorf("held: g.Held() = false, want true; stale+look/2 = %s", stale+look/2)
+		} else if stale >= Gather {
+			t.Errorf("held: stale = %v, want less than %v; stale+look/2 = %s", stale, Gather, stale+look/2)
 		}
 		time.Sleep(10 * time.Second)
-		if g.Held() || lapses.Load() != 1 {
-			t.Errorf("held: %v, %d lapses after it looked again, want it to dial, and one", g.Held(), lapses.Load())
+		if g.Held() {
+			t.Error("held: g.Held() = true, want false")
+		} else if lapses.Load() != 1 {
+			t.Errorf("held: lapses = %v, want 1", lapses.Load())
 		}
 		cancel()
 		synctest.Wait()

@@ -199,15 +199,19 @@ func TestAwait_WhatWasFoundOlderIsHeldByEverybody(t *testing.T) {
 	if err := st.MoveMark(t.Context()); err != nil { // a guard of another process that has not looked yet
 		t.Fatal(err)
 	}
-	if mark := r.mark(); mark.Stands() || !mark.Until.Equal(before) {
-		t.Fatalf("the mark is %+v: want one that does not stand, at %s", mark, before)
+	if mark := r.mark(); mark.Stands() {
+		t.Fatal("mark is valid = true, want false")
+	} else if !mark.Until.Equal(before) {
+		t.Fatalf("the mark: mark.Until = %v, want %v", mark.Until, before)
 	}
 	if _, err := owner.Exec(t.Context(), `DROP TRIGGER trip ON fences`); err != nil {
 		t.Fatal(err)
 	}
 	r.await()
-	if got := r.fenced(lost); len(got) != 1 || !r.mark().Stands() {
-		t.Errorf("it knows of %v, its mark is %+v", got, r.mark())
+	if got := r.fenced(lost); len(got) != 1 {
+		t.Errorf("fenced: length of got = %d, want 1", len(got))
+	} else if !r.mark().Stands() {
+		t.Error("fenced: mark is valid = false, want true")
 	}
 }
 
@@ -237,8 +241,10 @@ func TestMark_MovesWhereItStands(t *testing.T) {
 	if err := st.Vouch(t.Context(), "00000000"); err == nil {
 		t.Error("somebody vouched for a timeline that the server does not write")
 	}
-	if err := st.Vouch(t.Context(), r.mark().Now); err != nil || !r.mark().Stands() {
-		t.Errorf("nobody can vouch for it: %+v, %v", r.mark(), err)
+	if err := st.Vouch(t.Context(), r.mark().Now); err != nil {
+		t.Errorf("store the mark: %v", err)
+	} else if !r.mark().Stands() {
+		t.Error("an unconfirmed mark: mark is valid = false, want true")
 	}
 	r.marked(-time.Hour, "its own")
 	if until := *r.mark().Until; until.Unix() != 0 {

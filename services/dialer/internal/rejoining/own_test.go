@@ -57,8 +57,10 @@ func TestGuard_WhatThisProcessDialledIsKnownToTheNextDatabase(t *testing.T) {
 		{"what it dialled before another to that number", again, "failed", 0}, {"what it dialled, where another call lives here", busy, "failed", 0},
 		{"what nobody dialled", untouched, "queued", 0},
 	} {
-		if state, fences := r.state(row.id); state != row.state || fences != row.fences {
-			t.Errorf("%s is %s with %d fences, want %s with %d", row.what, state, fences, row.state, row.fences)
+		if state, fences := r.state(row.id); state != row.state {
+			t.Errorf("%s: state = %v, want %v", row.what, state, row.state)
+		} else if fences != row.fences {
+			t.Errorf("%s: fences = %v, want %v", row.what, fences, row.fences)
 		}
 	}
 	if r.order(lost) {

@@ -152,8 +152,10 @@ func TestAwait_OlderDatabaseDialsNothingTwice(t *testing.T) {
 			{"what was dialled and ended", queued, "ended", 1}, {"what rang", rang, "dialing", 1}, {"what the database never knew", lost, "ended", 1},
 			{"what was about to be dialled", unsure, "failed", 0}, {"what was withdrawn", withdrawn, "withdrawn", 0}, {"what nobody told of", untouched, "queued", 0},
 		} {
-			if state, fences := r.state(row.id); state != row.state || fences != row.fences {
-				t.Errorf("%s is %s with %d fences, want %s with %d", row.what, state, fences, row.state, row.fences)
+			if state, fences := r.state(row.id); state != row.state {
+				t.Errorf("%s: state = %v, want %v", row.what, state, row.state)
+			} else if fences != row.fences {
+				t.Errorf("%s: fences = %v, want %v", row.what, fences, row.fences)
 			}
 		}
 		for _, id := range []uuid.UUID{queued, lost, unsure} {
@@ -234,8 +236,10 @@ func TestAwait_WhateverWasToldLast(t *testing.T) {
 				r.toldAs(one, tt.last(r))
 			}
 			r.await()
-			if state, fences := r.state(dialled); state != "ended" || fences != 1 {
-				t.Errorf("what was dialled before is %s with %d fences, want ended with one", state, fences)
+			if state, fences := r.state(dialled); state != "ended" {
+				t.Errorf(`what was dialled before: state = %q, want "ended"`, state)
+			} else if fences != 1 {
+				t.Errorf("what was dialled before: fences = %v, want 1", fences)
 			}
 		})
 	}
@@ -255,8 +259,11 @@ func TestAwait_KnowsWhatWasPutOffAndWhoCalled(t *testing.T) {
 	}
 	r.await()
 	var rows int
-	if err := r.pool.QueryRow(t.Context(), `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`, unheard).Scan(&rows); err != nil || rows != 0 {
-		t.Errorf("the whole topic was read: %d rows, %v", rows, err)
+	if err := r.pool.QueryRow(t.Context(), `SELECT count(*) FROM dial_queue WHERE call_request_id = $1`,
+		unheard).Scan(&rows); err != nil {
+		t.Errorf("the whole topic was read: QueryRow: %v", err)
+	} else if rows != 0 {
+		t.Errorf("the whole topic was read: rows = %v, want 0", rows)
 	}
 }
 
@@ -293,8 +300,10 @@ func TestAwait_KilledInTheMiddleIsOnHoldAgain(t *testing.T) {
 	}
 	r.await()
 	for what, id := range map[string]uuid.UUID{"the newest": newest, "what could not be settled at first": early} {
-		if state, fences := r.state(id); state != "ended" || fences != 1 {
-			t.Errorf("%s is %s with %d fences, want ended with one", what, state, fences)
+		if state, fences := r.state(id); state != "ended" {
+			t.Errorf(`%s: state = %q, want "ended"`, what, state)
+		} else if fences != 1 {
+			t.Errorf("%s: fences = %v, want 1", what, fences)
 		}
 	}
 }
@@ -319,8 +328,10 @@ func TestAwait_TopicIsNotThere(t *testing.T) {
 		t.Error("a database that has dialled went on without its topic")
 	}
 	r.marked(time.Hour, "another")
-	if err := r.awaitFor(3 * time.Second); err == nil || r.mark().Stands() {
-		t.Errorf("without its topic it was vouched for: %v, %+v", err, r.mark())
+	if err := r.awaitFor(3 * time.Second); err == nil {
+		t.Error("without its topic: awaitFor = nil, want an error")
+	} else if r.mark().Stands() {
+		t.Error("without its topic: mark is valid = true, want false")
 	}
 	if err := kafka.EnsureTopics(t.Context(), client, []kafka.Topic{kafka.DialEvents}); err != nil {
 		t.Fatal(err)

@@ -34,8 +34,10 @@ func TestAwait_SaysThatItHolds(t *testing.T) {
 			defer slog.SetDefault(before)
 			r.await()
 			begins, ends := strings.Index(said.String(), tt.want), strings.Index(said.String(), "the hold is over")
-			if begins < 0 || ends < begins {
-				t.Errorf("it said %s, want %s before the hold is over", said.String(), tt.want)
+			if begins < 0 {
+				t.Errorf("begins = %v, want at least 0; said.String() = %s", begins, said.String())
+			} else if ends < begins {
+				t.Errorf("ends = %v, want at least %v; said.String() = %s", ends, begins, said.String())
 			}
 		})
 	}

@@ -94,8 +94,10 @@ func TestDeal_WaitsForPaceAlone(t *testing.T) {
 	}
 	full := queue(1, 500, 500)
 	full.Pace = spent.Pace
-	if got := room.Deal([]room.Scope{ample()}, room.Hands{Free: 5}, []room.Queue{full}); got.Wait != 0 || !got.Crowded[0] {
-		t.Errorf("dealt %+v, want no time: an end is awaited", got)
+	if got := room.Deal([]room.Scope{ample()}, room.Hands{Free: 5}, []room.Queue{full}); got.Wait != 0 {
+		t.Errorf("Deal: got.Wait = %v, want 0", got.Wait)
+	} else if !got.Crowded[0] {
+		t.Error("Deal: got.Crowded[0] = false, want true")
 	}
 }
 
@@ -149,12 +151,16 @@ func TestDeal_NobodyTakesTheLastTenth(t *testing.T) {
 				}
 				queues[i].Taken += n
 				queues[i].Waiting -= n
-				if q := queues[i]; q.Taken > q.MaxLive || q.Taken > max(1, live-(live+9)/10) {
-					t.Fatalf("a workspace has %d of its %d, of %d in all", q.Taken, q.MaxLive, live)
+				if q := queues[i]; q.Taken > q.MaxLive {
+					t.Fatalf("q.Taken = %v, want at most %v", q.Taken, q.MaxLive)
+				} else if q.Taken > max(1, live-(live+9)/10) {
+					t.Fatalf("q.Taken = %v, want at most %v", q.Taken, max(1, live-(live+9)/10))
 				}
 			}
-			if all += dealt; dealt > free || all > live {
-				t.Fatalf("dealt %d with %d hands, %d of %d are taken", dealt, free, all, live)
+			if all += dealt; dealt > free {
+				t.Fatalf("dealt = %v, want at most %v", dealt, free)
+			} else if all > live {
+				t.Fatalf("all = %v, want at most %v", all, live)
 			}
 		}
 	})
@@ -174,8 +180,10 @@ func TestPace_BehindForgetsNothingThatWasNotUsed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.pace.Behind(tt.n); got < tt.want-1e-9 || got > tt.want+1e-9 {
-				t.Errorf("behind = %v, want %v", got, tt.want)
+			if got := tt.pace.Behind(tt.n); got < tt.want-1e-9 {
+				t.Errorf("behind: got = %v, want at least %v", got, tt.want-1e-9)
+			} else if got > tt.want+1e-9 {
+				t.Errorf("behind: got = %v, want at most %v", got, tt.want+1e-9)
 			}
 		})
 	}

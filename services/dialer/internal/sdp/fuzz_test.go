@@ -11,8 +11,11 @@ import (
 // FuzzRead holds what a far end may write against both readers: neither panics, what they agree to can be acted on, and our answer is one that we can read.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.sdp")
-	if err != nil || len(files) == 0 {
-		f.Fatal("no golden descriptions", err)
+	if err != nil {
+		f.Fatalf("Glob: %v", err)
+	}
+	if len(files) == 0 {
+		f.Fatal("length of files = 0, want more")
 	}
 	for _, file := range files {
 		body, err := os.ReadFile(file)

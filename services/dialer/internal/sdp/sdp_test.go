@@ -57,8 +57,10 @@ func golden(t *testing.T, name string, got []byte) {
 		}
 	}
 	want, err := os.ReadFile(file)
-	if err != nil || string(want) != lines {
-		t.Errorf("%s: %v\ngot\n%s\nwant\n%s", file, err, lines, want)
+	if err != nil {
+		t.Errorf("%s: os.ReadFile: %v", file, err)
+	} else if string(want) != lines {
+		t.Errorf("%s: want = %q, want %q", file, string(want), lines)
 	}
 }
 
@@ -194,8 +196,10 @@ func TestReadAnswer(t *testing.T) {
 
 func TestReadAnswer_OurOwnHoldStays(t *testing.T) {
 	got, err := session().ReadAnswer([]byte(theirs("0", "").String()), sdp.SendOnly)
-	if err != nil || got.Direction != sdp.SendOnly {
-		t.Errorf("answered sendrecv to our sendonly: %v, %v; want sendonly", got.Direction, err)
+	if err != nil {
+		t.Errorf("answered sendrecv to our sendonly: ReadAnswer: %v", err)
+	} else if got.Direction != sdp.SendOnly {
+		t.Errorf("answered sendrecv to our sendonly: got.Direction = %v, want %v", got.Direction, sdp.SendOnly)
 	}
 }
 
@@ -256,8 +260,10 @@ func TestAnswer(t *testing.T) {
 func TestKey_IsNotPrinted(t *testing.T) {
 	k := key('A')
 	for _, said := range []string{fmt.Sprint(k), fmt.Sprintf("%+v", sdp.Agreed{In: &k}), fmt.Sprintf("%#v", k), fmt.Sprintf("%v", &k)} {
-		if strings.Contains(said, "65") || strings.Contains(said, "ABC") {
-			t.Errorf("%s shows the key", said)
+		if strings.Contains(said, "65") {
+			t.Errorf(`said = %q, want it without "65"`, said)
+		} else if strings.Contains(said, "ABC") {
+			t.Errorf(`said = %q, want it without "ABC"`, said)
 		}
 	}
 }

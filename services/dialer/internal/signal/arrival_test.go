@@ -174,8 +174,10 @@ func TestArrival_Withheld(t *testing.T) {
 	r.trunk.CallerID, r.trunk.Username = signal.Asserted, "account"
 	asserted := r.dial("", to("busy"))
 	asserted.ends(call.UserBusy, false)
-	if withheld, told := d.arrival(l.id).From, d.arrival(asserted.id).From; withheld != "" || told != "+15005550006" {
-		t.Errorf("from %q and %q", withheld, told)
+	if withheld, told := d.arrival(l.id).From, d.arrival(asserted.id).From; withheld != "" {
+		t.Errorf("withheld = %q, want it empty", withheld)
+	} else if told != "+15005550006" {
+		t.Errorf(`asserted identity = %q, want "+15005550006"`, told)
 	}
 }
 
@@ -205,8 +207,10 @@ func TestArrival_Bounds(t *testing.T) {
 	closed := newDesk(t, func(cfg *signal.Config) { cfg.Admit = func(netip.Addr) bool { return false } })
 	stranger := closed.rig(line.UDP).dial("", to("talks"), func(o *signal.Invite, _ *leg) { o.FirstResponse = 200 * time.Millisecond })
 	stranger.ends(call.RecoveryOnTimerExpire, true)
-	if closed.took.Load() != 0 || closed.arrival(stranger.id) != nil {
-		t.Error("a stranger's call came in")
+	if closed.took.Load() != 0 {
+		t.Errorf("a stranger's call came in: closed.took = %v, want 0", closed.took.Load())
+	} else if got := closed.arrival(stranger.id); got != nil {
+		t.Errorf("a stranger's call came in: closed.arrival(stranger.id) = %v, want nil", got)
 	}
 }
 

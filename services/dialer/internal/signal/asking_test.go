@@ -96,8 +96,10 @@ func TestSession_Asked(t *testing.T) {
 	})
 	l := r.dial("01")
 	l.ends(call.UserBusy, false)
-	if first, second := <-asked, <-asked; first != "30" || second != "120" {
-		t.Errorf("asked for %s, then %s", first, second)
+	if first, second := <-asked, <-asked; first != "30" {
+		t.Errorf(`first = %q, want "30"`, first)
+	} else if second != "120" {
+		t.Errorf(`second = %q, want "120"`, second)
 	}
 }
 
@@ -161,8 +163,10 @@ func TestRefer_IsOverWhenSomebodyHasAnswered(t *testing.T) {
 			r.exchange.On("01", func(c *signaltest.Call) {
 				c.Answer(answer)
 				refer := c.Next(sip.REFER)
-				if got := refer.Says("Refer-To"); !strings.HasPrefix(got, "<sip:+14155559999@127.0.0.1") || refer.Says("Referred-By") == "" {
-					t.Errorf("REFER = %s", refer)
+				if got := refer.Says("Refer-To"); !strings.HasPrefix(got, "<sip:+14155559999@127.0.0.1") {
+					t.Errorf(`REFER: got = %q, want it to begin with "<sip:+14155559999@127.0.0.1"`, got)
+				} else if refer.Says("Referred-By") == "" {
+					t.Error(`REFER: refer.Says("Referred-By") is empty, want a value`)
 				}
 				refer.Reply(202)
 				tt.says(c)
@@ -186,8 +190,10 @@ func TestRefer_IsOverWhenSomebodyHasAnswered(t *testing.T) {
 			t.Errorf("refer before the answer: %v", err)
 		}
 		l.until("answered", 1)
-		if err := l.Refer(t.Context(), "+14155559999"); !errors.Is(err, signal.ErrReferred) || !strings.Contains(err.Error(), "603") {
-			t.Errorf("refer: %v", err)
+		if err := l.Refer(t.Context(), "+14155559999"); !errors.Is(err, signal.ErrReferred) {
+			t.Errorf("refer: Refer = %v, want %v", err, signal.ErrReferred)
+		} else if !strings.Contains(err.Error(), "603") {
+			t.Errorf(`refer: err = %q, want it to contain "603"`, err.Error())
 		}
 		l.hangUp(call.NormalClearing)
 	})

@@ -89,8 +89,10 @@ func TestBaresip_TLS(t *testing.T) {
 	for name, ca := range map[string]string{"another CA": other, "the system's": ""} {
 		wary := p.rig(func(tr *signal.Trunk) { tr.CA = ca })
 		_, err := wary.agent.Invite(t.Context(), wary.trunk, signal.Invite{CallID: "wary", To: "bob", Body: []byte(offer)}, signal.Observer{})
-		if !line.Refused(err) || !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("%s: %v, want a certificate that is not trusted", name, err)
+		if !line.Refused(err) {
+			t.Errorf("%s: line.Refused(err) = false, want true", name)
+		} else if !strings.Contains(err.Error(), "certificate") {
+			t.Errorf(`%s: err = %q, want it to contain "certificate"`, name, err.Error())
 		}
 	}
 }

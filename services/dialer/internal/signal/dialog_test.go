@@ -76,8 +76,10 @@ func TestCancel_CrossesTheAnswer(t *testing.T) {
 		l.hangUp(call.NormalClearing)
 		l.ends(call.OriginatorCancel, true, "taken", "rang")
 		<-done
-		if acks, byes := r.heard(l, sip.ACK), r.heard(l, sip.BYE); acks != 1 || byes != 1 {
-			t.Errorf("%d ACKs, %d BYEs", acks, byes)
+		if acks, byes := r.heard(l, sip.ACK), r.heard(l, sip.BYE); acks != 1 {
+			t.Errorf("acks = %v, want 1", acks)
+		} else if byes != 1 {
+			t.Errorf("byes = %v, want 1", byes)
 		}
 	})
 }
@@ -129,8 +131,10 @@ func TestFork_LosersAreHungUp(t *testing.T) {
 	})
 	l := r.dial("01")
 	first, second := <-branches, <-branches
-	if first == second || first == "" {
-		t.Errorf("ACKs in branches %q and %q", first, second)
+	if first == second {
+		t.Errorf("first = %v, want another value", first)
+	} else if first == "" {
+		t.Error("first is empty, want a value")
 	}
 	l.ends(call.NormalClearing, false, "taken", "rang", "answered")
 	if n := r.heard(l, sip.BYE); n != 1 {
@@ -154,16 +158,22 @@ func TestReoffer_HoldAndResume(t *testing.T) {
 				t.Error("res.Contact() = nil, want a value")
 			}
 			c.Ack("")
-			if res := c.Request(sip.INVITE, answer); res.StatusCode != 200 || string(res.Body()) != offer {
-				t.Errorf("resume: %s", res)
+			if res := c.Request(sip.INVITE, answer); res.StatusCode != 200 {
+				t.Errorf("resume: res.StatusCode = %v, want 200", res.StatusCode)
+			} else if got := string(res.Body()); got != offer {
+				t.Errorf("resume: res.Body() = %q, want %q", got, offer)
 			}
 			c.Ack("")
-			if res := c.Request(sip.INVITE, ""); res.StatusCode != 200 || len(res.Body()) == 0 {
-				t.Errorf("an INVITE without an offer: %s", res)
+			if res := c.Request(sip.INVITE, ""); res.StatusCode != 200 {
+				t.Errorf("an INVITE without an offer: res.StatusCode = %v, want 200", res.StatusCode)
+			} else if len(res.Body()) == 0 {
+				t.Error("an INVITE without an offer: length of res.Body() = 0, want more")
 			}
 			c.Ack(answer)
-			if res := c.Request(sip.UPDATE, hold); res.StatusCode != 200 || len(res.Body()) == 0 {
-				t.Errorf("UPDATE: %s", res)
+			if res := c.Request(sip.UPDATE, hold); res.StatusCode != 200 {
+				t.Errorf("UPDATE: res.StatusCode = %v, want 200", res.StatusCode)
+			} else if len(res.Body()) == 0 {
+				t.Error("UPDATE: length of res.Body() = 0, want more")
 			}
 			if res := c.Request(sip.INVITE, "refused"); res.StatusCode != 488 {
 				t.Errorf("an offer that is refused: %s", res)
@@ -182,8 +192,10 @@ func TestReoffer_HoldAndResume(t *testing.T) {
 			}
 		})
 		l.ends(call.NetworkOutOfOrder, false)
-		if count(l.told, "offered") != 5 || count(l.told, "agreed") != 1 {
-			t.Errorf("told %v", l.told)
+		if got := count(l.told, "offered"); got != 5 {
+			t.Errorf(`offers = %v, want 5`, got)
+		} else if got := count(l.told, "agreed"); got != 1 {
+			t.Errorf(`agreements = %v, want 1`, got)
 		}
 	})
 }
@@ -285,8 +297,10 @@ func TestDrain(t *testing.T) {
 		t.Error("drained while a leg lives")
 	}
 	l.hangUp(call.NormalClearing)
-	if err := <-drained; err != nil || r.agent.Live() != 0 {
-		t.Errorf("drained: %v, %d live", err, r.agent.Live())
+	if err := <-drained; err != nil {
+		t.Errorf("drained: error = %v, want nil", err)
+	} else if got := r.agent.Live(); got != 0 {
+		t.Errorf("drained: r.agent.Live() = %v, want 0", got)
 	}
 }
 
@@ -298,8 +312,10 @@ func TestProbeAndRegister(t *testing.T) {
 	}
 	r.trunk.Username, r.trunk.Password = "account", "secret"
 	granted, err := r.agent.Register(t.Context(), r.trunk, time.Hour)
-	if err != nil || granted != time.Hour {
-		t.Errorf("register: %s, %v", granted, err)
+	if err != nil {
+		t.Errorf("register: %v", err)
+	} else if granted != time.Hour {
+		t.Errorf("register: granted = %v, want %v", granted, time.Hour)
 	}
 	r.trunk.Password = "wrong"
 	if _, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err == nil {

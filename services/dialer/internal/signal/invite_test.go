@@ -160,13 +160,17 @@ func TestInvite_Credentials(t *testing.T) {
 			l.until("answered", 1)
 			l.hangUp(call.NormalClearing)
 			l.ends(call.NormalClearing, true, "taken", "rang", "answered")
-			if invites, byes := r.heard(l, sip.INVITE), r.heard(l, sip.BYE); invites != 2 || byes != 2 {
-				t.Errorf("%d INVITEs, %d BYEs", invites, byes)
+			if invites, byes := r.heard(l, sip.INVITE), r.heard(l, sip.BYE); invites != 2 {
+				t.Errorf("invites = %v, want 2", invites)
+			} else if byes != 2 {
+				t.Errorf("byes = %v, want 2", byes)
 			}
 			r.trunk.Password = "wrong"
 			wrong := r.dial("01")
-			if end := wrong.ends(call.ProviderAuthFailed, false); end.Status != challenge || r.heard(wrong, sip.INVITE) != 2 {
-				t.Errorf("with a wrong password: %+v after %d INVITEs", end, r.heard(wrong, sip.INVITE))
+			if end := wrong.ends(call.ProviderAuthFailed, false); end.Status != challenge {
+				t.Errorf("with a wrong password: end.Status = %v, want %v", end.Status, challenge)
+			} else if got := r.heard(wrong, sip.INVITE); got != 2 {
+				t.Errorf("with a wrong password: r.heard(wrong, sip.INVITE) = %v, want 2", got)
 			}
 		})
 	}
@@ -208,8 +212,10 @@ func TestInvite_Unsent(t *testing.T) {
 		t.Errorf("%d legs live", r.agent.Live())
 	}
 	_, err := r.agent.Invite(t.Context(), r.trunk, signal.Invite{CallID: "unkept", To: "+2"}, signal.Observer{Keep: func([]byte) error { return errors.New("no store") }})
-	if !line.Refused(err) || r.exchange.Heard(sip.INVITE, "unkept") != 0 {
-		t.Errorf("a state that was not kept: %v", err)
+	if !line.Refused(err) {
+		t.Error("a state that was not kept: line.Refused(err) = false, want true")
+	} else if got := r.exchange.Heard(sip.INVITE, "unkept"); got != 0 {
+		t.Errorf(`a state that was not kept: r.exchange.Heard(sip.INVITE, "unkept") = %v, want 0`, got)
 	}
 }
 

@@ -81,8 +81,10 @@ func TestKamailio_CredentialsRegistrationAndProbe(t *testing.T) {
 	case granted > time.Hour:
 		t.Errorf("granted = %v, want at most %v", granted, time.Hour)
 	}
-	if granted, err := r.agent.Register(t.Context(), r.trunk, 0); err != nil || granted != 0 {
-		t.Errorf("take the registration back: %s, %v", granted, err)
+	if granted, err := r.agent.Register(t.Context(), r.trunk, 0); err != nil {
+		t.Errorf("take the registration back: Register: %v", err)
+	} else if granted != 0 {
+		t.Errorf("take the registration back: granted = %v, want 0", granted)
 	}
 	r.trunk.Password = "wrong"
 	if _, err := r.agent.Register(t.Context(), r.trunk, time.Hour); err == nil {

@@ -61,8 +61,10 @@ func FuzzParties(f *testing.F) {
 		req.AppendHeader(sip.NewHeader("P-Asserted-Identity", asserted))
 		req.AppendHeader(sip.NewHeader("Privacy", privacy))
 		for _, got := range []string{caller(req), number(&req.Recipient)} {
-			if len(got) > longestNumber || strings.ContainsAny(got, "; \r\n\x00") {
-				t.Errorf("number %q", got)
+			if len(got) > longestNumber {
+				t.Errorf("length of got = %d, want at most %d", len(got), longestNumber)
+			} else if strings.ContainsAny(got, "; \r\n\x00") {
+				t.Errorf("got = %q, want it without \"; \\r\\n\\x00\"", got)
 			}
 		}
 	})

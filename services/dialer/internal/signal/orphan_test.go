@@ -46,8 +46,10 @@ func TestReap(t *testing.T) {
 		talks.mu.Lock()
 		talking := talks.state
 		talks.mu.Unlock()
-		if len(ringing) > 900 || len(talking) > 900 {
-			t.Errorf("states of %d and %d bytes", len(ringing), len(talking))
+		if len(ringing) > 900 {
+			t.Errorf("length of ringing = %d, want at most 900", len(ringing))
+		} else if len(talking) > 900 {
+			t.Errorf("length of talking = %d, want at most 900", len(talking))
 		}
 		r.agent.Close()
 		next := newAgent(t, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, at })

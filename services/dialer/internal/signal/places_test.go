@@ -117,8 +117,10 @@ func TestInvite_OverTLSTheCertificateIsForTheTrunk(t *testing.T) {
 		l.until("answered", 1)
 		l.hangUp(call.NormalClearing)
 		l.ends(call.NormalClearing, true)
-		if invites, byes := r.heard(l, sip.INVITE), r.heard(l, sip.BYE); invites != 1 || byes != 1 {
-			t.Errorf("the place heard %d INVITEs and %d BYEs, want one of each", invites, byes)
+		if invites, byes := r.heard(l, sip.INVITE), r.heard(l, sip.BYE); invites != 1 {
+			t.Errorf("invites = %v, want 1", invites)
+		} else if byes != 1 {
+			t.Errorf("byes = %v, want 1", byes)
 		}
 	})
 	t.Run("the far end names another host, which has a certificate of its own", func(t *testing.T) {
@@ -135,8 +137,10 @@ func TestInvite_OverTLSTheCertificateIsForTheTrunk(t *testing.T) {
 		l.until("answered", 1)
 		l.hangUp(call.NormalClearing)
 		l.ends(call.NormalClearing, true)
-		if acks, byes := edge.heard(l, sip.ACK), edge.heard(l, sip.BYE); acks == 0 || byes != 1 {
-			t.Errorf("the other host heard %d ACKs and %d BYEs", acks, byes)
+		if acks, byes := edge.heard(l, sip.ACK), edge.heard(l, sip.BYE); acks == 0 {
+			t.Error("acks = 0, want more")
+		} else if byes != 1 {
+			t.Errorf("byes = %v, want 1", byes)
 		}
 	})
 	for name, host := range map[string]string{"the name of its record": "here.test", "its address": "127.0.0.1"} {
@@ -145,8 +149,10 @@ func TestInvite_OverTLSTheCertificateIsForTheTrunk(t *testing.T) {
 			r, port := place(t, host)
 			over(r, names{port})
 			order := signal.Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101", Body: []byte(offer)}
-			if _, err := r.agent.Invite(t.Context(), r.trunk, order, signal.Observer{}); !line.Refused(err) || !strings.Contains(err.Error(), "certificate") {
-				t.Errorf("invite: %v, want a certificate that is not the trunk's", err)
+			if _, err := r.agent.Invite(t.Context(), r.trunk, order, signal.Observer{}); !line.Refused(err) {
+				t.Error("invite: line.Refused(err) = false, want true")
+			} else if !strings.Contains(err.Error(), "certificate") {
+				t.Errorf(`invite: err = %q, want it to contain "certificate"`, err.Error())
 			}
 		})
 	}

@@ -161,8 +161,10 @@ func (l *leg) ends(cause call.Cause, byUs bool, told ...string) signal.End {
 	l.until("ended", 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.end.Cause != cause || l.end.ByUs != byUs {
-		l.t.Errorf("ended with %s, by us %v, want %s, %v", l.end.Cause, l.end.ByUs, cause, byUs)
+	if l.end.Cause != cause {
+		l.t.Errorf("l.end.Cause = %v, want %v", l.end.Cause, cause)
+	} else if l.end.ByUs != byUs {
+		l.t.Errorf("l.end.ByUs = %v, want %v", l.end.ByUs, byUs)
 	}
 	if want := append(told, "ended"); len(told) > 0 && fmt.Sprint(l.told) != fmt.Sprint(want) {
 		l.t.Errorf("told %v, want %v", l.told, want)

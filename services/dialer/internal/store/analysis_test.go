@@ -61,8 +61,11 @@ func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
 		}
 		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} { // the statements run again, on the next
 			n, plans := seen.Pages(t, mode)
-			if n == 0 || !strings.Contains(plans, "SKIP LOCKED") {
-				t.Fatalf("saw no claim but %s", plans)
+			if n == 0 {
+				t.Fatal("Pages: n = 0, want more")
+			}
+			if !strings.Contains(plans, "SKIP LOCKED") {
+				t.Fatalf(`Pages: plans = %q, want it to contain "SKIP LOCKED"`, plans)
 			}
 			most = max(most, n)
 		}

@@ -128,8 +128,11 @@ func (s *costSide) claimOne(b *testing.B) {
 	began := time.Now()
 	claimed, err := s.st.Claim(b.Context(), wide(64))
 	s.took = append(s.took, time.Since(began))
-	if err != nil || len(claimed.Requests) != 1 {
-		b.Fatalf("%s: claimed %d, %v", s.name, len(claimed.Requests), err)
+	if err != nil {
+		b.Fatalf("%s: Claim: %v", s.name, err)
+	}
+	if len(claimed.Requests) != 1 {
+		b.Fatalf("%s: length of claimed.Requests = %d, want 1", s.name, len(claimed.Requests))
 	}
 	if err := s.st.Block(b.Context(), claimed.Requests[0], request.Refusal{Code: request.CodeOutsideHours, Detail: "No."}); err != nil {
 		b.Fatal(err)
@@ -148,12 +151,17 @@ func (s *costSide) pages(b *testing.B) (most int) {
 			s.enqueue(b)
 		}
 		seen.Forget()
-		if claimed, err := watched.st.Claim(b.Context(), wide(1)); err != nil || len(claimed.Requests) != 1 {
-			b.Fatalf("%s: claimed %d, %v", s.name, len(claimed.Requests), err)
+		if claimed, err := watched.st.Claim(b.Context(), wide(1)); err != nil {
+			b.Fatalf("%s: Claim: %v", s.name, err)
+		} else if len(claimed.Requests) != 1 {
+			b.Fatalf("%s: length of claimed.Requests = %d, want 1", s.name, len(claimed.Requests))
 		}
 		n, plans := seen.Pages(b, mode)
-		if n == 0 || !strings.Contains(plans, "SKIP LOCKED") {
-			b.Fatalf("saw no claim but %s", plans)
+		if n == 0 {
+			b.Fatal("Pages: n = 0, want more")
+		}
+		if !strings.Contains(plans, "SKIP LOCKED") {
+			b.Fatalf(`Pages: plans = %q, want it to contain "SKIP LOCKED"`, plans)
 		}
 		most = max(most, n)
 	}

@@ -102,8 +102,11 @@ func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 				t.Fatal(err)
 			}
 			n, plans := seen.Pages(t, mode)
-			if n == 0 || !strings.Contains(plans, "SKIP LOCKED") {
-				t.Fatalf("saw no claim but %s", plans)
+			if n == 0 {
+				t.Fatal("Pages: n = 0, want more")
+			}
+			if !strings.Contains(plans, "SKIP LOCKED") {
+				t.Fatalf(`Pages: plans = %q, want it to contain "SKIP LOCKED"`, plans)
 			}
 			most = max(most, n)
 		}
@@ -171,8 +174,11 @@ func TestClaim_LastTenth(t *testing.T) {
 			}
 			r := store.Room{Hands: room.Hands{Free: 50}, Trunk: "sim", OfTrunk: tt.trunk, Overall: tt.overall}
 			first, err := replicas[0].Claim(t.Context(), r)
-			if err != nil || len(first.Requests) != 18 {
-				t.Fatalf("claimed %d %v, want 18 of 20", len(first.Requests), err)
+			if err != nil {
+				t.Fatalf("Claim: %v", err)
+			}
+			if len(first.Requests) != 18 {
+				t.Fatalf("length of first.Requests = %d, want 18", len(first.Requests))
 			}
 			small := uuid.Must(uuid.NewV7())
 			enqueue(t, pool, replicas[0], aRequest(small, 1))
@@ -234,8 +240,10 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 || ended.Load() != 180 {
-		t.Errorf("%d slots are left after %d calls", n, ended.Load())
+	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
+		t.Errorf("count: n = %v, want 0", n)
+	} else if ended.Load() != 180 {
+		t.Errorf("count: ended = %v, want 180", ended.Load())
 	}
 }
 
@@ -259,8 +267,11 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 			requests := []request.Request{aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 1), aRequest(workspace, 2)}
 			enqueue(t, pool, st, requests...)
 			taken := claim(t, st, 10)
-			if len(taken) != 2 || taken[0].To == taken[1].To {
-				t.Fatalf("claimed %v, want one of each number", taken)
+			if len(taken) != 2 {
+				t.Fatalf("length of taken = %d, want 2", len(taken))
+			}
+			if taken[0].To == taken[1].To {
+				t.Fatalf("taken[0].To = %v, want another value", taken[0].To)
 			}
 			live := taken[slices.IndexFunc(taken, func(r request.Request) bool { return r.To == requests[0].To })]
 			id := uuid.Must(uuid.NewV7())
@@ -282,8 +293,10 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 				t.Errorf("wait = %v, want at least %v", wait, 5*time.Second)
 			}
 			over(t, st, live, id)
-			if got := claim(t, st, 10); len(got) != 1 || got[0].To != requests[0].To {
-				t.Errorf("claimed %v after the end, want the next of the number", got)
+			if got := claim(t, st, 10); len(got) != 1 {
+				t.Errorf("claim: length of got = %d, want 1", len(got))
+			} else if got[0].To != requests[0].To {
+				t.Errorf("claim: got[0].To = %v, want %v", got[0].To, requests[0].To)
 			}
 		})
 	}

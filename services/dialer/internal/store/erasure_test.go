@@ -111,8 +111,10 @@ func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
 	if n := kept(t, pool); n != 1 {
 		t.Errorf("%d rows hold something to forget, want the other person's alone", n)
 	}
-	if got := claim(t, st, 5); len(got) != 1 || got[0].CallRequestID != other.CallRequestID {
-		t.Errorf("claimed %v, want the other person's request", got)
+	if got := claim(t, st, 5); len(got) != 1 {
+		t.Errorf("claim: length of got = %d, want 1", len(got))
+	} else if got[0].CallRequestID != other.CallRequestID {
+		t.Errorf("claim: got[0].CallRequestID = %v, want %v", got[0].CallRequestID, other.CallRequestID)
 	}
 }
 

@@ -15,8 +15,11 @@ func TestFoldNews_AnOrphanIsHungUpByWhoeverLives(t *testing.T) {
 	pool := newPool(t)
 	dead, living := newStore(pool), newStore(pool)
 	place, mine, err := dead.ReadFeed(t.Context(), "sim")
-	if err != nil || !mine {
-		t.Fatalf("read feed: %v %v", mine, err)
+	if err != nil {
+		t.Fatalf("read feed: %v", err)
+	}
+	if !mine {
+		t.Fatal("read feed: mine = false, want true")
 	}
 	orphan := uuid.New()
 	for cursor := range int64(2) { // rings, and is answered

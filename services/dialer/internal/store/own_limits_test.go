@@ -36,8 +36,10 @@ func TestClaim_TellsWhatItsOwnLimitsHeldBack(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if taken := claim(t, newStore(pool), 1); len(taken) != 1 || taken[0].HeldBack != tt.want {
-				t.Errorf("claimed %+v, want one, held back %v", taken, tt.want)
+			if taken := claim(t, newStore(pool), 1); len(taken) != 1 {
+				t.Errorf("claim: length of taken = %d, want 1", len(taken))
+			} else if taken[0].HeldBack != tt.want {
+				t.Errorf("claim: taken[0].HeldBack = %v, want %v", taken[0].HeldBack, tt.want)
 			}
 		})
 	}

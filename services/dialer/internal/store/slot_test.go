@@ -86,8 +86,11 @@ func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
 			st := newStore(pool)
 			enqueue(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
 			taken := claim(t, st, 1)
-			if len(taken) != 1 || count(t, pool, "SELECT count(*) FROM slots") != 1 {
-				t.Fatalf("claimed %v without a slot", taken)
+			if len(taken) != 1 {
+				t.Fatalf("length of taken = %d, want 1", len(taken))
+			}
+			if got := count(t, pool, "SELECT count(*) FROM slots"); got != 1 {
+				t.Fatalf(`count(t, pool, "SELECT count(*) FROM slots") = %v, want 1`, got)
 			}
 			if err := tt.end(t, pool, st, taken[0]); err != nil {
 				t.Fatal(err)

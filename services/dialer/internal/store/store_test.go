@@ -78,8 +78,11 @@ func TestEnqueue_TakesWhateverIsJSON(t *testing.T) {
 		r.Variables = []byte(variables)
 		enqueue(t, pool, st, r)
 		taken := claim(t, st, 1)
-		if len(taken) != 1 || string(taken[0].Variables) != variables {
-			t.Fatalf("claimed %v, want the variables %s as they were sent", taken, variables)
+		if len(taken) != 1 {
+			t.Fatalf("length of taken = %d, want 1", len(taken))
+		}
+		if string(taken[0].Variables) != variables {
+			t.Fatalf("taken[0].Variables = %q, want %q", string(taken[0].Variables), variables)
 		}
 		if err := st.Fence(t.Context(), taken[0], uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); err != nil {
 			t.Fatal(err)
@@ -232,8 +235,10 @@ func TestClaim_LimitsAndShares(t *testing.T) {
 	for _, r := range claim(t, st, 10) {
 		by[r.WorkspaceID]++
 	}
-	if by[big] != 3 || by[small] != 1 {
-		t.Errorf("taken %v, want 3 (its live calls) and 1", by)
+	if by[big] != 3 {
+		t.Errorf("by[big] = %v, want 3", by[big])
+	} else if by[small] != 1 {
+		t.Errorf("by[small] = %v, want 1", by[small])
 	}
 	if again := claim(t, st, 10); len(again) != 0 {
 		t.Errorf("%d more were taken beyond the limit of live calls", len(again))
@@ -323,14 +328,19 @@ func TestTakeOver_OnlyTheDead(t *testing.T) {
 	ages := func(id uuid.UUID, silent, alive time.Duration) {
 		t.Helper()
 		tag, err := pool.Exec(t.Context(), "UPDATE instances SET seen_at = seen_at - $2::interval, steady_since = steady_since - $3::interval WHERE instance_id = $1", id, silent, alive)
-		if err != nil || tag.RowsAffected() != 1 {
-			t.Fatalf("%d rows, %v", tag.RowsAffected(), err)
+		if err != nil {
+			t.Fatalf("Exec: %v", err)
+		}
+		if got := tag.RowsAffected(); got != 1 {
+			t.Fatalf("tag.RowsAffected() = %v, want 1", got)
 		}
 	}
 	takesOver := func(want int64, who string) {
 		t.Helper()
-		if n, err := third.TakeOver(t.Context()); err != nil || n != want {
-			t.Errorf("%s takes over %d, %v, want %d", who, n, err, want)
+		if n, err := third.TakeOver(t.Context()); err != nil {
+			t.Errorf("TakeOver: %v", err)
+		} else if n != want {
+			t.Errorf("TakeOver: n = %v, want %v; who = %s", n, want, who)
 		}
 	}
 	for _, st := range []*store.Store{dead, living, third} {
@@ -356,11 +366,15 @@ func TestTakeOver_OnlyTheDead(t *testing.T) {
 	case due[0].Ending != call.EndingRecovery:
 		t.Errorf("due[0].Ending = %v, want %v", due[0].Ending, call.EndingRecovery)
 	}
-	if mine, err := dead.StillFenced(t.Context(), orphan); err != nil || mine {
-		t.Errorf("the dead process may still dial: %v %v", mine, err)
+	if mine, err := dead.StillFenced(t.Context(), orphan); err != nil {
+		t.Errorf("the dead process may still dial: StillFenced: %v", err)
+	} else if mine {
+		t.Error("the dead process may still dial: mine = true, want false")
 	}
-	if mine, err := living.StillFenced(t.Context(), kept); err != nil || !mine {
-		t.Errorf("the living process lost its fence: %v %v", mine, err)
+	if mine, err := living.StillFenced(t.Context(), kept); err != nil {
+		t.Errorf("the living process lost its fence: StillFenced: %v", err)
+	} else if !mine {
+		t.Error("the living process lost its fence: mine = false, want true")
 	}
 }
 
@@ -385,11 +399,16 @@ func TestFoldNews_OneReaderEachPieceOnce(t *testing.T) {
 	first, second := newStore(pool), newStore(pool)
 	id := fenced(t, pool, first, aRequest(uuid.Must(uuid.NewV7()), 1))
 	place, mine, err := first.ReadFeed(t.Context(), "sim")
-	if err != nil || !mine {
-		t.Fatalf("read feed: %v %v", mine, err)
+	if err != nil {
+		t.Fatalf("read feed: %v", err)
 	}
-	if _, mine, err := second.ReadFeed(t.Context(), "sim"); err != nil || mine {
-		t.Errorf("a second reader: %v %v", mine, err)
+	if !mine {
+		t.Fatal("read feed: mine = false, want true")
+	}
+	if _, mine, err := second.ReadFeed(t.Context(), "sim"); err != nil {
+		t.Errorf("a second reader: ReadFeed: %v", err)
+	} else if mine {
+		t.Error("a second reader: mine = true, want false")
 	}
 	news := store.News{
 		Trunk: "sim", From: place, To: store.Place{Feed: "a", Cursor: 2}, Calls: []uuid.UUID{id},

@@ -88,8 +88,10 @@ func TestSaveAgent_ADeletedAgentsKeyGoes(t *testing.T) {
 			}
 		}
 		keys := 0
-		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM agent_keys").Scan(&keys); err != nil || keys != 2-version {
-			t.Errorf("%d keys, %v, after the agent was deleted: %v", keys, err, gone)
+		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM agent_keys").Scan(&keys); err != nil {
+			t.Errorf("QueryRow: %v", err)
+		} else if keys != 2-version {
+			t.Errorf("keys = %v, want %v; gone = %v", keys, 2-version, gone)
 		}
 	}
 }

@@ -171,8 +171,10 @@ func TestTalk_ThePersonHearsTheAgentAndTheAgentEndsTheCall(t *testing.T) {
 				t.Errorf("over with %q", cause)
 			}
 			polltest.Until(t, "the person receives the tone", func() bool { loud, _ := r.person.heard(); return loud > 0 })
-			if got := r.talk.End(); got.Reached == "" || got.Reached == agent.ReachedError {
-				t.Errorf("result = %+v", got)
+			if got := r.talk.End(); got.Reached == "" {
+				t.Error("result: got.Reached is empty, want a value")
+			} else if got.Reached == agent.ReachedError {
+				t.Errorf("result: got.Reached = %v, want another value", got.Reached)
 			}
 		})
 	}
@@ -230,8 +232,10 @@ func TestTalk_AHoldAndItsEnd(t *testing.T) {
 	heardBefore, _ = r.person.heard()
 	offer(sdp.Both)
 	polltest.Until(t, "the person hears the agent again", hears)
-	if body, err := r.talk.Offered(nil); err != nil || len(body) == 0 {
-		t.Errorf("an offer of ours: %v", err)
+	if body, err := r.talk.Offered(nil); err != nil {
+		t.Errorf("an offer of ours: Offered: %v", err)
+	} else if len(body) == 0 {
+		t.Error("an offer of ours: length of body = 0, want more")
 	}
 	if _, err := r.talk.Offered([]byte("v=0")); err == nil {
 		t.Error("nonsense was agreed to")
@@ -279,8 +283,10 @@ func TestTalk_ACallThatNobodyAnswersSendsItsAgentAway(t *testing.T) {
 	ready := make(chan error, 1)
 	go func() { ready <- r.talk.Ready(t.Context()) }()
 	<-begun
-	if got := r.talk.End(); got.Reached != "" || len(got.Turns) != 0 {
-		t.Errorf("result = %+v", got)
+	if got := r.talk.End(); got.Reached != "" {
+		t.Errorf("result: got.Reached = %q, want it empty", got.Reached)
+	} else if len(got.Turns) != 0 {
+		t.Errorf("result: got.Turns = %v, want none", got.Turns)
 	}
 	select {
 	case <-canceled:

@@ -98,8 +98,10 @@ func TestChange_CertificatesAndNothingElse(t *testing.T) {
 func TestChange_MergesAndNullIsTheDefault(t *testing.T) {
 	t.Parallel()
 	tr := made(t, `{"name":"a","host":"[2001:db8::1]","transport":"tls","channels":40,"username":"u","password":"p"}`)
-	if tr.SIPPort() != 5061 || tr.Version != 1 {
-		t.Errorf("trunk = %+v", tr)
+	if got := tr.SIPPort(); got != 5061 {
+		t.Errorf("trunk: tr.SIPPort() = %v, want 5061", got)
+	} else if tr.Version != 1 {
+		t.Errorf("trunk: tr.Version = %v, want 1", tr.Version)
 	}
 	switch err := change(t, &tr, `{"channels":null,"transport":null,"unknown":1}`); {
 	case err != nil:
@@ -158,8 +160,10 @@ func TestNumbers_GoAndComeAsTheTrunkWritesThem(t *testing.T) {
 			t.Errorf("%s: written %s, want %s", tt.settings, got, tt.written)
 		}
 		for user, want := range tt.read {
-			if got, ok := tr.Read(user); got != want || ok != (want != "") {
-				t.Errorf("%s: %q read as %q, %v, want %q", tt.settings, user, got, ok, want)
+			if got, ok := tr.Read(user); got != want {
+				t.Errorf("%s: got = %v, want %v; user = %q", tt.settings, got, want, user)
+			} else if ok != (want != "") {
+				t.Errorf("%s: ok = %v, want %v; user = %q", tt.settings, ok, want != "", user)
 			}
 		}
 	}
@@ -206,11 +210,15 @@ func FuzzChange(f *testing.F) {
 			return
 		}
 		const number = "+442079460000"
-		if got, ok := tr.Read(tr.Write(number)); !ok || got != number {
-			t.Errorf("%+v writes %q and reads it as %q, %v", tr, tr.Write(number), got, ok)
+		if got, ok := tr.Read(tr.Write(number)); !ok {
+			t.Errorf("Read: ok = false, want true; tr = %+v; tr.Write(number) = %q", tr, tr.Write(number))
+		} else if got != number {
+			t.Errorf("Read: got = %v, want %v; tr = %+v; tr.Write(number) = %q", got, number, tr, tr.Write(number))
 		}
-		if host, port := tr.Address(); host == "" || port == 0 {
-			t.Errorf("%+v has the address %q %d", tr, host, port)
+		if host, port := tr.Address(); host == "" {
+			t.Errorf("Address: host is empty, want a value; tr = %+v", tr)
+		} else if port == 0 {
+			t.Errorf("Address: port = 0, want more; tr = %+v", tr)
 		}
 	})
 }

@@ -70,8 +70,10 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	admin := "http://" + cfg.AdminAddr + "/admin/v1/workspaces"
 	id, _ := ask(t, "POST", admin, token, `{"name":"Acme","plan":"growth","currency":"USD"}`)["id"].(string)
 	key, _ := ask(t, "POST", admin+"/"+id+"/api-keys", token, `{"name":"k","access":"write"}`)["key"].(string)
-	if got := ask(t, "POST", "http://"+cfg.HTTP.Addr+"/v1/calls", key, "{}"); got == nil || got["error"] != nil {
-		t.Errorf("POST /v1/calls = %v", got)
+	if got := ask(t, "POST", "http://"+cfg.HTTP.Addr+"/v1/calls", key, "{}"); got == nil {
+		t.Error("POST /v1/calls: got = nil, want a value")
+	} else if got["error"] != nil {
+		t.Errorf(`POST /v1/calls: got["error"] = %v, want nil`, got["error"])
 	}
 	mustHear(t, bus.Brokers, id)
 
@@ -105,8 +107,11 @@ func mustHear(t *testing.T, brokers []string, id string) {
 	for len(records) == 0 && ctx.Err() == nil { // a poll may come back with nothing
 		records = client.PollFetches(ctx).Records()
 	}
-	if len(records) != 1 || string(records[0].Key) != id {
-		t.Fatalf("records = %v, want the workspace's", records)
+	if len(records) != 1 {
+		t.Fatalf("records: length of records = %d, want 1", len(records))
+	}
+	if string(records[0].Key) != id {
+		t.Fatalf("records: records[0].Key = %q, want %q", string(records[0].Key), id)
 	}
 	var fact eventv1.WorkspaceEvent
 	if err := proto.Unmarshal(records[0].Value, &fact); err != nil {

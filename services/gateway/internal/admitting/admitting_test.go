@@ -66,8 +66,10 @@ func TestRemembered_UnknownIsRememberedAFaultIsNot(t *testing.T) {
 		}
 		asked, fault = 0, errors.New("database away")
 		for range 3 {
-			if _, err := keys.get(t.Context(), "other"); err == nil || errors.Is(err, store.ErrMissing) {
-				t.Errorf("get = %v, want the fault", err)
+			if _, err := keys.get(t.Context(), "other"); err == nil {
+				t.Error("get = nil, want an error")
+			} else if errors.Is(err, store.ErrMissing) {
+				t.Errorf("get = %v, want another error", err)
 			}
 		}
 		if asked != 3 {
@@ -83,8 +85,10 @@ func TestRemembered_ManyWhoAskAtOnceAskOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				if value, err := keys.get(t.Context(), "k"); value != 7 || err != nil {
-					t.Errorf("get = %d, %v", value, err)
+				if value, err := keys.get(t.Context(), "k"); err != nil {
+					t.Errorf("get: %v", err)
+				} else if value != 7 {
+					t.Errorf("get: value = %v, want 7", value)
 				}
 			})
 		}
@@ -130,8 +134,10 @@ func TestRemembered_AFloodOfStrangersLeavesRoomForTheKnown(t *testing.T) {
 			t.Errorf("%d look-ups of strangers at once, want %d", strange.Load(), strangers)
 		}
 		for range 2 { // stale by now: it must be asked
-			if value, err := keys.get(t.Context(), "known"); value != 7 || err != nil {
-				t.Errorf("a known key in a flood = %d, %v", value, err)
+			if value, err := keys.get(t.Context(), "known"); err != nil {
+				t.Errorf("a known key in a flood: get: %v", err)
+			} else if value != 7 {
+				t.Errorf("a known key in a flood: value = %v, want 7", value)
 			}
 			time.Sleep(stale)
 		}
@@ -163,8 +169,10 @@ func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
 			return p.Unknown(), ctx.Err()
 		}}}
 		begun := time.Now()
-		if _, err := door.turn(t.Context(), "k", 60); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != lookLimit {
-			t.Errorf("turn = %v after %s, want the deadline after %s", err, time.Since(begun), lookLimit)
+		if _, err := door.turn(t.Context(), "k", 60); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("turn = %v, want %v", err, context.DeadlineExceeded)
+		} else if got := time.Since(begun); got != lookLimit {
+			t.Errorf("turn: time.Since(begun) = %v, want %v", got, lookLimit)
 		}
 	})
 }
@@ -192,8 +200,10 @@ func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
 			t.Errorf("another key = %+v", other)
 		}
 		time.Sleep(time.Second)
-		if third, _ := counted.next(t.Context(), "k", 60); !third.Allowed || asked != 3 {
-			t.Errorf("after Retry-After = %+v, asked %d", third, asked)
+		if third, _ := counted.next(t.Context(), "k", 60); !third.Allowed {
+			t.Error("after Retry-After: third.Allowed = false, want true")
+		} else if asked != 3 {
+			t.Errorf("after Retry-After: asked = %v, want 3", asked)
 		}
 	})
 }
@@ -203,8 +213,10 @@ func TestTurns_ANewLimitCountsAtOnce(t *testing.T) {
 	counted := &turns{now: time.Now, refused: map[string]refusal{}, take: func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
 		return p.Standing(p > 1, p.Span()), nil
 	}}
-	if got, _ := counted.next(t.Context(), "k", 1); got.Allowed || got.RetryAfter != time.Minute {
-		t.Fatalf("under a limit of 1 = %+v, want a refusal for a minute", got)
+	if got, _ := counted.next(t.Context(), "k", 1); got.Allowed {
+		t.Fatal("under a limit of 1: got.Allowed = true, want false")
+	} else if got.RetryAfter != time.Minute {
+		t.Fatalf("under a limit of 1: got.RetryAfter = %v, want %v", got.RetryAfter, time.Minute)
 	}
 	if got, _ := counted.next(t.Context(), "k", 100); !got.Allowed {
 		t.Errorf("under the raised limit = %+v: it is refused for what the old one said", got)

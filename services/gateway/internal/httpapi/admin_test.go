@@ -20,16 +20,23 @@ func TestAdmin_OnlyOperators(t *testing.T) {
 	key, _ := r.key(r.workspace(""), "write")
 	for name, bearer := range map[string]string{"nobody": "", "a customer's key": key, "an unknown token": "a-token-of-ada-0002"} {
 		for _, path := range []string{"/admin/v1/workspaces", "/admin/v1/audit", "/admin/v1/nothing"} {
-			if got := send(t, "GET", r.admin.URL+path, bearer, "", nil); got.status != 401 || got.code() != "invalid_api_key" {
-				t.Errorf("%s at %s = %d %s, want 401", name, path, got.status, got.body)
+			if got := send(t, "GET", r.admin.URL+path, bearer, "", nil); got.status != 401 {
+				t.Errorf("%s at %s: got.status = %v, want 401; got.body = %s", name, path, got.status, got.body)
+			} else if got.code() != "invalid_api_key" {
+				t.Errorf(`%s at %s: got.code() = %q, want "invalid_api_key"; got.body = %s`, name, path, got.code(), got.body)
 			}
 		}
 	}
-	if got := r.operator("GET", "/admin/v1/nothing", ""); got.status != 404 || got.code() != "not_found" {
-		t.Errorf("unknown route = %d %s", got.status, got.body)
+	if got := r.operator("GET", "/admin/v1/nothing", ""); got.status != 404 {
+		t.Errorf("unknown route: got.status = %v, want 404; got.body = %s", got.status, got.body)
+	} else if got.code() != "not_found" {
+		t.Errorf(`unknown route: got.code() = %q, want "not_found"; got.body = %s`, got.code(), got.body)
 	}
-	if got := r.operator("PUT", "/admin/v1/workspaces", ""); got.status != 405 || got.header.Get("Allow") != "GET, HEAD, POST" {
-		t.Errorf("wrong method = %d %s %q", got.status, got.body, got.header.Get("Allow"))
+	if got := r.operator("PUT", "/admin/v1/workspaces", ""); got.status != 405 {
+		t.Errorf("wrong method: got.status = %v, want 405; got.body = %s", got.status, got.body)
+	} else if got.header.Get("Allow") != "GET, HEAD, POST" {
+		t.Errorf(`wrong method: got.header.Get("Allow") = %q, want "GET, HEAD, POST"; got.body = %s`,
+			got.header.Get("Allow"), got.body)
 	}
 	if got := send(t, "GET", r.public.URL+"/admin/v1/workspaces", operatorToken, "", nil); got.status != 401 {
 		t.Errorf("the admin side on the public address = %d, want 401", got.status)
@@ -43,8 +50,10 @@ func TestAdmin_WorkspaceIsCreatedAndChanged(t *testing.T) {
 	made := r.operator("POST", "/admin/v1/workspaces", `{"name":"Acme","plan":"starter","currency":"EUR","calling_policy":`+policy+
 		`,"features":{"webhooks":true},"destinations":["+1","+4420"],"max_live_calls":7,"retention":{"transcripts_days":7},"unknown":1}`)
 	var got map[string]any
-	if err := json.Unmarshal([]byte(made.body), &got); err != nil || made.status != 201 {
-		t.Fatalf("POST = %d %s", made.status, made.body)
+	if err := json.Unmarshal([]byte(made.body), &got); err != nil {
+		t.Fatalf("POST: json.Unmarshal: %v", err)
+	} else if made.status != 201 {
+		t.Fatalf("POST: made.status = %v, want 201; made.body = %s", made.status, made.body)
 	}
 	id := made.member("id")
 	want := map[string]any{"id": id, "name": "Acme", "plan": "starter", "currency": "EUR", "status": "active", "rate_limit_per_minute": nil,
@@ -184,12 +193,16 @@ func (r *rig) mustHaveAudited(id string) {
 	if n := r.count("audit_intents"); n != 0 {
 		r.t.Errorf("%d intents are left", n)
 	}
-	if one := r.operator("GET", "/admin/v1/audit/"+patch.ID.String(), ""); one.status != 200 || one.member("path") != patch.Path {
-		r.t.Errorf("GET of one row = %d %s", one.status, one.body)
+	if one := r.operator("GET", "/admin/v1/audit/"+patch.ID.String(), ""); one.status != 200 {
+		r.t.Errorf("GET of one row: one.status = %v, want 200; one.body = %s", one.status, one.body)
+	} else if got := one.member("path"); got != patch.Path {
+		r.t.Errorf(`GET of one row: one.member("path") = %v, want %v; one.body = %s`, got, patch.Path, one.body)
 	}
 	for _, none := range []string{"7", id} {
-		if one := r.operator("GET", "/admin/v1/audit/"+none, ""); one.status != 404 || !strings.Contains(one.body, `"There is no such audit entry."`) {
-			r.t.Errorf("GET of no row = %d %s", one.status, one.body)
+		if one := r.operator("GET", "/admin/v1/audit/"+none, ""); one.status != 404 {
+			r.t.Errorf("GET of no row: one.status = %v, want 404", one.status)
+		} else if !strings.Contains(one.body, `"There is no such audit entry."`) {
+			r.t.Errorf("GET of no row: one.body = %q, want it to contain %q", one.body, `"There is no such audit entry."`)
 		}
 	}
 }
@@ -293,13 +306,17 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 	r := newRig(t)
 	id := r.workspace("")
 	key, keyID := r.key(id, "read")
-	if !strings.HasPrefix(key, "rf_live_") || len(key) < 60 {
-		t.Errorf("key = %q", key)
+	if !strings.HasPrefix(key, "rf_live_") {
+		t.Errorf(`key = %q, want it to begin with "rf_live_"`, key)
+	} else if len(key) < 60 {
+		t.Errorf("key: length of key = %d, want at least 60", len(key))
 	}
 	path := "/admin/v1/workspaces/" + id + "/api-keys"
 	for _, told := range []string{r.operator("GET", path, "").body, r.operator("GET", path+"/"+keyID, "").body, r.operator("GET", "/admin/v1/audit", "").body} {
-		if strings.Contains(told, key) || !strings.Contains(told, key[:16]) {
-			t.Errorf("want the prefix and not the key in %s", told)
+		if strings.Contains(told, key) {
+			t.Errorf("output = %q, want it without %q", told, key)
+		} else if !strings.Contains(told, key[:16]) {
+			t.Errorf("output = %q, want it to contain %q", told, key[:16])
 		}
 	}
 	var stored string
@@ -310,14 +327,18 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 		t.Error("the database holds the key")
 	}
 	for body, field := range map[string]string{`{"access":"read"}`: "name", `{"name":"x"}`: "access", `{"name":"x","access":"admin"}`: "access"} {
-		if got := r.operator("POST", path, body); got.status != 422 || !strings.Contains(got.body, `"message":"`+field+" ") {
-			t.Errorf("POST %s = %d %s", body, got.status, got.body)
+		if got := r.operator("POST", path, body); got.status != 422 {
+			t.Errorf("operator: got.status = %v, want 422", got.status)
+		} else if !strings.Contains(got.body, `"message":"`+field+" ") {
+			t.Errorf("operator: got.body = %q, want it to contain %q", got.body, `"message":"`+field+" ")
 		}
 	}
 	first := r.operator("DELETE", path+"/"+keyID, "")
 	again := r.operator("DELETE", path+"/"+keyID, "")
-	if first.status != 200 || again.body != first.body {
-		t.Errorf("DELETE twice = %s, %s", first.body, again.body)
+	if first.status != 200 {
+		t.Errorf("DELETE twice: first.status = %v, want 200", first.status)
+	} else if again.body != first.body {
+		t.Errorf("DELETE twice: again.body = %v, want %v", again.body, first.body)
 	}
 	entries := r.audit(id)
 	if len(entries) != 3 {
@@ -335,8 +356,10 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 	other := r.workspace("")
 	for _, strange := range []string{"/admin/v1/workspaces/" + other + "/api-keys/" + keyID, path + "/" + anID, path + "/1",
 		"/admin/v1/workspaces/" + anID + "/api-keys", "/admin/v1/workspaces/1"} {
-		if got := r.operator("GET", strange, ""); got.status != 404 || got.code() != "not_found" {
-			t.Errorf("GET %s = %d %s, want 404", strange, got.status, got.body)
+		if got := r.operator("GET", strange, ""); got.status != 404 {
+			t.Errorf("GET %s: got.status = %v, want 404; got.body = %s", strange, got.status, got.body)
+		} else if got.code() != "not_found" {
+			t.Errorf(`GET %s: got.code() = %q, want "not_found"; got.body = %s`, strange, got.code(), got.body)
 		}
 	}
 }
@@ -379,8 +402,10 @@ func TestAdmin_Pages(t *testing.T) {
 		t.Errorf("second page: page.Data[0].ID = %v, want %v", page.Data[0].ID, ids[0])
 	}
 	for _, path := range []string{"/admin/v1/workspaces", "/admin/v1/audit", "/admin/v1/workspaces/" + ids[0] + "/api-keys"} {
-		if got := r.operator("GET", path+"?starting_after="+uuid.NewString(), ""); got.status != 422 || !strings.Contains(got.body, "starting_after") {
-			t.Errorf("%s with an unknown cursor = %d %s", path, got.status, got.body)
+		if got := r.operator("GET", path+"?starting_after="+uuid.NewString(), ""); got.status != 422 {
+			t.Errorf("%s with an unknown cursor: got.status = %v, want 422", path, got.status)
+		} else if !strings.Contains(got.body, "starting_after") {
+			t.Errorf(`%s with an unknown cursor: got.body = %q, want it to contain "starting_after"`, path, got.body)
 		}
 	}
 }
@@ -390,8 +415,10 @@ func TestAudit_CannotBeChanged(t *testing.T) {
 	r := newRig(t)
 	r.workspace("")
 	for _, statement := range []string{"UPDATE audit SET operator = 'eve'", "DELETE FROM audit", "TRUNCATE audit"} {
-		if _, err := r.pool.Exec(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "permission denied") {
-			t.Errorf("%s = %v, want permission denied", statement, err)
+		if _, err := r.pool.Exec(t.Context(), statement); err == nil {
+			t.Errorf("%s: Exec = nil, want an error", statement)
+		} else if !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf(`%s: err = %q, want it to contain "permission denied"`, statement, err.Error())
 		}
 	}
 }

@@ -43,8 +43,10 @@ func TestFlood_CostsLittleAndLeavesNothing(t *testing.T) {
 	if n := len(r.asked(route.Calls)); n != 1 {
 		t.Errorf("calls was asked %d times, want once", n)
 	}
-	if got, _ := spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 || got[0].status != http.StatusOK {
-		t.Errorf("afterwards = %v", got)
+	if got, _ := spoken(t, addr, "GET /v1/calls HTTP/1.1\r\n"+with+"\r\n", 1); len(got) != 1 {
+		t.Errorf("afterwards: length of got = %d, want 1", len(got))
+	} else if got[0].status != http.StatusOK {
+		t.Errorf("afterwards: got[0].status = %v, want %v", got[0].status, http.StatusOK)
 	}
 }
 

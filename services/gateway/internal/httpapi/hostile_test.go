@@ -311,12 +311,16 @@ func TestHostile_Bodies(t *testing.T) {
 		"DELETE /v1/webhook-subscriptions/" + anID + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	answers, _ = spoken(t, addr, smuggled, 2)
 	for _, h := range r.asked(route.Webhooks) {
-		if h.method != http.MethodPost || h.body != "" {
-			t.Errorf("webhook-dispatcher was asked %s with %q", h.method, h.body)
+		if h.method != http.MethodPost {
+			t.Errorf("h.method = %v, want %v", h.method, http.MethodPost)
+		} else if h.body != "" {
+			t.Errorf("h.body = %q, want it empty", h.body)
 		}
 	}
-	if len(answers) != 2 || answers[1].status != http.StatusUnauthorized {
-		t.Errorf("smuggled = %v", answers)
+	if len(answers) != 2 {
+		t.Errorf("smuggled: length of answers = %d, want 2", len(answers))
+	} else if answers[1].status != http.StatusUnauthorized {
+		t.Errorf("smuggled: answers[1].status = %v, want %v", answers[1].status, http.StatusUnauthorized)
 	}
 }
 

@@ -58,8 +58,13 @@ func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 			continue
 		}
 		match, ok := route.Public().Find(&url.URL{Path: path})
-		if !ok || match.Template != operation.Path {
-			t.Errorf("%s %s is not in the table", operation.Method, path)
+		if !ok {
+			t.Errorf("ok = false, want true; operation.Method = %s; path = %s", operation.Method, path)
+			continue
+		}
+		if match.Template != operation.Path {
+			t.Errorf("match.Template = %v, want %v; operation.Method = %s; path = %s",
+				match.Template, operation.Path, operation.Method, path)
 			continue
 		}
 		before := len(r.asked(match.Owner))
@@ -107,8 +112,10 @@ func TestOpen_NeedsNoKeyAndDoesNotCount(t *testing.T) {
 		{"DELETE", "/readyz", 405, "method_not_allowed"},
 	} {
 		got := r.customer(row.method, row.path, "", "")
-		if got.status != row.status || got.code() != row.code {
-			t.Errorf("%s %s = %d %s, want %d %s", row.method, row.path, got.status, got.body, row.status, row.code)
+		if got.status != row.status {
+			t.Errorf("%s %s: got.status = %v, want %v; got.body = %s", row.method, row.path, got.status, row.status, got.body)
+		} else if got.code() != row.code {
+			t.Errorf("%s %s: got.code() = %q, want %q; got.body = %s", row.method, row.path, got.code(), row.code, got.body)
 		}
 		if allow := got.header.Get("Allow"); row.status == 405 && row.path != "/readyz" && allow != "GET, HEAD" {
 			t.Errorf("%s %s: Allow = %q", row.method, row.path, allow)
@@ -117,9 +124,11 @@ func TestOpen_NeedsNoKeyAndDoesNotCount(t *testing.T) {
 			if got.body != "" {
 				t.Errorf("%s %s: body = %q, want none", row.method, row.path, got.body)
 			}
-			if length, err := strconv.Atoi(got.header.Get("Content-Length")); err != nil || length == 0 {
-				t.Errorf("%s %s: Content-Length = %q, want the length of the body", row.method, row.path,
-					got.header.Get("Content-Length"))
+			if length, err := strconv.Atoi(got.header.Get("Content-Length")); err != nil {
+				t.Errorf("%s %s: strconv.Atoi: %v", row.method, row.path, err)
+			} else if length == 0 {
+				t.Errorf(`%s %s: length = 0, want more; got.header.Get("Content-Length") = %q`,
+					row.method, row.path, got.header.Get("Content-Length"))
 			}
 		}
 		mustHaveHeaders(t, row.method+" "+row.path, got)

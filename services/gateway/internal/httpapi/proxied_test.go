@@ -121,16 +121,22 @@ func TestAdmin_ProxiedReadsAndRefusalsLeaveNoAudit(t *testing.T) {
 		_, _ = w.Write([]byte(`{"error":{"code":"insufficient_credits","message":"No."}}`))
 		return true
 	})
-	if got := r.operator("POST", base+"/wallet/transactions", "{}"); got.status != 409 || got.code() != "insufficient_credits" {
-		t.Errorf("POST = %d %s, want the owner's 409", got.status, got.body)
+	if got := r.operator("POST", base+"/wallet/transactions", "{}"); got.status != 409 {
+		t.Errorf("POST: got.status = %v, want 409; got.body = %s", got.status, got.body)
+	} else if got.code() != "insufficient_credits" {
+		t.Errorf(`POST: got.code() = %q, want "insufficient_credits"; got.body = %s`, got.code(), got.body)
 	}
-	if n := len(r.audit(id)); n != 1 || r.count("audit_intents") != 0 {
-		t.Errorf("%d audit rows and %d intents, want the creation alone", n, r.count("audit_intents"))
+	if n := len(r.audit(id)); n != 1 {
+		t.Errorf("n = %v, want 1", n)
+	} else if got := r.count("audit_intents"); got != 0 {
+		t.Errorf(`r.count("audit_intents") = %v, want 0`, got)
 	}
 	before := len(r.asked(route.Calls))
 	for _, path := range []string{"/admin/v1/workspaces/" + anID + "/agents", "/admin/v1/workspaces/x/agents", base + "/nothing"} {
-		if got := r.operator("POST", path, "{}"); got.status != 404 || got.code() != "not_found" {
-			t.Errorf("POST %s = %d %s, want 404", path, got.status, got.body)
+		if got := r.operator("POST", path, "{}"); got.status != 404 {
+			t.Errorf("POST %s: got.status = %v, want 404; got.body = %s", path, got.status, got.body)
+		} else if got.code() != "not_found" {
+			t.Errorf(`POST %s: got.code() = %q, want "not_found"; got.body = %s`, path, got.code(), got.body)
 		}
 	}
 	if len(r.asked(route.Calls)) != before {
@@ -165,8 +171,10 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweeper := sweeping.New(r.store)
-	if err := sweeper.Sweep(t.Context(), time.Hour); err != nil || r.count("audit_intents") != 1 {
-		t.Fatalf("a young intent was swept: %v", err)
+	if err := sweeper.Sweep(t.Context(), time.Hour); err != nil {
+		t.Fatalf("a young intent was swept: Sweep: %v", err)
+	} else if got := r.count("audit_intents"); got != 1 {
+		t.Fatalf(`a young intent was swept: r.count("audit_intents") = %v, want 1`, got)
 	}
 	for range 2 {
 		if err := sweeper.Sweep(t.Context(), 0); err != nil {

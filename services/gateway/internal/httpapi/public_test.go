@@ -58,8 +58,10 @@ func TestPublic_OrderOfChecks(t *testing.T) {
 	} {
 		before := len(r.asked(route.Calls)) + len(r.asked(route.Webhooks)) + len(r.asked(route.Wallet))
 		got := r.customer(row.method, row.path, row.key, "")
-		if got.status != row.status || got.code() != row.code {
-			t.Errorf("%s: %d %s, want %d %s", row.name, got.status, got.body, row.status, row.code)
+		if got.status != row.status {
+			t.Errorf("%s: got.status = %v, want %v; got.body = %s", row.name, got.status, row.status, got.body)
+		} else if got.code() != row.code {
+			t.Errorf("%s: got.code() = %q, want %q; got.body = %s", row.name, got.code(), row.code, got.body)
 		}
 		if after := len(r.asked(route.Calls)) + len(r.asked(route.Webhooks)) + len(r.asked(route.Wallet)); after != before {
 			t.Errorf("%s: it reached an owner", row.name)
@@ -81,8 +83,10 @@ func mustHaveHeaders(t *testing.T, name string, got answered) {
 			t.Errorf("%s: %s = %q, want one", name, header, got.header.Values(header))
 		}
 	}
-	if values := got.header.Values("Service-Version"); len(values) != 1 || values[0] != "2026-06-04" {
-		t.Errorf("%s: Service-Version = %q", name, values)
+	if values := got.header.Values("Service-Version"); len(values) != 1 {
+		t.Errorf("%s: length of values = %d, want 1", name, len(values))
+	} else if values[0] != "2026-06-04" {
+		t.Errorf(`%s: values[0] = %q, want "2026-06-04"`, name, values[0])
 	}
 	if got.status >= 400 && got.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%s: Content-Type = %q", name, got.header.Get("Content-Type"))
@@ -113,8 +117,14 @@ func TestPublic_EveryRouteReachesItsOwner(t *testing.T) {
 		before := len(r.asked(row.owner))
 		got := r.customer(row.method, row.path, key, `{"a":1}`)
 		heard := r.asked(row.owner)
-		if got.status != http.StatusOK || len(heard) != before+1 {
-			t.Errorf("%s %s = %d %s", row.method, row.path, got.status, got.body)
+		if got.status != http.StatusOK {
+			t.Errorf("%s %s: got.status = %v, want %v; got.body = %s",
+				row.method, row.path, got.status, http.StatusOK, got.body)
+			continue
+		}
+		if len(heard) != before+1 {
+			t.Errorf("%s %s: length of heard = %d, want %d; got.body = %s",
+				row.method, row.path, len(heard), before+1, got.body)
 			continue
 		}
 		mustHaveHeaders(t, row.path, got)
@@ -160,8 +170,11 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 		"Content-Type":        {"application/json"},
 	})
 	heard := r.asked(route.Calls)
-	if got.status != http.StatusOK || len(heard) != 1 {
-		t.Fatalf("POST = %d %s", got.status, got.body)
+	if got.status != http.StatusOK {
+		t.Fatalf("POST: got.status = %v, want %v; got.body = %s", got.status, http.StatusOK, got.body)
+	}
+	if len(heard) != 1 {
+		t.Fatalf("POST: length of heard = %d, want 1; got.body = %s", len(heard), got.body)
 	}
 	for _, name := range []string{"Authorization", "X-Ringfence-Service", "X-Ringfence-Other", "Traceparent", "Baggage", "Cookie", "X-Hop", "Upgrade", "Connection", "X-Forwarded-For"} {
 		if value := heard[0].header.Get(name); value != "" {
@@ -200,8 +213,10 @@ func TestPublic_APostThatKnowsNoKeyIsNeverRepeated(t *testing.T) {
 			posts++
 		}
 	}
-	if got.status != http.StatusServiceUnavailable || posts != 1 {
-		t.Errorf("POST = %d, the owner was asked %d times, want 503 and once", got.status, posts)
+	if got.status != http.StatusServiceUnavailable {
+		t.Errorf("POST: got.status = %v, want %v", got.status, http.StatusServiceUnavailable)
+	} else if posts != 1 {
+		t.Errorf("POST: posts = %v, want 1", posts)
 	}
 }
 
@@ -280,8 +295,10 @@ func TestPublic_BodyOverTheLimitNeverReachesAnOwner(t *testing.T) {
 	r := newRig(t)
 	key, _ := r.key(r.workspace(""), "write")
 	large := strings.Repeat("x", httpserver.MaxBody+1)
-	if got := r.customer("POST", "/v1/calls", key, large); got.status != 413 || got.code() != "request_too_large" {
-		t.Errorf("sized = %d %s", got.status, got.body)
+	if got := r.customer("POST", "/v1/calls", key, large); got.status != 413 {
+		t.Errorf("sized: got.status = %v, want 413; got.body = %s", got.status, got.body)
+	} else if got.code() != "request_too_large" {
+		t.Errorf(`sized: got.code() = %q, want "request_too_large"; got.body = %s`, got.code(), got.body)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), "POST", r.public.URL+"/v1/calls", io.MultiReader(strings.NewReader(large)))
 	if err != nil {
@@ -326,14 +343,21 @@ func TestPublic_OwnerDownIs503ForItsRoutesAlone(t *testing.T) {
 	}
 	r.answers(func(http.ResponseWriter, heard) bool { panic(http.ErrAbortHandler) })
 	got = r.customer("POST", "/v1/calls", key, "{}")
-	if got.status != 503 || !strings.Contains(got.body, "not known") {
-		t.Errorf("an owner that dies in the middle = %d %s, want 503 that promises nothing", got.status, got.body)
+	if got.status != 503 {
+		t.Errorf("an owner that dies in the middle: got.status = %v, want 503", got.status)
+	} else if !strings.Contains(got.body, "not known") {
+		t.Errorf(`an owner that dies in the middle: got.body = %q, want it to contain "not known"`, got.body)
 	}
-	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 503 || !strings.Contains(got.body, "Nothing was changed") {
-		t.Errorf("an owner that dies while it is read = %d %s, want 503 that says to try again", got.status, got.body)
+	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 503 {
+		t.Errorf("an owner that dies while it is read: got.status = %v, want 503", got.status)
+	} else if !strings.Contains(got.body, "Nothing was changed") {
+		t.Errorf(`an owner that dies while it is read: got.body = %q, want it to contain "Nothing was changed"`, got.body)
 	}
-	if got := r.operator("GET", "/admin/v1/workspaces/"+workspace+"/calls", ""); got.status != 503 || !strings.Contains(got.body, "Nothing was changed") {
-		t.Errorf("an owner that dies while an operator reads it = %d %s, want 503 that says to try again", got.status, got.body)
+	if got := r.operator("GET", "/admin/v1/workspaces/"+workspace+"/calls", ""); got.status != 503 {
+		t.Errorf("an owner that dies while an operator reads it: got.status = %v, want 503", got.status)
+	} else if !strings.Contains(got.body, "Nothing was changed") {
+		t.Errorf(`an owner that dies while an operator reads it: got.body = %q, want it to contain "Nothing was changed"`,
+			got.body)
 	}
 	r.answers(func(w http.ResponseWriter, _ heard) bool { w.WriteHeader(http.StatusUnauthorized); return true })
 	if got := r.customer("GET", "/v1/calls", key, ""); got.status != 500 {
@@ -347,8 +371,10 @@ func TestPublic_DatabaseDownIs503(t *testing.T) {
 	key, _ := r.key(r.workspace(""), "write")
 	r.pool.Close()
 	got := r.customer("GET", "/v1/calls", key, "")
-	if got.status != 503 || got.code() != "unavailable" {
-		t.Errorf("GET = %d %s, want 503", got.status, got.body)
+	if got.status != 503 {
+		t.Errorf("GET: got.status = %v, want 503; got.body = %s", got.status, got.body)
+	} else if got.code() != "unavailable" {
+		t.Errorf(`GET: got.code() = %q, want "unavailable"; got.body = %s`, got.code(), got.body)
 	}
 	mustHaveHeaders(t, "503", got)
 }
@@ -366,14 +392,18 @@ func TestReadyz_NamesWhoIsNotReady(t *testing.T) {
 	defer close(hung)
 
 	ready, _ := r.replica([]string{"calls=" + up.URL, "dialer=" + down.URL, "dialer=" + up.URL})
-	if got := send(t, "GET", ready.URL+"/readyz", "", "", nil); got.status != http.StatusOK || strings.TrimSpace(got.body) != `{"status":"ready"}` {
-		t.Errorf("all ready = %d %s (one replica of two is enough)", got.status, got.body)
+	if got := send(t, "GET", ready.URL+"/readyz", "", "", nil); got.status != http.StatusOK {
+		t.Errorf("all ready: got.status = %v, want %v", got.status, http.StatusOK)
+	} else if strings.TrimSpace(got.body) != `{"status":"ready"}` {
+		t.Errorf("all ready: strings.TrimSpace(got.body) = %q, want %q", strings.TrimSpace(got.body), `{"status":"ready"}`)
 	}
 	unready, _ := r.replica([]string{"calls=" + up.URL, "dialer=" + down.URL, "billing-wallet=" + silent.URL})
 	got := send(t, "GET", unready.URL+"/readyz", "", "", nil)
 	want := `{"error":{"code":"unavailable","message":"Not ready yet: billing-wallet, dialer."}}`
-	if got.status != 503 || strings.TrimSpace(got.body) != want {
-		t.Errorf("unready = %d %s, want %s", got.status, got.body, want)
+	if got.status != 503 {
+		t.Errorf("unready: got.status = %v, want 503", got.status)
+	} else if strings.TrimSpace(got.body) != want {
+		t.Errorf("unready: strings.TrimSpace(got.body) = %v, want %v", strings.TrimSpace(got.body), want)
 	}
 	mustHaveHeaders(t, "readyz", got)
 	if n := r.count("rate_limits"); n != 0 {

@@ -79,12 +79,19 @@ func TestPublic_RateFollowsThePlan(t *testing.T) {
 	for plan, want := range map[string]string{"growth": "120", "scale": "600"} {
 		key, _ := r.key(r.workspace(`"plan":"`+plan+`"`), "read")
 		got := r.customer("GET", "/v1/calls", key, "")
-		if got.header.Get("X-RateLimit-Limit") != want || got.header.Get("RateLimit-Policy") != `"default";q=`+want+`;w=60` {
-			t.Errorf("%s: %v", plan, got.header)
+		if got.header.Get("X-RateLimit-Limit") != want {
+			t.Errorf(`%s: got.header.Get("X-RateLimit-Limit") = %v, want %v`, plan, got.header.Get("X-RateLimit-Limit"), want)
+		} else if got.header.Get("RateLimit-Policy") != `"default";q=`+want+`;w=60` {
+			t.Errorf(`%s: got.header.Get("RateLimit-Policy") = %q, want %q`,
+				plan, got.header.Get("RateLimit-Policy"), `"default";q=`+want+`;w=60`)
 		}
 		left, _ := strconv.Atoi(want)
-		if got.header.Get("X-RateLimit-Remaining") != strconv.Itoa(left-1) || !strings.HasPrefix(got.header.Get("RateLimit"), `"default";r=`+strconv.Itoa(left-1)+`;t=`) {
-			t.Errorf("%s: %v", plan, got.header)
+		if got.header.Get("X-RateLimit-Remaining") != strconv.Itoa(left-1) {
+			t.Errorf(`%s: got.header.Get("X-RateLimit-Remaining") = %v, want %v`,
+				plan, got.header.Get("X-RateLimit-Remaining"), strconv.Itoa(left-1))
+		} else if !strings.HasPrefix(got.header.Get("RateLimit"), `"default";r=`+strconv.Itoa(left-1)+`;t=`) {
+			t.Errorf(`%s: got.header.Get("RateLimit") = %q, want it to begin with %q`,
+				plan, got.header.Get("RateLimit"), `"default";r=`+strconv.Itoa(left-1)+`;t=`)
 		}
 	}
 }

@@ -43,8 +43,10 @@ func TestReference_Description(t *testing.T) {
 	var description struct {
 		Info struct{ Version string }
 	}
-	if err := json.Unmarshal([]byte(plain.body), &description); err != nil || description.Info.Version != httpserver.Version {
-		t.Errorf("info.version = %q, %v; want %s", description.Info.Version, err, httpserver.Version)
+	if err := json.Unmarshal([]byte(plain.body), &description); err != nil {
+		t.Errorf("info.version: json.Unmarshal: %v", err)
+	} else if description.Info.Version != httpserver.Version {
+		t.Errorf("info.version: description.Info.Version = %v, want %v", description.Info.Version, httpserver.Version)
 	}
 	zipped := look(t, r, "GET", "/openapi.json", "Accept-Encoding", "br, GZIP;q=0.5")
 	reader, err := gzip.NewReader(strings.NewReader(zipped.body))
@@ -84,8 +86,10 @@ func TestReference_EveryAnswerHasThePolicy(t *testing.T) {
 			t.Errorf("%s: Cache-Control = %q, want it to contain %q", path, got.header.Get("Cache-Control"), "max-age=")
 		}
 	}
-	if slash, page := look(t, r, "GET", "/docs/"), look(t, r, "GET", "/docs"); slash.body != page.body || !strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
-		t.Errorf("/docs/ is not the page: %v", page.header)
+	if slash, page := look(t, r, "GET", "/docs/"), look(t, r, "GET", "/docs"); slash.body != page.body {
+		t.Errorf("slash.body = %v, want %v", slash.body, page.body)
+	} else if !strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
+		t.Errorf(`page.header.Get("Content-Type") = %q, want it to begin with "text/html"`, page.header.Get("Content-Type"))
 	}
 }
 
@@ -94,8 +98,11 @@ func TestReference_NotModified(t *testing.T) {
 	r := newRig(t)
 	tag := look(t, r, "GET", "/docs").header.Get("ETag")
 	ziptag := look(t, r, "GET", "/docs", "Accept-Encoding", "gzip").header.Get("ETag")
-	if len(tag) < 10 || tag == ziptag {
-		t.Fatalf("ETag = %s, zipped %s", tag, ziptag)
+	if len(tag) < 10 {
+		t.Fatalf("ETag: length of tag = %d, want at least 10", len(tag))
+	}
+	if tag == ziptag {
+		t.Fatalf("ETag: tag = %v, want another value", tag)
 	}
 	for _, row := range []struct {
 		name, known, accepted string

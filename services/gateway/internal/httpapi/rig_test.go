@@ -236,8 +236,12 @@ func (r *rig) workspace(members string) string {
 func (r *rig) key(workspaceID, access string) (key, id string) {
 	r.t.Helper()
 	made := r.operator("POST", "/admin/v1/workspaces/"+workspaceID+"/api-keys", `{"name":"test","access":"`+access+`"}`)
-	if made.status != http.StatusCreated || made.header.Get("Cache-Control") != "no-store" {
-		r.t.Fatalf("POST api-keys = %d %s %v", made.status, made.body, made.header)
+	if made.status != http.StatusCreated {
+		r.t.Fatalf("POST api-keys: made.status = %v, want %v; made.body = %s", made.status, http.StatusCreated, made.body)
+	}
+	if made.header.Get("Cache-Control") != "no-store" {
+		r.t.Fatalf(`POST api-keys: made.header.Get("Cache-Control") = %q, want "no-store"; made.body = %s`,
+			made.header.Get("Cache-Control"), made.body)
 	}
 	return made.member("key"), made.member("id")
 }

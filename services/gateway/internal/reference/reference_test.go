@@ -46,8 +46,10 @@ func TestPage_NamesNothingOutside(t *testing.T) {
 		if path == "" {
 			continue
 		}
-		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
-			t.Errorf("the page names %q", match[1])
+		if !strings.HasPrefix(path, "/") {
+			t.Errorf(`path = %q, want it to begin with "/"; match[1] = %q`, path, match[1])
+		} else if strings.HasPrefix(path, "//") {
+			t.Errorf(`path = %q, want it not to begin with "//"; match[1] = %q`, path, match[1])
 		}
 		files[path] = text(t, shelf, path)
 	}
@@ -72,8 +74,10 @@ func TestPage_NamesNothingOutside(t *testing.T) {
 			t.Errorf("%s names another host: %q", path, found)
 		}
 	}
-	if strings.Contains(page, "<style") || regexp.MustCompile(`<script[^>]*>[^<]|\son\w+=|\sstyle=`).MatchString(page) {
-		t.Error("the page has script or style inside, which the policy forbids")
+	if strings.Contains(page, "<style") {
+		t.Errorf(`the page has script or style inside, which the policy forbids: page = %q, want it without "<style"`, page)
+	} else if regexp.MustCompile(`<script[^>]*>[^<]|\son\w+=|\sstyle=`).MatchString(page) {
+		t.Error("the page has inline script or style, want none")
 	}
 }
 
@@ -117,8 +121,10 @@ func TestFind_BothEncodingsAreTheSame(t *testing.T) {
 		if !bytes.Equal(read, found.Plain) {
 			t.Errorf("%s: read = %v, want %v", path, read, found.Plain)
 		}
-		if other, taken := tags[found.Tag]; taken || found.Tag == "" {
-			t.Errorf("%s has the tag of %s", path, other)
+		if other, taken := tags[found.Tag]; taken {
+			t.Errorf("taken = true, want false; path = %s; other = %s", path, other)
+		} else if found.Tag == "" {
+			t.Errorf("found.Tag is empty, want a value; path = %s; other = %s", path, other)
 		}
 		tags[found.Tag] = path
 	}

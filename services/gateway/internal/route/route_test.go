@@ -37,8 +37,12 @@ func TestFind(t *testing.T) {
 		{"another case", "/v1/Calls", "", ""},
 	} {
 		match, ok := Public().Find(parse(t, row.path))
-		if ok != (row.template != "") || match.Template != row.template {
-			t.Errorf("%s: %q, want %q", row.name, match.Template, row.template)
+		if ok != (row.template != "") {
+			t.Errorf("%s: ok = %v, want %v", row.name, ok, row.template != "")
+			continue
+		}
+		if match.Template != row.template {
+			t.Errorf("%s: match.Template = %v, want %v", row.name, match.Template, row.template)
 			continue
 		}
 		if ok && match.Path.EscapedPath() != row.forwarded {

@@ -111,11 +111,15 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 	if standard.CallingPolicy != nil {
 		t.Errorf("null: standard.CallingPolicy = %v, want nil", standard.CallingPolicy)
 	}
-	if !standard.API() || standard.Webhooks() {
-		t.Errorf("features = %+v: null gives api back to the plan, webhooks stays", standard.Features)
+	if !standard.API() {
+		t.Errorf("features: standard.API() = false, want true; standard.Features = %+v", standard.Features)
+	} else if standard.Webhooks() {
+		t.Errorf("features: standard.Webhooks() = true, want false; standard.Features = %+v", standard.Features)
 	}
-	if all := changed(t, w, `{"features":null}`); !all.API() || !all.Webhooks() {
-		t.Errorf("features null = %+v, want the plan's", all.Features)
+	if all := changed(t, w, `{"features":null}`); !all.API() {
+		t.Errorf("features null: all.API() = false, want true; all.Features = %+v", all.Features)
+	} else if !all.Webhooks() {
+		t.Errorf("features null: all.Webhooks() = false, want true; all.Features = %+v", all.Features)
 	}
 	if w.Transcripts() {
 		t.Errorf("w.Transcripts() = true, want false")
@@ -143,8 +147,10 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 	if state.GetApiEnabled() {
 		t.Errorf("fact: state.GetApiEnabled() = true, want false")
 	}
-	if off := changed(t, both, `{"features":{"transcripts":null}}`); off.Transcripts() || !off.Recordings() {
-		t.Errorf("features = %+v: null is off", off.Features)
+	if off := changed(t, both, `{"features":{"transcripts":null}}`); off.Transcripts() {
+		t.Errorf("features: off.Transcripts() = true, want false; off.Features = %+v", off.Features)
+	} else if !off.Recordings() {
+		t.Errorf("features: off.Recordings() = false, want true; off.Features = %+v", off.Features)
 	}
 	if gone := changed(t, w, `{"status":"suspended","features":null}`); gone.API() {
 		t.Error("a suspended workspace may use the API")

@@ -137,11 +137,16 @@ func TestOpen_IsSigned(t *testing.T) {
 	header := <-b.header
 	value := header.Get(signature.Header)
 	unix, err := strconv.ParseInt(strings.TrimPrefix(strings.Split(value, ",")[0], "t="), 10, 64)
-	if err != nil || time.Since(time.Unix(unix, 0)) > time.Minute {
-		t.Fatalf("%s: %v", value, err)
+	if err != nil {
+		t.Fatalf("%s: strconv.ParseInt: %v", value, err)
 	}
-	if want := signature.Sign("whsec_agent", time.Unix(unix, 0), []byte(spec.CallID.String()+"."+b.url)); value != want || header.Get(mediaws.CallHeader) != spec.CallID.String() {
-		t.Errorf("signed %s, want %s", value, want)
+	if got := time.Since(time.Unix(unix, 0)); got > time.Minute {
+		t.Fatalf("%s: time.Since(time.Unix(unix, 0)) = %v, want at most %v", value, got, time.Minute)
+	}
+	if want := signature.Sign("whsec_agent", time.Unix(unix, 0), []byte(spec.CallID.String()+"."+b.url)); value != want {
+		t.Errorf("Sign: value = %v, want %v", value, want)
+	} else if header.Get(mediaws.CallHeader) != spec.CallID.String() {
+		t.Errorf("Sign: header.Get(mediaws.CallHeader) = %q, want %q", header.Get(mediaws.CallHeader), spec.CallID.String())
 	}
 	for name, values := range header {
 		if strings.Contains(strings.Join(values, " "), "whsec_agent") {
@@ -159,8 +164,10 @@ func TestOpen_RefusesWhereNoWebhookMayGo(t *testing.T) {
 	} {
 		mine := spec
 		mine.Settings.MediaURL = url
-		if _, err := mediaws.New(guard.New(nil), nil).Open(t.Context(), mine); err == nil || !strings.Contains(err.Error(), "media_url") {
-			t.Errorf("Open(%q) = %v, want a refusal", url, err)
+		if _, err := mediaws.New(guard.New(nil), nil).Open(t.Context(), mine); err == nil {
+			t.Error("Open = nil, want an error")
+		} else if !strings.Contains(err.Error(), "media_url") {
+			t.Errorf(`Open: err = %q, want it to contain "media_url"`, err.Error())
 		}
 	}
 	mine := spec
@@ -170,8 +177,10 @@ func TestOpen_RefusesWhereNoWebhookMayGo(t *testing.T) {
 	}
 	b := newBot(t)
 	mine.Key, mine.Settings.MediaURL = "k", b.url
-	if _, err := mediaws.New(local(), nil).Open(t.Context(), mine); err == nil || len(b.header) != 0 {
-		t.Errorf("a certificate of nobody's was taken: %v", err)
+	if _, err := mediaws.New(local(), nil).Open(t.Context(), mine); err == nil {
+		t.Error("an unknown certificate: Open = nil, want an error")
+	} else if len(b.header) != 0 {
+		t.Errorf("an unknown certificate: b.header = %v, want none", b.header)
 	}
 }
 
@@ -180,8 +189,10 @@ func TestSession_TellsTheAgentWhatMediaStreamsDo(t *testing.T) {
 	b := newBot(t)
 	s := b.open()
 	s.HearAudio(make([]byte, 160)) // before the call: nobody hears it
-	if m := b.next("connected"); m["protocol"] != "Call" || m["version"] != "1.0.0" {
-		t.Errorf("%v", m)
+	if m := b.next("connected"); m["protocol"] != "Call" {
+		t.Errorf(`next: m["protocol"] = %q, want "Call"`, m["protocol"])
+	} else if m["version"] != "1.0.0" {
+		t.Errorf(`next: m["version"] = %q, want "1.0.0"`, m["version"])
 	}
 	s.Begin()
 	s.Begin()
@@ -190,8 +201,10 @@ func TestSession_TellsTheAgentWhatMediaStreamsDo(t *testing.T) {
 	const want = `{"callSid":"01990000-0000-7000-8000-000000000001","customParameters":{"agent_id":"01990000-0000-7000-8000-000000000002",` +
 		`"call_id":"01990000-0000-7000-8000-000000000001","disclosure":"Hello, you are talking to an AI assistant.","variables":"{\"name\":\"Ada\"}"},` +
 		`"mediaFormat":{"channels":1,"encoding":"audio/x-mulaw","sampleRate":8000},"streamSid":"MZ01990000000070008000000000000001","tracks":["inbound"]}`
-	if string(text) != want || begin["sequenceNumber"] != "1" {
-		t.Errorf("start\n%s\nwant\n%s", text, want)
+	if string(text) != want {
+		t.Errorf("text = %q, want %q", string(text), want)
+	} else if begin["sequenceNumber"] != "1" {
+		t.Errorf(`begin["sequenceNumber"] = %q, want "1"`, begin["sequenceNumber"])
 	}
 	frame := []byte(strings.Repeat("ab", 80))
 	s.HearAudio(frame)
@@ -245,8 +258,10 @@ func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
 	second := take(t, s, agent.Audio)
 	take(t, s, agent.Clear)
 	third := take(t, s, agent.Audio)
-	if first.Item == second.Item || second.Item == third.Item {
-		t.Errorf("items %s, %s, %s", first.Item, second.Item, third.Item)
+	if first.Item == second.Item {
+		t.Errorf("first.Item = %v, want another value", first.Item)
+	} else if second.Item == third.Item {
+		t.Errorf("second.Item = %v, want another value", second.Item)
 	}
 	b.send(`{"event":"clear"}`) // without a mark
 	b.play(time.Second)
@@ -323,8 +338,10 @@ func TestMark_WithALine(t *testing.T) {
 			n++
 		}
 	}
-	if m := b.next("mark"); n != 5 || m["mark"].(map[string]any)["name"] != "end" {
-		t.Errorf("after %d frames: %v", n, m)
+	if m := b.next("mark"); n != 5 {
+		t.Errorf("next: n = %v, want 5", n)
+	} else if m["mark"].(map[string]any)["name"] != "end" {
+		t.Errorf(`next: m["mark"].(map[string]any)["name"] = %q, want "end"`, m["mark"].(map[string]any)["name"])
 	}
 	b.send(`{"event":"hangup"}`)
 	if r := <-over; r.Cause != "normal_clearing" {
@@ -341,13 +358,17 @@ func TestSession_TakesWordsAndTools(t *testing.T) {
 	b.send(`{"event":"from_the_future"}`)
 	b.send(`{"event":"transcript","transcript":{"role":"robot","text":"no"}}`)
 	b.send(`{"event":"transcript","transcript":{"role":"person","text":"Hello?"}}`)
-	if said := take(t, s, agent.Said); said.Text != "Hello?" || said.Role != agent.RolePerson {
-		t.Errorf("%+v", said)
+	if said := take(t, s, agent.Said); said.Text != "Hello?" {
+		t.Errorf(`take: said.Text = %q, want "Hello?"`, said.Text)
+	} else if said.Role != agent.RolePerson {
+		t.Errorf("take: said.Role = %v, want %v", said.Role, agent.RolePerson)
 	}
 	b.send(`{"event":"tool","tool":{"id":"1","name":"opt_out","args":{"quote":"never again"}}}`)
 	called := take(t, s, agent.ToolCall)
-	if called.Tool != agent.ToolOptOut || string(called.Args) != `{"quote":"never again"}` {
-		t.Errorf("%+v", called)
+	if called.Tool != agent.ToolOptOut {
+		t.Errorf("called.Tool = %v, want %v", called.Tool, agent.ToolOptOut)
+	} else if string(called.Args) != `{"quote":"never again"}` {
+		t.Errorf("called.Args = %q, want %q", string(called.Args), `{"quote":"never again"}`)
 	}
 	s.ToolResult("another", json.RawMessage(`{}`))
 	s.ToolResult("1", json.RawMessage(`{"state":"noted"}`))

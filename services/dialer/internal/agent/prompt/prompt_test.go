@@ -58,8 +58,10 @@ func TestInstructions_AVariableIsNoInstruction(t *testing.T) {
 		case !strings.HasSuffix(first, "” now."):
 			t.Errorf("%s: first = %q, want it to end with %q", name, first, "” now.")
 		}
-		if strings.Count(text, "<facts>") != 1 || strings.Count(text, "</facts>") != 1 {
-			t.Errorf("%s: the block of facts can be left:\n%s", name, text)
+		if strings.Count(text, "<facts>") != 1 {
+			t.Errorf(`%s: strings.Count(text, "<facts>") = %v, want 1`, name, strings.Count(text, "<facts>"))
+		} else if strings.Count(text, "</facts>") != 1 {
+			t.Errorf(`%s: strings.Count(text, "</facts>") = %v, want 1`, name, strings.Count(text, "</facts>"))
 		}
 	}
 }
@@ -75,8 +77,10 @@ func TestInstructions_AreBounded(t *testing.T) {
 	if want := "“" + strings.Repeat("x", maxValue) + "”|“Ada”|“”|“true”|“”"; first != want {
 		t.Errorf("filled %q", first)
 	}
-	if len(text) > 16<<10 || !strings.Contains(text, `"word":"Ada"`) {
-		t.Errorf("%d bytes of instructions", len(text))
+	if len(text) > 16<<10 {
+		t.Errorf("length of text = %d, want at most %d", len(text), 16<<10)
+	} else if !strings.Contains(text, `"word":"Ada"`) {
+		t.Errorf("text = %q, want it to contain %q", text, `"word":"Ada"`)
 	}
 }
 

@@ -33,8 +33,10 @@ func TestTool_ItsResultIsAnswered(t *testing.T) {
 	}})
 	l.server.Speak("Call me never again.")
 	call := l.wait(agent.ToolCall, 1)
-	if call.Tool != agent.ToolOptOut || string(call.Args) != `{"quote":"never again"}` {
-		t.Errorf("called %s %s", call.Tool, call.Args)
+	if call.Tool != agent.ToolOptOut {
+		t.Errorf("call.Tool = %v, want %v", call.Tool, agent.ToolOptOut)
+	} else if string(call.Args) != `{"quote":"never again"}` {
+		t.Errorf("call.Args = %q, want %q", string(call.Args), `{"quote":"never again"}`)
 	}
 	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`))
 	l.ToolResult(call.ID, json.RawMessage(`{"state":"noted"}`)) // once
@@ -99,8 +101,10 @@ func TestSay_BehindTheDisclosure(t *testing.T) {
 		t.Fatalf(`said[1].Text = %v, want "Please call back."`, said[1].Text)
 	}
 	for _, e := range l.all(agent.Audio) {
-		if !e.Keep || e.Asked != (e.Item == said[1].Item) {
-			t.Errorf("audio of %s: kept %v, asked for %v", e.Item, e.Keep, e.Asked)
+		if !e.Keep {
+			t.Error("e.Keep = false, want true")
+		} else if e.Asked != (e.Item == said[1].Item) {
+			t.Errorf("e.Asked = %v, want %v", e.Asked, e.Item == said[1].Item)
 		}
 	}
 	l.clean()
@@ -141,8 +145,10 @@ func TestReconnect_OnceAndWithWhatWasSaid(t *testing.T) {
 	l.clean()
 	l.server.Cut()
 	<-l.ended
-	if failed := l.wait(agent.Failed, 1); failed.Err == nil || l.server.Connections() != 2 {
-		t.Errorf("lost twice: %v after %d connections", failed, l.server.Connections())
+	if failed := l.wait(agent.Failed, 1); failed.Err == nil {
+		t.Error("lost twice: failed.Err = nil, want a value")
+	} else if got := l.server.Connections(); got != 2 {
+		t.Errorf("lost twice: l.server.Connections() = %v, want 2", got)
 	}
 }
 

@@ -94,7 +94,10 @@ func check(t *testing.T, server *realtimetest.Server, result bridge.Result, word
 		texts = append(texts, turn.Text)
 	}
 	said := strings.Join(texts, "|")
-	if !strings.HasPrefix(said, "Hello, you are talking to an AI assistant.|Good day, I call") || !strings.HasSuffix(said, " –|Never call me again.|It is noted, goodbye.") {
-		t.Errorf("the transcript is %s", said)
+	if !strings.HasPrefix(said, "Hello, you are talking to an AI assistant.|Good day, I call") {
+		t.Errorf("the transcript: said = %q, want it to begin with %q",
+			said, "Hello, you are talking to an AI assistant.|Good day, I call")
+	} else if !strings.HasSuffix(said, " –|Never call me again.|It is noted, goodbye.") {
+		t.Errorf(`the transcript: said = %q, want it to end with " –|Never call me again.|It is noted, goodbye."`, said)
 	}
 }

@@ -61,8 +61,10 @@ func TestNotice_IsSaidInOneBreathWithTheDisclosure(t *testing.T) {
 				t.Errorf("%s: audio of %s: keep %v", name, e.Item, e.Keep)
 			}
 		}
-		if session := string(server.Received("session.update")[0]); !strings.Contains(session, `"stop_recording"`) || !strings.Contains(session, "This call is recorded") {
-			t.Errorf("%s: the model does not know of it: %s", name, session)
+		if session := string(server.Received("session.update")[0]); !strings.Contains(session, `"stop_recording"`) {
+			t.Errorf("%s: session = %q, want it to contain %q", name, session, `"stop_recording"`)
+		} else if !strings.Contains(session, "This call is recorded") {
+			t.Errorf(`%s: session = %q, want it to contain "This call is recorded"`, name, session)
 		}
 		l.clean()
 	}

@@ -176,8 +176,10 @@ func TestOpen_Fails(t *testing.T) {
 	t.Run("when the key is wrong", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t, realtimetest.Options{Key: "another"})
-		if _, err := opener(server).Open(t.Context(), agent.Spec{}); err == nil || strings.Contains(err.Error(), "operator") {
-			t.Errorf("Open = %v, want a fault without the key", err)
+		if _, err := opener(server).Open(t.Context(), agent.Spec{}); err == nil {
+			t.Error("Open = nil, want an error")
+		} else if strings.Contains(err.Error(), "operator") {
+			t.Errorf(`Open: err = %q, want it without "operator"`, err.Error())
 		}
 	})
 	t.Run("when the model never confirms", func(t *testing.T) {
@@ -229,8 +231,11 @@ func TestOpen_ABaseURLOfAnAgentsOwn(t *testing.T) {
 	t.Parallel()
 	server := serve(t, realtimetest.Options{})
 	for _, base := range []string{server.URL, "wss://127.0.0.1:1/v1", "wss://10.0.0.1/v1", "wss://169.254.169.254", "https://models.example/v1", "wss://u:p@models.example"} {
-		if _, err := opener(server).Open(t.Context(), agent.Spec{Key: "own", Settings: agent.Settings{BaseURL: base}}); err == nil || !strings.Contains(err.Error(), "base_url") {
-			t.Errorf("Open(%s) = %v, want a refusal", base, err)
+		if _, err := opener(server).Open(t.Context(), agent.Spec{Key: "own",
+			Settings: agent.Settings{BaseURL: base}}); err == nil {
+			t.Error("Open = nil, want an error")
+		} else if !strings.Contains(err.Error(), "base_url") {
+			t.Errorf(`Open: err = %q, want it to contain "base_url"`, err.Error())
 		}
 	}
 	if _, err := opener(server).Open(t.Context(), agent.Spec{Settings: agent.Settings{BaseURL: "wss://models.example/v1"}}); !errors.Is(err, realtime.ErrUnconfigured) {
@@ -268,8 +273,10 @@ func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
 	first, answers := got(t, server, "session.update", 1), got(t, server, "session.update", 2)
 	for _, setting := range []string{"create_response", "interrupt_response"} {
 		path := []string{"session", "audio", "input", "turn_detection", setting}
-		if dig(first, path...) != false || dig(answers, path...) != true {
-			t.Errorf("%s is %v during the disclosure and %v after it", setting, dig(first, path...), dig(answers, path...))
+		if got := dig(first, path...); got != false {
+			t.Errorf("%s: dig(first, path...) = %v, want false", setting, got)
+		} else if got := dig(answers, path...); got != true {
+			t.Errorf("%s: dig(answers, path...) = %v, want true", setting, got)
 		}
 	}
 	l.clean()

@@ -13,8 +13,10 @@ import (
 // The model ends a session after an hour. It is opened anew before, as often as need be, and that is no loss.
 func TestSession_IsRenewedBeforeTheModelEndsIt(t *testing.T) {
 	t.Parallel()
-	if renewAfter >= time.Hour || renewAfter <= agent.Longest {
-		t.Errorf("renewed after %s", renewAfter)
+	if renewAfter >= time.Hour {
+		t.Errorf("renewAfter = %v, want less than %v", renewAfter, time.Hour)
+	} else if renewAfter <= agent.Longest {
+		t.Errorf("renewAfter = %v, want more than %v", renewAfter, agent.Longest)
 	}
 	server := realtimetest.New(realtimetest.Options{})
 	t.Cleanup(server.Close)

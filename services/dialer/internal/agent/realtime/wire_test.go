@@ -26,8 +26,10 @@ func BenchmarkDelta(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if audio, err := e.audio(); err != nil || len(audio) != agent.BytesPerSecond/2 {
-			b.Fatal(err)
+		if audio, err := e.audio(); err != nil {
+			b.Fatalf("audio: %v", err)
+		} else if len(audio) != agent.BytesPerSecond/2 {
+			b.Fatalf("audio: length of audio = %d, want %d", len(audio), agent.BytesPerSecond/2)
 		}
 	}
 }

@@ -60,8 +60,10 @@ func TestPing_LeavesAnAgentAloneThatListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := s.Next(); err != nil || string(text) != "still here" {
-		t.Errorf("Next = %q, %v", text, err)
+	if text, err := s.Next(); err != nil {
+		t.Errorf("Next: %v", err)
+	} else if string(text) != "still here" {
+		t.Errorf(`Next: text = %q, want "still here"`, string(text))
 	}
 	s.Cut()
 }
@@ -95,8 +97,10 @@ func TestSocket_MessagesGoBeforeAudioAndBinaryIsPassedOver(t *testing.T) {
 		s.Hear(frame)
 	}
 	close(begin)
-	if text, err := s.Next(); err != nil || string(text) != "hello" {
-		t.Errorf("Next = %q, %v", text, err)
+	if text, err := s.Next(); err != nil {
+		t.Errorf("Next: %v", err)
+	} else if string(text) != "hello" {
+		t.Errorf(`Next: text = %q, want "hello"`, string(text))
 	}
 	s.Close([]byte("last"))
 	s.Close([]byte("again"))
@@ -134,8 +138,11 @@ func TestSend_AnAgentThatReadsNothingIsLost(t *testing.T) {
 // A customer's URL may hold a token, and what goes wrong is written to the log.
 func TestDial_TellsNoURL(t *testing.T) {
 	t.Parallel()
-	if _, err := Dial(t.Context(), NewClient(local(), nil), "ws://127.0.0.1:1/agent?token=hunter2", nil, plain); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("Dial = %v", err)
+	if _, err := Dial(t.Context(), NewClient(local(), nil), "ws://127.0.0.1:1/agent?token=hunter2", nil,
+		plain); err == nil {
+		t.Error("Dial = nil, want an error")
+	} else if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf(`Dial: err = %q, want it without "hunter2"`, err.Error())
 	}
 }
 

@@ -118,8 +118,10 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 		"192.0.2.1": "literal", "::ffff:192.0.2.1": "literal", "198.51.100.77": "literal", "203.0.113.9": "named", "2001:db8::9": "named",
 		"192.0.2.2": "", "203.0.113.10": "", "127.0.0.1": "", "::1": "",
 	} {
-		if got := who(source); got != want || d.Admit(netip.MustParseAddr(source)) != (want != "") {
-			t.Errorf("%s is %q, want %q", source, got, want)
+		if got := who(source); got != want {
+			t.Errorf("who: got = %v, want %v", got, want)
+		} else if value := d.Admit(netip.MustParseAddr(source)); value != (want != "") {
+			t.Errorf("who: d.Admit(netip.MustParseAddr(source)) = %v, want %v", value, want != "")
 		}
 	}
 	known.err = errors.New("no database")

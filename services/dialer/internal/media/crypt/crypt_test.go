@@ -76,8 +76,10 @@ func TestSeal_IsRFC3711(t *testing.T) {
 	tag := hmac.New(sha1.New, bytesOf("CEBE321F6FF7716B6FD4AB49AF256A156D38BAA4"))
 	tag.Write(append(bytes.Clone(want), 0, 0, 0, 0))
 	want = append(want, tag.Sum(nil)[:10]...)
-	if sealed, err := out.Seal(plain); err != nil || !bytes.Equal(sealed, want) {
-		t.Errorf("%v\n%x\n%x", err, sealed, want)
+	if sealed, err := out.Seal(plain); err != nil {
+		t.Errorf("Seal: %v", err)
+	} else if !bytes.Equal(sealed, want) {
+		t.Errorf("Seal: sealed = %q, want %q", sealed, want)
 	}
 }
 
@@ -86,8 +88,11 @@ func TestOpen(t *testing.T) {
 	for n := range uint16(300) {
 		number := 65400 + n // over the wrap
 		opened, err := in.Open(seal(t, out, 9, number), 9)
-		if err != nil || !bytes.HasSuffix(opened, []byte("a voice")) {
-			t.Fatalf("packet %d: %q, %v", number, opened, err)
+		if err != nil {
+			t.Fatalf("packet %d: Open: %v", number, err)
+		}
+		if !bytes.HasSuffix(opened, []byte("a voice")) {
+			t.Fatalf("packet %d: opened = %q, want it to end with %q", number, opened, []byte("a voice"))
 		}
 	}
 	replayed := seal(t, out, 9, 200)
@@ -105,8 +110,10 @@ func TestOpen(t *testing.T) {
 	if _, err := in.Open(packet(9, 202, []byte("plain text, no tag at all")), 9); !errors.Is(err, ErrForged) {
 		t.Errorf("a plain packet: %v", err)
 	}
-	if opened, err := in.Open(seal(t, out, 10, 5), 10); err != nil || !bytes.HasSuffix(opened, []byte("a voice")) {
-		t.Errorf("another source with the key: %q, %v", opened, err)
+	if opened, err := in.Open(seal(t, out, 10, 5), 10); err != nil {
+		t.Errorf("another source with the key: Open: %v", err)
+	} else if !bytes.HasSuffix(opened, []byte("a voice")) {
+		t.Errorf("another source with the key: opened = %q, want it to end with %q", opened, []byte("a voice"))
 	}
 	switch {
 	case !in.Uses(sdp.Key{1, 2, 3}):

@@ -157,8 +157,10 @@ func TestBuffer_WrapsAround(t *testing.T) {
 	}
 	l.at(180)
 	l.want(t, "abcdef_hi")
-	if s := l.Stats(); s.Lost != 1 || s.Received != 8 {
-		t.Errorf("%+v", s)
+	if s := l.Stats(); s.Lost != 1 {
+		t.Errorf("Stats: s.Lost = %v, want 1", s.Lost)
+	} else if s.Received != 8 {
+		t.Errorf("Stats: s.Received = %v, want 8", s.Received)
 	}
 }
 
@@ -182,8 +184,10 @@ func TestBuffer_APauseIsHeardAsItPasses(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(500) // frames 1 to 24 were not sent
-	if n := strings.Count(l.heard, "_"); n < 22 || n > 24 {
-		t.Errorf("%d frames of silence in 480 ms", n)
+	if n := strings.Count(l.heard, "_"); n < 22 {
+		t.Errorf("Count: n = %v, want at least 22", n)
+	} else if n > 24 {
+		t.Errorf("Count: n = %v, want at most 24", n)
 	}
 	l.packet(1, 25*Frame, Frame)
 	l.want(t, "a"+strings.Repeat("_", 24)+"z") // at once, and no more and no less than the far end's clock says
@@ -199,8 +203,10 @@ func TestBuffer_NeverEndsByItself(t *testing.T) {
 	l := newLine()
 	l.frame(0)
 	l.at(10_000)
-	if n := len(l.heard); n < 495 || n > 500 {
-		t.Errorf("%d frames in 10 s, want 50 a second", n)
+	if n := len(l.heard); n < 495 {
+		t.Errorf("n = %v, want at least 495", n)
+	} else if n > 500 {
+		t.Errorf("n = %v, want at most 500", n)
 	}
 	if l.Elapse(time.Hour); len(l.heard) > 500+mostFill {
 		t.Errorf("%d frames at once after an hour in which nobody looked", len(l.heard)-500)
@@ -235,8 +241,10 @@ func TestBuffer_PatienceGrowsWithLatenessAndShrinksWithCalm(t *testing.T) {
 	for ; n < 18; n++ {
 		l.frame(n)
 	}
-	if s := l.Stats(); s.Late != before.Late || s.Filled != before.Filled {
-		t.Errorf("a second stall, of 120 ms: %+v, before %+v: it should be borne by now", s, before)
+	if s := l.Stats(); s.Late != before.Late {
+		t.Errorf("a second stall, of 120 ms: s.Late = %v, want %v", s.Late, before.Late)
+	} else if s.Filled != before.Filled {
+		t.Errorf("a second stall, of 120 ms: s.Filled = %v, want %v", s.Filled, before.Filled)
 	}
 	for ; n < 1800; n++ {
 		l.at(n * 20)
@@ -253,8 +261,11 @@ func TestBuffer_AWayThatBecomesLongerIsFollowed(t *testing.T) {
 		l.at(n*20 + n/100*400)
 		l.frame(n)
 	}
-	if !strings.HasSuffix(l.heard, "abcdefghijklmnopqr") || l.Stats().Late > 6 {
-		t.Errorf("%+v, ends %q", l.Stats(), l.heard[len(l.heard)-20:])
+	if !strings.HasSuffix(l.heard, "abcdefghijklmnopqr") {
+		t.Errorf(`l.heard = %q, want it to end with "abcdefghijklmnopqr"; l.heard[len(l.heard)-20:] = %q`,
+			l.heard, l.heard[len(l.heard)-20:])
+	} else if got := l.Stats().Late; got > 6 {
+		t.Errorf("l.Stats().Late = %v, want at most 6; l.heard[len(l.heard)-20:] = %q", got, l.heard[len(l.heard)-20:])
 	}
 }
 
@@ -276,8 +287,10 @@ func TestBuffer_AnotherClockAndAnotherCount(t *testing.T) {
 	l.first, l.base = 7, 9
 	l.frame(0)
 	l.want(t, "abda")
-	if s := l.Stats(); s.Restarts != 3 || s.Lost != 0 {
-		t.Errorf("%+v", s)
+	if s := l.Stats(); s.Restarts != 3 {
+		t.Errorf("Stats: s.Restarts = %v, want 3", s.Restarts)
+	} else if s.Lost != 0 {
+		t.Errorf("Stats: s.Lost = %v, want 0", s.Lost)
 	}
 }
 
@@ -286,8 +299,10 @@ func TestBuffer_AFloodIsCutOff(t *testing.T) {
 	for n := range 5000 {
 		l.frame(n)
 	}
-	if n := len(l.heard); n != 50 || l.Stats().Excess != 4950 {
-		t.Errorf("%d of 5000 frames in one moment are heard, %+v", n, l.Stats())
+	if n := len(l.heard); n != 50 {
+		t.Errorf("n = %v, want 50", n)
+	} else if got := l.Stats().Excess; got != 4950 {
+		t.Errorf("l.Stats().Excess = %v, want 4950", got)
 	}
 	l.heard = ""
 	for n := range 100 {
@@ -305,8 +320,10 @@ func TestBuffer_Jitter(t *testing.T) {
 		l.now = time.Duration(n*20+n%2*10) * time.Millisecond
 		l.frame(n)
 	}
-	if j := l.Stats().Jitter; j < 9*time.Millisecond || j > 10*time.Millisecond {
-		t.Errorf("jitter %v of arrivals that are 10 ms off each time", j)
+	if j := l.Stats().Jitter; j < 9*time.Millisecond {
+		t.Errorf("j = %v, want at least %v", j, 9*time.Millisecond)
+	} else if j > 10*time.Millisecond {
+		t.Errorf("j = %v, want at most %v", j, 10*time.Millisecond)
 	}
 }
 
@@ -322,8 +339,10 @@ func TestBuffer_AllocatesNothing(t *testing.T) {
 		b.Elapse(now)
 		n++
 	})
-	if allocated != 0 || frames < 900 {
-		t.Errorf("%v allocations a packet, %d frames", allocated, frames)
+	if allocated != 0 {
+		t.Errorf("allocated = %v, want 0", allocated)
+	} else if frames < 900 {
+		t.Errorf("frames = %v, want at least 900", frames)
 	}
 }
 

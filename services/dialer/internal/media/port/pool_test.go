@@ -73,8 +73,10 @@ func TestPool(t *testing.T) {
 		given := number(conns[2])
 		p.Give(conns[2])
 		time.Sleep(Rest - time.Millisecond)
-		if _, err := p.Take(); !errors.Is(err, ErrNone) || p.Resting() != 1 {
-			t.Errorf("a port that rests was given out: %v", err)
+		if _, err := p.Take(); !errors.Is(err, ErrNone) {
+			t.Errorf("a port that rests was given out: Take = %v, want %v", err, ErrNone)
+		} else if got := p.Resting(); got != 1 {
+			t.Errorf("a port that rests was given out: p.Resting() = %v, want 1", got)
 		}
 		if other, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, given))); err == nil {
 			t.Error("a port that rests is not bound")

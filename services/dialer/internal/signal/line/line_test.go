@@ -107,8 +107,10 @@ func TestFilter_Strangers(t *testing.T) {
 		}
 	}
 	over()
-	if l.waits("asked") || len(l.pending) != 0 {
-		t.Error("what was answered is still waited for")
+	if l.waits("asked") {
+		t.Error(`what was answered is still waited for: l.waits("asked") = true, want false`)
+	} else if len(l.pending) != 0 {
+		t.Errorf("what was answered is still waited for: l.pending = %v, want none", l.pending)
 	}
 }
 
@@ -118,8 +120,10 @@ func FuzzCallID(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		id := callID(data)
-		if strings.ContainsAny(id, "\r\n") || !strings.Contains(string(data), id) {
-			t.Errorf("%q: Call-ID %q", data, id)
+		if strings.ContainsAny(id, "\r\n") {
+			t.Errorf("id = %q, want it without \"\\r\\n\"", id)
+		} else if !strings.Contains(string(data), id) {
+			t.Errorf("data = %q, want it to contain %q", string(data), id)
 		}
 	})
 }
@@ -161,15 +165,19 @@ func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil,
 func TestListeners_GoOnAfterFaults(t *testing.T) {
 	t.Parallel()
 	streams := &guarded{&faulty{left: 3}, func(net.Addr) bool { return true }}
-	if conn, err := streams.Accept(); err != nil || conn == nil {
+	if conn, err := streams.Accept(); err != nil {
 		t.Errorf("accept: %v", err)
+	} else if conn == nil {
+		t.Error("accept: conn = nil, want a value")
 	}
 	if _, err := streams.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept when closed: %v", err)
 	}
 	datagrams := &steady{&faultyPackets{faults: faulty{left: 3}}}
-	if n, _, err := datagrams.ReadFrom(nil); err != nil || n != 1 {
-		t.Errorf("read: %d, %v", n, err)
+	if n, _, err := datagrams.ReadFrom(nil); err != nil {
+		t.Errorf("read: ReadFrom: %v", err)
+	} else if n != 1 {
+		t.Errorf("read: n = %v, want 1", n)
 	}
 	if _, _, err := datagrams.ReadFrom(nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("read when closed: %v", err)

@@ -88,8 +88,10 @@ func TestHeader_IsReadBack(t *testing.T) {
 		call.NormalClearing: 16, call.OriginatorCancel: 16, call.MaxDuration: 16, call.SilenceTimeout: 16, call.MediaTimeout: 102, call.AgentError: 41,
 		call.NoAnswer: 19, call.IncompatibleDest: 88, call.Unspecified: 31, call.RecoveryOnTimerExpire: 102, call.NormalTemporaryFailure: 41,
 	} {
-		if got, told := reason.Q850([]string{reason.Header(cause)}); !told || got != want {
-			t.Errorf("%s is told as %s, read as %d, want %d", cause, reason.Header(cause), got, want)
+		if got, told := reason.Q850([]string{reason.Header(cause)}); !told {
+			t.Errorf("Q850: found = false, want true; cause = %s; reason.Header(cause) = %s", cause, reason.Header(cause))
+		} else if got != want {
+			t.Errorf("Q850: got = %v, want %v; cause = %s; reason.Header(cause) = %s", got, want, cause, reason.Header(cause))
 		}
 	}
 }
@@ -100,8 +102,10 @@ func TestStatus_OfARefusal(t *testing.T) {
 		call.UserBusy: 486, call.UnallocatedNumber: 404, call.CallRejected: 403, call.SwitchCongestion: 503, call.NoAnswer: 480, call.IncompatibleDest: 488,
 		call.NumberChanged: 410, call.InvalidNumberFormat: 484,
 	} {
-		if got, text := reason.Status(cause); got != want || text == "" {
-			t.Errorf("%s is refused with %d %s, want %d", cause, got, text, want)
+		if got, text := reason.Status(cause); got != want {
+			t.Errorf("Status: got = %v, want %v; cause = %s", got, want, cause)
+		} else if text == "" {
+			t.Errorf("Status: text is empty, want a value; cause = %s", cause)
 		}
 	}
 }
@@ -116,8 +120,10 @@ func FuzzReason(f *testing.F) {
 			t.Errorf("%q: %d, %v", header, number, told)
 		}
 		for _, cause := range []call.Cause{reason.Bye([]string{header}), reason.Final{Status: status, Reasons: []string{header}}.Cause()} {
-			if cause == "" || strings.ContainsAny(reason.Header(cause), "\r\n") {
-				t.Errorf("%q, %d: cause %q", header, status, cause)
+			if cause == "" {
+				t.Errorf("%q, %d: cause is empty, want a value", header, status)
+			} else if strings.ContainsAny(reason.Header(cause), "\r\n") {
+				t.Errorf("%q, %d: reason.Header(cause) = %q, want it without \"\\r\\n\"", header, status, reason.Header(cause))
 			}
 		}
 	})

@@ -25,8 +25,10 @@ func TestParse(t *testing.T) {
 		{"", session.Expires{}, false},
 	}
 	for _, tt := range tests {
-		if got, ok := session.Parse(tt.value); got != tt.want || ok != tt.ok {
-			t.Errorf("%q = %+v, %v, want %+v, %v", tt.value, got, ok, tt.want, tt.ok)
+		if got, ok := session.Parse(tt.value); got != tt.want {
+			t.Errorf("%q: got = %v, want %v", tt.value, got, tt.want)
+		} else if ok != tt.ok {
+			t.Errorf("%q: ok = %v, want %v", tt.value, ok, tt.ok)
 		}
 	}
 }
@@ -43,8 +45,10 @@ func TestExpires_Times(t *testing.T) {
 	}
 	for _, tt := range tests {
 		e := session.Expires{After: tt.after}
-		if e.Refresh() != tt.refresh || e.Lost() != tt.lost {
-			t.Errorf("%s: refresh after %s, lost after %s, want %s and %s", tt.after, e.Refresh(), e.Lost(), tt.refresh, tt.lost)
+		if got := e.Refresh(); got != tt.refresh {
+			t.Errorf("%s: e.Refresh() = %v, want %v", tt.after, got, tt.refresh)
+		} else if got := e.Lost(); got != tt.lost {
+			t.Errorf("%s: e.Lost() = %v, want %v", tt.after, got, tt.lost)
 		}
 	}
 }
@@ -55,8 +59,10 @@ func TestAccept(t *testing.T) {
 	if _, small := (session.Expires{After: 10 * time.Second}).Accept(least); !small {
 		t.Error("10 s are accepted where 90 s are the least")
 	}
-	if got, small := (session.Expires{}).Accept(least); small || got != (session.Expires{}) {
-		t.Errorf("nothing was asked for: %+v, %v", got, small)
+	if got, small := (session.Expires{}).Accept(least); small {
+		t.Error("nothing was asked for: small = true, want false")
+	} else if got != (session.Expires{}) {
+		t.Errorf("nothing was asked for: got = %v, want %v", got, session.Expires{})
 	}
 	if got, _ := (session.Expires{After: least}).Accept(least); got.String() != "90;refresher=uac" {
 		t.Errorf("answer = %s", got)
@@ -94,8 +100,10 @@ func TestTimer(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	var timer session.Timer
-	if wait, _ := timer.Next(now); wait != session.Never || timer.Lengthen("120") {
-		t.Errorf("a timer that nobody wants is due in %s", wait)
+	if wait, _ := timer.Next(now); wait != session.Never {
+		t.Errorf("Next: wait = %v, want %v", wait, session.Never)
+	} else if timer.Lengthen("120") {
+		t.Error(`Next: timer.Lengthen("120") = true, want false`)
 	}
 	timer.Want(90 * time.Second)
 	switch {
@@ -107,8 +115,10 @@ func TestTimer(t *testing.T) {
 		t.Errorf("timer.Wanted().After = %v, want %v", timer.Wanted().After, 120*time.Second)
 	}
 	timer.Agree("120", now)
-	if wait, mine := timer.Next(now); wait != time.Minute || !mine {
-		t.Errorf("refreshed in %s by us %v", wait, mine)
+	if wait, mine := timer.Next(now); wait != time.Minute {
+		t.Errorf("Next: wait = %v, want %v", wait, time.Minute)
+	} else if !mine {
+		t.Error("Next: mine = false, want true")
 	}
 	timer.Begin()
 	if wait, _ := timer.Next(now); wait != session.Never {
@@ -117,15 +127,19 @@ func TestTimer(t *testing.T) {
 	if !timer.Failed(3*time.Second, now) {
 		t.Error("no time for another try")
 	}
-	if wait, mine := timer.Next(now); wait != 3*time.Second || !mine {
-		t.Errorf("tried again in %s by us %v", wait, mine)
+	if wait, mine := timer.Next(now); wait != 3*time.Second {
+		t.Errorf("Next: wait = %v, want %v", wait, 3*time.Second)
+	} else if !mine {
+		t.Error("Next: mine = false, want true")
 	}
 	if timer.Failed(3*time.Second, now.Add(90*time.Second)) {
 		t.Error("a session that is lost is refreshed again")
 	}
 	timer.Agree("120;refresher=uas", now)
-	if wait, mine := timer.Next(now); wait != 88*time.Second || mine {
-		t.Errorf("lost in %s, ours %v", wait, mine)
+	if wait, mine := timer.Next(now); wait != 88*time.Second {
+		t.Errorf("Next: wait = %v, want %v", wait, 88*time.Second)
+	} else if mine {
+		t.Error("Next: mine = true, want false")
 	}
 	timer.Agree("", now)
 	if wait, _ := timer.Next(now); wait != session.Never {

@@ -33,8 +33,10 @@ func TestUp_TwoMissesAreDown(t *testing.T) {
 		go func() { done <- u.Run(ctx) }()
 		for i, want := range []bool{true, true, true, true, false, false, true, true} {
 			synctest.Wait()
-			if int(asked.Load()) != i+1 || u.Up() != want {
-				t.Errorf("after %d questions up is %v, want %v", asked.Load(), u.Up(), want)
+			if int(asked.Load()) != i+1 {
+				t.Errorf("int(asked.Load()) = %v, want %v", int(asked.Load()), i+1)
+			} else if got := u.Up(); got != want {
+				t.Errorf("u.Up() = %v, want %v", got, want)
 			}
 			time.Sleep(30 * time.Second)
 		}
@@ -71,8 +73,10 @@ func TestRegister(t *testing.T) {
 			want  bool
 		}{{time.Minute, true}, {5*time.Minute + time.Second, false}, {6 * time.Minute, true}} {
 			time.Sleep(moment.until - time.Since(begun))
-			if registered, wanted := u.Registered(); registered != moment.want || !wanted {
-				t.Errorf("after %s registered is %v of %v, want %v", moment.until, registered, wanted, moment.want)
+			if registered, wanted := u.Registered(); registered != moment.want {
+				t.Errorf("after %s registered: registered = %v, want %v", moment.until, registered, moment.want)
+			} else if !wanted {
+				t.Errorf("after %s registered: wanted = false, want true", moment.until)
 			}
 		}
 		stop()

@@ -60,8 +60,10 @@ func told(t *testing.T, j *journal.Journal, callID uuid.UUID) (kinds []journal.K
 func wants(t *testing.T, deed string, want bool) func(bool, error) {
 	return func(got bool, err error) {
 		t.Helper()
-		if err != nil || got != want {
-			t.Errorf("%s was told: %v, %v, want %v", deed, got, err, want)
+		if err != nil {
+			t.Errorf("%s: error = %v, want nil", deed, err)
+		} else if got != want {
+			t.Errorf("%s: got = %v, want %v", deed, got, want)
 		}
 	}
 }
@@ -90,8 +92,10 @@ func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 	}
 	wants(t, "another's end", false)(journal.New(pool, pool, uuid.New(), lease).End(t.Context(), id,
 		journal.End{At: at, Cause: call.NormalClearing, ByUs: false}))
-	if known, err := j.Find(t.Context(), id); err != nil || string(known.Teardown) != "dialog" {
-		t.Errorf("call = %+v, %v", known, err)
+	if known, err := j.Find(t.Context(), id); err != nil {
+		t.Errorf("call: Find: %v", err)
+	} else if string(known.Teardown) != "dialog" {
+		t.Errorf(`call: known.Teardown = %q, want "dialog"`, string(known.Teardown))
 	}
 	wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: at, Cause: call.NormalClearing, ByUs: true}))
 	wants(t, "ended again", false)(j.End(t.Context(), id, journal.End{At: at, Cause: call.UserBusy, ByUs: false}))
@@ -171,8 +175,11 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 		if feed == "" {
 			feed = named
 		}
-		if feed != named || feed == "" {
-			t.Fatalf("the feed is %q, was %q", named, feed)
+		if feed != named {
+			t.Fatalf("the feed: feed = %v, want %v", feed, named)
+		}
+		if feed == "" {
+			t.Fatal("the feed: feed is empty, want a value")
 		}
 		if over && len(batch) == 0 {
 			break
@@ -213,8 +220,10 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	case known.EndedAt != nil:
 		t.Errorf("known.EndedAt = %v, want nil", known.EndedAt)
 	}
-	if mine, theirs := asked(owner), asked(other); mine != 1 || theirs != 0 {
-		t.Errorf("the owner has %d to end, the other %d", mine, theirs)
+	if mine, theirs := asked(owner), asked(other); mine != 1 {
+		t.Errorf("mine = %v, want 1", mine)
+	} else if theirs != 0 {
+		t.Errorf("theirs = %v, want 0", theirs)
 	}
 	wants(t, "ended", true)(owner.End(t.Context(), id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: true}))
 	if n := asked(owner); n != 0 {
@@ -260,8 +269,10 @@ func TestAdopt_OnlyTheCallsOfTheDeadByWhoeverLives(t *testing.T) {
 	if _, err := alive.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := adopted(alive); len(got) != 1 || got[0].CallID != orphan {
-		t.Errorf("adopted %v, want the orphan", got)
+	if got := adopted(alive); len(got) != 1 {
+		t.Errorf("adopted: length of got = %d, want 1", len(got))
+	} else if got[0].CallID != orphan {
+		t.Errorf("adopted: got[0].CallID = %v, want %v", got[0].CallID, orphan)
 	}
 	wants(t, "the dead one's news", false)(dead.End(t.Context(), orphan, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: false}))
 	wants(t, "the end", true)(alive.End(t.Context(), orphan, journal.End{At: *instant(), Cause: call.Unspecified, ByUs: true}))
@@ -289,8 +300,10 @@ func TestPrune_OnlyWhatWasReadLongAgo(t *testing.T) {
 		t.Fatal(err)
 	}
 	prune()
-	if mine, theirs := told(t, j, read), told(t, j, unread); len(mine) != 0 || len(theirs) != 1 {
-		t.Errorf("news that were read: %v; that were not: %v", mine, theirs)
+	if mine, theirs := told(t, j, read), told(t, j, unread); len(mine) != 0 {
+		t.Errorf("news that were read: mine = %v, want none", mine)
+	} else if len(theirs) != 1 {
+		t.Errorf("news that were read: length of theirs = %d, want 1", len(theirs))
 	}
 	for id, want := range map[uuid.UUID]error{read: journal.ErrNone, unread: nil, live: nil} {
 		if _, err := j.Find(t.Context(), id); !errors.Is(err, want) {
@@ -311,7 +324,9 @@ func TestLiving_IsWhoGaveASignOfLifeLately(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "UPDATE sip_owners SET seen_at = now() - interval '6 minutes' WHERE owner = $1", gone); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := one.Living(t.Context()); err != nil || n != 2 {
-		t.Errorf("%d live, %v, want 2", n, err)
+	if n, err := one.Living(t.Context()); err != nil {
+		t.Errorf("Living: %v", err)
+	} else if n != 2 {
+		t.Errorf("Living: n = %v, want 2", n)
 	}
 }
