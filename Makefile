@@ -20,7 +20,7 @@ TESTFLAGS ?= -timeout 5m
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus deploy/tools/configuration
 IN_E2E     := deploy/e2e deploy/e2e/contract deploy/e2e/webhooks deploy/local deploy/receivers services/dialer/cmd/dialer
-IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/prometheus/live deploy/tools/apachekafka deploy/tools/fuzz
+IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/e2e/asterisk deploy/prometheus/live deploy/tools/apachekafka deploy/tools/fuzz
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
 # The commits since which `make lint` checks lines and commit subjects: the recorded ones, or the last commit where the
@@ -58,7 +58,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
 
 .PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-upgrade observe pooler \
   fuzz demo listen replay reseal reconcile ledger bench chaos upgrade lint charts goldens verify proto proto-current \
-  breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound peers java kafka kafka-fetch test-kafka
+  breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound peers asterisk java kafka kafka-fetch test-kafka
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,10 +96,10 @@ test-e2e: build examples ## run the contract suite, the crash tests and the repl
 
 test-nightly: build nightly-sip nightly-races nightly-chaos nightly-upgrade pooler test-kafka observe $(if $(filter large,$(NIGHTLY)),reproducible) ## run the long tests: SIP peers, races, chaos, upgrade, PgBouncer, Apache Kafka, live alerts (NIGHTLY=short for the form of .ci/run)
 
-nightly-sip: build peers
+nightly-sip: build peers asterisk
 	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/signal/...
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./deploy/e2e
-	@RINGFENCE_BIN=$(BIN) go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning
+	@RINGFENCE_BIN=$(BIN) RINGFENCE_ASTERISK=$(BIN)/asterisk go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning ./deploy/e2e/asterisk
 
 nightly-races: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 180m -run '^Test(Cancel_Racing|OptOut_$(if $(LARGE),|Kills_|Hangs_|Replicas_|Wallet_))' ./deploy/e2e $(LARGE)
@@ -267,6 +267,9 @@ sound:
 
 peers:
 	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl)
+
+asterisk:
+	@deploy/tools/asterisk/install.sh $(BIN)/asterisk
 
 # Apache Kafka, fetched once by Maven. Who lacks Java or Maven is told so.
 kafka-fetch: go java

@@ -1,7 +1,6 @@
 package phoning_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,32 +108,13 @@ func (w *world) throughProxy() error {
 	return err
 }
 
-// answering starts the model. What it hears said, in this order on each of its calls, and what it answers is the script.
+// answering starts the model. The script is what it hears, in this order on each of its calls, and what it answers.
 func (w *world) answering() (url string, err error) {
-	script, err := json.Marshal([]map[string]any{
+	url, err = w.Model([]map[string]any{
 		{"heard": interruption, "text": explained},
 		{"heard": refusal, "tool": "opt_out", "args": `{"quote":"` + refusal + `"}`},
 		{"heard": "[The person pressed the key 5]", "tool": "press_digits", "args": `{"digits":"42#"}`},
 	})
-	path := filepath.Join(w.Home, "script.json")
-	if err == nil {
-		err = os.WriteFile(path, script, 0o600)
-	}
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.Command(filepath.Join(w.Bin, "fakerealtime"), "-script", path)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return "", fmt.Errorf("start the model, which `make build` builds: %w", err)
-	}
-	w.AtEnd(func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	url = strings.TrimSpace(line)
 	w.model = "http" + strings.TrimSuffix(strings.TrimPrefix(url, "ws"), "/v1/realtime")
 	return url, err
 }

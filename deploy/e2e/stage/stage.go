@@ -3,14 +3,18 @@
 package stage
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,6 +119,31 @@ func (w *World) Postgres() (*rig.Postgres, error) {
 		w.AtEnd(db.Stop)
 	}
 	return db, err
+}
+
+// Model starts fakerealtime, which speaks the protocol of the OpenAI Realtime API, and returns its URL. The script is a
+// list of objects with the fields of fakerealtime's -script; nil: the model only reads its greeting.
+func (w *World) Model(script []map[string]any) (url string, err error) {
+	data, err := json.Marshal(script)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(w.Home, "script.json")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.Command(filepath.Join(w.Bin, "fakerealtime"), "-script", path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("start the model, which `make build` builds: %w", err)
+	}
+	w.AtEnd(func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	return strings.TrimSpace(line), err
 }
 
 // Start starts the stack, for the first time or, after a Stop, again, with simulated time at a fiftieth unless env says otherwise.

@@ -1,0 +1,208 @@
+// Package asterisk_test runs docs/sip-trunks/asterisk.md with a real Asterisk.
+package asterisk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ringfence.dev/deploy/e2e/rig"
+	"ringfence.dev/deploy/e2e/stage"
+	"ringfence.dev/libs/peertest"
+)
+
+const (
+	page = "../../../docs/sip-trunks/asterisk.md"
+	// The addresses in the page. The test replaces them by free addresses of the loopback network.
+	ringfenceInPage, asteriskInPage = "192.0.2.10", "192.0.2.20"
+	hangup                          = "channel request hangup all"
+)
+
+// call is a part of the call object of GET /v1/calls.
+type call struct {
+	Direction string `json:"direction"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Status    string `json:"status"`
+}
+
+// recipe is the page with its addresses replaced, and what it is run with.
+type recipe struct {
+	text     string
+	dir      string
+	asterisk *peertest.Asterisk
+	world    *stage.World
+}
+
+// TestRecipe runs every command and every configuration file of the page. The line that starts
+// Ringfence is run by the test kit with the same variables and the test's model.
+func TestRecipe(t *testing.T) {
+	peertest.AsteriskInstalled(t)
+	network := fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
+	ringfence, asterisk := network+"10", network+"20"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses := strings.NewReplacer(ringfenceInPage, ringfence, asteriskInPage, asterisk)
+	r := &recipe{text: addresses.Replace(string(text)), dir: t.TempDir()}
+	r.asterisk, err = peertest.StartAsterisk(r.dir, map[string]string{
+		"pjsip.conf":      onLoopback(r.file(t, "ini", "; pjsip.conf"), asterisk),
+		"extensions.conf": r.file(t, "ini", "; extensions.conf"),
+		"rtp.conf":        "[general]\nrtpstart=20000\nrtpend=20199\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.asterisk.Stop)
+	r.world = start(t, r.section(t, "## 2."), ringfence)
+
+	r.run(t, r.section(t, "## 1."))
+	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), []byte(r.file(t, "json", "{")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	commands := r.section(t, "## 3.") + r.section(t, "## 4.")
+	place, rest, found := strings.Cut(commands, "asterisk -rx 'core show channels'\n")
+	if !found {
+		t.Fatal("section 4 does not show the channels of Asterisk")
+	}
+	r.run(t, place)
+	outbound := call{Direction: "outbound", From: "+14155550100", To: "+14155550199", Status: "in_progress"}
+	r.awaitCall(t, outbound)
+	r.run(t, "asterisk -rx 'core show channels'\n"+rest)
+	outbound.Status = "completed"
+	r.awaitCall(t, outbound)
+
+	receive, _, found := strings.Cut(r.section(t, "## 5."), "asterisk -rx '"+hangup+"'")
+	if !found {
+		t.Fatal("section 5 does not hang up")
+	}
+	r.run(t, receive)
+	inbound := call{Direction: "inbound", From: "anonymous", To: "+14155550100", Status: "in_progress"}
+	r.awaitCall(t, inbound)
+	r.run(t, "asterisk -rx '"+hangup+"'\n")
+	inbound.Status = "completed"
+	r.awaitCall(t, inbound)
+}
+
+// onLoopback adds settings that only the loopback network needs: there, Asterisk cannot find the
+// address of its audio by the route to Ringfence.
+func onLoopback(pjsip, asterisk string) string {
+	media := "direct_media=no\nmedia_address=" + asterisk + "\nbind_rtp_to_media_address=yes\n"
+	return strings.Replace(pjsip, "direct_media=no\n", media, 1)
+}
+
+// start starts the stack with the variables of the page's command. Only the key of the model is the test's.
+func start(t *testing.T, command, ringfence string) *stage.World {
+	t.Helper()
+	variables, found := strings.CutSuffix(strings.TrimSpace(command), " REALTIME_KEY=<key of the model> make run")
+	if !found {
+		t.Fatalf("section 2 has another command: %q", command)
+	}
+	want := fmt.Sprintf("CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 SIP_ADVERTISED_ADDR=%[1]s RTP_ADDR=%[1]s", ringfence)
+	if diff := cmp.Diff(want, variables); diff != "" {
+		t.Fatalf("variables of section 2 (-want +got):\n%s", diff)
+	}
+	world, err := stage.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := world.End(!t.Failed()); err != nil {
+			t.Errorf("end the stack: %v", err)
+		}
+	})
+	model, err := world.Model(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := append(strings.Fields(variables), "REALTIME_KEY=test", "REALTIME_URL="+model)
+	env = append(env, "SIMULATOR_TIME_SCALE=1", "DRAIN_LIMIT=1s") // call durations are real, the end is not awaited
+	if err := world.Start(env...); err != nil {
+		t.Fatal(err)
+	}
+	// awaitCall sends more requests than the limit of the demo workspace permits.
+	admin := rig.NewClient(world.Demo.AdminURL, world.Demo.AdminToken)
+	limit := map[string]any{"rate_limit_per_minute": 6000}
+	path := "/admin/v1/workspaces/" + world.Demo.WorkspaceID
+	if err := admin.Into(t.Context(), "PATCH", path, limit, http.StatusOK, nil); err != nil {
+		t.Fatal(err)
+	}
+	return world
+}
+
+// file returns the code block of the page that begins with the given line.
+func (r *recipe) file(t *testing.T, language, first string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(r.text, "```"+language+"\n"+first)
+	content, _, closed := strings.Cut(rest, "```\n")
+	if !found || !closed {
+		t.Fatalf("%s has no block %s that begins with %q", page, language, first)
+	}
+	return first + content
+}
+
+var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```\n")
+
+// section returns the shell commands of a section.
+func (r *recipe) section(t *testing.T, heading string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(r.text, "\n"+heading)
+	text, _, _ := strings.Cut(rest, "\n## ")
+	var commands strings.Builder
+	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
+		commands.WriteString(block[1])
+	}
+	if commands.Len() == 0 {
+		t.Fatalf("%s has no commands in section %q", page, heading)
+	}
+	return commands.String()
+}
+
+// run runs commands of the page in a folder that looks like the one in which `make run` was started. asterisk is a
+// function that calls the test's Asterisk.
+func (r *recipe) run(t *testing.T, commands string) {
+	t.Helper()
+	for name, target := range map[string]string{"bin": r.world.Bin, ".ringfence": r.world.Home} {
+		if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+	}
+	script := "asterisk() { " + r.asterisk.Shell() + ` "$@"; }` + "\n" + commands
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = r.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, commands, out)
+	}
+}
+
+// awaitCall waits until the newest call is the given one.
+func (r *recipe) awaitCall(t *testing.T, want call) {
+	t.Helper()
+	client := rig.NewClient(r.world.Demo.BaseURL, r.world.Demo.ReadKey)
+	var page rig.Page[call]
+	err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, "the call", func() (bool, error) {
+		err := client.Into(t.Context(), "GET", "/v1/calls?limit=1", nil, http.StatusOK, &page)
+		if err != nil || len(page.Data) == 0 || page.Data[0] == want {
+			return len(page.Data) > 0, err
+		}
+		if status := page.Data[0].Status; status == "failed" {
+			err = errors.New("the call failed")
+		}
+		return false, err
+	})
+	if err != nil {
+		t.Logf("log of Asterisk:\n%s", r.asterisk.Said())
+		t.Fatalf("%v (-want +got):\n%s", err, cmp.Diff([]call{want}, page.Data))
+	}
+}
