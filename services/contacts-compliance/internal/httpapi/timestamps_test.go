@@ -24,11 +24,13 @@ func TestTimestamps_HaveThreeDecimals(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15005550001"}`), http.StatusOK, "")
+	// created_at is the time inside the id. In a random id it can be after the year 9999.
+	second := uuid.Must(uuid.NewV7()).String()
 	for _, statement := range []string{
 		`UPDATE contacts SET updated_at = '2026-06-04 09:00:00+00'`,
 		`INSERT INTO decisions (id, workspace_id, call_request_id, phone_e164, contact_id, kind, inputs, policy_version,
 			result, rule, code, message, call_at, judged_at)
-		 SELECT gen_random_uuid(), workspace_id, call_request_id, phone_e164, contact_id, kind,
+		 SELECT '` + second + `', workspace_id, call_request_id, phone_e164, contact_id, kind,
 		        (inputs::jsonb || '{"at":"2026-06-04T09:00:00Z","recent_dials":["2026-06-04T08:00:00.5Z"]}')::json,
 		        policy_version, result, rule, code, message, '2026-06-04 09:00:00+00', judged_at
 		 FROM decisions`,
