@@ -16,6 +16,9 @@ FUZZTIME ?= 10s
 # Flags of `make test`, for example TESTFLAGS='-count=1 -run TestFence'.
 TESTFLAGS ?= -timeout 5m
 
+# The number of packages that `make test` tests at a time. Many tests wait for the database or for an interval to pass.
+PACKAGES ?= 4
+
 # `make test` runs every package except those below. Their tests start built programs or a whole stack, render charts,
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus deploy/tools/configuration
@@ -85,7 +88,7 @@ ledger: build ## walk over the consent ledger of a running stack and name each r
 	@exec $(BIN)/ringfence services verify
 
 test: $(BIN)/ringfence-local sound ## run the unit and store tests of every module on a real Postgres (TESTFLAGS adds flags)
-	@$(BIN)/ringfence-local with-postgres -- go test $(TESTFLAGS) $(UNIT)
+	@$(BIN)/ringfence-local with-postgres -- go test -p $(PACKAGES) $(TESTFLAGS) $(UNIT)
 
 test-race: cc ## run the same tests with the race detector
 	@$(MAKE) --no-print-directory test TESTFLAGS='-race -timeout 20m $(if $(filter command line,$(origin TESTFLAGS)),$(TESTFLAGS))'
