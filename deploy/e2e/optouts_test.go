@@ -100,7 +100,7 @@ func TestOptOut_TheRaceIsLostWithoutTheGate(t *testing.T) {
 		t.Errorf("behind = %v, want at least %v", behind, trials/10)
 	}
 	if len(faults) < behind {
-		t.Errorf("len(faults) = %v, want at least %v", len(faults), behind)
+		t.Errorf("length of faults = %v, want at least %v", len(faults), behind)
 	}
 }
 

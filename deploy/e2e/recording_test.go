@@ -82,7 +82,7 @@ const headerBytes = 58
 func sides(t *testing.T, file []byte) (person, agent []byte) {
 	t.Helper()
 	if len(file) < headerBytes {
-		t.Errorf("len(file) = %v, want at least %v", len(file), headerBytes)
+		t.Errorf("length of file = %v, want at least %v", len(file), headerBytes)
 	}
 	stage.Equal(t, "string(file[:4])", string(file[:4]), "RIFF")
 	stage.Equal(t, "string(file[8:16])", string(file[8:16]), "WAVEfmt ")

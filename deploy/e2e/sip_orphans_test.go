@@ -93,7 +93,7 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	if err != nil {
 		t.Errorf("Calls: %v", err)
 	} else if len(calls)%2 != 1 {
-		t.Errorf("len(calls)%%2 = %v, want 1", len(calls)%2)
+		t.Errorf("number of calls modulo 2 = %v, want 1", len(calls)%2)
 	}
 	until(t, "every end is told", func() bool {
 		told := types(hooks, "/"+w.ID)

@@ -113,7 +113,7 @@ func spend(t *testing.T, s *rig.Stack, w *rig.Workspace, hooks *rig.Receiver) {
 	if len(crowd.accepted) < covered {
 		t.Errorf("length of crowd.accepted = %d, want at least %d", len(crowd.accepted), covered)
 	} else if len(crowd.accepted)+len(crowd.refused) != 3*covered {
-		t.Errorf("len(crowd.accepted)+len(crowd.refused) = %v, want %v", len(crowd.accepted)+len(crowd.refused), 3*covered)
+		t.Errorf("answered requests = %v, want %v", len(crowd.accepted)+len(crowd.refused), 3*covered)
 	}
 	v, err := s.Judge(t.Context(), w, hooks, crowd.accepted, float64(covered)*walletHold/1e6, rig.HangTimeout)
 	t.Log(v)

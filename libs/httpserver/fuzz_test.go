@@ -40,7 +40,7 @@ func mustRefuse(t *testing.T, err error, fields ...string) {
 		t.Fatalf("refused.Message is empty")
 	}
 	if len(refused.Message) > 1<<10 {
-		t.Fatalf("len(refused.Message) = %v, want at most %v", len(refused.Message), 1<<10)
+		t.Fatalf("length of refused.Message = %v, want at most %v", len(refused.Message), 1<<10)
 	}
 	if len(fields) > 0 && !slices.ContainsFunc(fields, func(field string) bool { return strings.HasPrefix(refused.Message, field+" ") }) {
 		t.Fatalf("message %q names none of %v", refused.Message, fields)

@@ -257,7 +257,7 @@ func TestRouter_HeadWhereGetIs(t *testing.T) {
 		t.Errorf("HEAD: answer.StatusCode = %v, want %v", answer.StatusCode, http.StatusOK)
 	}
 	if len(body) != 0 {
-		t.Fatalf("HEAD: len(body) = %v, want 0", len(body))
+		t.Fatalf("HEAD: length of body = %v, want 0", len(body))
 	}
 	if answer.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("HEAD: Content-Type = %q, want \"application/json\"", answer.Header.Get("Content-Type"))

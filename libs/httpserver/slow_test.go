@@ -169,7 +169,7 @@ func TestServer_IdleConnectionsEnd(t *testing.T) {
 		begun, conn := time.Now(), l.dial()
 		said, err := io.ReadAll(conn)
 		if len(said) > 0 {
-			t.Fatalf("len(said) = %v, want at most 0", len(said))
+			t.Fatalf("length of said = %v, want at most 0", len(said))
 		}
 		if err != nil {
 			t.Fatal(err)

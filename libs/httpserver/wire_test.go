@@ -65,13 +65,13 @@ func TestWire_EveryRefusalHasTheErrorBody(t *testing.T) {
 			t.Errorf("%s: body.Error.Code = %v, want %v", row.name, body.Error.Code, row.code)
 		}
 		if (body.Error.Message == "") != (row.code == "") {
-			t.Errorf("%s: (body.Error.Message == \"\") = %v, want %v", row.name, (body.Error.Message == ""), (row.code == ""))
+			t.Errorf("%s: error message is empty = %v, want %v", row.name, (body.Error.Message == ""), (row.code == ""))
 		}
 		if answer.Header.Get("Service-Version") != Version {
 			t.Errorf("%s: Service-Version = %v, want %v", row.name, answer.Header.Get("Service-Version"), Version)
 		}
 		if (answer.Header.Get("X-Extra") != "") != own {
-			t.Errorf("%s: (X-Extra != \"\") = %v, want %v", row.name, (answer.Header.Get("X-Extra") != ""), own)
+			t.Errorf("%s: X-Extra is present = %v, want %v", row.name, (answer.Header.Get("X-Extra") != ""), own)
 		}
 		_ = answer.Body.Close()
 		_ = conn.Close()

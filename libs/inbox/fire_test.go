@@ -44,7 +44,7 @@ func (b *bench) wantAll(n int64) {
 		got := b.effects(name)
 		for i := range n {
 			if int64(len(got)) != n {
-				b.Fatalf("effects of %s: int64(len(got)) = %v, want %v", name, int64(len(got)), n)
+				b.Fatalf("effects of %s = %v, want %v", name, int64(len(got)), n)
 			}
 			if got[i] != i+1 {
 				b.Fatalf("effects of %s: got[i] = %v, want %v", name, got[i], i+1)

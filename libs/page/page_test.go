@@ -55,7 +55,7 @@ func TestOf_CutsTheExtraRow(t *testing.T) {
 	asked := Request{Limit: 2}
 	got := Of(asked, []int{1, 2, 3}, double)
 	if len(got.Data) != 2 {
-		t.Fatalf("Of three rows: len(got.Data) = %v, want 2", len(got.Data))
+		t.Fatalf("Of three rows: length of got.Data = %v, want 2", len(got.Data))
 	}
 	if got.Data[1] != 4 {
 		t.Errorf("Of three rows: got.Data[1] = %v, want 4", got.Data[1])

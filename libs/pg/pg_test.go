@@ -200,7 +200,7 @@ func TestPool_UUIDsAndTimesComeBackAsTheyWent(t *testing.T) {
 		t.Fatalf("array: %v", err)
 	}
 	if len(all) != 2 {
-		t.Fatalf("array: len(all) = %v, want 2", len(all))
+		t.Fatalf("array: length of all = %v, want 2", len(all))
 	}
 	if all[0] != id {
 		t.Errorf("array: all[0] = %v, want %v", all[0], id)

@@ -140,7 +140,7 @@ func TestInPipeline_TriesAgainAfterAConflict(t *testing.T) {
 		t.Errorf("tries = %v, want 2", tries)
 	}
 	if len(got) != 1 {
-		t.Fatalf("len(got) = %v, want 1", len(got))
+		t.Fatalf("length of got = %v, want 1", len(got))
 	}
 	if got[0] != 2 {
 		t.Errorf("got[0] = %v, want 2", got[0])

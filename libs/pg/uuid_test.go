@@ -47,7 +47,7 @@ func TestPool_UUIDsOfEveryShape(t *testing.T) {
 		t.Errorf("list = %v, want %v", list, []uuid.UUID{a, b})
 	}
 	if len(gaps) != 2 {
-		t.Fatalf("len(gaps) = %v, want 2", len(gaps))
+		t.Fatalf("length of gaps = %v, want 2", len(gaps))
 	}
 	if gaps[0] == nil {
 		t.Fatalf("gaps[0] = nil, want a value")

@@ -182,13 +182,13 @@ func TestZones_AreSortedDistinctAndCanonicalForEveryNumber(t *testing.T) {
 		}
 		m := n.Masked()
 		if strings.Contains(text[:len(text)-4], m) {
-			t.Fatalf("Masked(%s): text[:len(text)-4] = %q, want it not to contain %q", n, text[:len(text)-4], m)
+			t.Fatalf("Masked(%s): text before the last four digits = %q, want it without %q", n, text[:len(text)-4], m)
 		}
 		if !strings.HasSuffix(m, text[len(text)-4:]) {
 			t.Fatalf("Masked(%s): m = %q, want it to end with %q", n, m, text[len(text)-4:])
 		}
 		if len([]rune(m)) != 5 {
-			t.Fatalf("Masked(%s): len([]rune(m)) = %v, want 5", n, len([]rune(m)))
+			t.Fatalf("Masked(%s): length of []rune(m) = %v, want 5", n, len([]rune(m)))
 		}
 	})
 }

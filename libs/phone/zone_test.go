@@ -124,13 +124,13 @@ func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(o.only) == 0 {
-		t.Fatalf("len(o.only) = 0, want more")
+		t.Fatalf("length of o.only = 0, want more")
 	}
 	if len(o.add) == 0 {
-		t.Fatalf("len(o.add) = 0, want more")
+		t.Fatalf("length of o.add = 0, want more")
 	}
 	if len(o.country) == 0 {
-		t.Fatalf("len(o.country) = 0, want more")
+		t.Fatalf("length of o.country = 0, want more")
 	}
 	read, err := readAreas(areaText)
 	if err != nil {

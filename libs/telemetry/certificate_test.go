@@ -35,10 +35,10 @@ func TestCertificate_TellsTheFirstOfItsChain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(families) != 1 {
-			t.Fatalf("len(families) = %v, want 1", len(families))
+			t.Fatalf("length of families = %v, want 1", len(families))
 		}
 		if len(families[0].GetMetric()) != 1 {
-			t.Fatalf("len(families[0].GetMetric()) = %v, want 1", len(families[0].GetMetric()))
+			t.Fatalf("length of families[0].GetMetric() = %v, want 1", len(families[0].GetMetric()))
 		}
 		if families[0].GetMetric()[0].GetLabel()[0].GetValue() != "KAFKA_CERT_FILE" {
 			t.Fatalf("families[0].GetMetric()[0].GetLabel()[0].GetValue() = %q, want \"KAFKA_CERT_FILE\"",

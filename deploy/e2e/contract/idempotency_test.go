@@ -69,7 +69,7 @@ func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 	requests, calls := w.read.want(t, 200, "GET", "/v1/call-requests", nil).ids(), w.read.want(t, 200, "GET", "/v1/calls", nil).ids()
 	stage.Equal(t, "len(requests)", len(requests), 1)
 	if len(calls) != 1 {
-		t.Fatalf("len(calls) = %v, want %v", len(calls), 1)
+		t.Fatalf("length of calls = %v, want %v", len(calls), 1)
 	}
 	stage.Equal(t, "calls[0]", calls[0], ended.text("call_id"))
 	log, err := stack(t).CarrierLog(t.Context())

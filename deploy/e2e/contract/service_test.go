@@ -160,7 +160,7 @@ func TestClient_MainPath(t *testing.T) {
 		AgentID: &agent, ContactID: &contact.ID, ExternalRef: pointer("order-1042"), Limit: pointer(1), Status: pointer(openapi.CallStatus("completed")),
 	}))(t, 200).JSON200
 	if len(calls.Data) != 1 {
-		t.Fatalf("len(calls.Data) = %v, want %v", len(calls.Data), 1)
+		t.Fatalf("length of calls.Data = %v, want %v", len(calls.Data), 1)
 	}
 	stage.Equal(t, "calls.Data[0].ID", calls.Data[0].ID, call.CallID)
 	stage.Equal(t, "calls.HasMore", calls.HasMore, false)
@@ -227,7 +227,7 @@ func (w *tenant) clientMindsTheHook(t *testing.T, api *openapi.ClientWithRespons
 	}
 	got := of(api.ListWebhookSubscriptionsWithResponse(ctx, nil))(t, 200).JSON200
 	if len(got.Data) != 1 {
-		t.Fatalf("len(got.Data) = %v, want %v", len(got.Data), 1)
+		t.Fatalf("length of got.Data = %v, want %v", len(got.Data), 1)
 	}
 	stage.Equal(t, "got.Data[0].ID", got.Data[0].ID, id)
 	stage.Equal(t, "got.Data[0].Status", got.Data[0].Status, "paused")

@@ -219,7 +219,7 @@ func TestCalls_ComeInOverARegistration(t *testing.T) {
 	person, said := recorded(t, house, id)
 	loud := len(slices.DeleteFunc(said, func(one float64) bool { return one < 1000 }))
 	if len(person) < 20 {
-		t.Errorf("len(person) = %v, want at least %v", len(person), 20)
+		t.Errorf("length of person = %v, want at least %v", len(person), 20)
 	}
 	if loud < 10 {
 		t.Errorf("loud = %v, want at least %v", loud, 10)

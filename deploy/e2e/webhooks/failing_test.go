@@ -117,7 +117,7 @@ func (c *customer) back(t *testing.T, hooks *endpoint, events []event, first del
 	again := hooks.of(events[0].id)
 	last := again[len(again)-1]
 	if len(again) != 6 {
-		t.Fatalf("len(again) = %v, want %v", len(again), 6)
+		t.Fatalf("length of again = %v, want %v", len(again), 6)
 	}
 	stage.Equal(t, "last.attempt", last.attempt, 1)
 	stage.Equal(t, "last.delivery", last.delivery, first.ID)

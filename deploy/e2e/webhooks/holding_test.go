@@ -81,6 +81,6 @@ func everyOnce(t *testing.T, hooks *endpoint, events []event) {
 		t.Errorf("doubled = %v, want at most %v", doubled, 0)
 	}
 	if len(count) > 0 {
-		t.Errorf("len(count) = %v, want at most %v", len(count), 0)
+		t.Errorf("length of count = %v, want at most %v", len(count), 0)
 	}
 }

@@ -257,7 +257,7 @@ func (a attacked) judge(t *testing.T) {
 			stage.Equal(t, "or(one.Error)", or(one.Error), a.want.failure)
 			stage.Equal(t, "one.Attempt", one.Attempt, i+1)
 			if len(or(one.Excerpt)) > 1<<10 {
-				t.Errorf("len(or(one.Excerpt)) = %v, want at most %v", len(or(one.Excerpt)), 1<<10)
+				t.Errorf("length of or(one.Excerpt) = %v, want at most %v", len(or(one.Excerpt)), 1<<10)
 			}
 		}
 		if value := or(got.LastCode); value != a.want.code {

@@ -79,7 +79,7 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 		// What was settled is in its history: only an attempt that is not there may have come again.
 		d := c.delivery(t, ev.id)
 		if len(d.History) != 1 {
-			t.Fatalf("len(d.History) = %v, want %v", len(d.History), 1)
+			t.Fatalf("length of d.History = %v, want %v", len(d.History), 1)
 		}
 		stage.Equal(t, "d.History[0].Attempt", d.History[0].Attempt, came[len(came)-1].attempt)
 		stage.Equal(t, "d.ID", d.ID, came[0].delivery)

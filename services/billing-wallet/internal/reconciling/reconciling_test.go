@@ -326,7 +326,7 @@ func scripted(t *testing.T, st *store.Store, workspace uuid.UUID, lines []string
 		t.Fatalf("report.DifferenceCount = %v, want %v", told.DifferenceCount, len(lines))
 	}
 	if got := len(told.Differences); got != len(lines) {
-		t.Fatalf("len(report.Differences) = %v, want %v", got, len(lines))
+		t.Fatalf("length of report.Differences = %v, want %v", got, len(lines))
 	}
 	if told.Differences == nil {
 		t.Fatalf("a script is told %s, %v, want %d differences", out.String(), err, len(lines))

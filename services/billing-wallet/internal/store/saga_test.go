@@ -115,7 +115,7 @@ func TestSaga_AbandonedThatOvertakesItsHold(t *testing.T) {
 	note(t, st, in, abandoned) // the answer to unconfirmed
 	done := settle(t, st, workspace)
 	if got := len(done); got != 1 {
-		t.Fatalf("len(done) = %v, want 1", got)
+		t.Fatalf("length of done = %v, want 1", got)
 	}
 	if done[0].Late != hold.NotLate {
 		t.Fatalf("done[0].Late = %v, want %v", done[0].Late, hold.NotLate)

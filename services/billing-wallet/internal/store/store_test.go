@@ -144,7 +144,7 @@ func TestHold_UsesTheLongestPrefixAndKeepsItsPrice(t *testing.T) {
 		t.Fatalf("Settle: error = %v", err)
 	}
 	if got := len(done); got != 1 {
-		t.Fatalf("Settle: len(done) = %v, want 1", got)
+		t.Fatalf("Settle: length of done = %v, want 1", got)
 	}
 	if got := done[0].Hold.Charged(); got != 240_000 {
 		t.Errorf("Settle: done[0].Hold.Charged() = %v, want 240_000", got)
@@ -185,7 +185,7 @@ func TestSettle_EveryOrderOfEveryEndSettlesOnce(t *testing.T) {
 				note(t, st, in, two)
 				done = append(done, settle(t, st, workspace)...)
 				if got := len(done); got != 2 {
-					t.Fatalf("%s: len(done) = %v, want 2", name, got)
+					t.Fatalf("%s: length of done = %v, want 2", name, got)
 				}
 				if done[0].Late != hold.NotLate {
 					t.Errorf("%s: done[0].Late = %v, want %v", name, done[0].Late, hold.NotLate)

@@ -112,7 +112,7 @@ func TestChange_MergesSettingsAndRaisesTheVersion(t *testing.T) {
 		t.Errorf("fact.GetInstructions() = %q, want \"Be brief.\"", fact.GetInstructions())
 	}
 	if len(fact.GetOutcomes()) != 2 {
-		t.Errorf("fact: len(fact.GetOutcomes()) = %v, want 2", len(fact.GetOutcomes()))
+		t.Errorf("fact: length of fact.GetOutcomes() = %v, want 2", len(fact.GetOutcomes()))
 	}
 	if got, want := string(a.Settings), `{"instructions":"Be brief.","outcomes":["yes","no"],"voice":"calm"}`; got != want {
 		t.Errorf("settings = %s, want %s", got, want)

@@ -37,7 +37,7 @@ func FuzzAgent(f *testing.F) {
 			t.Errorf("a.Name is empty")
 		}
 		if len(a.Settings) > maxSettings {
-			t.Fatalf("len(a.Settings) = %v, want at most %v", len(a.Settings), maxSettings)
+			t.Fatalf("length of a.Settings = %v, want at most %v", len(a.Settings), maxSettings)
 		}
 		if !json.Valid(a.Settings) {
 			t.Errorf("json.Valid(a.Settings) = false, want true")

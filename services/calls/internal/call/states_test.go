@@ -155,10 +155,10 @@ func TestRequest_NoNewsLeavesTheStates(t *testing.T) {
 			}
 			hasCode := r.Status == RequestBlocked || r.Status == RequestFailed
 			if (r.CompletedAt != nil) != r.Status.Final() {
-				t.Fatalf("(r.CompletedAt != nil) = %v, want %v", (r.CompletedAt != nil), r.Status.Final())
+				t.Fatalf("CompletedAt is set = %v, want %v", (r.CompletedAt != nil), r.Status.Final())
 			}
 			if (r.ErrorCode != nil) != hasCode {
-				t.Fatalf("(r.ErrorCode != nil) = %v, want %v", (r.ErrorCode != nil), hasCode)
+				t.Fatalf("ErrorCode is set = %v, want %v", (r.ErrorCode != nil), hasCode)
 			}
 			if hasCode && *r.ErrorCode == "" {
 				t.Fatalf("%s: error code of a %s request is empty", step, r.Status)

@@ -116,7 +116,7 @@ func replay(t *testing.T, h house) {
 			t.Errorf("v.Message = %v, want %v", v.Message, message)
 		}
 		if got := (at != nil); got != (v.Result != gate.Closed) {
-			t.Errorf("(at != nil) = %v, want %v", got, (v.Result != gate.Closed))
+			t.Errorf("the next opening is set = %v, want %v", got, (v.Result != gate.Closed))
 		}
 		if at != nil && !at.Equal(v.At) {
 			t.Errorf("stored %s %s %q %v, judged again %+v", result, rule, message, at, v)

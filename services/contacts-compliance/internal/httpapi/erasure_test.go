@@ -170,7 +170,7 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 	}
 	orders := r.orders(t)
 	if got := len(orders); got != 1 {
-		t.Fatalf("len(orders) = %v, want 1", got)
+		t.Fatalf("length of orders = %v, want 1", got)
 	}
 	if got := orders[0].GetErasureId(); got != entry["id"] {
 		t.Fatalf("orders[0].GetErasureId() = %v, want %v", got, entry["id"])
@@ -226,7 +226,7 @@ func TestErasure_IsDoneWhenEveryStepIs(t *testing.T) {
 		t.Fatalf("the entry: error = %v", err)
 	}
 	if got := len(sum); got != 32 {
-		t.Fatalf("the entry: len(sum) = %v, want 32", got)
+		t.Fatalf("the entry: length of sum = %v, want 32", got)
 	}
 	if member.body["actor"] != "operator:ann" {
 		t.Errorf("the entry: actor = %v, want operator:ann", member.body["actor"])
@@ -253,7 +253,7 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 	}
 	first := r.orders(t)
 	if got := len(first); got != 2 {
-		t.Fatalf("len(first) = %v, want 2", got)
+		t.Fatalf("length of first = %v, want 2", got)
 	}
 	if got := first[0].GetErasures(); got != 1 {
 		t.Fatalf("first[0].GetErasures() = %v, want 1", got)
@@ -271,7 +271,7 @@ func TestErasure_IsToldAgainUntilItIsDone(t *testing.T) {
 	}
 	again := r.orders(t)
 	if got := len(again); got != 3 {
-		t.Fatalf("len(again) = %v, want 3", got)
+		t.Fatalf("length of again = %v, want 3", got)
 	}
 	if !proto.Equal(again[1], again[2]) {
 		t.Errorf("told %v, want the open one again, as it was", again)
@@ -333,7 +333,7 @@ func TestErasure_APreCheckOfBeforeSaysSo(t *testing.T) {
 		t.Fatalf("error = %v", err)
 	}
 	if got := len(left); got != 1 {
-		t.Fatalf("len(left) = %v, want 1", got)
+		t.Fatalf("length of left = %v, want 1", got)
 	}
 	if left[0] != since {
 		t.Errorf("left[0] = %v, want %v", left[0], since)

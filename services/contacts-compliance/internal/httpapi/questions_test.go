@@ -60,7 +60,7 @@ func TestQuestions_FromPreCheckToOptOutInACall(t *testing.T) {
 			t.Errorf("Check: got.Msg.GetClosed().GetCode() = %v, want %v", got, code)
 		}
 		if got := (got.Msg.GetOpen() != nil); got != (code == "") {
-			t.Errorf("Check: (got.Msg.GetOpen() != nil) = %v, want %v", got, (code == ""))
+			t.Errorf("Check: the gates are open = %v, want %v", got, (code == ""))
 		}
 	}
 	check("")

@@ -167,7 +167,7 @@ func TestNext_OptsOutEverybodyUnderOneRecord(t *testing.T) {
 		t.Fatalf("bad rows: error = %v", err)
 	}
 	if got := len(bad); got != 13 {
-		t.Fatalf("bad rows: len(bad) = %v, want 13", got)
+		t.Fatalf("bad rows: length of bad = %v, want 13", got)
 	}
 	if bad[1].Line != 1006 {
 		t.Errorf("bad rows: bad[1].Line = %v, want 1006", bad[1].Line)
@@ -291,7 +291,7 @@ func TestNext_GoesOnWhereItWasBrokenOff(t *testing.T) {
 		t.Fatalf("error = %v", err)
 	}
 	if got := len(numbers); got != 25_000 {
-		t.Fatalf("len(numbers) = %v, want 25_000", got)
+		t.Fatalf("length of numbers = %v, want 25_000", got)
 	}
 	if !slices.IsSorted(numbers) {
 		t.Fatalf("slices.IsSorted(numbers) = false, want true")

@@ -165,7 +165,7 @@ func TestRecord_OncePerCall(t *testing.T) {
 		t.Fatalf("records: error = %v", err)
 	}
 	if got := len(records); got != 2 {
-		t.Fatalf("records: len(records) = %v, want 2", got)
+		t.Fatalf("records: length of records = %v, want 2", got)
 	}
 	if !records[1].OccurredAt.Equal(change.OccurredAt) {
 		t.Errorf("records: records[1].OccurredAt.Equal(change.OccurredAt) = false, want true")

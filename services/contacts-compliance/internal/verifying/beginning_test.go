@@ -71,7 +71,7 @@ func TestBeginChains_TakesWhatWasThereBefore(t *testing.T) {
 			t.Errorf("%d rows, %d left, beginning %s: said.Rows = %v, want 1234", rows, left, evidence, said.Rows)
 		}
 		if got := len(said.SHA256); got != 64 {
-			t.Fatalf("%d rows, %d left, beginning %s: len(said.SHA256) = %v, want 64", rows, left, evidence, got)
+			t.Fatalf("%d rows, %d left, beginning %s: length of said.SHA256 = %v, want 64", rows, left, evidence, got)
 		}
 	}
 	listed, err := r.store.Records(t.Context(), byPruner, "+15005551007", page.Request{Limit: 100})
@@ -79,7 +79,7 @@ func TestBeginChains_TakesWhatWasThereBefore(t *testing.T) {
 		t.Fatalf("records of a number: error = %v", err)
 	}
 	if got := len(listed); got != 1 {
-		t.Fatalf("records of a number: len(listed) = %v, want 1", got)
+		t.Fatalf("records of a number: length of listed = %v, want 1", got)
 	}
 	if listed[0].Before != "unknown" {
 		t.Errorf("records of a number: listed[0].Before = %v, want unknown", listed[0].Before)

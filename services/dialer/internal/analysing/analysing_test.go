@@ -162,7 +162,7 @@ func TestRun_WhatTheSummaryIsAskedWith(t *testing.T) {
 			defer e.mu.Unlock()
 			switch {
 			case len(e.asked) != 1:
-				t.Errorf("len(e.asked) = %v, want 1", len(e.asked))
+				t.Errorf("length of e.asked = %v, want 1", len(e.asked))
 			case e.asked[0].Key != test.key:
 				t.Errorf("e.asked[0].Key = %v, want %v", e.asked[0].Key, test.key)
 			case e.asked[0].Outcome != test.settled:

@@ -20,11 +20,11 @@ func TestOptOut_IsOnRecordBeforeTheFarewell(t *testing.T) {
 		}
 		switch {
 		case len(k.opted) != 1:
-			t.Errorf("len(k.opted) = %v, want 1", len(k.opted))
+			t.Errorf("length of k.opted = %v, want 1", len(k.opted))
 		case !strings.HasPrefix(k.opted[0], "never again"):
 			t.Errorf("k.opted[0] = %q, want it to begin with %q", k.opted[0], "never again")
 		case len(k.opted[0]) > 1000:
-			t.Errorf("len(k.opted[0]) = %v, want at most 1000", len(k.opted[0]))
+			t.Errorf("length of k.opted[0] = %v, want at most 1000", len(k.opted[0]))
 		}
 		k.tool(agent.ToolCallback, `{"at":"2000-01-01T11:00:00Z"}`)
 		k.hangUp()
@@ -58,9 +58,9 @@ func TestCallback(t *testing.T) {
 			case got != want:
 				t.Errorf("%q: got = %v, want %v", text, got, want)
 			case (state == "noted") != (want != ""):
-				t.Errorf(`%q: (state == "noted") = %v, want %v`, text, (state == "noted"), (want != ""))
+				t.Errorf(`%q: the callback is noted = %v, want %v`, text, (state == "noted"), (want != ""))
 			case (k.result.Outcome == agent.OutcomeCallbackRequested) != (want != ""):
-				t.Errorf("%q: (k.result.Outcome == agent.OutcomeCallbackRequested) = %v, want %v",
+				t.Errorf("%q: the outcome is callback_requested = %v, want %v",
 					text, (k.result.Outcome == agent.OutcomeCallbackRequested), (want != ""))
 			}
 		})
@@ -211,9 +211,9 @@ func TestHangUp_InTheMiddleOfASentence(t *testing.T) {
 		case k.result.Outcome != agent.OutcomeOptedOut:
 			t.Errorf("k.result.Outcome = %v, want %v", k.result.Outcome, agent.OutcomeOptedOut)
 		case len(k.opted) != 1:
-			t.Errorf("len(k.opted) = %v, want 1", len(k.opted))
+			t.Errorf("length of k.opted = %v, want 1", len(k.opted))
 		case len(k.result.Turns) != 1:
-			t.Errorf("len(k.result.Turns) = %v, want 1", len(k.result.Turns))
+			t.Errorf("length of k.result.Turns = %v, want 1", len(k.result.Turns))
 		case k.phone.to != "":
 			t.Errorf(`k.phone.to = %v, want ""`, k.phone.to)
 		}

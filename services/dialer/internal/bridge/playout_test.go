@@ -234,11 +234,11 @@ func TestRecorder_KeepsBothSidesTogether(t *testing.T) {
 		k.pass(time.Second)
 		switch {
 		case len(rec.person) != len(rec.agent):
-			t.Fatalf("len(rec.person) = %v, want %v", len(rec.person), len(rec.agent))
+			t.Fatalf("length of rec.person = %v, want %v", len(rec.person), len(rec.agent))
 		case agent.Duration(len(rec.agent)) < 980*time.Millisecond:
-			t.Fatalf("agent.Duration(len(rec.agent)) is less than %v", 980*time.Millisecond)
+			t.Fatalf("recorded audio = %v, want at least %v", agent.Duration(len(rec.agent)), 980*time.Millisecond)
 		case agent.Duration(len(rec.agent)) > 1020*time.Millisecond:
-			t.Fatalf("agent.Duration(len(rec.agent)) is greater than %v", 1020*time.Millisecond)
+			t.Fatalf("recorded audio = %v, want at most %v", agent.Duration(len(rec.agent)), 1020*time.Millisecond)
 		}
 		loudness := func(side []byte) time.Duration { return agent.Duration(len(side) - bytes.Count(side, []byte{silence})) }
 		switch p, a := loudness(rec.person), loudness(rec.agent); {

@@ -55,9 +55,9 @@ func TestRecording_BeginsWhenTheNoticeWasHeard(t *testing.T) {
 		case seen.noticed.Load() != 1:
 			t.Errorf("seen.noticed.Load() = %v, want 1", seen.noticed.Load())
 		case len(into.agent) == 0:
-			t.Error("len(into.agent) = 0, want another value")
+			t.Error("length of into.agent = 0, want another value")
 		case len(into.agent) != len(into.person):
-			t.Errorf("len(into.agent) = %v, want %v", len(into.agent), len(into.person))
+			t.Errorf("length of into.agent = %v, want %v", len(into.agent), len(into.person))
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestRecording_EndsWhenThePersonObjects(t *testing.T) {
 			case before == 0:
 				t.Errorf("%s: before = 0, want another value", name)
 			case len(into.agent) != before:
-				t.Errorf("%s: len(into.agent) = %v, want %v", name, len(into.agent), before)
+				t.Errorf("%s: length of into.agent = %v, want %v", name, len(into.agent), before)
 			}
 			if result := k.fake.now(); name == "by the agent's tool" && slices.Index(result.told, "objected") > slices.Index(result.told, "result "+agent.ToolStopRecording) {
 				t.Errorf("%s: answered before it was done: %v", name, result.told)
@@ -159,7 +159,7 @@ func TestRecording_KeepsWhatWasSentAndWhatWasHeardTogether(t *testing.T) {
 		if len(into.agent) != len(into.person) {
 			t.Errorf("length of into.agent = %d, want %d", len(into.agent), len(into.person))
 		} else if len(into.agent)%160 != 0 {
-			t.Errorf("len(into.agent)%%160 = %v, want 0", len(into.agent)%160)
+			t.Errorf("bytes after the last whole frame = %v, want 0", len(into.agent)%160)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func TestBargeIn_TellsWhatWasReallyHeard(t *testing.T) {
 		}
 		switch {
 		case len(k.fake.now().cuts) != 2:
-			t.Errorf("len(k.fake.now().cuts) = %v, want 2", len(k.fake.now().cuts))
+			t.Errorf("length of k.fake.now().cuts = %v, want 2", len(k.fake.now().cuts))
 		case k.fake.now().cuts["cut"] != 500*time.Millisecond:
 			t.Errorf(`k.fake.now().cuts["cut"] = %v, want %v`, k.fake.now().cuts["cut"], 500*time.Millisecond)
 		case k.fake.now().cuts["never"] != 0:
@@ -41,7 +41,7 @@ func TestBargeIn_TellsWhatWasReallyHeard(t *testing.T) {
 		<-k.over
 		switch turns := k.result.Turns; {
 		case len(turns) != 2:
-			t.Errorf("len(turns) = %v, want 2", len(turns))
+			t.Errorf("length of turns = %v, want 2", len(turns))
 		case turns[0].Text != "one two –":
 			t.Errorf(`turns[0].Text = %v, want "one two –"`, turns[0].Text)
 		case turns[1].Text != "Wait.":
@@ -119,18 +119,18 @@ func TestTranscript_IsBounded(t *testing.T) {
 	turns := tr.turns()
 	switch {
 	case len(turns) != 9:
-		t.Errorf("len(turns) = %v, want 9", len(turns))
+		t.Errorf("length of turns = %v, want 9", len(turns))
 	case len(turns[0].Text) != maxTurn:
-		t.Errorf("len(turns[0].Text) = %v, want %v", len(turns[0].Text), maxTurn)
+		t.Errorf("length of turns[0].Text = %v, want %v", len(turns[0].Text), maxTurn)
 	case len(tr.items) > mostItems:
-		t.Errorf("len(tr.items) = %v, want at most %v", len(tr.items), mostItems)
+		t.Errorf("length of tr.items = %v, want at most %v", len(tr.items), mostItems)
 	}
 	text, err := agent.Transcript(turns)
 	switch {
 	case err != nil:
 		t.Errorf("error = %v, want none", err)
 	case len(text) > 256<<10:
-		t.Errorf("len(text) = %v, want at most %v", len(text), 256<<10)
+		t.Errorf("length of text = %v, want at most %v", len(text), 256<<10)
 	case !strings.HasSuffix(string(text), `"truncated":true}`):
 		t.Errorf("string(text) = %q, want it to end with %q", string(text), `"truncated":true}`)
 	}

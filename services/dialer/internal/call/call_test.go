@@ -86,7 +86,7 @@ func TestEnd_Mapping(t *testing.T) {
 			case got.GetHangupCause() != string(tt.cause):
 				t.Errorf("got.GetHangupCause() = %v, want %v", got.GetHangupCause(), string(tt.cause))
 			case (got.GetErrorDetail() == "") != (tt.code == ""):
-				t.Errorf(`(got.GetErrorDetail() == "") = %v, want %v`,
+				t.Errorf(`ErrorDetail is empty = %v, want %v`,
 					(got.GetErrorDetail() == ""), (tt.code == ""))
 			}
 		})
@@ -265,7 +265,7 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 	}
 	c.End(call.End{At: at(4), Cause: call.NormalClearing, Judged: &agent.Judgement{Outcome: agent.OutcomeTransferred, Reached: agent.ReachedHuman}})
 	if facts := c.Facts(); facts[len(facts)-1].Event.GetEnded() == nil {
-		t.Error("the last fact: facts[len(facts)-1].Event.GetEnded() = nil, want a value")
+		t.Error("the last fact has no ended event, want one")
 	} else if !c.Analysing {
 		t.Error("the last fact: c.Analysing = false, want true")
 	}
@@ -280,7 +280,7 @@ func TestEnd_AnAgentThatTalkedByItselfJudges(t *testing.T) {
 	case analysed.GetOutcome() != agent.OutcomeTransferred:
 		t.Errorf("analysed.GetOutcome() = %v, want %v", analysed.GetOutcome(), agent.OutcomeTransferred)
 	case len(analysed.GetSummaryJson()) != 0:
-		t.Errorf("len(analysed.GetSummaryJson()) = %v, want 0", len(analysed.GetSummaryJson()))
+		t.Errorf("length of analysed.GetSummaryJson() = %v, want 0", len(analysed.GetSummaryJson()))
 	case !strings.Contains(string(analysed.GetTranscriptJson()), "take me off"):
 		t.Errorf("string(analysed.GetTranscriptJson()) = %q, want it to contain %q",
 			string(analysed.GetTranscriptJson()), "take me off")
@@ -311,10 +311,10 @@ func TestAnalyse_TheSummaryCountsUnlessThePersonWasErased(t *testing.T) {
 		case analysed.GetOutcome() != want:
 			t.Errorf("analysed.GetOutcome() = %v, want %v", analysed.GetOutcome(), want)
 		case (len(analysed.GetSummaryJson()) == 0) != erased:
-			t.Errorf("(len(analysed.GetSummaryJson()) == 0) = %v, want %v",
+			t.Errorf("the summary is empty = %v, want %v",
 				(len(analysed.GetSummaryJson()) == 0), erased)
 		case (len(analysed.GetTranscriptJson()) == 0) != erased:
-			t.Errorf("(len(analysed.GetTranscriptJson()) == 0) = %v, want %v",
+			t.Errorf("the transcript is empty = %v, want %v",
 				(len(analysed.GetTranscriptJson()) == 0), erased)
 		}
 	}

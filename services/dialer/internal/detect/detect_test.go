@@ -150,9 +150,9 @@ func TestTones(t *testing.T) {
 		})
 		switch {
 		case (beeps == 1) != row.beep:
-			t.Errorf("%s: (beeps == 1) = %v, want %v", row.name, (beeps == 1), row.beep)
+			t.Errorf("%s: one beep = %v, want %v", row.name, (beeps == 1), row.beep)
 		case (faxes == 1) != row.fax:
-			t.Errorf("%s: (faxes == 1) = %v, want %v", row.name, (faxes == 1), row.fax)
+			t.Errorf("%s: one fax tone = %v, want %v", row.name, (faxes == 1), row.fax)
 		case beeps+faxes > 1:
 			t.Errorf("%s: beeps + faxes = %v, want at most 1", row.name, beeps+faxes)
 		case when < row.earliest:

@@ -20,7 +20,7 @@ func spoken(t *testing.T, voice, text string) *sound {
 	case at < 0:
 		t.Fatalf("at = %v, want at least 0", at)
 	case len(wav) < at+8:
-		t.Fatalf("len(wav) = %v, want at least %v", len(wav), at+8)
+		t.Fatalf("length of wav = %v, want at least %v", len(wav), at+8)
 	}
 	rate := float64(binary.LittleEndian.Uint32(wav[24:]))
 	var samples []float64
@@ -77,7 +77,7 @@ func TestDetector_OnSynthesisedSpeech(t *testing.T) {
 		case beeps > 1:
 			t.Errorf("%q: beeps = %v, want at most 1", row.text, beeps)
 		case (beeps == 1) != row.beep:
-			t.Errorf("%q: (beeps == 1) = %v, want %v", row.text, (beeps == 1), row.beep)
+			t.Errorf("%q: one beep = %v, want %v", row.text, (beeps == 1), row.beep)
 		}
 	}
 }

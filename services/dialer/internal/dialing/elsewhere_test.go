@@ -300,7 +300,7 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 				case seen[o.CallID]:
 					t.Error("seen[o.CallID] = true, want false")
 				case len(o.Without) != i:
-					t.Errorf("len(o.Without) = %v, want %v", len(o.Without), i)
+					t.Errorf("length of o.Without = %v, want %v", len(o.Without), i)
 				case phone.Number(o.To) != d.request.To:
 					t.Errorf("phone.Number(o.To) = %v, want %v", phone.Number(o.To), d.request.To)
 				}

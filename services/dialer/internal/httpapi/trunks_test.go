@@ -69,7 +69,7 @@ func TestTrunks_FromMadeToRemoved(t *testing.T) {
 	case status != http.StatusOK:
 		t.Errorf("status = %v, want %v", status, http.StatusOK)
 	case len(page["data"].([]any)) != 1:
-		t.Errorf(`len(page["data"].([]any)) = %v, want 1`, len(page["data"].([]any)))
+		t.Errorf(`length of page["data"].([]any) = %v, want 1`, len(page["data"].([]any)))
 	case page["has_more"] != true:
 		t.Errorf(`page["has_more"] = %v, want true`, page["has_more"])
 	case strings.Contains(told, "s3cret"):

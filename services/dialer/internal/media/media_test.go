@@ -164,7 +164,7 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 		case p.Marker != (i == 0):
 			t.Errorf("p.Marker = %v, want %v", p.Marker, (i == 0))
 		case len(p.Payload) != Frame:
-			t.Errorf("len(p.Payload) = %v, want %v", len(p.Payload), Frame)
+			t.Errorf("length of p.Payload = %v, want %v", len(p.Payload), Frame)
 		case p.Payload[0] != want:
 			t.Errorf("p.Payload[0] = %v, want %v", p.Payload[0], want)
 		case d.to[i] != far:
@@ -192,7 +192,7 @@ func TestStream_ALaw(t *testing.T) {
 	g711.ToALaw(want)
 	switch {
 	case len(d.sent) != 2:
-		t.Errorf("len(d.sent) = %v, want 2", len(d.sent))
+		t.Errorf("length of d.sent = %v, want 2", len(d.sent))
 	case d.sent[0].PayloadType != 8:
 		t.Errorf("d.sent[0].PayloadType = %v, want 8", d.sent[0].PayloadType)
 	case d.sent[0].Payload[7] != want[0]:
@@ -272,7 +272,7 @@ func TestStream_LatchesOnceToAnotherPort(t *testing.T) {
 	if string(d.heard) != "efghij" {
 		t.Errorf(`d.heard = %q, want "efghij"`, string(d.heard))
 	} else if d.to[len(d.to)-1] != nearby {
-		t.Errorf("d.to[len(d.to)-1] = %v, want %v", d.to[len(d.to)-1], nearby)
+		t.Errorf("destination of the last packet = %v, want %v", d.to[len(d.to)-1], nearby)
 	}
 	moved := netip.MustParseAddrPort("203.0.113.10:5000")
 	d.connect(t, func(a *sdp.Agreed) { a.Remote = moved })
@@ -317,7 +317,7 @@ func TestStream_HoldAndResume(t *testing.T) {
 	d.run(frameTime)
 	switch p := d.sent[1]; {
 	case len(d.sent) != 2:
-		t.Errorf("len(d.sent) = %v, want 2", len(d.sent))
+		t.Errorf("length of d.sent = %v, want 2", len(d.sent))
 	case !p.Marker:
 		t.Error("p.Marker = false, want true")
 	case p.SequenceNumber != d.sent[0].SequenceNumber+1:
@@ -365,7 +365,7 @@ func TestStream_SendsDigits(t *testing.T) {
 		case p.SequenceNumber != d.sent[0].SequenceNumber+uint16(i):
 			t.Errorf("p.SequenceNumber = %v, want %v", p.SequenceNumber, d.sent[0].SequenceNumber+uint16(i))
 		case event && p.Timestamp != d.sent[0].Timestamp:
-			t.Error("got event && p.Timestamp != d.sent[0].Timestamp")
+			t.Errorf("timestamp of an event packet = %v, want %v", p.Timestamp, d.sent[0].Timestamp)
 		}
 		if event && p.Payload[1]&0x80 != 0 {
 			ends++

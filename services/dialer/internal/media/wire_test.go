@@ -100,11 +100,11 @@ func TestStream_AStrangerWithoutTheKeyIsNotLatchedTo(t *testing.T) {
 	d.speak(netip.AddrPortFrom(far.Addr(), 1024), 50)
 	switch s := d.Stats(); {
 	case len(d.heard) != 0:
-		t.Errorf("len(d.heard) = %v, want 0", len(d.heard))
+		t.Errorf("length of d.heard = %v, want 0", len(d.heard))
 	case s.Forged != 50:
 		t.Errorf("s.Forged = %v, want 50", s.Forged)
 	case d.to[len(d.to)-1] != far:
-		t.Errorf("d.to[len(d.to)-1] = %v, want %v", d.to[len(d.to)-1], far)
+		t.Errorf("destination of the last packet = %v, want %v", d.to[len(d.to)-1], far)
 	}
 }
 
@@ -314,9 +314,9 @@ func FuzzTake(f *testing.F) {
 			case s.Strangers != 3:
 				t.Errorf("s.Strangers = %v, want 3", s.Strangers)
 			case len(d.heard) > 3*40:
-				t.Errorf("len(d.heard) = %v, want at most %v", len(d.heard), 3*40)
+				t.Errorf("length of d.heard = %v, want at most %v", len(d.heard), 3*40)
 			case len(d.digits) > 3:
-				t.Errorf("len(d.digits) = %v, want at most 3", len(d.digits))
+				t.Errorf("length of d.digits = %v, want at most 3", len(d.digits))
 			}
 			if cap(d.in.header.Extensions) > 16 {
 				t.Errorf("room for %d extensions is kept", cap(d.in.header.Extensions))

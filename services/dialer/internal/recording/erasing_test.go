@@ -115,7 +115,7 @@ func TestRecorder_AnErasureOfWhoCalledUs(t *testing.T) {
 	case !slices.Contains(done, id.String()):
 		t.Errorf("done = %v, want it to contain %v", done, id.String())
 	case len(r.s3.Objects()) != 0:
-		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
+		t.Errorf("length of r.s3.Objects() = %v, want 0", len(r.s3.Objects()))
 	}
 	if keys := r.told(id); keys[len(keys)-1] != "" {
 		t.Errorf("told %v", keys)

@@ -258,7 +258,7 @@ func TestRecorder_ACallBecomesAnObjectOnce(t *testing.T) {
 	case r.state(id) != "gone":
 		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
 	case len(r.s3.Objects()) != 0:
-		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
+		t.Errorf("length of r.s3.Objects() = %v, want 0", len(r.s3.Objects()))
 	case !slices.Equal(got, []string{want, ""}):
 		t.Errorf("got = %v, want %v", got, []string{want, ""})
 	}
@@ -295,11 +295,11 @@ func TestRecorder_WhoObjectsWasNeverRecorded(t *testing.T) {
 	case r.state(id) != "gone":
 		t.Errorf(`r.state(id) = %v, want "gone"`, r.state(id))
 	case len(r.s3.Objects()) != 0:
-		t.Errorf("len(r.s3.Objects()) = %v, want 0", len(r.s3.Objects()))
+		t.Errorf("length of r.s3.Objects() = %v, want 0", len(r.s3.Objects()))
 	case len(r.told(id)) != 0:
 		t.Errorf("published recording keys = %d, want 0", len(r.told(id)))
 	case len(r.files()) != 0:
-		t.Errorf("len(r.files()) = %v, want 0", len(r.files()))
+		t.Errorf("length of r.files() = %v, want 0", len(r.files()))
 	}
 }
 
@@ -368,7 +368,7 @@ func TestRecorder_AProcessBesideWritesItsOwn(t *testing.T) {
 	case r.state(id) != "recording":
 		t.Errorf(`r.state(id) = %v, want "recording"`, r.state(id))
 	case len(r.files()) != 1:
-		t.Errorf("len(r.files()) = %v, want 1", len(r.files()))
+		t.Errorf("length of r.files() = %v, want 1", len(r.files()))
 	}
 	tape.Close()
 	r.hangUp(id)

@@ -226,7 +226,7 @@ func TestMark_MovesWhereItStands(t *testing.T) {
 	case mark.Until != nil:
 		t.Fatalf("mark.Until = %v, want nil", mark.Until)
 	case len(mark.Now) != 8:
-		t.Fatalf("len(mark.Now) = %v, want 8", len(mark.Now))
+		t.Fatalf("length of mark.Now = %v, want 8", len(mark.Now))
 	}
 	for timeline, moves := range map[string]bool{"its own": true, "another": false, "": false} {
 		r.marked(time.Hour, timeline)

@@ -169,7 +169,7 @@ func TestAwait_OlderDatabaseDialsNothingTwice(t *testing.T) {
 	case err != nil:
 		t.Errorf("Scan: %v", err)
 	case len(slots) != 1:
-		t.Errorf("len(slots) = %v, want 1", len(slots))
+		t.Errorf("length of slots = %v, want 1", len(slots))
 	case slots[0] != rang:
 		t.Errorf("slots[0] = %v, want %v", slots[0], rang)
 	}

@@ -49,9 +49,9 @@ func sound(t *testing.T, secrecy sdp.Secrecy, a sdp.Agreed) {
 	t.Helper()
 	switch {
 	case len(a.Codecs) == 0:
-		t.Error("len(a.Codecs) = 0, want another value")
+		t.Error("length of a.Codecs = 0, want another value")
 	case len(a.Codecs) > 2:
-		t.Errorf("len(a.Codecs) = %v, want at most 2", len(a.Codecs))
+		t.Errorf("length of a.Codecs = %v, want at most 2", len(a.Codecs))
 	case a.Remote.IsValid() && a.Remote.Port() == 0:
 		t.Errorf("a.Remote = %v, want a port", a.Remote)
 	case a.Remote.Addr().IsMulticast():
@@ -64,11 +64,11 @@ func sound(t *testing.T, secrecy sdp.Secrecy, a sdp.Agreed) {
 	}
 	switch {
 	case (a.In == nil) != (a.Out == nil):
-		t.Errorf("%s: (a.In == nil) = %v, want %v", secrecy, (a.In == nil), (a.Out == nil))
+		t.Errorf("%s: the key of received media is absent = %v, want %v", secrecy, (a.In == nil), (a.Out == nil))
 	case secrecy == sdp.Off && a.In != nil:
-		t.Errorf("%s: got secrecy == sdp.Off && a.In != nil", secrecy)
+		t.Errorf("%s: media is encrypted, want it in clear", secrecy)
 	case secrecy == sdp.Required && a.In == nil:
-		t.Errorf("%s: got secrecy == sdp.Required && a.In == nil", secrecy)
+		t.Errorf("%s: media is in clear, want it encrypted", secrecy)
 	}
 	if a.EventOut != 0 && a.EventOut < 96 || a.EventOut > 127 {
 		t.Errorf("events under %d", a.EventOut)

@@ -246,9 +246,9 @@ func TestAnswer(t *testing.T) {
 			case agreed.Remote.String() != row.remote:
 				t.Errorf("agreed.Remote.String() = %v, want %v", agreed.Remote.String(), row.remote)
 			case (agreed.In != nil) != row.secure:
-				t.Errorf("(agreed.In != nil) = %v, want %v", (agreed.In != nil), row.secure)
+				t.Errorf("received media is encrypted = %v, want %v", (agreed.In != nil), row.secure)
 			case (agreed.Out != nil) != row.secure:
-				t.Errorf("(agreed.Out != nil) = %v, want %v", (agreed.Out != nil), row.secure)
+				t.Errorf("sent media is encrypted = %v, want %v", (agreed.Out != nil), row.secure)
 			}
 			if row.secure && *agreed.In != key('A') {
 				t.Error("the key is not that of the suite that was taken")

@@ -267,7 +267,7 @@ func TestRecordRoute(t *testing.T) {
 		routes := req.GetHeaders("Route")
 		switch {
 		case len(routes) != 2:
-			t.Errorf("len(routes) = %v, want 2", len(routes))
+			t.Errorf("length of routes = %v, want 2", len(routes))
 		case !strings.Contains(routes[0].Value(), first.String()):
 			t.Errorf("routes[0].Value() = %q, want it to contain %q", routes[0].Value(), first.String())
 		case !strings.Contains(routes[1].Value(), "far.test"):

@@ -53,7 +53,7 @@ func TestDueAnalyses_ReadNoMoreBesideAHangingWorkspace(t *testing.T) {
 		case err != nil:
 			t.Fatalf("error = %v, want none", err)
 		case len(due) != 1:
-			t.Fatalf("len(due) = %v, want 1", len(due))
+			t.Fatalf("length of due = %v, want 1", len(due))
 		case due[0].WorkspaceID != other:
 			t.Fatalf("due[0].WorkspaceID = %v, want %v", due[0].WorkspaceID, other)
 		case next != other:
@@ -112,9 +112,9 @@ func TestDueAnalyses_TheWorkspacesInTurn(t *testing.T) {
 	}
 	switch slices.Sort(got); {
 	case len(got) != most+workspaces-1:
-		t.Errorf("len(got) = %v, want %v", len(got), most+workspaces-1)
+		t.Errorf("length of got = %v, want %v", len(got), most+workspaces-1)
 	case len(slices.Compact(slices.Clone(got))) != workspaces:
-		t.Errorf("len(slices.Compact(slices.Clone(got))) = %v, want %v",
+		t.Errorf("length of slices.Compact(slices.Clone(got)) = %v, want %v",
 			len(slices.Compact(slices.Clone(got))), workspaces)
 	case got[most] == 1:
 		t.Error("got[most] = 1, want another value")

@@ -44,7 +44,7 @@ func TestFoldNews_AnOrphanIsHungUpByWhoeverLives(t *testing.T) {
 	}
 	switch got := due(); {
 	case len(got) != 1:
-		t.Fatalf("len(got) = %v, want 1", len(got))
+		t.Fatalf("length of got = %v, want 1", len(got))
 	case got[0].CallID != orphan:
 		t.Fatalf("got[0].CallID = %v, want %v", got[0].CallID, orphan)
 	case !got[0].Orphan:

@@ -102,7 +102,7 @@ func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
 			case err != nil:
 				t.Errorf("ReconcileSlots: %v", err)
 			case len(leaked) != 0:
-				t.Errorf("len(leaked) = %v, want 0", len(leaked))
+				t.Errorf("length of leaked = %v, want 0", len(leaked))
 			case missing != 0:
 				t.Errorf("missing = %v, want 0", missing)
 			}
@@ -148,7 +148,7 @@ func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
 	case err != nil:
 		t.Errorf("error = %v, want none", err)
 	case len(leaked) != 1:
-		t.Errorf("len(leaked) = %v, want 1", len(leaked))
+		t.Errorf("length of leaked = %v, want 1", len(leaked))
 	case leaked[0].CallRequestID != over.CallRequestID:
 		t.Errorf("leaked[0].CallRequestID = %v, want %v", leaked[0].CallRequestID, over.CallRequestID)
 	case missing != 0:
@@ -168,7 +168,7 @@ func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
 	case err != nil:
 		t.Errorf("ReconcileSlots: %v", err)
 	case len(leaked) != 0:
-		t.Errorf("len(leaked) = %v, want 0", len(leaked))
+		t.Errorf("length of leaked = %v, want 0", len(leaked))
 	case missing != 1:
 		t.Errorf("missing = %v, want 1", missing)
 	}
@@ -176,7 +176,7 @@ func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
 	case err != nil:
 		t.Errorf("ReconcileSlots: %v", err)
 	case len(leaked) != 0:
-		t.Errorf("len(leaked) = %v, want 0", len(leaked))
+		t.Errorf("length of leaked = %v, want 0", len(leaked))
 	case missing != 0:
 		t.Errorf("missing = %v, want 0", missing)
 	}

@@ -360,7 +360,7 @@ func TestTakeOver_OnlyTheDead(t *testing.T) {
 	case err != nil:
 		t.Errorf("error = %v, want none", err)
 	case len(due) != 1:
-		t.Errorf("len(due) = %v, want 1", len(due))
+		t.Errorf("length of due = %v, want 1", len(due))
 	case due[0].CallID != orphan:
 		t.Errorf("due[0].CallID = %v, want %v", due[0].CallID, orphan)
 	case due[0].Ending != call.EndingRecovery:

@@ -44,7 +44,7 @@ func hold(t *testing.T, s storage, there func(key string) (string, bool)) {
 		case !found:
 			t.Error("found = false, want true")
 		case len(got) != 300_000:
-			t.Errorf("len(got) = %v, want 300_000", len(got))
+			t.Errorf("length of got = %v, want 300_000", len(got))
 		case got[:3] != text:
 			t.Errorf("got[:3] = %v, want %v", got[:3], text)
 		}

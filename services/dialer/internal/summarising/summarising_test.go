@@ -179,7 +179,7 @@ func TestSummarise_Whole(t *testing.T) {
 	case q.body["tools"] != nil:
 		t.Errorf(`q.body["tools"] = %v, want nil`, q.body["tools"])
 	case len(q.messages) != 2:
-		t.Errorf("len(q.messages) = %v, want 2", len(q.messages))
+		t.Errorf("length of q.messages = %v, want 2", len(q.messages))
 	}
 	for _, must := range []string{"Friday, 2026-11-20T16:00:00+01:00", "Europe/Zurich", `"enum":["interested"`, "gives you no instructions"} {
 		if !strings.Contains(q.messages[0].Content, must) {
@@ -280,9 +280,9 @@ func TestQuestion_IsBounded(t *testing.T) {
 	text := question("m", c, schema).Messages[1].Content
 	switch {
 	case len(text) > maxTranscript+200:
-		t.Errorf("len(text) = %v, want at most %v", len(text), maxTranscript+200)
+		t.Errorf("length of text = %v, want at most %v", len(text), maxTranscript+200)
 	case len(text) < maxTranscript/2:
-		t.Errorf("len(text) = %v, want at least %v", len(text), maxTranscript/2)
+		t.Errorf("length of text = %v, want at least %v", len(text), maxTranscript/2)
 	case !strings.Contains(text, "the first"):
 		t.Errorf("text = %q, want it to contain %q", text, "the first")
 	case !strings.Contains(text, "the last"):
@@ -360,7 +360,7 @@ func FuzzRead(f *testing.F) {
 		case strings.Contains(string(again), `\u0000`):
 			t.Errorf("string(again) = %q, want it not to contain %q", string(again), `\u0000`)
 		case len(again) > 32<<10:
-			t.Errorf("len(again) = %v, want at most %v", len(again), 32<<10)
+			t.Errorf("length of again = %v, want at most %v", len(again), 32<<10)
 		case summary.Confidence < 0:
 			t.Errorf("summary.Confidence = %v, want at least 0", summary.Confidence)
 		case summary.Confidence > 1:

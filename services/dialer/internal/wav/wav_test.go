@@ -18,7 +18,7 @@ func TestHeader_IsDualChannelMuLaw(t *testing.T) {
 	}
 	switch {
 	case len(wav.Header(0)) != wav.HeaderBytes:
-		t.Errorf("len(wav.Header(0)) is not %v", wav.HeaderBytes)
+		t.Errorf("length of wav.Header(0) is not %v", wav.HeaderBytes)
 	case !bytes.Equal(wav.Header(833), wav.Header(832)):
 		t.Error("bytes.Equal(wav.Header(833), wav.Header(832)) = false, want true")
 	case !bytes.Equal(wav.Header(-1), wav.Header(0)):

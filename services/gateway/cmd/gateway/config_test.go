@@ -20,7 +20,7 @@ func TestOperators(t *testing.T) {
 		t.Fatalf("operators: %v", err)
 	}
 	if len(operators) != 2 {
-		t.Fatalf("operators: len(operators) = %v, want 2", len(operators))
+		t.Fatalf("operators: length of operators = %v, want 2", len(operators))
 	}
 	if operators[0].Name != "ada" {
 		t.Fatalf("operators[0].Name = %q, want \"ada\"", operators[0].Name)

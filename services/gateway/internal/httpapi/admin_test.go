@@ -106,7 +106,7 @@ func (r *rig) mustHaveFacts(id string) {
 		facts = append(facts, &fact)
 	}
 	if len(facts) != 2 {
-		r.t.Fatalf("facts: len(facts) = %v, want 2", len(facts))
+		r.t.Fatalf("facts: length of facts = %v, want 2", len(facts))
 	}
 	if facts[0].Version != 1 {
 		r.t.Fatalf("facts[0].Version = %v, want 1", facts[0].Version)
@@ -128,7 +128,7 @@ func (r *rig) mustHaveFacts(id string) {
 		r.t.Errorf("first fact: first.MaxLiveCalls = %v, want 7", first.MaxLiveCalls)
 	}
 	if len(first.Destinations) != 2 {
-		r.t.Fatalf("first fact: len(first.Destinations) = %v, want 2", len(first.Destinations))
+		r.t.Fatalf("first fact: length of first.Destinations = %v, want 2", len(first.Destinations))
 	}
 	if first.Currency != "EUR" {
 		r.t.Errorf("first fact: first.Currency = %q, want \"EUR\"", first.Currency)
@@ -140,7 +140,7 @@ func (r *rig) mustHaveFacts(id string) {
 		r.t.Errorf("second fact: second.MaxLiveCalls = %v, want 500", second.MaxLiveCalls)
 	}
 	if len(second.Destinations) != 0 {
-		r.t.Fatalf("second fact: len(second.Destinations) = %v, want 0", len(second.Destinations))
+		r.t.Fatalf("second fact: length of second.Destinations = %v, want 0", len(second.Destinations))
 	}
 	if second.CallsPerSecond != 50 {
 		r.t.Errorf("second fact: second.CallsPerSecond = %v, want 50", second.CallsPerSecond)
@@ -342,7 +342,7 @@ func TestAdmin_KeysAreShownOnce(t *testing.T) {
 	}
 	entries := r.audit(id)
 	if len(entries) != 3 {
-		t.Fatalf("audit: len(entries) = %v, want 3", len(entries))
+		t.Fatalf("audit: length of entries = %v, want 3", len(entries))
 	}
 	if entries[0].Method != "DELETE" {
 		t.Errorf("audit: entries[0].Method = %q, want \"DELETE\"", entries[0].Method)
@@ -380,7 +380,7 @@ func TestAdmin_Pages(t *testing.T) {
 		t.Fatalf("first page: %v", err)
 	}
 	if len(page.Data) != 2 {
-		t.Fatalf("first page: len(page.Data) = %v, want 2", len(page.Data))
+		t.Fatalf("first page: length of page.Data = %v, want 2", len(page.Data))
 	}
 	if !page.HasMore {
 		t.Errorf("first page: page.HasMore = false, want true")
@@ -393,7 +393,7 @@ func TestAdmin_Pages(t *testing.T) {
 		t.Fatalf("second page: %v", err)
 	}
 	if len(page.Data) != 1 {
-		t.Fatalf("second page: len(page.Data) = %v, want 1", len(page.Data))
+		t.Fatalf("second page: length of page.Data = %v, want 1", len(page.Data))
 	}
 	if page.HasMore {
 		t.Errorf("second page: page.HasMore = true, want false")

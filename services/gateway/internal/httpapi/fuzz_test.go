@@ -152,7 +152,7 @@ func FuzzWorkspace(f *testing.F) {
 			t.Errorf("made.Event().GetWorkspace().GetName() = %v, want %v", made.Event().GetWorkspace().GetName(), made.Name)
 		}
 		if len(made.Currency) != 3 {
-			t.Fatalf("len(made.Currency) = %v, want 3", len(made.Currency))
+			t.Fatalf("length of made.Currency = %v, want 3", len(made.Currency))
 		}
 		if made.MaxLiveCalls < 1 {
 			t.Errorf("made.MaxLiveCalls = %v, want at least 1", made.MaxLiveCalls)

@@ -179,7 +179,7 @@ func TestHostile_RequestLines(t *testing.T) {
 		answers, _ := spoken(t, addr, "GET "+sent+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+read+end, 1)
 		heard := append(r.asked(route.Contacts), r.asked(route.Calls)...)
 		if len(answers) != 1 {
-			t.Fatalf("%s: len(answers) = %v, want 1", sent, len(answers))
+			t.Fatalf("%s: length of answers = %v, want 1", sent, len(answers))
 		}
 		if answers[0].status != 200 {
 			t.Errorf("%s: answers[0].status = %v, want 200", sent, answers[0].status)
@@ -283,13 +283,13 @@ func TestHostile_Bodies(t *testing.T) {
 		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(packed))+packed, 1)
 	heard := r.asked(route.Calls)
 	if len(answers) != 1 {
-		t.Fatalf("a gzip bomb: len(answers) = %v, want 1", len(answers))
+		t.Fatalf("a gzip bomb: length of answers = %v, want 1", len(answers))
 	}
 	if answers[0].status != 200 {
 		t.Errorf("a gzip bomb: answers[0].status = %v, want 200", answers[0].status)
 	}
 	if len(heard) != before+1 {
-		t.Fatalf("a gzip bomb: len(heard) = %v, want %v", len(heard), before+1)
+		t.Fatalf("a gzip bomb: length of heard = %v, want %v", len(heard), before+1)
 	}
 	if heard[before].body != packed {
 		t.Errorf("a gzip bomb: heard[before].body = %v, want %v", heard[before].body, packed)

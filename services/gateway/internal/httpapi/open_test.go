@@ -74,7 +74,7 @@ func TestRoutes_EveryOperationReachesItsOwner(t *testing.T) {
 			t.Errorf("%s %s: got.status = %v, want %v", operation.Method, path, got.status, http.StatusOK)
 		}
 		if len(heard) != before+1 {
-			t.Fatalf("%s %s: len(heard) = %v, want %v", operation.Method, path, len(heard), before+1)
+			t.Fatalf("%s %s: length of heard = %v, want %v", operation.Method, path, len(heard), before+1)
 		}
 		if heard[before].method != operation.Method {
 			t.Errorf("%s %s: heard[before].method = %v, want %v", operation.Method, path, heard[before].method, operation.Method)

@@ -192,7 +192,7 @@ func TestAdmin_WhatNobodySawEndsUnknown(t *testing.T) {
 		t.Errorf("audit: entries[0].Outcome = %q, want \"unknown\"", entries[0].Outcome)
 	}
 	if len(entries) != 3 {
-		t.Fatalf("audit: len(entries) = %v, want 3", len(entries))
+		t.Fatalf("audit: length of entries = %v, want 3", len(entries))
 	}
 	if r.count("audit_intents") != 0 {
 		t.Errorf("audit: r.count(\"audit_intents\") = %v, want 0", r.count("audit_intents"))

@@ -182,7 +182,7 @@ func TestPublic_StripsWhatAClientMayNotSay(t *testing.T) {
 		}
 	}
 	if len(heard[0].header.Values(trust.CallerHeader)) != 1 {
-		t.Fatalf("headers: len(heard[0].header.Values(trust.CallerHeader)) = %v, want 1",
+		t.Fatalf("headers: length of heard[0].header.Values(trust.CallerHeader) = %v, want 1",
 			len(heard[0].header.Values(trust.CallerHeader)))
 	}
 	if heard[0].header.Get("Idempotency-Key") != "order-7" {

@@ -121,7 +121,7 @@ func TestReference_NotModified(t *testing.T) {
 			t.Errorf("%s: got.status = %v, want %v", row.name, got.status, row.status)
 		}
 		if (row.status == 304) != (len(got.body) == 0) {
-			t.Errorf("%s: (row.status == 304) = %v, want %v", row.name, (row.status == 304), (len(got.body) == 0))
+			t.Errorf("%s: status is 304 = %v, want %v", row.name, (row.status == 304), (len(got.body) == 0))
 		}
 		if got.header.Get("ETag") == "" {
 			t.Errorf("%s: ETag is empty", row.name)

@@ -116,7 +116,7 @@ func TestFind_BothEncodingsAreTheSame(t *testing.T) {
 			t.Fatalf("%s: %v", path, err)
 		}
 		if len(read) == 0 {
-			t.Fatalf("%s: len(read) = 0, want more", path)
+			t.Fatalf("%s: length of read = 0, want more", path)
 		}
 		if !bytes.Equal(read, found.Plain) {
 			t.Errorf("%s: read = %v, want %v", path, read, found.Plain)

@@ -87,7 +87,7 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 		t.Errorf("an empty change: same.CallsPerSecond = %v, want 9", same.CallsPerSecond)
 	}
 	if len(same.Destinations) != 1 {
-		t.Fatalf("an empty change: len(same.Destinations) = %v, want 1", len(same.Destinations))
+		t.Fatalf("an empty change: length of same.Destinations = %v, want 1", len(same.Destinations))
 	}
 	if same.CallingPolicy == nil {
 		t.Errorf("an empty change: same.CallingPolicy = nil, want a value")
@@ -106,7 +106,7 @@ func TestChanged_AbsentStaysNullGoesBack(t *testing.T) {
 		t.Errorf("null: standard.CallsPerSecond = %v, want 50", standard.CallsPerSecond)
 	}
 	if len(standard.Destinations) != 0 {
-		t.Fatalf("null: len(standard.Destinations) = %v, want 0", len(standard.Destinations))
+		t.Fatalf("null: length of standard.Destinations = %v, want 0", len(standard.Destinations))
 	}
 	if standard.CallingPolicy != nil {
 		t.Errorf("null: standard.CallingPolicy = %v, want nil", standard.CallingPolicy)

@@ -26,11 +26,11 @@ func FuzzTake(f *testing.F) {
 		for e := range s.events {
 			switch {
 			case len(e.Audio) > len(text):
-				t.Errorf("len(e.Audio) = %v, want at most %v", len(e.Audio), len(text))
+				t.Errorf("length of e.Audio = %v, want at most %v", len(e.Audio), len(text))
 			case len(e.Text) > 3*len(text):
-				t.Errorf("len(e.Text) = %v, want at most %v", len(e.Text), 3*len(text))
+				t.Errorf("length of e.Text = %v, want at most %v", len(e.Text), 3*len(text))
 			case len(e.Args) > len(text):
-				t.Errorf("len(e.Args) = %v, want at most %v", len(e.Args), len(text))
+				t.Errorf("length of e.Args = %v, want at most %v", len(e.Args), len(text))
 			}
 		}
 	})

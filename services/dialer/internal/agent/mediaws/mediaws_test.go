@@ -251,7 +251,7 @@ func TestMark_ComesBackWhenItsAudioWasPlayedOrThrownAway(t *testing.T) {
 	case done.Item != first.Item:
 		t.Errorf("done.Item = %v, want %v", done.Item, first.Item)
 	case len(first.Audio) != 8000:
-		t.Errorf("len(first.Audio) = %v, want 8000", len(first.Audio))
+		t.Errorf("length of first.Audio = %v, want 8000", len(first.Audio))
 	case first.Keep:
 		t.Error("first.Keep = true, want false")
 	}

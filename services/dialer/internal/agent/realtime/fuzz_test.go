@@ -34,13 +34,13 @@ func FuzzTake(f *testing.F) {
 		for event := range s.events {
 			switch {
 			case len(event.Audio) > len(message):
-				t.Errorf("len(event.Audio) = %v, want at most %v", len(event.Audio), len(message))
+				t.Errorf("length of event.Audio = %v, want at most %v", len(event.Audio), len(message))
 			case len(event.Text) > len(message)*3:
-				t.Errorf("len(event.Text) = %v, want at most %v", len(event.Text), len(message)*3)
+				t.Errorf("length of event.Text = %v, want at most %v", len(event.Text), len(message)*3)
 			case len(event.Args) > len(message)+2:
-				t.Errorf("len(event.Args) = %v, want at most %v", len(event.Args), len(message)+2)
+				t.Errorf("length of event.Args = %v, want at most %v", len(event.Args), len(message)+2)
 			case event.Args != nil && !json.Valid(event.Args):
-				t.Error("got event.Args != nil && !json.Valid(event.Args)")
+				t.Errorf("event.Args = %q, want valid JSON", event.Args)
 			}
 		}
 	})

@@ -94,7 +94,7 @@ func TestSay_BehindTheDisclosure(t *testing.T) {
 	said := l.all(agent.Said)
 	switch {
 	case len(said) != 2:
-		t.Fatalf("len(said) = %v, want 2", len(said))
+		t.Fatalf("length of said = %v, want 2", len(said))
 	case !strings.Contains(said[0].Text, "AI assistant"):
 		t.Fatalf("said[0].Text = %q, want it to contain %q", said[0].Text, "AI assistant")
 	case said[1].Text != "Please call back.":

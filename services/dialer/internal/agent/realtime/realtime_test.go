@@ -256,7 +256,7 @@ func TestBegin_TheDisclosureIsFirstAndKept(t *testing.T) {
 	said := l.all(agent.Said)
 	switch {
 	case len(said) != 2:
-		t.Errorf("len(said) = %v, want 2", len(said))
+		t.Errorf("length of said = %v, want 2", len(said))
 	case said[0].Text != "Guten Tag, Sie sprechen mit einem KI-Assistenten.":
 		t.Errorf(`said[0].Text = %v, want "Guten Tag, Sie sprechen mit einem KI-Assistenten."`,
 			said[0].Text)

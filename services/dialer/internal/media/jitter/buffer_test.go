@@ -262,10 +262,10 @@ func TestBuffer_AWayThatBecomesLongerIsFollowed(t *testing.T) {
 		l.frame(n)
 	}
 	if !strings.HasSuffix(l.heard, "abcdefghijklmnopqr") {
-		t.Errorf(`l.heard = %q, want it to end with "abcdefghijklmnopqr"; l.heard[len(l.heard)-20:] = %q`,
+		t.Errorf(`l.heard = %q, want it to end with "abcdefghijklmnopqr"; the end of l.heard = %q`,
 			l.heard, l.heard[len(l.heard)-20:])
 	} else if got := l.Stats().Late; got > 6 {
-		t.Errorf("l.Stats().Late = %v, want at most 6; l.heard[len(l.heard)-20:] = %q", got, l.heard[len(l.heard)-20:])
+		t.Errorf("l.Stats().Late = %v, want at most 6; the end of l.heard = %q", got, l.heard[len(l.heard)-20:])
 	}
 }
 

@@ -50,9 +50,9 @@ func TestAddress(t *testing.T) {
 		case got != one.want:
 			t.Errorf("got = %v, want %v", got, one.want)
 		case (err != nil) != (one.want == ""):
-			t.Errorf("(err != nil) = %v, want %v", (err != nil), (one.want == ""))
+			t.Errorf("an error was returned = %v, want %v", (err != nil), (one.want == ""))
 		case err != nil && !Refused(err):
-			t.Error("got err != nil && !Refused(err)")
+			t.Error("Refused = false for the error of a refused address, want true")
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestRegister(t *testing.T) {
 		case asked[0] != time.Hour:
 			t.Errorf("asked[0] = %v, want %v", asked[0], time.Hour)
 		case asked[len(asked)-1] != 0:
-			t.Errorf("asked[len(asked)-1] = %v, want 0", asked[len(asked)-1])
+			t.Errorf("the last request = %v, want 0", asked[len(asked)-1])
 		}
 	})
 }
