@@ -72,7 +72,19 @@ func dialer() Board {
 			}},
 			{"Each replica", []Panel{
 				{Title: "Attempts, by replica", About: "Replicas share the queue: one that takes nothing is in trouble of its own.", Unit: "cps", Stacked: true, Queries: one(rate("ringfence_dialer_attempts_total", "instance"), "{{instance}}")},
-				{Title: "Circuits, by replica", About: "1: closed. Each dialer has its own way to a trunk.", Unit: "short", Queries: one(`sum by (instance, trunk) (ringfence_dialer_circuit_state{state="closed"})`, "{{instance}}: {{trunk}}"), Alerts: []string{"TrunkCircuitOpen"}},
+				{
+					Title: "Circuits, by replica",
+					About: "Trunks: 1 is closed; each dialer has its own way to a trunk. Agents: the addresses that cannot be reached.",
+					Unit:  "short",
+					Queries: []Query{
+						{`sum by (instance, trunk) (ringfence_dialer_circuit_state{state="closed"})`, "{{instance}}: {{trunk}}"},
+						{
+							`sum by (instance, kind, owner) (ringfence_dialer_agent_circuits_open)`,
+							"{{instance}}: agents {{kind}}, {{owner}}",
+						},
+					},
+					Alerts: []string{"TrunkCircuitOpen", "AgentUnreachable"},
+				},
 				{Title: "Certificates and models: time left",
 					About: "Of the files that we hold (SIP over TLS, Kafka), and until OpenAI shuts down a model in use.",
 					Unit:  "s", Warn: 21 * day, Bad: 3 * day, Below: true,

@@ -20,6 +20,15 @@ func agents() []Alert {
 				"agents fails.",
 			Trial: []Series{{Name: `ringfence_dialer_model_retires_timestamp_seconds{job="dialer",model="gpt-realtime"}`,
 				Well: 7e6, Ill: 1e6}},
+		}, {
+			Name: "AgentUnreachable", Severity: Page, For: "2m",
+			Expr:    `max by (kind) (ringfence_dialer_agent_circuits_open{owner="operator"}) > 0`,
+			Summary: "The operator's AI model cannot be reached, and its agents place no calls",
+			Description: "Sessions of agents of kind {{ $labels.kind }} could not be opened several times in a row. Requests " +
+				"stay queued.",
+			Trial: []Series{{
+				Name: `ringfence_dialer_agent_circuits_open{job="dialer",kind="openai_realtime",owner="operator"}`, Ill: 1,
+			}},
 		},
 	}
 }

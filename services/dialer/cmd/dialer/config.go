@@ -12,6 +12,7 @@ import (
 	"ringfence.dev/libs/seal"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
@@ -87,7 +88,9 @@ func (c Config) models() []retirement.Configured {
 	}
 }
 
-func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error), guard *rejoining.Guard) dialing.Limits {
+func (c Config) limits(
+	ofTrunk func(context.Context) (room.Limit, error), guard *rejoining.Guard, circuits *agent.Circuits,
+) dialing.Limits {
 	failures := c.CircuitFailures
 	if c.Carrier == "sip" { // each trunk has a circuit
 		failures = 0
@@ -95,7 +98,7 @@ func (c Config) limits(ofTrunk func(context.Context) (room.Limit, error), guard 
 	return dialing.Limits{
 		Attempts: c.Attempts, Failures: failures, CircuitRest: c.CircuitRest,
 		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
-		OfTrunk: ofTrunk, Held: guard.Held, Dialling: guard.Dialling,
+		OfTrunk: ofTrunk, Agents: circuits, Held: guard.Held, Dialling: guard.Dialling,
 	}
 }
 

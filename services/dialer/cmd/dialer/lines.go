@@ -56,7 +56,8 @@ type lines struct {
 }
 
 func openLines(
-	cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry,
+	cfg Config, db pools, st *store.Store, known secrets, tapes taping, circuits *agent.Circuits,
+	tel *telemetry.Telemetry,
 ) (lines, error) {
 	most := room.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
@@ -68,7 +69,7 @@ func openLines(
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
-		opened, line, err := openSIP(cfg, db, st, known, tapes, tel)
+		opened, line, err := openSIP(cfg, db, st, known, tapes, circuits, tel)
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {
@@ -82,7 +83,8 @@ func openLines(
 }
 
 func openSIP(
-	cfg Config, db pools, st *store.Store, known secrets, tapes taping, tel *telemetry.Telemetry,
+	cfg Config, db pools, st *store.Store, known secrets, tapes taping, circuits *agent.Circuits,
+	tel *telemetry.Telemetry,
 ) (lines, *sip.Carrier, error) {
 	bind, err := netip.ParseAddr(cfg.SIP.RTP)
 	if err != nil {
@@ -113,7 +115,7 @@ func openSIP(
 			return lines{}, nil, err
 		}
 	}
-	agents, err := openAgents(cfg)
+	agents, err := openAgents(cfg, circuits)
 	if err != nil {
 		return lines{}, nil, err
 	}
@@ -161,15 +163,15 @@ func openSIP(
 }
 
 // openAgents are those that this build knows, by kind.
-func openAgents(cfg Config) (map[string]agent.Opener, error) {
+func openAgents(cfg Config, circuits *agent.Circuits) (map[string]agent.Opener, error) {
 	over, err := cfg.guard()
 	if err != nil {
 		return nil, err
 	}
 	return map[string]agent.Opener{
-		agent.Realtime: realtime.New(cfg.Realtime, over, nil),
-		agent.Live:     live.New(cfg.Live, over, nil, slog.Default()),
-		agent.MediaWS:  mediaws.New(over, nil),
+		agent.Realtime: circuits.Watch(realtime.New(cfg.Realtime, over, nil)),
+		agent.Live:     circuits.Watch(live.New(cfg.Live, over, nil, slog.Default())),
+		agent.MediaWS:  circuits.Watch(mediaws.New(over, nil)),
 		agent.Scripted: scripted.New(func(wait time.Duration, do func()) func() bool { return time.AfterFunc(wait, do).Stop }),
 	}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"ringfence.dev/libs/service"
 	"ringfence.dev/libs/telemetry"
 	"ringfence.dev/libs/trust"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/bridging"
 	"ringfence.dev/services/dialer/internal/dialing"
@@ -86,14 +87,16 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	trunk, err := openLines(cfg, db, st, known, tapes, tel)
+	circuits := agent.NewCircuits(cfg.CircuitFailures, cfg.CircuitRest)
+	tel.Metrics.MustRegister(circuits)
+	trunk, err := openLines(cfg, db, st, known, tapes, circuits, tel)
 	if err != nil {
 		return err
 	}
 	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
-	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit, guard), tel.Metrics)
+	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit, guard, circuits), tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return err

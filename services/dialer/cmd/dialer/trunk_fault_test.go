@@ -2,15 +2,22 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/peertest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 	"ringfence.dev/services/dialer/internal/call"
 )
 
@@ -185,5 +192,93 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	}
 	if _, got := r.inQueue(id); got != 1 {
 		t.Errorf("fences = %d, want 1", got)
+	}
+}
+
+// switched is a TCP listener that forwards to an address once it is open. Before, it closes every connection.
+type switched struct {
+	address string
+	open    atomic.Bool
+	refused atomic.Int64
+}
+
+func startSwitched(t *testing.T, to string) *switched {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	g := &switched{address: listener.Addr().String()}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if !g.open.Load() {
+				g.refused.Add(1)
+				_ = conn.Close()
+				continue
+			}
+			go forward(conn, to)
+		}
+	}()
+	return g
+}
+
+func forward(conn net.Conn, to string) {
+	defer func() { _ = conn.Close() }()
+	far, err := net.Dial("tcp4", to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = far.Close() }()
+	go func() { _, _ = io.Copy(far, conn) }()
+	_, _ = io.Copy(conn, far)
+}
+
+// While the model cannot be reached, no INVITE leaves and the requests stay queued.
+func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	model := realtimetest.New(realtimetest.Options{Key: "the-operators"})
+	t.Cleanup(model.Close)
+	between := startSwitched(t, strings.TrimPrefix(model.URL, "ws://"))
+	port, private := startTrunk(t, challenging), freeAddr(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL=ws://"+between.address,
+		"REALTIME_KEY=the-operators", "CIRCUIT_FAILURES=2", "PRIVATE_ADDR="+private)
+	r.addTrunk(p, port, `,"username":"account","password":"secret"`)
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+			Name: "Ida", MaxCallSeconds: 60,
+			SettingsJson: []byte(`{"kind":"openai_realtime","instructions":"Be brief."}`),
+		}},
+	})
+	await(t, "the agent's settings", func() bool {
+		var kind string
+		err := r.pool.QueryRow(t.Context(), `SELECT coalesce(settings->>'kind', '') FROM agents WHERE agent_id = $1`,
+			r.agent).Scan(&kind)
+		return err == nil && kind == "openai_realtime"
+	})
+	id := r.request("+14155551304")
+	await(t, "the circuit of the model is open", func() bool {
+		metrics := body(t, "http://"+private+"/metrics")
+		return strings.Contains(metrics, `ringfence_dialer_agent_circuits_open{kind="openai_realtime",owner="operator"} 1`)
+	})
+	void, fences := r.released(id)
+	if void != fences {
+		t.Errorf("void calls = %d, want %d", void, fences)
+	}
+	between.open.Store(true)
+	end := last(r.ends(id)).GetCall()
+	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
+		t.Errorf("hangup cause = %q, want %q", got, want)
+	}
+	metrics := body(t, "http://"+private+"/metrics")
+	want := `ringfence_dialer_sip_invites_total{result="answered",sip_trunk="far"} 1`
+	if !strings.Contains(metrics, want) {
+		t.Errorf("metrics lack %s: more than one INVITE was sent", want)
 	}
 }

@@ -50,8 +50,9 @@ func Duration(bytes int) time.Duration { return time.Duration(bytes) * time.Seco
 
 // Spec is what a session is opened with.
 type Spec struct {
-	CallID, AgentID uuid.UUID
-	Settings        Settings
+	CallID, AgentID, WorkspaceID uuid.UUID
+
+	Settings Settings
 	// Variables is the contact's, merged with the request's: a JSON object of strangers' words, or nil.
 	Variables json.RawMessage
 	// Notice is said right behind the disclosure: that the call is recorded; empty: it is not. NoticeKnown says that it is in the agent's language.

@@ -10,11 +10,13 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 const (
@@ -24,6 +26,8 @@ const (
 	noAnswer = time.Second
 	// releasedRest is the pause before a request is claimed again that a fault of the operator's trunk sent back.
 	releasedRest = time.Second
+	// longestAgentRest bounds the wait for an agent that cannot be reached: another process may reach it.
+	longestAgentRest = 5 * time.Second
 	// numberBusy is when to look again at a number that is in a call.
 	numberBusy = 250 * time.Millisecond
 	// gatePatience is how long a committed fence waits for a gate that has stopped answering: less than until the watchdog ends the shortest call. heldPatience is how long it
@@ -76,6 +80,11 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	if stopping.Err() != nil {
 		return "put_back", d.store.PutBack(ctx, r.CallRequestID, 0, 0)
 	}
+	over, rest := d.reach(known.Agent)
+	defer over()
+	if rest > 0 { // nobody's phone rings while the agent cannot be reached
+		return "put_back", d.store.PutBack(ctx, r.CallRequestID, min(rest, longestAgentRest), 0)
+	}
 	answer, err := d.contacts.Check(ctx, r)
 	answer = answer.Since(read) // the workspace and the agent are as old as that
 	if err != nil {
@@ -113,6 +122,15 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	d.relay.Wake()
 	crash.Point("dialer: after fence")
 	return d.place(ctx, fenced{order: order, answer: answer, life: life}, r)
+}
+
+// reach reserves a call at the address of an agent. If rest is positive, the circuit of the address is open.
+func (d *Dialer) reach(who *tenant.Agent) (over func(), rest time.Duration) {
+	address, ok := agent.AddressOf(who.WorkspaceID, who.Kind, who.BaseURL, who.MediaURL)
+	if !ok {
+		return func() {}, 0
+	}
+	return d.limits.Agents.Allow(address)
 }
 
 // fenced is a try that has its fence, and what lets it be dialled.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/libs/outbox"
+	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/recovering"
@@ -45,6 +46,8 @@ type Limits struct {
 	// of its own.
 	Failures    int
 	CircuitRest time.Duration
+	// Agents has the circuits of the addresses of AI agents; nil: there are none.
+	Agents *agent.Circuits
 	// Held says that nothing may be dialled just now, whatever is due; nil: never.
 	Held func() bool
 	// Dialling is told of each dial that is fenced, before Held is asked the last time and the carrier; nil: nobody is.

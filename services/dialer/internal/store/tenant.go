@@ -132,7 +132,8 @@ SELECT workspace_id, version, status, api_enabled, max_live_calls, calls_per_sec
 FROM workspaces WHERE workspace_id = @workspace_id`
 
 const agentByID = `
-SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted
+SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted,
+	coalesce(settings->>'kind', '') AS kind, coalesce(settings->>'base_url', '') AS base_url, coalesce(settings->>'media_url', '') AS media_url
 FROM agents WHERE agent_id = @agent_id`
 
 const orderOfCall = `

@@ -130,7 +130,10 @@ func (t *Talking) open(ctx context.Context, callID uuid.UUID) (made reached, err
 		return made, err
 	}
 	zone := call.Zone(order.TimeZone, phone.Number(order.Person))
-	spec := agent.Spec{CallID: callID, AgentID: order.AgentID, Settings: settings, Variables: order.Variables, Key: key, Zone: zone, Now: time.Now()}
+	spec := agent.Spec{
+		CallID: callID, AgentID: order.AgentID, WorkspaceID: order.WorkspaceID, Settings: settings,
+		Variables: order.Variables, Key: key, Zone: zone, Now: time.Now(),
+	}
 	made.how = bridge.Settings{Agent: settings, Longest: time.Duration(order.MaxCallSeconds) * time.Second, Zone: zone}
 	if order.Recorded && t.recorder != nil {
 		spec.Notice, spec.NoticeKnown = settings.NoticeText()

@@ -79,6 +79,10 @@ type Agent struct {
 	FromE164       string    `db:"from_e164"`
 	MaxCallSeconds int32     `db:"max_call_seconds"`
 	Deleted        bool      `db:"deleted"`
+	// Kind, BaseURL and MediaURL are the settings that say where the agent is reached; they are read only.
+	Kind     string `db:"kind"`
+	BaseURL  string `db:"base_url"`
+	MediaURL string `db:"media_url"`
 	// Settings is a JSON object, written with the agent and read apart from it: a dial needs none of it.
 	Settings []byte `db:"-"`
 }

@@ -19,6 +19,8 @@ import (
 const (
 	// firstWord is how long a trunk may say nothing at all to an INVITE.
 	firstWord = 5 * time.Second
+	// sessionOpen bounds the opening of the agent's session before the INVITE.
+	sessionOpen = 4 * time.Second
 	// hesitation is how long a trunk that has sent only a 100 response may still refuse, if another trunk could be
 	// tried or the trunk's credentials are not known to be good; shortHesitation is the time of other trunks.
 	// After it the trunk has the call.
@@ -56,6 +58,10 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 			return fault
 		}
 		c.notSent(known, fault)
+		var noAgent *noAgentError
+		if errors.As(fault, &noAgent) {
+			return &carrier.Refused{Cause: call.AgentError, Unsent: true, OperatorFault: true, Err: fault}
+		}
 		if errors.Is(fault, carrier.ErrAsked) || ctx.Err() != nil {
 			return fault
 		}
@@ -76,6 +82,23 @@ func (c *Carrier) notSent(to *care, fault error) {
 	to.unasked()
 }
 
+// openSession opens the agent's session, so that no phone rings for an agent that is not there.
+func openSession(ctx context.Context, talk Talk) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionOpen)
+	defer cancel()
+	if err := talk.Ready(ctx); err != nil {
+		return &noAgentError{err}
+	}
+	return nil
+}
+
+// noAgentError: the agent's session could not be opened. No other trunk is tried.
+type noAgentError struct{ err error }
+
+func (e *noAgentError) Error() string { return fmt.Sprintf("open agent session: %v", e.err) }
+
+func (e *noAgentError) Unwrap() error { return e.err }
+
 // first is the leg of an originate, and where its trunk's first word comes.
 type first struct {
 	leg  *leg
@@ -86,6 +109,10 @@ type first struct {
 func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trunk, followed bool) (first, error) {
 	talk, err := c.talks.Begin(ctx, o.CallID, over)
 	if err != nil {
+		return first{}, err
+	}
+	if err := openSession(ctx, talk); err != nil {
+		talk.End()
 		return first{}, err
 	}
 	said := make(chan error, 1)

@@ -117,19 +117,32 @@ type unreadyTalk struct{ talk }
 
 func (unreadyTalk) Ready(context.Context) error { return errors.New("the agent is not there") }
 
-// Nobody is to pick up into silence.
-func TestOriginate_NobodyIsRungForAnAgentThatIsNotThere(t *testing.T) {
+// No phone rings for an agent whose session cannot be opened. The request stays queued.
+func TestOriginate_NoINVITEWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
 	x.talks = unready{}
 	x.far.On("23", func(c *signaltest.Call) {
-		c.Respond(180, "")
-		c.Canceled()
-		c.Respond(487, "")
+		t.Error("the trunk received an INVITE")
+		c.Respond(486, "")
 	})
 	p := x.begin(loopback)
-	if end := news(t, p, dial(t, p, "23", carrier.Ringing), carrier.Ended); end.Cause != call.AgentError || !end.ByUs {
-		t.Errorf("ended as %+v", end)
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550223", DialedAt: time.Now()}
+	var refused *carrier.Refused
+	if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+		t.Fatalf("Originate = %v, want a refusal", err)
+	}
+	if got, want := refused.Cause, call.AgentError; got != want {
+		t.Errorf("cause = %q, want %q", got, want)
+	}
+	if !refused.Unsent {
+		t.Error("Unsent = false, want true")
+	}
+	if !refused.OperatorFault {
+		t.Error("OperatorFault = false, want true")
+	}
+	if got := p.Live(); got != 0 {
+		t.Errorf("live legs = %d, want 0", got)
 	}
 }
 

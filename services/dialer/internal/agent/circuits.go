@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringfence.dev/services/dialer/internal/circuit"
+)
+
+// Address is where agents of a kind are reached. WorkspaceID is nil for the operator's own model.
+type Address struct {
+	WorkspaceID uuid.UUID
+	Kind, URL   string
+}
+
+// AddressOf returns the address of a workspace's agent; ok is false for a scripted agent, which has none.
+func AddressOf(workspaceID uuid.UUID, kind, baseURL, mediaURL string) (a Address, ok bool) {
+	a = Address{WorkspaceID: workspaceID, Kind: kind, URL: baseURL}
+	if kind == MediaWS {
+		a.URL = mediaURL
+	}
+	if a.URL == "" {
+		a.WorkspaceID = uuid.Nil
+	}
+	return a, kind != "" && kind != Scripted
+}
+
+func (a Address) owner() string {
+	if a.WorkspaceID == uuid.Nil {
+		return "operator"
+	}
+	return "workspace"
+}
+
+// Circuits has one circuit breaker for each address of agents, as this process reaches it. It is safe for
+// concurrent use.
+type Circuits struct {
+	failures int
+	rest     time.Duration
+
+	mu  sync.Mutex
+	all map[Address]*circuit.Breaker // only addresses that failed since their last success
+}
+
+// NewCircuits returns circuits that open after so many failures in a row, for rest at first.
+func NewCircuits(failures int, rest time.Duration) *Circuits {
+	return &Circuits{failures: failures, rest: rest, all: map[Address]*circuit.Breaker{}}
+}
+
+// probing is the pause while one call tests an address.
+const probing = 500 * time.Millisecond
+
+// Allow reports whether a call may be placed for an agent at the address. If rest is positive, it may not for so
+// long. The caller calls done when the attempt is over.
+func (c *Circuits) Allow(a Address) (done func(), rest time.Duration) {
+	nothing := func() {}
+	if c == nil {
+		return nothing, 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, now := c.all[a], time.Now()
+	if b == nil {
+		return nothing, 0
+	}
+	if rest := b.Rest(now); rest > 0 {
+		return nothing, rest
+	}
+	b.Try(now)
+	probe, ok := b.Allow()
+	switch {
+	case !ok:
+		return nothing, probing
+	case !probe:
+		return nothing, 0
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		b.Unasked()
+	}, 0
+}
+
+// Watch returns an Opener that counts what becomes of the sessions that over opens.
+func (c *Circuits) Watch(over Opener) Opener { return watched{c, over} }
+
+type watched struct {
+	circuits *Circuits
+	over     Opener
+}
+
+// slow is how long an address may take before the end of the call counts as its failure.
+const slow = 3 * time.Second
+
+// Open opens a session. If the call ends while its session is opened, the address has failed only if it was slow.
+func (w watched) Open(ctx context.Context, spec Spec) (Session, error) {
+	begun := time.Now()
+	session, err := w.over.Open(ctx, spec)
+	a, ok := AddressOf(spec.WorkspaceID, spec.Settings.Kind, spec.Settings.BaseURL, spec.Settings.MediaURL)
+	if ok && (!errors.Is(ctx.Err(), context.Canceled) || time.Since(begun) >= slow) {
+		w.circuits.heard(a, err)
+	}
+	return session, err
+}
+
+func (c *Circuits) heard(a Address, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.all[a]
+	if err == nil {
+		if b != nil && b.Succeeded() {
+			slog.Info("agent circuit closed", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID)
+		}
+		if b != nil && b.State() == circuit.Closed {
+			delete(c.all, a)
+		}
+		return
+	}
+	if b == nil {
+		b = circuit.New(c.failures, c.rest)
+		c.all[a] = b
+	}
+	if b.Failed(time.Now(), false) {
+		slog.Warn("agent circuit opened", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID,
+			"rest", b.Rest(time.Now()), "error", err)
+	}
+}
+
+var openCircuits = prometheus.NewDesc("ringfence_dialer_agent_circuits_open",
+	"Addresses of AI agents that could not be reached several times in a row, by kind and by whose model it is.",
+	[]string{"kind", "owner"}, nil)
+
+// Describe implements prometheus.Collector.
+func (c *Circuits) Describe(all chan<- *prometheus.Desc) { all <- openCircuits }
+
+// Collect implements prometheus.Collector.
+func (c *Circuits) Collect(all chan<- prometheus.Metric) {
+	type label struct{ kind, owner string }
+	open := map[label]int{}
+	for _, kind := range []string{Realtime, Live} {
+		open[label{kind, "operator"}], open[label{kind, "workspace"}] = 0, 0
+	}
+	open[label{MediaWS, "workspace"}] = 0
+	c.mu.Lock()
+	for a, b := range c.all {
+		if b.State() != circuit.Closed {
+			open[label{a.Kind, a.owner()}]++
+		}
+	}
+	c.mu.Unlock()
+	for l, n := range open {
+		all <- prometheus.MustNewConstMetric(openCircuits, prometheus.GaugeValue, float64(n), l.kind, l.owner)
+	}
+}

@@ -1,0 +1,102 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/agent"
+)
+
+// opener opens no session; it fails with err, after a time.
+type opener struct {
+	err  error
+	take time.Duration
+}
+
+func (o *opener) Open(ctx context.Context, _ agent.Spec) (agent.Session, error) {
+	select {
+	case <-time.After(o.take):
+		return nil, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func TestCircuits_OneForEachAddress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		over := &opener{err: errors.New("connection refused")}
+		circuits := agent.NewCircuits(2, time.Second)
+		watched := circuits.Watch(over)
+		spec := agent.Spec{WorkspaceID: uuid.New(), Settings: agent.Settings{Kind: agent.Realtime}}
+		operators, ok := agent.AddressOf(spec.WorkspaceID, agent.Realtime, "", "")
+		if !ok {
+			t.Fatal("an agent of a model has no address")
+		}
+		own, _ := agent.AddressOf(spec.WorkspaceID, agent.Realtime, "wss://model.example", "")
+		rests := func(a agent.Address, want time.Duration) {
+			t.Helper()
+			done, got := circuits.Allow(a)
+			done()
+			if got != want {
+				t.Errorf("rest of %+v = %v, want %v", a, got, want)
+			}
+		}
+		fail := func(ctx context.Context) { _, _ = watched.Open(ctx, spec) }
+		fail(t.Context())
+		rests(operators, 0)
+		fail(t.Context())
+		rests(operators, time.Second)
+		rests(own, 0)
+		time.Sleep(time.Second)
+		done, rest := circuits.Allow(operators)
+		if rest != 0 {
+			t.Errorf("rest of the call that tests the address = %v, want 0", rest)
+		}
+		rests(operators, 500*time.Millisecond)
+		over.err = nil
+		fail(t.Context())
+		done()
+		rests(operators, 0)
+	})
+}
+
+// The end of a call is a failure of the address only if the address was slow.
+func TestCircuits_EndOfTheCall(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		after time.Duration
+		want  time.Duration
+	}{
+		{name: "soon", after: time.Second, want: 0},
+		{name: "the address was slow", after: 4 * time.Second, want: time.Second},
+	}
+	for _, tt := range tests {
+		synctest.Test(t, func(t *testing.T) {
+			circuits := agent.NewCircuits(1, time.Second)
+			watched := circuits.Watch(&opener{take: time.Minute})
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(tt.after, cancel)
+			_, _ = watched.Open(ctx, agent.Spec{Settings: agent.Settings{Kind: agent.Live}})
+			a, _ := agent.AddressOf(uuid.Nil, agent.Live, "", "")
+			if _, got := circuits.Allow(a); got != tt.want {
+				t.Errorf("%s: rest = %v, want %v", tt.name, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAddressOf_ScriptedHasNone(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"", agent.Scripted} {
+		if _, ok := agent.AddressOf(uuid.New(), kind, "", ""); ok {
+			t.Errorf("kind %q has an address", kind)
+		}
+	}
+}
