@@ -45,7 +45,7 @@ func main() {
 	var line commands
 	parsed := kong.Parse(&line, kong.Name("ringfence-local"), kong.UsageOnError(),
 		kong.Description("Ringfence on this machine. RINGFENCE_HOME, RINGFENCE_PORT, RINGFENCE_ADMIN_PORT, RINGFENCE_SIM_PORT, RINGFENCE_REPLICAS, RINGFENCE_BROKER, POSTGRES_URL and KAFKA_BROKERS change what it does."))
-	ctx, hurry := signals()
+	ctx, hurry, kill := signals()
 	command, _, _ := strings.Cut(parsed.Command(), " ")
 	var err error
 	switch command {
@@ -56,7 +56,7 @@ func main() {
 	case "with-postgres":
 		err = stack.WithPostgres(ctx, hurry, line.WithPostgres.Command, line.WithPostgres.Durable)
 	default:
-		err = up(ctx, hurry)
+		err = up(ctx, hurry, kill)
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && (command == "with-postgres" || command == "service") {
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-func up(ctx, hurry context.Context) error {
+func up(ctx, hurry, kill context.Context) error {
 	home, err := state.OpenHome()
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func up(ctx, hurry context.Context) error {
 	if err != nil {
 		return err
 	}
-	return stack.Up(ctx, hurry, stack.Options{
+	return stack.Up(ctx, hurry, kill, stack.Options{
 		Home: home, Bin: bin, Self: self, Console: process.NewConsole(os.Stdout), Starter: process.NewStarter(),
 	})
 }
@@ -111,19 +111,20 @@ func programs() (self, bin string, err error) {
 	return self, bin, nil
 }
 
-// signals makes two contexts: the first signal ends ctx, the second ends hurry.
-func signals() (ctx, hurry context.Context) {
-	ctx, stop := context.WithCancel(context.Background())
-	hurry, kill := context.WithCancel(context.Background())
+// signals returns three contexts: the first signal ends ctx, the second hurry and the third kill.
+func signals() (ctx, hurry, kill context.Context) {
+	ctx, stopped := context.WithCancel(context.Background())
+	hurry, hurried := context.WithCancel(context.Background())
+	kill, killed := context.WithCancel(context.Background())
 	came := make(chan os.Signal, 4)
 	signal.Notify(came, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		<-came
-		stop()
-		<-came
-		kill()
+		for _, end := range []context.CancelFunc{stopped, hurried, killed} {
+			<-came
+			end()
+		}
 	}()
-	return ctx, hurry
+	return ctx, hurry, kill
 }
 
 // explain adds the remedy where the system's own words have none.

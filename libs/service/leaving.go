@@ -28,13 +28,14 @@ func withLeaving(ctx context.Context) (context.Context, leaving) {
 	return context.WithValue(ctx, leavingKey{}, l.begun), l
 }
 
-// linger says that the process leaves and waits for the delay, or less when a part fails or all are done.
-func (l leaving) linger(failed, finished <-chan struct{}) {
+// linger closes Leaving and waits for the delay, or less if one of the channels is closed before.
+func (l leaving) linger(hurried, failed, finished <-chan struct{}) {
 	close(l.begun)
 	over := time.NewTimer(l.delay)
 	defer over.Stop()
 	select {
 	case <-over.C:
+	case <-hurried:
 	case <-failed:
 	case <-finished:
 	}

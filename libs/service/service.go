@@ -28,8 +28,12 @@ type Part struct {
 // second signal kills the process.
 func Run(ctx context.Context, parts ...Part) error { return run(ctx, drain, parts) }
 
-// RunPatiently is Run whose parts get so much longer than usual to end: for one that has to see long work through.
+// RunPatiently is Run for a service with long work: its parts get longer than usual to end. A second
+// signal does not kill the process but closes Hurried, upon which the parts must end their work at once.
+// A third signal kills.
 func RunPatiently(ctx context.Context, longer time.Duration, parts ...Part) error {
+	ctx, stop := withHurry(ctx)
+	defer stop()
 	return run(ctx, drain+longer, parts)
 }
 
@@ -68,7 +72,7 @@ func run(ctx context.Context, budget time.Duration, parts []Part) error {
 
 	select {
 	case <-ctx.Done():
-		leaving.linger(failed, finished)
+		leaving.linger(Hurried(ctx), failed, finished)
 	case <-failed:
 	case <-finished:
 	}

@@ -343,3 +343,20 @@ func TestHealthy_AsksWhereTheServiceListens(t *testing.T) {
 		}
 	}
 }
+
+// TestRunPatiently_SecondSignalHurries checks that the second signal reaches the parts instead of
+// killing the process.
+func TestRunPatiently_SecondSignalHurries(t *testing.T) {
+	calls := Part{"calls", func(ctx context.Context) error {
+		<-ctx.Done()
+		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		<-Hurried(ctx)
+		return nil
+	}}
+	kill := Part{"kill", func(context.Context) error { return syscall.Kill(syscall.Getpid(), syscall.SIGTERM) }}
+	if err := RunPatiently(t.Context(), time.Hour, calls, kill); err != nil {
+		t.Errorf("RunPatiently = %v, want nil", err)
+	}
+}

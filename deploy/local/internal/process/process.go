@@ -30,6 +30,8 @@ type Spec struct {
 	// zero: SIGKILL.
 	StopSignal  syscall.Signal
 	DeathSignal syscall.Signal
+	// Drain is how much longer than others it may need to end, and what Hurry makes it cut short.
+	Drain time.Duration
 	// Mute drops lines that nobody can act on; nil: none.
 	Mute *regexp.Regexp
 	// Before runs ahead of every start, the returns after a crash included; nil: nothing.

@@ -193,3 +193,26 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 		}
 	}
 }
+
+// TestHurry_SendsTheStopSignalAgain stops a child that ends at the second signal only.
+func TestHurry_SendsTheStopSignalAgain(t *testing.T) {
+	t.Parallel()
+	s, out, _ := supervisor(t)
+	script := `n=0; trap 'n=$((n+1)); echo "signal $n"' TERM; echo ready; while [ $n -lt 2 ]; do sleep 0.05; done`
+	c, err := s.Keep(t.Context(), shell("dialer", script))
+	if err != nil {
+		t.Fatalf("Keep: %v", err)
+	}
+	until(t, "the child is ready", func() bool { return strings.Contains(out.String(), "ready") })
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		c.Stop(context.Background())
+	}()
+	until(t, "the child has the first signal", func() bool { return strings.Contains(out.String(), "signal 1") })
+	c.Hurry()
+	<-stopped
+	if got := out.String(); !strings.Contains(got, "signal 2") {
+		t.Errorf("output = %q, want it to contain %q", got, "signal 2")
+	}
+}

@@ -140,6 +140,20 @@ func (c *Child) Stop(ctx context.Context) {
 	}
 }
 
+// Drain returns the Drain of the child's Spec.
+func (c *Child) Drain() time.Duration { return c.spec.Drain }
+
+// Hurry sends the stop signal to the child, which was asked to stop before, a second time.
+func (c *Child) Hurry() {
+	ask := c.spec.StopSignal
+	if ask == 0 {
+		ask = syscall.SIGTERM
+	}
+	if pid := c.PID(); pid > 0 {
+		_ = syscall.Kill(pid, ask)
+	}
+}
+
 // Exits counts how often it ended by itself.
 func (c *Child) Exits() int {
 	c.mu.Lock()

@@ -61,8 +61,9 @@ func serviceNames() []string {
 // schema is the service's, as a Postgres name.
 func schema(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// startServices starts the carrier, then the five behind the gateway, then the gateway: stopped in reverse, nothing
-// is asked of a service that is already gone.
+// startServices starts the carrier, then the services behind the gateway, then the dialer, then the
+// gateway. They are stopped in reverse. The services that the dialer needs are therefore there while its
+// last calls end.
 func (s *stack) startServices(ctx context.Context) error {
 	s.Console.Say("starting the simulated carrier and %d services", len(services())*s.replicas)
 	err := s.keep(ctx, process.Spec{
@@ -75,16 +76,20 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var behind, front []process.Spec
+	var behind, dialers, front []process.Spec
 	for _, svc := range services() {
 		for replica := 1; replica <= s.replicas; replica++ {
 			spec, err := s.spec(svc, replica)
 			if err != nil {
 				return err
 			}
-			if svc.name == gateway {
+			switch svc.name {
+			case gateway:
 				front = append(front, spec)
-			} else {
+			case dialer:
+				spec.Drain = s.drain()
+				dialers = append(dialers, spec)
+			default:
 				behind = append(behind, spec)
 			}
 		}
@@ -92,10 +97,12 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err := s.state.Save(); err != nil { // signing keys were made
 		return err
 	}
-	if err := s.keep(ctx, behind...); err != nil {
-		return err
+	for _, rank := range [][]process.Spec{behind, dialers, front} {
+		if err := s.keep(ctx, rank...); err != nil {
+			return err
+		}
 	}
-	return s.keep(ctx, front...)
+	return nil
 }
 
 // spec is one replica of a service with its whole environment.
@@ -141,6 +148,7 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		set["CONSENT_HEAD_LOG"] = s.Home.Path("consent-heads.log")
 	case dialer:
 		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
+		set["DRAIN_LIMIT"] = cmp.Or(os.Getenv("DRAIN_LIMIT"), defaultDrain.String())
 	case dispatcher:
 		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
 		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile

@@ -30,8 +30,10 @@ type Options struct {
 const (
 	// comeUp bounds the wait for every service's readiness.
 	comeUp = 2 * time.Minute
-	// drain is what the services get to end by themselves: their own budget is 20 s.
-	drain = 25 * time.Second
+	// stopTimeout is what the services get to end by themselves: their own budget is 20 s.
+	stopTimeout = 25 * time.Second
+	// defaultDrain is how long the dialer lets calls over trunks go on.
+	defaultDrain = 30 * time.Second
 )
 
 // stack is one run.
@@ -49,11 +51,12 @@ type stack struct {
 	caFile      string
 }
 
-// Up brings everything up, tells how to place the first call, and waits until ctx ends; then it takes everything
-// down in order, faster once hurry ends. A fault on the way up is returned after everything was taken down.
-func Up(ctx, hurry context.Context, opts Options) error {
+// Up starts everything, prints how to place the first call, and waits until ctx ends. Then it stops
+// everything in order. When hurry ends, the dialer hangs up its calls and everything else is killed; when
+// kill ends, the dialer is killed as well. An error of the start is returned after everything was stopped.
+func Up(ctx, hurry, kill context.Context, opts Options) error {
 	s := &stack{Options: opts, replicas: 1, procs: process.NewSupervisor(opts.Starter, opts.Console, opts.Home.Path(childrenFile))}
-	defer s.down(hurry)
+	defer s.down(hurry, kill)
 	err := s.up(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -166,24 +169,44 @@ func (s *stack) keep(ctx context.Context, specs ...process.Spec) error {
 }
 
 // down stops rank by rank, the last started first: services, carrier, broker, Postgres.
-func (s *stack) down(hurry context.Context) {
+func (s *stack) down(hurry, kill context.Context) {
 	if len(s.ranks) == 0 {
 		return
 	}
-	s.Console.Say("stopping; Ctrl-C again to kill")
+	s.Console.Say("stopping; calls over trunks may take %s to end; Ctrl-C again to hang up and kill", s.drain())
 	defer func() { s.Console.Say("stopped; %s keeps everything for the next start", s.Home.Dir) }()
 	for i := len(s.ranks) - 1; i >= 0; i-- {
-		patience, cancel := context.WithTimeout(hurry, drain)
 		gone := make(chan struct{})
 		for _, child := range s.ranks[i] {
 			go func() {
-				child.Stop(patience)
+				stopChild(hurry, kill, child)
 				gone <- struct{}{}
 			}()
 		}
 		for range s.ranks[i] {
 			<-gone
 		}
-		cancel()
 	}
+}
+
+// stopChild stops a child and kills it when hurry ends. A child that drains is asked to hurry instead, so
+// that no phone stays connected.
+func stopChild(hurry, kill context.Context, child *process.Child) {
+	limit := stopTimeout
+	if child.Drain() > 0 {
+		defer context.AfterFunc(hurry, child.Hurry)()
+		hurry, limit = kill, limit+child.Drain()
+	}
+	patience, cancel := context.WithTimeout(hurry, limit)
+	defer cancel()
+	child.Stop(patience)
+}
+
+// drain returns how long the dialer lets calls go on after it was asked to stop. The dialer reports a
+// DRAIN_LIMIT that is not a duration.
+func (s *stack) drain() time.Duration {
+	if limit, err := time.ParseDuration(os.Getenv("DRAIN_LIMIT")); err == nil {
+		return limit
+	}
+	return defaultDrain
 }

@@ -290,7 +290,7 @@ func TestUp_SaysWhichBinaryIsMissing(t *testing.T) {
 	s.Bin = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err := Up(ctx, ctx, s.Options)
+	err := Up(ctx, ctx, ctx, s.Options)
 	if err == nil {
 		t.Fatal("Up succeeded, want an error")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/service"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/internal/store/trunks"
@@ -96,18 +97,30 @@ func (c *Carrier) live(ctx context.Context) {
 	}
 }
 
-// drain takes no more calls, and says when those that live have ended, or were hung up after their time.
+// drain takes no more calls. The returned channel is closed when the live calls have ended. After
+// cfg.Drain, or when the process is hurried, they are hung up.
 func (c *Carrier) drain(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		limited, cancel := context.WithTimeout(ctx, c.cfg.Drain)
 		defer cancel()
+		go func() {
+			select {
+			case <-service.Hurried(ctx):
+				cancel()
+			case <-limited.Done():
+			}
+		}()
 		if n := c.Live(); n > 0 {
-			slog.Info("calls are seen through before the end", "calls", n, "limit", c.cfg.Drain)
+			slog.Info("waiting for live calls to end; a second signal hangs them up", "calls", n, "limit", c.cfg.Drain)
 		}
-		_ = c.agent.Drain(limited) // ends with the limit
-		for _, l := range c.all() {
+		_ = c.agent.Drain(limited) // an error says that the limit was reached
+		live := c.all()
+		if len(live) > 0 {
+			slog.Info("hanging up live calls", "calls", len(live))
+		}
+		for _, l := range live {
 			l.hangUp(call.NormalTemporaryFailure)
 		}
 		for begun := time.Now(); c.Live() > 0 && time.Since(begun) < parting; {

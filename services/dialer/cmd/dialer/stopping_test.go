@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/polltest"
+	"ringfence.dev/proto/eventv1"
+	"ringfence.dev/services/dialer/internal/signal"
+)
+
+// TestSIP_StopHangsUp stops a dialer that has a live call. The phone must receive a BYE before the process
+// ends: after DRAIN_LIMIT, or at the second signal.
+func TestSIP_StopHangsUp(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		limit   string
+		signals int
+	}{
+		{name: "after the limit", limit: "300ms", signals: 1},
+		{name: "at the second signal", limit: "1h", signals: 2},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r, p, h := liveCall(t, test.limit)
+			for range test.signals {
+				if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatalf("signal: %v", err)
+				}
+				await(t, "the dialer drains", func() bool {
+					return strings.Contains(p.output(), "waiting for live calls")
+				})
+			}
+			select {
+			case end := <-h.ended:
+				if end.ByUs {
+					t.Error("the call was ended by the phone, want by the dialer")
+				}
+			case <-time.After(polltest.Timeout):
+				t.Fatal("the phone is still connected")
+			}
+			select {
+			case <-p.done:
+			case <-time.After(polltest.Timeout):
+				t.Fatal("the dialer did not end")
+			}
+			if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+				t.Errorf("exit status = %d, want 0", code)
+			}
+			var live int
+			err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM sip_calls WHERE ended_at IS NULL").Scan(&live)
+			if err != nil {
+				t.Fatalf("count live calls: %v", err)
+			}
+			if live != 0 {
+				t.Errorf("live calls after the stop = %d, want 0", live)
+			}
+		})
+	}
+}
+
+// liveCall starts a dialer and calls its agent.
+func liveCall(t *testing.T, limit string) (*rig, *process, held) {
+	t.Helper()
+	const ours = "+14155559100"
+	r, address := newRig(t, "0"), freeAddr(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "DRAIN_LIMIT="+limit)
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+			Name: "Ida", MaxCallSeconds: 300,
+			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
+		}},
+	})
+	trunk := `{"name":"near","host":"127.0.0.1","port":9}`
+	status, body := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", trunk)
+	if status != 201 {
+		t.Fatalf("POST /admin/v1/trunks = %d %v, want 201", status, body)
+	}
+	status, body = r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`)
+	if status != 201 {
+		t.Fatalf("POST /numbers = %d %v, want 201", status, body)
+	}
+	agent, err := signal.New(signal.Config{UDP: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatalf("open the phone: %v", err)
+	}
+	t.Cleanup(agent.Close)
+	var port int
+	if _, err := fmt.Sscanf(address, "127.0.0.1:%d", &port); err != nil {
+		t.Fatalf("read %s: %v", address, err)
+	}
+	phone := &callers{t: t, agent: agent, proxy: port, to: ours}
+	var live held
+	await(t, "the call is answered", func() (answered bool) {
+		live, answered = phone.call()
+		return answered
+	})
+	return r, p, live
+}
