@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -94,8 +95,42 @@ func (s *stack) demoWorkspace(ctx context.Context) (state.Demo, error) {
 	return *demo, nil
 }
 
-// ensure finds the item of a collection whose field has the value, or makes it.
-func (op operator) ensure(ctx context.Context, collection, field, value string, rest map[string]any) (id string, err error) {
+// ensure returns the id of the item of a collection whose field has the value. It creates the item if there is none.
+//
+// A POST that was answered 503 can have stored the item (contract.md 7.3). ensure therefore looks for the item again
+// before it repeats the POST.
+func (op operator) ensure(
+	ctx context.Context, collection, field, value string, rest map[string]any,
+) (id string, err error) {
+	body := map[string]any{field: value}
+	maps.Copy(body, rest)
+	for try := 1; ; try++ {
+		if id, err = op.find(ctx, collection, field, value); err != nil || id != "" {
+			return id, err
+		}
+		status, answer, err := op.send(ctx, http.MethodPost, collection, body, 1)
+		if err == nil && status == http.StatusCreated {
+			var made struct {
+				ID string `json:"id"`
+			}
+			err := json.Unmarshal(answer, &made)
+			return made.ID, err
+		}
+		if err == nil && (status != http.StatusServiceUnavailable || try == maxTries) {
+			err = fmt.Errorf("POST %s: %d %s", collection, status, bytes.TrimSpace(answer))
+			return "", err
+		}
+		if err != nil && try == maxTries {
+			return "", err
+		}
+		if err := pause(ctx); err != nil {
+			return "", err
+		}
+	}
+}
+
+// find returns the id of the item of a collection whose field has the value, or "".
+func (op operator) find(ctx context.Context, collection, field, value string) (id string, err error) {
 	after := ""
 	for {
 		var page struct {
@@ -111,19 +146,10 @@ func (op operator) ensure(ctx context.Context, collection, field, value string, 
 			}
 		}
 		if !page.HasMore || len(page.Data) == 0 {
-			break
+			return "", nil
 		}
 		after = "&starting_after=" + fmt.Sprint(page.Data[len(page.Data)-1]["id"])
 	}
-	body := map[string]any{field: value}
-	for k, v := range rest {
-		body[k] = v
-	}
-	var made struct {
-		ID string `json:"id"`
-	}
-	err = op.into(ctx, http.MethodPost, collection, body, &made, http.StatusCreated)
-	return made.ID, err
 }
 
 func (op operator) topUp(ctx context.Context, workspace string) error {
@@ -157,11 +183,27 @@ func (op operator) into(ctx context.Context, method, path string, body, into any
 	return nil
 }
 
-// unheardOf is what the dialer says of an agent that was just made: it hears of it over a Kafka that has just begun.
-const unheardOf = `"code":"invalid_agent"`
+// unknownAgent is in the dialer's response if it has not stored the agent yet: POST of the agent was answered 503,
+// and the event arrives later.
+const unknownAgent = `"code":"invalid_agent"`
 
-// do tries again while the answer is 503 (a service may be between two lives) for five seconds, and while an agent is unheard of for as long as a start may take.
+// maxTries is how often a request is sent while the gateway does not respond or responds with 503: a service may be
+// restarting. breath is the pause between two tries.
+const (
+	maxTries = 20
+	breath   = 250 * time.Millisecond
+)
+
+// do sends a request at most maxTries times.
 func (op operator) do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
+	return op.send(ctx, method, path, body, maxTries)
+}
+
+// send repeats a request, at most tries times, while the gateway does not respond or responds with 503. While the
+// dialer does not know the agent, it repeats the request for as long as a start may take.
+func (op operator) send(
+	ctx context.Context, method, path string, body any, tries int,
+) (status int, answer []byte, err error) {
 	payload, err := json.Marshal(body)
 	if err != nil {
 		return 0, nil, fmt.Errorf("render body: %w", err)
@@ -171,23 +213,27 @@ func (op operator) do(ctx context.Context, method, path string, body any) (statu
 		most := 0
 		switch {
 		case err != nil || status == http.StatusServiceUnavailable:
-			most = 20
-		case bytes.Contains(answer, []byte(unheardOf)):
+			most = tries
+		case bytes.Contains(answer, []byte(unknownAgent)):
 			most = int(comeUp / breath)
 		}
 		if try >= most || ctx.Err() != nil {
 			return status, answer, err
 		}
-		select {
-		case <-ctx.Done():
-			return 0, nil, ctx.Err()
-		case <-time.After(breath):
+		if err := pause(ctx); err != nil {
+			return 0, nil, err
 		}
 	}
 }
 
-// breath is between two tries.
-const breath = 250 * time.Millisecond
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(breath):
+		return nil
+	}
+}
 
 func (op operator) once(ctx context.Context, method, path string, payload []byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, op.base+path, bytes.NewReader(payload))

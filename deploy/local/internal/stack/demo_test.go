@@ -40,3 +40,34 @@ func TestOperator_RepeatsUntilTheDialerKnowsTheAgent(t *testing.T) {
 		}
 	}
 }
+
+// TestEnsure_DoesNotRepeatAStoredPOST covers a service that stores the item and responds with 503: the setting was not
+// confirmed in time (contract.md 7.3).
+func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
+	t.Parallel()
+	var posted atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			posted.Add(1)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"error":{"code":"unavailable","message":"Agent 1 is stored and will be in force later."}}`))
+		case posted.Load() == 0:
+			_, _ = w.Write([]byte(`{"data":[],"has_more":false}`))
+		default:
+			_, _ = w.Write([]byte(`{"data":[{"id":"1","name":"Ada"}],"has_more":false}`))
+		}
+	}))
+	t.Cleanup(server.Close)
+	op := operator{base: server.URL, client: server.Client()}
+	id, err := op.ensure(t.Context(), "/agents", "name", "Ada", nil)
+	if err != nil {
+		t.Fatalf("ensure: %v", err)
+	}
+	if id != "1" {
+		t.Errorf("id = %q, want 1", id)
+	}
+	if got := posted.Load(); got != 1 {
+		t.Errorf("POSTs = %d, want 1", got)
+	}
+}
