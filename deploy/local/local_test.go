@@ -42,6 +42,8 @@ func options(t *testing.T, env ...string) rig.Options {
 		}
 		env = append(env, fmt.Sprintf("%s=%d", variable, port))
 	}
+	// The work of a killed process is taken over when its leases have expired.
+	env = append(env, "OUTBOX_LEASE=1s", "INSTANCE_LEASE=2s", "CLAIM_LEASE=3s", "RINGFENCE_RESTART_PAUSE=500ms")
 	return rig.Options{Bin: bin, Home: home, Env: append(env, "SIMULATOR_TIME_SCALE=0.02")}
 }
 

@@ -23,7 +23,9 @@ type world struct {
 
 var shared = &stage.Shared[*world]{Begin: begin, Judge: (*world).judge}
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m, 1)) }
+// Only the tests of settings call t.Parallel. They wait for requests to become due, so four of them run at a time,
+// after the other tests.
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, 4)) }
 
 func stack(t *testing.T) *world {
 	t.Helper()

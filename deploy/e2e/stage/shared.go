@@ -35,7 +35,7 @@ func (s *Shared[W]) World(t testing.TB) W {
 }
 
 // Main runs the tests of a package, at most parallel at a time, ends the world and returns the exit code. Use 1 unless
-// the tests spend their time waiting for real calls.
+// the tests wait most of the time.
 func (s *Shared[W]) Main(m *testing.M, parallel int) (code int) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
