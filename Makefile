@@ -50,6 +50,9 @@ OFFKAFKA  = $(if $(filter short,$(KAFKA)),-skip "TestRelay_LeaderStopped|TestRel
 # What cannot be seen through a pooler: tests that open the pool's own address a second time, stop a client that the pooler holds up, wait until no session is left, or count what one read.
 PASTPOOLER := TestOpen_OldSchemaIsRefusedWithTheRemedy|TestOpen_.*Hangs|TestOpen_AnswerThatIsNotRead|TestRelay_LeaderStoppedAmidARoundPublishesNoMore|TestRelay_LeaderThatIsStoppedIsReplaced|TestLedger_ManyAtOnceNeverDeadlock|TestChange_MayTakeItsTime|TestClaim_ReadsNoMoreBesideManyScheduled|TestConsumer_DatabaseGoesAwayAndNothingIsLost
 
+# Tests of pooler that write or read many rows. NIGHTLY=short leaves them out: more rows do not need more sessions.
+POOLER_MANY_ROWS := TestLedger_AddsUpAfterAnyHistory|TestOrderErasure_ManyCallsAreErasedInSteps|TestList_NoFilterReadsTheWholeWorkspace|TestClaim_Reads|TestClaim_ManyOfOne|TestClaim_ManyThatCome|TestDueAnalyses_ReadNoMore|TestComplete_ReadsWhatItWrites
+
 # How far a long build is: go build -v names each package when it is compiled, a line of one word.
 PROGRESS := awk '/^exit [0-9]+$$/ {exit $$2} NF == 1 {if (++n % 100 == 0) {print "  " n " packages compiled"; fflush()} next} {print; fflush()}'
 
@@ -117,7 +120,7 @@ nightly-upgrade: build
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -timeout 30m -run '^TestUpgrade_' ./deploy/e2e $(LARGE)
 
 pooler: build peers ## run the tests of the stores, outbox and inbox through PgBouncer in transaction mode, three sessions a test
-	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)' \
+	@RINGFENCE_TEST_POOLER=transaction $(BIN)/ringfence-local with-postgres -- go test -p 2 -count=1 -skip '$(PASTPOOLER)$(if $(LARGE),,|$(POOLER_MANY_ROWS))' \
 	   ./libs/pg/... ./libs/outbox/... ./libs/inbox/... $(foreach s,$(SERVICES),./services/$(s)/internal/store/...)
 
 kafka: kafka-fetch ## run Apache Kafka itself on this machine until Ctrl-C, for KAFKA_BROKERS (needs Java and Maven)
