@@ -124,11 +124,8 @@ func (s *Stream) elapse(now time.Duration) {
 		return
 	}
 	in.buffer.Elapse(now)
-	limit := s.streams.settings.FirstPacket
-	if in.heard {
-		limit = s.streams.settings.Silence
-	}
-	if in.told || now-in.alive < limit || in.direction != sdp.Both {
+	limit := s.timeout()
+	if limit < 0 || in.told || now-in.alive < limit || in.direction != sdp.Both {
 		return
 	}
 	in.told = true

@@ -45,9 +45,13 @@ type Settings struct {
 	PortLow, PortHigh uint16
 	// Rest is how long a port stays bound after its stream; 0: port.Rest.
 	Rest time.Duration
-	// FirstPacket and Silence are how long nothing may come, before the first packet and after any; 0: 30 s and 15 s.
+	// FirstPacket and Silence are how long no RTP and no RTCP may arrive, before the first packet and after
+	// any; 0: 30 s and 15 s. They are for streams whose Leg has no Timeout.
 	FirstPacket, Silence time.Duration
 }
+
+// NoTimeout turns the timeout of a Leg off.
+const NoTimeout time.Duration = -1
 
 // Leg is one stream's owner.
 type Leg struct {
@@ -56,6 +60,8 @@ type Leg struct {
 	Sink   Sink
 	// TimedOut is told, in a goroutine of its own, once for each time that nothing came for too long. Not while either side holds.
 	TimedOut func()
+	// Timeout replaces Settings.Silence, and FirstPacket if it is longer; 0: the Settings count.
+	Timeout time.Duration
 }
 
 // Streams are all streams of this process.
@@ -115,6 +121,7 @@ func (s *Streams) Open(leg Leg) (*Stream, error) {
 		_, err := conn.WriteToUDPAddrPort(packet, to)
 		return err
 	}
+	stream.listenRTCP()
 	s.add(stream)
 	go stream.read()
 	return stream, nil

@@ -25,9 +25,11 @@ type Stream struct {
 	streams *Streams
 	leg     Leg
 	conn    *net.UDPConn
-	send    func(packet []byte, to netip.AddrPort) error
-	moment  moment
-	target  atomic.Pointer[netip.AddrPort] // where ours go; nil: nowhere
+	// rtcp is the port above conn's; nil if it could not be bound.
+	rtcp   *net.UDPConn
+	send   func(packet []byte, to netip.AddrPort) error
+	moment moment
+	target atomic.Pointer[netip.AddrPort] // where ours go; nil: nowhere
 
 	out sending
 	in  hearing
@@ -212,6 +214,9 @@ func (s *Stream) Close() Stats {
 		s.streams.remove(s)
 		if s.conn != nil {
 			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // the reader ends
+			if s.rtcp != nil {
+				_ = s.rtcp.Close()
+			}
 			s.streams.ports.Give(s.conn)
 		}
 	}

@@ -63,7 +63,11 @@ func New(st Store, keys Keys, streams *media.Streams, address netip.Addr, agents
 func (t *Talking) Begin(_ context.Context, callID uuid.UUID, over trunk.Trunk) (sip.Talk, error) {
 	made := &talk{talking: t, callID: callID, opened: make(chan struct{}), talked: make(chan struct{})}
 	made.life, made.stop = context.WithCancel(context.Background())
-	stream, err := t.streams.Open(media.Leg{Source: made, Sink: made, TimedOut: made.timedOut})
+	timeout := media.NoTimeout
+	if over.MediaTimeoutSeconds > 0 {
+		timeout = time.Duration(over.MediaTimeoutSeconds) * time.Second
+	}
+	stream, err := t.streams.Open(media.Leg{Source: made, Sink: made, TimedOut: made.timedOut, Timeout: timeout})
 	if err != nil {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}

@@ -19,6 +19,11 @@ import (
 const (
 	defaultSessionSeconds = 1800 // RFC 4028 section 4 recommends it
 	defaultChannels       = 10
+
+	defaultMediaTimeoutSeconds = 15
+	minMediaTimeout            = 5 // far ends send RTCP every 5 s (RFC 3550 section 6.2)
+	maxMediaTimeout            = 3600
+
 	defaultCallsPerSecond = 1
 	defaultPriority       = 100
 
@@ -79,6 +84,9 @@ func (t *Trunk) settings(fresh *Trunk) map[string]setter {
 		"codecs":           list(&t.Codecs, fresh.Codecs),
 		"srtp":             oneOf(&t.SRTP, fresh.SRTP, SRTPOff, SRTPOptional, SRTPRequired),
 		"session_seconds":  number(&t.SessionSeconds, fresh.SessionSeconds, 0, maxSession),
+		"media_timeout_seconds": number(
+			&t.MediaTimeoutSeconds, fresh.MediaTimeoutSeconds, 0, maxMediaTimeout,
+		),
 		"channels":         number(&t.Channels, fresh.Channels, 1, maxChannels),
 		"calls_per_second": number(&t.CallsPerSecond, fresh.CallsPerSecond, 1, maxCallsPerSecond),
 		"priority":         number(&t.Priority, fresh.Priority, 0, maxPriority),
@@ -191,6 +199,9 @@ func (t *Trunk) whole() error {
 		return apierr.Validation("number_prefix", "may hold digits and * only.")
 	case t.SessionSeconds != 0 && t.SessionSeconds < minSession:
 		return apierr.Validation("session_seconds", "must be 0, for none, or %d to %d.", minSession, maxSession)
+	case t.MediaTimeoutSeconds != 0 && t.MediaTimeoutSeconds < minMediaTimeout:
+		return apierr.Validation(
+			"media_timeout_seconds", "must be 0, for none, or %d to %d.", minMediaTimeout, maxMediaTimeout)
 	case t.SRTP == SRTPRequired && t.Transport != TLS:
 		return apierr.Validation("srtp", "required needs transport tls: over %s the key would travel readable.", t.Transport)
 	}

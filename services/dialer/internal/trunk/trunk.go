@@ -95,6 +95,8 @@ type Trunk struct {
 	SRTP   SRTP
 	// SessionSeconds is the session timer we ask for (RFC 4028); 0: none.
 	SessionSeconds int32
+	// MediaTimeoutSeconds is how long neither RTP nor RTCP may arrive in a call; 0: there is no limit.
+	MediaTimeoutSeconds int32
 
 	Channels       int32
 	CallsPerSecond int32
@@ -108,7 +110,8 @@ type Trunk struct {
 func New(id uuid.UUID) Trunk {
 	return Trunk{
 		TrunkID: id, Status: Active, Transport: UDP, CallerIDHeader: InFrom, NumberFormat: Plus, Codecs: []string{PCMU, PCMA}, SRTP: SRTPOff,
-		SessionSeconds: defaultSessionSeconds, Channels: defaultChannels, CallsPerSecond: defaultCallsPerSecond, Priority: defaultPriority,
+		SessionSeconds: defaultSessionSeconds, MediaTimeoutSeconds: defaultMediaTimeoutSeconds,
+		Channels: defaultChannels, CallsPerSecond: defaultCallsPerSecond, Priority: defaultPriority,
 		CallerIDs: []string{}, InboundSources: []string{},
 	}
 }

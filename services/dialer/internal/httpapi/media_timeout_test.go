@@ -1,0 +1,38 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+)
+
+func TestTrunks_MediaTimeout(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	const created, refused = http.StatusCreated, http.StatusUnprocessableEntity
+	tests := []struct {
+		name, setting string
+		status        int
+		want          any
+	}{
+		{name: "default", status: created, want: 15.0},
+		{name: "own", setting: `,"media_timeout_seconds":60`, status: created, want: 60.0},
+		{name: "off", setting: `,"media_timeout_seconds":0`, status: created, want: 0.0},
+		{name: "too short", setting: `,"media_timeout_seconds":4`, status: refused},
+		{name: "too long", setting: `,"media_timeout_seconds":3601`, status: refused},
+	}
+	for _, test := range tests {
+		status, trunk, body := o.ask(t, http.MethodPost, lines, `{"name":"`+test.name+`","host":"192.0.2.1"`+test.setting+`}`)
+		if status != test.status {
+			t.Errorf("%s: status = %d, want %d: %s", test.name, status, test.status, body)
+		}
+		if got := trunk["media_timeout_seconds"]; got != test.want {
+			t.Errorf("%s: media_timeout_seconds = %v, want %v", test.name, got, test.want)
+		}
+		if id, _ := trunk["id"].(string); id != "" {
+			_, read, _ := o.ask(t, http.MethodGet, lines+"/"+id, "")
+			if got := read["media_timeout_seconds"]; got != test.want {
+				t.Errorf("%s: media_timeout_seconds of the stored trunk = %v, want %v", test.name, got, test.want)
+			}
+		}
+	}
+}
