@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,9 +30,9 @@ const (
 	patience       = 2 * time.Minute
 )
 
-// New clones a database with the schema migrated and connects as the running role. The server is
-// RINGFENCE_TEST_POSTGRES (a superuser URL; `make test` starts one); without it the test fails with the remedy, or is skipped
-// under -short. The database goes when the test ends.
+// New clones a database with the migrated schema and connects to it as the application role. The server is the one of
+// RINGFENCE_TEST_POSTGRES, a superuser URL that `make test` sets. Without the variable the test fails, or is skipped
+// with -short. The database is dropped when the test ends.
 func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	t.Helper()
 	super := os.Getenv(serverVariable)
@@ -43,19 +44,16 @@ func New(t testing.TB, schema string, tracks ...pg.Migrations) *pgxpool.Pool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	admin, err := pgx.Connect(ctx, super)
-	if err != nil {
-		t.Fatalf("connect to %s: %v", serverVariable, err)
-	}
-	defer func() { _ = admin.Close(ctx) }()
-
-	template, err := template(ctx, admin, super, schema, tracks)
-	if err != nil {
-		t.Fatalf("make template database of schema %s: %v", schema, err)
-	}
 	name := "test_" + schema + "_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16]
-	if err := clone(ctx, admin, name, template); err != nil {
-		t.Fatalf("clone template database: %v", err)
+	err := server.use(ctx, super, func(admin *pgx.Conn) error {
+		template, err := template(ctx, admin, super, schema, tracks)
+		if err != nil {
+			return fmt.Errorf("make template database of schema %s: %w", schema, err)
+		}
+		return clone(ctx, admin, name, template)
+	})
+	if err != nil {
+		t.Fatalf("create test database: %v", err)
 	}
 	t.Cleanup(func() { drop(t, super, name) })
 
@@ -168,15 +166,40 @@ func clone(ctx context.Context, admin *pgx.Conn, name, template string) error {
 func drop(t testing.TB, super, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	admin, err := pgx.Connect(ctx, super)
+	err := server.use(ctx, super, func(admin *pgx.Conn) error {
+		_, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
+		return err
+	})
 	if err != nil {
 		t.Logf("drop test database %s: %v", name, err)
-		return
 	}
-	defer func() { _ = admin.Close(ctx) }()
-	if _, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
-		t.Logf("drop test database %s: %v", name, err)
+}
+
+// server is the superuser's connection to the test server. All tests of the process share it, because a connection
+// costs as much as a fourth of a clone. It stays open until the process ends.
+var server adminConn
+
+type adminConn struct {
+	mu   sync.Mutex
+	conn *pgx.Conn
+	url  string
+}
+
+// use calls do with the connection. It connects first if there is no connection or if url is another server's.
+func (a *adminConn) use(ctx context.Context, url string, do func(*pgx.Conn) error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.conn != nil && a.url != url {
+		_ = a.conn.Close(ctx)
 	}
+	if a.conn == nil || a.conn.IsClosed() {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return fmt.Errorf("connect to %s: %w", serverVariable, err)
+		}
+		a.conn, a.url = conn, url
+	}
+	return do(a.conn)
 }
 
 // closeSoon does not hang on a connection that the test never gave back: dropping the database ends it.
