@@ -197,11 +197,11 @@ func (f *fixture) crashInStep(number string, during func()) {
 	}
 }
 
-// TestJob_ManyInboundCallsAreErasedInSteps erases a person who called 20,000 times. Other records are applied between
+// TestJob_ManyInboundCallsAreErasedInSteps erases a person who called 4,000 times. Other records are applied between
 // two steps and during a step, and the erasure continues after a crash.
 func TestJob_ManyInboundCallsAreErasedInSteps(t *testing.T) {
 	t.Parallel()
-	const caller, second, third, calls = "+14155550111", "+14155550122", "+14155550133", 20_000
+	const caller, second, third, calls = "+14155550111", "+14155550122", "+14155550133", 4_000
 	f, contact := newFixture(t), uuid.Must(uuid.NewV7())
 	f.exec(insertInbound, f.workspace, caller, calls)
 	f.exec(insertInbound, f.workspace, second, 1)
