@@ -288,6 +288,10 @@ func (s *stack) greet(demo state.Demo, took time.Duration) {
 			file = near
 		}
 	}
+	if os.Getenv("CARRIER") == "sip" {
+		s.Console.Say(sipGreeting, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, file, s.baseURL())
+		return
+	}
 	s.Console.Say(`
 Ringfence is ready (%.1f s). Place the first call:
 
@@ -304,3 +308,21 @@ The API's reference is at %s/docs.
 Below, what happens; LOG_LEVEL=info shows every request, debug still more. Ctrl-C stops; the next start continues here.
 `, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file, s.baseURL())
 }
+
+// sipGreeting is printed if calls go over SIP trunks.
+const sipGreeting = `
+Ringfence is ready (%.1f s). Calls go over SIP trunks (CARRIER=sip) and stay queued until a trunk can take them.
+List the trunks, or add one:
+
+  ringfence trunks list
+  ringfence trunks add --help
+
+Call your own phone:
+
+  curl -s %s/v1/calls \
+    -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' \
+    -d '{"agent_id":"%s","to":"+<your number>"}'
+
+Everything else is in %s. The API reference is at %s/docs.
+LOG_LEVEL=info shows every request. Ctrl-C stops; the next start continues here.
+`

@@ -100,7 +100,7 @@ func openSIP(
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
 		Arrive: func(a *signal.Arrival) {
 			<-opened
-			if t, ok := door.Trunk(a.Source.Addr()); ok {
+			if t, ok := door.Trunk(a.Source, a.Transport); ok {
 				line.Arrive(a, t)
 			}
 		},
@@ -139,6 +139,7 @@ func openSIP(
 		talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
 			Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
+			Serves: st.Serves,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
 				if err == nil && !whose.MayReach(phone.Number(to)) {

@@ -26,6 +26,8 @@ type Arrival struct {
 	// From and To are numbers as the trunk writes them; an empty From is withheld.
 	From, To string
 	Source   netip.AddrPort
+	// Transport is the one over which the INVITE arrived: UDP, TCP or TLS.
+	Transport string
 	// Offer describes the caller's audio; empty: ours is wanted, and the answer to it comes by Agreed.
 	Offer []byte
 
@@ -59,7 +61,8 @@ func (a *Agent) arrived(req *sip.Request, tx *sip.ServerTx) {
 	}
 	source, _ := netip.ParseAddrPort(req.Source())
 	arrival := &Arrival{
-		CallID: req.CallID().Value(), From: caller(req), To: number(&req.Recipient), Source: source, Offer: req.Body(), agent: a, req: req, tx: tx,
+		CallID: req.CallID().Value(), From: caller(req), To: number(&req.Recipient), Source: source,
+		Transport: req.Transport(), Offer: req.Body(), agent: a, req: req, tx: tx,
 	}
 	a.cfg.Arrive(arrival)
 	arrival.Refuse(call.CallRejected)

@@ -72,6 +72,21 @@ WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
 	AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended')
 ON CONFLICT (call_id) DO NOTHING`
 
+const serves = `
+SELECT EXISTS (
+	SELECT 1 FROM numbers n LEFT JOIN agents a ON a.agent_id = n.agent_id
+	WHERE n.phone_e164 = @to AND NOT coalesce(a.deleted, false)
+		AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.workspace_id = n.workspace_id AND w.status = 'suspended'))`
+
+// Serves reports whether inbound calls to a number are answered: it is assigned to an agent, and its workspace
+// is not suspended.
+func (s *Store) Serves(ctx context.Context, to string) (served bool, err error) {
+	if err = s.pool.QueryRow(ctx, serves, pg.Args{"to": to}).Scan(&served); err != nil {
+		return false, fmt.Errorf("look up an inbound number: %w", err)
+	}
+	return served, nil
+}
+
 const insertOrphans = `
 INSERT INTO orphans (call_id) SELECT unnest(@call_ids::uuid[])
 ON CONFLICT (call_id) DO NOTHING`

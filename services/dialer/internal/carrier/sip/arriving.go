@@ -3,10 +3,12 @@ package sip
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/store/journal"
@@ -52,6 +54,9 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	l.join(d)
 	ringing := time.Now().UTC()
 	l.begin(entry{write: func(ctx context.Context) (bool, error) { // before its end, however soon that comes
+		if !c.serves(ctx, l, to) {
+			return true, nil
+		}
 		err := c.journal.Arrive(ctx, journal.Call{CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Teardown: d.State(), RingingAt: &ringing})
 		if err == nil {
 			err = d.Ring()
@@ -62,6 +67,22 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		}
 		return true, nil
 	}})
+}
+
+// serves reports whether somebody answers at a number. If nobody does, it refuses the call with 404, before it
+// rings. If that is not known, the call rings: it is refused later.
+func (c *Carrier) serves(ctx context.Context, l *leg, to string) bool {
+	if c.cfg.Serves == nil {
+		return true
+	}
+	served, err := c.cfg.Serves(ctx, to)
+	if err != nil || served {
+		return true
+	}
+	slog.InfoContext(ctx, "inbound call to an unassigned number refused", "trunk", l.trunk.Name, "call_id", l.callID,
+		"to", phone.Number(to).Masked())
+	l.hangUp(call.UnallocatedNumber)
+	return false
 }
 
 // callee writes down what happens to a leg that came in.

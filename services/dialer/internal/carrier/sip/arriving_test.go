@@ -1,6 +1,7 @@
 package sip_test
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"time"
@@ -36,5 +37,36 @@ func TestArrive_TurnsAwayWhatIsBeyondTheChannels(t *testing.T) {
 	}
 	if got := p.Live(); got != 2 {
 		t.Errorf("%d legs live, want 2", got)
+	}
+}
+
+// A number that nobody has is refused with 404 and does not ring.
+func TestArrive_UnassignedNumberIsNotFound(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.serves = func(_ context.Context, to string) (bool, error) { return to == "+14155550200", nil }
+	p := x.begin(loopback)
+	caller, err := signal.New(signal.Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(caller.Close)
+	us := signal.Trunk{
+		Name: "us", Host: "127.0.0.1", Port: p.agent.Port(line.UDP), Transport: line.UDP, CallerID: signal.InFrom,
+	}
+	for to, want := range map[string]int{"+14155550200": 180, "+14155550299": 404} {
+		became := make(chan int, 2)
+		_, err := caller.Invite(t.Context(), us,
+			signal.Invite{CallID: uuid.NewString(), From: "+14155550100", To: to, Body: []byte(audio)},
+			signal.Observer{
+				Rang:  func(time.Time, []byte) { became <- 180 },
+				Ended: func(e signal.End) { became <- e.Status },
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := <-became; got != want {
+			t.Errorf("first response of a call to %s = %d, want %d", to, got, want)
+		}
 	}
 }

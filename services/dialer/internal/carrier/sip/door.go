@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +20,7 @@ import (
 
 const (
 	// watch is how often the door looks which trunks there are, and resolve how often what their names lead to.
-	watch   = 2 * time.Second
+	watch   = time.Second
 	resolve = time.Minute
 )
 
@@ -127,28 +129,42 @@ func (d *Door) addresses(ctx context.Context, t trunk.Trunk) []netip.Addr {
 	return last.addresses
 }
 
-// Trunk is the one that an address belongs to.
-func (d *Door) Trunk(source netip.Addr) (trunk.Trunk, bool) {
+// Trunk returns the trunk that a call comes from. Of several trunks at one address it is the one with the call's
+// transport, then the one with its port, then the first by priority.
+func (d *Door) Trunk(source netip.AddrPort, transport string) (found trunk.Trunk, ok bool) {
+	best := -1
+	for _, e := range d.at(source.Addr()) {
+		match := 0
+		if strings.EqualFold(transports()[e.Transport], transport) {
+			match += 2
+		}
+		if e.SIPPort() == source.Port() {
+			match++
+		}
+		if match > best {
+			best, found, ok = match, e.Trunk, true
+		}
+	}
+	return found, ok
+}
+
+// at returns the trunks that an address belongs to, by priority.
+func (d *Door) at(source netip.Addr) (found []entrance) {
 	known := d.known.Load()
 	if known == nil {
-		return trunk.Trunk{}, false
+		return nil
 	}
 	source = source.Unmap()
 	for _, e := range *known {
-		if e.Admits(source) {
-			return e.Trunk, true
-		}
-		for _, address := range e.addresses {
-			if address.Unmap() == source {
-				return e.Trunk, true
-			}
+		same := func(address netip.Addr) bool { return address.Unmap() == source }
+		if e.Admits(source) || slices.ContainsFunc(e.addresses, same) {
+			found = append(found, e)
 		}
 	}
-	return trunk.Trunk{}, false
+	return found
 }
 
 // Admit says whether an address is a trunk's.
 func (d *Door) Admit(source netip.Addr) bool {
-	_, ok := d.Trunk(source)
-	return ok
+	return len(d.at(source)) > 0
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -101,7 +102,7 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 	names := &directory{hosts: map[string][]string{"sip.example.net": {"203.0.113.9", "2001:db8::9"}}}
 	d.names = names
 	who := func(source string) string {
-		found, _ := d.Trunk(netip.MustParseAddr(source))
+		found, _ := d.Trunk(netip.AddrPortFrom(netip.MustParseAddr(source), 5060), line.UDP)
 		return found.Name
 	}
 	if d.Admit(netip.MustParseAddr("192.0.2.1")) {
@@ -139,5 +140,37 @@ func TestDoor_OnlyTrunksAreHeard(t *testing.T) {
 	look()
 	if who("203.0.113.9") != "" {
 		t.Error("a trunk that was removed is still heard")
+	}
+}
+
+// Providers have one name for several transports: a call meets the settings of the trunk that it came over.
+func TestDoor_TransportAndPortDecideBetweenTrunksAtOneAddress(t *testing.T) {
+	t.Parallel()
+	at := func(name string, transport trunk.Transport, port uint16) trunk.Trunk {
+		one := trunk.New(uuid.New())
+		one.Name, one.Host, one.Transport, one.Port = name, "192.0.2.1", transport, port
+		return one
+	}
+	d := NewDoor(&list{trunks: []trunk.Trunk{
+		at("tls", trunk.TLS, 5061), at("udp", trunk.UDP, 5060), at("udp at 5070", trunk.UDP, 5070),
+	}})
+	if err := d.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, source, transport, want string
+	}{
+		{name: "UDP from its port", source: "192.0.2.1:5060", transport: line.UDP, want: "udp"},
+		{name: "UDP from the other port", source: "192.0.2.1:5070", transport: line.UDP, want: "udp at 5070"},
+		{name: "UDP from any port", source: "192.0.2.1:40000", transport: line.UDP, want: "udp"},
+		{name: "TLS from any port", source: "192.0.2.1:40000", transport: line.TLS, want: "tls"},
+		{name: "a transport that no trunk has", source: "192.0.2.1:40000", transport: line.TCP, want: "tls"},
+		{name: "another address", source: "192.0.2.2:5060", transport: line.UDP, want: ""},
+	}
+	for _, tt := range tests {
+		found, _ := d.Trunk(netip.MustParseAddrPort(tt.source), tt.transport)
+		if found.Name != tt.want {
+			t.Errorf("%s: trunk = %q, want %q", tt.name, found.Name, tt.want)
+		}
 	}
 }

@@ -205,9 +205,49 @@ func (c *Carrier) Limit(ctx context.Context) (room.Limit, error) {
 		}
 	}
 	if sum.PerSecond == 0 {
+		c.idle.warn(ctx, active, c.tended.care)
 		return room.Limit{}, nil
 	}
 	return sum, nil
+}
+
+// idle limits how often the log says that no trunk can take calls.
+type idle struct {
+	mu     sync.Mutex
+	warned time.Time
+}
+
+// idleWarnings is the time between two log lines that no trunk can take calls; newProcess is how long a
+// process that starts waits for the first answers to OPTIONS.
+const idleWarnings, newProcess = time.Minute, 5 * time.Second
+
+func (i *idle) warn(ctx context.Context, active []trunk.Trunk, known func(uuid.UUID) *care) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	if i.warned.IsZero() { // the first look of this process
+		i.warned = now.Add(newProcess - idleWarnings)
+	}
+	if now.Sub(i.warned) < idleWarnings {
+		return
+	}
+	i.warned = now
+	if len(active) == 0 {
+		slog.WarnContext(ctx, "no SIP trunk is active: calls stay queued; add one with POST /admin/v1/trunks")
+		return
+	}
+	for _, t := range active {
+		slog.WarnContext(ctx, "no SIP trunk can take calls: calls stay queued", "trunk", t.Name,
+			"reason", known(t.TrunkID).reason())
+	}
+}
+
+// reason says why a trunk takes no calls.
+func (o *care) reason() string {
+	if o == nil || !o.upkeep.Answered() {
+		return "it does not answer OPTIONS"
+	}
+	return "its circuit is open"
 }
 
 var (

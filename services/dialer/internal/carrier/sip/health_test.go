@@ -1,11 +1,16 @@
 package sip
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
@@ -108,5 +113,37 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 		check("after the call was taken", 3, 10, true)
 		stop()
 		<-done
+	})
+}
+
+// The log says why no trunk can take calls, once a minute.
+func TestIdle_WarnsOnceAMinute(t *testing.T) { // it replaces the default logger
+	var written bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&written, nil)))
+	defer slog.SetDefault(before)
+	synctest.Test(t, func(t *testing.T) {
+		var quiet idle
+		unknown := func(uuid.UUID) *care { return nil }
+		far := []trunk.Trunk{{Name: "far"}}
+		check := func(when, want string, active []trunk.Trunk) {
+			t.Helper()
+			written.Reset()
+			quiet.warn(t.Context(), active, unknown)
+			got := written.String()
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: log = %q, want %q", when, got, want)
+			}
+			if want == "" && got != "" {
+				t.Errorf("%s: log = %q, want nothing", when, got)
+			}
+		}
+		check("at the start", "", nil)
+		time.Sleep(6 * time.Second)
+		check("without a trunk", "no SIP trunk is active", nil)
+		time.Sleep(30 * time.Second)
+		check("half a minute later", "", nil)
+		time.Sleep(30 * time.Second)
+		check("with a silent trunk", `trunk=far reason="it does not answer OPTIONS"`, far)
 	})
 }

@@ -78,6 +78,8 @@ type exchange struct {
 	alive *process
 	talks carriersip.Talks
 	away  atomic.Bool // the database, for our processes
+	// serves is the configuration of that name.
+	serves func(ctx context.Context, to string) (bool, error)
 	// channels of the trunk
 	channels int32
 }
@@ -181,7 +183,7 @@ func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *
 		listed = book{trunks: known}
 	}
 	p.Carrier = carriersip.New(agent, journal.New(pool, pool, uuid.New(), lease), listed, x.talks,
-		carriersip.Config{Ring: time.Minute, Keep: time.Hour})
+		carriersip.Config{Ring: time.Minute, Keep: time.Hour, Serves: x.serves})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.t.Context()))
 	go func() { _ = p.Run(ctx) }()
 	p.stop = sync.OnceFunc(func() { agent.Close(); pool.Close(); cancel() }) // what runs still has nothing left to work with, as in a process that is killed

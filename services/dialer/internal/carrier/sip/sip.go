@@ -98,6 +98,8 @@ type Config struct {
 	Keep time.Duration
 	// MayReach says whether a call may be handed to a number; nil: none is.
 	MayReach func(ctx context.Context, callID uuid.UUID, to string) error
+	// Serves reports whether inbound calls to a number are answered; nil: all are.
+	Serves func(ctx context.Context, to string) (bool, error)
 	// Drain is how long calls may go on once Run is told to end; then they are hung up.
 	Drain time.Duration
 	// CircuitFailures in a row open the circuit of one trunk, for CircuitRest at first. A refusal for the
@@ -116,6 +118,7 @@ type Carrier struct {
 	asked   carrier.Asked
 	board   switchboard
 	tended  tended
+	idle    idle
 	// invites and refusals count answers of trunks to INVITEs.
 	invites, refusals *prometheus.CounterVec
 
