@@ -70,7 +70,7 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strange), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	caller := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1", "-m", "1",
-		"-nostdin", "-timeout", "60s", "-timeout_error", "-mp", strconv.Itoa(peertest.Port(t)), "127.0.0.1:"+listens)
+	caller := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1",
+		"-m", "1", "-nostdin", "-timeout", "60s", "-timeout_error", "-mp", strconv.Itoa(peertest.Port(t)), "127.0.0.1:"+listens)
 	caller.Ends(t)
 }

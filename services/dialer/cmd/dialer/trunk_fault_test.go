@@ -244,9 +244,10 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	r := newRig(t, "0")
 	model := realtimetest.New(realtimetest.Options{Key: "the-operators"})
 	t.Cleanup(model.Close)
-	between := startSwitched(t, strings.TrimPrefix(model.URL, "ws://"))
+	host, path, _ := strings.Cut(strings.TrimPrefix(model.URL, "ws://"), "/")
+	between := startSwitched(t, host)
 	port, private := startTrunk(t, challenging), freeAddr(t)
-	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL=ws://"+between.address,
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL=ws://"+between.address+"/"+path,
 		"REALTIME_KEY=the-operators", "CIRCUIT_FAILURES=2", "PRIVATE_ADDR="+private)
 	r.addTrunk(p, port, `,"username":"account","password":"secret"`)
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
@@ -267,10 +268,10 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 		metrics := body(t, "http://"+private+"/metrics")
 		return strings.Contains(metrics, `ringfence_dialer_agent_circuits_open{kind="openai_realtime",owner="operator"} 1`)
 	})
-	void, fences := r.released(id)
-	if void != fences {
-		t.Errorf("void calls = %d, want %d", void, fences)
-	}
+	await(t, "every attempt is released", func() bool {
+		void, fences := r.released(id)
+		return void == fences
+	})
 	between.open.Store(true)
 	end := last(r.ends(id)).GetCall()
 	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
