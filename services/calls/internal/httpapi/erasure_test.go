@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
@@ -94,15 +95,7 @@ func TestErasure_BeforeTheEndAndAfterIt(t *testing.T) {
 		t.Errorf("of the other person's request %v was told", told)
 	}
 	got := r.want(http.StatusOK, "GET", "/v1/calls/"+live.id(), nil)
-	if got["summary"] != nil {
-		t.Errorf("summary = %v, want nil", got["summary"])
-	}
-	if got["outcome"] != "interested" {
-		t.Errorf("outcome = %q, want \"interested\"", got["outcome"])
-	}
-	if got["status"] != "completed" {
-		t.Errorf("status = %q, want \"completed\"", got["status"])
-	}
+	jsontest.Members(t, "call", got, map[string]any{"summary": nil, "outcome": "interested", "status": "completed"})
 	r.toldOnward(erasure, over, live, waiting, queued)
 
 	r.erase(erasure, 1) // ordered again: told again, the same

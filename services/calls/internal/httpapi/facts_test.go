@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/openapi"
@@ -160,18 +161,9 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 	if diff := cmp.Diff(full, events[2]["data"]); diff != "" {
 		t.Errorf("event data and GET differ (-get +event):\n%s", diff)
 	}
-	if full["credits_charged"] != 0.005 {
-		t.Errorf("call: credits_charged = %v, want 0.005", full["credits_charged"])
-	}
-	if full["outcome"] != "interested" {
-		t.Errorf("call: outcome = %q, want \"interested\"", full["outcome"])
-	}
-	if full["external_ref"] != "order-1042" {
-		t.Errorf("call: external_ref = %q, want \"order-1042\"", full["external_ref"])
-	}
-	if full["campaign_id"] != nil {
-		t.Errorf("call: campaign_id = %v, want nil", full["campaign_id"])
-	}
+	jsontest.Members(t, "call", full, map[string]any{
+		"credits_charged": 0.005, "outcome": "interested", "external_ref": "order-1042", "campaign_id": nil,
+	})
 	for _, key := range []string{"transcript", "recording_url", "id"} {
 		if _, present := full[key]; present {
 			t.Errorf("the key %s is present", key)
@@ -254,15 +246,9 @@ func TestFacts_EndsOfACall(t *testing.T) {
 				t.Errorf("events = %v, want %s once and at once", got, tt.event)
 			}
 			full := a.read()
-			if full["credits_charged"] != nil {
-				t.Errorf("call: credits_charged = %v, want nil", full["credits_charged"])
-			}
-			if full["hangup_cause"] != tt.cause {
-				t.Errorf("call: hangup_cause = %v, want %v", full["hangup_cause"], tt.cause)
-			}
-			if full["summary"] != nil {
-				t.Errorf("call: summary = %v, want nil", full["summary"])
-			}
+			jsontest.Members(t, "call", full, map[string]any{
+				"credits_charged": nil, "hangup_cause": tt.cause, "summary": nil,
+			})
 		})
 	}
 }
@@ -284,15 +270,9 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 		ev.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number opted out."}}
 	}))
 	req := r.request(a.request)
-	if req["status"] != "blocked" {
-		t.Errorf("status = %q, want \"blocked\"", req["status"])
-	}
-	if req["error_code"] != "recipient_dnd" {
-		t.Errorf("error_code = %q, want \"recipient_dnd\"", req["error_code"])
-	}
-	if req["error_detail"] != "The number opted out." {
-		t.Errorf("error_detail = %q, want \"The number opted out.\"", req["error_detail"])
-	}
+	jsontest.Members(t, "request", req, map[string]any{
+		"status": "blocked", "error_code": "recipient_dnd", "error_detail": "The number opted out.",
+	})
 	if req["completed_at"] == nil {
 		t.Errorf("completed_at = nil, want a value")
 	}
@@ -319,15 +299,7 @@ func TestFacts_InboundCall(t *testing.T) {
 		t.Errorf("events = %v, want all without waiting for a charge", got)
 	}
 	full := a.read()
-	if full["direction"] != "inbound" {
-		t.Errorf("call: direction = %q, want \"inbound\"", full["direction"])
-	}
-	if full["from"] != "anonymous" {
-		t.Errorf("call: from = %q, want \"anonymous\"", full["from"])
-	}
-	if full["contact_id"] != nil {
-		t.Errorf("call: contact_id = %v, want nil", full["contact_id"])
-	}
+	jsontest.Members(t, "call", full, map[string]any{"direction": "inbound", "from": "anonymous", "contact_id": nil})
 	if full["timings"].(map[string]any)["queued_at"] != nil {
 		t.Errorf("call: full[\"timings\"].(map[string]any)[\"queued_at\"] = %v, want nil",
 			full["timings"].(map[string]any)["queued_at"])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 )
@@ -169,18 +170,9 @@ func TestAgents_LifeOfOne(t *testing.T) {
 	added := r.want(http.StatusCreated, "POST", r.admin("/agents"), `{"name":"Bo","from_number":"+15005550006","max_call_seconds":60,"voice":"calm"}`)
 	path := r.admin("/agents/" + added["id"].(string))
 	got := r.want(http.StatusOK, "GET", path, nil)
-	if got["name"] != "Bo" {
-		t.Errorf("agent: name = %q, want \"Bo\"", got["name"])
-	}
-	if got["voice"] != "calm" {
-		t.Errorf("agent: voice = %q, want \"calm\"", got["voice"])
-	}
-	if got["from_number"] != "+15005550006" {
-		t.Errorf("agent: from_number = %q, want \"+15005550006\"", got["from_number"])
-	}
-	if got["max_call_seconds"] != 60.0 {
-		t.Errorf("agent: max_call_seconds = %v, want 60.0", got["max_call_seconds"])
-	}
+	jsontest.Members(t, "agent", got, map[string]any{
+		"name": "Bo", "voice": "calm", "from_number": "+15005550006", "max_call_seconds": 60.0,
+	})
 	if got := r.want(http.StatusOK, "PATCH", path, `{"voice":null,"name":"Bob"}`); got["name"] != "Bob" {
 		t.Errorf(`changed agent: got["name"] = %q, want "Bob"`, got["name"])
 	} else if got["voice"] != nil {

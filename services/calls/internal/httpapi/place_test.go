@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
@@ -33,15 +34,9 @@ func TestPlace_StoresAndOrdersOnce(t *testing.T) {
 	if got, want := strings.Join(keys, " "), "agent_id call_id completed_at created_at dialed_at error_code error_detail external_ref id scheduled_for status to updated_at"; got != want {
 		t.Errorf("fields = %s, want %s", got, want)
 	}
-	if body["status"] != "queued" {
-		t.Errorf("request: status = %q, want \"queued\"", body["status"])
-	}
-	if body["external_ref"] != "order-1042" {
-		t.Errorf("request: external_ref = %q, want \"order-1042\"", body["external_ref"])
-	}
-	if body["call_id"] != nil {
-		t.Errorf("request: call_id = %v, want nil", body["call_id"])
-	}
+	jsontest.Members(t, "request", body, map[string]any{
+		"status": "queued", "external_ref": "order-1042", "call_id": nil,
+	})
 	ordered := facts[eventv1.CallRequestEvent](r, kafka.CallRequests)
 	if len(ordered) != 1 {
 		t.Fatalf("facts = %v, want one", ordered)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/trust"
 )
 
@@ -34,18 +35,9 @@ func TestContacts_ShowExactlyTheSpecificationsFields(t *testing.T) {
 	if !maps.Equal(keysOf(got.body), want) {
 		t.Errorf("fields = %v", keysOf(got.body))
 	}
-	if got.body["name"] != "Ann <&> Bob" {
-		t.Errorf("contact: name = %v, want Ann <&> Bob", got.body["name"])
-	}
-	if got.body["email"] != nil {
-		t.Errorf("contact: email = %v, want nil", got.body["email"])
-	}
-	if got.body["dnd_status"] != "unknown" {
-		t.Errorf("contact: dnd_status = %v, want unknown", got.body["dnd_status"])
-	}
-	if got.body["consent_status"] != "unknown" {
-		t.Errorf("contact: consent_status = %v, want unknown", got.body["consent_status"])
-	}
+	jsontest.Members(t, "contact", got.body, map[string]any{
+		"name": "Ann <&> Bob", "email": nil, "dnd_status": "unknown", "consent_status": "unknown",
+	})
 	if got := fmt.Sprint(got.body["metadata"]); got != "map[k:1]" {
 		t.Errorf("contact: metadata = %v, want map[k:1]", got)
 	}

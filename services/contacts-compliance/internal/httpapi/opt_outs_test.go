@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/libs/jsontest"
 	"ringfence.dev/libs/trust"
 )
 
@@ -21,15 +22,9 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	if opened.status != http.StatusCreated {
 		t.Fatalf("opened: status = %v, want %v", opened.status, http.StatusCreated)
 	}
-	if opened.body["status"] != "receiving" {
-		t.Fatalf("opened: status = %v, want receiving", opened.body["status"])
-	}
-	if opened.body["reason"] != "bought with the shop" {
-		t.Fatalf("opened: reason = %v, want bought with the shop", opened.body["reason"])
-	}
-	if opened.body["actor"] != "operator:ann" {
-		t.Fatalf("opened: actor = %v, want operator:ann", opened.body["actor"])
-	}
+	jsontest.Members(t, "opened", opened.body, map[string]any{
+		"status": "receiving", "reason": "bought with the shop", "actor": "operator:ann",
+	})
 	member := path + "/" + id
 	r.want(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
 	r.want(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nabsent\n"), http.StatusOK, "")
@@ -87,27 +82,10 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 		t.Fatalf("records: %s", records.raw)
 	}
 	rec, _ := data[0].(map[string]any)
-	if rec["id"] != done.body["record_id"] {
-		t.Errorf("its record: id = %v, want %v", rec["id"], done.body["record_id"])
-	}
-	if rec["kind"] != "opt_out" {
-		t.Errorf("its record: kind = %v, want opt_out", rec["kind"])
-	}
-	if rec["source"] != "import" {
-		t.Errorf("its record: source = %v, want import", rec["source"])
-	}
-	if rec["phone_e164"] != nil {
-		t.Errorf("its record: phone_e164 = %v, want nil", rec["phone_e164"])
-	}
-	if rec["before"] != nil {
-		t.Errorf("its record: before = %v, want nil", rec["before"])
-	}
-	if rec["after"] != "dnd" {
-		t.Errorf("its record: after = %v, want dnd", rec["after"])
-	}
-	if rec["reason"] != "bought with the shop" {
-		t.Errorf("its record: reason = %v, want bought with the shop", rec["reason"])
-	}
+	jsontest.Members(t, "its record", rec, map[string]any{
+		"id": done.body["record_id"], "kind": "opt_out", "source": "import", "phone_e164": nil, "before": nil,
+		"after": "dnd", "reason": "bought with the shop",
+	})
 	if list := r.operator(t, http.MethodGet, path, ""); list.status != http.StatusOK {
 		t.Errorf("list: list.status = %v, want %v", list.status, http.StatusOK)
 	} else if !strings.Contains(list.raw, `"bad_rows":null`) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ringfence.dev/libs/jsontest"
 )
 
 func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
@@ -35,42 +37,18 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	if got.status != http.StatusOK {
 		t.Errorf("around the clock: status = %v, want %v", got.status, http.StatusOK)
 	}
-	if got.body["may_be_called"] != true {
-		t.Errorf("around the clock: may_be_called = %v, want %v", got.body["may_be_called"], true)
-	}
-	if got.body["next_at"] != got.body["at"] {
-		t.Errorf("around the clock: next_at = %v, want %v", got.body["next_at"], got.body["at"])
-	}
-	if got.body["rule"] != nil {
-		t.Errorf("around the clock: rule = %v, want nil", got.body["rule"])
-	}
-	if got.body["code"] != nil {
-		t.Errorf("around the clock: code = %v, want nil", got.body["code"])
-	}
+	jsontest.Members(t, "around the clock", got.body, map[string]any{
+		"may_be_called": true, "next_at": got.body["at"], "rule": nil, "code": nil,
+	})
 	got = ask("+19005551234", "")
-	if got.body["may_be_called"] != false {
-		t.Errorf("premium: may_be_called = %v, want %v", got.body["may_be_called"], false)
-	}
-	if got.body["rule"] != "destination" {
-		t.Errorf("premium: rule = %v, want destination", got.body["rule"])
-	}
-	if got.body["code"] != "destination_not_allowed" {
-		t.Errorf("premium: code = %v, want destination_not_allowed", got.body["code"])
-	}
-	if got.body["next_at"] != nil {
-		t.Errorf("premium: next_at = %v, want nil", got.body["next_at"])
-	}
+	jsontest.Members(t, "premium", got.body, map[string]any{
+		"may_be_called": false, "rule": "destination", "code": "destination_not_allowed", "next_at": nil,
+	})
 	policy(`{"packs":["us"]}`)
 	got = ask("+15045551234", evening(18))
-	if got.body["rule"] != "consent_needed" {
-		t.Errorf("no consent: rule = %v, want consent_needed", got.body["rule"])
-	}
-	if got.body["code"] != "consent_withdrawn" {
-		t.Errorf("no consent: code = %v, want consent_withdrawn", got.body["code"])
-	}
-	if got.body["next_at"] != nil {
-		t.Errorf("no consent: next_at = %v, want nil", got.body["next_at"])
-	}
+	jsontest.Members(t, "no consent", got.body, map[string]any{
+		"rule": "consent_needed", "code": "consent_withdrawn", "next_at": nil,
+	})
 	consent("+15045551234")
 	got = ask("+15045551234", evening(18)) // Louisiana has no Sundays
 	next, _ := got.body["next_at"].(string)
@@ -78,15 +56,9 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Sunday in New Orleans: error = %v", err)
 	}
-	if got.body["may_be_called"] != false {
-		t.Errorf("Sunday in New Orleans: may_be_called = %v, want %v", got.body["may_be_called"], false)
-	}
-	if got.body["code"] != "outside_calling_hours" {
-		t.Errorf("Sunday in New Orleans: code = %v, want outside_calling_hours", got.body["code"])
-	}
-	if got.body["country"] != "US" {
-		t.Errorf("Sunday in New Orleans: country = %v, want US", got.body["country"])
-	}
+	jsontest.Members(t, "Sunday in New Orleans", got.body, map[string]any{
+		"may_be_called": false, "code": "outside_calling_hours", "country": "US",
+	})
 	if !strings.Contains(got.raw, "US-LA") {
 		t.Errorf("Sunday in New Orleans: %s does not contain %q", got.raw, "US-LA")
 	}
@@ -113,18 +85,9 @@ func TestPreview_TellsWhetherWhenAndByWhichRule(t *testing.T) {
 	}
 	r.want(t, r.customer(t, http.MethodPost, "/v1/opt-outs", `{"phone_e164":"+15045551234"}`), http.StatusOK, "")
 	got = ask("+15045551234", "")
-	if got.body["rule"] != "dnd" {
-		t.Errorf("opted out: rule = %v, want dnd", got.body["rule"])
-	}
-	if got.body["dnd_status"] != "dnd" {
-		t.Errorf("opted out: dnd_status = %v, want dnd", got.body["dnd_status"])
-	}
-	if got.body["consent_status"] != "consented" {
-		t.Errorf("opted out: consent_status = %v, want consented", got.body["consent_status"])
-	}
-	if got.body["next_at"] != nil {
-		t.Errorf("opted out: next_at = %v, want nil", got.body["next_at"])
-	}
+	jsontest.Members(t, "opted out", got.body, map[string]any{
+		"rule": "dnd", "dnd_status": "dnd", "consent_status": "consented", "next_at": nil,
+	})
 	var decisions int
 	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM decisions").Scan(&decisions); err != nil {
 		t.Errorf("QueryRow: %v", err)

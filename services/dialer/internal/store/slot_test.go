@@ -98,14 +98,7 @@ func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
 			if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
 				t.Errorf("%d slots are left", n)
 			}
-			switch leaked, missing, err := st.ReconcileSlots(t.Context()); {
-			case err != nil:
-				t.Errorf("ReconcileSlots: %v", err)
-			case len(leaked) != 0:
-				t.Errorf("length of leaked = %v, want 0", len(leaked))
-			case missing != 0:
-				t.Errorf("missing = %v, want 0", missing)
-			}
+			wantMissing(t, st, 0)
 		})
 	}
 }
@@ -164,22 +157,8 @@ func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "DELETE FROM slots"); err != nil {
 		t.Fatal(err)
 	}
-	switch leaked, missing, err := st.ReconcileSlots(t.Context()); {
-	case err != nil:
-		t.Errorf("ReconcileSlots: %v", err)
-	case len(leaked) != 0:
-		t.Errorf("length of leaked = %v, want 0", len(leaked))
-	case missing != 1:
-		t.Errorf("missing = %v, want 1", missing)
-	}
-	switch leaked, missing, err := st.ReconcileSlots(t.Context()); {
-	case err != nil:
-		t.Errorf("ReconcileSlots: %v", err)
-	case len(leaked) != 0:
-		t.Errorf("length of leaked = %v, want 0", len(leaked))
-	case missing != 0:
-		t.Errorf("missing = %v, want 0", missing)
-	}
+	wantMissing(t, st, 1)
+	wantMissing(t, st, 0)
 }
 
 // expired lets a request of a workspace that may have one call reach a limit and answers what it failed with; crowded: a claim found no room for it.
@@ -300,5 +279,20 @@ func TestSlots_AClaimThatHadToBeWaitedForGivesItsBack(t *testing.T) {
 				t.Errorf("%d slots are left", n)
 			}
 		})
+	}
+}
+
+// wantMissing reconciles the slots. It expects that none is leaked and that so many are missing.
+func wantMissing(t *testing.T, st *store.Store, want int) {
+	t.Helper()
+	leaked, missing, err := st.ReconcileSlots(t.Context())
+	if err != nil {
+		t.Fatalf("ReconcileSlots: %v", err)
+	}
+	if len(leaked) != 0 {
+		t.Errorf("leaked slots = %v, want none", leaked)
+	}
+	if int(missing) != want {
+		t.Errorf("missing slots = %d, want %d", missing, want)
 	}
 }

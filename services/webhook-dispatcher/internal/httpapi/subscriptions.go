@@ -123,29 +123,42 @@ func (a *API) change(f *fields) (change store.Change, err error) {
 	return change, nil
 }
 
+// changeSubscription handles PATCH of the customer's route.
 func (a *API) changeSubscription(w http.ResponseWriter, r *http.Request) error {
-	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	sub, err := a.applyChange(r, a.change)
 	if err != nil {
 		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, viewSubscription(sub))
+}
+
+// applyChange stores the change that read finds in the body of a PATCH, and returns the changed
+// subscription. An unknown subscription takes precedence over faults in the body.
+func (a *API) applyChange(
+	r *http.Request, read func(*fields) (store.Change, error),
+) (subscription.Subscription, error) {
+	id, err := httpserver.PathID(r, "id", subscriptionThing)
+	if err != nil {
+		return subscription.Subscription{}, err
 	}
 	workspaceID := trust.CallerFrom(r.Context()).WorkspaceID
 	if _, err := a.store.Subscription(r.Context(), workspaceID, id); err != nil {
-		return found(err, subscriptionThing) // 404 takes precedence over faults in the body
+		return subscription.Subscription{}, found(err, subscriptionThing)
 	}
 	body, err := decodeFields(r)
 	if err != nil {
-		return err
+		return subscription.Subscription{}, err
 	}
-	change, err := a.change(body)
+	change, err := read(body)
 	if err != nil {
-		return err
+		return subscription.Subscription{}, err
 	}
 	sub, err := a.store.Change(r.Context(), workspaceID, id, change)
 	if err != nil {
-		return found(err, subscriptionThing)
+		return subscription.Subscription{}, found(err, subscriptionThing)
 	}
 	a.queued()
-	return httpserver.WriteJSON(w, http.StatusOK, viewSubscription(sub))
+	return sub, nil
 }
 
 func (a *API) deleteSubscription(w http.ResponseWriter, r *http.Request) error {
