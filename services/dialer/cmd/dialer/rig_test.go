@@ -369,14 +369,14 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// lockFences keeps every fence from being committed until the result is called.
+// lockFences keeps every fence from being written until the result is called. Fences can be read.
 func lockFences(t testing.TB, r *rig) (release func()) {
 	t.Helper()
 	tx, err := pgtest.Super(t, r.pool, name).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE fences IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE fences IN EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
