@@ -118,6 +118,8 @@ type ear struct {
 	pressed uint32 // the timestamp of the event heard last
 	press   string // keys to press
 	number  uint16
+	// muted stops the audio after a second; reports sends RTCP instead.
+	muted, reports bool
 }
 
 func listen(t *testing.T) *ear {
@@ -183,7 +185,14 @@ func (e *ear) speak(to netip.AddrPort) {
 		e.mu.Lock()
 		keys := e.press
 		e.press = ""
+		muted, reports := e.muted && stamp > 50*frameBytes, e.reports
 		e.mu.Unlock()
+		if muted {
+			if reports && stamp%(150*frameBytes) == 0 {
+				e.report(to)
+			}
+			continue
+		}
 		for _, key := range keys {
 			for n := range 7 { // 80 ms, and the end three times (RFC 4733 2.5.1.4)
 				event := []byte{byte(key - '0'), 10, 0, 0}
@@ -214,6 +223,12 @@ func (e *ear) write(to netip.AddrPort, packet []byte, kind byte, stamp uint32) e
 	binary.BigEndian.PutUint32(packet[4:], stamp)
 	_, err := e.conn.WriteToUDPAddrPort(packet, to)
 	return err
+}
+
+// report sends an empty RTCP receiver report (RFC 3550 section 6.4.2) to the port above the RTP port.
+func (e *ear) report(to netip.AddrPort) {
+	packet := []byte{0x80, 201, 0, 1, 0, 0, 0x0E, 0x2E}
+	_, _ = e.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to.Addr(), to.Port()+1))
 }
 
 // heard is how many packets came, and how many of them were loud.
