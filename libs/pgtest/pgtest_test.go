@@ -25,7 +25,8 @@ func TestUse_ReconnectsIfTheConnectionIsClosed(t *testing.T) {
 	if databases(t, "postgres") == 0 {
 		t.Skip("the server has no database postgres")
 	}
-	err := server.use(t.Context(), os.Getenv(serverVariable), func(admin *pgx.Conn) error { return admin.Close(t.Context()) })
+	closeConn := func(admin *pgx.Conn) error { return admin.Close(t.Context()) }
+	err := server.use(t.Context(), os.Getenv(serverVariable), closeConn)
 	if err != nil {
 		t.Fatal(err)
 	}
