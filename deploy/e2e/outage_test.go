@@ -30,7 +30,7 @@ func TestDatabaseAway_CostsErrorsAndNoData(t *testing.T) {
 	t.Cleanup(proxy.Cut)
 	address.Host = proxy.Addr
 	s := start(t, binaries(t), "POSTGRES_URL="+address.String(), "SSL_CERT_FILE="+hooks.CAFile, "IDEMPOTENCY_LEASE=3s",
-		"UNCONFIRMED_AFTER=5s", "OUTBOX_LEASE=2s", "INSTANCE_LEASE=2s", "CLAIM_LEASE=3s", "WEBHOOK_LEASE=3s",
+		"UNCONFIRMED_AFTER=5s", "INSTANCE_LEASE=2s", "CLAIM_LEASE=3s", "WEBHOOK_LEASE=3s",
 		"WEBHOOK_TIMEOUT=2s")
 	w := tenant(t, s, hooks, "10000")
 

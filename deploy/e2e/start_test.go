@@ -18,9 +18,9 @@ func binaries(t *testing.T) string {
 	return stage.Binaries(t)
 }
 
-// start brings up a stack of its own for the test, with simulated time at a fiftieth. A process that dies again and again is back after half a second: how long
-// the local stack would have it wait is no test's subject. Calls' audio lies above the ports that the system gives to anybody (32768 to 60999 on Linux), and those
-// of libs/loopback.
+// start starts a stack for one test, with simulated time at a fiftieth. A killed process starts again within half a
+// second, and its relay's lease expires after 1 s. The ports of the audio are above the ephemeral ports (32768 to 60999
+// on Linux) and above the ports of libs/loopback.
 func start(t *testing.T, bin string, env ...string) *rig.Stack {
 	t.Helper()
 	home, err := os.MkdirTemp("", "ringfence-e2e-")
@@ -40,7 +40,7 @@ func start(t *testing.T, bin string, env ...string) *rig.Stack {
 	port, admin := freePort(t), freePort(t)
 	s, err := rig.Start(t.Context(), rig.Options{Bin: bin, Home: home, Env: append([]string{
 		fmt.Sprintf("RINGFENCE_PORT=%d", port), fmt.Sprintf("RINGFENCE_ADMIN_PORT=%d", admin), "SIMULATOR_TIME_SCALE=0.02",
-		"RINGFENCE_RESTART_PAUSE=500ms", "RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
+		"RINGFENCE_RESTART_PAUSE=500ms", "OUTBOX_LEASE=1s", "RTP_PORT_LOW=61000", "RTP_PORT_HIGH=65534",
 	}, env...)})
 	if err != nil {
 		t.Fatal(err)
