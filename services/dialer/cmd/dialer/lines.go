@@ -53,6 +53,8 @@ type lines struct {
 	drain time.Duration
 	// limit is what they carry, over all replicas.
 	limit func(context.Context) (room.Limit, error)
+	// from is dialing.Limits.From.
+	from func(ctx context.Context, wanted string, without []string) (string, error)
 }
 
 func openLines(
@@ -70,6 +72,10 @@ func openLines(
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
 	case cfg.Carrier == "sip":
 		opened, line, err := openSIP(cfg, db, st, known, tapes, circuits, tel)
+		if err != nil {
+			return lines{}, err
+		}
+		opened.from = line.From
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {
@@ -77,7 +83,7 @@ func openLines(
 			}
 			return room.Limit{Live: min(sum.Live, most.Live), PerSecond: min(sum.PerSecond, most.PerSecond)}, nil
 		}
-		return opened, err
+		return opened, nil
 	}
 	return lines{}, fmt.Errorf("CARRIER is %q: it must be sim or sip", cfg.Carrier)
 }

@@ -96,7 +96,9 @@ func serve(ctx context.Context, cfg Config) error {
 	recoverer := recovering.New(st, heart, trunk, relay, tel.Metrics)
 	reporter := reporting.New(st, contacts)
 	answerer := bridging.NewAnswerer(st, contacts, trunk, relay)
-	dialer := dialing.New(st, contacts, trunk, relay, heart, cfg.limits(trunk.limit, guard, circuits), tel.Metrics)
+	limits := cfg.limits(trunk.limit, guard, circuits)
+	limits.From = trunk.from
+	dialer := dialing.New(st, contacts, trunk, relay, heart, limits, tel.Metrics)
 	analyser, err := openAnalyser(cfg, st, known, relay)
 	if err != nil {
 		return err

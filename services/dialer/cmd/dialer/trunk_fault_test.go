@@ -129,7 +129,7 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	r := newRig(t, "0")
 	port := startTrunk(t, challenging)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
-	path := r.addTrunk(p, port, `,"username":"account","password":"wrong"`)
+	path := r.addTrunk(p, port, `,"username":"account","password":"wrong","caller_ids":["+14155550100"]`)
 	first := r.request("+14155551301")
 	await(t, "the request is queued again", func() bool {
 		if _, fences := r.released(first); fences == 0 {
@@ -147,6 +147,9 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 		end := last(r.ends(id)).GetCall()
 		if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
 			t.Errorf("hangup cause = %q, want %q", got, want)
+		}
+		if got, want := end.GetFrom(), "+14155550100"; got != want {
+			t.Errorf("from = %q, want %q, the caller id of the trunk", got, want)
 		}
 		if _, got := r.inQueue(id); got != want {
 			t.Errorf("fences = %d, want %d", got, want)

@@ -105,12 +105,17 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	if err != nil {
 		return "fault", err
 	}
+	wanted := known.Agent.From(known.Number)
+	from, err := d.from(ctx, wanted, nil)
+	if err != nil {
+		return "fault", err
+	}
 	done, ok := d.carrier.allow()
 	if !ok { // before the fence: nobody's request fails for a trunk that is known to be in trouble
 		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, 0)
 	}
 	defer done()
-	life, order := d.heart.Life(), carrier.Originate{CallID: callID, From: known.Agent.From(known.Number), To: string(r.To)}
+	life, order := d.heart.Life(), carrier.Originate{CallID: callID, From: from, To: string(r.To)}
 	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
 			return "lost", d.store.PutBack(ctx, r.CallRequestID, numberBusy, 0)
@@ -121,7 +126,15 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	d.relay.Wake()
 	crash.Point("dialer: after fence")
-	return d.place(ctx, fenced{order: order, answer: answer, life: life}, r)
+	return d.place(ctx, fenced{order: order, wanted: wanted, answer: answer, life: life}, r)
+}
+
+// from returns the number that the phone will show.
+func (d *Dialer) from(ctx context.Context, wanted string, without []string) (string, error) {
+	if d.limits.From == nil {
+		return wanted, nil
+	}
+	return d.limits.From(ctx, wanted, without)
 }
 
 // reach reserves a call at the address of an agent. If rest is positive, the circuit of the address is open.
@@ -135,7 +148,9 @@ func (d *Dialer) reach(who *tenant.Agent) (over func(), rest time.Duration) {
 
 // fenced is a try that has its fence, and what lets it be dialled.
 type fenced struct {
-	order  carrier.Originate
+	order carrier.Originate
+	// wanted is the number that the agent calls from; a trunk may show another one.
+	wanted string
 	answer asking.Answer
 	// life is the heart's from before the fence was known to be ours.
 	life int64

@@ -46,6 +46,9 @@ type Limits struct {
 	// of its own.
 	Failures    int
 	CircuitRest time.Duration
+	// From returns the number that the phone will show for a call from the wanted number over the trunk that is
+	// tried next; without are the trunks that refused. nil: the wanted number.
+	From func(ctx context.Context, wanted string, without []string) (string, error)
 	// Agents has the circuits of the addresses of AI agents; nil: there are none.
 	Agents *agent.Circuits
 	// Held says that nothing may be dialled just now, whatever is due; nil: never.

@@ -51,6 +51,9 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 		return d.stands(ctx, f, r)
 	}
 	next.order.Without = append(slices.Clone(f.order.Without), refused.By)
+	if next.order.From, err = d.from(ctx, f.wanted, next.order.Without); err != nil {
+		return d.stands(ctx, f, r)
+	}
 	next.life = d.heart.Life()
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
 		// That the refusal stands waits for a commit that is still under way, and forestalls one that never came.

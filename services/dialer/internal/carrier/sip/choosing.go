@@ -49,9 +49,10 @@ func (p *pace) take(perSecond float64, now time.Time) bool {
 }
 
 var (
-	errNoActive = errors.New("no trunk is active; set one up under /admin/v1/trunks")
-	errFull     = errors.New("no active trunk that answers has a free channel")
-	errResting  = errors.New("the circuit of this trunk is open")
+	errNoActive    = errors.New("no trunk is active; set one up under /admin/v1/trunks")
+	errFull        = errors.New("no active trunk that answers has a free channel")
+	errOtherNumber = errors.New("this trunk would show another number")
+	errResting     = errors.New("the circuit of this trunk is open")
 )
 
 // order returns the trunks that a call may be offered to, in order: those with a free channel that are not
@@ -109,4 +110,18 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunk.Tru
 		return nil, errFull
 	}
 	return ordered, nil
+}
+
+// From returns the number that the phone will show for a call from the wanted number: the caller id of the trunk
+// that is tried first. without are the trunks that refused the request. If no trunk can take the call now,
+// it returns the wanted number; Originate then sends nothing.
+func (c *Carrier) From(ctx context.Context, wanted string, without []string) (string, error) {
+	candidates, err := c.candidates(ctx, without)
+	if errors.Is(err, errNoActive) || errors.Is(err, errFull) {
+		return wanted, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return candidates[0].CallerID(wanted), nil
 }

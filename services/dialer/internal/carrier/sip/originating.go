@@ -45,13 +45,19 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	if err != nil {
 		return unsent(o, err)
 	}
+	skipped := 0
 	for i, over := range c.board.paced(candidates, time.Now()) {
+		if over.CallerID(o.From) != o.From { // the call is on record with another number
+			skipped++
+			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errOtherNumber))
+			continue
+		}
 		known := c.tended.care(over.TrunkID)
 		if !known.allow() {
 			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errResting))
 			continue
 		}
-		said, fault := c.send(ctx, o, over, i+1 < len(candidates))
+		said, fault := c.send(ctx, o, over, i+1 < len(candidates) || skipped > 0)
 		if fault == nil {
 			fault = c.await(ctx, o, said)
 			c.invited(over, fault)
@@ -122,7 +128,7 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	}
 	c.enter(l)
 	d, err := c.agent.Invite(ctx, wire(over), signal.Invite{
-		CallID: o.CallID.String(), From: over.Write(over.CallerID(o.From)), To: over.Write(o.To), Body: talk.Offer(), FirstResponse: firstWord, Ring: c.cfg.Ring,
+		CallID: o.CallID.String(), From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(), FirstResponse: firstWord, Ring: c.cfg.Ring,
 	}, l.observer(journal.Call{CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &o.DialedAt}))
 	if err != nil {
 		return first{}, c.nothingLeft(ctx, l, o, err)
