@@ -164,8 +164,11 @@ func TestComposeFile_WhatWatchesFindsWhatItWatches(t *testing.T) {
 	parsed(t, "deploy/grafana/provisioning/datasources/ringfence.yml", &sources)
 	for _, source := range sources.Datasources {
 		at, err := url.Parse(source.URL)
-		if err != nil || !slices.Contains(c.Services[at.Hostname()].Ports, "127.0.0.1:"+at.Port()+":"+at.Port()) {
-			t.Errorf("Grafana reads %s at %s, which nobody serves: %v", source.UID, source.URL, err)
+		if err != nil {
+			t.Errorf("source %s of Grafana at %s: url.Parse: %v", source.UID, source.URL, err)
+		} else if !slices.Contains(c.Services[at.Hostname()].Ports, "127.0.0.1:"+at.Port()+":"+at.Port()) {
+			t.Errorf("source %s of Grafana at %s: c.Services[at.Hostname()].Ports = %v, want it to contain %v",
+				source.UID, source.URL, c.Services[at.Hostname()].Ports, "127.0.0.1:"+at.Port()+":"+at.Port())
 		}
 	}
 }

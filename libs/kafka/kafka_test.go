@@ -56,8 +56,10 @@ func TestEnsureTopics_MakesTheCatalogueWithItsDLQs(t *testing.T) {
 
 func TestNamed_FindsTopicsAndTheirDLQs(t *testing.T) {
 	t.Parallel()
-	if topic, ok := kafka.Named("dial-events.v1.billing-wallet.dlq"); !ok || topic != kafka.DLQ(kafka.DialEvents, "billing-wallet") {
-		t.Errorf("Named(DLQ) = %+v, %v", topic, ok)
+	if topic, ok := kafka.Named("dial-events.v1.billing-wallet.dlq"); !ok {
+		t.Error("Named: ok = false, want true")
+	} else if topic != kafka.DLQ(kafka.DialEvents, "billing-wallet") {
+		t.Errorf("Named: topic = %v, want %v", topic, kafka.DLQ(kafka.DialEvents, "billing-wallet"))
 	}
 	if topic, ok := kafka.Named("agents.v1"); !ok {
 		t.Error("Named: ok = false, want true")

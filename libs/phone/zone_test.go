@@ -162,8 +162,10 @@ func TestDataFiles_AreWholeAndTheirZonesExist(t *testing.T) {
 		}
 	}
 	for name := range zones {
-		if _, err := time.LoadLocation(name); err != nil || name != canonical(name) {
-			t.Errorf("zone %s: %v, canonical %s", name, err, canonical(name))
+		if _, err := time.LoadLocation(name); err != nil {
+			t.Errorf("zone %s: time.LoadLocation: %v", name, err)
+		} else if name != canonical(name) {
+			t.Errorf("zone %s: name = %v, want %v", name, name, canonical(name))
 		}
 	}
 }

@@ -146,8 +146,11 @@ func (r *recipe) file(t *testing.T, language, first string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(r.text, "```"+language+"\n"+first)
 	content, _, closed := strings.Cut(rest, "```\n")
-	if !found || !closed {
-		t.Fatalf("%s has no block %s that begins with %q", page, language, first)
+	if !found {
+		t.Fatalf("found = false, want true; page = %s; language = %s", page, language)
+	}
+	if !closed {
+		t.Fatalf("closed = false, want true; page = %s; language = %s", page, language)
 	}
 	return first + content
 }

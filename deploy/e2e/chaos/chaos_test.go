@@ -114,8 +114,10 @@ func unfenced(t *testing.T, plain string) (bin string) {
 func TestPlan_FollowsFromTheSeed(t *testing.T) {
 	t.Parallel()
 	field := whole(2)
-	if a, b := Plan(7, 5*time.Minute, field), Plan(7, 5*time.Minute, field); !slices.Equal(a, b) || fingerprint(a) != fingerprint(b) {
-		t.Error("the same seed gave two plans")
+	if a, b := Plan(7, 5*time.Minute, field), Plan(7, 5*time.Minute, field); !slices.Equal(a, b) {
+		t.Errorf("the same seed gave two plans: a = %v, want %v", a, b)
+	} else if fingerprint(a) != fingerprint(b) {
+		t.Errorf("the same seed gave two plans: fingerprint(a) = %v, want %v", fingerprint(a), fingerprint(b))
 	}
 	if fingerprint(Plan(7, 5*time.Minute, field)) == fingerprint(Plan(8, 5*time.Minute, field)) {
 		t.Error("two seeds gave the same plan")

@@ -180,8 +180,10 @@ func (e finish) mustBeTheEvents(t *testing.T, events []rig.Delivery, call answer
 	var last struct{ Data map[string]any }
 	decoder := json.NewDecoder(strings.NewReader(string(events[len(events)-1].Body)))
 	decoder.UseNumber()
-	if err := decoder.Decode(&last); err != nil || !reflect.DeepEqual(last.Data, call.members()) {
-		t.Errorf("the last event has %v (%v), want the call %s", last.Data, err, call.body)
+	if err := decoder.Decode(&last); err != nil {
+		t.Errorf("Decode: %v", err)
+	} else if !reflect.DeepEqual(last.Data, call.members()) {
+		t.Errorf("last.Data = %v, want %v; call.body = %s", last.Data, call.members(), call.body)
 	}
 }
 

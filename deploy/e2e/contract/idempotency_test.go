@@ -91,8 +91,12 @@ func (w *tenant) mustHaveCalledOnce(t *testing.T, to, id string) {
 		balance = w.read.want(t, 200, "GET", "/v1/wallet", nil).text("balance")
 		return charged != ""
 	})
-	if sum := new(big.Rat).Add(decimal(t, charged), decimal(t, balance)); sum.Cmp(decimal(t, oneCall)) != 0 || charged == "0" {
-		t.Errorf("charged %s, left %s: together %s, want %s", charged, balance, sum.FloatString(6), oneCall)
+	if sum := new(big.Rat).Add(decimal(t, charged), decimal(t, balance)); sum.Cmp(decimal(t, oneCall)) != 0 {
+		t.Errorf("Add: sum.Cmp(decimal(t, oneCall)) = %v, want 0; balance = %s; sum.FloatString(6) = %s",
+			sum.Cmp(decimal(t, oneCall)), balance, sum.FloatString(6))
+	} else if charged == "0" {
+		t.Errorf(`Add: charged = "0", want another value; balance = %s; sum.FloatString(6) = %s`,
+			balance, sum.FloatString(6))
 	}
 	entries := w.operator.want(t, 200, "GET", w.admin+"/wallet/transactions", nil).body
 	if n := strings.Count(entries, `"capture"`); n != 1 {

@@ -35,8 +35,11 @@ func TestListing_Parameters(t *testing.T) {
 	}
 	for _, path := range lists() {
 		for _, query := range good {
-			if got := w.read.want(t, 200, "GET", path+"?"+query, nil); len(got.ids()) != 0 || got.text("has_more") != "false" {
-				t.Errorf("GET %s?%s = %s, want an empty page", path, query, got.body)
+			if got := w.read.want(t, 200, "GET", path+"?"+query, nil); len(got.ids()) != 0 {
+				t.Errorf("GET %s?%s: got.ids() = %v, want none; got.body = %s", path, query, got.ids(), got.body)
+			} else if got.text("has_more") != "false" {
+				t.Errorf(`GET %s?%s: got.text("has_more") = %q, want "false"; got.body = %s`,
+					path, query, got.text("has_more"), got.body)
 			}
 		}
 		all := map[string][]string{}
@@ -81,8 +84,12 @@ func TestListing_DefaultAndOrder(t *testing.T) {
 			{"?starting_after=" + want[26], 27, 27, "false"}, {"?starting_after=" + strings.ToUpper(want[24]), 25, 27, "false"},
 		} {
 			got := w.read.want(t, 200, "GET", path+row.query, nil)
-			if !slices.Equal(got.ids(), want[row.from:row.to]) || got.text("has_more") != row.more {
-				t.Errorf("GET %s%s = %d items, has_more %s; want %d to %d, %s", path, row.query, len(got.ids()), got.text("has_more"), row.from, row.to, row.more)
+			if !slices.Equal(got.ids(), want[row.from:row.to]) {
+				t.Errorf("GET %s%s: got.ids() = %v, want %v; len(got.ids()) = %d",
+					path, row.query, got.ids(), want[row.from:row.to], len(got.ids()))
+			} else if got.text("has_more") != row.more {
+				t.Errorf(`GET %s%s: got.text("has_more") = %q, want %q; len(got.ids()) = %d`,
+					path, row.query, got.text("has_more"), row.more, len(got.ids()))
 			}
 		}
 	}

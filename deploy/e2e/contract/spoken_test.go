@@ -21,8 +21,12 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	until(t, "there is a transcript", func() bool { return w.read.do(t, "GET", path+"/transcript", nil).status == 200 })
 	spoken := w.read.want(t, 200, "GET", path+"/transcript", nil)
 	whole := w.read.want(t, 200, "GET", path, nil)
-	if turns, _ := spoken.members()["turns"].([]any); len(turns) < 2 || fmt.Sprint(spoken.members()) != fmt.Sprint(whole.members()["transcript"]) {
-		t.Errorf("transcript = %s, on the call %s", spoken.body, whole.body)
+	if turns, _ := spoken.members()["turns"].([]any); len(turns) < 2 {
+		t.Errorf("transcript: length of turns = %d, want at least 2; spoken.body = %s; whole.body = %s",
+			len(turns), spoken.body, whole.body)
+	} else if fmt.Sprint(spoken.members()) != fmt.Sprint(whole.members()["transcript"]) {
+		t.Errorf("transcript: fmt.Sprint(spoken.members()) = %v, want %v; spoken.body = %s; whole.body = %s",
+			fmt.Sprint(spoken.members()), fmt.Sprint(whole.members()["transcript"]), spoken.body, whole.body)
 	}
 	w.read.refused(t, 404, "recording_not_available", "GET", path+"/recording", nil)
 

@@ -170,8 +170,10 @@ func TestErasure_WhatIsPlacedSinceIsKept(t *testing.T) {
 	r.peers.set(func(p *peers) { p.preCheck = allowAfter(1) })
 	since := r.asked()
 	r.erase(newID(t), 1)
-	if n := r.kept(); n != 1 || !slices.Equal(r.told(since.request), []string{"requested"}) {
-		t.Errorf("%d rows hold the secret, the newer request was told %v", n, r.told(since.request))
+	if n := r.kept(); n != 1 {
+		t.Errorf("kept: n = %v, want 1", n)
+	} else if !slices.Equal(r.told(since.request), []string{"requested"}) {
+		t.Errorf("kept: published events = %v, want %v", r.told(since.request), []string{"requested"})
 	}
 	since.tell(since.dialing(), since.ended("completed", "normal_clearing"), since.spoke())
 	before.tell(before.dialing(), before.ended("completed", "normal_clearing"), before.spoke())

@@ -138,8 +138,10 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 		t.Errorf(`after the fence: req["call_id"] = %v, want nil`, req["call_id"])
 	}
 	a.tell(a.dialing())
-	if req := r.request(a.request); req["call_id"] != a.id() || req["dialed_at"] == nil {
-		t.Errorf("after the originate: %v", req)
+	if req := r.request(a.request); req["call_id"] != a.id() {
+		t.Errorf(`after the originate: req["call_id"] = %v, want %v`, req["call_id"], a.id())
+	} else if req["dialed_at"] == nil {
+		t.Error(`after the originate: req["dialed_at"] = nil, want a value`)
 	}
 	a.tell(a.ringing(), a.answered(), a.ended("completed", "normal_clearing"))
 	if req := r.request(a.request); req["status"] != "completed" ||
@@ -169,8 +171,11 @@ func TestFacts_ACallFromDialToCharge(t *testing.T) {
 			t.Errorf("the key %s is present", key)
 		}
 	}
-	if status := events[0]["data"].(map[string]any)["status"]; status != "ringing" || events[0]["id"] != call.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String() {
-		t.Errorf("call.ringing = %v, want the call as it was then", events[0])
+	if status := events[0]["data"].(map[string]any)["status"]; status != "ringing" {
+		t.Errorf(`call.ringing: status = %q, want "ringing"`, status)
+	} else if events[0]["id"] != call.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String() {
+		t.Errorf(`call.ringing: events[0]["id"] = %q, want %q`,
+			events[0]["id"], call.EventID(uuid.MustParse(a.id()), openapi.EventTypeCallRinging).String())
 	}
 }
 
@@ -262,9 +267,11 @@ func TestFacts_RequestsThatEndWithoutACall(t *testing.T) {
 		ev.Event = &eventv1.DialEvent_Rescheduled{Rescheduled: &eventv1.Rescheduled{ScheduledFor: later}}
 	})
 	a.tell(moved, moved)
-	if req := r.request(a.request); req["status"] != "queued" ||
-		req["scheduled_for"] != later.AsTime().Format("2006-01-02T15:04:05.000Z") {
-		t.Errorf("after rescheduled: %v", req)
+	if req := r.request(a.request); req["status"] != "queued" {
+		t.Errorf(`after rescheduled: req["status"] = %q, want "queued"`, req["status"])
+	} else if req["scheduled_for"] != later.AsTime().Format("2006-01-02T15:04:05.000Z") {
+		t.Errorf(`after rescheduled: req["scheduled_for"] = %v, want %v`,
+			req["scheduled_for"], later.AsTime().Format("2006-01-02T15:04:05.000Z"))
 	}
 	a.tell(a.fenced(), a.event(nil, func(ev *eventv1.DialEvent) {
 		ev.Event = &eventv1.DialEvent_Blocked{Blocked: &eventv1.Blocked{ErrorCode: "recipient_dnd", ErrorDetail: "The number opted out."}}

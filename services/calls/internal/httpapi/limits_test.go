@@ -24,15 +24,24 @@ func TestLimits_AtAndOnePast(t *testing.T) {
 		if got := r.do("POST", row.path, r.order("name", "Ada", row.field, row.at)); got.status >= 300 {
 			t.Errorf("%s at the limit = %d %v", row.name, got.status, got.body)
 		}
-		if got := r.do("POST", row.path, r.order("name", "Ada", row.field, row.one)); got.code() != "validation_error" || !strings.HasPrefix(got.message(), row.field+" ") {
-			t.Errorf("%s past the limit = %d %v", row.name, got.status, got.body)
+		if got := r.do("POST", row.path, r.order("name", "Ada", row.field, row.one)); got.code() != "validation_error" {
+			t.Errorf(`%s past the limit: got.code() = %q, want "validation_error"; got.status = %d; got.body = %v`,
+				row.name, got.code(), got.status, got.body)
+		} else if !strings.HasPrefix(got.message(), row.field+" ") {
+			t.Errorf("%s past the limit: got.message() = %q, want it to begin with %q; got.status = %d; got.body = %v",
+				row.name, got.message(), row.field+" ", got.status, got.body)
 		}
 	}
 	if got := r.do("POST", "/v1/calls", r.order(), "Idempotency-Key", strings.Repeat("~", 255)); got.status != http.StatusOK {
 		t.Errorf("the same key in the header = %d %v, want the replay", got.status, got.body)
 	}
-	if got := r.do("POST", "/v1/calls", r.order(), "Idempotency-Key", strings.Repeat("~", 256)); got.code() != "validation_error" || !strings.HasPrefix(got.message(), "Idempotency-Key ") {
-		t.Errorf("a key of 256 in the header = %d %v", got.status, got.body)
+	if got := r.do("POST", "/v1/calls", r.order(), "Idempotency-Key", strings.Repeat("~",
+		256)); got.code() != "validation_error" {
+		t.Errorf(`a key of 256 in the header: got.code() = %q, want "validation_error"; got.status = %d; got.body = %v`,
+			got.code(), got.status, got.body)
+	} else if !strings.HasPrefix(got.message(), "Idempotency-Key ") {
+		t.Errorf(`a key of 256: got.message() = %q, want it to begin with "Idempotency-Key "; got.status = %d; got.body = %v`,
+			got.message(), got.status, got.body)
 	}
 }
 
@@ -42,8 +51,12 @@ func TestLimits_VariablesOfAWholeBody(t *testing.T) {
 	r := newRig(t)
 	body := `{"agent_id":"` + r.agent.String() + `","to":"+14155550100","variables":{"a":""}}`
 	filled := strings.Replace(body, `""`, `"`+strings.Repeat("x", httpserver.MaxBody-len(body))+`"`, 1)
-	if got := r.do("POST", "/v1/calls", filled); got.code() != "validation_error" || !strings.HasPrefix(got.message(), "variables ") {
-		t.Errorf("a body of %d bytes = %d %v, want 422 naming variables", len(filled), got.status, got.body)
+	if got := r.do("POST", "/v1/calls", filled); got.code() != "validation_error" {
+		t.Errorf(`a body of %d bytes: got.code() = %q, want "validation_error"; got.status = %d; got.body = %v`,
+			len(filled), got.code(), got.status, got.body)
+	} else if !strings.HasPrefix(got.message(), "variables ") {
+		t.Errorf(`a body of %d bytes: got.message() = %q, want it to begin with "variables "; got.status = %d; got.body = %v`,
+			len(filled), got.message(), got.status, got.body)
 	}
 	if got := r.do("POST", "/v1/calls", filled+" "); got.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("one byte more = %d %v, want 413", got.status, got.body)

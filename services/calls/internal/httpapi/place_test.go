@@ -296,8 +296,10 @@ func TestPlace_TakeOverAfterACrash(t *testing.T) {
 	died := newID(t)
 	r.claim("k", died, 300*time.Millisecond)
 	first := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "k"))
-	if first["id"] != died.String() || !slices.Equal(r.peers.heldIDs(), []string{died.String()}) {
-		t.Errorf("took over as %v with holds %v, want the id %s of the one who died", first["id"], r.peers.heldIDs(), died)
+	if first["id"] != died.String() {
+		t.Errorf(`first["id"] = %q, want %q`, first["id"], died.String())
+	} else if !slices.Equal(r.peers.heldIDs(), []string{died.String()}) {
+		t.Errorf("r.peers.heldIDs() = %v, want %v", r.peers.heldIDs(), []string{died.String()})
 	}
 	r.claim("other", newID(t), -time.Second)
 	second := r.want(http.StatusAccepted, "POST", "/v1/calls", r.order("idempotency_key", "other", "to", "+14155550177"))

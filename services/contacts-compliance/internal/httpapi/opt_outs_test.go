@@ -28,8 +28,11 @@ func TestImports_FromPartsToOneRecord(t *testing.T) {
 	member := path + "/" + id
 	r.want(t, r.operator(t, http.MethodPost, member+"/start", ""), http.StatusUnprocessableEntity, "validation_error")
 	r.want(t, r.operator(t, http.MethodPut, member+"/parts/2", "50001\n+15005550002\nabsent\n"), http.StatusOK, "")
-	if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != 422 || !strings.Contains(got.message(), "part 1 is missing") {
-		t.Errorf("start with a gap: %d %s", got.status, got.raw)
+	if got := r.operator(t, http.MethodPost, member+"/start", ""); got.status != 422 {
+		t.Errorf("start with a gap: got.status = %v, want 422; got.raw = %s", got.status, got.raw)
+	} else if !strings.Contains(got.message(), "part 1 is missing") {
+		t.Errorf(`start with a gap: got.message() = %q, want it to contain "part 1 is missing"; got.raw = %s`,
+			got.message(), got.raw)
 	}
 	for range 2 {
 		r.want(t, r.operator(t, http.MethodPut, member+"/parts/1", "phone\n+150055"), http.StatusOK, "")

@@ -231,8 +231,12 @@ func TestFact_TheSameFactHasTheSameID(t *testing.T) {
 		t.Error("a fact told again is another event")
 	}
 	first.Ring(at(1))
-	if first.Facts()[0].ID == first.Facts()[1].ID || !strings.HasPrefix(first.Facts()[0].Key, first.CallRequestID.String()) {
-		t.Error("facts of a call are told apart by version and keyed by the request")
+	if first.Facts()[0].ID == first.Facts()[1].ID {
+		t.Errorf("id of the first fact = %v, want another value",
+			first.Facts()[0].ID)
+	} else if !strings.HasPrefix(first.Facts()[0].Key, first.CallRequestID.String()) {
+		t.Errorf("key of the first fact = %q, want it to begin with %q",
+			first.Facts()[0].Key, first.CallRequestID.String())
 	}
 }
 

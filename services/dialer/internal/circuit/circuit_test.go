@@ -73,7 +73,9 @@ func TestBreaker(t *testing.T) {
 		t.Error("a probe that succeeded did not close the circuit")
 	}
 	state(circuit.Closed)
-	if b.Failed(now, true); b.State() != circuit.Open || b.Rest(now) != time.Second {
-		t.Errorf("nobody listens, and the circuit is %s, rests %s", b.State(), b.Rest(now))
+	if b.Failed(now, true); b.State() != circuit.Open {
+		t.Errorf("a circuit without a listener: b.State() = %v, want %v", b.State(), circuit.Open)
+	} else if got := b.Rest(now); got != time.Second {
+		t.Errorf("a circuit without a listener: b.Rest(now) = %v, want %v", got, time.Second)
 	}
 }

@@ -37,12 +37,16 @@ func TestLinear_IsTheDefinition(t *testing.T) {
 		t.Fatalf("alaw[32] = %v, want 66", alaw[32])
 	}
 	for i := range 128 {
-		if got := int(Linear(byte(0xFF - i))); got != 4*mu[i] || int(Linear(byte(0x7F-i))) != -got {
-			t.Errorf("µ-law %d is %d, want %d", i, got, 4*mu[i])
+		if got := int(Linear(byte(0xFF - i))); got != 4*mu[i] {
+			t.Errorf("got = %v, want %v", got, 4*mu[i])
+		} else if int(Linear(byte(0x7F-i))) != -got {
+			t.Errorf("int(Linear(byte(0x7F-i))) = %v, want %v", int(Linear(byte(0x7F-i))), -got)
 		}
 		b := byte(0x80|i) ^ 0x55
-		if got := int(LinearALaw(b)); got != 8*alaw[i] || int(LinearALaw(b^0x80)) != -got {
-			t.Errorf("A-law %d is %d, want %d", i, got, 8*alaw[i])
+		if got := int(LinearALaw(b)); got != 8*alaw[i] {
+			t.Errorf("got = %v, want %v", got, 8*alaw[i])
+		} else if int(LinearALaw(b^0x80)) != -got {
+			t.Errorf("int(LinearALaw(b^0x80)) = %v, want %v", int(LinearALaw(b^0x80)), -got)
 		}
 	}
 }

@@ -398,8 +398,10 @@ func TestRecorder_WhatNobodyReachesIsLost(t *testing.T) {
 		t.Errorf(`it: r.state(id) = %q, want "lost"`, got)
 	}
 	r.mustRound(here)
-	if done, _ := r.steps(); r.state(erased) != "gone" || !slices.Contains(done, erased.String()) {
-		t.Errorf("erasure %s waits for ever: %s, %v", erasure, r.state(erased), done)
+	if done, _ := r.steps(); r.state(erased) != "gone" {
+		t.Errorf(`erasure %s waits for ever: r.state(erased) = %q, want "gone"`, erasure, r.state(erased))
+	} else if !slices.Contains(done, erased.String()) {
+		t.Errorf("erasure %s waits for ever: done = %v, want it to contain %v", erasure, done, erased.String())
 	}
 }
 

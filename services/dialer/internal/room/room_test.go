@@ -89,8 +89,11 @@ func TestDeal_WaitsForPaceAlone(t *testing.T) {
 	t.Parallel()
 	spent := queue(1, 0, 500)
 	spent.Pace = room.Pace{Rate: 5, Rested: ago(0.05)}
-	if got := room.Deal([]room.Scope{ample()}, room.Hands{Free: 5}, []room.Queue{spent}); got.Wait.Milliseconds() != 150 || !got.Crowded[0] {
-		t.Errorf("dealt %+v, want to wait for 150 ms", got)
+	if got := room.Deal([]room.Scope{ample()}, room.Hands{Free: 5},
+		[]room.Queue{spent}); got.Wait.Milliseconds() != 150 {
+		t.Errorf("Deal: got.Wait.Milliseconds() = %v, want 150", got.Wait.Milliseconds())
+	} else if !got.Crowded[0] {
+		t.Error("Deal: got.Crowded[0] = false, want true")
 	}
 	full := queue(1, 500, 500)
 	full.Pace = spent.Pace

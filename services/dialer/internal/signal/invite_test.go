@@ -49,8 +49,10 @@ func TestHangup_AfterTheAnswer(t *testing.T) {
 		r.exchange.On("01", func(c *signaltest.Call) {
 			c.Respond(180, "")
 			c.Answer(answer)
-			if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=16") || bye.CSeq().SeqNo != 2 {
-				t.Errorf("BYE = %s", bye)
+			if bye := c.Hangup(); !strings.Contains(bye.Says("Reason"), "cause=16") {
+				t.Errorf(`BYE: bye.Says("Reason") = %q, want it to contain "cause=16"`, bye.Says("Reason"))
+			} else if bye.CSeq().SeqNo != 2 {
+				t.Errorf("BYE: bye.CSeq().SeqNo = %v, want 2", bye.CSeq().SeqNo)
 			}
 		})
 		l := r.dial("01")
@@ -151,8 +153,11 @@ func TestInvite_Credentials(t *testing.T) {
 				name, said := "Proxy-Authenticate", "Proxy-Authorization"
 				bye.Reply(407, name+`: Digest realm="other", nonce="n2", algorithm=MD5, qop="auth"`)
 				again := c.Next(sip.BYE)
-				if again.GetHeader(said) == nil || again.CSeq().SeqNo <= bye.CSeq().SeqNo {
-					t.Errorf("the BYE was not sent with credentials: %s", again)
+				if again.GetHeader(said) == nil {
+					t.Error("the BYE was not sent with credentials: again.GetHeader(said) = nil, want a value")
+				} else if again.CSeq().SeqNo <= bye.CSeq().SeqNo {
+					t.Errorf("the BYE was not sent with credentials: again.CSeq().SeqNo = %v, want more than %v",
+						again.CSeq().SeqNo, bye.CSeq().SeqNo)
 				}
 				again.Reply(200)
 			})
@@ -267,8 +272,10 @@ func TestInvite_CallerID(t *testing.T) {
 	}
 	r.trunk.CallerID, r.trunk.Username = signal.Asserted, "account"
 	r.dial("01").ends(call.UserBusy, false)
-	if req := <-got; req.From().Address.User != "account" || req.GetHeader("P-Asserted-Identity").Value() != "<sip:+15005550006@ours.test>" {
-		t.Errorf("asserted: %s", req)
+	if req := <-got; req.From().Address.User != "account" {
+		t.Errorf(`asserted: req.From().Address.User = %q, want "account"`, req.From().Address.User)
+	} else if got := req.GetHeader("P-Asserted-Identity").Value(); got != "<sip:+15005550006@ours.test>" {
+		t.Errorf(`asserted: req.GetHeader("P-Asserted-Identity").Value() = %q, want "<sip:+15005550006@ours.test>"`, got)
 	}
 	r.trunk.CallerID = signal.InFrom
 	r.dial("01", func(order *signal.Invite, _ *leg) { order.From = "" }).ends(call.UserBusy, false)

@@ -54,8 +54,10 @@ func FuzzParseProxies(f *testing.F) {
 			return
 		}
 		for _, network := range proxies {
-			if !network.IsValid() || network != network.Masked() {
-				t.Errorf("%q is %s", entry, network)
+			if !network.IsValid() {
+				t.Errorf("%q: network.IsValid() = false, want true", entry)
+			} else if network != network.Masked() {
+				t.Errorf("%q: network = %v, want %v", entry, network, network.Masked())
 			}
 		}
 	})

@@ -76,7 +76,9 @@ func TestNotice_NobodyIsToldOfARecordingThatIsNone(t *testing.T) {
 	l := open(t, server, agent.Settings{})
 	l.Begin()
 	l.wait(agent.TurnDone, 2)
-	if session := string(server.Received("session.update")[0]); len(l.all(agent.Noticed)) > 0 || strings.Contains(session, "record") {
-		t.Errorf("%d noticed; %s", len(l.all(agent.Noticed)), session)
+	if session := string(server.Received("session.update")[0]); len(l.all(agent.Noticed)) > 0 {
+		t.Errorf("string: l.all(agent.Noticed) = %v, want none", l.all(agent.Noticed))
+	} else if strings.Contains(session, "record") {
+		t.Errorf(`string: session = %q, want it without "record"`, session)
 	}
 }

@@ -309,8 +309,11 @@ func TestBegin_ADisclosureThatWasNotMadeIsAskedForAgain(t *testing.T) {
 		}})
 		l := open(t, server, agent.Settings{})
 		l.Begin()
-		if said := l.wait(agent.Said, 2); !strings.Contains(l.all(agent.Said)[0].Text, "AI assistant") || said.Text != "Good day." {
-			t.Errorf("%s without a sound: said %v", status, l.all(agent.Said))
+		if said := l.wait(agent.Said, 2); !strings.Contains(l.all(agent.Said)[0].Text, "AI assistant") {
+			t.Errorf(`%s without a sound: l.all(agent.Said)[0].Text = %q, want it to contain "AI assistant"`,
+				status, l.all(agent.Said)[0].Text)
+		} else if said.Text != "Good day." {
+			t.Errorf(`%s without a sound: said.Text = %q, want "Good day."`, status, said.Text)
 		}
 		l.clean()
 	}

@@ -112,8 +112,11 @@ func TestPool_PassesOverAPortThatIsNotOurs(t *testing.T) {
 	}
 	defer p.Close()
 	conn, err := p.Take()
-	if err != nil || number(conn) == number(other) {
-		t.Fatal(conn, err)
+	if err != nil {
+		t.Fatalf("Take: %v", err)
+	}
+	if number(conn) == number(other) {
+		t.Fatalf("number(conn) = %v, want another value", number(conn))
 	}
 	if _, err := p.Take(); !errors.Is(err, ErrNone) {
 		t.Errorf("%v, want no free port", err)

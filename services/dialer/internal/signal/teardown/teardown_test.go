@@ -71,8 +71,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := teardown.Parse(s.Encode()); err != nil || !bytes.Equal(again.Encode(), s.Encode()) {
-			t.Fatalf("%q: read back as %+v, %v", text, again, err)
+		if again, err := teardown.Parse(s.Encode()); err != nil {
+			t.Fatalf("%q: Parse: %v", text, err)
+		} else if !bytes.Equal(again.Encode(), s.Encode()) {
+			t.Fatalf("%q: again.Encode() = %q, want %q", text, again.Encode(), s.Encode())
 		}
 	})
 }
