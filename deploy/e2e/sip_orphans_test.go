@@ -48,15 +48,22 @@ func TestSIP_ADeadDialersCallsEndAndARefusedOneGoesElsewhere(t *testing.T) {
 	}
 	for round, number := range rounds[:stage.Trials(1, len(rounds))] {
 		up, rings := place(number.up), place(number.rings)
-		until(t, "one call is up and one rings", func() bool { return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero() })
+		until(t, "one call is up and one rings", func() bool {
+			return !at(first, number.up).Answered.IsZero() && !at(first, number.rings).Rang.IsZero()
+		})
 		if round == 0 {
-			until(t, "the call that went elsewhere has ended", func() bool { req, err := w.Request(t.Context(), elsewhere); return err == nil && req.Final() })
+			until(t, "the call that went elsewhere has ended", func() bool {
+				req, err := w.Request(t.Context(), elsewhere)
+				return err == nil && req.Final()
+			})
 		}
 		if !s.KillOne("dialer", 0) {
 			t.Fatal("there is no dialer")
 		}
 		killed := time.Now()
-		until(t, "both are ended at the far end", func() bool { return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero() })
+		until(t, "both are ended at the far end", func() bool {
+			return !at(first, number.up).Over.IsZero() && !at(first, number.rings).Over.IsZero()
+		})
 		t.Logf("ended %s after the kill", time.Since(killed).Round(100*time.Millisecond))
 		answered, ringing := at(first, number.up), at(first, number.rings)
 		stage.Equal(t, "BYE to the answered call", answered.HungUp, true)

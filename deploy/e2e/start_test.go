@@ -118,7 +118,9 @@ func tenant(t *testing.T, s *rig.Stack, r *rig.Receiver, credit string) *rig.Wor
 
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) { return cond(), nil })
+	err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) {
+		return cond(), nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

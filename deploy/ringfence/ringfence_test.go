@@ -56,7 +56,8 @@ func newFakeStack(t *testing.T) *fakeStack {
 	t.Helper()
 	f := &fakeStack{t: t, home: t.TempDir()}
 	pool := f.authority()
-	f.sender = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, Timeout: polltest.Timeout}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	f.sender = &http.Client{Transport: transport, Timeout: polltest.Timeout}
 	t.Cleanup(f.sender.CloseIdleConnections)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})

@@ -126,7 +126,7 @@ func TestPlacing_Destinations(t *testing.T) {
 	w := workspace(t, set{"destinations": []string{"+1415", "+49"}})
 	w.topUp(t, "1000")
 	w.write.want(t, 202, "POST", "/v1/calls", w.order(number(1), "scheduled_for", later()))
-	until(t, "calls has heard of the workspace's destinations; until then the gate at dial time alone refuses", func() bool {
+	until(t, "the pre-check refuses the destination", func() bool {
 		return w.write.do(t, "POST", "/v1/calls", w.order("+442079460000")).status == 422
 	})
 	for _, to := range []string{"+442079460001", "+12125550101"} {

@@ -179,7 +179,8 @@ func TestRate_PlanOverrideAndKeyDecide(t *testing.T) {
 	}
 	tight.operator.want(t, 200, "PATCH", tight.admin, set{"rate_limit_per_minute": 100})
 	third, _ := tight.key(t, "read")
-	for _, a := range at(crowd(t, third.key, 8), func(_ int, c *client) answer { return c.do(t, "GET", "/v1/wallet", nil) }) {
+	ask := func(_ int, c *client) answer { return c.do(t, "GET", "/v1/wallet", nil) }
+	for _, a := range at(crowd(t, third.key, 8), ask) {
 		stage.Equal(t, "X-RateLimit-Limit after the PATCH", a.header.Get("X-RateLimit-Limit"), "100")
 	}
 	until(t, "a key above the old limit is admitted at the new limit's pace", func() bool {

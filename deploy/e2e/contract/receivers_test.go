@@ -76,7 +76,8 @@ func TestReceivers_OfEveryLanguage(t *testing.T) {
 func (w *tenant) delivered(t *testing.T, subscription, delivery, status string, code int) {
 	t.Helper()
 	path, shown := w.admin+"/webhook-subscriptions/"+subscription+"/deliveries/"+delivery, answer{}
-	err := rig.Until(t.Context(), rig.HangTimeout, fmt.Sprintf("delivery %s is %s with %d", delivery, status, code), func() (bool, error) {
+	what := fmt.Sprintf("delivery %s is %s with %d", delivery, status, code)
+	err := rig.Until(t.Context(), rig.HangTimeout, what, func() (bool, error) {
 		shown = w.operator.want(t, 200, "GET", path, nil)
 		return shown.text("status") == status && shown.text("attempts") == "1" && shown.text("last_code") == fmt.Sprint(code), nil
 	})

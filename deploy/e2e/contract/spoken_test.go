@@ -44,7 +44,9 @@ func TestSpoken_TranscriptAndRecording(t *testing.T) {
 	} else if got := done.RowsAffected(); got != 1 {
 		t.Fatalf("Exec: done.RowsAffected() = %v, want 1", got)
 	}
-	until(t, "calls knows what the workspace has", func() bool { return w.read.do(t, "GET", path+"/recording", nil).status == 200 })
+	until(t, "calls knows what the workspace has", func() bool {
+		return w.read.do(t, "GET", path+"/recording", nil).status == 200
+	})
 	got := w.read.want(t, 200, "GET", path+"/recording", nil)
 	stage.Equal(t, "expires_in", got.text("expires_in"), "3600")
 	stage.Equal(t, "len(got.members())", len(got.members()), 2)

@@ -166,7 +166,8 @@ func TestSubscriptions_RotationNeverSignsWithTheOldSecret(t *testing.T) {
 		secrets = append(secrets, rotated.text("signing_secret"))
 		newest, before := rotated.text("signing_secret"), len(asked)
 		mu.Unlock()
-		until(t, "tests are asked for between two rotations, and one has met the first", func() bool { // a slow dispatcher would bring all of them behind the last
+		// The next rotation waits for a delivery after this one, so that deliveries meet each secret.
+		until(t, "a test delivery has arrived after the rotation", func() bool {
 			mu.Lock()
 			enough := len(asked) >= before+8
 			mu.Unlock()

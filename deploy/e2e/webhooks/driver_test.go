@@ -285,7 +285,9 @@ func (w *world) metrics(t testing.TB, name string) (sum float64) {
 
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	if err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) {
+		return cond(), nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -70,7 +70,9 @@ func TestFailing_WarnedSwitchedOffAndBack(t *testing.T) {
 	c.must(t, c.API, "POST", c.own+"/test", nil, 409, nil)
 
 	// While it is failed nothing is sent: what was queued is held, what happens is skipped.
-	until(t, "nothing of it is under way", func() bool { return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 1 })
+	until(t, "nothing of it is under way", func() bool {
+		return c.open(t, "NOT held") == 0 && len(c.deliveries(t, "held")) == 1
+	})
 	sent := len(hooks.all())
 	w.publish(t, events[3])
 	c.awaitDelivery(t, events[3].id, "skipped")
@@ -153,7 +155,9 @@ func TestFailing_TestDeliveriesMoveTheCountersAndNothingElse(t *testing.T) {
 	stage.Equal(t, "or(s.LastError)", or(s.LastError), "http_status 502")
 	hooks.answering(http.StatusOK, 0)
 	c.must(t, c.API, "POST", c.own+"/test", nil, 202, nil)
-	until(t, "the success shows", func() bool { return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil })
+	until(t, "the success shows", func() bool {
+		return c.shown(t).ConsecutiveFailures == 0 && c.shown(t).LastSuccessAt != nil
+	})
 }
 
 // TestFailing_ARetryThatSucceedsEndsTheRow: counters speak of failures in a row.

@@ -42,7 +42,9 @@ func TestHolding_APauseHoldsEverythingAndAResumeLosesNothing(t *testing.T) {
 	hooks.answering(http.StatusOK, 0)
 	left := happenings(t, c.ID, 5)
 	w.publish(t, left...)
-	until(t, "what happens during the pause is skipped", func() bool { return len(c.deliveries(t, "skipped")) == len(left) })
+	until(t, "what happens during the pause is skipped", func() bool {
+		return len(c.deliveries(t, "skipped")) == len(left)
+	})
 	quiet(t, lease+time.Second) // leases that were taken before have passed
 	if n := hooks.count(); n != settled {
 		t.Errorf("%d requests were sent while the subscription was paused", n-settled)

@@ -70,7 +70,9 @@ func TestKilling_InMidStreamLosesNothing(t *testing.T) {
 	close(stop)
 	events := <-streamed
 	until(t, "every event has arrived", func() bool { return distinct(hooks.all()) >= len(events) })
-	until(t, "every delivery is settled", func() bool { return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events) })
+	until(t, "every delivery is settled", func() bool {
+		return c.open(t, "true") == 0 && len(c.deliveries(t, "delivered")) == len(events)
+	})
 	for _, ev := range events {
 		came := hooks.of(ev.id)
 		if judgeRepeats(t, came, c.secret, killed); len(came) == 1 {

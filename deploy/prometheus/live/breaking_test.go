@@ -41,7 +41,9 @@ func (w *world) ahead(t *testing.T, service, topic string) {
 	for partition := range int32(12) {
 		offsets.AddOffset(topic, partition, 1_000_000, -1)
 	}
-	await(t, "the broker has forgotten "+service, func() bool { return admin.CommitAllOffsets(t.Context(), service, offsets) == nil })
+	await(t, "the broker has forgotten "+service, func() bool {
+		return admin.CommitAllOffsets(t.Context(), service, offsets) == nil
+	})
 }
 
 // tells is what a service tells of a metric with its labels, in the order of their names; 0: nothing.

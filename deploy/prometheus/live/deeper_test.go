@@ -66,7 +66,9 @@ func deeper() []fault {
 			}
 			before := late() // of endpoints that refused
 			w.lazy.Store(true)
-			await(t, "what it kept waiting for longer than the promise is told as its own", func() bool { return late()-before > 20 })
+			await(t, "what it kept waiting for longer than the promise is told as its own", func() bool {
+				return late()-before > 20
+			})
 			w.lazy.Store(false)
 		}},
 		{"an endpoint refuses for too long", false, []string{"WebhookSubscriptionsFailed (ticket)"}, func(t *testing.T, w *world, until func()) {

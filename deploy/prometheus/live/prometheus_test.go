@@ -194,7 +194,9 @@ func (p *prometheus) traces(ctx context.Context, metric string) []string {
 
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) { return cond(), nil })
+	err := rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) {
+		return cond(), nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

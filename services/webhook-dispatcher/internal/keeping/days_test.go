@@ -228,7 +228,9 @@ func TestRun_TurnsAtOnceByTheDatabasesClock(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	today := time.Now().UTC()
-	polltest.Until(t, "there are eleven partitions of attempts", func() bool { return len(r.days("webhook_attempt")) >= 11 })
+	polltest.Until(t, "there are eleven partitions of attempts", func() bool {
+		return len(r.days("webhook_attempt")) >= 11
+	})
 	days := r.days("webhook_delivery")
 	for _, ahead := range []int{0, 2} {
 		if want := today.AddDate(0, 0, ahead).Format("20060102"); !slices.Contains(days, want) {
