@@ -213,7 +213,7 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 // release queues the request again after a refusal that only the operator can repair. The call of the
 // attempt becomes void: no phone rang, and no event named the call.
 func (d *Dialer) release(ctx context.Context, f fenced, r request.Request, said error) (result string, err error) {
-	crash.Point("dialer: before release")
+	crash.Point("dialer over sip: before release")
 	err = d.insist(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, releasedRest) })
 	return "released", errors.Join(said, unlessLost(err))
 }
