@@ -128,7 +128,8 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	}
 	c.enter(l)
 	d, err := c.agent.Invite(ctx, wire(over), signal.Invite{
-		CallID: o.CallID.String(), From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(), FirstResponse: firstWord, Ring: c.cfg.Ring,
+		CallID: o.CallID.String(), From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
+		FirstResponse: firstWord, Ring: c.cfg.Ring,
 	}, l.observer(journal.Call{CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &o.DialedAt}))
 	if err != nil {
 		return first{}, c.nothingLeft(ctx, l, o, err)
