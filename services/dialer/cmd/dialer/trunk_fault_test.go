@@ -19,6 +19,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
 // challenging is a sipp scenario of a trunk. It answers OPTIONS, asks every INVITE for a digest, answers 403
@@ -284,5 +285,28 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	want := `ringfence_dialer_sip_invites_total{result="answered",sip_trunk="far"} 1`
 	if !strings.Contains(metrics, want) {
 		t.Errorf("metrics lack %s: more than one INVITE was sent", want)
+	}
+}
+
+// A dialer that dies between the refusal and the release does not cause a second dial: recovery ends the request.
+func TestTrunk_CrashBeforeTheReleaseDialsOnce(t *testing.T) {
+	t.Parallel()
+	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")
+	env := []string{"CARRIER=sip", "SIP_UDP_ADDR=" + freeAddr(t), "CRASH_FILE=" + arm}
+	p := r.dialer(env...)
+	dials := r.trunkThat(p, "forbids", 1, func(c *signaltest.Call) { c.Respond(403, "") })
+	if err := os.WriteFile(arm, []byte("dialer over sip: before release"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const number = "+14155551305"
+	id := r.request(number)
+	<-p.done
+	r.dialer(env...)
+	end := last(r.ends(id)).GetCall()
+	if got, want := end.GetErrorCode(), call.CodeDialStateUnknown; got != want {
+		t.Errorf("error code = %q, want %q", got, want)
+	}
+	if got := dials(number); got != 1 {
+		t.Errorf("INVITEs = %d, want 1", got)
 	}
 }
