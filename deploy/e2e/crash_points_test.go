@@ -75,8 +75,11 @@ func inbound(t *testing.T, w *rig.Workspace, to string) {
 	until(t, "the dialer knows the agent", func() bool {
 		body := map[string]any{"phone_e164": to, "agent_id": w.AgentID}
 		status, answer, err := w.Admin.Do(t.Context(), "POST", "/admin/v1/workspaces/"+w.ID+"/numbers", body)
-		if err != nil || status != 201 && !strings.Contains(string(answer), "invalid_agent") {
-			t.Fatalf("add number: %d %s %v", status, answer, err)
+		if err != nil {
+			t.Fatalf("add number: Do: %v", err)
+		}
+		if status != 201 && !strings.Contains(string(answer), "invalid_agent") {
+			t.Fatalf(`add number: answer = %q, want it to contain "invalid_agent"`, string(answer))
 		}
 		return status == 201
 	})
@@ -187,7 +190,9 @@ func (sc *scenario) placeAndCancel(posting *load, to string) {
 		req, err = sc.w.Request(sc.t.Context(), id)
 		return err == nil && req.Final(), nil
 	})
-	if err != nil || status == 200 && req.Status != "canceled" {
-		sc.t.Errorf("cancel of %s answered %d, it ended %s (%v)", id, status, req.Status, err)
+	if err != nil {
+		sc.t.Errorf("Until: %v", err)
+	} else if status == 200 && req.Status != "canceled" {
+		sc.t.Errorf(`req.Status = %q, want "canceled"; id = %s`, req.Status, id)
 	}
 }

@@ -78,8 +78,11 @@ func mustKeep(t *testing.T, body []byte, target any) {
 	if err != nil {
 		t.Fatalf("%q was decoded and cannot be encoded: %v", body, err)
 	}
-	if !utf8.Valid(encoded) || bytes.Contains(encoded, []byte(`\u0000`)) && !bytes.Contains(encoded, []byte(`\\u0000`)) {
-		t.Fatalf("%q was decoded to %q", body, encoded)
+	if !utf8.Valid(encoded) {
+		t.Fatalf("utf8.Valid(encoded) = false, want true; body = %q", body)
+	}
+	if bytes.Contains(encoded, []byte(`\u0000`)) && !bytes.Contains(encoded, []byte(`\\u0000`)) {
+		t.Fatalf("encoded = %q, want it to contain %q; body = %q", encoded, []byte(`\\u0000`), body)
 	}
 	if string(encoded) == "null" { // an optional body that was empty
 		return

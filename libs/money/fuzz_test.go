@@ -40,8 +40,10 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("read = %v, want %v", read, amount)
 		}
 		for _, seconds := range []int32{-1, 0, 1, 1<<31 - 1} {
-			if price := money.Price(amount, seconds, 6); price < 0 || (price > 0) != (amount > 0 && seconds > 0) {
-				t.Errorf("%d seconds at %s cost %s", seconds, amount, price)
+			if price := money.Price(amount, seconds, 6); price < 0 {
+				t.Errorf("Price: price = %v, want at least 0", price)
+			} else if (price > 0) != (amount > 0 && seconds > 0) {
+				t.Errorf("Price: price is above 0 = %v, want %v", price > 0, amount > 0 && seconds > 0)
 			}
 		}
 	})

@@ -74,8 +74,10 @@ func TestOne_IsOneRowByItsColumnsNames(t *testing.T) {
 	const upTo = "SELECT 10 * n AS b, n AS a FROM generate_series(1, @n::int) n ORDER BY n"
 	for n, want := range []error{0: pgx.ErrNoRows, 1: nil, 2: pgx.ErrTooManyRows} {
 		got, err := pg.One[pair](t.Context(), pool, upTo, pgx.NamedArgs{"n": n})
-		if !errors.Is(err, want) || err == nil && got != (pair{1, 10}) {
-			t.Errorf("One of %d rows = %v, %v, want %v", n, got, err, want)
+		if !errors.Is(err, want) {
+			t.Errorf("error = %v, want %v; n = %d", err, want, n)
+		} else if err == nil && got != (pair{1, 10}) {
+			t.Errorf("got = %v, want %v; n = %d", got, pair{1, 10}, n)
 		}
 		all, err := pg.Many[pair](t.Context(), pool, upTo, pgx.NamedArgs{"n": n})
 		if want := []pair{{1, 10}, {2, 20}}[:n]; err != nil {

@@ -50,8 +50,10 @@ func TestRecognise_AFamiliarTokenEndsInTime(t *testing.T) {
 		{"after it", life + leeway, false},
 		{"and not again", life + leeway + time.Second, false},
 	} {
-		if c, err := wallet.recognise(token, now.Add(row.at)); (err == nil) != row.good || row.good && c.Issuer != "calls" {
-			t.Errorf("%s: issuer %q, %v, want good=%v", row.name, c.Issuer, err, row.good)
+		if c, err := wallet.recognise(token, now.Add(row.at)); (err == nil) != row.good {
+			t.Errorf("%s: recognise error = %v, want success = %v", row.name, err, row.good)
+		} else if row.good && c.Issuer != "calls" {
+			t.Errorf(`%s: c.Issuer = %q, want "calls"`, row.name, c.Issuer)
 		}
 	}
 	if forged := token[:len(token)-4] + "AAAA"; wallet.recogniseOK(forged, now) {

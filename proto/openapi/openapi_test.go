@@ -32,8 +32,11 @@ func TestNullable_AbsentNullAndValueDiffer(t *testing.T) {
 		if err := json.Unmarshal(sent, &read); err != nil {
 			t.Errorf("%s: %v", row.name, err)
 		}
-		if read.Name.IsZero() != row.body.Name.IsZero() || (read.Name.Pointer() == nil) != (row.body.Name.Pointer() == nil) {
-			t.Errorf("%s is read back as %+v", row.name, read.Name)
+		if read.Name.IsZero() != row.body.Name.IsZero() {
+			t.Errorf("read.Name.IsZero() = %v, want %v; row.name = %s", read.Name.IsZero(), row.body.Name.IsZero(), row.name)
+		} else if (read.Name.Pointer() == nil) != (row.body.Name.Pointer() == nil) {
+			t.Errorf("read.Name.Pointer() is absent = %v, want %v; row.name = %s",
+				read.Name.Pointer() == nil, row.body.Name.Pointer() == nil, row.name)
 		}
 	}
 	var refused openapi.UpdateContact

@@ -29,8 +29,10 @@ func TestJudgeEvents_FindsEachFault(t *testing.T) {
 			v := &Verdict{}
 			judgeEvents(v, ended, test.got)
 			found := strings.Join(v.Faults, "\n")
-			if (test.want == "") != (found == "") || !strings.Contains(found, test.want) {
-				t.Errorf("faults %q, want %q", found, test.want)
+			if (test.want == "") != (found == "") {
+				t.Errorf(`test.want is "" = %v, want %v`, test.want == "", found == "")
+			} else if !strings.Contains(found, test.want) {
+				t.Errorf("found = %q, want it to contain %q", found, test.want)
 			}
 		})
 	}

@@ -138,8 +138,11 @@ func (h *history) order() {
 			continue
 		}
 		m := h.model(order)
-		if (d.Err == nil) != (m.amount <= int64(h.balances.Wallet)) || d.Err == nil && int64(d.Hold.Amount) != m.amount {
-			h.Fatalf("hold of %d with %s spendable: %+v", m.amount, h.balances.Wallet, d)
+		if (d.Err == nil) != (m.amount <= int64(h.balances.Wallet)) {
+			h.Fatalf("d.Err is absent = %v, want %v", d.Err == nil, m.amount <= int64(h.balances.Wallet))
+		}
+		if d.Err == nil && int64(d.Hold.Amount) != m.amount {
+			h.Fatalf("int64(d.Hold.Amount) = %v, want %v", int64(d.Hold.Amount), m.amount)
 		}
 		if d.Err == nil {
 			h.holds[order.RequestID] = &m

@@ -112,16 +112,22 @@ func TestReplaceRates_WhileHoldsAreOpen(t *testing.T) {
 				asked := wallettest.Order(workspace)
 				decisions, err := st.Hold(t.Context(), workspace, []hold.Order{asked})
 				var insufficient *hold.Insufficient
-				if err != nil || decisions[0].Err != nil && !errors.As(decisions[0].Err, &insufficient) {
-					t.Error(decisions, err)
+				if err != nil {
+					t.Errorf("Hold: %v", err)
+					return
+				}
+				if decisions[0].Err != nil && !errors.As(decisions[0].Err, &insufficient) {
+					t.Errorf("Hold = %v, want a %T", decisions[0].Err, insufficient)
 					return
 				}
 				d := decisions[0]
 				if insufficient != nil {
 					d.Hold.Amount = insufficient.Needed
 				}
-				if list, known := prices[d.Hold.Amount]; !known || insufficient == nil && list == 0 && d.Hold.IncrementSeconds != 60 {
-					t.Errorf("a hold of %+v is no price of any list", d)
+				if list, known := prices[d.Hold.Amount]; !known {
+					t.Error("known = false, want true")
+				} else if insufficient == nil && list == 0 && d.Hold.IncrementSeconds != 60 {
+					t.Errorf("d.Hold.IncrementSeconds = %v, want 60", d.Hold.IncrementSeconds)
 				}
 			}
 		})

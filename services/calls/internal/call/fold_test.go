@@ -293,8 +293,10 @@ func TestRequest_FollowsItsCall(t *testing.T) {
 			if tt.wantCode != "" && (req.ErrorCode == nil || *req.ErrorCode != tt.wantCode) {
 				t.Errorf("error_code = %v, want %s", req.ErrorCode, tt.wantCode)
 			}
-			if final := tt.want.Final(); final != (req.CompletedAt != nil) || final && !req.CompletedAt.Equal(*at(9)) {
-				t.Errorf("completed_at = %v, final %v", req.CompletedAt, final)
+			if final := tt.want.Final(); final != (req.CompletedAt != nil) {
+				t.Errorf("completed_at: final = %v, want %v", final, req.CompletedAt != nil)
+			} else if final && !req.CompletedAt.Equal(*at(9)) {
+				t.Errorf("completed_at: req.CompletedAt = %v, want %v", req.CompletedAt, *at(9))
 			}
 		})
 	}

@@ -179,8 +179,11 @@ func TestLists_OnlyItsOwnItemsAreCursors(t *testing.T) {
 		path, _ := url.Parse(tt.path)
 		query := path.Query()
 		query.Set("starting_after", tt.cursor)
-		if got := r.do("GET", path.Path+"?"+query.Encode(), nil); got.status != tt.want || (tt.want == 422 && got.code() != "validation_error") {
-			t.Errorf("%s after %s = %d %v, want %d", tt.path, tt.cursor, got.status, got.body, tt.want)
+		if got := r.do("GET", path.Path+"?"+query.Encode(), nil); got.status != tt.want {
+			t.Errorf("%s after %s: got.status = %v, want %v; got.body = %v", tt.path, tt.cursor, got.status, tt.want, got.body)
+		} else if tt.want == 422 && got.code() != "validation_error" {
+			t.Errorf(`%s after %s: got.code() = %q, want "validation_error"; got.body = %v`,
+				tt.path, tt.cursor, got.code(), got.body)
 		}
 	}
 }
@@ -205,8 +208,13 @@ func TestCalls_CreatedBoundsAreExclusive(t *testing.T) {
 		}
 		for parameter, want := range map[string]bool{"created_after": made.After(bound), "created_before": made.Before(bound)} {
 			a := r.doAs(workspace, "GET", "/v1/calls?"+parameter+"="+text, nil)
-			if a.status != http.StatusOK || (len(a.body["data"].([]any)) == 1) != want {
-				rt.Fatalf("created at %s, %s=%s: %d %v, want it shown: %v", made.UTC().Format(time.RFC3339Nano), parameter, text, a.status, a.body, want)
+			if a.status != http.StatusOK {
+				rt.Fatalf("created at %s, %s=%s: a.status = %v, want %v",
+					made.UTC().Format(time.RFC3339Nano), parameter, text, a.status, http.StatusOK)
+			}
+			if (len(a.body["data"].([]any)) == 1) != want {
+				rt.Fatalf(`created at %s, %s=%s: the list has one item = %v, want %v`,
+					made.UTC().Format(time.RFC3339Nano), parameter, text, len(a.body["data"].([]any)) == 1, want)
 			}
 		}
 	})

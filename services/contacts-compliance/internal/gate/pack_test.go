@@ -107,8 +107,10 @@ func TestJudge_Packs(t *testing.T) {
 				return
 			}
 			next := utc(tt.next)
-			if v.Result == gate.Later && !v.At.Equal(next) || v.Result == gate.Closed && !strings.Contains(v.Message, next.Format(time.RFC3339)) {
-				t.Errorf("next = %v, %q; want %v", v.At, v.Message, next)
+			if v.Result == gate.Later && !v.At.Equal(next) {
+				t.Errorf("next: v.At = %v, want %v", v.At, next)
+			} else if v.Result == gate.Closed && !strings.Contains(v.Message, next.Format(time.RFC3339)) {
+				t.Errorf("next: v.Message = %q, want it to contain %q", v.Message, next.Format(time.RFC3339))
 			}
 		})
 	}

@@ -119,8 +119,11 @@ func TestContacts_OnlyItsOwnItemsAreCursors(t *testing.T) {
 		"q=ann&starting_after=" + uuid.Must(uuid.NewV7()).String(): 422,
 		"starting_after=" + r.workspace.String():                   422,
 	} {
-		if got := r.customer(t, http.MethodGet, "/v1/contacts?"+query, ""); got.status != want || (want == 422 && !strings.HasPrefix(got.message(), "starting_after")) {
-			t.Errorf("%s = %d %s, want %d", query, got.status, got.raw, want)
+		if got := r.customer(t, http.MethodGet, "/v1/contacts?"+query, ""); got.status != want {
+			t.Errorf("%s: got.status = %v, want %v; got.raw = %s", query, got.status, want, got.raw)
+		} else if want == 422 && !strings.HasPrefix(got.message(), "starting_after") {
+			t.Errorf(`%s: got.message() = %q, want it to begin with "starting_after"; got.raw = %s`,
+				query, got.message(), got.raw)
 		}
 	}
 }

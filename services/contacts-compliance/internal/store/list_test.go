@@ -65,8 +65,11 @@ func TestList_NoFilterReadsTheWholeWorkspace(t *testing.T) {
 			t.Run(tt.name+"/"+of, func(t *testing.T) {
 				seen.Forget()
 				found, err := st.List(t.Context(), workspace, tt.filter, page.Request{Limit: 25})
-				if err != nil || (of == "large" && len(found) != tt.found) {
-					t.Fatalf("found %d, %v, want %d", len(found), err, tt.found)
+				if err != nil {
+					t.Fatalf("List: %v", err)
+				}
+				if of == "large" && len(found) != tt.found {
+					t.Fatalf("length of found = %d, want %d", len(found), tt.found)
 				}
 				for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
 					n, plans := seen.Pages(t, mode)

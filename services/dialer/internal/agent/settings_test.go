@@ -17,8 +17,10 @@ func TestReadSettings(t *testing.T) {
 		`{"silence_seconds":-1}`: "silence_seconds", `{"script":{"tone_hz":4000}}`: "range", `{"script":{"tone_millis":60001}}`: "minute",
 	} {
 		_, err := agent.ReadSettings([]byte(text))
-		if (err != nil) != (fault != "") || err != nil && !strings.Contains(err.Error(), fault) {
-			t.Errorf("ReadSettings(%s) = %v, want a fault that names %q", text, err, fault)
+		if (err != nil) != (fault != "") {
+			t.Errorf("ReadSettings error = %v, want an error = %v", err, (fault != ""))
+		} else if err != nil && !strings.Contains(err.Error(), fault) {
+			t.Errorf("err = %q, want it to contain %q", err.Error(), fault)
 		}
 	}
 }

@@ -102,8 +102,10 @@ func TestDigits(t *testing.T) {
 	converse(t, agent.Settings{}, func(k *talk) {
 		for digits, want := range map[string]string{"1": "done", "0123456789*#": "done", "": "refused", "1A": "refused", "12 3": "refused", strings.Repeat("1", 33): "refused"} {
 			k.tool(agent.ToolDigits, `{"digits":"`+digits+`"}`)
-			if got := k.fake.now().result[agent.ToolDigits]["state"]; got != want || want == "done" && k.phone.keys != digits {
-				t.Errorf("%q: %v, pressed %q", digits, got, k.phone.keys)
+			if got := k.fake.now().result[agent.ToolDigits]["state"]; got != want {
+				t.Errorf("got = %v, want %v", got, want)
+			} else if want == "done" && k.phone.keys != digits {
+				t.Errorf("k.phone.keys = %v, want %v", k.phone.keys, digits)
 			}
 		}
 		k.tool("format_disk", `{}`)

@@ -83,8 +83,10 @@ func TestAddNumber_AnAgentsIDHasOneSpelling(t *testing.T) {
 		o.sign(t, request)
 		answer := httptest.NewRecorder()
 		o.handler.ServeHTTP(answer, request)
-		if answer.Code != want || want == 422 && !strings.Contains(answer.Body.String(), `"message":"agent_id `) {
-			t.Errorf("%q = %d %s, want %d", spelling, answer.Code, answer.Body, want)
+		if answer.Code != want {
+			t.Errorf("%q: answer.Code = %v, want %v", spelling, answer.Code, want)
+		} else if want == 422 && !strings.Contains(answer.Body.String(), `"message":"agent_id `) {
+			t.Errorf("%q: answer.Body = %q, want it to contain %q", spelling, answer.Body.String(), `"message":"agent_id `)
 		}
 	}
 }

@@ -187,8 +187,10 @@ func TestReadAnswer(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := sdp.NewSession(1, row.local).ReadAnswer([]byte(row.answer), sdp.Both)
-			if !errors.Is(err, row.err) || err == nil && !reflect.DeepEqual(got, row.want) {
-				t.Errorf("got %+v, %v\nwant %+v, %v", got, err, row.want, row.err)
+			if !errors.Is(err, row.err) {
+				t.Errorf("ReadAnswer = %v, want %v", err, row.err)
+			} else if err == nil && !reflect.DeepEqual(got, row.want) {
+				t.Errorf("got = %v, want %v", got, row.want)
 			}
 		})
 	}

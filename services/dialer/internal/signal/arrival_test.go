@@ -66,8 +66,10 @@ func (d *desk) arrive(a *signal.Arrival) {
 	}
 	if a.To != "rings" {
 		for range 2 { // the second changes nothing
-			if err := dialog.Answer(context.Background(), []byte(answer)); err != nil && a.To != "races" || err != nil && !errors.Is(err, signal.ErrEnded) {
-				d.t.Errorf("answer: %v", err)
+			if err := dialog.Answer(context.Background(), []byte(answer)); err != nil && a.To != "races" {
+				d.t.Errorf(`answer: a.To = %q, want "races"`, a.To)
+			} else if err != nil && !errors.Is(err, signal.ErrEnded) {
+				d.t.Errorf("answer: Answer = %v, want %v", err, signal.ErrEnded)
 			}
 		}
 	}

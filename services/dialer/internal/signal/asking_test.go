@@ -176,8 +176,10 @@ func TestRefer_IsOverWhenSomebodyHasAnswered(t *testing.T) {
 			})
 			l := r.dial("01")
 			l.until("answered", 1)
-			if err := l.Refer(t.Context(), "+14155559999"); (err == nil) != tt.moved || err != nil && !errors.Is(err, signal.ErrReferred) {
-				t.Errorf("refer: %v", err)
+			if err := l.Refer(t.Context(), "+14155559999"); (err == nil) != tt.moved {
+				t.Errorf("refer: Refer error = %v, want success = %v", err, tt.moved)
+			} else if err != nil && !errors.Is(err, signal.ErrReferred) {
+				t.Errorf("refer: Refer = %v, want %v", err, signal.ErrReferred)
 			}
 			l.hangUp(call.NormalClearing)
 		})

@@ -35,8 +35,10 @@ func FuzzRestored(f *testing.F) {
 		}
 		for _, req := range all {
 			for i, line := range strings.Split(req.String(), "\r\n") {
-				if i > 0 && line != "" && !strings.Contains(line, ":") || strings.ContainsAny(line, "\r\n") {
-					t.Errorf("%q in %s", line, req)
+				if i > 0 && line != "" && !strings.Contains(line, ":") {
+					t.Errorf(`line = %q, want it to contain ":"; req = %s`, line, req)
+				} else if strings.ContainsAny(line, "\r\n") {
+					t.Errorf("line = %q, want it without \"\\r\\n\"; req = %s", line, req)
 				}
 			}
 		}

@@ -160,8 +160,11 @@ func TestWithdraw_RacingFenceExactlyOneWins(t *testing.T) {
 		}
 		fences := count(t, pool, "SELECT count(*) FROM fences WHERE call_request_id = $1", r.CallRequestID)
 		facts := count(t, pool, "SELECT count(*) FROM outbox WHERE key = $1", []byte(r.CallRequestID.String()))
-		if (fences == 0) != withdrawn || facts != 1 {
-			t.Fatalf("round %d: withdrawn %v, %d fences, %d facts", i, withdrawn, fences, facts)
+		if (fences == 0) != withdrawn {
+			t.Fatalf("no fence = %v, want %v; run = %d", fences == 0, withdrawn, i)
+		}
+		if facts != 1 {
+			t.Fatalf("facts = %v, want 1; i = %d", facts, i)
 		}
 		won[withdrawn]++
 	}

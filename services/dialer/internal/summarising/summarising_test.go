@@ -138,8 +138,11 @@ func TestSummarise_Ladder(t *testing.T) {
 			t.Parallel()
 			f := serve(t, test.replies...)
 			summary, err := summariser(f).Summarise(t.Context(), aCall())
-			if (summary != nil) != test.summary || (err == nil) != test.summary {
-				t.Fatalf("Summarise = %v, %v", summary, err)
+			if (summary != nil) != test.summary {
+				t.Fatalf("Summarise: summary is set = %v, want %v", summary != nil, test.summary)
+			}
+			if (err == nil) != test.summary {
+				t.Fatalf("Summarise: Summarise error = %v, want success = %v", err, test.summary)
 			}
 			if kinds := strings.Join(f.kinds(), " "); kinds != test.kinds {
 				t.Errorf("asked for %q, want %q", kinds, test.kinds)

@@ -45,8 +45,10 @@ func TestBearer(t *testing.T) {
 		{"far too long", []string{"Bearer " + strings.Repeat("x", maxCarried+1)}, ""},
 	} {
 		got, ok := Bearer(http.Header{"Authorization": row.values})
-		if got != row.want && ok || ok != (row.want != "") {
-			t.Errorf("%s: %q, %v", row.name, got, ok)
+		if got != row.want && ok {
+			t.Errorf("%s: got = %v, want %v", row.name, got, row.want)
+		} else if ok != (row.want != "") {
+			t.Errorf("%s: ok = %v, want %v", row.name, ok, row.want != "")
 		}
 	}
 }

@@ -71,8 +71,10 @@ func TestAdmin_WithstandsWhatWasOnce500(t *testing.T) {
 		{"an unknown workspace whatever the body", "PATCH", "/admin/v1/workspaces/" + anID, `{`, 404},
 		{"keys of an unknown workspace whatever the body", "POST", "/admin/v1/workspaces/" + anID + "/api-keys", `{`, 404},
 	} {
-		if got := r.operator(row.method, row.path, row.body); got.status != row.status || row.status >= 400 && got.code() == "" {
-			t.Errorf("%s = %d %s, want %d", row.name, got.status, got.body, row.status)
+		if got := r.operator(row.method, row.path, row.body); got.status != row.status {
+			t.Errorf("%s: got.status = %v, want %v; got.body = %s", row.name, got.status, row.status, got.body)
+		} else if row.status >= 400 && got.code() == "" {
+			t.Errorf("%s: got.code() is empty, want a value; got.body = %s", row.name, got.body)
 		}
 	}
 	if kept := r.operator("GET", home, "").body; !strings.Contains(kept, `"x":1e400000`) {

@@ -29,8 +29,10 @@ func TestCheck_AnAttemptEndsBeforeItsLease(t *testing.T) {
 			Sending:     sending.Config{Timeout: c.timeout, MaxPerHost: 1}, Keeping: keeping.Config{Keep: 24 * time.Hour},
 		}
 		err := cfg.check()
-		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "WEBHOOK_LEASE") {
-			t.Errorf("lease %s, timeout %s: %v, want ok %v", c.lease, c.timeout, err, c.ok)
+		if (err == nil) != c.ok {
+			t.Errorf("lease %s, timeout %s: check error = %v, want success = %v", c.lease, c.timeout, err, c.ok)
+		} else if err != nil && !strings.Contains(err.Error(), "WEBHOOK_LEASE") {
+			t.Errorf(`lease %s, timeout %s: err = %q, want it to contain "WEBHOOK_LEASE"`, c.lease, c.timeout, err.Error())
 		}
 	}
 }

@@ -300,8 +300,10 @@ func TestMark_OfTheRecordingNotice(t *testing.T) {
 		s := b.open()
 		s.Begin()
 		told := b.next("start")["start"].(map[string]any)["customParameters"].(map[string]any)["recording_notice"]
-		if notice == "" && told != nil || notice != "" && told != notice {
-			t.Errorf("told %v, want %q", told, notice)
+		if notice == "" && told != nil {
+			t.Errorf("notice of the message = %v, want nil", told)
+		} else if notice != "" && told != notice {
+			t.Errorf("notice of the message = %v, want %v", told, notice)
 		}
 		b.send(`{"event":"mark","mark":{"name":"recording_notice"}}`) // nothing was said
 		b.play(time.Second)
@@ -318,8 +320,10 @@ func TestMark_OfTheRecordingNotice(t *testing.T) {
 				s.Close()
 			}
 		}
-		if notice == "" && len(noticed) > 0 || notice != "" && (!slices.Equal(noticed, said)) {
-			t.Errorf("with the notice %q: noticed %v, said in %v", notice, noticed, said)
+		if notice == "" && len(noticed) > 0 {
+			t.Errorf("noticed = %v, want none", noticed)
+		} else if notice != "" && (!slices.Equal(noticed, said)) {
+			t.Errorf("noticed = %v, want %v", noticed, said)
 		}
 	}
 }

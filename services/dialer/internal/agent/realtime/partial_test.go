@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 )
@@ -33,7 +34,7 @@ func TestWords_OfAnItemThatTheModelDoesNotComplete(t *testing.T) {
 	}
 	select {
 	case <-l.ended:
-	case <-time.After(time.Minute):
+	case <-time.After(polltest.Timeout):
 		t.Fatal("the session did not close its events")
 	}
 }
