@@ -65,10 +65,12 @@ func TestSIP_StopHangsUp(t *testing.T) {
 	}
 }
 
-// liveCall starts a dialer and calls its agent.
-func liveCall(t *testing.T, limit string) (*rig, *process, held) {
+// agentNumber is the number of the agent that answering starts.
+const agentNumber = "+14155559100"
+
+// answering starts a dialer with an agent that can be called at the address.
+func answering(t *testing.T, limit string) (*rig, *process, string) {
 	t.Helper()
-	const ours = "+14155559100"
 	r, address := newRig(t, "0"), freeAddr(t)
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "DRAIN_LIMIT="+limit)
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
@@ -83,10 +85,17 @@ func liveCall(t *testing.T, limit string) (*rig, *process, held) {
 	if status != 201 {
 		t.Fatalf("POST /admin/v1/trunks = %d %v, want 201", status, body)
 	}
-	status, body = r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`)
+	status, body = r.admin(p, "POST", "/numbers", `{"phone_e164":"`+agentNumber+`","agent_id":"`+r.agent.String()+`"}`)
 	if status != 201 {
 		t.Fatalf("POST /numbers = %d %v, want 201", status, body)
 	}
+	return r, p, address
+}
+
+// liveCall starts a dialer and calls its agent.
+func liveCall(t *testing.T, limit string) (*rig, *process, held) {
+	t.Helper()
+	r, p, address := answering(t, limit)
 	agent, err := signal.New(signal.Config{UDP: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatalf("open the phone: %v", err)
@@ -96,7 +105,7 @@ func liveCall(t *testing.T, limit string) (*rig, *process, held) {
 	if _, err := fmt.Sscanf(address, "127.0.0.1:%d", &port); err != nil {
 		t.Fatalf("read %s: %v", address, err)
 	}
-	phone := &callers{t: t, agent: agent, proxy: port, to: ours}
+	phone := &callers{t: t, agent: agent, proxy: port, to: agentNumber}
 	var live held
 	await(t, "the call is answered", func() (answered bool) {
 		live, answered = phone.call()
