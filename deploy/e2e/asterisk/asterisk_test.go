@@ -3,6 +3,7 @@ package asterisk_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -56,6 +57,7 @@ func TestRecipe(t *testing.T) {
 	}
 	addresses := strings.NewReplacer(ringfenceInPage, ringfence, asteriskInPage, asterisk)
 	r := &recipe{text: addresses.Replace(string(text)), dir: t.TempDir()}
+	r.world = start(t, r.section(t, "## 2."), ringfence)
 	r.asterisk, err = peertest.StartAsterisk(r.dir, map[string]string{
 		"pjsip.conf":      onLoopback(r.file(t, "ini", "; pjsip.conf"), asterisk),
 		"extensions.conf": r.file(t, "ini", "; extensions.conf"),
@@ -65,8 +67,6 @@ func TestRecipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.asterisk.Stop)
-	r.world = start(t, r.section(t, "## 2."), ringfence)
-
 	r.run(t, r.section(t, "## 1."))
 	if err := os.WriteFile(filepath.Join(r.dir, "trunk.json"), []byte(r.file(t, "json", "{")), 0o600); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,20 @@ func TestRecipe(t *testing.T) {
 	outbound.Status = "completed"
 	r.awaitCall(t, outbound)
 
-	receive, _, found := strings.Cut(r.section(t, "## 5."), "asterisk -rx '"+hangup+"'")
+	const qualify = "asterisk -rx 'pjsip qualify ringfence'\n"
+	receive, found := strings.CutPrefix(r.section(t, "## 5."), qualify)
+	if !found {
+		t.Fatal("section 5 does not begin with pjsip qualify")
+	}
+	r.run(t, qualify)
+	reachable := "Contact ringfence/sip:" + ringfence + ":5060 is now Reachable"
+	err = rig.Until(t.Context(), rig.HangTimeout, reachable, func() (bool, error) {
+		return strings.Contains(terminalCodes.ReplaceAllString(r.asterisk.Said(), ""), reachable), nil
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.asterisk.Said())
+	}
+	receive, _, found = strings.Cut(receive, "asterisk -rx '"+hangup+"'")
 	if !found {
 		t.Fatal("section 5 does not hang up")
 	}
@@ -93,6 +106,45 @@ func TestRecipe(t *testing.T) {
 	r.run(t, "asterisk -rx '"+hangup+"'\n")
 	inbound.Status = "completed"
 	r.awaitCall(t, inbound)
+	r.addTrunks(t)
+}
+
+// addTrunks adds and removes each trunk of the other pages: their settings must be valid.
+func (r *recipe) addTrunks(t *testing.T) {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := rig.NewClient(r.world.Demo.AdminURL, r.world.Demo.AdminToken)
+	added := 0
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range jsonBlock.FindAllSubmatch(text, -1) {
+			var trunk map[string]any
+			if err := json.Unmarshal(block[1], &trunk); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			trunk["name"] = fmt.Sprintf("trunk %d", added)
+			trunk["host"] = "127.0.0.1" // no request may leave this machine
+			var made struct {
+				ID string `json:"id"`
+			}
+			if err := admin.Into(t.Context(), "POST", "/admin/v1/trunks", trunk, http.StatusCreated, &made); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			if err := admin.Into(t.Context(), "DELETE", "/admin/v1/trunks/"+made.ID, nil, http.StatusOK, nil); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			added++
+		}
+	}
+	if added < len(pages) {
+		t.Errorf("%d trunks in %d pages, want at least one in each page", added, len(pages))
+	}
 }
 
 // onLoopback adds settings that only the loopback network needs: there, Asterisk cannot find the
@@ -154,6 +206,11 @@ func (r *recipe) file(t *testing.T, language, first string) string {
 	}
 	return first + content
 }
+
+// terminalCodes are the colours in the log of Asterisk.
+var terminalCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```\n")
 
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```\n")
 
