@@ -59,14 +59,15 @@ var (
 	line   = regexp.MustCompile(`^\s*(?:\$ )?(?:bin/)?ringfence (.+)$`)
 	inline = regexp.MustCompile("`(?:bin/)?ringfence ([^`]+)`")
 	remark = regexp.MustCompile(`\s+#.*$`)
-	word   = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
+	word   = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
 )
 
-// spoken are the arguments of each command line of a page, in a block of a shell or in a sentence. "…" stands for whatever may follow, and is no command line.
+// spoken returns the arguments of each command line of a page, in a block of a shell or in a sentence. A line that ends
+// with a backslash continues on the next line. A command line with the argument "…" is left out.
 func spoken(page string) (lines [][]string) {
 	var found [][]string
 	block, inside := "", false
-	for l := range strings.Lines(page) {
+	for l := range strings.Lines(strings.ReplaceAll(page, "\\\n", " ")) {
 		l = strings.TrimRight(l, "\n")
 		if kind, fenced := strings.CutPrefix(strings.TrimSpace(l), "```"); fenced {
 			block, inside = kind, !inside
