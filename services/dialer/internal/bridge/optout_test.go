@@ -45,6 +45,8 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		{name: "behind the event that ended the call", run: func(k *talk) {
 			ends := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolVoicemail, ID: "v", Args: []byte(`{"kind":"fax"}`)}
 			k.send(said)
+			k.fake.mu.Lock() // Close must not close the channel between the two
+			defer k.fake.mu.Unlock()
 			k.fake.events <- ends
 			k.fake.events <- endCall
 		}},
