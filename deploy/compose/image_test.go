@@ -143,10 +143,9 @@ func standsAlone(t *testing.T, name, path string) {
 		}
 		defer func() { _ = binary.Close() }()
 		for _, header := range binary.Progs {
-			if header.Type == elf.PT_INTERP {
-				t.Errorf("header.Type = %v, want another value; name = %s", header.Type, name)
-			} else if header.Type == elf.PT_DYNAMIC {
-				t.Errorf("header.Type = %v, want another value; name = %s", header.Type, name)
+			switch header.Type {
+			case elf.PT_INTERP, elf.PT_DYNAMIC:
+				t.Errorf("program header of %s = %v, want a static binary", name, header.Type)
 			}
 		}
 		if binary.Section(".dynamic") != nil {

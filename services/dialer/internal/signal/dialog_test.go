@@ -131,10 +131,11 @@ func TestFork_LosersAreHungUp(t *testing.T) {
 	})
 	l := r.dial("01")
 	first, second := <-branches, <-branches
-	if first == second {
-		t.Errorf("first = %v, want another value", first)
-	} else if first == "" {
-		t.Error("first is empty, want a value")
+	if first == "" {
+		t.Error("the first branch is empty")
+	}
+	if second == first {
+		t.Errorf("the second branch = %q, the same as the first", second)
 	}
 	l.ends(call.NormalClearing, false, "taken", "rang", "answered")
 	if n := r.heard(l, sip.BYE); n != 1 {
