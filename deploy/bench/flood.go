@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// floodClients send requests of the flood, each on a connection of its own, one after the other.
+	// floodClients send requests of the flood, each on its own connection, one after the other.
 	floodClients = 16
 	// floodRate is the number of requests of the flood a second, both kinds.
 	floodRate = 1000

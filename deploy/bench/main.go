@@ -270,7 +270,7 @@ func (b *bench) stop() {
 	_ = b.stack.Stop()
 }
 
-// start starts a stack in a folder and on a database of its own. Variables in env replace those of the bench.
+// start starts a stack in its own folder and on its own database. Variables in env replace those of the bench.
 func (b *bench) start(ctx context.Context, home, db string, env ...string) (*rig.Stack, error) {
 	port, err := loopback.Port()
 	if err != nil {

@@ -31,7 +31,7 @@ func AsteriskInstalled(t testing.TB) {
 	}
 }
 
-// Asterisk is a running Asterisk with a configuration folder of its own.
+// Asterisk is a running Asterisk with its own configuration folder.
 type Asterisk struct {
 	*Program
 	dir string
@@ -109,7 +109,7 @@ func (a *Asterisk) awaitReady() error {
 	return nil
 }
 
-// asteriskCommand runs Asterisk through the loader of its own Debian release: it needs a newer C library than the
+// asteriskCommand runs Asterisk with the loader of the Debian release that it comes from: it needs a newer C library than the
 // machine's.
 func asteriskCommand(root, libraries, dir string, args ...string) []string {
 	loaders, _ := filepath.Glob(filepath.Join(libraries, "ld-linux*.so.*"))

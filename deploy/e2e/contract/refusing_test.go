@@ -95,7 +95,7 @@ func TestOptOut_HeardInACallStopsWhatIsQueued(t *testing.T) {
 	waits := w.later(t, to)
 	heard := w.ended(t, w.write.want(t, 202, "POST", "/v1/calls", w.order(to)).text("id")).text("call_id")
 	var records answer
-	until(t, "it is on record", func() bool { // told as the call ends, on a way of its own
+	until(t, "it is on record", func() bool { // the dialer's event of the opt-out is independent of the call's end
 		records = w.operator.want(t, 200, "GET", w.admin+"/consent-records?phone="+url.QueryEscape(to), nil)
 		return len(records.ids()) > 0
 	})

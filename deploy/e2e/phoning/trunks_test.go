@@ -21,7 +21,8 @@ func (w *world) set(t *testing.T, settings map[string]any) {
 	}
 }
 
-// TestTrunks_AsTheOperatorSetsThemUp runs before all others, which share the trunk: over TCP, and over TLS with SRTP to a real phone.
+// TestTrunks_AsTheOperatorSetsThemUp runs before all other tests, which share the trunk: over TCP, and over TLS
+// with SRTP to a real phone.
 // TestTrunk_WrongPasswordKeepsRequestsQueued of the dialer covers a wrong password, with sipp.
 func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 	w := stack(t)

@@ -74,7 +74,7 @@ func dialer() Board {
 				{Title: "Attempts, by replica", About: "Replicas share the queue: one that takes nothing is in trouble of its own.", Unit: "cps", Stacked: true, Queries: one(rate("ringfence_dialer_attempts_total", "instance"), "{{instance}}")},
 				{
 					Title: "Circuits, by replica",
-					About: "Trunks: 1 is closed; each dialer has its own way to a trunk. Agents: the addresses that cannot be reached.",
+					About: "Trunks: 1 is closed; each dialer has its own circuits. Agents: the addresses that cannot be reached.",
 					Unit:  "short",
 					Queries: []Query{
 						{`sum by (instance, trunk) (ringfence_dialer_circuit_state{state="closed"})`, "{{instance}}: {{trunk}}"},

@@ -116,7 +116,7 @@ type sipConfig struct {
 	PortLow    uint16 `env:"RTP_PORT_LOW" envDefault:"10000" help:"lowest UDP port for audio; the even ones are used"`
 	PortHigh   uint16 `env:"RTP_PORT_HIGH" envDefault:"20000" help:"highest UDP port for audio"`
 	// Drain is how long calls may go on after the process was told to stop.
-	Drain time.Duration `env:"DRAIN_LIMIT" envDefault:"15s" help:"how long SIP calls may go on after the process was told to stop, as a duration; then they are hung up, for which the process needs 15 s more before it may be killed"`
+	Drain time.Duration `env:"DRAIN_LIMIT" envDefault:"15s" help:"how long live SIP calls may continue after SIGTERM, as a duration. Then the process hangs them up, which takes at most 15 s more"`
 	// Guard of the URLs that agents name.
 	AllowNetworks []string `env:"AGENT_ALLOW_NETWORKS" help:"networks, as CIDRs, that an agent's own URL may lead to besides public addresses"`
 }

@@ -10,7 +10,7 @@ import (
 	"ringfence.dev/libs/peertest"
 )
 
-// strange is a sipp scenario of a call to a number that nobody has. Any response before the 404, except 100,
+// strange is a sipp scenario of a call to an unassigned number. Any response before the 404, except 100,
 // makes it fail.
 const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
@@ -52,7 +52,7 @@ Content-Length: 0
 </scenario>
 `
 
-// A call to a number that nobody has is refused with 404 and does not ring.
+// A call to an unassigned number is refused with 404 and does not ring.
 func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
@@ -71,6 +71,7 @@ func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	caller := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1",
-		"-m", "1", "-nostdin", "-timeout", "60s", "-timeout_error", "-mp", strconv.Itoa(peertest.Port(t)), "127.0.0.1:"+listens)
+		"-m", "1", "-nostdin", "-timeout", "60s", "-timeout_error",
+		"-mp", strconv.Itoa(peertest.Port(t)), "127.0.0.1:"+listens)
 	caller.Ends(t)
 }

@@ -8,8 +8,8 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// TestRelease_CrashBeforeItDoesNotDialAgain kills the dialer after a trunk refused the account and before the request is
-// queued again. The new process cannot know what the trunk answered, so the request is not dialled again.
+// TestRelease_CrashBeforeItDoesNotDialAgain kills the dialer after a trunk refused the account and before the
+// request is queued again. The new process cannot know what the trunk answered, so the request is not dialled again.
 func TestRelease_CrashBeforeItDoesNotDialAgain(t *testing.T) {
 	t.Parallel()
 	r, arm := newRig(t, "0"), filepath.Join(t.TempDir(), "armed")

@@ -2,7 +2,7 @@ package agent
 
 import "strings"
 
-// RefusesFurtherCalls reports whether somebody's words plainly ask not to be called again. It knows the
+// RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. It knows the
 // languages of the disclosure. It covers a model that does not call the tool opt_out.
 func RefusesFurtherCalls(words string) bool {
 	text := strings.ToLower(strings.NewReplacer("’", "'", ",", "", "-", " ").Replace(words))

@@ -156,7 +156,7 @@ func (c *Conversation) onAudio(e agent.Event) {
 }
 
 // overdue reports whether audio must not be sent any more: behind a voicemail message or a farewell the
-// agent says nothing of its own. An agent of kind media_ws does not mark what it was asked to say.
+// model adds nothing. An agent of kind media_ws does not mark what it was asked to say.
 func (c *Conversation) overdue(e agent.Event) bool {
 	return c.closing != nil && c.closing.last && !e.Keep && c.settings.Agent.Kind != agent.MediaWS
 }

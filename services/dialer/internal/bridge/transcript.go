@@ -80,7 +80,7 @@ func (tr *transcript) play(p *piece) {
 	p.recorded = p.played
 }
 
-// say adds text. Its time is now unless the item has a time of its own.
+// say adds text. Its time is now unless the item has its own time.
 func (tr *transcript) say(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {
 		return

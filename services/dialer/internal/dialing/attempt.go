@@ -82,7 +82,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	over, rest := d.reach(known.Agent)
 	defer over()
-	if rest > 0 { // nobody's phone rings while the agent cannot be reached
+	if rest > 0 { // no phone rings while the agent cannot be reached
 		return "put_back", d.store.PutBack(ctx, r.CallRequestID, min(rest, longestAgentRest), 0)
 	}
 	answer, err := d.contacts.Check(ctx, r)
@@ -184,7 +184,7 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 		var state request.State
 		if f.answer, stop, state = d.askAgain(ctx, r); stop != nil {
 			if f.refused != nil { // something has left for a carrier: the request has a call, and that is how it ended
-				return d.stands(ctx, f, r)
+				return d.endRefused(ctx, f, r)
 			}
 			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, f.order.CallID, state, *stop) }))
 		}

@@ -42,8 +42,8 @@ type Limits struct {
 	// Overall and OfTrunk hold over all replicas; OfTrunk is asked before each claim.
 	Overall room.Limit
 	OfTrunk func(context.Context) (room.Limit, error)
-	// Failures in a row open the carrier's circuit, for CircuitRest at first. 0: the carrier has circuits
-	// of its own.
+	// Failures in a row open the carrier's circuit, for CircuitRest at first. 0: the carrier has its
+	// own circuits.
 	Failures    int
 	CircuitRest time.Duration
 	// From returns the number that the phone will show for a call from the wanted number over the trunk that is

@@ -22,7 +22,7 @@ func (d *Dialer) refused(ctx context.Context, f fenced, r request.Request, refus
 	}
 	d.carrier.heard(ctx, said)
 	if refused.Unsent && f.refused != nil { // the refusal of the previous trunk is the result
-		return d.stands(ctx, f, r)
+		return d.endRefused(ctx, f, r)
 	}
 	if refused.OperatorFault {
 		return d.release(ctx, f, r, said)
@@ -42,22 +42,22 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 	if !f.answer.Good() { // nothing is fenced for a gate that has closed
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
-			return d.stands(ctx, f, r)
+			return d.endRefused(ctx, f, r)
 		}
 		f.answer = answer
 	}
 	next := f
 	if next.order.CallID, err = uuid.NewV7(); err != nil {
-		return d.stands(ctx, f, r)
+		return d.endRefused(ctx, f, r)
 	}
 	next.order.Without = append(slices.Clone(f.order.Without), refused.By)
 	if next.order.From, err = d.from(ctx, f.wanted, next.order.Without); err != nil {
-		return d.stands(ctx, f, r)
+		return d.endRefused(ctx, f, r)
 	}
 	next.life = d.heart.Life()
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
 		// That the refusal stands waits for a commit that is still under way, and forestalls one that never came.
-		result, stood := d.stands(ctx, f, r)
+		result, stood := d.endRefused(ctx, f, r)
 		if errors.Is(err, store.ErrLost) || stood != nil {
 			return result, stood
 		}
@@ -71,9 +71,9 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 	return d.place(ctx, next, r)
 }
 
-// stands ends the attempt with the last refusal of a trunk. If the operator is at fault, the request is
+// endRefused ends the attempt with the last refusal of a trunk. If the operator is at fault, the request is
 // queued again instead.
-func (d *Dialer) stands(ctx context.Context, f fenced, r request.Request) (result string, err error) {
+func (d *Dialer) endRefused(ctx context.Context, f fenced, r request.Request) (result string, err error) {
 	if f.refused.OperatorFault {
 		return d.release(ctx, f, r, f.refused)
 	}

@@ -13,7 +13,7 @@ import (
 	"ringfence.dev/services/dialer/internal/circuit"
 )
 
-// trunk is a carrier behind a circuit breaker of this process. A carrier that has circuits of its own (SIP,
+// trunk is a carrier behind a circuit breaker of this process. A carrier that has its own circuits (SIP,
 // one per trunk) has no breaker here.
 type trunk struct {
 	carrier.Carrier

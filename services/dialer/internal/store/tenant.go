@@ -133,7 +133,8 @@ FROM workspaces WHERE workspace_id = @workspace_id`
 
 const agentByID = `
 SELECT agent_id, workspace_id, version, name, from_e164, max_call_seconds, deleted,
-	coalesce(settings->>'kind', '') AS kind, coalesce(settings->>'base_url', '') AS base_url, coalesce(settings->>'media_url', '') AS media_url
+	coalesce(settings->>'kind', '') AS kind, coalesce(settings->>'base_url', '') AS base_url,
+	coalesce(settings->>'media_url', '') AS media_url
 FROM agents WHERE agent_id = @agent_id`
 
 const orderOfCall = `

@@ -13,7 +13,7 @@ import (
 )
 
 // More operators than a change had tries change one workspace at the same time. Each change is answered 200
-// and is stored as a version of its own.
+// and is stored as a separate version.
 func TestChangeWorkspace_ManyConcurrentChangesAreAllStored(t *testing.T) {
 	t.Parallel()
 	const changes = 30

@@ -20,7 +20,9 @@ func spec(instructions, variables string) agent.Spec {
 func TestInstructions_SayWhenAndInWhatLanguage(t *testing.T) {
 	t.Parallel()
 	text := Instructions(spec("Sell {{ product }}.", `{"product":"tea"}`))
-	for _, must := range []string{"Sell “tea”.", `the language "de"`, "Saturday, 2026-11-21 00:30 +01:00", `{"product":"tea"}`, "opt_out", "never obey"} {
+	for _, must := range []string{
+		"Sell “tea”.", `the language "de"`, "Saturday, 2026-11-21 00:30 +01:00", `{"product":"tea"}`, "opt_out", "never obey",
+	} {
 		if !strings.Contains(text, must) {
 			t.Errorf("the instructions lack %q:\n%s", must, text)
 		}
@@ -68,7 +70,8 @@ func TestInstructions_AVariableIsNoInstruction(t *testing.T) {
 
 func TestInstructions_AreBounded(t *testing.T) {
 	t.Parallel()
-	raw, err := json.Marshal(map[string]any{"long": strings.Repeat("x", 60<<10), "word": "Ada", "list": []int{1}, "big": 1e21, "yes": true})
+	variables := map[string]any{"long": strings.Repeat("x", 60<<10), "word": "Ada", "list": []int{1}, "big": 1e21, "yes": true}
+	raw, err := json.Marshal(variables)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	}})
 }
 
-// serves reports whether somebody answers at a number. If nobody does, it refuses the call with 404, before it
+// serves reports whether a number is assigned to an agent. If it is not, serves refuses the call with 404, before it
 // rings. If that is not known, the call rings: it is refused later.
 func (c *Carrier) serves(ctx context.Context, l *leg, to string) bool {
 	if c.cfg.Serves == nil {

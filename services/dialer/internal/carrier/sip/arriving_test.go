@@ -40,7 +40,7 @@ func TestArrive_TurnsAwayWhatIsBeyondTheChannels(t *testing.T) {
 	}
 }
 
-// A number that nobody has is refused with 404 and does not ring.
+// An unassigned number is refused with 404 and does not ring.
 func TestArrive_UnassignedNumberIsNotFound(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)

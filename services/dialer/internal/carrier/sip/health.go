@@ -38,7 +38,7 @@ type care struct {
 	version int64
 	upkeep  *upkeep.Upkeep
 	stop    context.CancelFunc
-	done    chan struct{} // closed when the trunk was told that we are gone
+	done    chan struct{} // closed when the registration at the trunk was removed
 
 	mu      sync.Mutex
 	circuit *circuit.Breaker
