@@ -34,7 +34,9 @@ func secretsOf(name string) []string {
 // know makes the workspace know a person as a customer does: a contact with a name, and metadata.
 func know(t *testing.T, w *rig.Workspace, to, name string) *erased {
 	t.Helper()
-	spoken := []string{"Ana Reyes", "Jonas Weber", "Priya Nair", "Marek Novak", "interested in", "call me back", "customer_name"}
+	spoken := []string{
+		"Ana Reyes", "Jonas Weber", "Priya Nair", "Marek Novak", "interested in", "call me back", "customer_name",
+	}
 	p := &erased{w: w, to: to, secrets: secretsOf(name), spoken: spoken}
 	body := map[string]any{"phone_e164": to, "name": p.secrets[0], "metadata": map[string]any{"note": p.secrets[2]}}
 	if err := w.API.Into(t.Context(), "POST", "/v1/contacts", body, http.StatusCreated, nil); err != nil {

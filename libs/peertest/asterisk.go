@@ -109,8 +109,8 @@ func (a *Asterisk) awaitReady() error {
 	return nil
 }
 
-// asteriskCommand runs Asterisk with the loader of the Debian release that it comes from: it needs a newer C library than the
-// machine's.
+// asteriskCommand runs Asterisk with the loader of the Debian release that it comes from: it needs a newer C
+// library than the machine's.
 func asteriskCommand(root, libraries, dir string, args ...string) []string {
 	loaders, _ := filepath.Glob(filepath.Join(libraries, "ld-linux*.so.*"))
 	loader := slices.Concat(loaders, []string{"ld-linux is missing"})[0]

@@ -70,7 +70,9 @@ func TestInstructions_AVariableIsNoInstruction(t *testing.T) {
 
 func TestInstructions_AreBounded(t *testing.T) {
 	t.Parallel()
-	variables := map[string]any{"long": strings.Repeat("x", 60<<10), "word": "Ada", "list": []int{1}, "big": 1e21, "yes": true}
+	variables := map[string]any{
+		"long": strings.Repeat("x", 60<<10), "word": "Ada", "list": []int{1}, "big": 1e21, "yes": true,
+	}
 	raw, err := json.Marshal(variables)
 	if err != nil {
 		t.Fatal(err)
