@@ -26,7 +26,7 @@ const (
 	page = "../../../docs/sip-trunks/asterisk.md"
 	// The addresses in the page. The test replaces them by free addresses of the loopback network.
 	ringfenceInPage, asteriskInPage = "192.0.2.10", "192.0.2.20"
-	hangup                          = "channel request hangup all"
+	hangup                          = "for channel in "
 )
 
 // call is a part of the call object of GET /v1/calls.
@@ -96,14 +96,14 @@ func TestRecipe(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, r.asterisk.Said())
 	}
-	receive, _, found = strings.Cut(receive, "asterisk -rx '"+hangup+"'")
+	receive, end, found := strings.Cut(receive, hangup)
 	if !found {
 		t.Fatal("section 5 does not hang up")
 	}
 	r.run(t, receive)
 	inbound := call{Direction: "inbound", From: "anonymous", To: "+14155550100", Status: "in_progress"}
 	r.awaitCall(t, inbound)
-	r.run(t, "asterisk -rx '"+hangup+"'\n")
+	r.run(t, hangup+end)
 	inbound.Status = "completed"
 	r.awaitCall(t, inbound)
 	r.addTrunks(t)
