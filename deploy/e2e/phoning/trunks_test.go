@@ -74,17 +74,25 @@ func TestTrunks_AsTheOperatorSetsThemUp(t *testing.T) {
 			"<sip:NUMBER@127.0.0.1:PORT;transport=tls>;regint=0;answermode=auto;mediaenc=srtp-mand")
 		w.set(t, map[string]any{"transport": "tls", "port": bo.Port + 1, "srtp": "required", "ca_certificates": string(cert), "username": nil, "password": nil, "register": false})
 		ida := agent(t, house, map[string]any{"kind": "openai_realtime", "greeting": "Good day.", "disclosure": map[string]any{"off_reason": "a test"}})
+		transcriptions := func() (list []map[string]any, err error) {
+			path := "/sent?type=conversation.item.input_audio_transcription.completed"
+			err = rig.NewClient(w.model, "").Into(t.Context(), "GET", path, nil, 200, &list)
+			return list, err
+		}
+		before, err := transcriptions() // of the calls of earlier tests
+		if err != nil {
+			t.Fatal(err)
+		}
 		req, err := house.Place(t.Context(), map[string]any{"to": number(bo.Port), "agent_id": ida})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var heard []map[string]any
 		until(t, "the model hears the person", func() bool {
-			err := rig.NewClient(w.model, "").Into(t.Context(), "GET", "/sent?type=conversation.item.input_audio_transcription.completed", nil, 200, &heard)
+			heard, err := transcriptions()
 			if ended, err := house.Request(t.Context(), req.ID); err == nil && ended.Final() {
 				t.Fatalf("the call ended: %+v", ended)
 			}
-			return err == nil && len(heard) > 0
+			return err == nil && len(heard) > len(before)
 		})
 		bo.Do(t, "hangup")
 		call := w.over(t, house, req, "call.completed")
