@@ -1,15 +1,38 @@
 package agent
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+	"sync"
+	"unicode"
+)
 
-// RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. It knows the
-// languages of the disclosure. It covers a model that does not call the tool opt_out.
+// refusal holds the expressions that recognise a refusal of further calls in one language.
+type refusal struct {
+	clause *regexp.Regexp // a whole clause that plainly refuses further calls
+	filler *regexp.Regexp // words without effect on the meaning, such as "please"
+	link   *regexp.Regexp // words that begin a new clause, such as "and"
+	limit  *regexp.Regexp // words that limit the sentence in time or circumstance, such as "before"
+}
+
+// sentence is the folded text of one sentence. Commas separate its clauses.
+type sentence struct {
+	text     string
+	question bool
+}
+
+// RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. It
+// supports the languages of the disclosure. It covers a model that does not call the tool opt_out.
+//
+// A refusal must be a whole clause. A sentence that mentions a time or a circumstance is no
+// refusal. A question is a refusal only if it is a request ("Can you ...?").
 func RefusesFurtherCalls(words string) bool {
-	text := strings.ToLower(strings.NewReplacer("’", "'", ",", "", "-", " ").Replace(words))
-	text = strings.Join(strings.Fields(text), " ")
-	for _, phrases := range refusals() {
-		for _, phrase := range phrases {
-			if strings.Contains(text, phrase) {
+	for _, s := range sentences(words) {
+		if s.question && !request().MatchString(s.text) {
+			continue
+		}
+		for _, r := range refusals() {
+			if r.matches(s.text) {
 				return true
 			}
 		}
@@ -17,75 +40,104 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// refusals returns the phrases by language, in lower case, without commas and hyphens.
-func refusals() map[string][]string {
-	return map[string][]string{
-		"en": {
-			"stop calling", "stop phoning", "never call", "don't call me again", "do not call me again", "don't ever call",
-			"do not ever call", "don't call me any more", "do not call me any more", "don't call me anymore",
-			"do not call me anymore", "don't phone me again", "do not phone me again", "don't phone me any more",
-			"do not phone me any more", "don't call here again", "do not call here again", "don't call this number",
-			"do not call this number", "don't want to be called again", "not want you to call me again",
-			"don't want you to call me again", "don't want any more calls", "not want any more calls", "no more calls",
-			"take me off your list", "take me off the list", "off your call list", "remove me from your list",
-			"remove me from the list", "take my number off", "remove my number", "delete my number",
-		},
-		"de": {
-			"rufen sie mich nicht mehr an", "rufen sie nicht mehr an", "rufen sie hier nicht mehr an",
-			"ruf mich nicht mehr an", "nie wieder an", "nie mehr an", "nicht mehr anrufen", "nicht wieder anrufen",
-			"nicht mehr angerufen werden", "keine anrufe mehr", "keine weiteren anrufe", "hören sie auf anzurufen",
-			"hören sie auf mich anzurufen", "von ihrer liste", "von der liste", "aus ihrer liste",
-			"löschen sie meine nummer", "meine nummer löschen",
-		},
-		"fr": {
-			"ne m'appelez plus", "n'appelez plus", "ne me rappelez plus", "ne m'appelle plus", "ne plus m'appeler",
-			"ne me téléphonez plus", "arrêtez de m'appeler", "arrêtez d'appeler", "cessez de m'appeler",
-			"plus être appelé", "plus d'appels", "retirez moi de votre liste", "supprimez mon numéro", "effacez mon numéro",
-		},
-		"es": {
-			"no me llame más", "no me llamen más", "no me llames más", "no llame más", "no llamen más",
-			"no me vuelva a llamar", "no me vuelvan a llamar", "no vuelva a llamar", "no vuelvan a llamar",
-			"deje de llamar", "dejen de llamar", "nunca más me llame", "no quiero más llamadas",
-			"quíteme de su lista", "quítenme de su lista", "bórreme de su lista", "borre mi número", "borren mi número",
-		},
-		"it": {
-			"non mi chiami più", "non mi chiamate più", "non chiamatemi più", "non mi chiamare più", "non chiamate più",
-			"non mi richiami più", "non richiamatemi", "smetta di chiamar", "smettete di chiamar", "basta chiamate",
-			"mi tolga dalla lista", "toglietemi dalla", "cancellatemi dalla", "cancelli il mio numero",
-		},
-		"pt": {
-			"não me ligue mais", "não me liguem mais", "não ligue mais", "não liguem mais", "não me telefone mais",
-			"não me telefonem mais", "não volte a ligar", "não voltem a ligar", "não me volte a ligar",
-			"não me voltem a ligar", "pare de ligar", "parem de ligar", "pare de me ligar", "parem de me ligar",
-			"não me chame mais", "retire me da lista", "tire me da lista", "apague o meu número", "tire meu número",
-		},
-		"nl": {
-			"bel me niet meer", "bel mij niet meer", "belt u mij niet meer", "niet meer bellen", "nooit meer bellen",
-			"bel me nooit meer", "bel mij nooit meer", "niet meer gebeld worden", "stop met bellen",
-			"hou op met bellen", "van de lijst", "van uw lijst", "verwijder mijn nummer",
-		},
-		"pl": {
-			"nie dzwońcie więcej", "nie dzwoń więcej", "więcej nie dzwoni", "nie dzwonić więcej",
-			"więcej do mnie nie dzwoni", "nie dzwoń do mnie", "nie dzwońcie do mnie", "proszę do mnie nie dzwonić",
-			"proszę nie dzwonić", "przestańcie dzwonić", "proszę przestać dzwonić", "usunąć mnie z listy",
-			"usuńcie mój numer", "usunąć mój numer",
-		},
-		"cs": {
-			"už mi nevolejte", "nevolejte mi už", "víckrát mi nevolejte", "už nevolejte", "nevolejte mi víckrát",
-			"nikdy mi nevolejte", "přestaňte mi volat", "přestaňte volat", "nechci další hovory",
-			"vymažte mě ze seznamu", "smažte moje číslo", "vymažte moje číslo",
-		},
-		"sv": {
-			"ring mig inte mer", "ring inte mer", "ring mig inte igen", "ring inte igen", "ring inte hit igen",
-			"ring aldrig", "ring mig aldrig", "sluta ring", "inga fler samtal", "ta bort mig från", "ta bort mitt nummer",
-		},
-		"da": {
-			"ring ikke mere", "ring ikke til mig", "ring ikke igen", "ring aldrig", "stop med at ringe",
-			"hold op med at ringe", "ikke flere opkald", "fjern mig fra", "slet mit nummer", "fjern mit nummer",
-		},
-		"fi": {
-			"älkää soittako enää", "älä soita enää", "älkää enää soittako", "älä enää soita", "älkää soittako minulle",
-			"älä soita minulle", "lopettakaa soitt", "en halua enää puheluita", "poistakaa minut", "poistakaa numeroni",
-		},
+// matches reports whether a clause of the sentence is a refusal. It also tries the whole sentence
+// without its commas.
+func (r refusal) matches(text string) bool {
+	text = r.filler.ReplaceAllString(text, " ")
+	if r.limit.MatchString(text) {
+		return false
 	}
+	clauses := strings.Split(r.link.ReplaceAllString(text, ","), ",")
+	for _, clause := range append(clauses, strings.ReplaceAll(text, ",", " ")) {
+		if r.clause.MatchString(strings.Join(strings.Fields(clause), " ")) {
+			return true
+		}
+	}
+	return false
+}
+
+// sentences splits the words into folded sentences. A full stop before a lower-case letter or a
+// digit ends only a clause, because it can belong to "a.m." or to an ellipsis.
+func sentences(words string) []sentence {
+	var found []sentence
+	var text strings.Builder
+	runes := []rune(words)
+	for i, r := range runes {
+		switch {
+		case r == '!', r == '?', r == '\n', r == '.' && endsSentence(runes[i+1:]):
+			found = append(found, sentence{text: fold(text.String()), question: r == '?'})
+			text.Reset()
+		case strings.ContainsRune(".,;–—…", r):
+			text.WriteByte(',')
+		case unicode.IsLetter(r), unicode.IsDigit(r), unicode.Is(unicode.Mn, r):
+			text.WriteRune(r)
+		case strings.ContainsRune("'’‘´`", r): // "don't" and "dont" are the same word
+		default:
+			text.WriteByte(' ')
+		}
+	}
+	return append(found, sentence{text: fold(text.String())})
+}
+
+// endsSentence reports whether the text behind a full stop begins a new sentence.
+func endsSentence(rest []rune) bool {
+	next := strings.TrimLeft(string(rest), " \t\"”“»«¿¡")
+	for _, r := range next {
+		return unicode.IsUpper(r) || r == '\n'
+	}
+	return true
+}
+
+// fold returns the text in lower case without accents, because transcripts often omit them.
+func fold(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, strings.ToLower(text))
+	return accents().Replace(text)
+}
+
+var accents = sync.OnceValue(func() *strings.Replacer {
+	var pairs []string
+	for plain, accented := range map[string]string{
+		"a": "áàâãäåą", "c": "çćč", "d": "ď", "e": "éèêëęě", "i": "íìîï", "l": "ł", "n": "ñńň", "o": "óòôõöø",
+		"r": "ř", "s": "śš", "t": "ť", "u": "úùûüů", "y": "ýÿ", "z": "źżž", "ae": "æ", "oe": "œ", "ss": "ß",
+	} {
+		for _, r := range accented {
+			pairs = append(pairs, string(r), plain)
+		}
+	}
+	return strings.NewReplacer(pairs...)
+})
+
+// request matches the words that make a question a request, in folded spelling.
+var request = sync.OnceValue(func() *regexp.Regexp {
+	return wordsOf([]string{
+		"(can|could|would|will) you", "(konnen|konnten|wurden) sie", "(kannst|konntest) du", "(pouvez|pourriez) vous",
+		"puede", "pueden", "podria", "podrian", "puo", "potete", "potrebbe", "potreste", "pode", "podem", "poderia",
+		"podia", "(kunt|wilt|zou) u", "(kun|wil) je", "moze", "moga", "mozecie", "moglibyscie", "moglby", "moglaby",
+		"muzete", "mohli byste", "mohla? byste", "kan (ni|du|i)", "vil (i|du)", "voitteko", "voisitteko",
+	})
+})
+
+// refusals returns the compiled expressions by language.
+var refusals = sync.OnceValue(func() map[string]refusal {
+	compiled := map[string]refusal{}
+	for language, p := range refusalPhrases() {
+		compiled[language] = refusal{
+			clause: regexp.MustCompile(
+				"^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(p.clauses, "|") + ")$"),
+			filler: wordsOf(p.fillers),
+			link:   wordsOf(p.links),
+			limit:  wordsOf(p.limits),
+		}
+	}
+	return compiled
+})
+
+// wordsOf returns an expression that matches each of the folded phrases between word boundaries.
+func wordsOf(phrases []string) *regexp.Regexp {
+	return regexp.MustCompile(`\b(` + strings.Join(phrases, "|") + `)\b`)
 }

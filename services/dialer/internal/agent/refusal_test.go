@@ -2,36 +2,24 @@ package agent
 
 import "testing"
 
+// refusalTest is one sentence of a person. The sentences are written as people speak, not from the
+// table of phrases.
+type refusalTest struct {
+	language string
+	name     string
+	words    string
+	want     bool
+}
+
 func TestRefusesFurtherCalls(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		words string
-		want  bool
-	}{
-		{words: "Do not phone me any more.", want: true},
-		{words: "Please, don’t ever call me again!", want: true},
-		{words: "Take me off your list, please.", want: true},
-		{words: "Rufen Sie mich bitte an.", want: false},
-		{words: "Bitte rufen Sie mich nie wieder an.", want: true},
-		{words: "Ne m’appelez plus, s'il vous plaît.", want: true},
-		{words: "Por favor, no me llamen más.", want: true},
-		{words: "Non chiamatemi più.", want: true},
-		{words: "Não me ligue mais, por favor.", want: true},
-		{words: "Bel me niet meer.", want: true},
-		{words: "Proszę więcej nie dzwonić.", want: true},
-		{words: "Už mi nevolejte.", want: true},
-		{words: "Ring mig inte igen.", want: true},
-		{words: "Ring ikke til mig mere.", want: true},
-		{words: "Älkää soittako enää.", want: true},
-		{words: "Call me again tomorrow.", want: false},
-		{words: "I cannot talk now, can you call back later?", want: false},
-		{words: "I am not interested.", want: false},
-		{words: "", want: false},
-	}
-	for _, test := range tests {
-		if got := RefusesFurtherCalls(test.words); got != test.want {
-			t.Errorf("RefusesFurtherCalls(%q) = %v, want %v", test.words, got, test.want)
-		}
+	for _, test := range refusalTests() {
+		t.Run(test.language+"/"+test.name, func(t *testing.T) {
+			t.Parallel()
+			if got := RefusesFurtherCalls(test.words); got != test.want {
+				t.Errorf("RefusesFurtherCalls(%q) = %v, want %v", test.words, got, test.want)
+			}
+		})
 	}
 }
 
@@ -39,15 +27,186 @@ func TestRefusesFurtherCalls(t *testing.T) {
 // disclosures alone.
 func TestRefusesFurtherCalls_KnowsTheLanguagesOfTheDisclosure(t *testing.T) {
 	t.Parallel()
+	refused, allowed := map[string]int{}, map[string]int{}
+	for _, test := range refusalTests() {
+		if test.want {
+			refused[test.language]++
+		} else {
+			allowed[test.language]++
+		}
+	}
 	for language := range disclosures() {
-		phrases := refusals()[language]
-		if len(phrases) == 0 {
+		if _, ok := refusals()[language]; !ok {
 			t.Errorf("phrases of %q = none, want some", language)
 		}
-		for _, phrase := range phrases {
-			if !RefusesFurtherCalls(phrase) {
-				t.Errorf("RefusesFurtherCalls(%q) = false, want true", phrase)
-			}
+		least := 2
+		if language == "en" || language == "de" {
+			least = 6
 		}
+		if refused[language] < least {
+			t.Errorf("refusals of %q under test = %d, want at least %d", language, refused[language], least)
+		}
+		if allowed[language] < least {
+			t.Errorf("other sentences of %q under test = %d, want at least %d", language, allowed[language], least)
+		}
+	}
+}
+
+func refusalTests() []refusalTest {
+	return []refusalTest{
+		{language: "en", name: "plain", words: "Don't call me.", want: true},
+		{language: "en", name: "polite", words: "Please do not call me.", want: true},
+		{language: "en", name: "filler in the middle", words: "Don't, please, call me again.", want: true},
+		{language: "en", name: "typographic apostrophe", words: "Please, don’t ever call me again!", want: true},
+		{language: "en", name: "no apostrophe", words: "dont call me again", want: true},
+		{language: "en", name: "phone any more", words: "Do not phone me any more.", want: true},
+		{language: "en", name: "without an object", words: "No thanks. Don't call again.", want: true},
+		{language: "en", name: "never", words: "Look, I'm not interested. Never call me again!", want: true},
+		{language: "en", name: "emphatic", words: "Don't you ever call me again!", want: true},
+		{language: "en", name: "contact", words: "Do not contact me again, thank you.", want: true},
+		{language: "en", name: "stop", words: "Stop calling me and leave me alone.", want: true},
+		{language: "en", name: "quit", words: "Quit calling us, please!", want: true},
+		{language: "en", name: "do not call list", words: "Put me on your do not call list.", want: true},
+		{language: "en", name: "do-not-call list", words: "Please put me on the do-not-call list, okay!", want: true},
+		{language: "en", name: "list", words: "Could you please take me off of your list?", want: true},
+		{language: "en", name: "list, passive", words: "I want to be taken off your list.", want: true},
+		{language: "en", name: "list now", words: "Take us off your list right now!", want: true},
+		{language: "en", name: "not wanted", words: "I don't want you calling me.", want: true},
+		{language: "en", name: "no more calls", words: "No more calls, please.", want: true},
+		{language: "en", name: "number", words: "Delete my number, please.", want: true},
+		{language: "en", name: "asked before", words: "I've told you before, don't call this number again.", want: true},
+
+		{language: "en", name: "past", words: "You never called me back.", want: false},
+		{language: "en", name: "habit", words: "I never call anyone after six.", want: false},
+		{language: "en", name: "before noon", words: "Don't call me again before noon.", want: false},
+		{language: "en", name: "before noon, first", words: "Before noon, please don't call me.", want: false},
+		{language: "en", name: "until", words: "Do not call me again until Monday.", want: false},
+		{language: "en", name: "until after a pause", words: "Don't call me again... until Monday, I mean.", want: false},
+		{language: "en", name: "a.m.", words: "Until 9 a.m. don't call me.", want: false},
+		{language: "en", name: "this number", words: "Do not call this number before noon.", want: false},
+		{language: "en", name: "on this number", words: "Don't call me on this number, use my mobile.", want: false},
+		{language: "en", name: "at work", words: "Please don't call me at work.", want: false},
+		{language: "en", name: "now", words: "Don't call me now.", want: false},
+		{language: "en", name: "tomorrow", words: "Don't call me tomorrow, I'm away.", want: false},
+		{language: "en", name: "just", words: "Don't just call me, come by.", want: false},
+		{language: "en", name: "name", words: "Don't call me Bob.", want: false},
+		{language: "en", name: "no more calls today", words: "I have no more calls today, four o'clock works.", want: false},
+		{language: "en", name: "do not stop", words: "Please don't stop calling.", want: false},
+		{language: "en", name: "question", words: "Why did you stop calling me?", want: false},
+		{language: "en", name: "echo", words: "Remove my number? No, keep it.", want: false},
+		{language: "en", name: "words of another", words: "My wife? She said, don't call me again.", want: false},
+		{language: "en", name: "condition", words: "If it's about money, don't call me.", want: false},
+		{language: "en", name: "speaker calls", words: "Don't call us, we'll call you.", want: false},
+		{language: "en", name: "callback", words: "I cannot talk now, can you call back later?", want: false},
+		{language: "en", name: "not interested", words: "I am not interested.", want: false},
+		{language: "en", name: "empty", words: "", want: false},
+
+		{language: "de", name: "polite", words: "Rufen Sie mich bitte nicht mehr an.", want: true},
+		{language: "de", name: "plain", words: "Rufen Sie mich nicht an!", want: true},
+		{language: "de", name: "never", words: "Bitte rufen Sie mich nie wieder an.", want: true},
+		{language: "de", name: "here", words: "Nein danke, rufen Sie hier bitte nicht mehr an.", want: true},
+		{language: "de", name: "infinitive", words: "Bitte nicht mehr anrufen.", want: true},
+		{language: "de", name: "not wanted", words: "Ich möchte nicht mehr angerufen werden.", want: true},
+		{language: "de", name: "stop", words: "Hören Sie endlich auf, mich anzurufen!", want: true},
+		{language: "de", name: "list", words: "Streichen Sie mich bitte von Ihrer Liste.", want: true},
+		{language: "de", name: "request", words: "Können Sie mich bitte aus Ihrer Liste löschen?", want: true},
+		{language: "de", name: "number", words: "Löschen Sie bitte meine Nummer und auf Wiederhören.", want: true},
+
+		{language: "de", name: "call", words: "Rufen Sie mich bitte an.", want: false},
+		{language: "de", name: "before", words: "Rufen Sie mich bitte nicht mehr vor zehn Uhr an.", want: false},
+		{language: "de", name: "today", words: "Heute rufen Sie mich bitte nicht mehr an.", want: false},
+		{language: "de", name: "until", words: "Rufen Sie mich nicht mehr an, bis ich zurück bin.", want: false},
+		{language: "de", name: "at work", words: "Rufen Sie mich nicht im Büro an.", want: false},
+		{language: "de", name: "immediately", words: "Rufen Sie mich nicht sofort an.", want: false},
+		{language: "de", name: "list", words: "Ich nehme Nummer drei von der Liste.", want: false},
+		{language: "de", name: "speaker cannot call", words: "Ich kann heute nicht mehr anrufen.", want: false},
+		{language: "de", name: "speaker will not call", words: "Da rufe ich nie wieder an.", want: false},
+		{language: "de", name: "speaker calls", words: "Rufen Sie mich nicht an, ich rufe Sie an.", want: false},
+		{language: "de", name: "past", words: "Sie haben mich nie wieder angerufen.", want: false},
+
+		{language: "fr", name: "plain", words: "Ne m’appelez plus, s'il vous plaît.", want: true},
+		{language: "fr", name: "contact", words: "Ne me contactez plus jamais !", want: true},
+		{language: "fr", name: "filler", words: "Arrêtez, s'il vous plaît, de m'appeler.", want: true},
+		{language: "fr", name: "list", words: "Enlevez-moi de votre liste.", want: true},
+		{language: "fr", name: "later", words: "Ne m'appelez pas plus tard que vingt heures.", want: false},
+		{language: "fr", name: "before", words: "Ne m'appelez plus avant lundi, merci.", want: false},
+		{language: "fr", name: "more calls", words: "Il y a plus d'appels le lundi.", want: false},
+		{language: "fr", name: "past", words: "Vous ne m'avez jamais rappelé.", want: false},
+
+		{language: "es", name: "plain", words: "Por favor, no me llamen más.", want: true},
+		{language: "es", name: "never", words: "¡No me llame nunca más!", want: true},
+		{language: "es", name: "no accents", words: "Le digo algo: gracias. No me llame por favor mas.", want: true},
+		{language: "es", name: "not wanted", words: "No quiero que me llamen.", want: true},
+		{language: "es", name: "list", words: "¿Puede quitarme de su lista, por favor?", want: true},
+		{language: "es", name: "later", words: "No me llame más tarde.", want: false},
+		{language: "es", name: "later than", words: "No me llame más tarde de las ocho.", want: false},
+		{language: "es", name: "past", words: "Usted nunca me llamó.", want: false},
+		{language: "es", name: "until", words: "Hasta el lunes, no me llame más.", want: false},
+
+		{language: "it", name: "plain", words: "Non chiamatemi più.", want: true},
+		{language: "it", name: "filler", words: "Non mi chiami, per favore, più.", want: true},
+		{language: "it", name: "no object", words: "Non chiami più, grazie.", want: true},
+		{language: "it", name: "list", words: "Mi tolga dalla vostra lista!", want: true},
+		{language: "it", name: "later", words: "Non mi chiami più tardi.", want: false},
+		{language: "it", name: "past", words: "Non mi avete mai richiamato.", want: false},
+		{language: "it", name: "before", words: "Prima di mezzogiorno, non mi chiami.", want: false},
+
+		{language: "pt", name: "plain", words: "Não me ligue mais, por favor.", want: true},
+		{language: "pt", name: "Brazil", words: "Não me liga mais!", want: true},
+		{language: "pt", name: "filler", words: "Pare, por favor, de me ligar.", want: true},
+		{language: "pt", name: "list", words: "Tire-me da sua lista.", want: true},
+		{language: "pt", name: "later", words: "Não me ligue mais tarde.", want: false},
+		{language: "pt", name: "past", words: "Vocês nunca me ligaram.", want: false},
+		{language: "pt", name: "until", words: "Não me ligue até segunda-feira.", want: false},
+
+		{language: "nl", name: "plain", words: "Bel me niet meer.", want: true},
+		{language: "nl", name: "filler", words: "Bel me alsjeblieft niet meer!", want: true},
+		{language: "nl", name: "formal", words: "Belt u me niet meer, dank u wel.", want: true},
+		{language: "nl", name: "list", words: "Haal mij van de lijst.", want: true},
+		{language: "nl", name: "list item", words: "Ik neem nummer drie van de lijst.", want: false},
+		{language: "nl", name: "list item, short", words: "Nummer drie van de lijst.", want: false},
+		{language: "nl", name: "before", words: "Bel me niet voor twaalf uur.", want: false},
+		{language: "nl", name: "past", words: "U heeft mij nooit meer gebeld.", want: false},
+
+		{language: "pl", name: "polite", words: "Proszę więcej nie dzwonić.", want: true},
+		{language: "pl", name: "plain", words: "Nie dzwońcie już do mnie!", want: true},
+		{language: "pl", name: "filler", words: "Nie dzwońcie, proszę, do mnie więcej.", want: true},
+		{language: "pl", name: "list", words: "Proszę mnie usunąć z listy.", want: true},
+		{language: "pl", name: "before noon", words: "Proszę nie dzwonić przed południem.", want: false},
+		{language: "pl", name: "past", words: "Nigdy do mnie nie dzwoniliście.", want: false},
+		{language: "pl", name: "tomorrow", words: "Jutro proszę do mnie nie dzwonić.", want: false},
+
+		{language: "cs", name: "plain", words: "Už mi nevolejte.", want: true},
+		{language: "cs", name: "filler", words: "Nevolejte mi, prosím, víckrát!", want: true},
+		{language: "cs", name: "not wanted", words: "Nechci, abyste mi volali.", want: true},
+		{language: "cs", name: "list", words: "Vymažte mě ze seznamu.", want: true},
+		{language: "cs", name: "before", words: "Nevolejte mi před polednem.", want: false},
+		{language: "cs", name: "past", words: "Nikdy jste mi nevolali.", want: false},
+		{language: "cs", name: "today", words: "Dnes už mi nevolejte.", want: false},
+
+		{language: "sv", name: "again", words: "Ring mig inte igen.", want: true},
+		{language: "sv", name: "filler", words: "Ring mig, snälla, inte mer!", want: true},
+		{language: "sv", name: "stop", words: "Sluta ringa mig.", want: true},
+		{language: "sv", name: "list", words: "Kan ni ta bort mig från er lista?", want: true},
+		{language: "sv", name: "until", words: "Ring inte igen förrän på måndag.", want: false},
+		{language: "sv", name: "meeting", words: "Ta bort mig från mötet.", want: false},
+		{language: "sv", name: "past", words: "Ni ringde mig aldrig.", want: false},
+
+		{language: "da", name: "plain", words: "Ring ikke til mig mere.", want: true},
+		{language: "da", name: "filler", words: "Ring venligst ikke til mig igen!", want: true},
+		{language: "da", name: "stop", words: "Hold op med at ringe til mig.", want: true},
+		{language: "da", name: "list", words: "Fjern mig fra jeres liste, tak.", want: true},
+		{language: "da", name: "number", words: "Slet mit nummer.", want: true},
+		{language: "da", name: "before", words: "Ring ikke til mig før klokken tolv.", want: false},
+		{language: "da", name: "past", words: "I ringede aldrig til mig.", want: false},
+		{language: "da", name: "tomorrow", words: "Ring ikke til mig i morgen.", want: false},
+
+		{language: "fi", name: "plain", words: "Älkää soittako enää.", want: true},
+		{language: "fi", name: "to me", words: "Älkää soittako minulle!", want: true},
+		{language: "fi", name: "filler", words: "Älkää, kiitos, soittako minulle enää.", want: true},
+		{language: "fi", name: "list", words: "Poistakaa minut listaltanne.", want: true},
+		{language: "fi", name: "before", words: "Älkää soittako minulle ennen kello kymmentä.", want: false},
+		{language: "fi", name: "past", words: "Ette soittaneet minulle koskaan.", want: false},
+		{language: "fi", name: "at work", words: "Älkää soittako minulle töihin.", want: false},
 	}
 }

@@ -9,11 +9,15 @@ import (
 )
 
 // TestEndCall_OutcomeOptedOutIsAnOptOut covers the ways in which an agent can give the outcome
-// opted_out without the tool opt_out. The OptedOut callback must run exactly once, with the person's
-// last words.
+// opted_out without the tool opt_out. The OptedOut callback must run exactly once, with the
+// person's last words. RefusesFurtherCalls must not match them, because the test would pass without
+// the outcome.
 func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 	t.Parallel()
-	const words = "Please never call me again."
+	const words = "No, thank you, that is enough."
+	if agent.RefusesFurtherCalls(words) {
+		t.Fatalf("RefusesFurtherCalls(%q) = true, want words that only the outcome makes an opt-out", words)
+	}
 	said := agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p1", Text: words}
 	endCall := agent.Event{Kind: agent.ToolCall, Tool: agent.ToolEndCall, ID: "e", Args: []byte(`{"outcome":"opted_out"}`)}
 	tests := []struct {
