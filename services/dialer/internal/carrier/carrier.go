@@ -53,6 +53,9 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 // ErrAsked says that this process has asked the carrier to originate the call before.
 var ErrAsked = errors.New("the carrier was asked to originate this call before")
 
+// ErrNotPermitted: Originate.Permit did not permit the dial. Nothing was sent.
+var ErrNotPermitted = errors.New("the dial is not permitted any more")
+
 // Refused is a definite refusal: no phone rang and none will ring.
 type Refused struct {
 	// Cause is never empty.
@@ -81,7 +84,13 @@ type Originate struct {
 	DialedAt time.Time
 	// Without are the trunks that refused the call's request before, by their names in Refused.
 	Without []string
+	// Permit is called directly before the request leaves for the carrier, after everything that takes time.
+	// If it returns false, Originate sends nothing and returns ErrNotPermitted. Nil permits the dial.
+	Permit func(context.Context) bool
 }
+
+// Permitted reports whether the dial may leave now.
+func (o Originate) Permitted(ctx context.Context) bool { return o.Permit == nil || o.Permit(ctx) }
 
 // Kind of news.
 type Kind string

@@ -183,10 +183,7 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 		var stop *request.Refusal
 		var state request.State
 		if f.answer, stop, state = d.askAgain(ctx, r); stop != nil {
-			if f.refused != nil { // something has left for a carrier: the request has a call, and that is how it ended
-				return d.endRefused(ctx, f, r)
-			}
-			return string(state), unlessLost(d.insist(ctx, func() error { return d.store.Void(ctx, r, f.order.CallID, state, *stop) }))
+			return d.stop(ctx, f, r, state, *stop)
 		}
 	}
 	d.note(r, f.order)
@@ -195,8 +192,25 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 		return d.place(ctx, f, r)
 	}
 	f.order.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
+	var stop *request.Refusal
+	var state request.State
+	f.order.Permit = func(ctx context.Context) bool {
+		if !f.answer.Good() { // the carrier needed time before it could dial
+			f.answer, stop, state = d.askAgain(ctx, r)
+		}
+		return stop == nil && f.answer.Good() && d.lives(f.life)
+	}
 	said := d.originate(ctx, f.order)
 	crash.Point("dialer: after originate")
+	if errors.Is(said, carrier.ErrNotPermitted) {
+		switch {
+		case stop != nil:
+			return d.stop(ctx, f, r, state, *stop)
+		case f.refused != nil:
+			return d.endRefused(ctx, f, r)
+		}
+		return d.release(ctx, f, r, said)
+	}
 	if f.refused == nil {
 		telemetry.Observe(ctx, d.late(r.HeldBack), f.order.DialedAt.Sub(r.DueAt).Seconds())
 	}
@@ -210,8 +224,20 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 	return result, err
 }
 
-// release queues the request again after a refusal that only the operator can repair. The call of the
-// attempt becomes void: no phone rang, and no event named the call.
+// stop ends an attempt that the gates refuse after its fence. If a trunk has refused the request before, the
+// request has a call, and the refusal of that trunk is its end.
+func (d *Dialer) stop(
+	ctx context.Context, f fenced, r request.Request, state request.State, refusal request.Refusal,
+) (result string, err error) {
+	if f.refused != nil {
+		return d.endRefused(ctx, f, r)
+	}
+	void := func() error { return d.store.Void(ctx, r, f.order.CallID, state, refusal) }
+	return string(state), unlessLost(d.insist(ctx, void))
+}
+
+// release queues the request again after a refusal that only the operator can repair, or if this process may
+// not dial any more. The call of the attempt becomes void: no phone rang, and no event named the call.
 func (d *Dialer) release(ctx context.Context, f fenced, r request.Request, said error) (result string, err error) {
 	crash.Point("dialer over sip: before release")
 	err = d.insist(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, releasedRest) })

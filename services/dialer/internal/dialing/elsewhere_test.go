@@ -82,11 +82,14 @@ type door struct {
 	closed bool
 	// asked is when it was asked first.
 	asked time.Time
+	// questions is how often it was asked.
+	questions int
 }
 
 func (g *door) Check(context.Context, *connect.Request[questionv1.CheckRequest]) (*connect.Response[questionv1.CheckResponse], error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.questions++
 	if g.asked.IsZero() {
 		g.asked = time.Now()
 	}

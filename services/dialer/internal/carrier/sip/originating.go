@@ -68,7 +68,7 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 		if errors.As(fault, &noAgent) {
 			return &carrier.Refused{Cause: call.AgentError, Unsent: true, OperatorFault: true, Err: fault}
 		}
-		if errors.Is(fault, carrier.ErrAsked) || ctx.Err() != nil {
+		if errors.Is(fault, carrier.ErrAsked) || errors.Is(fault, carrier.ErrNotPermitted) || ctx.Err() != nil {
 			return fault
 		}
 		if err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, fault)); errors.Is(fault, errStays) {
@@ -120,6 +120,10 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	if err := openSession(ctx, talk); err != nil {
 		talk.End()
 		return first{}, err
+	}
+	if !o.Permitted(ctx) {
+		talk.End()
+		return first{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrNotPermitted)
 	}
 	said := make(chan error, 1)
 	l := &leg{carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said, known: c.tended.care(over.TrunkID)}

@@ -146,6 +146,31 @@ func TestOriginate_NoINVITEWithoutAnAgent(t *testing.T) {
 	}
 }
 
+// The permit is asked after the agent's session is open, which can take seconds. Without it, no INVITE leaves.
+func TestOriginate_NoINVITEWithoutAPermit(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.far.On("24", func(c *signaltest.Call) {
+		t.Error("the trunk received an INVITE")
+		c.Respond(486, "")
+	})
+	p := x.begin(loopback)
+	asked := 0
+	o := carrier.Originate{
+		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550224", DialedAt: time.Now(),
+		Permit: func(context.Context) bool { asked++; return false },
+	}
+	if err := p.Originate(t.Context(), o); !errors.Is(err, carrier.ErrNotPermitted) {
+		t.Errorf("Originate = %v, want ErrNotPermitted", err)
+	}
+	if asked != 1 {
+		t.Errorf("permits asked = %d, want 1", asked)
+	}
+	if got := p.Live(); got != 0 {
+		t.Errorf("live legs = %d, want 0", got)
+	}
+}
+
 // hanging are trunks of which nothing can be learned any more.
 type hanging struct{}
 

@@ -1,0 +1,80 @@
+package dialing_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/dialer/internal/carrier"
+)
+
+// The carrier needs longer for its preparations than the gates' answer is valid. The gates are asked again
+// directly before the dial leaves.
+func TestPermit_GatesAreAskedAgainBeforeALateDial(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		// meanwhile happens while the carrier prepares the dial.
+		meanwhile func(d *desk)
+		permitted bool
+		calls     []string
+		state     string
+	}{
+		{
+			name: "nothing changed", meanwhile: func(*desk) {}, permitted: true, calls: []string{"initiated"}, state: "dialing",
+		},
+		{
+			name: "the person opted out", meanwhile: func(d *desk) { d.gate.close() }, calls: []string{"void"}, state: "blocked",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			asked := 0
+			slow := func(o carrier.Originate) error {
+				before := d.gate.count()
+				tt.meanwhile(d)
+				permitted := true
+				polltest.Until(t, "the gates are asked again", func() bool {
+					permitted = o.Permitted(context.Background())
+					asked = d.gate.count() - before
+					return asked > 0
+				})
+				if permitted != tt.permitted {
+					t.Errorf("Permitted = %t, want %t", permitted, tt.permitted)
+				}
+				if !permitted {
+					return fmt.Errorf("originate: %w", carrier.ErrNotPermitted)
+				}
+				return nil
+			}
+			d.dial(&trunks{says: []func(carrier.Originate) error{slow}})
+			if asked != 1 {
+				t.Errorf("questions to the gates during the originate = %d, want 1", asked)
+			}
+			if got := d.calls(); !slices.Equal(got, tt.calls) {
+				t.Errorf("calls = %q, want %q", got, tt.calls)
+			}
+			if state, _, _ := d.state(); state != tt.state {
+				t.Errorf("state = %q, want %q", state, tt.state)
+			}
+		})
+	}
+}
+
+// close lets the gate refuse every later question.
+func (g *door) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+}
+
+// count returns the number of questions.
+func (g *door) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.questions
+}
