@@ -53,7 +53,7 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 // ErrAsked says that this process has asked the carrier to originate the call before.
 var ErrAsked = errors.New("the carrier was asked to originate this call before")
 
-// ErrNotPermitted: Originate.Permit did not permit the dial. Nothing was sent.
+// ErrNotPermitted is returned if Originate.Permit did not permit the dial. Nothing was sent.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
 
 // Refused is a definite refusal: no phone rang and none will ring.
