@@ -14,7 +14,7 @@ import (
 // makes it fail.
 const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="caller">
-<send><![CDATA[
+<send retrans="500"><![CDATA[
 
 INVITE sip:+14155559999@[remote_ip]:[remote_port] SIP/2.0
 Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
