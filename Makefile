@@ -64,7 +64,7 @@ openapi = mkdir -p $(1) && go run ./deploy/tools/apidoc served proto/openapi/ope
 
 .PHONY: help configuration run test test-race test-e2e test-nightly nightly-sip nightly-races nightly-chaos nightly-upgrade observe pooler \
   fuzz demo listen replay reseal reconcile ledger bench chaos upgrade lint charts goldens verify proto proto-current \
-  breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound peers asterisk java kafka kafka-fetch test-kafka
+  breaking tidy-current fmt clean build sbom reproducible go cc npm examples sound pgbouncer peers asterisk java kafka kafka-fetch test-kafka
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,7 +90,7 @@ reconcile: build ## compare the books of every wallet of a running stack (ARGS='
 ledger: build ## walk over the consent ledger of a running stack and name each row that is not as it was written
 	@exec $(BIN)/ringfence services verify
 
-test: $(BIN)/ringfence-local sound ## run the unit and store tests of every module on a real Postgres (TESTFLAGS adds flags)
+test: $(BIN)/ringfence-local sound pgbouncer ## run the unit and store tests of every module on a real Postgres (TESTFLAGS adds flags)
 	@$(BIN)/ringfence-local with-postgres -- go test -p $(PACKAGES) $(TESTFLAGS) $(UNIT)
 
 test-race: cc ## run the same tests with the race detector
@@ -271,6 +271,9 @@ installed = for program in $(1); do command -v $$program >/dev/null || missing="
 
 sound:
 	@$(call installed,espeak-ng sox,espeak-ng sox)
+
+pgbouncer:
+	@$(call installed,pgbouncer,pgbouncer)
 
 peers:
 	@$(call installed,sipp baresip kamailio espeak-ng sox pgbouncer prometheus promtool amtool curl jq openssl,sip-tester baresip-core kamailio espeak-ng sox pgbouncer prometheus prometheus-alertmanager curl jq openssl)
