@@ -56,7 +56,7 @@ var (
 )
 
 // order returns the trunks that a call may be offered to, in order: those with a free channel that are not
-// closed (down, or with an open circuit). An INVITE to a trunk that is down would cost the request.
+// closed. An INVITE to a trunk that is down would cost the request.
 func order(active []trunk.Trunk, live map[uuid.UUID]int, closed func(uuid.UUID) bool) []trunk.Trunk {
 	room := slices.DeleteFunc(slices.Clone(active), func(t trunk.Trunk) bool {
 		return live[t.TrunkID] >= int(t.Channels) || closed(t.TrunkID)

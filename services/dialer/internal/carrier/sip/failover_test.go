@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -66,6 +68,7 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 				two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(spare), 2
 				return several{two, one}
 			})
+			p.awaitAnswers(t, one, two)
 			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199", DialedAt: time.Now()}
 			err := p.Originate(t.Context(), o)
 			var no *carrier.Refused
@@ -129,12 +132,14 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 	slow, _ := hears(t, says)
 	fast, spared := hears(t, says)
 	x.begin(loopback)
+	var one, two trunk.Trunk
 	p := x.beginOver(loopback, func(good trunk.Trunk) trunks {
-		one, two := good, good
+		one, two = good, good
 		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 2
 		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
 		return several{one, two}
 	})
+	p.awaitAnswers(t, one, two)
 	pace := time.NewTicker(1100 * time.Millisecond) // the first trunk may take two calls in this time
 	defer pace.Stop()
 	for begun := time.Now(); spared() == 0; <-pace.C {
@@ -166,6 +171,12 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 		one.Name, one.Host, one.Port, one.Transport, one.SessionSeconds, one.Channels = name, "127.0.0.1", uint16(port), transport, 0, channels
 		return one
 	}
+	quiet, err := net.ListenPacket("udp4", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = quiet.Close() })
+	silent := quiet.LocalAddr().(*net.UDPAddr).Port
 	for _, tt := range []struct {
 		name  string
 		order func(good trunk.Trunk) several
@@ -173,7 +184,9 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 		check func(error) bool
 		dials int
 	}{
-		{"nobody listens at the first", func(good trunk.Trunk) several { return several{made("dead", 1, trunk.TCP, 10), good} }, "12", func(err error) bool { return err == nil }, 1},
+		{"the first has never answered OPTIONS", func(good trunk.Trunk) several {
+			return several{made("silent", silent, trunk.UDP, 10), good}
+		}, "12", func(err error) bool { return err == nil }, 1},
 		{"the first refuses", func(good trunk.Trunk) several {
 			again := good
 			again.TrunkID = uuid.New()
@@ -192,7 +205,13 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			x := newExchange(t)
-			p := x.beginOver(loopback, func(good trunk.Trunk) trunks { return tt.order(good) })
+			var good []trunk.Trunk
+			p := x.beginOver(loopback, func(one trunk.Trunk) trunks {
+				all := tt.order(one)
+				good = slices.DeleteFunc(slices.Clone(all), func(t trunk.Trunk) bool { return t.Port != one.Port })
+				return all
+			})
+			p.awaitAnswers(t, good...)
 			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+1415555010" + tt.to, DialedAt: time.Now()}
 			if err := p.Originate(t.Context(), o); !tt.check(err) {
 				t.Errorf("originate: %v", err)
@@ -204,6 +223,30 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 				t.Errorf("find: %v, want ErrUnknownCall", err)
 			}
 		})
+	}
+}
+
+// A trunk that stopped listening after it had answered OPTIONS: nothing was sent to it, so the call goes over the next.
+func TestOriginate_ATrunkThatStoppedListeningIsFollowedByAnother(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	first := signaltest.New(t, line.Config{TCP: loopback})
+	gone := trunk.New(uuid.New())
+	gone.Name, gone.Host, gone.Port, gone.Transport = "gone", "127.0.0.1", uint16(first.Port(line.TCP)), trunk.TCP
+	p := x.beginOver(loopback, func(good trunk.Trunk) trunks { return several{gone, good} })
+	p.awaitAnswers(t, gone, p.over)
+	first.Line().Close()
+	polltest.Until(t, "the connection to the first trunk is closed", func() bool {
+		return p.agent.Probe(t.Context(), signal.Trunk{
+			Name: "gone", Host: gone.Host, Port: int(gone.Port), Transport: line.TCP, CallerID: signal.InFrom,
+		}) != nil
+	})
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550112", DialedAt: time.Now()}
+	if err := p.Originate(t.Context(), o); err != nil {
+		t.Errorf("Originate = %v, want nil", err)
+	}
+	if got := x.dials(o.CallID); got != 1 {
+		t.Errorf("dials = %d, want 1", got)
 	}
 }
 

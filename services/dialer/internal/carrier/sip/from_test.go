@@ -27,6 +27,7 @@ func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
 		good.CallerIDs = []string{shown}
 		return several{good}
 	})
+	p.awaitAnswers(t, p.over)
 	from, err := p.From(t.Context(), wanted, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -100,20 +100,21 @@ func (o *care) channels(t trunk.Trunk, live int, now time.Time) (most int, usabl
 	return min(most, live+1), true
 }
 
-// closed reports that the trunk may not be offered a call: it is down or its circuit is open.
+// closed reports that the trunk may not be offered a call: it does not answer OPTIONS, has not answered yet, or its
+// circuit is open.
 func (o *care) closed() bool {
 	if o == nil {
-		return false
+		return true
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.upkeep.Up() || o.circuit.State() == circuit.Open || o.circuit.Probing()
+	return !o.upkeep.Answered() || o.circuit.State() == circuit.Open || o.circuit.Probing()
 }
 
 // allow reserves one call. The caller must report its result with heard, or call unasked.
 func (o *care) allow() bool {
 	if o == nil {
-		return true
+		return false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -144,8 +144,21 @@ func (b book) Find(ctx context.Context, id uuid.UUID) (trunk.Trunk, error) {
 	return trunk.Trunk{}, errors.Join(err, trunkstore.ErrNone)
 }
 
-// begin starts a process at an address.
-func (x *exchange) begin(udp string) *process { return x.beginOver(udp, nil) }
+// begin starts a process at an address. Its trunk has answered OPTIONS.
+func (x *exchange) begin(udp string) *process {
+	x.t.Helper()
+	p := x.beginOver(udp, nil)
+	p.awaitAnswers(x.t, p.over)
+	return p
+}
+
+// awaitAnswers waits until the trunks have answered OPTIONS. Before that, no call is offered to them.
+func (p *process) awaitAnswers(t testing.TB, all ...trunk.Trunk) {
+	t.Helper()
+	for _, one := range all {
+		polltest.Until(t, "trunk "+one.Name+" answers OPTIONS", func() bool { return p.Answers(one.TrunkID) })
+	}
+}
 
 // beginOver starts a process with trunks of its own; good is the exchange.
 func (x *exchange) beginOver(udp string, others func(good trunk.Trunk) trunks) *process {
@@ -231,7 +244,7 @@ func newExchange(t testing.TB) *exchange {
 		"99": func(c *signaltest.Call) { x.rings(c); c.Respond(180, ""); c.Respond(200, audio) },
 		"11": func(c *signaltest.Call) { x.rings(c); c.Respond(180, "") },
 		"12": func(c *signaltest.Call) { x.rings(c); c.Respond(100, "") },
-		"13": func(c *signaltest.Call) { c.Respond(403, "") },
+		"13": func(c *signaltest.Call) { c.Respond(404, "") },
 		"14": func(c *signaltest.Call) { c.Ignore(); x.rings(c) },
 	} {
 		x.far.On(suffix, script)

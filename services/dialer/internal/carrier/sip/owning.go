@@ -47,6 +47,9 @@ func (c *Carrier) Run(ctx context.Context) error {
 	defer leaving.Wait() // the line is closed behind Run
 	told := ctx.Done()
 	var drained <-chan struct{}
+	if err := c.tend(working); err != nil { // no call is placed before the first answer to OPTIONS
+		slog.WarnContext(ctx, "read trunks failed", "error", err)
+	}
 	for {
 		var err error
 		select {

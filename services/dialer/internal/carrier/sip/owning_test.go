@@ -92,6 +92,7 @@ func TestRun_EndsTheOrphansOfADisabledTrunk(t *testing.T) {
 		over.TrunkID, over.Username, over.Password = uuid.New(), "ringfence", "secret"
 		return several{over}
 	})
+	first.awaitAnswers(t, over)
 	udp := "127.0.0.1:" + strconv.Itoa(first.agent.Port(line.UDP))
 	dial(t, first, "22", carrier.Answered)
 	first.stop()

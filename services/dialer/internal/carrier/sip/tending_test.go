@@ -85,6 +85,7 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 	comes("OPTIONS", 1)
 	comes("REGISTER", 1)
 	told("invites answered 0, invites refused 0, invites silent 0, registered 1, up 1")
+	p.awaitAnswers(t, good)
 	for number, taken := range map[string]bool{"+14155550199": true, "+14155550170": false} {
 		err := p.Originate(t.Context(), carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: number, DialedAt: time.Now()})
 		if taken != (err == nil) {
