@@ -146,8 +146,8 @@ func (c numbersRemove) Run(ctx context.Context, o *Office) error {
 }
 
 type trunks struct {
-	List   trunksList   `cmd:"" help:"List them."`
-	Show   trunksShow   `cmd:"" help:"Show one; its password never shows."`
+	List   trunksList   `cmd:"" help:"List them with their state: up, down, unknown, circuit_open, mixed or disabled."`
+	Show   trunksShow   `cmd:"" help:"Show one with its state at each replica; its password never shows."`
 	Add    trunksAdd    `cmd:"" help:"Make one: --file trunk.json, with the password in it."`
 	Change trunksChange `cmd:"" help:"Change settings of one: --set status=disabled."`
 	Remove trunksRemove `cmd:"" help:"Delete one; calls under way on it go on."`
@@ -156,7 +156,9 @@ type trunks struct {
 type trunksList struct{ desk.Listed }
 
 func (c trunksList) Run(ctx context.Context, d *desk.Desk) error {
-	return d.List(ctx, desk.At("trunks"), nil, c.Listed, "id", "name", "status", "host", "port", "transport", "srtp", "channels", "calls_per_second", "priority")
+	return d.List(ctx, desk.At("trunks"), nil, c.Listed, "id", "name", "state", "host", "transport", "registered",
+		"answer=last_answer.status", "answered_at=last_answer.at", "in_use=channels_in_use", "channels",
+		"calls=recent.calls", "failures=recent.failures", "error_rate=recent.error_rate")
 }
 
 // trunk is the one that a command is about.

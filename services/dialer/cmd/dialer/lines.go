@@ -27,6 +27,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
 	"ringfence.dev/services/dialer/internal/media"
+	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/store"
@@ -55,6 +56,8 @@ type lines struct {
 	limit func(context.Context) (room.Limit, error)
 	// from is dialing.Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (string, error)
+	// report is what this process reports to operators.
+	report func() replica.Report
 }
 
 func openLines(
@@ -66,7 +69,8 @@ func openLines(
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
 		return lines{
 			Carrier: sim.New(cfg.SimURL), run: func(context.Context) error { return nil },
-			limit: func(context.Context) (room.Limit, error) { return most, nil },
+			limit:  func(context.Context) (room.Limit, error) { return most, nil },
+			report: func() replica.Report { return replica.Report{} },
 		}, nil
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
@@ -76,6 +80,7 @@ func openLines(
 			return lines{}, err
 		}
 		opened.from = line.From
+		opened.report = func() replica.Report { return replica.Report{Trunks: line.Trunks()} }
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {

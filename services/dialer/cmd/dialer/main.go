@@ -28,6 +28,7 @@ import (
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
 	"ringfence.dev/services/dialer/internal/retirement"
+	"ringfence.dev/services/dialer/internal/store/replicas"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -105,7 +106,13 @@ func serve(ctx context.Context, cfg Config) error {
 	}
 	ended := func() { dialer.Wake(); analyser.Wake() }
 	bridge := bridging.New(st, trunk, relay, recoverer, ended, answerer.Wake, reporter.Wake)
-	api, err := httpapi.New(st, known.trunks, known.keys, httpapi.Recordings{Files: tapes.files, Links: tapes.links}, relay, keys, tel)
+	reports := replicas.New(pool)
+	replicaJob, err := openReplica(reports, trunk.report)
+	if err != nil {
+		return err
+	}
+	api, err := httpapi.New(st, known.trunks, reports, known.keys,
+		httpapi.Recordings{Files: tapes.files, Links: tapes.links}, relay, keys, tel)
 	if err != nil {
 		return err
 	}
@@ -119,6 +126,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "erasure", Run: erasure.NewJob(st).Run},
 		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
+		service.Part{Name: "replica report", Run: replicaJob.Run},
 		service.Part{Name: "measuring", Run: measuring.New(pool, trunk.Name(), trunk.limit, tel.Metrics).Run},
 		service.Part{Name: "model retirement", Run: retirement.New(st, cfg.models(), tel.Metrics).Run},
 		service.Part{Name: "reporting", Run: reporter.Run},

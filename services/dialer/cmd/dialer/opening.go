@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,9 +18,11 @@ import (
 	"ringfence.dev/services/dialer/internal/consumer"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/rejoining"
+	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/past"
+	"ringfence.dev/services/dialer/internal/store/replicas"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 )
 
@@ -94,4 +97,18 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 
 func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakes ...func()) *inbox.Consumer {
 	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, tel.Metrics).Handlers(), relay, tel.Metrics, wakes...)
+}
+
+// openReplica returns the job that stores this process's report.
+func openReplica(reports *replicas.Store, report func() replica.Report) (*replica.Job, error) {
+	owner, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("make replica id: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("read host name: %w", err)
+	}
+	put := func(ctx context.Context, r replica.Report) error { return reports.Put(ctx, owner, host, r) }
+	return replica.NewJob(report, put, func(ctx context.Context) error { return reports.Remove(ctx, owner) }), nil
 }

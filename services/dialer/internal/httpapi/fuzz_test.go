@@ -25,6 +25,7 @@ import (
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
+	"ringfence.dev/services/dialer/internal/store/replicas"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
@@ -54,7 +55,8 @@ func open(f testing.TB) office {
 		f.Fatal(err)
 	}
 	gateway, tapes := keys(f, "gateway"), shelf(f)
-	handler, err := httpapi.New(st, trunks.New(pool, box), agentkeys.New(pool, box), tapes, nil, keys(f, "dialer", "gateway="+gateway.Public()), nil)
+	handler, err := httpapi.New(st, trunks.New(pool, box), replicas.New(pool), agentkeys.New(pool, box), tapes, nil,
+		keys(f, "dialer", "gateway="+gateway.Public()), nil)
 	if err != nil {
 		f.Fatal(err)
 	}

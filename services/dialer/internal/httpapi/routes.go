@@ -18,25 +18,30 @@ import (
 	"ringfence.dev/proto/settingsv1/settingsv1connect"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
+	"ringfence.dev/services/dialer/internal/store/replicas"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 )
 
 // API answers.
 type API struct {
-	store  *store.Store
-	trunks *trunks.Store
-	keys   *agentkeys.Store
-	tapes  Recordings
-	relay  *outbox.Relay
+	store    *store.Store
+	trunks   *trunks.Store
+	replicas *replicas.Store
+	keys     *agentkeys.Store
+	tapes    Recordings
+	relay    *outbox.Relay
 }
 
 // New makes the routes: numbers and agent-keys under /admin/v1/workspaces/{id}, and /admin/v1/trunks for operators, recordings for whoever has a link, the Withdraw question for calls.
-func New(st *store.Store, lines *trunks.Store, own *agentkeys.Store, tapes Recordings, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry) (http.Handler, error) {
+func New(
+	st *store.Store, lines *trunks.Store, reports *replicas.Store, own *agentkeys.Store, tapes Recordings,
+	relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry,
+) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	api := &API{store: st, trunks: lines, keys: own, tapes: tapes, relay: relay}
+	api := &API{store: st, trunks: lines, replicas: reports, keys: own, tapes: tapes, relay: relay}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)

@@ -42,6 +42,7 @@ type trunkView struct {
 	InboundSources []string             `json:"inbound_sources"`
 	MediaTimeout   int32                `json:"media_timeout_seconds"`
 	CreatedAt      openapi.Timestamp    `json:"created_at"`
+	trunkState
 }
 
 func viewTrunk(t trunk.Trunk) trunkView {
@@ -79,7 +80,7 @@ func (a *API) addTrunk(w http.ResponseWriter, r *http.Request) error {
 	if err := a.trunks.Add(r.Context(), added); err != nil {
 		return refusedTrunk(err, added.Name)
 	}
-	return httpserver.WriteJSON(w, http.StatusCreated, viewTrunk(added))
+	return a.writeTrunk(w, r, http.StatusCreated, added)
 }
 
 // listTrunks answers GET /admin/v1/trunks with a page, newest first.
@@ -99,7 +100,20 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, viewTrunk))
+	states, err := a.states(r.Context())
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, states.view))
+}
+
+// writeTrunk answers with a trunk and its state.
+func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunk.Trunk) error {
+	states, err := a.states(r.Context())
+	if err != nil {
+		return err
+	}
+	return httpserver.WriteJSON(w, status, states.view(t))
 }
 
 // readTrunk answers GET /admin/v1/trunks/{trunk_id}.
@@ -112,7 +126,7 @@ func (a *API) readTrunk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return refusedTrunk(err, "")
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewTrunk(found))
+	return a.writeTrunk(w, r, http.StatusOK, found)
 }
 
 // changeTrunk answers PATCH /admin/v1/trunks/{trunk_id}: settings merge, null takes one back to its default. Calls that live keep what they began with.
@@ -132,7 +146,7 @@ func (a *API) changeTrunk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return refusedTrunk(err, changed.Name)
 	}
-	return httpserver.WriteJSON(w, http.StatusOK, viewTrunk(changed))
+	return a.writeTrunk(w, r, http.StatusOK, changed)
 }
 
 // removeTrunk answers DELETE /admin/v1/trunks/{trunk_id}: it places and takes no call from now on; those that live go on.

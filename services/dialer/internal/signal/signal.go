@@ -292,18 +292,25 @@ func (a *Agent) knows(callID string) bool {
 
 // Probe asks a trunk whether it is there (OPTIONS). Any answer but 503 says yes.
 func (a *Agent) Probe(ctx context.Context, t Trunk) error {
+	_, err := a.Options(ctx, t)
+	return err
+}
+
+// Options sends OPTIONS to a trunk, answers a challenge, and returns the status of the final response. The error is
+// not nil if there was no response, or if it was 503.
+func (a *Agent) Options(ctx context.Context, t Trunk) (status int, err error) {
 	req, by, to, err := a.outside(t, sip.OPTIONS, t.uri(""))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
 	if err != nil {
-		return fmt.Errorf("probe trunk %s: %w", t.Name, err)
+		return 0, fmt.Errorf("probe trunk %s: %w", t.Name, err)
 	}
 	if res.StatusCode == sip.StatusServiceUnavailable {
-		return fmt.Errorf("probe trunk %s: %d %s", t.Name, res.StatusCode, res.Reason)
+		return res.StatusCode, fmt.Errorf("probe trunk %s: %d %s", t.Name, res.StatusCode, res.Reason)
 	}
-	return nil
+	return res.StatusCode, nil
 }
 
 // Register says to a trunk where we are, for as long as expires; 0 takes it back. granted is how long it will know.

@@ -39,6 +39,7 @@ type care struct {
 	upkeep  *upkeep.Upkeep
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the registration at the trunk was removed
+	state   state
 
 	mu      sync.Mutex
 	circuit *circuit.Breaker
@@ -140,6 +141,7 @@ func (o *care) heard(said error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
+	o.state.offered(time.Now(), ofTrunk(said))
 	switch {
 	case said == nil:
 		o.accepted, o.forbidden = true, 0
@@ -160,6 +162,16 @@ func (o *care) heard(said error) {
 	if o.circuit.Succeeded() {
 		slog.Info("trunk circuit closed", "trunk", o.name)
 	}
+}
+
+// ofTrunk reports whether the trunk is why a call was not taken: no answer, a refusal of our account, or a fault of the
+// trunk.
+func ofTrunk(said error) bool {
+	var refused *carrier.Refused
+	if !errors.As(said, &refused) {
+		return said != nil
+	}
+	return refused.OperatorFault || refused.Cause.OfTrunk()
 }
 
 // answered counts a refusal of the number or the call.

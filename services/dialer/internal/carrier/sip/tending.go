@@ -137,16 +137,24 @@ func (c *Carrier) forget(name string) {
 
 // lookAfter does not wait, but what it begins does, for the end of the old care: its farewell must not come behind the new registration.
 func (c *Carrier) lookAfter(ctx context.Context, t trunk.Trunk, old *care) *care {
-	cfg := upkeep.Config{Name: t.Name, Probe: func(ctx context.Context) error { return c.agent.Probe(ctx, wire(t)) }}
-	if t.Register {
-		cfg.Register = func(ctx context.Context, expires time.Duration) (time.Duration, error) {
-			return c.agent.Register(ctx, wire(t), expires)
-		}
-	}
 	one := &care{
-		name: t.Name, version: t.Version, upkeep: upkeep.New(cfg), done: make(chan struct{}),
+		name: t.Name, version: t.Version, done: make(chan struct{}),
 		circuit: circuit.New(c.cfg.CircuitFailures, c.cfg.CircuitRest),
 	}
+	cfg := upkeep.Config{Name: t.Name, Probe: func(ctx context.Context) error {
+		begun := time.Now()
+		status, err := c.agent.Options(ctx, wire(t))
+		one.state.probed(begun, time.Now(), status, err)
+		return err
+	}}
+	if t.Register {
+		cfg.Register = func(ctx context.Context, expires time.Duration) (time.Duration, error) {
+			granted, err := c.agent.Register(ctx, wire(t), expires)
+			one.state.registered(time.Now(), granted, err)
+			return granted, err
+		}
+	}
+	one.upkeep = upkeep.New(cfg)
 	if old != nil && old.name != t.Name {
 		c.forget(old.name)
 	}

@@ -91,7 +91,12 @@ const channels = `SELECT trunk_id, count(*) AS calls FROM sip_calls WHERE ended_
 
 // Channels counts the live calls of every trunk, over all processes.
 func (j *Journal) Channels(ctx context.Context) (map[uuid.UUID]int, error) {
-	rows, err := j.pool.Query(ctx, channels)
+	return Channels(ctx, j.pool)
+}
+
+// Channels counts the live calls of every trunk, over all processes.
+func Channels(ctx context.Context, pool *pgxpool.Pool) (map[uuid.UUID]int, error) {
+	rows, err := pool.Query(ctx, channels)
 	if err != nil {
 		return nil, fmt.Errorf("count channels: %w", err)
 	}

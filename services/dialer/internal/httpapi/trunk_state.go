@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/trunk"
+)
+
+// trunkState is the state of a trunk as all dialer processes together see it.
+type trunkState struct {
+	condition
+	ChannelsInUse int           `json:"channels_in_use"`
+	Replicas      []replicaView `json:"replicas"`
+}
+
+// condition is the state of a trunk as one process sees it, or all of them together.
+type condition struct {
+	State            replica.State      `json:"state"`
+	CircuitOpenUntil *openapi.Timestamp `json:"circuit_open_until"`
+	Registered       *bool              `json:"registered"`
+	RegisteredUntil  *openapi.Timestamp `json:"registered_until"`
+	RegisterError    *string            `json:"register_error"`
+	LastAnswer       *answerView        `json:"last_answer"`
+	OptionsError     *string            `json:"options_error"`
+	Recent           recentView         `json:"recent"`
+}
+
+type answerView struct {
+	At              openapi.Timestamp `json:"at"`
+	Status          int               `json:"status"`
+	RoundTripMillis int64             `json:"round_trip_ms"`
+}
+
+// recentView counts the calls that were offered to the trunk in the last five minutes.
+type recentView struct {
+	Calls     int     `json:"calls"`
+	Failures  int     `json:"failures"`
+	ErrorRate float64 `json:"error_rate"`
+}
+
+// replicaView is the trunk as one process sees it.
+type replicaView struct {
+	Replica    string            `json:"replica"`
+	ReportedAt openapi.Timestamp `json:"reported_at"`
+	condition
+}
+
+func viewCondition(t replica.Trunk) condition {
+	seen := condition{
+		State: t.State, CircuitOpenUntil: openapi.TimestampOrNull(t.OpenUntil), Registered: t.Registered,
+		RegisteredUntil: openapi.TimestampOrNull(t.RegisteredUntil), RegisterError: unlessEmpty(t.RegisterError),
+		OptionsError: unlessEmpty(t.OptionsError), Recent: recentView{Calls: t.Recent.Calls, Failures: t.Recent.Failures},
+	}
+	if a := t.LastAnswer; a != nil {
+		seen.LastAnswer = &answerView{At: openapi.TimestampOf(a.At), Status: a.Status, RoundTripMillis: a.RoundTripMillis}
+	}
+	if t.Recent.Calls > 0 {
+		seen.Recent.ErrorRate = float64(t.Recent.Failures) / float64(t.Recent.Calls)
+	}
+	return seen
+}
+
+// states has what is needed to show the state of trunks.
+type states struct {
+	reports []replica.Stored
+	live    map[uuid.UUID]int
+}
+
+func (a *API) states(ctx context.Context) (states, error) {
+	reports, err := a.replicas.List(ctx)
+	if err != nil {
+		return states{}, err
+	}
+	live, err := a.replicas.Channels(ctx)
+	return states{reports: reports, live: live}, err
+}
+
+// view returns a trunk with its state. After a change of its settings the state is unknown until the processes use
+// them.
+func (s states) view(t trunk.Trunk) trunkView {
+	seen := replica.OfTrunk(s.reports, t.TrunkID, t.Version)
+	merged := replica.Merge(seen)
+	if t.Status == trunk.Disabled {
+		merged, seen = replica.Trunk{State: replica.Disabled}, nil
+	}
+	shown := viewTrunk(t)
+	shown.trunkState = trunkState{
+		condition: viewCondition(merged), ChannelsInUse: s.live[t.TrunkID], Replicas: make([]replicaView, 0, len(seen)),
+	}
+	for _, one := range seen {
+		shown.Replicas = append(shown.Replicas, replicaView{
+			Replica: one.Replica, ReportedAt: openapi.TimestampOf(one.ReportedAt), condition: viewCondition(one.Trunk),
+		})
+	}
+	return shown
+}

@@ -1,0 +1,87 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/store/replicas"
+)
+
+// The list and the member show what all replicas report, whichever of them answers.
+func TestTrunks_StateOfAllReplicas(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	reports := replicas.New(o.pool)
+	_, added, _ := o.ask(t, http.MethodPost, lines, `{"name":"Main","host":"192.0.2.1"}`)
+	id := uuid.MustParse(added["id"].(string))
+	home := lines + "/" + id.String()
+	if got, want := added["state"], "unknown"; got != want {
+		t.Errorf("state of a new trunk = %v, want %q", got, want)
+	}
+	at := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	until := at.Add(time.Hour)
+	yes := true
+	up := replica.Trunk{
+		TrunkID: id, Version: 1, State: replica.Up, Registered: &yes, RegisteredUntil: &until,
+		LastAnswer: &replica.Answer{At: at, Status: 200, RoundTripMillis: 12}, Recent: replica.Recent{Calls: 9},
+	}
+	down := replica.Trunk{
+		TrunkID: id, Version: 1, State: replica.Down, OptionsError: "no answer",
+		Recent: replica.Recent{Calls: 1, Failures: 1},
+	}
+	for name, one := range map[string]replica.Trunk{"a": up, "b": down} {
+		if err := reports.Put(t.Context(), uuid.New(), name, replica.Report{Trunks: []replica.Trunk{one}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale := uuid.New()
+	if err := reports.Put(t.Context(), stale, "killed", replica.Report{Trunks: []replica.Trunk{up}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := o.pool.Exec(t.Context(),
+		`UPDATE replica_reports SET reported_at = now() - interval '1 minute' WHERE owner = $1`, stale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.pool.Exec(t.Context(), `INSERT INTO sip_calls (call_id, trunk_id, inbound, from_number, to_number, owner)
+		VALUES ($1, $2, false, '+14155550100', '+14155550123', $3)`, uuid.New(), id, uuid.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page, _ := o.ask(t, http.MethodGet, lines, "")
+	_, one, _ := o.ask(t, http.MethodGet, home, "")
+	if diff := cmp.Diff(page["data"].([]any)[0], any(one)); diff != "" {
+		t.Errorf("the list and the member differ (-list +member):\n%s", diff)
+	}
+	want := map[string]any{
+		"state": "mixed", "channels_in_use": 1.0, "registered": true, "registered_until": "2026-11-23T10:00:00.000Z",
+		"last_answer":   map[string]any{"at": "2026-11-23T09:00:00.000Z", "status": 200.0, "round_trip_ms": 12.0},
+		"options_error": "no answer", "recent": map[string]any{"calls": 10.0, "failures": 1.0, "error_rate": 0.1},
+	}
+	for key, value := range want {
+		if diff := cmp.Diff(value, one[key]); diff != "" {
+			t.Errorf("%s differs (-want +got):\n%s", key, diff)
+		}
+	}
+	states := map[string]any{}
+	for _, each := range one["replicas"].([]any) {
+		seen := each.(map[string]any)
+		states[seen["replica"].(string)] = seen["state"]
+	}
+	if diff := cmp.Diff(map[string]any{"a": "up", "b": "down"}, states); diff != "" {
+		t.Errorf("states by replica differ (-want +got):\n%s", diff)
+	}
+	_, changed, _ := o.ask(t, http.MethodPatch, home, `{"channels":20}`)
+	if got, want := changed["state"], "unknown"; got != want {
+		t.Errorf("state after a change = %v, want %q until the replicas use the change", got, want)
+	}
+	_, changed, _ = o.ask(t, http.MethodPatch, home, `{"status":"disabled"}`)
+	if got, want := changed["state"], "disabled"; got != want {
+		t.Errorf("state of a disabled trunk = %v, want %q", got, want)
+	}
+}
