@@ -174,19 +174,17 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 			return min(wait, longestRest)
 		}
 	}
-	calls, rest := d.carrier.passable(ctx, hands.Free)
-	switch {
-	case calls == 0:
-		return rest
-	case calls < hands.Free: // a probe is anybody's
+	calls, closed := d.carrier.passable(ctx, hands.Free)
+	ofTrunk := room.Limit{} // no trunk can take a call: only requests that must be blocked are claimed
+	if calls > 0 {
+		var err error
+		if ofTrunk, err = d.limits.OfTrunk(ctx); err != nil {
+			return d.fault(ctx, err)
+		}
+		closed = longestRest
+	}
+	if 0 < calls && calls < hands.Free { // a probe is anybody's
 		hands.Free, hands.All = calls, 0
-	}
-	ofTrunk, err := d.limits.OfTrunk(ctx)
-	if err != nil {
-		return d.fault(ctx, err)
-	}
-	if ofTrunk.Live == 0 { // no trunk can take a call: a claim would only count the requests as crowded out
-		return longestRest
 	}
 	claimed, err := d.store.Claim(ctx, store.Room{Hands: hands, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Overall: d.limits.Overall})
 	if err != nil {
@@ -200,7 +198,10 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 			d.attempt(ctx, r)
 		})
 	}
-	return d.after(claimed)
+	if rest = d.after(claimed); ofTrunk.Live == 0 && claimed.Crowded && len(claimed.Requests) == 0 && !claimed.More {
+		return min(closed, longestRest)
+	}
+	return rest
 }
 
 // after is how long to rest after a claim.

@@ -44,6 +44,15 @@ type trunks struct {
 	mu   sync.Mutex
 	says []func(carrier.Originate) error
 	got  []carrier.Originate
+	// away: the carrier cannot be reached.
+	away bool
+}
+
+func (c *trunks) Ready(context.Context) error {
+	if c.away {
+		return errors.New("the carrier is away")
+	}
+	return nil
 }
 
 func (*trunks) Name() string { return "sip" }
@@ -110,6 +119,8 @@ type desk struct {
 	held func() bool
 	// dialling is the dialer's limit of that name.
 	dialling func(request.Request, uuid.UUID, string)
+	// trunkDown: no trunk can take a call.
+	trunkDown bool
 }
 
 func (d *desk) store() *store.Store {
@@ -180,8 +191,14 @@ func (d *desk) run(over *trunks, until func() error) {
 		t.Fatal(err)
 	}
 	limit := room.Limit{Live: 10, PerSecond: 10}
-	dialer := dialing.New(st, contacts, over, nil, heart,
-		dialing.Limits{Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return limit, nil }, Failures: 5, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling}, d.metrics)
+	ofTrunk := limit
+	if d.trunkDown {
+		ofTrunk = room.Limit{}
+	}
+	dialer := dialing.New(st, contacts, over, nil, heart, dialing.Limits{
+		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return ofTrunk, nil },
+		Failures: 5, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling,
+	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)

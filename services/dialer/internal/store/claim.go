@@ -30,8 +30,10 @@ const (
 
 // Room is what a claim may take, on one trunk.
 type Room struct {
-	Hands   room.Hands
-	Trunk   string
+	Hands room.Hands
+	Trunk string
+	// OfTrunk is zero while no trunk can take a call. The claim then takes only requests that must be blocked, and
+	// does not count the others as crowded out: a trunk that is down is no lack of capacity.
 	OfTrunk room.Limit
 	Overall room.Limit
 }
@@ -241,7 +243,7 @@ func (s *Store) Claim(ctx context.Context, r Room) (claimed Claimed, err error) 
 		}
 		claimed.More = backlog || len(due) == steps && due[steps-1].Pass == 0
 		claimed.Crowded, claimed.Wait = len(due) > 0, dealt.Wait
-		s.account(tx, r.Trunk, scopes, due, queues, dealt, taken)
+		s.account(tx, r, scopes, due, queues, dealt, taken)
 		if len(claimed.Requests) > 0 {
 			crash.Point("dialer: in claim, before commit")
 		}
@@ -321,7 +323,9 @@ func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, due []d
 }
 
 // account writes down, with the commit, what was taken of every pace, who found no room, and whose turn it was.
-func (s *Store) account(tx *pg.Pipeline, trunk string, scopes []room.Scope, due []dueWorkspace, queues []room.Queue, dealt room.Dealt, taken []int) {
+func (s *Store) account(
+	tx *pg.Pipeline, r Room, scopes []room.Scope, due []dueWorkspace, queues []room.Queue, dealt room.Dealt, taken []int,
+) {
 	var ids []uuid.UUID
 	var behind []float64
 	var crowded, own []bool
@@ -332,7 +336,8 @@ func (s *Store) account(tx *pg.Pipeline, trunk string, scopes []room.Scope, due 
 			paced = 0
 		}
 		all += paced
-		noRoom, spent := dealt.Crowded[i] && !q.Barred && !due[i].CrowdedLately, dealt.Own[i] && !due[i].OwnNoted
+		noRoom := dealt.Crowded[i] && !q.Barred && !due[i].CrowdedLately && r.OfTrunk.Live > 0
+		spent := dealt.Own[i] && !due[i].OwnNoted
 		if paced > 0 || noRoom || spent {
 			ids, behind = append(ids, q.WorkspaceID), append(behind, q.Pace.Behind(paced))
 			crowded, own = append(crowded, noRoom), append(own, spent)
@@ -343,7 +348,8 @@ func (s *Store) account(tx *pg.Pipeline, trunk string, scopes []room.Scope, due 
 	}
 	if all > 0 {
 		tx.Later(paceShared, pg.Args{
-			"scopes": []string{overall, trunkPrefix + trunk}, "behind": []float64{scopes[0].All.Behind(all), scopes[1].All.Behind(all)},
+			"scopes":       []string{overall, trunkPrefix + r.Trunk},
+			"behind":       []float64{scopes[0].All.Behind(all), scopes[1].All.Behind(all)},
 			"crowd_behind": []float64{scopes[0].Crowd.Behind(all), scopes[1].Crowd.Behind(all)},
 		}, nil)
 	}

@@ -162,7 +162,8 @@ func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
 }
 
 // expired lets a request of a workspace that may have one call reach a limit and answers what it failed with; crowded: a claim found no room for it.
-func expired(t *testing.T, limit store.Timing, crowded bool) (code string) {
+// trunkDown: a claim found no trunk that can take calls.
+func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
 	pool := newPool(t)
 	limit.ClaimLease = time.Minute
@@ -177,6 +178,9 @@ func expired(t *testing.T, limit store.Timing, crowded bool) (code string) {
 	enqueue(t, pool, st, old, young)
 	if crowded && len(claim(t, st, 5)) != 0 {
 		t.Fatal("claimed beyond the limit of live calls")
+	}
+	if trunkDown {
+		claimWithoutTrunk(t, st, 0)
 	}
 	for range 2 { // once
 		if _, err := st.Expire(t.Context()); err != nil {
@@ -204,18 +208,22 @@ func TestExpire(t *testing.T) {
 		name            string
 		queue, capacity time.Duration
 		crowded         bool
+		trunkDown       bool
 		want            string
 	}{
-		{"too old, and found no room", day, day, true, request.CodeCapacityTimeout},
-		{"too old, and nobody looked for room", day, day, false, request.CodeQueueExpired},
-		{"found no room for too long", never, day, true, request.CodeCapacityTimeout},
-		{"not too old, and nobody looked for room", never, day, false, ""},
-		{"not too old, and waits for room", never, never, true, ""},
+		{name: "too old, and found no room", queue: day, capacity: day, crowded: true, want: request.CodeCapacityTimeout},
+		{name: "too old, and nobody looked for room", queue: day, capacity: day, want: request.CodeQueueExpired},
+		{name: "found no room for too long", queue: never, capacity: day, crowded: true, want: request.CodeCapacityTimeout},
+		{name: "not too old, and nobody looked for room", queue: never, capacity: day, want: ""},
+		{name: "not too old, and waits for room", queue: never, capacity: never, crowded: true, want: ""},
+		{name: "too old, and no trunk is up", queue: day, capacity: day, trunkDown: true, want: request.CodeQueueExpired},
+		{name: "not too old, and no trunk is up", queue: never, capacity: day, trunkDown: true, want: ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := expired(t, store.Timing{QueueLimit: tt.queue, CapacityLimit: tt.capacity}, tt.crowded); got != tt.want {
+			limit := store.Timing{QueueLimit: tt.queue, CapacityLimit: tt.capacity}
+			if got := expired(t, limit, tt.crowded, tt.trunkDown); got != tt.want {
 				t.Errorf("failed with %q, want %q", got, tt.want)
 			}
 		})

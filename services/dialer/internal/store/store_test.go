@@ -113,6 +113,20 @@ func claim(t *testing.T, st *store.Store, slots int) []request.Request {
 	return claimed.Requests
 }
 
+// claimWithoutTrunk claims while no trunk can take a call.
+func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
+	t.Helper()
+	over := wide(8)
+	over.OfTrunk = room.Limit{}
+	claimed, err := st.Claim(t.Context(), over)
+	if err != nil {
+		t.Fatalf("Claim: %v", err)
+	}
+	if got := len(claimed.Requests); got != want {
+		t.Errorf("requests claimed while no trunk can take a call = %d, want %d", got, want)
+	}
+}
+
 // fenced is a claimed request with its fence.
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request) uuid.UUID {
 	t.Helper()
