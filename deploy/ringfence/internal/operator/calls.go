@@ -13,7 +13,8 @@ import (
 )
 
 type calls struct {
-	Why      callsWhy      `cmd:"" help:"Why was this call made or not: the request, each gate's decision, the call, and what was delivered of it."`
+	Why      callsWhy      `cmd:"" help:"Why was this call made or not: the request, each gate's decision, each attempt with the trunk's answer, the call, and what was delivered of it."`
+	Attempts callsAttempts `cmd:"" help:"List the attempts of a call or call request: trunk, Call-ID, SIP status and reason."`
 	List     callsList     `cmd:"" help:"List calls."`
 	Show     callsShow     `cmd:"" help:"Show one, without what was said in it."`
 	Requests callsRequests `cmd:"" help:"List call requests."`
@@ -118,13 +119,14 @@ type found struct {
 	Answer     string            `json:"answer"`
 	Request    json.RawMessage   `json:"request"`
 	Decisions  []json.RawMessage `json:"decisions"`
+	Attempts   []json.RawMessage `json:"attempts"`
 	Call       json.RawMessage   `json:"call"`
 	Deliveries []json.RawMessage `json:"deliveries"`
 }
 
 // Run asks everybody who knows something of the request.
 func (c callsWhy) Run(ctx context.Context, o *Office) error {
-	all := found{Decisions: []json.RawMessage{}, Deliveries: []json.RawMessage{}}
+	all := found{Decisions: []json.RawMessage{}, Attempts: []json.RawMessage{}, Deliveries: []json.RawMessage{}}
 	var err error
 	if all.Request, err = o.Ask(ctx, http.MethodGet, o.at("call-requests", c.Request), nil); err != nil {
 		return o.orItIsACall(ctx, c.Request, err)
@@ -135,6 +137,9 @@ func (c callsWhy) Run(ctx context.Context, o *Office) error {
 	}
 	all.Answer = now.answer(time.Now())
 	if all.Decisions, err = o.Members(ctx, o.at("decisions"), url.Values{"call_request_id": {c.Request}}); err != nil {
+		return err
+	}
+	if all.Attempts, err = o.Members(ctx, o.at("attempts"), url.Values{"of": {c.Request}}); err != nil {
 		return err
 	}
 	if now.CallID != nil {
@@ -162,7 +167,8 @@ func (o *Office) orItIsACall(ctx context.Context, id string, fault error) error 
 	if _, err := o.Ask(ctx, http.MethodGet, o.at("calls", id), nil); err != nil {
 		return fault
 	}
-	return fmt.Errorf("%s is a call's id and not a request's: `ringfence calls show %s` shows it, `ringfence calls requests` has its request", id, id)
+	return fmt.Errorf("%s is a call's id and not a request's: `ringfence calls show %s` shows it, "+
+		"`ringfence calls requests` has its request and `ringfence calls attempts %s` the trunk's answers", id, id, id)
 }
 
 // deliveries are those of one call to every subscription.
@@ -195,7 +201,8 @@ func (o *Office) tell(all found) error {
 		return o.Member(whole)
 	}
 	faults := []error{o.Say(all.Answer), o.Say(""), o.Say("REQUEST"), o.Member(all.Request), o.Say(""), o.Say("DECISIONS"),
-		o.Table(all.Decisions, []string{"judged_at", "kind", "result", "rule", "message"})}
+		o.Table(all.Decisions, []string{"judged_at", "kind", "result", "rule", "message"}), o.Say(""), o.Say("ATTEMPTS"),
+		o.Table(all.Attempts, attemptColumns())}
 	if all.Call != nil {
 		faults = append(faults, o.Say(""), o.Say("CALL"), o.Member(all.Call), o.Say(""), o.Say("DELIVERIES"),
 			o.Table(all.Deliveries, []string{"event_type", "status", "attempts", "last_code", "last_error", "next_attempt_at", "id"}))

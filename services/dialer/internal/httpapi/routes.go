@@ -32,7 +32,8 @@ type API struct {
 	relay    *outbox.Relay
 }
 
-// New makes the routes: numbers and agent-keys under /admin/v1/workspaces/{id}, and /admin/v1/trunks for operators, recordings for whoever has a link, the Withdraw question for calls.
+// New returns the routes: for operators numbers, attempts and agent keys under /admin/v1/workspaces/{id}, and
+// /admin/v1/trunks; recordings for clients that have a link; and the Withdraw question for calls.
 func New(
 	st *store.Store, lines *trunks.Store, reports *replicas.Store, own *agentkeys.Store, tapes Recordings,
 	relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry,
@@ -49,6 +50,10 @@ func New(
 		r.Get("/", httpserver.Handle(api.listNumbers))
 		r.Get("/{number_id}", httpserver.Handle(api.readNumber))
 		r.Delete("/{number_id}", httpserver.Handle(api.removeNumber))
+	})
+	router.Route("/admin/v1/workspaces/{id}/attempts", func(r chi.Router) {
+		r.Use(keys.RequireOperator)
+		r.Get("/", httpserver.Handle(api.listAttempts))
 	})
 	router.Route("/admin/v1/workspaces/{id}/agent-keys/{agent_id}", func(r chi.Router) {
 		r.Use(keys.RequireOperator)

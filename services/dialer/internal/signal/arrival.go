@@ -146,6 +146,9 @@ func (a *Agent) refusal(req *sip.Request, code int, text string, cause call.Caus
 	return res
 }
 
+// terminated is the reason phrase of 487.
+const terminated = "Request Terminated"
+
 // errTaken says that an arrival was dealt with before.
 var errTaken = errors.New("the call was taken or refused before")
 
@@ -210,20 +213,21 @@ func (d *Dialog) attend(gone <-chan struct{}) {
 			d.live()
 			return
 		}
-		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated})
+		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
 	case <-gone:
-		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated})
+		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
 	case cause := <-d.hungUp: // a BYE before the answer
-		d.turnDown(sip.StatusRequestTerminated, "Request Terminated", cause)
-		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated})
+		d.turnDown(sip.StatusRequestTerminated, terminated, cause)
+		d.end(End{At: time.Now(), Cause: call.OriginatorCancel, Status: sip.StatusRequestTerminated, Reason: terminated})
 	case <-d.hang:
 		cause := d.wished()
 		code, text := reason.Status(cause)
 		d.turnDown(code, text, cause)
-		d.end(End{At: time.Now(), Cause: cause, ByUs: true, Status: code})
+		d.end(End{At: time.Now(), Cause: cause, ByUs: true, Status: code, Reason: text})
 	case <-longest.C:
-		d.turnDown(sip.StatusTemporarilyUnavailable, "Temporarily Unavailable", call.NoAnswer)
-		d.end(End{At: time.Now(), Cause: call.NoAnswer, ByUs: true, Status: sip.StatusTemporarilyUnavailable})
+		code, text := sip.StatusTemporarilyUnavailable, "Temporarily Unavailable"
+		d.turnDown(code, text, call.NoAnswer)
+		d.end(End{At: time.Now(), Cause: call.NoAnswer, ByUs: true, Status: code, Reason: text})
 	case <-d.agent.stop:
 	}
 }
@@ -284,6 +288,7 @@ func (d *Dialog) pickUp(body []byte) error {
 	res.SetBody(body)
 	d.mu.Lock()
 	d.established, d.answeredBy, d.body = true, d.leg.remote.Params.GetOr("tag", ""), body
+	d.accepted = res.Reason
 	d.theirsOpen = make(chan struct{})
 	d.mu.Unlock()
 	_ = d.keep(nil)

@@ -25,6 +25,8 @@ type End struct {
 	Status int
 	// Reason is the reason phrase of Status.
 	Reason string
+	// Err is why there was no final response; nil if there was one, or if we stopped waiting for it.
+	Err error
 	// Elsewhere says that nothing rang and nothing will, by the trunk's own word: another trunk may be tried.
 	Elsewhere bool
 }
@@ -86,6 +88,7 @@ type Dialog struct {
 	// established: there is a dialog, with answeredBy. losers are other tags that answered.
 	established bool
 	answeredBy  string
+	accepted    string // the reason phrase of the 200
 	losers      map[string]*leg
 	canceled    bool
 	finished    chan struct{} // closed when an orphan is at its end
@@ -251,6 +254,9 @@ func (d *Dialog) end(e End) {
 		return
 	}
 	d.over = true
+	if e.Status == sip.StatusOK {
+		e.Reason = d.accepted
+	}
 	d.mu.Unlock()
 	d.telling.Lock()
 	d.told = true

@@ -179,7 +179,7 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 			}
 		case <-at.first.C:
 			if !at.heard { // it may still come to ring: what comes late is ended as a stray
-				return at.leave(call.RecoveryOnTimerExpire)
+				return at.leave(call.RecoveryOnTimerExpire, errNoResponse)
 			}
 		case <-at.ring.C:
 			cause := call.NoAnswer
@@ -191,7 +191,7 @@ func (d *Dialog) setUp(tx *sip.ClientTx) bool {
 			hang = nil
 			at.abandon(d.wished())
 		case <-at.confirm.C:
-			return at.leave(call.RecoveryOnTimerExpire)
+			return at.leave(call.RecoveryOnTimerExpire, errNoResponse)
 		case <-d.agent.stop:
 			return false
 		}
@@ -211,14 +211,17 @@ func (at *attempt) abandon(cause call.Cause) {
 	}
 }
 
+// errNoResponse: no final response to the INVITE arrived in time.
+var errNoResponse = errors.New("no final response to the INVITE")
+
 // leave ends the leg without the far end's word. What it still says comes as a stray.
-func (at *attempt) leave(cause call.Cause) bool {
+func (at *attempt) leave(cause call.Cause, why error) bool {
 	if at.gaveUp != "" {
 		cause = at.gaveUp
 	}
 	at.abandoned(at.canceled)
 	at.tx.Terminate()
-	at.end(End{At: time.Now(), Cause: cause, ByUs: true})
+	at.end(End{At: time.Now(), Cause: cause, ByUs: true, Err: why})
 	return false
 }
 
@@ -229,7 +232,7 @@ func (at *attempt) lost(err error) {
 		cause = call.RecoveryOnTimerExpire
 	}
 	at.log.Debug("INVITE failed", "error", err)
-	at.leave(cause)
+	at.leave(cause, err)
 }
 
 // drain has the transaction give its responses away: they are taken in the order in which they came, from d.responses. acked is closed when the transaction has
@@ -324,7 +327,7 @@ func (at *attempt) accept(res *sip.Response, now time.Time) bool {
 	at.leg = at.leg.answered(res)
 	at.leg.transport, at.leg.hop = at.invite.Transport(), at.invite.Destination()
 	at.answeredBy = tagOf(res.To())
-	at.established = true
+	at.established, at.accepted = true, res.Reason
 	at.mu.Unlock()
 	if at.gaveUp == "" {
 		_ = at.keep(nil)

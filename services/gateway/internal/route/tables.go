@@ -51,6 +51,8 @@ func Admin() Table {
 		{Template: base + "agents", Owner: Calls},
 		{Template: base + "agents/{agent_id}", Owner: Calls},
 		{Template: base + "agents/*", Owner: Calls},
+		{Template: base + "attempts", Owner: Dialer},
+		{Template: base + "attempts/*", Owner: Dialer},
 		{Template: base + "agent-keys/{agent_id}", Owner: Dialer},
 		{Template: base + "agent-keys/*", Owner: Dialer},
 		{Template: base + "numbers", Owner: Dialer},

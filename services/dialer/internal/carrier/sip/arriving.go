@@ -23,26 +23,30 @@ const picking = 20 * time.Second
 func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
-		a.Refuse(call.UnallocatedNumber)
+		turnAway(a, over, call.UnallocatedNumber, errNoNumber)
 		return
 	}
 	if c.carries(over.TrunkID) >= int(over.Channels) {
-		a.Refuse(call.SwitchCongestion)
+		turnAway(a, over, call.SwitchCongestion, errChannels)
 		return
 	}
 	from, _ := over.Read(a.From) // what is no number is withheld
 	id, err := uuid.NewV7()
 	if err != nil {
-		a.Refuse(call.NormalTemporaryFailure)
+		turnAway(a, over, call.NormalTemporaryFailure, err)
 		return
 	}
 	talk, err := c.talks.Begin(context.Background(), id, over)
 	if err != nil {
-		c.warn("a caller is turned away", id, err)
-		a.Refuse(call.SwitchCongestion)
+		turnAway(a, over, call.SwitchCongestion, err)
 		return
 	}
 	l := &leg{carrier: c, callID: id, talk: talk, trunk: over, taken: true, offer: a.Offer, writing: true} // nothing is written before the arrival
+	ringing := time.Now().UTC()
+	l.record = journal.Call{
+		CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, RingingAt: &ringing,
+		Attempt: newAttempt(over, a.CallID),
+	}
 	c.enter(l)
 	d, err := a.Take(wire(over), l.callee())
 	if err != nil {
@@ -52,12 +56,13 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		return
 	}
 	l.join(d)
-	ringing := time.Now().UTC()
 	l.begin(entry{write: func(ctx context.Context) (bool, error) { // before its end, however soon that comes
 		if !c.serves(ctx, l, to) {
 			return true, nil
 		}
-		err := c.journal.Arrive(ctx, journal.Call{CallID: id, TrunkID: over.TrunkID, Inbound: true, From: from, To: to, Teardown: d.State(), RingingAt: &ringing})
+		arrived := l.record
+		arrived.Teardown = d.State()
+		err := c.journal.Arrive(ctx, arrived)
 		if err == nil {
 			err = d.Ring()
 		}
@@ -67,6 +72,17 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 		}
 		return true, nil
 	}})
+}
+
+var (
+	errNoNumber = errors.New("the called user is not a number in the format of the trunk")
+	errChannels = errors.New("the channels of the trunk are in use")
+)
+
+// turnAway refuses a call that has no id yet.
+func turnAway(a *signal.Arrival, over trunk.Trunk, cause call.Cause, why error) {
+	slog.Warn("inbound call refused", "trunk", over.Name, "sip_call_id", a.CallID, "cause", string(cause), "error", why)
+	a.Refuse(cause)
 }
 
 // serves reports whether a number is assigned to an agent. If it is not, serves refuses the call with 404, before it

@@ -22,6 +22,7 @@ type leg struct {
 	talk    Talk
 	trunk   trunk.Trunk
 	known   *care // what is known of the trunk of an outbound call
+	record  journal.Call
 
 	mu     sync.Mutex
 	dialog *signal.Dialog
@@ -198,8 +199,8 @@ func (l *leg) disowned() {
 }
 
 // observer writes down what happens to the leg.
-func (l *leg) observer(c journal.Call) signal.Observer {
-	j, begun := l.carrier.journal, false
+func (l *leg) observer() signal.Observer {
+	j, c, begun := l.carrier.journal, l.record, false
 	return signal.Observer{
 		Keep: func(state []byte) error {
 			if begun {
@@ -293,9 +294,10 @@ func (l *leg) ended(e signal.End) {
 		<-picked
 	}
 	talked.endBy(e.At)
+	l.logEnd(e)
 	if refused := l.refused(e); refused != nil {
 		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
-			if err := j.Forget(ctx, l.callID); err != nil {
+			if err := j.Forget(ctx, l.record, refusalOf(e)); err != nil {
 				return false, err
 			}
 			l.answerOriginate(refused)
@@ -310,7 +312,7 @@ func (l *leg) ended(e signal.End) {
 	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
 		return j.End(ctx, l.callID, journal.End{
 			At: e.At, Cause: e.Cause, ByUs: e.ByUs, Outcome: talked.Outcome, Reached: talked.Reached,
-			CallbackAt: talked.CallbackAt, Disclosure: talked.Disclosure,
+			CallbackAt: talked.CallbackAt, Disclosure: talked.Disclosure, Answer: answerTo(e),
 		})
 	}})
 	l.answerOriginate(errSilence)

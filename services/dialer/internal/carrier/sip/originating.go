@@ -126,15 +126,21 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 		return first{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrNotPermitted)
 	}
 	said := make(chan error, 1)
-	l := &leg{carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said, known: c.tended.care(over.TrunkID)}
+	record := journal.Call{
+		CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &o.DialedAt,
+		Attempt: newAttempt(over, o.CallID.String()),
+	}
+	l := &leg{
+		carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said, known: c.tended.care(over.TrunkID), record: record,
+	}
 	if followed {
 		l.refusable = over.TrunkID.String()
 	}
 	c.enter(l)
 	d, err := c.agent.Invite(ctx, wire(over), signal.Invite{
-		CallID: o.CallID.String(), From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
+		CallID: record.Attempt.SIPCallID, From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
 		FirstResponse: firstWord, Ring: c.cfg.Ring,
-	}, l.observer(journal.Call{CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &o.DialedAt}))
+	}, l.observer())
 	if err != nil {
 		return first{}, c.nothingLeft(ctx, l, o, err)
 	}
@@ -172,8 +178,12 @@ func (c *Carrier) nothingLeft(ctx context.Context, l *leg, o carrier.Originate, 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if err := c.journal.Forget(ctx, o.CallID); err != nil { // it would keep a channel for good
-		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) { return true, c.journal.Forget(ctx, o.CallID) }})
+	end := signal.End{At: time.Now(), Cause: call.NetworkOutOfOrder, ByUs: true, Err: why}
+	l.logEnd(end)
+	if err := c.journal.Forget(ctx, l.record, refusalOf(end)); err != nil { // its row would keep a channel permanently
+		l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
+			return true, c.journal.Forget(ctx, l.record, refusalOf(end))
+		}})
 		return errors.Join(why, errStays, err)
 	}
 	c.leave(l)

@@ -218,7 +218,9 @@ func (c *Carrier) endOrphan(ctx context.Context, orphan journal.Call) {
 	l := &leg{carrier: c, callID: orphan.CallID}
 	at := time.Now()
 	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
-		return c.journal.End(ctx, orphan.CallID, journal.End{At: at, Cause: call.Unspecified, ByUs: true})
+		return c.journal.End(ctx, orphan.CallID, journal.End{
+			At: at, Cause: call.Unspecified, ByUs: true, Answer: journal.Answer{Error: "the process that held the call ended"},
+		})
 	}})
 }
 

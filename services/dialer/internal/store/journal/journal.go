@@ -60,6 +60,8 @@ type Call struct {
 	PickupAt   *time.Time `db:"pickup_at"`
 	// Disclosure states what was played of the disclosure. It is nil before the end, and if that is not known.
 	Disclosure *agent.DisclosureRecord `db:"disclosure"`
+	// Attempt is only written, with the call.
+	Attempt Attempt `db:"-"`
 }
 
 // Kind of news, by the words of package carrier, which a store may not use.
@@ -87,6 +89,9 @@ WITH begun AS (
 	UPDATE sip_feed SET seq = seq + 1 WHERE @kind <> '' AND EXISTS (SELECT 1 FROM begun) RETURNING seq
 ), told AS (
 	INSERT INTO sip_news (seq, at, kind, call_id) SELECT seq, @at, @kind, @call_id FROM place
+), attempt AS (
+	INSERT INTO sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id)
+	SELECT @attempt_id::uuid, call_id, @trunk_id, @trunk, @sip_call_id FROM begun
 )
 SELECT EXISTS (SELECT 1 FROM begun)`
 
@@ -108,22 +113,13 @@ func (j *Journal) begin(ctx context.Context, c Call, kind Kind, at time.Time) er
 	err := j.pool.QueryRow(ctx, begin, pg.Args{
 		"call_id": c.CallID, "trunk_id": c.TrunkID, "inbound": c.Inbound, "from_number": c.From, "to_number": c.To, "owner": j.owner, "teardown": c.Teardown,
 		"dialed_at": c.DialedAt, "ringing_at": c.RingingAt, "kind": string(kind), "at": at,
+		"attempt_id": c.Attempt.ID, "trunk": c.Attempt.Trunk, "sip_call_id": storable(c.Attempt.SIPCallID),
 	}).Scan(&begun)
 	switch {
 	case err != nil:
 		return fmt.Errorf("write call %s down: %w", c.CallID, err)
 	case !begun:
 		return ErrBegun
-	}
-	return nil
-}
-
-const forget = `DELETE FROM sip_calls WHERE call_id = @call_id AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = sip_calls.call_id)`
-
-// Forget takes back a call that was refused before anything was told of it.
-func (j *Journal) Forget(ctx context.Context, callID uuid.UUID) error {
-	if _, err := j.pool.Exec(ctx, forget, pg.Args{"call_id": callID}); err != nil {
-		return fmt.Errorf("forget call %s: %w", callID, err)
 	}
 	return nil
 }
@@ -143,7 +139,8 @@ const (
 	changed = `
 	WHERE call_id = @call_id AND owner = @owner AND ended_at IS NULL`
 	tell = `
-	RETURNING call_id
+	RETURNING call_id` + publish
+	publish = `
 ), place AS (
 	UPDATE sip_feed SET seq = seq + 1 WHERE EXISTS (SELECT 1 FROM changed) RETURNING seq
 )
@@ -166,7 +163,8 @@ WITH changed AS (
 	end = `
 WITH changed AS (
 	UPDATE sip_calls SET ended_at = @at, cause = @cause, by_us = @by_us, outcome = @outcome, reached = @reached,
-		callback_at = @callback_at, disclosure = @disclosure, teardown = NULL` + changed + tell
+		callback_at = @callback_at, disclosure = @disclosure, teardown = NULL` + changed + `
+	RETURNING call_id, answered_at` + endAttempt + publish
 )
 
 // Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up. Each counts once, and not
@@ -244,13 +242,16 @@ type End struct {
 	CallbackAt *time.Time
 	// Disclosure states what was played of the disclosure; nil: that is not known.
 	Disclosure *agent.DisclosureRecord
+	// Answer is the trunk's final answer to the INVITE.
+	Answer Answer
 }
 
 // End stores the end of a call and publishes it. Only the first end counts.
 func (j *Journal) End(ctx context.Context, callID uuid.UUID, e End) (told bool, err error) {
 	return j.tell(ctx, end, Ended, callID, e.At, pg.Args{
 		"cause": string(e.Cause), "by_us": e.ByUs, "outcome": e.Outcome, "reached": e.Reached, "callback_at": e.CallbackAt,
-		"disclosure": e.Disclosure, "text": "",
+		"disclosure": e.Disclosure, "text": "", "status": e.Answer.Status, "reason": shortened(e.Answer.Reason),
+		"error": shortened(e.Answer.Error),
 	})
 }
 

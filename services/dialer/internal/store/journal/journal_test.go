@@ -35,7 +35,11 @@ func instant() *time.Time {
 // dial writes an outbound call down.
 func dial(t *testing.T, j *journal.Journal) uuid.UUID {
 	t.Helper()
-	c := journal.Call{CallID: uuid.Must(uuid.NewV7()), TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101", DialedAt: instant()}
+	id := uuid.Must(uuid.NewV7())
+	c := journal.Call{
+		CallID: id, TrunkID: uuid.New(), From: "+14155550100", To: "+14155550101", DialedAt: instant(),
+		Attempt: journal.Attempt{ID: id, Trunk: "far", SIPCallID: id.String()},
+	}
 	if err := j.Dial(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +133,8 @@ func TestDial_OnceForACallAndForgottenOnlyUntold(t *testing.T) {
 	}
 	wants(t, "taken", true)(j.Take(t.Context(), taken, *instant()))
 	for _, id := range []uuid.UUID{refused, taken} {
-		if err := j.Forget(t.Context(), id); err != nil {
+		forgotten := journal.Call{CallID: id, Attempt: journal.Attempt{ID: id}}
+		if err := j.Forget(t.Context(), forgotten, journal.Refusal{At: *instant()}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,22 @@
+package operator
+
+import (
+	"context"
+	"net/url"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+)
+
+type callsAttempts struct {
+	ID string `arg:"" help:"The id of a call or of a call request. Inbound calls have no request."`
+	desk.Listed
+}
+
+// attemptColumns are those of the attempts over SIP trunks.
+func attemptColumns() []string {
+	return []string{"started_at", "attempt", "trunk", "sip_status", "sip_reason", "hangup_cause", "error", "sip_call_id"}
+}
+
+func (c callsAttempts) Run(ctx context.Context, o *Office) error {
+	return o.List(ctx, o.at("attempts"), url.Values{"of": {c.ID}}, c.Listed, attemptColumns()...)
+}
