@@ -2,6 +2,7 @@ package agent
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -10,10 +11,16 @@ import (
 // refusal holds the expressions that recognise a refusal of further calls in one language.
 type refusal struct {
 	clause *regexp.Regexp // a whole clause that plainly refuses further calls
+	bare   *regexp.Regexp // a clause without a word such as "again" or "stop", which later words can limit
 	filler *regexp.Regexp // words without effect on the meaning, such as "please"
 	link   *regexp.Regexp // words that begin a new clause, such as "and"
 	limit  *regexp.Regexp // words that limit the sentence in time or circumstance, such as "before"
+	time   *regexp.Regexp // the words of limit that limit the sentence before them as well, such as "tomorrow"
+	wish   *regexp.Regexp // a clause that asks for a call, such as "call me tomorrow"
 }
+
+// maxLimitingWords is the length of a sentence such as "I am at work", which limits a refusal before it.
+const maxLimitingWords = 4
 
 // sentence is the folded text of one sentence. Commas separate its clauses.
 type sentence struct {
@@ -25,14 +32,16 @@ type sentence struct {
 // supports the languages of the disclosure. It covers a model that does not call the tool opt_out.
 //
 // A refusal must be a whole clause. A sentence that mentions a time or a circumstance is no
-// refusal. A question is a refusal only if it is a request ("Can you ...?").
+// refusal. A question is a refusal only if it is a request ("Can you ...?"). Later words limit a
+// bare refusal ("Don't call me. Not today."), but not one with a word such as "again" or "stop".
 func RefusesFurtherCalls(words string) bool {
-	for _, s := range sentences(words) {
+	all := sentences(words)
+	for i, s := range all {
 		if s.question && !request().MatchString(s.text) {
 			continue
 		}
 		for _, r := range refusals() {
-			if r.matches(s.text) {
+			if r.matches(s.text, all[i+1:]) {
 				return true
 			}
 		}
@@ -40,21 +49,59 @@ func RefusesFurtherCalls(words string) bool {
 	return false
 }
 
-// matches reports whether a clause of the sentence is a refusal. It also tries the whole sentence
-// without its commas.
-func (r refusal) matches(text string) bool {
+// matches reports whether a clause of the sentence is a refusal that neither the sentence nor the
+// later ones limit. It also tries the whole sentence without its commas.
+func (r refusal) matches(text string, later []sentence) bool {
 	text = r.filler.ReplaceAllString(text, " ")
 	if r.limit.MatchString(text) {
 		return false
 	}
-	clauses := strings.Split(r.link.ReplaceAllString(text, ","), ",")
-	for _, clause := range append(clauses, strings.ReplaceAll(text, ",", " ")) {
-		if r.clause.MatchString(strings.Join(strings.Fields(clause), " ")) {
+	clauses := r.clauses(text)
+	for i, clause := range append(clauses, joined(strings.ReplaceAll(text, ",", " "))) {
+		if !r.clause.MatchString(clause) {
+			continue
+		}
+		if !r.bare.MatchString(clause) || !r.limited(clauses[min(i+1, len(clauses)):], later) {
 			return true
 		}
 	}
 	return false
 }
+
+// limited reports whether the clauses behind a bare refusal, or the later sentences, ask for a call
+// or limit the refusal to a time.
+func (r refusal) limited(clauses []string, later []sentence) bool {
+	for _, s := range later {
+		text := r.filler.ReplaceAllString(s.text, " ")
+		if r.onlyLimits(s.question, joined(strings.ReplaceAll(text, ",", " "))) {
+			return true
+		}
+		clauses = slices.Concat(clauses, r.clauses(text))
+	}
+	return slices.ContainsFunc(clauses, func(clause string) bool {
+		return r.wish.MatchString(clause) && !negation().MatchString(clause)
+	})
+}
+
+// onlyLimits reports whether a sentence does nothing else than name a time or a circumstance.
+func (r refusal) onlyLimits(question bool, text string) bool {
+	if question || len(strings.Fields(text)) > maxLimitingWords || permanent().MatchString(text) {
+		return false
+	}
+	return r.time.MatchString(text) || notThen().MatchString(text) && r.limit.MatchString(text)
+}
+
+// clauses splits a sentence without fillers at its commas and links.
+func (r refusal) clauses(text string) []string {
+	clauses := strings.Split(r.link.ReplaceAllString(text, ","), ",")
+	for i := range clauses {
+		clauses[i] = joined(clauses[i])
+	}
+	return clauses
+}
+
+// joined returns the words with one space between them.
+func joined(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // sentences splits the words into folded sentences. A full stop before a lower-case letter or a
 // digit ends only a clause, because it can belong to "a.m." or to an ellipsis.
@@ -122,20 +169,49 @@ var request = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
+// negation matches words that negate a wish, in every language.
+var negation = sync.OnceValue(func() *regexp.Regexp {
+	return wordsOf([]string{
+		"not", "dont", "nicht", "kein", "keine", "niet", "geen", "inte", "ikke", "pas", "nie", permanent().String(),
+	})
+})
+
+// permanent matches words that make a refusal unlimited, in every language.
+var permanent = sync.OnceValue(func() *regexp.Regexp {
+	return wordsOf([]string{
+		"ever", "never", "niemals", "nie (wieder|mehr)", "jamais", "nunca", "jamas", "mai piu", "nooit", "nigdy",
+		"nikdy", "aldrig", "koskaan",
+	})
+})
+
+// notThen matches the beginning of a sentence such as "not before noon", in every language.
+var notThen = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("^(not|nicht|pas|no|non|nao|niet|nie|ne|inte|ikke|ei) ")
+})
+
 // refusals returns the compiled expressions by language.
 var refusals = sync.OnceValue(func() map[string]refusal {
 	compiled := map[string]refusal{}
 	for language, p := range refusalPhrases() {
+		limits := slices.Concat(p.limits, p.times)
+		limit := `(\w+ )?(` + strings.Join(limits, "|") + `)\b`
 		compiled[language] = refusal{
-			clause: regexp.MustCompile(
-				"^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(p.clauses, "|") + ")$"),
+			clause: whole(p.clauses),
+			bare:   whole(p.bare),
 			filler: wordsOf(p.fillers),
 			link:   wordsOf(p.links),
-			limit:  wordsOf(p.limits),
+			limit:  wordsOf(limits),
+			time:   wordsOf(p.times),
+			wish:   whole([]string{strings.ReplaceAll(strings.Join(p.wishes, "|"), "LIMIT", limit)}),
 		}
 	}
 	return compiled
 })
+
+// whole returns an expression that matches each of the folded clauses after any number of "no".
+func whole(clauses []string) *regexp.Regexp {
+	return regexp.MustCompile("^((no|nein|non|nao|nee|nie|ne|nej|ei) )*(" + strings.Join(clauses, "|") + ")$")
+}
 
 // wordsOf returns an expression that matches each of the folded phrases between word boundaries.
 func wordsOf(phrases []string) *regexp.Regexp {

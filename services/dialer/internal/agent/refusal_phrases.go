@@ -6,7 +6,10 @@ type phrases struct {
 	clauses []string // see refusal
 	fillers []string
 	links   []string
-	limits  []string
+	limits  []string // limits of the sentence, except times
+	times   []string
+	bare    []string
+	wishes  []string // LIMIT matches at most one word and a limit of the sentence
 }
 
 // refusalPhrases returns the tables by language. A filler must not change the meaning between "not"
@@ -39,6 +42,7 @@ func refusalPhrases() map[string]phrases {
 				"((can|could|would|will) you )?(delete|remove|erase|lose) (my|our) (phone |telephone )?number",
 			},
 			fillers: []string{
+				"good night",
 				"please", "okay", "ok", "well", "hey", "hello", "hi", "look", "listen", "really", "no thank you", "no thanks",
 				"thank you", "thanks", "sorry", "sir", "maam", "madam", "kindly", "at all", "i said", "i mean", "u[hm]+",
 				"(im|i am) not interested", "(told|asked|said|called)( you| this| that| me)* before",
@@ -46,10 +50,25 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"and", "or", "because", "but", "so", "otherwise"},
 			limits: []string{
-				"before", "until", "till?", "after", "later", "tomorrow", "today", "tonight", "at", "while", "when", "whenever",
-				"during", "unless", "if", "instead", "except", "between", "yet", "for now", "morning", "afternoon", "evening",
-				"noon", "night", "(mon|tues|wednes|thurs|fri|satur|sun)days?", "week", "weekend", "month", "use", "text", "email",
-				"write", "office", "busy", "driving", "meeting", "(he|she|they) said", "on (this|that|my)", "(call|phone|ring) you",
+				"before", "until", "till?", "after", "at", "while", "when", "whenever", "during", "unless",
+				"if", "instead", "except", "between", "yet", "morning", "afternoon", "evening", "noon", "night",
+				"(mon|tues|wednes|thurs|fri|satur|sun)days?", "week", "weekend", "month", "use", "text",
+				"email", "write", "(he|she|they) said", "on (this|that|my)", "(call|phone|ring) you",
+			},
+			times: []string{
+				"later", "tomorrow", "today", "tonight", "for now", "office", "busy", "driving", "meeting",
+				"not (right |just )?now", "at (work|home)", "(bad|wrong|better) time",
+			},
+			bare: []string{
+				"(just )?(dont|do not) (call|phone|ring|contact|telephone) (me|us|here|this number|my number)",
+				"(i|we) (dont|do not) want (you to (call|phone|ring|contact) (me|us)|you calling (me|us)|" +
+					"to be (called|phoned|contacted))",
+				"(i|we) (dont|do not) want (any )?(of )?(these |your )?(phone )?calls( from you)?",
+				"(can|could|would|will) you not call (me|us)",
+			},
+			wishes: []string{
+				"((just|maybe|then|instead|rather|you (can|may|could)|can you|could you|would you) )*" +
+					"((call|phone|ring) ((me|us)( back)?|back|again)|try( (me|us))?( again)?) LIMIT.*",
 			},
 		},
 		"de": {
@@ -81,12 +100,23 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"und", "oder", "sonst", "weil", "denn", "aber"},
 			limits: []string{
-				"vor", "bevor", "bis", "nach", "nachdem", "erst", "spater", "heute", "morgen", "ubermorgen", "abends?",
-				"vormittags?", "nachmittags?", "mittags?", "nachts", "wochenende", "woche",
-				"(mon|diens|donners|frei|sams|sonn)tags?",
-				"mittwochs?", "wahrend", "wenn", "falls", "solange", "ausser", "sondern", "stattdessen", "lieber", "momentan",
-				"gerade", "moment", "arbeit", "buro", "handy", "um", "uhr", "zwischen", "ab", "jetzt", "(er|sie) sagten?",
+				"vor", "bevor", "bis", "nach", "nachdem", "erst", "abends?", "vormittags?", "nachmittags?",
+				"mittags?", "nachts", "wochenende", "woche", "(mon|diens|donners|frei|sams|sonn)tags?",
+				"mittwochs?", "wahrend", "wenn", "falls", "solange", "ausser", "sondern", "stattdessen",
+				"lieber", "moment", "handy", "um", "uhr", "zwischen", "ab", "jetzt", "(er|sie) sagten?",
 				"ich (rufe|melde)",
+			},
+			times: []string{
+				"spater", "heute", "morgen", "ubermorgen", "momentan", "gerade", "arbeit", "buro",
+			},
+			bare: []string{
+				"(rufen sie|ruft|rufe?) (mich|uns|hier|diese nummer) nicht an",
+				"(ich (will|mochte|wunsche)|wir (wollen|mochten)) nicht ((von ihnen )?angerufen werden|" +
+					"dass sie (mich|uns|hier) anrufen)",
+			},
+			wishes: []string{
+				"((lieber|dann|doch) )*(rufen sie|ruft|ruf)( (mich|uns))?( (doch|lieber|wieder|noch ?mal|noch einmal))* LIMIT.*",
+				"(sie konnen|konnen sie|konnten sie) (mich|uns) LIMIT( .*)? (anrufen|zuruckrufen)",
 			},
 		},
 		"fr": {
@@ -111,10 +141,22 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"et", "ou", "car", "parce que", "sinon", "mais"},
 			limits: []string{
-				"avant", "apres", "jusqu[ae]u?x?", "tard", "demain", "aujourdhui", "soir", "matin", "midi", "nuit",
-				"(lun|mar|mercre|jeu|vendre|same)di", "dimanche", "semaine", "week ?end", "pendant", "quand", "lorsque", "si",
-				"sauf", "plutot", "travail", "bureau", "heures?", "moment", "linstant", "maintenant", "portable", "entre",
-				"tant", "je vous r?appell\\w*",
+				"avant", "apres", "jusqu[ae]u?x?", "tard", "soir", "matin", "midi", "nuit",
+				"(lun|mar|mercre|jeu|vendre|same)di", "dimanche", "semaine", "week ?end", "pendant", "quand",
+				"lorsque", "si", "sauf", "plutot", "heures?", "moment", "linstant", "maintenant", "portable",
+				"entre", "tant", "je vous r?appell\\w*",
+			},
+			times: []string{
+				"demain", "aujourdhui", "travail", "bureau", "plus tard",
+			},
+			bare: []string{
+				"ne (mappelez|me (rappelez|telephonez|contactez)) pas",
+				"je ne (veux|souhaite|desire) pas (etre (appele|contacte|derange)e?|que vous mappeliez|" +
+					"recevoir (dappels|vos appels)|dappels)",
+			},
+			wishes: []string{
+				"((plutot|vous (pouvez|pourrez)|pouvez vous|pourriez vous) )*((me|nous) )?(r?appele[rz]|" +
+					"r?appelle|reessayez)( (moi|nous))?( plutot)? LIMIT.*",
 			},
 		},
 		"es": {
@@ -137,15 +179,28 @@ func refusalPhrases() map[string]phrases {
 					"(quitar|borrar|eliminar) mi numero)",
 			},
 			fillers: []string{
+				"hasta luego",
 				"por favor", "no gracias", "gracias", "bueno", "oiga", "oye", "mire", "de verdad", "senora?", "senorita", "vale",
 				"ok", "en absoluto", "hola", "buen(os|as) (dias|tardes|noches)",
 			},
 			links: []string{"y", "o", "porque", "pero"},
 			limits: []string{
-				"antes", "despues", "hasta", "tarde", "luego", "manana", "hoy", "noche", "lunes", "martes", "miercoles", "jueves",
-				"viernes", "sabado", "domingo", "semana", "mientras", "cuando", "si", "salvo", "excepto", "sino", "mejor",
-				"trabajo",
-				"oficina", "ahora", "momento", "a las?", "movil", "celular", "entre", "mediodia", "yo", "l[eo]s? llam\\w*",
+				"antes", "despues", "hasta", "tarde", "luego", "noche", "lunes", "martes", "miercoles",
+				"jueves", "viernes", "sabado", "domingo", "semana", "mientras", "cuando", "si", "salvo",
+				"excepto", "sino", "mejor", "ahora", "momento", "a las?", "movil", "celular", "entre",
+				"mediodia", "yo", "l[eo]s? llam\\w*",
+			},
+			times: []string{
+				"manana", "hoy", "trabajo", "oficina", "mas tarde", "ahora no",
+			},
+			bare: []string{
+				"no (me|nos) (llame|llamen|llames|telefoneen?|contacten?|molesten?)( (aqui|a este numero))?",
+				"no (llamen?|llames) a este numero",
+				"no quiero (que (me|nos) (llamen?|llames)|(recibir )?llamadas)",
+			},
+			wishes: []string{
+				"((mejor|puede|pueden|podrian?) )*((me|nos) )?(llam(e|en|a|ar)(me|nos)?|vuelv[ae]n? a llamar(me|" +
+					"nos)?)( mejor)? LIMIT.*",
 			},
 		},
 		"it": {
@@ -174,10 +229,24 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"e", "o", "perche", "ma", "altrimenti"},
 			limits: []string{
-				"prima", "dopo", "fino", "finche", "tardi", "domani", "oggi", "stasera", "sera", "mattin[ao]", "pomeriggio",
-				"mezzogiorno", "notte", "(lune|marte|mercole|giove|vener)di", "sabato", "domenica", "settimana", "mentre", "quando",
-				"se", "salvo", "tranne", "invece", "piuttosto", "lavoro", "ufficio", "adesso", "ora", "ore", "alle", "cellulare",
-				"tra", "entro", "momento", "chiamo", "chiamero", "richiamo",
+				"prima", "dopo", "fino", "finche", "tardi", "sera", "mattin[ao]", "pomeriggio", "mezzogiorno",
+				"notte", "(lune|marte|mercole|giove|vener)di", "sabato", "domenica", "settimana", "mentre",
+				"quando", "se", "salvo", "tranne", "invece", "piuttosto", "adesso", "ora", "ore", "alle",
+				"cellulare", "tra", "entro", "momento", "chiamo", "chiamero", "richiamo",
+			},
+			times: []string{
+				"domani", "oggi", "stasera", "lavoro", "ufficio", "piu tardi",
+			},
+			bare: []string{
+				"non (mi|ci) (chiami|chiamat?e|telefoni|telefonate|contatti|contattate|disturbi|disturbate|" +
+					"richiami|richiamate)( (qui|a questo numero))?",
+				"non (chiamatemi|telefonatemi|richiamatemi|contattatemi|disturbatemi|chiamarmi|richiamarmi|chiamateci)",
+				"non voglio (essere (chiamat|contattat|disturbat)[oa]|(ricevere )?(chiamate|telefonate)|" +
+					"che mi (chiami|chiamate|chiamiate))",
+			},
+			wishes: []string{
+				"((piuttosto|magari|puo|potete|potrebbe) )*((mi|ci) )?(ri)?(chiami|chiama|chiamate|chiamare|" +
+					"provi|provate)(mi|ci)? LIMIT.*",
 			},
 		},
 		"pt": {
@@ -203,15 +272,28 @@ func refusalPhrases() map[string]phrases {
 					"me (tirar|retirar|remover) da( (sua|vossa))? lista|nao me ligar mais|(apagar|remover|tirar) o meu numero)",
 			},
 			fillers: []string{
+				"ate (logo|mais)",
 				"por favor", "se faz favor", "faz favor", "muito obrigad[oa]", "obrigad[oa]", "olh[ea]", "escute", "ok", "senhora?",
 				"bom dia", "boa (tarde|noite)",
 			},
 			links: []string{"e", "ou", "porque", "mas", "senao"},
 			limits: []string{
-				"antes", "depois", "apos", "ate", "tarde", "amanha", "hoje", "noite", "manha", "segunda", "terca", "quarta",
-				"quinta",
-				"sexta", "sabado", "domingo", "semana", "enquanto", "quando", "se", "salvo", "exc?epto", "exceto", "a menos",
-				"trabalho", "escritorio", "agora", "horas?", "telemovel", "celular", "entre", "meio dia", "momento", "melhor", "eu",
+				"antes", "depois", "apos", "ate", "tarde", "noite", "manha", "segunda", "terca", "quarta",
+				"quinta", "sexta", "sabado", "domingo", "semana", "enquanto", "quando", "se", "salvo",
+				"exc?epto", "exceto", "a menos", "agora", "horas?", "telemovel", "celular", "entre", "meio dia",
+				"momento", "melhor", "eu",
+			},
+			times: []string{
+				"amanha", "hoje", "trabalho", "escritorio", "mais tarde", "agora nao",
+			},
+			bare: []string{
+				"nao (me|nos) (liguem?|ligues|telefonem?|contactem?|contatem?)( (aqui|para ca|para este numero))?",
+				"nao (liguem?|telefonem?) para (mim|ca|aqui|este numero)",
+				"nao quero (que me (liguem?|telefonem?|contactem?)|(receber )?(chamadas|ligacoes|telefonemas))",
+			},
+			wishes: []string{
+				"((melhor|pode|podem|poderia) )*((me|nos) )?(liguem?|liga|ligar|telefonem?|volte a ligar)( (me|" +
+					"nos|para mim))? LIMIT.*",
 			},
 		},
 		"nl": {
@@ -238,10 +320,21 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"en", "of", "want", "omdat", "anders", "maar"},
 			limits: []string{
-				"voor", "voordat", "na", "nadat", "tot", "totdat", "later", "pas", "morgen", "overmorgen", "vandaag", "vanavond",
-				"avond", "ochtend", "middag", "(maan|dins|woens|donder|vrij|zater|zon)dag", "week", "weekend", "tijdens", "als",
-				"wanneer", "terwijl", "behalve", "tenzij", "liever", "werk", "kantoor", "nu", "om", "uur", "mobiel", "tussen",
-				"momenteel", "moment", "straks", "zolang", "ik bel", "s (avonds|nachts|ochtends|morgens|middags)",
+				"voor", "voordat", "na", "nadat", "tot", "totdat", "pas", "avond", "ochtend", "middag",
+				"(maan|dins|woens|donder|vrij|zater|zon)dag", "week", "weekend", "tijdens", "als", "wanneer",
+				"terwijl", "behalve", "tenzij", "liever", "nu", "om", "uur", "mobiel", "tussen", "momenteel",
+				"moment", "zolang", "ik bel", "s (avonds|nachts|ochtends|morgens|middags)",
+			},
+			times: []string{
+				"later", "morgen", "overmorgen", "vandaag", "vanavond", "werk", "kantoor", "straks", "nu niet",
+			},
+			bare: []string{
+				"belt?( u| jullie)? (me|mij|ons|hier|dit nummer|naar dit nummer) niet( (op|terug))?",
+				"ik wil niet ((door (u|jullie) )?(gebeld worden|worden gebeld)|dat (u|jullie|je) (me|mij) (belt|bellen))",
+			},
+			wishes: []string{
+				"((liever|dan) )*belt?( u)?( (me|mij|ons))?( (terug|liever))* LIMIT.*",
+				"(u kunt|kunt u|je kunt) (me|mij|ons) LIMIT( .*)? (bellen|terugbellen)",
 			},
 		},
 		"pl": {
@@ -266,11 +359,23 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"i", "oraz", "lub", "albo", "bo", "ale", "a", "inaczej"},
 			limits: []string{
-				"przed", "po", "dopoki", "az", "dopiero", "pozniej", "jutr[oa]", "dzis", "dzisiaj", "teraz", "rano", "wieczor(em)?",
-				"poludni[ea]m?", "poniedzial(ek|ku)", "wtor(ek|ku)", "srod[aey]", "czwart(ek|ku)", "piat(ek|ku)", "sobot[aey]",
-				"niedziel[aei]", "weekend", "tydzien", "tygodni[au]", "kiedy", "gdy", "jesli", "jezeli", "chyba", "podczas",
-				"pracy",
-				"zamiast", "lepiej", "raczej", "razie", `godzin\w*`, "komorke", "miedzy", `noc\w*`, "zadzwonie", "oddzwonie",
+				"przed", "po", "dopoki", "az", "dopiero", "teraz", "rano", "wieczor(em)?", "poludni[ea]m?",
+				"poniedzial(ek|ku)", "wtor(ek|ku)", "srod[aey]", "czwart(ek|ku)", "piat(ek|ku)", "sobot[aey]",
+				"niedziel[aei]", "weekend", "tydzien", "tygodni[au]", "kiedy", "gdy", "jesli", "jezeli",
+				"chyba", "podczas", "zamiast", "lepiej", "raczej", "razie", `godzin\w*`, "komorke", "miedzy",
+				`noc\w*`, "zadzwonie", "oddzwonie",
+			},
+			times: []string{
+				"pozniej", "jutr[oa]", "dzis", "dzisiaj", "pracy", "teraz nie",
+			},
+			bare: []string{
+				"((do (mnie|nas)|na ten numer|tu|tutaj) )?nie (do (mnie|nas) )?(dzwon|dzwoncie|dzwonic|telefonuj|" +
+					"telefonujcie|telefonowac)( (do (mnie|nas)|na ten numer|tu|tutaj))?",
+				"niech (pan|pani|panstwo) (do (mnie|nas) )?nie dzwonia?( do (mnie|nas))?",
+			},
+			wishes: []string{
+				"((lepiej|czy|moze|moga|mozecie)( (pan|pani|panstwo))? )*(zadzwon|zadzwoncie|zadzwonic|dzwon|" +
+					"dzwoncie|dzwonic|oddzwoncie|oddzwonic)( do (mnie|nas))? LIMIT.*",
 			},
 		},
 		"cs": {
@@ -292,10 +397,21 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"a", "nebo", "protoze", "ale", "jinak"},
 			limits: []string{
-				"pred", "po", "do", "az", "dokud", "pozdeji", "zitra", "dnes", "dneska", "ted", "nyni", "rano", "vecer",
-				"odpoledne", "dopoledne", `poledn\w*`, "pondeli", "utery", "stred[auy]", `ctvrt(ek|ka)`, "pat(ek|ku)", "sobot[auy]",
-				"nedel[ei]", `vikend\w*`, "tyden", "kdyz", "pokud", "jestli", "behem", "krome", "misto", "radeji", "prac[ei]",
-				`kancelar\w*`, "mobil", `hodin\w*`, "mezi", "noci", "zatim", "momentalne", "zavolam",
+				"pred", "po", "do", "az", "dokud", "ted", "nyni", "rano", "vecer", "odpoledne", "dopoledne",
+				`poledn\w*`, "pondeli", "utery", "stred[auy]", `ctvrt(ek|ka)`, "pat(ek|ku)", "sobot[auy]",
+				"nedel[ei]", `vikend\w*`, "tyden", "kdyz", "pokud", "jestli", "behem", "krome", "misto",
+				"radeji", `kancelar\w*`, "mobil", `hodin\w*`, "mezi", "noci", "zatim", "momentalne", "zavolam",
+			},
+			times: []string{
+				"pozdeji", "zitra", "dnes", "dneska", "prac[ei]", "ted ne",
+			},
+			bare: []string{
+				"((sem|mne|mi|nam) )?(nevolejte|nevolej|nevolat|netelefonujte|nekontaktujte)( (sem|mne|mi|nam|me|" +
+					"na toto cislo))?",
+				"nechci abyste (mi|nam) (volali|volala?|telefonovali)",
+			},
+			wishes: []string{
+				"((radeji|muzete|mohli byste) )*((mi|nam) )?(zavolejte|zavolej|zavolat|volejte|volat)( (mi|nam|me))? LIMIT.*",
 			},
 		},
 		"sv": {
@@ -318,10 +434,22 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"och", "eller", "for", "annars", "men", "eftersom"},
 			limits: []string{
-				"fore", "innan", "efter", "forran", "tills", "senare", "i ?morgon", "i ?dag", "i ?kvall", `kvall\w*`, `morgon\w*`,
-				`(man|tis|ons|tors|fre|lor|son)dag\w*`, `veck\w*`, `helg\w*`, "medan", "nar", "om", "utom", "i ?stallet", "hellre",
-				"jobbet", "arbetet", "kontoret", "nu", "klockan", "kl", `mobil\w*`, "mellan", "just", "natten", "lunch",
+				"fore", "innan", "efter", "forran", "tills", `kvall\w*`, `morgon\w*`,
+				`(man|tis|ons|tors|fre|lor|son)dag\w*`, `veck\w*`, `helg\w*`, "medan", "nar", "om", "utom",
+				"i ?stallet", "hellre", "nu", "klockan", "kl", `mobil\w*`, "mellan", "just", "natten", "lunch",
 				"jag ringer",
+			},
+			times: []string{
+				"senare", "i ?morgon", "i ?dag", "i ?kvall", "jobbet", "arbetet", "kontoret",
+			},
+			bare: []string{
+				"ring( (mig|oss|hit|till mig|det har numret))? inte( (mig|oss|hit|till mig|det har numret))?",
+				"(ni|du) (ska|far) inte ringa( (mig|oss|hit))?",
+				"jag vill inte (att (ni|du) ringer( till)?( mig| hit)?|bli (uppringd|kontaktad))",
+			},
+			wishes: []string{
+				"((hellre|kan ni|kan du|ni kan|ni far) )*(ringa?|ringer)( (till mig|till oss|mig|" +
+					"oss))?( (tillbaka|hellre|igen))* LIMIT.*",
 			},
 		},
 		"da": {
@@ -346,11 +474,22 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"og", "eller", "fordi", "ellers", "men"},
 			limits: []string{
-				"for", "inden", "efter", "forend", "indtil", "senere", "i ?morgen", "i ?dag", "i ?aften", "aften", "morgenen",
-				"formiddag", "eftermiddag", "middag", `(man|tirs|ons|tors|fre|lor|son)dag\w*`, `uge\w*`, `weekend\w*`, "mens",
-				"nar",
-				"hvis", "undtagen", "medmindre", "hellere", "stedet", `arbejde\w*`, `kontor\w*`, "nu", "klokken", "kl", `mobil\w*`,
+				"for", "inden", "efter", "forend", "indtil", "aften", "morgenen", "formiddag", "eftermiddag",
+				"middag", `(man|tirs|ons|tors|fre|lor|son)dag\w*`, `uge\w*`, `weekend\w*`, "mens", "nar",
+				"hvis", "undtagen", "medmindre", "hellere", "stedet", "nu", "klokken", "kl", `mobil\w*`,
 				"mellem", "natten", "om", "jeg ringer",
+			},
+			times: []string{
+				"senere", "i ?morgen", "i ?dag", "i ?aften", `arbejde\w*`, `kontor\w*`,
+			},
+			bare: []string{
+				"ring ikke( (mig|os|til mig|til os|her|hertil|dette nummer|til dette nummer))?",
+				"(i|du) (skal|ma) ikke ringe( (til mig|til os|her|hertil))?",
+				"jeg (vil|onsker) ikke ((at )?(ringes op|blive ringet op|kontaktes)|(have )?(at )?(i|" +
+					"du) ringer( til mig)?)",
+			},
+			wishes: []string{
+				"((hellere|kan i|kan du|i kan|du kan|i ma) )*ringe?( (til mig|til os|mig|os))?( (tilbage|hellere|igen))* LIMIT.*",
 			},
 		},
 		"fi": {
@@ -372,10 +511,23 @@ func refusalPhrases() map[string]phrases {
 			},
 			links: []string{"ja", "tai", "koska", "mutta", "muuten"},
 			limits: []string{
-				"ennen", "jalkeen", "asti", "saakka", "vasta", "myohemmin", "huomenna", "tanaan", "nyt", "illalla", "aamulla",
-				"paivalla", "yolla", `(maanan|tiis|tors|perjan|lauan|sunnun)tai\w*`, `keskivii\w*`, `viikonlop\w*`, "viikolla",
-				`viikko\w*`, "kun", "jos", "ellei", "paitsi", "sijaan", "mieluummin", "toissa", "toihin", "tyopaikalle", "kello",
+				"ennen", "jalkeen", "asti", "saakka", "vasta", "nyt", "illalla", "aamulla", "paivalla", "yolla",
+				`(maanan|tiis|tors|perjan|lauan|sunnun)tai\w*`, `keskivii\w*`, `viikonlop\w*`, "viikolla",
+				`viikko\w*`, "kun", "jos", "ellei", "paitsi", "sijaan", "mieluummin", "tyopaikalle", "kello",
 				"klo", "aikana", "kannykkaan", "valilla", `lounas\w*`, "hetkeen", "kesken", "soitan",
+			},
+			times: []string{
+				"myohemmin", "huomenna", "tanaan", "toissa", "toihin", "nyt ei",
+			},
+			bare: []string{
+				"(alkaa|ala)( (minulle|meille|tanne|tahan numeroon))? (soittako|soita|soitelko|" +
+					"soittele)( (minulle|meille|tanne|tahan numeroon))?",
+				"en halua( (saada|teilta))* (puheluita|puheluja|soittoja)( teilta)?",
+				"en halua etta (minulle soitetaan|(te )?soitatte( minulle)?)",
+			},
+			wishes: []string{
+				"((mieluummin|voitte|voitteko|voisitteko) )*(soittakaa|soita|soittaa)( (minulle|" +
+					"meille))?( (takaisin|mieluummin))* LIMIT.*",
 			},
 		},
 	}

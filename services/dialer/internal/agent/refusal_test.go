@@ -52,6 +52,95 @@ func TestRefusesFurtherCalls_KnowsTheLanguagesOfTheDisclosure(t *testing.T) {
 	}
 }
 
+// TestRefusesFurtherCalls_IsLimitedByLaterWords covers a refusal that the next sentence limits or
+// takes back. A refusal with a word such as "again" or "stop" remains.
+func TestRefusesFurtherCalls_IsLimitedByLaterWords(t *testing.T) {
+	t.Parallel()
+	limited := map[string]int{}
+	for _, test := range limitedRefusalTests() {
+		if !test.want {
+			limited[test.language]++
+		}
+		t.Run(test.language+"/"+test.words, func(t *testing.T) {
+			t.Parallel()
+			if got := RefusesFurtherCalls(test.words); got != test.want {
+				t.Errorf("RefusesFurtherCalls(%q) = %v, want %v", test.words, got, test.want)
+			}
+		})
+	}
+	for language := range disclosures() {
+		if limited[language] < 2 {
+			t.Errorf("limited refusals of %q under test = %d, want at least 2", language, limited[language])
+		}
+	}
+}
+
+func limitedRefusalTests() []refusalTest {
+	return []refusalTest{
+		{language: "en", words: "Don't call me. Call me tomorrow."},
+		{language: "en", words: "Don't call me. You can call me back after six."},
+		{language: "en", words: "Please don't call me! Can you try again on Monday?"},
+		{language: "en", words: "Don't call me. Not today."},
+		{language: "en", words: "Don't call me. Not right now."},
+		{language: "en", words: "Don't call me. Not before noon."},
+		{language: "en", words: "Don't call me, please. I'm at work."},
+		{language: "en", words: "I don't want you to call me. I'm driving. Call me later."},
+		{language: "en", words: "Don't call me now. Call me tomorrow."},
+		{language: "en", words: "Never call me again. Call me tomorrow and you will hear from my lawyer.", want: true},
+		{language: "en", words: "Stop calling me. I'm at work.", want: true},
+		{language: "en", words: "Don't call me. Call me tomorrow. No, take me off your list.", want: true},
+		{language: "en", words: "Don't call me. Call me again and I will call the police.", want: true},
+		{language: "en", words: "Don't call me. Have a nice evening.", want: true},
+		{language: "en", words: "Don't call me. Good night.", want: true},
+		{language: "en", words: "Don't call me. Not today, not ever.", want: true},
+		{language: "en", words: "Don't call me. I told you before.", want: true},
+		{language: "en", words: "Don't call me. Call my lawyer.", want: true},
+		{language: "en", words: "Don't call me. Send me an email.", want: true},
+		{language: "en", words: "Don't call me. I was sleeping, and now I am awake at this hour.", want: true},
+
+		{language: "de", words: "Rufen Sie mich nicht an. Rufen Sie mich morgen an."},
+		{language: "de", words: "Rufen Sie mich nicht an. Nicht heute."},
+		{language: "de", words: "Rufen Sie mich nicht an. Nicht jetzt."},
+		{language: "de", words: "Rufen Sie mich bitte nicht an. Können Sie mich morgen zurückrufen?"},
+		{language: "de", words: "Rufen Sie mich nicht an. Ich bin in der Arbeit, rufen Sie lieber am Montag an."},
+		{language: "de", words: "Rufen Sie mich nie wieder an. Nicht heute, nicht morgen.", want: true},
+		{language: "de", words: "Rufen Sie mich nicht an. Schönen Abend noch.", want: true},
+		{language: "de", words: "Rufen Sie mich nicht an. Können Sie mich heute aus Ihrer Liste nehmen?", want: true},
+
+		{language: "fr", words: "Ne m'appelez pas. Appelez-moi demain."},
+		{language: "fr", words: "Ne m'appelez pas. Pas maintenant."},
+		{language: "fr", words: "Ne m'appelez plus. Appelez-moi demain et je porte plainte.", want: true},
+		{language: "fr", words: "Ne m'appelez pas. Bonne soirée.", want: true},
+		{language: "es", words: "No me llame. Llámeme mañana."},
+		{language: "es", words: "No me llame. Ahora no."},
+		{language: "es", words: "No me llame. Hasta luego.", want: true},
+		{language: "it", words: "Non mi chiami. Mi richiami domani."},
+		{language: "it", words: "Non mi chiami. Non oggi."},
+		{language: "it", words: "Non mi chiami. Buona serata.", want: true},
+		{language: "pt", words: "Não me ligue. Ligue-me amanhã."},
+		{language: "pt", words: "Não me ligue. Hoje não."},
+		{language: "pt", words: "Não me ligue. Até logo.", want: true},
+		{language: "nl", words: "Bel me niet. Bel me morgen."},
+		{language: "nl", words: "Bel me niet. Kunt u mij maandag terugbellen?"},
+		{language: "nl", words: "Bel me niet. Fijne avond nog.", want: true},
+		{language: "pl", words: "Nie dzwońcie do mnie. Zadzwońcie jutro."},
+		{language: "pl", words: "Proszę nie dzwonić. Nie teraz."},
+		{language: "pl", words: "Nie dzwońcie do mnie. Miłego wieczoru.", want: true},
+		{language: "cs", words: "Nevolejte mi. Zavolejte mi zítra."},
+		{language: "cs", words: "Nevolejte mi. Dnes ne."},
+		{language: "cs", words: "Nevolejte mi. Hezký večer.", want: true},
+		{language: "sv", words: "Ring mig inte. Ring mig i morgon."},
+		{language: "sv", words: "Ring mig inte. Inte nu."},
+		{language: "sv", words: "Ring mig inte. Ring mig igen, så polisanmäler jag er.", want: true},
+		{language: "da", words: "Ring ikke til mig. Ring til mig i morgen."},
+		{language: "da", words: "Ring ikke til mig. Ikke i dag."},
+		{language: "da", words: "Ring ikke til mig. God aften.", want: true},
+		{language: "fi", words: "Älkää soittako minulle. Soittakaa huomenna."},
+		{language: "fi", words: "Älkää soittako minulle. Ei tänään."},
+		{language: "fi", words: "Älkää soittako minulle. Hyvää illanjatkoa.", want: true},
+	}
+}
+
 func refusalTests() []refusalTest {
 	return []refusalTest{
 		{language: "en", name: "plain", words: "Don't call me.", want: true},
