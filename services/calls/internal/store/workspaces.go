@@ -44,11 +44,14 @@ func WorkspaceOf(ev *eventv1.WorkspaceEvent) (Workspace, error) {
 	}, nil
 }
 
+// ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
+// already stored must not lock rows until its commit, so those are excluded by the SELECT.
 const keepWorkspace = `
 INSERT INTO workspaces AS w (id, version, currency, destinations, keep_calls_days, keep_transcripts_days, transcripts,
     recordings)
-VALUES (@id, @version, @currency, @destinations, nullif(@calls_days::int, 0), nullif(@transcripts_days::int, 0),
-    @transcripts, @recordings)
+SELECT @id::uuid, @version::bigint, @currency::text, @destinations::text[], nullif(@calls_days::int, 0),
+    nullif(@transcripts_days::int, 0), @transcripts::boolean, @recordings::boolean
+WHERE NOT EXISTS (SELECT FROM workspaces WHERE id = @id AND version >= @version)
 ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, currency = EXCLUDED.currency,
     destinations = EXCLUDED.destinations, keep_calls_days = EXCLUDED.keep_calls_days,
     keep_transcripts_days = EXCLUDED.keep_transcripts_days, transcripts = EXCLUDED.transcripts,

@@ -92,9 +92,14 @@ func (s *Store) ApplyPolicy(ctx context.Context, c PolicyChange, packs pack.Libr
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return s.KeepPolicy(ctx, tx, c, packs) })
 }
 
-// The row lock of this statement gives concurrent changes of one workspace an order.
+// The row lock of this statement gives concurrent changes of one workspace an order. ON CONFLICT locks
+// the row even if its WHERE is false. A batch of events that ApplySetting has already stored must not
+// lock rows until its commit, so those are excluded by the SELECT.
 const advanceSource = `
-INSERT INTO policy_sources AS p (workspace_id, set_in_version) VALUES (@workspace_id, @set_in_version)
+INSERT INTO policy_sources AS p (workspace_id, set_in_version)
+SELECT @workspace_id::uuid, @set_in_version::bigint
+WHERE NOT EXISTS (
+    SELECT FROM policy_sources WHERE workspace_id = @workspace_id AND set_in_version >= @set_in_version)
 ON CONFLICT (workspace_id) DO UPDATE SET set_in_version = EXCLUDED.set_in_version
 WHERE p.set_in_version < EXCLUDED.set_in_version`
 

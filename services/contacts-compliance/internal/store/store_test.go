@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -256,6 +257,35 @@ func TestApplyPolicy_ConcurrentChangesEndWithTheNewestVersion(t *testing.T) {
 	}
 	if recorded != version {
 		t.Errorf("recorded policies = %d, want %d, one for each policy version", recorded, version)
+	}
+}
+
+// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
+// delay the next change of its workspace.
+func TestKeepPolicy_AStoredVersionLocksNothing(t *testing.T) {
+	t.Parallel()
+	st, pool := open(t)
+	change := store.PolicyChange{WorkspaceID: uuid.Must(uuid.NewV7()), Operator: "bob", SetInVersion: 1}
+	if err := st.ApplyPolicy(t.Context(), change, pack.Library{}); err != nil {
+		t.Fatalf("apply version 1: %v", err)
+	}
+	batch, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatalf("begin batch: %v", err)
+	}
+	t.Cleanup(func() { _ = batch.Rollback(context.Background()) })
+	if err := st.KeepPolicy(t.Context(), batch, change, pack.Library{}); err != nil {
+		t.Fatalf("store the same version in the batch: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	change.SetInVersion = 2
+	if err := st.ApplyPolicy(ctx, change, pack.Library{}); err != nil {
+		t.Errorf("apply version 2 before the batch commits: %v", err)
+	}
+	// If version 2 had waited, the database would have ended the idle session of the batch.
+	if err := batch.Commit(t.Context()); err != nil {
+		t.Errorf("commit the batch: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -113,5 +114,62 @@ func TestClaim_TakesRequestsOfADeletedAgent(t *testing.T) {
 	}
 	if got := len(claim(t, st, 8)); got != 1 {
 		t.Errorf("claimed requests of a deleted agent = %d, want 1", got)
+	}
+}
+
+// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
+// delay the next change of its workspace or agent.
+func TestSaveWorkspace_AStoredVersionLocksNothing(t *testing.T) {
+	t.Parallel()
+	pool, workspace := newPool(t), uuid.Must(uuid.NewV7())
+	st := newStore(pool)
+	applyAll(t, st, version(workspace, 1, "active"))
+	batch, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatalf("begin batch: %v", err)
+	}
+	t.Cleanup(func() { _ = batch.Rollback(context.Background()) })
+	if err := st.SaveWorkspace(t.Context(), batch, version(workspace, 1, "active")); err != nil {
+		t.Fatalf("save the stored version in the batch: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := st.ApplyWorkspace(ctx, version(workspace, 2, "active")); err != nil {
+		t.Errorf("apply version 2 before the batch commits: %v", err)
+	}
+	// If version 2 had waited, the database would have ended the idle session of the batch.
+	if err := batch.Commit(t.Context()); err != nil {
+		t.Errorf("commit the batch: %v", err)
+	}
+}
+
+func TestSaveAgent_AStoredVersionLocksNothing(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	st := newStore(pool)
+	agent := tenant.Agent{
+		AgentID: uuid.Must(uuid.NewV7()), WorkspaceID: uuid.Must(uuid.NewV7()), Version: 1, MaxCallSeconds: 60,
+		Settings: []byte("{}"),
+	}
+	if err := st.ApplyAgent(t.Context(), agent); err != nil {
+		t.Fatalf("apply version 1: %v", err)
+	}
+	batch, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatalf("begin batch: %v", err)
+	}
+	t.Cleanup(func() { _ = batch.Rollback(context.Background()) })
+	if err := st.SaveAgent(t.Context(), batch, agent); err != nil {
+		t.Fatalf("save the stored version in the batch: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	agent.Version = 2
+	if err := st.ApplyAgent(ctx, agent); err != nil {
+		t.Errorf("apply version 2 before the batch commits: %v", err)
+	}
+	// If version 2 had waited, the database would have ended the idle session of the batch.
+	if err := batch.Commit(t.Context()); err != nil {
+		t.Errorf("commit the batch: %v", err)
 	}
 }

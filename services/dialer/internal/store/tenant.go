@@ -19,9 +19,14 @@ import (
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
+// ON CONFLICT locks the row even if its WHERE is false. A batch of events that ApplySetting has
+// already stored must not lock rows until its commit, so those are excluded by the SELECT.
 const saveWorkspace = `
-INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations, recordings, keep_recordings_days)
-VALUES (@workspace_id, @version, @status, @api_enabled, @max_live_calls, @calls_per_second, @destinations, @recordings, nullif(@keep_recordings_days::int, 0))
+INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations,
+	recordings, keep_recordings_days)
+SELECT @workspace_id::uuid, @version::bigint, @status::text, @api_enabled::boolean, @max_live_calls::int,
+	@calls_per_second::int, @destinations::text[], @recordings::boolean, nullif(@keep_recordings_days::int, 0)
+WHERE NOT EXISTS (SELECT FROM workspaces WHERE workspace_id = @workspace_id AND version >= @version)
 ON CONFLICT (workspace_id) DO UPDATE SET version = EXCLUDED.version, status = EXCLUDED.status,
 	api_enabled = EXCLUDED.api_enabled, max_live_calls = EXCLUDED.max_live_calls,
 	calls_per_second = EXCLUDED.calls_per_second, destinations = EXCLUDED.destinations,
@@ -70,7 +75,9 @@ func (s *Store) SaveWorkspace(ctx context.Context, tx pgx.Tx, w tenant.Workspace
 
 const saveAgent = `
 INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted)
-VALUES (@agent_id, @workspace_id, @version, @name, @from_e164, @max_call_seconds, @settings, @deleted)
+SELECT @agent_id::uuid, @workspace_id::uuid, @version::bigint, @name::text, @from_e164::text, @max_call_seconds::int,
+	@settings::json, @deleted::boolean
+WHERE NOT EXISTS (SELECT FROM agents WHERE agent_id = @agent_id AND version >= @version)
 ON CONFLICT (agent_id) DO UPDATE SET version = EXCLUDED.version, name = EXCLUDED.name, from_e164 = EXCLUDED.from_e164,
 	max_call_seconds = EXCLUDED.max_call_seconds, settings = EXCLUDED.settings, deleted = EXCLUDED.deleted
 WHERE agents.version < EXCLUDED.version`

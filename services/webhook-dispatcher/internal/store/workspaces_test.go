@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -132,5 +133,30 @@ func TestSetWorkspace_IgnoresOldVersions(t *testing.T) {
 		SELECT count(*) FROM workspace WHERE version = 2 AND suspended AND NOT webhooks_enabled AND keep_days = 3`
 	if got := r.count(stored); got != 1 {
 		t.Errorf("workspaces as in version 2 = %d, want 1", got)
+	}
+}
+
+// A consumer's batch reads each event after ApplySetting has stored it. Until the batch commits, such an event must not
+// delay the next change of its workspace.
+func TestSetWorkspace_AStoredVersionLocksNothing(t *testing.T) {
+	t.Parallel()
+	r, stored := newRig(t), store.Workspace{ID: uuid.New(), Version: 1, Webhooks: true}
+	r.setWorkspace(stored)
+	batch, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatalf("begin batch: %v", err)
+	}
+	t.Cleanup(func() { _ = batch.Rollback(context.Background()) })
+	if _, err := r.store.SetWorkspace(t.Context(), batch, stored); err != nil {
+		t.Fatalf("store the same version in the batch: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := r.store.ApplyWorkspace(ctx, store.Workspace{ID: stored.ID, Version: 2, Webhooks: true}); err != nil {
+		t.Errorf("apply version 2 before the batch commits: %v", err)
+	}
+	// If version 2 had waited, the database would have ended the idle session of the batch.
+	if err := batch.Commit(t.Context()); err != nil {
+		t.Errorf("commit the batch: %v", err)
 	}
 }
