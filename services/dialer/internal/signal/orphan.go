@@ -65,7 +65,7 @@ func (a *Agent) responded(res *sip.Response) {
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
 		return
 	}
-	d := a.find(id, from.Params.GetOr("tag", ""))
+	d := a.findOrKeep(id, from.Params.GetOr("tag", ""), res)
 	if d == nil {
 		return
 	}
@@ -73,6 +73,55 @@ func (a *Agent) responded(res *sip.Response) {
 	if !d.responses.push(res) {
 		a.spawn(func() { d.late(res) })
 	}
+}
+
+// maxStrays bounds the answers that are kept for legs that this agent does not know.
+const maxStrays = 1000
+
+// strayKey names a leg.
+type strayKey struct {
+	id  sip.CallIDHeader
+	tag string
+}
+
+// strays are the newest answers to INVITEs of legs that this agent does not know. A process that died may have sent
+// the INVITE from this address. The far end repeats its answer ever more rarely, so Reap does not wait for the next.
+type strays struct {
+	answers map[strayKey]*sip.Response
+	order   []strayKey
+}
+
+func (s *strays) keep(key strayKey, answer *sip.Response) {
+	if s.answers == nil {
+		s.answers = map[strayKey]*sip.Response{}
+	}
+	if s.answers[key] != nil {
+		return
+	}
+	if len(s.order) == maxStrays {
+		delete(s.answers, s.order[0])
+		s.order = s.order[1:]
+	}
+	s.answers[key] = answer
+	s.order = append(s.order, key)
+}
+
+// findOrKeep returns the leg of a response. If there is none, an answer is kept for Reap.
+func (a *Agent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) *Dialog {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.legs[*id][tag]
+	if d == nil && res.IsSuccess() {
+		a.strays.keep(strayKey{*id, tag}, res)
+	}
+	return d
+}
+
+// stray returns the answer that arrived before the agent knew the leg, or nil.
+func (a *Agent) stray(d *Dialog) *sip.Response {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.strays.answers[strayKey{d.id, d.tag}]
 }
 
 // responses are those to an INVITE that wait to be taken, in order.
@@ -255,6 +304,9 @@ func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
 		return err
 	}
 	d.sendCancel(call.OriginatorCancel)
+	if answer := a.stray(d); answer != nil {
+		d.late(answer)
+	}
 	select {
 	case <-d.finished:
 	case <-ctx.Done():

@@ -109,6 +109,38 @@ func TestReap_AnsweredMeanwhile(t *testing.T) {
 	polltest.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sip.BYE) == 1 })
 }
 
+// The far end answered after the process had died and before the next one reaped the leg. It is hung up at once: a
+// far end repeats its answer only after up to 4 s (RFC 3261 section 13.3.1.4).
+func TestReap_AnsweredBefore(t *testing.T) {
+	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
+	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.UDP = at })
+	replaced, answered := make(chan struct{}), make(chan struct{})
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		<-replaced
+		c.Respond(200, answer)     // only once
+		c.Request(sip.OPTIONS, "") // its response shows that the next process received the answer
+		close(answered)
+		c.Next(sip.ACK)
+		c.Hangup()
+	})
+	l := r.dial("01")
+	l.until("rang", 1)
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	r.agent.Close()
+	next := newAgent(t, func(cfg *signal.Config) { cfg.UDP = at })
+	close(replaced)
+	<-answered
+	ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
+	defer done()
+	if err := next.Reap(ctx, r.trunk, state); err != nil {
+		t.Errorf("reap: %v", err)
+	}
+	polltest.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sip.BYE) == 1 })
+}
+
 // TestStrangers: nobody whom we do not admit costs us a word, and garbage from those whom we do is survived.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, line.UDP)

@@ -49,12 +49,14 @@ type Agent struct {
 	cfg  Config
 	line *line.Line
 
-	mu       sync.Mutex
-	own      map[secured]*line.Line
-	legs     map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
-	live     int                                     // those that have not ended
-	idle     chan struct{}                           // closed when draining and live is 0
-	peers    map[netip.Addr]int                      // addresses of the far ends of legs
+	mu   sync.Mutex
+	own  map[secured]*line.Line
+	legs map[sip.CallIDHeader]map[string]*Dialog // by Call-ID and our tag; also those that linger
+	// strays are answers to INVITEs that this agent did not send.
+	strays   strays
+	live     int                // those that have not ended
+	idle     chan struct{}      // closed when draining and live is 0
+	peers    map[netip.Addr]int // addresses of the far ends of legs
 	draining bool
 	closed   bool
 	arrivals pace
