@@ -45,7 +45,7 @@ func StartAsterisk(dir string, files map[string]string) (*Asterisk, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, folder := range []string{"etc", "run", "log", "lib/documentation", "spool"} {
+	for _, folder := range []string{"etc", "run", "log/cdr-custom", "lib/documentation", "spool"} {
 		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
 			return nil, fmt.Errorf("make folder of Asterisk: %w", err)
 		}

@@ -3,7 +3,8 @@ package realtimetest
 import (
 	"context"
 	"encoding/base64"
-	"strings"
+	"hash/fnv"
+	"math/rand/v2"
 	"time"
 )
 
@@ -78,13 +79,25 @@ func (c *conn) say(ctx context.Context, m *making, item string, reply Reply) {
 	close(m.done)
 }
 
+// Voice returns the audio of a text in mu-law: loud noise of the length (zero: 60 ms a letter). Each text has its own
+// noise, so a recording shows which text was played and where it was cut.
+func Voice(text string, length time.Duration) []byte {
+	if length == 0 {
+		length = time.Duration(len(text)) * 60 * time.Millisecond
+	}
+	seed := fnv.New64a()
+	_, _ = seed.Write([]byte(text))
+	noise := rand.NewPCG(seed.Sum64(), 0)
+	audio := make([]byte, int(length/time.Millisecond)*8)
+	for i := range audio {
+		audio[i] = "\x20\x30\xa0\xb0"[noise.Uint64()%4]
+	}
+	return audio
+}
+
 // speak says the reply, in deltas that come faster than they are played.
 func (c *conn) speak(ctx context.Context, m *making, item string, reply Reply) map[string]any {
-	length := reply.Length
-	if length == 0 {
-		length = time.Duration(len(reply.Text)) * 60 * time.Millisecond
-	}
-	audio := []byte(strings.Repeat("\x20\x30\xa0\xb0", int(length/time.Millisecond)*2))
+	audio := Voice(reply.Text, reply.Length)
 	message := func(status string, content ...any) map[string]any {
 		return map[string]any{"id": item, "object": "realtime.item", "type": "message", "role": "assistant", "status": status, "content": append([]any{}, content...)}
 	}

@@ -1,5 +1,7 @@
-// Command fakerealtime serves the Realtime protocol's fake as a process of its own, for tests and measurements of the real binaries. What the person says, as its
-// voice detection finds it, and what it answers stand in a script; GET /received?type=… and /sent?type=… list the events as JSON.
+// Command fakerealtime serves the Realtime protocol's fake as a process of its own, for tests and measurements of the
+// real binaries. A script contains what the person says, as its voice detection finds it, and what it answers.
+// GET /received?type=… and /sent?type=… list the events as JSON. GET /voice?text=… returns the audio of a text in
+// mu-law.
 package main
 
 import (
@@ -45,6 +47,10 @@ func main() {
 	mux.Handle("/v1/realtime", server)
 	mux.HandleFunc("GET /received", func(w http.ResponseWriter, r *http.Request) { list(w, server.Received(r.URL.Query().Get("type"))) })
 	mux.HandleFunc("GET /sent", func(w http.ResponseWriter, r *http.Request) { list(w, server.Sent(r.URL.Query().Get("type"))) })
+	mux.HandleFunc("GET /voice", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "audio/basic")
+		_, _ = w.Write(realtimetest.Voice(r.URL.Query().Get("text"), 0))
+	})
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		log.Fatal(err)
