@@ -151,6 +151,7 @@ type trunks struct {
 	Add    trunksAdd    `cmd:"" help:"Make one: --file trunk.json, with the password in it."`
 	Change trunksChange `cmd:"" help:"Change settings of one: --set status=disabled."`
 	Remove trunksRemove `cmd:"" help:"Delete one; calls under way on it go on."`
+	Check  trunksCheck  `cmd:"" help:"Test one without a call: DNS, TLS, OPTIONS, digest. Exit status 1 if a step failed."`
 }
 
 type trunksList struct{ desk.Listed }

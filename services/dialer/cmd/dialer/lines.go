@@ -26,6 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/room"
@@ -58,6 +59,8 @@ type lines struct {
 	from func(ctx context.Context, wanted string, without []string) (string, error)
 	// report is what this process reports to operators.
 	report func() replica.Report
+	// check tests a trunk; nil without SIP.
+	check httpapi.Check
 }
 
 func openLines(
@@ -79,7 +82,7 @@ func openLines(
 		if err != nil {
 			return lines{}, err
 		}
-		opened.from = line.From
+		opened.from, opened.check = line.From, line.Check
 		opened.report = func() replica.Report { return replica.Report{Trunks: line.Trunks()} }
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
 			sum, err := line.Limit(ctx)

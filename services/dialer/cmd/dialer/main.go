@@ -112,7 +112,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	api, err := httpapi.New(st, known.trunks, reports, known.keys,
-		httpapi.Recordings{Files: tapes.files, Links: tapes.links}, relay, keys, tel)
+		httpapi.Recordings{Files: tapes.files, Links: tapes.links}, trunk.check, relay, keys, tel)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func open(f testing.TB) office {
 		f.Fatal(err)
 	}
 	gateway, tapes := keys(f, "gateway"), shelf(f)
-	handler, err := httpapi.New(st, trunks.New(pool, box), replicas.New(pool), agentkeys.New(pool, box), tapes, nil,
+	handler, err := httpapi.New(st, trunks.New(pool, box), replicas.New(pool), agentkeys.New(pool, box), tapes, nil, nil,
 		keys(f, "dialer", "gateway="+gateway.Public()), nil)
 	if err != nil {
 		f.Fatal(err)
@@ -103,6 +103,7 @@ func FuzzAPI(f *testing.F) {
 			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
 			"PUT " + own, "GET " + own, "DELETE " + own,
 			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
+			"POST " + lines + "/{}/check",
 			"GET " + recording.Path + "{}/2026/11/21/{}",
 		},
 		Bodies: map[string][]string{

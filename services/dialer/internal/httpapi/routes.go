@@ -2,6 +2,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -20,6 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/replicas"
 	"ringfence.dev/services/dialer/internal/store/trunks"
+	"ringfence.dev/services/dialer/internal/trunk"
 )
 
 // API answers.
@@ -30,19 +32,23 @@ type API struct {
 	keys     *agentkeys.Store
 	tapes    Recordings
 	relay    *outbox.Relay
+	check    Check
 }
+
+// Check tests a trunk, in steps. It is nil if the dialer has no SIP.
+type Check func(context.Context, trunk.Trunk) []trunk.CheckStep
 
 // New returns the routes: for operators numbers, attempts and agent keys under /admin/v1/workspaces/{id}, and
 // /admin/v1/trunks; recordings for clients that have a link; and the Withdraw question for calls.
 func New(
 	st *store.Store, lines *trunks.Store, reports *replicas.Store, own *agentkeys.Store, tapes Recordings,
-	relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry,
+	check Check, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry,
 ) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	api := &API{store: st, trunks: lines, replicas: reports, keys: own, tapes: tapes, relay: relay}
+	api := &API{store: st, trunks: lines, replicas: reports, keys: own, tapes: tapes, relay: relay, check: check}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
@@ -68,6 +74,7 @@ func New(
 		r.Get("/{trunk_id}", httpserver.Handle(api.readTrunk))
 		r.Patch("/{trunk_id}", httpserver.Handle(api.changeTrunk))
 		r.Delete("/{trunk_id}", httpserver.Handle(api.removeTrunk))
+		r.Post("/{trunk_id}/check", httpserver.Handle(api.checkTrunk))
 	})
 	router.Route(recording.Path, func(r chi.Router) {
 		r.Use(keys.RequireCaller)

@@ -164,6 +164,42 @@ func (a *API) removeTrunk(w http.ResponseWriter, r *http.Request) error {
 	}{true, id})
 }
 
+// checkView is one step of a check.
+type checkView struct {
+	Step   string            `json:"step"`
+	Result trunk.CheckResult `json:"result"`
+	Seen   string            `json:"seen"`
+	Remedy *string           `json:"remedy"`
+}
+
+// checkTrunk answers POST /admin/v1/trunks/{trunk_id}/check: this process tests the trunk, without a call.
+func (a *API) checkTrunk(w http.ResponseWriter, r *http.Request) error {
+	id, err := trunkID(r)
+	if err != nil {
+		return err
+	}
+	found, err := a.trunks.Find(r.Context(), id)
+	if err != nil {
+		return refusedTrunk(err, "")
+	}
+	if a.check == nil {
+		return apierr.Conflict("no_sip", "The dialer runs without SIP: set CARRIER=sip.")
+	}
+	answer := struct {
+		ID    uuid.UUID   `json:"id"`
+		Name  string      `json:"name"`
+		OK    bool        `json:"ok"`
+		Steps []checkView `json:"steps"`
+	}{ID: found.TrunkID, Name: found.Name, OK: true}
+	for _, s := range a.check(r.Context(), found) {
+		answer.OK = answer.OK && s.Result != trunk.CheckFailed
+		answer.Steps = append(answer.Steps, checkView{
+			Step: s.Name, Result: s.Result, Seen: s.Seen, Remedy: unlessEmpty(s.Remedy),
+		})
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, answer)
+}
+
 func trunkID(r *http.Request) (uuid.UUID, error) {
 	id, err := httpserver.PathID(r, "trunk_id", "trunk")
 	if err != nil {

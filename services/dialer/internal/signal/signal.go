@@ -298,21 +298,57 @@ func (a *Agent) Probe(ctx context.Context, t Trunk) error {
 	return err
 }
 
-// Options sends OPTIONS to a trunk, answers a challenge, and returns the status of the final response. The error is
-// not nil if there was no response, or if it was 503.
-func (a *Agent) Options(ctx context.Context, t Trunk) (status int, err error) {
-	req, by, to, err := a.outside(t, sip.OPTIONS, t.uri(""))
+// Reply is the final response to a request outside of calls.
+type Reply struct {
+	Status int
+	Reason string
+	// Challenged: the trunk asked for credentials, and received them if it has a username.
+	Challenged bool
+}
+
+// Options sends OPTIONS to a trunk, answers a challenge, and returns the final response. The error is not nil if there
+// was no response, or if it was 503.
+func (a *Agent) Options(ctx context.Context, t Trunk) (Reply, error) {
+	reply, err := a.ask(ctx, t, sip.OPTIONS)
 	if err != nil {
-		return 0, err
+		return Reply{}, fmt.Errorf("probe trunk %s: %w", t.Name, err)
 	}
+	if reply.Status == sip.StatusServiceUnavailable {
+		return reply, fmt.Errorf("probe trunk %s: %d %s", t.Name, reply.Status, reply.Reason)
+	}
+	return reply, nil
+}
+
+// Bindings asks a trunk for our registrations: a REGISTER without Contact, which changes nothing (RFC 3261 10.2.3).
+func (a *Agent) Bindings(ctx context.Context, t Trunk) (Reply, error) {
+	reply, err := a.ask(ctx, t, sip.REGISTER)
+	if err != nil {
+		return Reply{}, fmt.Errorf("ask trunk %s for registrations: %w", t.Name, err)
+	}
+	return reply, nil
+}
+
+func (a *Agent) ask(ctx context.Context, t Trunk, method sip.RequestMethod) (Reply, error) {
+	req, by, to, err := a.outside(t, method, t.uri(""))
+	if err != nil {
+		return Reply{}, err
+	}
+	first := req.CSeq().SeqNo
 	res, err := by.Exchange(ctx, req, to, t.credentials(), nil)
 	if err != nil {
-		return 0, fmt.Errorf("probe trunk %s: %w", t.Name, err)
+		return Reply{}, err
 	}
-	if res.StatusCode == sip.StatusServiceUnavailable {
-		return res.StatusCode, fmt.Errorf("probe trunk %s: %d %s", t.Name, res.StatusCode, res.Reason)
+	asks := res.StatusCode == sip.StatusUnauthorized || res.StatusCode == sip.StatusProxyAuthRequired
+	// A request with credentials has a higher CSeq than the first one.
+	return Reply{Status: res.StatusCode, Reason: res.Reason, Challenged: asks || res.CSeq().SeqNo > first}, nil
+}
+
+// Address is where trunks reach us by a transport, as host:port; empty: we do not listen there.
+func (a *Agent) Address(transport string) string {
+	if a.line.Port(transport) == 0 {
+		return ""
 	}
-	return res.StatusCode, nil
+	return hostPort(a.line.Host(), a.line.Port(transport))
 }
 
 // Register says to a trunk where we are, for as long as expires; 0 takes it back. granted is how long it will know.

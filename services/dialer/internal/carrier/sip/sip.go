@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/store/journal"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -102,6 +104,8 @@ type Config struct {
 	Serves func(ctx context.Context, to string) (bool, error)
 	// Drain is how long calls may go on once Run is told to end; then they are hung up.
 	Drain time.Duration
+	// Names finds addresses for Check; nil: the system's resolver.
+	Names line.Names
 	// CircuitFailures in a row open the circuit of one trunk, for CircuitRest at first. A refusal for the
 	// trunk's credentials opens it immediately.
 	CircuitFailures int
@@ -136,6 +140,9 @@ func New(agent *signal.Agent, j *journal.Journal, book Book, talks Talks, cfg Co
 	}
 	if cfg.CircuitRest <= 0 {
 		cfg.CircuitRest = time.Second
+	}
+	if cfg.Names == nil {
+		cfg.Names = net.DefaultResolver
 	}
 	return &Carrier{
 		cfg: cfg, agent: agent, journal: j, trunks: book, talks: talks, invites: invitations(), refusals: refusals(),

@@ -143,8 +143,8 @@ func (c *Carrier) lookAfter(ctx context.Context, t trunk.Trunk, old *care) *care
 	}
 	cfg := upkeep.Config{Name: t.Name, Probe: func(ctx context.Context) error {
 		begun := time.Now()
-		status, err := c.agent.Options(ctx, wire(t))
-		one.state.probed(begun, time.Now(), status, err)
+		reply, err := c.agent.Options(ctx, wire(t))
+		one.state.probed(begun, time.Now(), reply.Status, err)
 		return err
 	}}
 	if t.Register {

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The check of a trunk tests the credentials at a peer that asks for them, without a call.
+func TestTrunkCheck_Credentials(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	changes := strings.NewReplacer(`<recv request="ACK"/>`, "", "INVITE", "REGISTER", "486 Busy Here", "200 OK")
+	registrar := changes.Replace(challenging)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
+	path := r.addTrunk(p, startTrunk(t, registrar), `,"username":"account","password":"wrong"`)
+	check := func() (steps []string, ok bool) {
+		status, told := r.asOperator("POST", path+"/check", "")
+		if status != 200 {
+			t.Fatalf("POST check = %d %v, want 200", status, told)
+		}
+		for _, each := range told["steps"].([]any) {
+			step := each.(map[string]any)
+			steps = append(steps, step["step"].(string)+" "+step["result"].(string))
+		}
+		return steps, told["ok"].(bool)
+	}
+	steps, ok := check()
+	want := []string{"dns skipped", "transport ok", "tls skipped", "options ok", "digest failed"}
+	if diff := cmp.Diff(want, steps); diff != "" {
+		t.Errorf("steps with a wrong password differ (-want +got):\n%s", diff)
+	}
+	if ok {
+		t.Error("ok with a wrong password = true, want false")
+	}
+	if status, told := r.asOperator("PATCH", path, `{"password":"secret"}`); status != 200 {
+		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	}
+	steps, ok = check()
+	want[4] = "digest ok"
+	if diff := cmp.Diff(want, steps); diff != "" {
+		t.Errorf("steps with the right password differ (-want +got):\n%s", diff)
+	}
+	if !ok {
+		t.Error("ok with the right password = false, want true")
+	}
+}
+
+// Without SIP there is nothing to check.
+func TestTrunkCheck_WithoutSIP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	path := r.addTrunk(r.dialer(), 5060, "")
+	status, told := r.asOperator("POST", path+"/check", "")
+	if status != 409 {
+		t.Errorf("status = %d, want 409", status)
+	}
+	if got, want := told["error"].(map[string]any)["code"], "no_sip"; got != want {
+		t.Errorf("code = %v, want %q", got, want)
+	}
+}
