@@ -252,6 +252,9 @@ func (c *Conversation) Run(ctx context.Context) Result {
 	c.halt()
 	c.session.Close()
 	c.lastWords(events)
+	if !c.quoteLimit.IsZero() {
+		c.reportOptOut("")
+	}
 	return c.result()
 }
 

@@ -13,6 +13,10 @@ import (
 
 var pressed = regexp.MustCompile(`^[0-9*#]{1,32}$`)
 
+// quoteTimeout limits how long the outcome opted_out waits for the transcription of the person's last
+// words before the opt-out is reported.
+const quoteTimeout = 2 * time.Second
+
 // arguments of every tool.
 type arguments struct {
 	Outcome string `json:"outcome"`
@@ -70,24 +74,38 @@ func (c *Conversation) onLateTool(e agent.Event) {
 }
 
 // settleOutcome stores the outcome that the agent gave, if it is one of the agent's outcomes. The
-// outcome opted_out is an opt-out, as if the agent had called the tool opt_out.
+// outcome opted_out is an opt-out, as if the agent had called the tool opt_out. Its evidence is the
+// person's last words. Models transcribe speech while they already respond to it, so the words can
+// arrive after the outcome.
 func (c *Conversation) settleOutcome(outcome string) {
 	if !slices.Contains(c.settings.Agent.OutcomeList(), outcome) {
 		return
 	}
 	c.outcome = outcome
-	if outcome == agent.OutcomeOptedOut {
-		c.optOut("")
+	if outcome != agent.OutcomeOptedOut || c.opted {
+		return
+	}
+	c.opted = true
+	if c.transcript.endsWithPerson() {
+		c.reportOptOut("")
+	} else {
+		c.quoteLimit = time.Now().Add(quoteTimeout)
 	}
 }
 
 // optOut calls the OptedOut callback, once per conversation, before the agent says another word. If
 // the quote is empty, the person's last words are the evidence.
 func (c *Conversation) optOut(quote string) {
-	if c.opted {
+	if c.opted && c.quoteLimit.IsZero() {
 		return
 	}
 	c.opted = true
+	c.reportOptOut(quote)
+}
+
+// reportOptOut calls the OptedOut callback. No opt-out waits for its quote afterwards.
+func (c *Conversation) reportOptOut(quote string) {
+	c.quoteLimit = time.Time{}
 	if quote == "" {
 		quote = c.transcript.lastHeard()
 	}

@@ -29,6 +29,20 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 			k.send(said, endCall)
 			k.hangUp()
 		}},
+		{name: "before the words are transcribed", run: func(k *talk) {
+			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p0", Text: "Hello?"},
+				agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Good day."}, endCall)
+			k.pass(quoteTimeout / 2)
+			k.send(said)
+		}},
+		{name: "before the words are transcribed, after the person hung up", run: func(k *talk) {
+			k.send(endCall)
+			k.hangUp()
+			k.send(said)
+		}},
+		{name: "the words were transcribed before the agent answered them", run: func(k *talk) {
+			k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Goodbye."}, endCall)
+		}},
 		{name: "agent with its own outcomes", settings: agent.Settings{Outcomes: []string{"sold"}}, run: func(k *talk) {
 			k.send(said, endCall)
 			k.hangUp()

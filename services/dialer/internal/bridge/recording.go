@@ -64,7 +64,7 @@ func (c *Conversation) said(e agent.Event, now time.Time) {
 	if agent.ObjectsToRecording(e.Text) {
 		c.object()
 	}
-	if agent.RefusesFurtherCalls(e.Text) {
+	if agent.RefusesFurtherCalls(e.Text) || !c.quoteLimit.IsZero() {
 		c.optOut(e.Text)
 	}
 }

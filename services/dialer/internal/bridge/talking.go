@@ -38,6 +38,7 @@ type state struct {
 
 	outcome, reached string
 	opted            bool
+	quoteLimit       time.Time // when an opt-out without a quote is reported; zero if none waits
 	transferred      bool
 	callback         *time.Time
 
@@ -284,6 +285,13 @@ func (c *Conversation) due(now time.Time) time.Duration {
 	if !now.Before(next) {
 		c.end(call.MaxDuration)
 		return 0
+	}
+	if !c.quoteLimit.IsZero() {
+		if !now.Before(c.quoteLimit) {
+			c.reportOptOut("")
+		} else {
+			next = earlier(next, c.quoteLimit)
+		}
 	}
 	loudest := time.Unix(0, max(c.heardAt.Load(), c.spokeAt.Load()))
 	quiet := loudest.Add(c.settings.Agent.Silence())

@@ -102,6 +102,11 @@ func (tr *transcript) heard() (turns int) {
 	return turns
 }
 
+// endsWithPerson reports whether the last words so far are the person's.
+func (tr *transcript) endsWithPerson() bool {
+	return len(tr.said) > 0 && tr.said[len(tr.said)-1].turn.Role == agent.RolePerson
+}
+
 // lastHeard returns the last words of the person, or "" if the person said nothing.
 func (tr *transcript) lastHeard() string {
 	for _, w := range slices.Backward(tr.said) {
