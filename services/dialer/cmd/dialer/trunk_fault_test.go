@@ -24,7 +24,34 @@ import (
 
 // challenging is a sipp scenario of a trunk. It answers OPTIONS, asks every INVITE for a digest, answers 403
 // to a wrong digest and 486 to the right one.
-const challenging = `<?xml version="1.0" encoding="ISO-8859-1" ?>
+var challenging = scenario(``, `403 Forbidden`)
+
+// again is the answer of a trunk that asks for the digest again if it is wrong.
+const again = `401 Unauthorized
+WWW-Authenticate: Digest realm="far", nonce="a8d2", algorithm=MD5, qop="auth"`
+
+// slowly is what a trunk sends that needs 3 s to check a digest.
+const slowly = `<send><![CDATA[
+
+SIP/2.0 100 Trying
+[last_Via:]
+[last_From:]
+[last_To:]
+[last_Call-ID:]
+[last_CSeq:]
+Content-Length: 0
+
+]]></send>
+<pause milliseconds="3000"/>
+`
+
+// scenario is challenging with another answer to a wrong digest. before is played before the answer.
+func scenario(before, answer string) string {
+	status, headers, _ := strings.Cut(answer, "\n")
+	if headers != "" {
+		headers += "\n"
+	}
+	return `<?xml version="1.0" encoding="ISO-8859-1" ?>
 <scenario name="trunk">
 <recv request="OPTIONS" optional="true" next="options"/>
 <recv request="INVITE"/>
@@ -43,15 +70,15 @@ Content-Length: 0
 <recv request="ACK"/>
 <recv request="INVITE"><action><verifyauth assign_to="good" username="account" password="secret"/></action></recv>
 <nop test="good" next="busy"/>
-<send next="end"><![CDATA[
+` + before + `<send next="end"><![CDATA[
 
-SIP/2.0 403 Forbidden
+SIP/2.0 ` + status + `
 [last_Via:]
 [last_From:]
 [last_To:];tag=[call_number]b
 [last_Call-ID:]
 [last_CSeq:]
-Content-Length: 0
+` + headers + `Content-Length: 0
 
 ]]></send>
 <label id="busy"/>
@@ -81,6 +108,7 @@ Content-Length: 0
 <label id="end"/>
 </scenario>
 `
+}
 
 // startTrunk runs a sipp that plays the scenario for every call.
 func startTrunk(t *testing.T, scenario string) (port int) {
@@ -123,39 +151,93 @@ func (r *rig) inQueue(id uuid.UUID) (state string, fences int) {
 	return state, fences
 }
 
+// patchTrunk changes a trunk.
+func (r *rig) patchTrunk(path, change string) {
+	r.t.Helper()
+	status, told := r.asOperator("PATCH", path, change)
+	if status != 200 {
+		r.t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	}
+}
+
+// wantBusy waits for the end of a request and checks that the callee was busy.
+func (r *rig) wantBusy(id uuid.UUID) *eventv1.Call {
+	r.t.Helper()
+	end := last(r.ends(id)).GetCall()
+	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
+		r.t.Errorf("hangup cause = %q, want %q", got, want)
+	}
+	return end
+}
+
 // A wrong password is the operator's fault: the request that finds it out is queued again, the others are not
 // sent, and all are dialed when the password is right.
 func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "0")
-	port := startTrunk(t, challenging)
-	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
-	path := r.addTrunk(p, port, `,"username":"account","password":"wrong","caller_ids":["+14155550100"]`)
-	first := r.request("+14155551301")
-	await(t, "the request is queued again", func() bool {
-		if _, fences := r.released(first); fences == 0 {
+	tests := []struct{ name, scenario string }{
+		{name: "401", scenario: scenario("", again)},
+		{name: "401 with a Q.850 cause", scenario: scenario("", again+"\nReason: Q.850;cause=21")},
+		{name: "401 after 3 s", scenario: scenario(slowly, again)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "0")
+			port := startTrunk(t, tt.scenario)
+			p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
+			path := r.addTrunk(p, port, `,"username":"account","password":"wrong","caller_ids":["+14155550100"]`)
+			first := r.request("+14155551301")
+			r.awaitReleased(first)
+			second := r.request("+14155551302")
+			r.patchTrunk(path, `{"password":"secret"}`)
+			for id, want := range map[uuid.UUID]int{first: 2, second: 1} {
+				end := r.wantBusy(id)
+				if got, want := end.GetFrom(), "+14155550100"; got != want {
+					t.Errorf("from = %q, want %q, the caller id of the trunk", got, want)
+				}
+				if _, got := r.inQueue(id); got != want {
+					t.Errorf("fences = %d, want %d", got, want)
+				}
+			}
+		})
+	}
+}
+
+// awaitReleased waits until a request was sent to a trunk and is queued again.
+func (r *rig) awaitReleased(id uuid.UUID) {
+	r.t.Helper()
+	await(r.t, "the request is queued again", func() bool {
+		if void, _ := r.released(id); void == 0 {
 			return false
 		}
-		state, _ := r.inQueue(first)
+		state, _ := r.inQueue(id)
 		return state == "queued"
 	})
-	second := r.request("+14155551302")
-	status, told := r.asOperator("PATCH", path, `{"password":"secret"}`)
-	if status != 200 {
-		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+}
+
+// A trunk that answers 403 to a wrong password can mean the number. The second number that it refuses opens its
+// circuit, and both requests stay queued.
+func TestTrunk_ForbiddenAccountKeepsRequestsQueued(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	port, private := startTrunk(t, challenging), freeAddr(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h", "PRIVATE_ADDR="+private)
+	path := r.addTrunk(p, port, `,"username":"account","password":"wrong"`)
+	open := func() bool {
+		return strings.Contains(body(t, "http://"+private+"/metrics"),
+			`ringfence_dialer_circuit_state{state="open",trunk="far"} 1`)
 	}
-	for id, want := range map[uuid.UUID]int{first: 2, second: 1} {
-		end := last(r.ends(id)).GetCall()
-		if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
-			t.Errorf("hangup cause = %q, want %q", got, want)
-		}
-		if got, want := end.GetFrom(), "+14155550100"; got != want {
-			t.Errorf("from = %q, want %q, the caller id of the trunk", got, want)
-		}
-		if _, got := r.inQueue(id); got != want {
-			t.Errorf("fences = %d, want %d", got, want)
-		}
+	first := r.request("+14155551306")
+	r.awaitReleased(first)
+	if open() {
+		t.Error("the circuit is open after one number was refused, want closed")
 	}
+	second := r.request("+14155551307")
+	r.awaitReleased(second)
+	await(t, "the circuit of the trunk is open", open)
+	r.patchTrunk(path, `{"password":"secret"}`)
+	r.wantBusy(first)
+	r.wantBusy(second)
 }
 
 // released returns the number of void calls of a request, and of its fences.
@@ -181,19 +263,31 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t))
 	path := r.addTrunk(p, silent.LocalAddr().(*net.UDPAddr).Port, "")
 	id := r.request("+14155551303")
-	probed := make([]byte, 1500)
-	if _, _, err := silent.ReadFrom(probed); err != nil { // the first OPTIONS
-		t.Fatal(err)
+	await(t, "the request is in the queue of the dialer", func() bool {
+		var known bool
+		const query = "SELECT EXISTS (SELECT 1 FROM dial_queue WHERE call_request_id = $1)"
+		return r.pool.QueryRow(t.Context(), query, id).Scan(&known) == nil && known
+	})
+	// The dialer repeats OPTIONS for seconds, and would send the INVITE within milliseconds.
+	for range 5 {
+		packet := make([]byte, 1500)
+		n, _, err := silent.ReadFrom(packet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := strings.Cut(string(packet[:n]), " "); got != "OPTIONS" {
+			t.Errorf("request to the silent trunk = %q, want %q", got, "OPTIONS")
+		}
 	}
-	good := startTrunk(t, challenging)
-	status, told := r.asOperator("PATCH", path, fmt.Sprintf(`{"port":%d,"username":"account","password":"secret"}`, good))
-	if status != 200 {
-		t.Fatalf("PATCH trunk = %d %v, want 200", status, told)
+	state, fences := r.inQueue(id)
+	if want := "queued"; state != want {
+		t.Errorf("state = %q, want %q", state, want)
 	}
-	end := last(r.ends(id)).GetCall()
-	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
-		t.Errorf("hangup cause = %q, want %q", got, want)
+	if fences != 0 {
+		t.Errorf("fences = %d, want 0", fences)
 	}
+	r.patchTrunk(path, fmt.Sprintf(`{"port":%d,"username":"account","password":"secret"}`, startTrunk(t, challenging)))
+	r.wantBusy(id)
 	if _, got := r.inQueue(id); got != 1 {
 		t.Errorf("fences = %d, want 1", got)
 	}
@@ -277,10 +371,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 		return void == fences
 	})
 	between.open.Store(true)
-	end := last(r.ends(id)).GetCall()
-	if got, want := end.GetHangupCause(), string(call.UserBusy); got != want {
-		t.Errorf("hangup cause = %q, want %q", got, want)
-	}
+	r.wantBusy(id)
 	metrics := body(t, "http://"+private+"/metrics")
 	want := `ringfence_dialer_sip_invites_total{result="answered",sip_trunk="far"} 1`
 	if !strings.Contains(metrics, want) {

@@ -78,8 +78,10 @@ func (r *Refused) Unwrap() error { return r.Err }
 
 // Originate is one dial.
 type Originate struct {
-	CallID   uuid.UUID
-	From, To string
+	CallID uuid.UUID
+	// WorkspaceID is whose call it is.
+	WorkspaceID uuid.UUID
+	From, To    string
 	// DialedAt is echoed with the news of the call.
 	DialedAt time.Time
 	// Without are the trunks that refused the call's request before, by their names in Refused.

@@ -24,7 +24,7 @@ const (
 	notYet = 500 * time.Millisecond
 	// noAnswer is when to ask the gate again that did not answer.
 	noAnswer = time.Second
-	// releasedRest is the pause before a request is claimed again that a fault of the operator's trunk sent back.
+	// releasedRest is the first pause before a request is claimed again that a fault of the operator's trunk sent back.
 	releasedRest = time.Second
 	// longestAgentRest bounds the wait for an agent that cannot be reached: another process may reach it.
 	longestAgentRest = 5 * time.Second
@@ -115,7 +115,9 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		return "put_back", d.store.PutBack(ctx, r.CallRequestID, notYet, 0)
 	}
 	defer done()
-	life, order := d.heart.Life(), carrier.Originate{CallID: callID, From: from, To: string(r.To)}
+	life, order := d.heart.Life(), carrier.Originate{
+		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, To: string(r.To),
+	}
 	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
 			return "lost", d.store.PutBack(ctx, r.CallRequestID, numberBusy, 0)

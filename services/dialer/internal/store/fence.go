@@ -171,7 +171,8 @@ func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, s
 const releaseRequest = `
 WITH over AS (
 	UPDATE dial_queue SET state = 'queued', claimed_by = NULL, ready = false, held = false,
-		look_at = now() + @wait::interval
+		look_at = now() + @wait::interval * least(8, power(2, (SELECT count(*) - 1 FROM fences f
+			WHERE f.call_request_id = dial_queue.call_request_id)))
 	WHERE call_request_id = @call_request_id AND state = 'dialing'
 	RETURNING call_request_id, workspace_id, to_e164, due_at
 ), given_back AS (
@@ -180,8 +181,8 @@ WITH over AS (
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 
 // Release voids the call of an attempt for which no phone rang and queues its request again, to be claimed
-// after wait. The next dial needs a new fence (docs/adr/0002). It returns ErrLost, and changes nothing,
-// if recovery or another process has taken the call over.
+// after wait, which doubles with each fence, up to 8 times. The next dial needs a new fence (docs/adr/0002). It returns
+// ErrLost, and changes nothing, if recovery or another process has taken the call over.
 func (s *Store) Release(ctx context.Context, r request.Request, callID uuid.UUID, wait time.Duration) error {
 	args := pg.Args{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "wait": wait}
 	return s.inTx(ctx, func(tx pgx.Tx) error {

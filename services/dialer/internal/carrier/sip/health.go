@@ -44,20 +44,15 @@ type care struct {
 	mu      sync.Mutex
 	circuit *circuit.Breaker
 	// accepted: the trunk has taken a call since its last change, so its credentials are good.
-	accepted bool
-	// forbidden counts responses 403 since the last call that the trunk took.
-	forbidden int
+	accepted  bool
+	forbidden forbidden
 	opened    int
 }
 
-// mostForbidden is how many responses 403 in a row, from a trunk that took calls before, are about the trunk
-// and not about the numbers.
-const mostForbidden = 5
-
-// operatorFault reports whether a refusal is about our account at the trunk: 401 and 407 after our digest, and
-// 403 from a trunk that has not taken a call since its last change. A 403 with a Q.850 cause of the callee's
-// network is about the call.
-func (o *care) operatorFault(end signal.End) bool {
+// operatorFault counts a refusal and reports whether the operator must repair something: 401 and 407 after our
+// digest, and 403 if our account is the likely cause or can be. A 403 with a Q.850 cause of the callee's network is
+// about the call.
+func (o *care) operatorFault(end signal.End, order carrier.Originate) bool {
 	if !end.Elsewhere {
 		return false
 	}
@@ -65,7 +60,13 @@ func (o *care) operatorFault(end signal.End) bool {
 	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
 		return true
 	case http.StatusForbidden:
-		return !o.hasAccepted()
+		if o == nil {
+			return false
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		times := o.forbidden.add(order)
+		return o.forbidden.suspect(o.accepted) || !o.accepted && times <= mostReleases
 	}
 	return false
 }
@@ -76,7 +77,7 @@ func (o *care) hasAccepted() bool {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.accepted && o.forbidden < mostForbidden
+	return o.accepted
 }
 
 // channels returns how many calls the trunk can carry now, given the live ones: only the live ones while the
@@ -112,13 +113,14 @@ func (o *care) closed() bool {
 	return !o.upkeep.Answered() || o.circuit.State() == circuit.Open || o.circuit.Probing()
 }
 
-// allow reserves one call. The caller must report its result with heard, or call unasked.
-func (o *care) allow() bool {
+// allow reserves one call of a workspace. The caller must report its result with heard, or call unasked.
+func (o *care) allow(workspaceID uuid.UUID) bool {
 	if o == nil {
 		return false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.forbidden.called(workspaceID)
 	_, ok := o.circuit.Allow()
 	return ok
 }
@@ -144,11 +146,17 @@ func (o *care) heard(said error) {
 	o.state.offered(time.Now(), ofTrunk(said))
 	switch {
 	case said == nil:
-		o.accepted, o.forbidden = true, 0
+		o.took()
 	case !errors.As(said, &refused):
 		o.upkeep.Doubt()
 		o.failed(said, false)
 		return
+	case isForbidden(refused):
+		if refused.OperatorFault && o.forbidden.suspect(o.accepted) {
+			o.accepted = false
+			o.failed(said, true)
+			return
+		}
 	case refused.OperatorFault:
 		o.accepted = false
 		o.failed(said, true)
@@ -157,7 +165,7 @@ func (o *care) heard(said error) {
 		o.failed(said, false)
 		return
 	default:
-		o.answered(refused)
+		o.took()
 	}
 	if o.circuit.Succeeded() {
 		slog.Info("trunk circuit closed", "trunk", o.name)
@@ -174,14 +182,15 @@ func ofTrunk(said error) bool {
 	return refused.OperatorFault || refused.Cause.OfTrunk()
 }
 
-// answered counts a refusal of the number or the call.
-func (o *care) answered(refused *carrier.Refused) {
+// took notes that the trunk took a call, or refused it because of the callee. It must be called with the lock held.
+func (o *care) took() {
+	o.accepted = true
+	o.forbidden.clear()
+}
+
+func isForbidden(refused *carrier.Refused) bool {
 	var response *Response
-	if errors.As(refused, &response) && response.Status == http.StatusForbidden {
-		o.forbidden++
-		return
-	}
-	o.accepted, o.forbidden = true, 0
+	return errors.As(refused, &response) && response.Status == http.StatusForbidden
 }
 
 // failed must be called with the lock held.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,36 +33,111 @@ func refusal(status int, cause call.Cause, operator bool) error {
 
 func TestOperatorFault(t *testing.T) {
 	t.Parallel()
-	refusedNumber := refusal(404, call.UnallocatedNumber, false)
-	forbidden := refusal(403, call.CallRejected, false)
 	elsewhere := func(status int) signal.End { return signal.End{Status: status, Elsewhere: true} }
 	tests := []struct {
-		name  string
-		heard []error
-		end   signal.End
-		want  bool
+		name     string
+		accepted bool
+		end      signal.End
+		want     bool
 	}{
 		{name: "401 after the digest", end: elsewhere(401), want: true},
-		{name: "407 after the digest", heard: []error{nil}, end: elsewhere(407), want: true},
+		{name: "407 after the digest", accepted: true, end: elsewhere(407), want: true},
 		{name: "401 after ringing", end: signal.End{Status: 401}, want: false},
 		{name: "403 from a trunk that took no call", end: elsewhere(403), want: true},
-		{name: "403 from a trunk that took a call", heard: []error{nil}, end: elsewhere(403), want: false},
-		{name: "403 from a trunk that refused a number", heard: []error{refusedNumber}, end: elsewhere(403), want: false},
-		{
-			name: "403 for five calls in a row", heard: []error{nil, forbidden, forbidden, forbidden, forbidden, forbidden},
-			end: elsewhere(403), want: true,
-		},
+		{name: "403 from a trunk that took a call", accepted: true, end: elsewhere(403), want: false},
 		{name: "403 with a cause of the callee's network", end: signal.End{Status: 403}, want: false},
 		{name: "503", end: elsewhere(503), want: false},
 	}
 	for _, tt := range tests {
 		o := newCare(nil)
-		for _, said := range tt.heard {
-			o.heard(said)
+		if tt.accepted {
+			o.heard(nil)
 		}
-		if got := o.operatorFault(tt.end); got != tt.want {
+		if got := o.operatorFault(tt.end, carrier.Originate{To: "+14155550101"}); got != tt.want {
 			t.Errorf("%s: operator fault = %v, want %v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A 403 can be about the callee's number. Only several numbers in a row make our account the likely cause and open the
+// circuit. A single number is released a limited number of times.
+func TestOperatorFault_ForbiddenNumbers(t *testing.T) {
+	t.Parallel()
+	one, other := uuid.UUID{1}, uuid.UUID{2}
+	to := func(workspace uuid.UUID, numbers ...string) (orders []carrier.Originate) {
+		for _, number := range numbers {
+			orders = append(orders, carrier.Originate{WorkspaceID: workspace, To: number})
+		}
+		return orders
+	}
+	often := func(times int) []carrier.Originate { return slices.Repeat(to(one, "+1"), times) }
+	five := to(one, "+1", "+2", "+3", "+4", "+5")
+	tests := []struct {
+		name     string
+		accepted bool
+		// others: another workspace calls over the trunk.
+		others bool
+		orders []carrier.Originate
+		want   bool // of the last response
+		state  circuit.State
+	}{
+		{name: "one number, tenth time", orders: often(10), want: true, state: circuit.Closed},
+		{name: "one number, eleventh time", orders: often(11), want: false, state: circuit.Closed},
+		{name: "two numbers", orders: to(one, "+1", "+2"), want: true, state: circuit.Open},
+		{
+			name: "two numbers of one of two workspaces", others: true, orders: to(one, "+1", "+2"), want: true,
+			state: circuit.Closed,
+		},
+		{
+			name: "numbers of two workspaces", others: true, orders: append(to(one, "+1"), to(other, "+2")...), want: true,
+			state: circuit.Open,
+		},
+		{
+			name: "four numbers of a trunk that took a call", accepted: true, orders: five[:4], want: false,
+			state: circuit.Closed,
+		},
+		{name: "five numbers of a trunk that took a call", accepted: true, orders: five, want: true, state: circuit.Open},
+		{
+			name: "five numbers of one of two workspaces", accepted: true, others: true, orders: five, want: false,
+			state: circuit.Closed,
+		},
+	}
+	for _, tt := range tests {
+		o := newCare(nil)
+		if tt.others {
+			o.allow(other)
+		}
+		if tt.accepted {
+			o.heard(nil)
+		}
+		var got bool
+		for _, order := range tt.orders {
+			o.allow(order.WorkspaceID)
+			got = o.operatorFault(signal.End{Status: 403, Elsewhere: true}, order)
+			o.heard(refusal(403, call.CallRejected, got))
+		}
+		if got != tt.want {
+			t.Errorf("%s: operator fault = %v, want %v", tt.name, got, tt.want)
+		}
+		if got := o.circuit.State(); got != tt.state {
+			t.Errorf("%s: circuit = %q, want %q", tt.name, got, tt.state)
+		}
+	}
+}
+
+// A call that the trunk takes ends the suspicion.
+func TestOperatorFault_ACallThatIsTakenClearsTheAccount(t *testing.T) {
+	t.Parallel()
+	o := newCare(nil)
+	forbid := func(number string) bool {
+		fault := o.operatorFault(signal.End{Status: 403, Elsewhere: true}, carrier.Originate{To: number})
+		o.heard(refusal(403, call.CallRejected, fault))
+		return fault
+	}
+	forbid("+1")
+	o.heard(nil)
+	if got := forbid("+2"); got {
+		t.Error("operator fault of a 403 after a call was taken = true, want false")
 	}
 }
 
@@ -105,7 +181,7 @@ func TestChannels_NeedAnAnswerToOPTIONS(t *testing.T) {
 		check("while the circuit is open", 3, 3, false)
 		time.Sleep(time.Second)
 		check("when the circuit is half-open", 3, 4, true)
-		if !o.allow() {
+		if !o.allow(uuid.Nil) {
 			t.Error("the half-open circuit does not let one call through")
 		}
 		check("while one call tests the trunk", 3, 3, false)

@@ -23,6 +23,7 @@ type leg struct {
 	trunk   trunk.Trunk
 	known   *care // what is known of the trunk of an outbound call
 	record  journal.Call
+	order   carrier.Originate
 
 	mu     sync.Mutex
 	dialog *signal.Dialog
@@ -217,7 +218,10 @@ func (l *leg) observer() signal.Observer {
 			l.tried = true
 			l.mu.Unlock()
 			wait := shortHesitation
-			if l.refusable != "" || !l.known.hasAccepted() {
+			switch {
+			case !l.known.hasAccepted():
+				wait = newHesitation
+			case l.refusable != "":
 				wait = hesitation
 			}
 			time.AfterFunc(wait, func() { l.take(at) })
@@ -343,8 +347,9 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over = true
-	elsewhere, ours := e.Elsewhere && l.refusable != "", l.known.operatorFault(e)
-	if !l.taken && l.said != nil && e.Status != 0 && (elsewhere || ours || !l.tried) {
+	offered := !l.taken && l.said != nil && e.Status != 0
+	elsewhere, ours := e.Elsewhere && l.refusable != "", offered && l.known.operatorFault(e, l.order)
+	if offered && (elsewhere || ours || !l.tried) {
 		refused := &carrier.Refused{
 			Cause: e.Cause, OperatorFault: ours, Err: &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason},
 		}

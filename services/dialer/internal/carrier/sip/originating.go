@@ -21,10 +21,11 @@ const (
 	firstWord = 5 * time.Second
 	// sessionOpen bounds the opening of the agent's session before the INVITE.
 	sessionOpen = 4 * time.Second
-	// hesitation is how long a trunk that has sent only a 100 response may still refuse, if another trunk could be
-	// tried or the trunk's credentials are not known to be good; shortHesitation is the time of other trunks.
-	// After it the trunk has the call.
-	hesitation, shortHesitation = 2 * time.Second, 500 * time.Millisecond
+	// A trunk that has sent only a 100 response may still refuse for a time. After it the trunk has the call.
+	// newHesitation is the time of a trunk whose credentials are not known to be good, hesitation if another trunk
+	// could be tried, and shortHesitation otherwise. newHesitation and firstWord together end within 10 s, as every
+	// Originate must.
+	newHesitation, hesitation, shortHesitation = 4 * time.Second, 2 * time.Second, 500 * time.Millisecond
 )
 
 func transports() map[trunk.Transport]string {
@@ -53,7 +54,7 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 			continue
 		}
 		known := c.tended.care(over.TrunkID)
-		if !known.allow() {
+		if !known.allow(o.WorkspaceID) {
 			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errResting))
 			continue
 		}
@@ -131,7 +132,8 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 		Attempt: newAttempt(over, o.CallID.String()),
 	}
 	l := &leg{
-		carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said, known: c.tended.care(over.TrunkID), record: record,
+		carrier: c, callID: o.CallID, talk: talk, trunk: over, said: said, known: c.tended.care(over.TrunkID),
+		record: record, order: o,
 	}
 	if followed {
 		l.refusable = over.TrunkID.String()

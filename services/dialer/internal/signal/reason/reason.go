@@ -34,10 +34,14 @@ func (f Final) Cause() call.Cause {
 }
 
 // Elsewhere says that the trunk could not carry the call for reasons of its own, and that no phone rings: another trunk may. Whatever is said of the number, of the person or of the
-// call is said for all trunks; a timeout says nothing of the phone.
+// call is said for all trunks; a timeout says nothing of the phone. A 401 or 407 is about our credentials, whatever
+// its Reason header says.
 func (f Final) Elsewhere() bool {
 	if f.Rang {
 		return false
+	}
+	if f.Status == 401 || f.Status == 407 {
+		return true
 	}
 	if number, told := Q850(f.Reasons); told && !normal(number) {
 		if cause, listed := named(number); listed && cause != call.NetworkOutOfOrder && cause != call.NormalTemporaryFailure && cause != call.SwitchCongestion {
@@ -45,7 +49,7 @@ func (f Final) Elsewhere() bool {
 		}
 	}
 	switch f.Status {
-	case 401, 403, 407, 502, 503:
+	case 403, 502, 503:
 		return true
 	}
 	return false

@@ -146,6 +146,15 @@ func TestElsewhere_OnlyWhatIsTheTrunksOwn(t *testing.T) {
 			t.Errorf("503 with Q.850 %d: %v", number, got)
 		}
 	}
+	for _, status := range []int{401, 407} {
+		final := reason.Final{Status: status, Reasons: []string{"Q.850;cause=21"}}
+		if !final.Elsewhere() {
+			t.Errorf("%d with a Reason header: elsewhere = false, want true", status)
+		}
+		if final.Rang = true; final.Elsewhere() {
+			t.Errorf("%d after ringing: elsewhere = true, want false", status)
+		}
+	}
 	if (reason.Final{}).Elsewhere() {
 		t.Error("silence")
 	}
