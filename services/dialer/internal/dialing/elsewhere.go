@@ -56,14 +56,14 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 	}
 	next.life = d.heart.Life()
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
-		// That the refusal stands waits for a commit that is still under way, and forestalls one that never came.
-		result, stood := d.endRefused(ctx, f, r)
-		if errors.Is(err, store.ErrLost) || stood != nil {
-			return result, stood
+		// The write of this end waits for a commit that is still under way, and changes nothing after it.
+		result, end := d.endRefused(ctx, f, r)
+		if errors.Is(err, store.ErrLost) {
+			return result, end
 		}
 		life, mine, lookErr := d.stillMine(ctx, next.order.CallID)
 		if lookErr != nil || !mine {
-			return result, errors.Join(err, lookErr)
+			return result, errors.Join(err, end, lookErr)
 		}
 		next.life = life
 	}

@@ -30,7 +30,7 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (
 			return nil, cmp.Or(nobody, err)
 		}
 		if err := d.keep(invite); err != nil {
-			return nil, &line.Unsent{Err: fmt.Errorf("keep the state of call %s: %w", d.order.CallID, err)}
+			return nil, &line.Unsent{Err: fmt.Errorf("%w: keep the state of call %s: %w", ErrOurs, d.order.CallID, err)}
 		}
 		tx, err := d.line.Begin(ctx, invite)
 		if !line.Refused(err) || ctx.Err() != nil {
@@ -74,6 +74,7 @@ func (at *attempt) again(res *sip.Response) bool {
 	defer done()
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
+		at.ours = errors.Is(err, ErrOurs)
 		if res.StatusCode != sip.StatusServiceUnavailable { // most trunks are in one place
 			at.log.Warn("the INVITE was not sent again", "status", res.StatusCode, "error", err)
 		}

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -48,5 +49,42 @@ func TestSetUp_AChallengeThatIsComeToLate(t *testing.T) {
 		case end.Status != 486:
 			t.Errorf("end.Status = %v, want 486", end.Status)
 		}
+	}
+}
+
+// The answer to a challenge is not sent if its state cannot be stored. The 401 is then not the trunk's last word.
+func TestSetUp_AnAnswerToAChallengeThatIsNotStored(t *testing.T) {
+	t.Parallel()
+	const loopback = "127.0.0.1:0"
+	x := signaltest.New(t, line.Config{UDP: loopback})
+	x.Challenge(401, "account", "secret")
+	a, err := New(Config{UDP: loopback, Admit: func(netip.Addr) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	trunk := Trunk{
+		Name: "test", Host: "127.0.0.1", Port: x.Port(line.UDP), Transport: line.UDP, Username: "account", Password: "secret",
+	}
+	stored, ended := 0, make(chan End, 1)
+	order := Invite{CallID: uuid.NewString(), From: "+15005550006", To: "+14155550101"}
+	_, err = a.Invite(t.Context(), trunk, order, Observer{
+		Keep: func([]byte) error {
+			if stored++; stored > 1 {
+				return errors.New("the database is away")
+			}
+			return nil
+		},
+		Ended: func(e End) { ended <- e },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := <-ended
+	if got, want := end.Status, 401; got != want {
+		t.Errorf("status = %d, want %d", got, want)
+	}
+	if !end.Ours {
+		t.Error("ours = false, want true")
 	}
 }

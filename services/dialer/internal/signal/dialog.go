@@ -29,6 +29,8 @@ type End struct {
 	Err error
 	// Elsewhere says that nothing rang and nothing will, by the trunk's own word: another trunk may be tried.
 	Elsewhere bool
+	// Ours says that the INVITE was to be sent again after Status, and could not for a cause on this side.
+	Ours bool
 }
 
 // Observer is told what happens to a leg, one thing at a time, in the order of the fields but for the offers, which come between answer and end. What is nil is

@@ -29,6 +29,10 @@ type Invite struct {
 	FirstResponse, FirstRing, Ring time.Duration
 }
 
+// ErrOurs is in the error of a request that did not leave for a cause on this side, for example the database. The
+// trunk has no part in it.
+var ErrOurs = errors.New("a fault of this process")
+
 // confirmation is how long a CANCEL or BYE may go unanswered before the end is told without it.
 const confirmation = 5 * time.Second
 
@@ -88,7 +92,7 @@ func (a *Agent) begin(ctx context.Context, t Trunk, order Invite, seen Observer)
 	}
 	d.invite = d.firstInvite()
 	if err := a.enter(d); err != nil {
-		return nil, nil, &line.Unsent{Err: err}
+		return nil, nil, &line.Unsent{Err: fmt.Errorf("%w: %w", ErrOurs, err)}
 	}
 	tx, err := d.send(ctx, d.invite, to)
 	if err != nil {
@@ -145,11 +149,13 @@ type attempt struct {
 	asked line.Asked
 	// heard: a response came, tried: one that was not final. without are the places that refused. gaveUp is why we do not want it any more, canceled says that we said so.
 	heard, tried, rang, canceled bool
-	without                      []string
-	gaveUp                       call.Cause
-	early                        []byte
-	first, ring, confirm         *time.Timer
-	begun                        time.Time
+	// ours: the INVITE could not be sent again for a cause on this side.
+	ours                 bool
+	without              []string
+	gaveUp               call.Cause
+	early                []byte
+	first, ring, confirm *time.Timer
+	begun                time.Time
 }
 
 // setUp sees an INVITE to its end; true: it was answered and is wanted.
@@ -291,7 +297,7 @@ func (at *attempt) take(res *sip.Response) (answered, over bool) {
 	if at.gaveUp == "" && at.again(res) {
 		return false, false
 	}
-	end := End{At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.gaveUp, ByUs: at.gaveUp != ""}
+	end := End{At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.gaveUp, ByUs: at.gaveUp != "", Ours: at.ours}
 	if !end.ByUs {
 		final := reason.Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}
 		end.Cause, end.Elsewhere = final.Cause(), final.Elsewhere()

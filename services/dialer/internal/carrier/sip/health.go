@@ -135,6 +135,18 @@ func (o *care) unasked() {
 	o.circuit.Unasked()
 }
 
+// unreachable counts an INVITE that could not be sent to the trunk.
+func (o *care) unreachable(fault error) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.state.offered(time.Now(), true)
+	o.accepted = false
+	o.failed(fault, true)
+}
+
 // heard counts the trunk's answer to an INVITE: nil, a refusal, or an error if there was no answer.
 func (o *care) heard(said error) {
 	if o == nil {
@@ -143,6 +155,10 @@ func (o *care) heard(said error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
+	if errors.As(said, &refused) && refused.Unsent { // a fault on this side
+		o.circuit.Unasked()
+		return
+	}
 	o.state.offered(time.Now(), ofTrunk(said))
 	switch {
 	case said == nil:

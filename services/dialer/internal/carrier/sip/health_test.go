@@ -125,6 +125,22 @@ func TestOperatorFault_ForbiddenNumbers(t *testing.T) {
 	}
 }
 
+// A fault of this process is not counted against the trunk. A trunk that cannot be reached opens its circuit.
+func TestHeard_FaultOfThisProcess(t *testing.T) {
+	t.Parallel()
+	o := newCare(nil)
+	for range 10 {
+		o.heard(&carrier.Refused{Cause: call.NormalTemporaryFailure, Unsent: true, OperatorFault: true})
+	}
+	if got, want := o.circuit.State(), circuit.Closed; got != want {
+		t.Errorf("circuit after faults of this process = %q, want %q", got, want)
+	}
+	o.unreachable(errors.New("connection refused"))
+	if got, want := o.circuit.State(), circuit.Open; got != want {
+		t.Errorf("circuit of a trunk that cannot be reached = %q, want %q", got, want)
+	}
+}
+
 // A call that the trunk takes ends the suspicion.
 func TestOperatorFault_ACallThatIsTakenClearsTheAccount(t *testing.T) {
 	t.Parallel()

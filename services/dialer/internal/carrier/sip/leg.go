@@ -3,6 +3,7 @@ package sip
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -348,6 +349,10 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 	defer l.mu.Unlock()
 	l.over = true
 	offered := !l.taken && l.said != nil && e.Status != 0
+	if offered && e.Ours {
+		err := fmt.Errorf("send the INVITE again after %d %s: the database or the dialer failed", e.Status, e.Reason)
+		return &carrier.Refused{Cause: call.NormalTemporaryFailure, Unsent: true, OperatorFault: true, Err: err}
+	}
 	elsewhere, ours := e.Elsewhere && l.refusable != "", offered && l.known.operatorFault(e, l.order)
 	if offered && (elsewhere || ours || !l.tried) {
 		refused := &carrier.Refused{

@@ -79,11 +79,12 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	return unsent(o, err)
 }
 
-// notSent counts an INVITE that did not leave: a trunk that accepts no connection opens its circuit.
+// notSent counts an INVITE that did not leave: a trunk that accepts no connection opens its circuit. A fault of the
+// database or of this process says nothing about the trunk.
 func (c *Carrier) notSent(to *care, fault error) {
 	var unsent *line.Unsent
-	if errors.As(fault, &unsent) {
-		to.heard(&carrier.Refused{Cause: call.NetworkOutOfOrder, Unsent: true, OperatorFault: true, Err: fault})
+	if errors.As(fault, &unsent) && !errors.Is(fault, signal.ErrOurs) {
+		to.unreachable(fault)
 		return
 	}
 	to.unasked()

@@ -172,6 +172,34 @@ func TestOriginate_NoINVITEWithoutAPermit(t *testing.T) {
 	}
 }
 
+// A database that fails directly before the INVITE does not open the circuit of the trunk.
+func TestOriginate_DatabaseFaultIsNotTheTrunks(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	p := x.begin(loopback)
+	order := func() carrier.Originate {
+		return carrier.Originate{
+			CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111", DialedAt: time.Now().UTC(),
+		}
+	}
+	lost := order()
+	lost.Permit = func(context.Context) bool {
+		x.away.Store(true)
+		return true
+	}
+	var refused *carrier.Refused
+	if err := p.Originate(t.Context(), lost); !errors.As(err, &refused) {
+		t.Fatalf("Originate without a database = %v, want a refusal", err)
+	}
+	if !refused.Unsent {
+		t.Error("Unsent = false, want true")
+	}
+	x.away.Store(false)
+	if err := p.Originate(t.Context(), order()); err != nil {
+		t.Errorf("Originate with the database = %v, want nil", err)
+	}
+}
+
 // hanging are trunks of which nothing can be learned any more.
 type hanging struct{}
 

@@ -54,6 +54,8 @@ func (c *Carrier) invited(over trunk.Trunk, said error) {
 	case said == nil:
 	case !errors.As(said, &no):
 		result = silent
+	case no.Unsent: // a fault on this side
+		return
 	case no.OperatorFault, no.Cause.OfTrunk():
 		result = refused
 	}
