@@ -307,8 +307,8 @@ func TestRequest_FinalStaysFinal(t *testing.T) {
 	for _, final := range []RequestStatus{RequestCompleted, RequestBlocked, RequestFailed, RequestCanceled} {
 		req := Request{Status: final}
 		steps := map[string]bool{
-			"Dial": req.Dial(), "Cancel": req.Cancel(start), "Block": req.Block(Ending{Code: "x"}, start),
-			"Fail":   req.Fail(Ending{}, start),
+			"Dial": req.Dial(1), "Release": req.Release(1), "Cancel": req.Cancel(start),
+			"Block": req.Block(Ending{Code: "x"}, start), "Fail": req.Fail(Ending{}, start),
 			"Follow": req.Follow(&Call{Status: Completed}, Ending{}, start),
 		}
 		for step, changed := range steps {

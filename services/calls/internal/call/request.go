@@ -60,6 +60,8 @@ type Request struct {
 	// Erasures is how often the number had been erased when this was allowed; ErasedAt, when the person was erased after it.
 	Erasures int64      `db:"erasures"`
 	ErasedAt *time.Time `db:"erased_at"`
+	// DialAttempt is the newest attempt of the dialer that an event named.
+	DialAttempt int32 `db:"dial_attempt"`
 	// Traceparent is the trace of the POST, for what is published long after it.
 	Traceparent string `db:"traceparent"`
 }
@@ -70,22 +72,26 @@ type Ending struct {
 	Detail string
 }
 
-// Dial notes that the dialer has fenced the request.
-func (r *Request) Dial() bool {
-	if r.Status != RequestQueued {
+// Dial notes that the dialer has fenced the request for an attempt. Attempt 0 is not counted: the event has the call of
+// the attempt. A late event of an attempt that was released changes nothing.
+func (r *Request) Dial(attempt int32) bool {
+	if r.Status.Final() || attempt > 0 && attempt <= r.DialAttempt {
 		return false
 	}
-	r.Status = RequestDialing
-	return true
+	changed := r.Status == RequestQueued || attempt > r.DialAttempt
+	r.Status, r.DialAttempt = RequestDialing, max(attempt, r.DialAttempt)
+	return changed
 }
 
-// Release queues the request again: the dialer released its fence because no phone rang.
-func (r *Request) Release() bool {
-	if r.Status != RequestDialing || r.CallID != nil {
+// Release queues the request again: the dialer released the fence of the attempt because no phone rang. A late event of
+// an older attempt changes nothing.
+func (r *Request) Release(attempt int32) bool {
+	if r.Status.Final() || r.CallID != nil || attempt < r.DialAttempt {
 		return false
 	}
-	r.Status = RequestQueued
-	return true
+	changed := r.Status == RequestDialing || attempt > r.DialAttempt
+	r.Status, r.DialAttempt = RequestQueued, attempt
+	return changed
 }
 
 // Move notes that the request waits for a later opening. A slot only ever moves forward, so an older or repeated
@@ -115,7 +121,7 @@ func (r *Request) Follow(c *Call, why Ending, at time.Time) bool {
 	if r.Status.Final() {
 		return false
 	}
-	changed := r.Dial()
+	changed := r.Dial(0)
 	if r.CallID == nil {
 		r.CallID, changed = &c.ID, true
 	}

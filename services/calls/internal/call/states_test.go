@@ -112,7 +112,7 @@ func TestRequest_NoNewsLeavesTheStates(t *testing.T) {
 			step := rapid.SampledFrom([]string{"dial", "move", "block", "fail", "cancel", "call", "call", "charge"}).Draw(t, "step")
 			switch step {
 			case "dial":
-				changed = r.Dial()
+				changed = r.Dial(0)
 			case "move":
 				changed = r.Move(now)
 			case "block":

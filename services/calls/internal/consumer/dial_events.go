@@ -138,13 +138,13 @@ func foldRequest(ctx context.Context, f *store.Fold, r report) error {
 	case *eventv1.DialEvent_Failed:
 		changed = req.Fail(call.Ending{Code: e.Failed.GetErrorCode(), Detail: e.Failed.GetErrorDetail()}, at)
 	case *eventv1.DialEvent_Rescheduled:
-		if e.Rescheduled.GetReleasedAttempt() > 0 {
-			changed = req.Release()
+		if released := e.Rescheduled.GetReleasedAttempt(); released > 0 {
+			changed = req.Release(released)
 			break
 		}
 		changed = req.Move(e.Rescheduled.GetScheduledFor().AsTime())
 	case *eventv1.DialEvent_Dialing:
-		changed = req.Dial()
+		changed = req.Dial(e.Dialing.GetAttempt())
 	}
 	if r.news != nil {
 		changed = follow(req, r, at) || changed

@@ -65,3 +65,44 @@ func TestFold_ACallThatWasClosedMeanwhileTellsNothing(t *testing.T) {
 		t.Errorf("events = %v, want 1", events)
 	}
 }
+
+// The attempt of an event is stored, so that a late event of an older attempt changes nothing in a later transaction.
+func TestFold_StoresTheAttemptOfARequest(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
+	st, id := store.New(pool), uuid.Must(uuid.NewV7())
+	_, err := pool.Exec(t.Context(), `
+		INSERT INTO call_requests (id, workspace_id, status, to_e164, agent_id, contact_id, variables, scheduled_for,
+			schedule_if_outside_hours, max_call_seconds, queued_at, traceparent)
+		VALUES ($1, $2, 'queued', '+15005550006', $2, $2, '{}', now(), false, 60, now(), '')`, id, large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold := func(move func(*call.Request) bool) {
+		t.Helper()
+		err := pg.InPipeline(t.Context(), pool, func(tx *pg.Pipeline) error {
+			f, err := st.Lock(t.Context(), tx, store.Wanted{Requests: []uuid.UUID{id}})
+			if err != nil {
+				return err
+			}
+			if req := f.Request(id); move(req) {
+				f.Move(req)
+			}
+			return f.Write(t.Context(), tx)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fold(func(r *call.Request) bool { return r.Dial(1) })
+	fold(func(r *call.Request) bool { return r.Release(1) })
+	fold(func(r *call.Request) bool { return r.Dial(2) })
+	fold(func(r *call.Request) bool { return r.Release(1) }) // the event is repeated
+	found, err := st.Request(t.Context(), large, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := found.Status, call.RequestDialing; got != want {
+		t.Errorf("status after a late release = %q, want %q", got, want)
+	}
+}

@@ -18,7 +18,7 @@ import (
 
 const requestColumns = `id, workspace_id, status, call_id, to_e164, agent_id, contact_id, variables, external_ref, scheduled_for,
     schedule_if_outside_hours, max_call_seconds, queued_at, error_code, error_detail, dialed_at, completed_at, updated_at,
-    charge_settled, credits_micro, traceparent, erasures, erased_at`
+    charge_settled, credits_micro, traceparent, erasures, erased_at, dial_attempt`
 
 const requestByID = `SELECT ` + requestColumns + ` FROM call_requests WHERE workspace_id = @workspace_id AND id = @id`
 
@@ -116,7 +116,8 @@ const lockRequest = `SELECT ` + requestColumns + ` FROM call_requests WHERE id =
 
 const saveRequest = `
 UPDATE call_requests SET status = @status, call_id = @call_id, scheduled_for = @scheduled_for, error_code = @error_code,
-    error_detail = @error_detail, dialed_at = @dialed_at, completed_at = @completed_at, updated_at = now()
+    error_detail = @error_detail, dialed_at = @dialed_at, completed_at = @completed_at, dial_attempt = @dial_attempt,
+    updated_at = now()
 WHERE id = @id`
 
 const saveCharge = `
@@ -174,5 +175,6 @@ func saveArgs(r *call.Request) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"id": r.ID, "status": r.Status, "call_id": r.CallID, "scheduled_for": r.ScheduledFor, "error_code": r.ErrorCode,
 		"error_detail": r.ErrorDetail, "dialed_at": r.DialedAt, "completed_at": r.CompletedAt,
+		"dial_attempt": r.DialAttempt,
 	}
 }
