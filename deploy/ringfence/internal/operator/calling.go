@@ -146,12 +146,14 @@ func (c numbersRemove) Run(ctx context.Context, o *Office) error {
 }
 
 type trunks struct {
-	List   trunksList   `cmd:"" help:"List them with their state: up, down, unknown, circuit_open, mixed or disabled."`
-	Show   trunksShow   `cmd:"" help:"Show one with its state at each replica; its password never shows."`
-	Add    trunksAdd    `cmd:"" help:"Make one: --file trunk.json, with the password in it."`
-	Change trunksChange `cmd:"" help:"Change settings of one: --set status=disabled."`
-	Remove trunksRemove `cmd:"" help:"Delete one; calls under way on it go on."`
-	Check  trunksCheck  `cmd:"" help:"Test one without a call: DNS, TLS, OPTIONS, digest. Exit status 1 if a step failed."`
+	List      trunksList      `cmd:"" help:"List them with their state: up, down, unknown, circuit_open, mixed, disabled."`
+	Show      trunksShow      `cmd:"" help:"Show one with its state at each replica; its password never shows."`
+	Add       trunksAdd       `cmd:"" help:"Make one: --file trunk.json, with the password in it."`
+	Change    trunksChange    `cmd:"" help:"Change settings of one: --set status=disabled."`
+	Remove    trunksRemove    `cmd:"" help:"Delete one; calls under way on it go on."`
+	Strangers trunksStrangers `cmd:"" help:"List the last 20 inbound calls from unknown addresses or to unknown numbers."`
+
+	Check trunksCheck `cmd:"" help:"Test one without a call: DNS, TLS, OPTIONS, digest. Exit status 1 if a step failed."`
 }
 
 type trunksList struct{ desk.Listed }

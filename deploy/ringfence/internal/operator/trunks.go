@@ -85,3 +85,10 @@ func trunkID(ctx context.Context, d *desk.Desk, name string) (string, error) {
 	}
 	return "", fmt.Errorf("no trunk is called %q; `ringfence trunks list` lists them", name)
 }
+
+type trunksStrangers struct{}
+
+func (trunksStrangers) Run(ctx context.Context, d *desk.Desk) error {
+	return d.List(ctx, desk.At("trunks", "strangers"), nil, desk.Listed{All: true},
+		"at", "source", "transport", "from", "to", "user_agent", "reason", "hint")
+}

@@ -83,7 +83,6 @@ func openLines(
 			return lines{}, err
 		}
 		opened.from, opened.check = line.From, line.Check
-		opened.report = func() replica.Report { return replica.Report{Trunks: line.Trunks()} }
 		opened.limit = func(ctx context.Context) (room.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {
@@ -109,14 +108,19 @@ func openSIP(
 		return lines{}, nil, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
 	}
 	var line *sip.Carrier
+	strangers := sip.NewStrangers()
+	tel.Metrics.MustRegister(strangers)
 	door, opened := sip.NewDoor(known.trunks), make(chan struct{})
 	settings := signal.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
+		Stranger: strangers.Unknown,
 		Arrive: func(a *signal.Arrival) {
 			<-opened
 			if t, ok := door.Trunk(a.Source, a.Transport); ok {
 				line.Arrive(a, t)
+				return
 			}
+			strangers.Arrived(a)
 		},
 	}
 	if cfg.SIP.TLS != "" {
@@ -153,7 +157,7 @@ func openSIP(
 		talking.New(st, known.keys, streams, advertised, agents, recorder), sip.Config{
 			Ring: cfg.RingLimit + time.Minute, Keep: kept, Drain: cfg.SIP.Drain,
 			CircuitFailures: cfg.CircuitFailures, CircuitRest: cfg.CircuitRest,
-			Serves: st.Serves,
+			Serves: st.Serves, Strangers: strangers,
 			MayReach: func(ctx context.Context, callID uuid.UUID, to string) error {
 				whose, err := st.WorkspaceOfCall(ctx, callID)
 				if err == nil && !whose.MayReach(phone.Number(to)) {
@@ -164,7 +168,8 @@ func openSIP(
 		})
 	tel.Metrics.MustRegister(line)
 	close(opened)
-	return lines{Carrier: line, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
+	report := func() replica.Report { return replica.Report{Trunks: line.Trunks(), Strangers: strangers.Last()} }
+	return lines{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio goes on while calls drain
 		defer stop()

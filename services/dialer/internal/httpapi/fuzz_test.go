@@ -103,7 +103,7 @@ func FuzzAPI(f *testing.F) {
 			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
 			"PUT " + own, "GET " + own, "DELETE " + own,
 			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
-			"POST " + lines + "/{}/check",
+			"POST " + lines + "/{}/check", "GET " + lines + "/strangers",
 			"GET " + recording.Path + "{}/2026/11/21/{}",
 		},
 		Bodies: map[string][]string{

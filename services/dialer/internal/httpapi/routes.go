@@ -71,6 +71,7 @@ func New(
 		r.Use(keys.RequireOperator)
 		r.Post("/", httpserver.Handle(api.addTrunk))
 		r.Get("/", httpserver.Handle(api.listTrunks))
+		r.Get("/strangers", httpserver.Handle(api.listStrangers))
 		r.Get("/{trunk_id}", httpserver.Handle(api.readTrunk))
 		r.Patch("/{trunk_id}", httpserver.Handle(api.changeTrunk))
 		r.Delete("/{trunk_id}", httpserver.Handle(api.removeTrunk))

@@ -3,6 +3,7 @@
 package replica
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +13,47 @@ import (
 type Report struct {
 	// Trunks has the trunks that the process looks after.
 	Trunks []Trunk `json:"trunks"`
+	// Strangers are the last inbound attempts that were refused, the newest first.
+	Strangers []Stranger `json:"strangers"`
+}
+
+// Reason says why an inbound attempt was refused.
+type Reason string
+
+// Reasons.
+const (
+	// UnknownSource: the address belongs to no trunk.
+	UnknownSource Reason = "unknown_source"
+	// UnknownNumber: the called user is not a number in the format of the trunk.
+	UnknownNumber Reason = "unknown_number"
+	// UnassignedNumber: no agent has the called number.
+	UnassignedNumber Reason = "unassigned_number"
+)
+
+// Stranger is an inbound call or connection that was refused. Numbers are masked, and texts are short and printable.
+type Stranger struct {
+	At        time.Time `json:"at"`
+	Source    string    `json:"source"`
+	Transport string    `json:"transport"`
+	From      string    `json:"from"`
+	To        string    `json:"to"`
+	UserAgent string    `json:"user_agent"`
+	Reason    Reason    `json:"reason"`
+	// Hint is the setting that would admit it.
+	Hint string `json:"hint"`
+}
+
+// mostStrangers bounds the result of Strangers.
+const mostStrangers = 20
+
+// Strangers returns the last 20 inbound attempts that were refused at any process, the newest first.
+func Strangers(reports []Stored) []Stranger {
+	var all []Stranger
+	for _, one := range reports {
+		all = append(all, one.Report.Strangers...)
+	}
+	slices.SortStableFunc(all, func(a, b Stranger) int { return b.At.Compare(a.At) })
+	return all[:min(len(all), mostStrangers)]
 }
 
 // State of a trunk.

@@ -28,6 +28,8 @@ type Arrival struct {
 	Source   netip.AddrPort
 	// Transport is the one over which the INVITE arrived: UDP, TCP or TLS.
 	Transport string
+	// UserAgent is the header of that name, as it came.
+	UserAgent string
 	// Offer describes the caller's audio; empty: ours is wanted, and the answer to it comes by Agreed.
 	Offer []byte
 
@@ -62,7 +64,8 @@ func (a *Agent) arrived(req *sip.Request, tx *sip.ServerTx) {
 	source, _ := netip.ParseAddrPort(req.Source())
 	arrival := &Arrival{
 		CallID: req.CallID().Value(), From: caller(req), To: number(&req.Recipient), Source: source,
-		Transport: req.Transport(), Offer: req.Body(), agent: a, req: req, tx: tx,
+		Transport: req.Transport(), UserAgent: strings.Join(values(req, "User-Agent"), ","),
+		Offer: req.Body(), agent: a, req: req, tx: tx,
 	}
 	a.cfg.Arrive(arrival)
 	arrival.Refuse(call.CallRejected)

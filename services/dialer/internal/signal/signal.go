@@ -31,6 +31,8 @@ type Config struct {
 	UserAgent string
 	// Admit says who may begin something with us; nil: nobody. From others only what belongs to a call of ours is heard.
 	Admit func(netip.Addr) bool
+	// Stranger is called for INVITEs and connections from addresses that Admit refuses, unless it is nil. It must be quick.
+	Stranger func(line.Stranger)
 	// Arrive takes calls that come in; nil: they are refused. It must not block.
 	Arrive func(*Arrival)
 	// ArrivalsPerSecond bounds what Arrive is asked; 0: 50. What goes beyond is refused with 503.
@@ -89,7 +91,7 @@ func New(cfg Config) (*Agent, error) {
 	defer close(ready)
 	opened, err := line.Open(line.Config{
 		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
-		Admit: a.admits, Knows: a.knows,
+		Admit: a.admits, Knows: a.knows, Stranger: cfg.Stranger,
 		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.asked(req, tx) },
 		Response: a.responded,
 	})

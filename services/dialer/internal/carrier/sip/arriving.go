@@ -23,6 +23,7 @@ const picking = 20 * time.Second
 func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	to, ok := over.Read(a.To)
 	if !ok {
+		c.cfg.Strangers.unreadable(a, over)
 		turnAway(a, over, call.UnallocatedNumber, errNoNumber)
 		return
 	}
@@ -58,6 +59,7 @@ func (c *Carrier) Arrive(a *signal.Arrival, over trunk.Trunk) {
 	l.join(d)
 	l.begin(entry{write: func(ctx context.Context) (bool, error) { // before its end, however soon that comes
 		if !c.serves(ctx, l, to) {
+			c.cfg.Strangers.unassigned(a)
 			return true, nil
 		}
 		arrived := l.record

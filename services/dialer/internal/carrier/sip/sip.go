@@ -104,6 +104,8 @@ type Config struct {
 	Serves func(ctx context.Context, to string) (bool, error)
 	// Drain is how long calls may go on once Run is told to end; then they are hung up.
 	Drain time.Duration
+	// Strangers keeps inbound calls that were refused; nil: they are not kept.
+	Strangers *Strangers
 	// Names finds addresses for Check; nil: the system's resolver.
 	Names line.Names
 	// CircuitFailures in a row open the circuit of one trunk, for CircuitRest at first. A refusal for the

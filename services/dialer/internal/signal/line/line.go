@@ -43,6 +43,9 @@ type Config struct {
 	// parsed. Both are asked for every message and must be quick.
 	Admit func(netip.Addr) bool
 	Knows func(callID string) bool
+	// Stranger is called for each INVITE, and each connection, that was dropped because Admit refused its address, unless it
+	// is nil. It must be quick, and must expect hostile text.
+	Stranger func(Stranger)
 	// Ports are those of another line that listens for this one, which only connects.
 	Ports map[string]int
 	// Request takes what peers ask, outside and inside of dialogs, each in a goroutine of its own. Response sees every response, also those that a transaction
@@ -145,7 +148,8 @@ func (l *Line) listen() error {
 			return fmt.Errorf("listen at %s %s: %w", stream.name, stream.addr, err)
 		}
 		addr, _ := listener.Addr().(*net.TCPAddr)
-		listener = &guarded{listener, l.admits}
+		refused := func(from net.Addr) { l.turnedAway(from, stream.name) }
+		listener = &guarded{listener, l.admits, refused}
 		if stream.name == TLS {
 			if l.cfg.Certificate == nil {
 				_ = listener.Close()
@@ -229,25 +233,8 @@ func (l *Line) filter(from sip.TransportReadProps, data []byte) ([]byte, error) 
 	if id := callID(data); id != "" && (l.waits(id) || l.cfg.Knows != nil && l.cfg.Knows(id)) {
 		return data, nil
 	}
+	l.dropped(from.RemoteAddr, data)
 	return nil, nil
-}
-
-// callID is the Call-ID of a message that was not parsed; empty when none is found.
-func callID(data []byte) string {
-	text := string(data)
-	for i := strings.IndexByte(text, '\n'); i >= 0; i = strings.IndexByte(text, '\n') {
-		text = text[i+1:]
-		end := strings.IndexAny(text, "\r\n")
-		if end <= 0 {
-			return ""
-		}
-		name, value, _ := strings.Cut(text[:end], ":")
-		name = strings.TrimSpace(name)
-		if strings.EqualFold(name, "Call-ID") || strings.EqualFold(name, "i") {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 func (l *Line) waits(callID string) bool {
@@ -292,7 +279,8 @@ func (s *steady) ReadFrom(into []byte) (int, net.Addr, error) {
 // guarded closes connections of strangers as they come, and listens on after faults.
 type guarded struct {
 	net.Listener
-	admits func(net.Addr) bool
+	admits  func(net.Addr) bool
+	refused func(net.Addr)
 }
 
 func (g *guarded) Accept() (net.Conn, error) {
@@ -306,6 +294,7 @@ func (g *guarded) Accept() (net.Conn, error) {
 		case g.admits(conn.RemoteAddr()):
 			return conn, nil
 		default:
+			g.refused(conn.RemoteAddr())
 			_ = conn.Close()
 		}
 	}

@@ -167,7 +167,7 @@ func (f *faultyPackets) ReadFrom([]byte) (int, net.Addr, error) { return 1, nil,
 // TestListeners_GoOnAfterFaults, and end when they are closed.
 func TestListeners_GoOnAfterFaults(t *testing.T) {
 	t.Parallel()
-	streams := &guarded{&faulty{left: 3}, func(net.Addr) bool { return true }}
+	streams := &guarded{&faulty{left: 3}, func(net.Addr) bool { return true }, nil}
 	if conn, err := streams.Accept(); err != nil {
 		t.Errorf("accept: %v", err)
 	} else if conn == nil {

@@ -1,0 +1,40 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/dialer/internal/replica"
+)
+
+// strangerView is an inbound call or connection that was refused.
+type strangerView struct {
+	At        openapi.Timestamp `json:"at"`
+	Source    string            `json:"source"`
+	Transport string            `json:"transport"`
+	From      *string           `json:"from"`
+	To        *string           `json:"to"`
+	UserAgent *string           `json:"user_agent"`
+	Reason    replica.Reason    `json:"reason"`
+	Hint      string            `json:"hint"`
+}
+
+// listStrangers answers GET /admin/v1/trunks/strangers: the last 20 of all processes, the newest first.
+func (a *API) listStrangers(w http.ResponseWriter, r *http.Request) error {
+	reports, err := a.replicas.List(r.Context())
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Data    []strangerView `json:"data"`
+		HasMore bool           `json:"has_more"`
+	}{Data: []strangerView{}}
+	for _, s := range replica.Strangers(reports) {
+		answer.Data = append(answer.Data, strangerView{
+			At: openapi.TimestampOf(s.At), Source: s.Source, Transport: s.Transport, From: unlessEmpty(s.From),
+			To: unlessEmpty(s.To), UserAgent: unlessEmpty(s.UserAgent), Reason: s.Reason, Hint: s.Hint,
+		})
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, answer)
+}
