@@ -365,7 +365,7 @@ type CallRequest struct {
 
 	// ErrorCode Why it ended blocked (recipient_dnd, consent_withdrawn, outside_calling_hours, invalid_agent, api_not_enabled, destination_not_allowed) or
 	// failed (invalid_number, provider_rejected, provider_unavailable, agent_unavailable, capacity_timeout, queue_expired,
-	// dial_state_unknown, internal_error).
+	// dial_state_unknown, internal_error). invalid_agent: the agent was deleted, or it has no number for a real call.
 	ErrorCode *string `json:"error_code"`
 
 	// ErrorDetail One sentence to act on.

@@ -508,6 +508,7 @@ func TestNumbers(t *testing.T) {
 	} else if one["phone_e164"] != "+14155559100" {
 		t.Errorf(`member: one["phone_e164"] = %q, want "+14155559100"`, one["phone_e164"])
 	}
+	r.withoutNumber()
 	facts := r.ends(r.request("+14155550061"))
 	if from := last(facts).GetCall().GetFrom(); from != "+14155559100" {
 		t.Errorf("from = %s, want the agent's number", from)

@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent/live/livetest"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // An openai_live agent arrives by agents.v1, holds a call over SIP and opts the person out.
@@ -43,7 +44,7 @@ func TestLive_ConversationOverSIP(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", MaxCallSeconds: 60,
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
 			SettingsJson: []byte(`{"kind":"openai_live","language":"en-GB","instructions":"Be brief."}`),
 		}},
 	})

@@ -21,6 +21,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // newSummaries starts an endpoint that summarises every call with this outcome.
@@ -152,7 +153,7 @@ func TestSIP_OutcomeOptedOutIsReported(t *testing.T) {
 			}
 			r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 				AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
-				Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 60,
+				Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
 					SettingsJson: []byte(settings)}},
 			})
 			await(t, "agent settings stored", func() bool {

@@ -36,6 +36,7 @@ import (
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/proto/questionv1"
 	"ringfence.dev/proto/questionv1/questionv1connect"
+	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // patience ends every wait of these tests that would hang. A consumer that is killed while its group rebalances
@@ -199,7 +200,23 @@ func (r *rig) announce(enabled, deleted bool) {
 	})
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: version,
-		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 600, Deleted: deleted}},
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 600, Deleted: deleted,
+		}},
+	})
+}
+
+// withoutNumber takes the agent's number away.
+func (r *rig) withoutNumber() {
+	r.t.Helper()
+	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
+		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", MaxCallSeconds: 600}},
+	})
+	await(r.t, "the agent has no number", func() bool {
+		var from string
+		err := r.pool.QueryRow(r.t.Context(), "SELECT from_e164 FROM agents WHERE agent_id = $1", r.agent).Scan(&from)
+		return err == nil && from == ""
 	})
 }
 

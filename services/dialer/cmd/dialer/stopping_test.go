@@ -11,6 +11,7 @@ import (
 	"ringfence.dev/libs/polltest"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // TestSIP_StopHangsUp stops a dialer that has a live call. The phone must receive a BYE before the process
@@ -76,7 +77,7 @@ func answering(t *testing.T, limit string) (*rig, *process, string) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", MaxCallSeconds: 300,
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 300,
 			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
 		}},
 	})

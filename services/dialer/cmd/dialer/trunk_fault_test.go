@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
+	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // challenging is a sipp scenario of a trunk. It answers OPTIONS, asks every INVITE for a digest, answers 403
@@ -351,7 +352,7 @@ func TestAgent_UnreachableModelKeepsRequestsQueued(t *testing.T) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", MaxCallSeconds: 60,
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
 			SettingsJson: []byte(`{"kind":"openai_realtime","instructions":"Be brief."}`),
 		}},
 	})

@@ -56,6 +56,9 @@ var ErrAsked = errors.New("the carrier was asked to originate this call before")
 // ErrNotPermitted is returned if Originate.Permit did not permit the dial. Nothing was sent.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
 
+// ErrNoNumber is returned if the agent has no number and no trunk has a caller ID to show instead.
+var ErrNoNumber = errors.New("the agent has no number, and no trunk has caller_ids")
+
 // Refused is a definite refusal: no phone rang and none will ring.
 type Refused struct {
 	// Cause is never empty.

@@ -1,6 +1,7 @@
 package dialing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -107,6 +108,9 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	wanted := known.Agent.From(known.Number)
 	from, err := d.from(ctx, wanted, nil)
+	if errors.Is(err, carrier.ErrNoNumber) {
+		return "blocked", unlessLost(d.store.Block(ctx, r, request.NoNumber()))
+	}
 	if err != nil {
 		return "fault", err
 	}
@@ -134,7 +138,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 // from returns the number that the phone will show.
 func (d *Dialer) from(ctx context.Context, wanted string, without []string) (string, error) {
 	if d.limits.From == nil {
-		return wanted, nil
+		return cmp.Or(wanted, tenant.DefaultFrom), nil
 	}
 	return d.limits.From(ctx, wanted, without)
 }

@@ -47,7 +47,8 @@ type Limits struct {
 	Failures    int
 	CircuitRest time.Duration
 	// From returns the number that the phone will show for a call from the wanted number over the trunk that is
-	// tried next; without are the trunks that refused. nil: the wanted number.
+	// tried next; without are the trunks that refused. If the agent has no number, wanted is empty, and the error
+	// carrier.ErrNoNumber blocks the request. nil: the wanted number, or tenant.DefaultFrom.
 	From func(ctx context.Context, wanted string, without []string) (string, error)
 	// Agents has the circuits of the addresses of AI agents; nil: there are none.
 	Agents *agent.Circuits

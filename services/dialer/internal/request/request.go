@@ -122,6 +122,13 @@ func Expired(foundNoRoom bool) Refusal {
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}
 }
 
+// NoNumber is the refusal of a real call that has no number to call from.
+func NoNumber() Refusal {
+	return Refusal{CodeInvalidAgent, "The agent has no number to call from. Set the agent's from_number, or ask the " +
+		"operator to give it a number (ringfence numbers add NUMBER AGENT) or to set caller_ids of the trunk. " +
+		"Then ask for the call again."}
+}
+
 // Erased is why a request ends whose person was erased while it waited.
 func Erased() Refusal {
 	return Refusal{CodeWithdrawn, "The person's data was erased, and their consent with it; ask for no further calls unless they agree anew."}

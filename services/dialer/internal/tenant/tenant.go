@@ -3,6 +3,7 @@
 package tenant
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ import (
 	"ringfence.dev/proto/eventv1"
 )
 
-// DefaultFrom is the caller id of an agent that has no number (contract.md §8).
+// DefaultFrom is the caller id of an agent that has no number, over the simulated carrier only
+// (contract.md §8).
 const DefaultFrom = "+15005550006"
 
 // Limits unless the workspace sets its own (contract.md §6).
@@ -113,16 +115,9 @@ func AgentOf(event *eventv1.AgentEvent) (Agent, error) {
 	}, nil
 }
 
-// From is the caller id: the agent's own number, else one of those that reach it, else the default.
-func (a Agent) From(number string) string {
-	switch {
-	case a.FromE164 != "":
-		return a.FromE164
-	case number != "":
-		return number
-	}
-	return DefaultFrom
-}
+// From returns the number that the agent calls from: its from_number, else the number whose inbound
+// calls reach it. It is empty if the agent has neither.
+func (a Agent) From(number string) string { return cmp.Or(a.FromE164, number) }
 
 // Number is one of ours: inbound calls to it reach the agent.
 type Number struct {

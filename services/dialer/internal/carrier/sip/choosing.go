@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -115,8 +116,14 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunk.Tru
 // From returns the number that the phone will show for a call from the wanted number: the caller id of the trunk
 // that is tried first. without are the trunks that refused the request. If no trunk can take the call now,
 // it returns the wanted number; Originate then sends nothing.
+//
+// If wanted is empty, only a trunk with caller_ids can take the call. If no such trunk is active, the error
+// is carrier.ErrNoNumber.
 func (c *Carrier) From(ctx context.Context, wanted string, without []string) (string, error) {
 	candidates, err := c.candidates(ctx, without)
+	if wanted == "" {
+		return c.fromTrunk(ctx, candidates, err)
+	}
 	if errors.Is(err, errNoActive) || errors.Is(err, errFull) {
 		return wanted, nil
 	}
@@ -124,4 +131,21 @@ func (c *Carrier) From(ctx context.Context, wanted string, without []string) (st
 		return "", err
 	}
 	return candidates[0].CallerID(wanted), nil
+}
+
+// fromTrunk returns a caller ID of the first candidate that has one. fault is the error of the candidates.
+func (c *Carrier) fromTrunk(ctx context.Context, candidates []trunk.Trunk, fault error) (string, error) {
+	for _, t := range candidates {
+		if len(t.CallerIDs) > 0 {
+			return t.CallerIDs[0], nil
+		}
+	}
+	active, err := c.trunks.Active(ctx)
+	if err != nil || len(active) == 0 {
+		return "", errors.Join(fault, err)
+	}
+	if slices.ContainsFunc(active, func(t trunk.Trunk) bool { return len(t.CallerIDs) > 0 }) {
+		return "", errFull
+	}
+	return "", carrier.ErrNoNumber
 }
