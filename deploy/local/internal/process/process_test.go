@@ -3,10 +3,12 @@ package process
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -194,23 +196,39 @@ func TestConsole_NeverMixesLines(t *testing.T) {
 	}
 }
 
-// TestHurry_SendsTheStopSignalAgain stops a child that ends at the second signal only.
-func TestHurry_SendsTheStopSignalAgain(t *testing.T) {
+// TestHurry_IsNotMergedWithStop stops a child that ends at the second signal only. The child is suspended
+// until both signals are pending: two equal ones would be delivered as one.
+func TestHurry_IsNotMergedWithStop(t *testing.T) {
 	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("reads pending signals from /proc")
+	}
 	s, out, _ := supervisor(t)
-	script := `n=0; trap 'n=$((n+1)); echo "signal $n"' TERM; echo ready; while [ $n -lt 2 ]; do sleep 0.05; done`
+	script := `n=0; trap 'n=$((n+1)); echo "signal $n"' TERM INT; echo ready; while [ $n -lt 2 ]; do sleep 0.05; done`
 	c, err := s.Keep(t.Context(), shell("dialer", script))
 	if err != nil {
 		t.Fatalf("Keep: %v", err)
 	}
 	until(t, "the child is ready", func() bool { return strings.Contains(out.String(), "ready") })
+	pid := c.PID()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("suspend the child: %v", err)
+	}
 	stopped := make(chan struct{})
+	patience, cancel := context.WithTimeout(context.Background(), rig.HangTimeout)
+	defer cancel()
 	go func() {
 		defer close(stopped)
-		c.Stop(context.Background())
+		c.Stop(patience)
 	}()
-	until(t, "the child has the first signal", func() bool { return strings.Contains(out.String(), "signal 1") })
+	until(t, "the first signal is pending", func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		return err == nil && !bytes.Contains(status, []byte("ShdPnd:\t0000000000000000"))
+	})
 	c.Hurry()
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatalf("resume the child: %v", err)
+	}
 	<-stopped
 	if got := out.String(); !strings.Contains(got, "signal 2") {
 		t.Errorf("output = %q, want it to contain %q", got, "signal 2")

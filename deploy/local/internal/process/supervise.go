@@ -143,14 +143,12 @@ func (c *Child) Stop(ctx context.Context) {
 // Drain returns the Drain of the child's Spec.
 func (c *Child) Drain() time.Duration { return c.spec.Drain }
 
-// Hurry sends the stop signal to the child, which was asked to stop before, a second time.
+// Hurry sends SIGINT to a child that Stop asks to end with SIGTERM. The child must count both as stop
+// signals. A second SIGTERM would be lost if the child had not yet received the first one, because a
+// pending signal is delivered once.
 func (c *Child) Hurry() {
-	ask := c.spec.StopSignal
-	if ask == 0 {
-		ask = syscall.SIGTERM
-	}
 	if pid := c.PID(); pid > 0 {
-		_ = syscall.Kill(pid, ask)
+		_ = syscall.Kill(pid, syscall.SIGINT)
 	}
 }
 
