@@ -283,7 +283,8 @@ type Call struct {
 	// number_changed, destination_out_of_order, invalid_number_format, facility_rejected, unallocated_number,
 	// no_route_destination, normal_temporary_failure, switch_congestion, network_out_of_order, recovery_on_timer_expire,
 	// incompatible_destination, originator_cancel, provider_auth_failed, spam_blocked, max_duration, silence_timeout,
-	// media_timeout, agent_error, unspecified. More may come.
+	// media_timeout, agent_error, unspecified. More may come. unspecified: no cause is known, for example because the
+	// process that held the call was killed; the call request then has the error_code dial_state_unknown.
 	HangupCause *string     `json:"hangup_cause"`
 	Timings     CallTimings `json:"timings"`
 

@@ -66,7 +66,9 @@ type Result struct {
 	Cause call.Cause
 	// Outcome and Reached are contract.md's outcome (empty: null) and disposition.
 	Outcome, Reached string
-	Turns            []agent.Turn
+	// UnlistedOutcome is the last outcome that the agent gave and that is not one of its outcomes.
+	UnlistedOutcome string
+	Turns           []agent.Turn
 	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
 	Disclosure *agent.DisclosureRecord
 	// OptedOut, and the time for which a call back was agreed.

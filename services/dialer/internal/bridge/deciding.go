@@ -39,10 +39,7 @@ func (c *Conversation) onTool(ctx context.Context, e agent.Event) {
 	args := argumentsOf(e)
 	switch e.Tool {
 	case agent.ToolEndCall:
-		c.settleOutcome(args.Outcome)
-		c.close(call.NormalClearing)
-		c.answer(e.ID, map[string]any{"state": "ending"})
-		c.look()
+		c.endCall(e.ID, args.Outcome)
 	case agent.ToolOptOut:
 		c.optOut(args.Quote)
 		c.answer(e.ID, map[string]any{"state": "noted", "next": "Say that it is noted, say goodbye and call end_call."})
@@ -73,12 +70,38 @@ func (c *Conversation) onLateTool(e agent.Event) {
 	}
 }
 
+// endCall ends the call when everything was said. The first outcome that is not one of the agent's outcomes
+// is refused with the list: the call then waits for the agent to call end_call again, as long as for a last
+// sentence.
+func (c *Conversation) endCall(id, outcome string) {
+	first := c.closing == nil
+	c.settleOutcome(outcome)
+	c.close(call.NormalClearing)
+	switch {
+	case first && c.unlisted != "":
+		c.closing.asked = true
+		c.answer(id, map[string]any{
+			"state": "refused", "reason": "outcome is not one of the allowed values", "allowed": c.settings.Agent.OutcomeList(),
+			"next": "Call end_call again with an allowed outcome.",
+		})
+		return
+	case c.unlisted != "":
+		c.closing.asked = false
+	}
+	c.answer(id, map[string]any{"state": "ending"})
+	c.look()
+}
+
 // settleOutcome stores the outcome that the agent gave, if it is one of the agent's outcomes. The
 // outcome opted_out is an opt-out, as if the agent had called the tool opt_out. Its evidence is the
 // person's last words. Models transcribe speech while they already respond to it, so the words can
 // arrive after the outcome.
 func (c *Conversation) settleOutcome(outcome string) {
+	if outcome == "" {
+		return
+	}
 	if !slices.Contains(c.settings.Agent.OutcomeList(), outcome) {
+		c.unlisted = outcome
 		return
 	}
 	c.outcome = outcome
@@ -242,7 +265,7 @@ func (c *Conversation) leave() { c.part(c.settings.Agent.VoicemailText(), call.N
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{
-		Cause: c.cause, Turns: c.transcript.turns(), Disclosure: c.disclosure(),
+		Cause: c.cause, Turns: c.transcript.turns(), Disclosure: c.disclosure(), UnlistedOutcome: c.unlisted,
 		OptedOut: c.opted, CallbackAt: c.callback, FirstAudio: c.first,
 		Unheard: c.unheard, Trimmed: c.queue.trimmed, Unsaid: agent.Duration(int(c.queue.dropped)),
 	}

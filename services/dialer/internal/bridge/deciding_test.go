@@ -350,6 +350,56 @@ func TestVoicemail_GoOn(t *testing.T) {
 	})
 }
 
+// An outcome that is not on the agent's list is refused once, with the list. The call waits for the
+// correction, but not forever.
+func TestEndCall_RefusesAnUnlistedOutcome(t *testing.T) {
+	t.Parallel()
+	settings := agent.Settings{Outcomes: []string{"sold", "not_sold"}}
+	tests := []struct {
+		name, second, want string
+	}{
+		{name: "corrected", second: `{"outcome":"sold"}`, want: "sold"},
+		{name: "repeated", second: `{"outcome":"great"}`, want: agent.OutcomeUnknown},
+		{name: "left out", second: `{}`, want: agent.OutcomeUnknown},
+		{name: "ignored", want: agent.OutcomeUnknown},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, settings, func(k *talk) {
+				k.hear(time.Second)
+				k.tool(agent.ToolEndCall, `{"outcome":"great"}`)
+				k.send(agent.Event{Kind: agent.TurnDone})
+				k.pass(3 * time.Second)
+				if k.isOver() {
+					t.Fatal("the call ended without waiting for the correction")
+				}
+				answer := k.fake.now().result[agent.ToolEndCall]
+				if got := answer["state"]; got != "refused" {
+					t.Errorf("state of the first answer = %v, want refused", got)
+				}
+				allowed, _ := answer["allowed"].([]any)
+				if !slices.Contains(allowed, any("sold")) {
+					t.Errorf("allowed values in the answer = %v, want sold among them", allowed)
+				}
+				if test.second != "" {
+					k.tool(agent.ToolEndCall, test.second)
+				}
+				k.pass(3 * time.Second)
+				if !k.isOver() {
+					t.Fatal("the call goes on 3 s later, want it to end")
+				}
+				if got := k.result.Outcome; got != test.want {
+					t.Errorf("outcome = %q, want %q", got, test.want)
+				}
+				if got := k.result.UnlistedOutcome; got != "great" {
+					t.Errorf("unlisted outcome = %q, want %q", got, "great")
+				}
+			})
+		})
+	}
+}
+
 func TestResult_WhoWasReachedAndWhatCameOfIt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

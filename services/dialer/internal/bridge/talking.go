@@ -37,6 +37,7 @@ type state struct {
 	unheard    int64
 
 	outcome, reached string
+	unlisted         string // the last outcome that is not one of the agent's outcomes
 	opted            bool
 	quoteLimit       time.Time // when an opt-out without a quote is reported; zero if none waits
 	transferred      bool
@@ -56,7 +57,7 @@ type state struct {
 type closing struct {
 	cause call.Cause
 	limit time.Time
-	// asked: a sentence of its own was asked for, which has not come yet.
+	// asked: a sentence of its own, or another end_call, was asked for, and has not come yet.
 	asked bool
 	// last: only the sentence that was asked for is said.
 	last bool

