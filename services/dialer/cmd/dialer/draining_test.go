@@ -73,7 +73,10 @@ func TestSIP_DrainBehindADispatcher(t *testing.T) {
 	}
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
-		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 300, SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`)}},
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 300,
+			SettingsJson: []byte(`{"silence_seconds":300,"script":{"tone_hz":440,"tone_millis":200}}`),
+		}},
 	})
 	if status, told := r.asOperator("POST", "http://"+both[0].addr+"/admin/v1/trunks", fmt.Sprintf(`{"name":"dispatcher","host":"127.0.0.1","port":%d}`, port)); status != 201 {
 		t.Fatalf("POST = %d %v", status, told)

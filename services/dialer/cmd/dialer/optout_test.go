@@ -153,8 +153,10 @@ func TestSIP_OutcomeOptedOutIsReported(t *testing.T) {
 			}
 			r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 				AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
-				Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
-					SettingsJson: []byte(settings)}},
+				Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+					Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+					SettingsJson: []byte(settings),
+				}},
 			})
 			await(t, "agent settings stored", func() bool {
 				var stored bool

@@ -139,7 +139,9 @@ func TestSIP_AConversationWithAModel(t *testing.T) { // it speaks and hears as t
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60, SettingsJson: []byte(`{"kind":"openai_realtime","language":"en-GB","instructions":"Be brief.","greeting":"Good day, this is Ida."}`),
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			SettingsJson: []byte(`{"kind":"openai_realtime","language":"en-GB","instructions":"Be brief.",` +
+				`"greeting":"Good day, this is Ida."}`),
 		}},
 	})
 	await(t, "the agent's settings are here", func() bool {
@@ -219,7 +221,10 @@ func TestSIP_ACallThatComesIn(t *testing.T) {
 	us := netip.MustParseAddrPort(address)
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
-		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60, SettingsJson: []byte(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)}},
+		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			SettingsJson: []byte(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`),
+		}},
 	})
 	const ours, caller = "+14155559000", "+14155550001"
 	if status, told := r.admin(p, "POST", "/numbers", `{"phone_e164":"`+ours+`","agent_id":"`+r.agent.String()+`"}`); status != 201 {

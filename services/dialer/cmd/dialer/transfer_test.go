@@ -66,7 +66,9 @@ func TestSIP_ACallIsHandedOnAndAnotherPutOff(t *testing.T) { // it speaks and he
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: time.Now().UnixNano(),
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60, SettingsJson: []byte(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day.","transfers":{"sales":"+14155559999","abroad":"+4930123456"}}`),
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60,
+			SettingsJson: []byte(`{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},` +
+				`"greeting":"Good day.","transfers":{"sales":"+14155559999","abroad":"+4930123456"}}`),
 		}},
 	})
 	await(t, "the agent's settings are here", func() bool {

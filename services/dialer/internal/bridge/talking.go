@@ -57,7 +57,7 @@ type state struct {
 type closing struct {
 	cause call.Cause
 	limit time.Time
-	// asked: a sentence of its own, or another end_call, was asked for, and has not come yet.
+	// asked: a new sentence or another end_call was requested and has not arrived yet.
 	asked bool
 	// last: only the sentence that was asked for is said.
 	last bool
