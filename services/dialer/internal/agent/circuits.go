@@ -31,6 +31,12 @@ func AddressOf(workspaceID uuid.UUID, kind, baseURL, mediaURL string) (a Address
 	return a, kind != "" && kind != Scripted
 }
 
+// OwnedByWorkspace reports whether an agent runs on a model of its workspace, not on the operator's.
+func OwnedByWorkspace(kind, baseURL, mediaURL string) bool {
+	a, ok := AddressOf(uuid.Max, kind, baseURL, mediaURL)
+	return ok && a.WorkspaceID != uuid.Nil
+}
+
 func (a Address) owner() string {
 	if a.WorkspaceID == uuid.Nil {
 		return "operator"

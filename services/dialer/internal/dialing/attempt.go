@@ -27,6 +27,8 @@ const (
 	noAnswer = time.Second
 	// releasedRest is the first pause before a request is claimed again that a fault of the operator's trunk sent back.
 	releasedRest = time.Second
+	// mostOwnAgent is how many attempts a request has whose workspace's own model cannot be reached.
+	mostOwnAgent = 5
 	// longestAgentRest bounds the wait for an agent that cannot be reached: another process may reach it.
 	longestAgentRest = 5 * time.Second
 	// numberBusy is when to look again at a number that is in a call.
@@ -132,7 +134,8 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	d.relay.Wake()
 	crash.Point("dialer: after fence")
-	return d.place(ctx, fenced{order: order, wanted: wanted, answer: answer, life: life}, r)
+	own := agent.OwnedByWorkspace(known.Agent.Kind, known.Agent.BaseURL, known.Agent.MediaURL)
+	return d.place(ctx, fenced{order: order, wanted: wanted, ownAgent: own, answer: answer, life: life}, r)
 }
 
 // from returns the number that the phone will show.
@@ -157,7 +160,9 @@ type fenced struct {
 	order carrier.Originate
 	// wanted is the number that the agent calls from; a trunk may show another one.
 	wanted string
-	answer asking.Answer
+	// ownAgent: the agent runs on a model of the workspace, not on the operator's.
+	ownAgent bool
+	answer   asking.Answer
 	// life is the heart's from before the fence was known to be ours.
 	life int64
 	// refused is what a trunk said to the try before, which was dialled at that instant; nil: this is the first.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/libs/crash"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/store"
@@ -24,12 +25,22 @@ func (d *Dialer) refused(ctx context.Context, f fenced, r request.Request, refus
 	if refused.Unsent && f.refused != nil { // the refusal of the previous trunk is the result
 		return d.endRefused(ctx, f, r)
 	}
-	if refused.OperatorFault {
+	if refused.OperatorFault && !d.givesUpAgent(ctx, f, r, refused) {
 		return d.release(ctx, f, r, said)
 	}
 	result, err = d.settle(ctx, f.order, said)
 	crash.Point("dialer: after originate commit")
 	return result, err
+}
+
+// givesUpAgent reports whether the workspace's own model could not be reached for the last permitted attempt. Only the
+// workspace can repair it, so the request ends.
+func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r request.Request, refused *carrier.Refused) bool {
+	if !f.ownAgent || refused.Cause != call.AgentError {
+		return false
+	}
+	attempts, err := d.store.FenceCount(ctx, r.CallRequestID)
+	return err == nil && attempts >= mostOwnAgent
 }
 
 // elsewhere tries the next trunk, with a call and a fence of its own (law 1). Nobody was told of the try that was refused, and nobody will be: only the last is a call. Where there can be no

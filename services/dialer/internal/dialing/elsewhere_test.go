@@ -119,6 +119,8 @@ type desk struct {
 	held func() bool
 	// dialling is the dialer's limit of that name.
 	dialling func(request.Request, uuid.UUID, string)
+	// ownCircuits: the carrier has its own circuits.
+	ownCircuits bool
 	// trunkDown: no trunk can take a call.
 	trunkDown bool
 }
@@ -195,9 +197,13 @@ func (d *desk) run(over *trunks, until func() error) {
 	if d.trunkDown {
 		ofTrunk = room.Limit{}
 	}
+	failures := 5
+	if d.ownCircuits {
+		failures = 0
+	}
 	dialer := dialing.New(st, contacts, over, nil, heart, dialing.Limits{
 		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return ofTrunk, nil },
-		Failures: 5, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling,
+		Failures: failures, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -2,6 +2,7 @@ package dialing_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -81,6 +82,53 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 			}
 			if facts != tt.facts {
 				t.Errorf("events in the outbox = %d, want %d", facts, tt.facts)
+			}
+		})
+	}
+}
+
+// A model of the workspace that cannot be reached ends the request after five attempts. The operator's model keeps it
+// queued.
+func TestRefused_UnreachableModel(t *testing.T) {
+	t.Parallel()
+	unreachable := func(carrier.Originate) error {
+		return &carrier.Refused{Cause: call.AgentError, Unsent: true, OperatorFault: true, Err: errors.New("refused")}
+	}
+	void := []string{"void", "void", "void", "void"}
+	tests := []struct {
+		name     string
+		settings string
+		calls    []string
+		state    string
+	}{
+		{
+			name: "the workspace's", settings: `{"kind":"openai_realtime","base_url":"wss://model.example"}`,
+			calls: append(slices.Clone(void), "failed agent_error"), state: "ended",
+		},
+		{
+			name: "the operator's", settings: `{"kind":"openai_realtime"}`, calls: append(slices.Clone(void), "void"),
+			state: "queued",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.exec("UPDATE agents SET settings = $1", tt.settings)
+			over := &trunks{says: slices.Repeat([]func(carrier.Originate) error{unreachable}, 5)}
+			d.ownCircuits = true
+			d.run(over, func() error {
+				d.exec("UPDATE dial_queue SET look_at = now() WHERE state = 'queued' AND claimed_by IS NULL")
+				if got, want := len(over.asked()), len(over.says); got < want {
+					return fmt.Errorf("originates = %d, want %d", got, want)
+				}
+				return nil
+			})
+			if got := d.calls(); !slices.Equal(got, tt.calls) {
+				t.Errorf("calls = %q, want %q", got, tt.calls)
+			}
+			if state, _, _ := d.state(); state != tt.state {
+				t.Errorf("state = %q, want %q", state, tt.state)
 			}
 		})
 	}

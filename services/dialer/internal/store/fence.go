@@ -74,6 +74,15 @@ func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, 
 	return nil
 }
 
+// FenceCount returns the number of fences of a request.
+func (s *Store) FenceCount(ctx context.Context, id uuid.UUID) (fences int, err error) {
+	const query = `SELECT count(*) FROM fences WHERE call_request_id = @call_request_id`
+	if err := s.pool.QueryRow(ctx, query, pg.Args{"call_request_id": id}).Scan(&fences); err != nil {
+		return 0, fmt.Errorf("count the fences of request %s: %w", id, err)
+	}
+	return fences, nil
+}
+
 const voidCall = `
 UPDATE calls SET status = 'void', ended_at = now(), variables = NULL
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
