@@ -86,6 +86,17 @@ const mostAnswer = 64 << 20
 
 // Ask sends one request and returns the answer's body. body is JSON unless it is bytes, which go as they are; nil is none.
 func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	return d.exchange(ctx, method, path, body, json.Valid)
+}
+
+// Fetch returns a body of any type.
+func (d *Desk) Fetch(ctx context.Context, path string) ([]byte, error) {
+	return d.exchange(ctx, http.MethodGet, path, nil, func([]byte) bool { return true })
+}
+
+func (d *Desk) exchange(
+	ctx context.Context, method, path string, body any, valid func([]byte) bool,
+) (json.RawMessage, error) {
 	if err := whole(path); err != nil {
 		return nil, err
 	}
@@ -129,7 +140,7 @@ func (d *Desk) Ask(ctx context.Context, method, path string, body any) (json.Raw
 		refused.Error.Status, refused.Error.RequestID, refused.Error.asked = resp.StatusCode, resp.Header.Get("X-Request-Id"), method+" "+path
 		return nil, &refused.Error
 	}
-	if !json.Valid(answer) {
+	if !valid(answer) {
 		return nil, &Refusal{Status: resp.StatusCode, asked: method + " " + path}
 	}
 	return answer, nil

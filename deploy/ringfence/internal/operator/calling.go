@@ -154,6 +154,7 @@ type trunks struct {
 	Strangers trunksStrangers `cmd:"" help:"List the last 20 inbound calls from unknown addresses or to unknown numbers."`
 
 	Check trunksCheck `cmd:"" help:"Test one without a call: DNS, TLS, OPTIONS, digest. Exit status 1 if a step failed."`
+	Trace trunksTrace `cmd:"" help:"Show the SIP messages of one, recorded since --set trace=true."`
 }
 
 type trunksList struct{ desk.Listed }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,8 +32,10 @@ import (
 	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/siptrace"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/journal"
+	"ringfence.dev/services/dialer/internal/store/traces"
 	"ringfence.dev/services/dialer/internal/summarising"
 	"ringfence.dev/services/dialer/internal/talking"
 )
@@ -111,9 +114,19 @@ func openSIP(
 	strangers := sip.NewStrangers()
 	tel.Metrics.MustRegister(strangers)
 	door, opened := sip.NewDoor(known.trunks), make(chan struct{})
+	host, err := os.Hostname()
+	if err != nil {
+		return lines{}, nil, fmt.Errorf("read host name: %w", err)
+	}
+	door.Trace = &siptrace.Recorder{Replica: host}
 	settings := signal.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
 		Stranger: strangers.Unknown,
+		Trace:    door.Trace,
+		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
+			t, ok := door.Trunk(peer, transport)
+			return t.TrunkID, ok
+		},
 		Arrive: func(a *signal.Arrival) {
 			<-opened
 			if t, ok := door.Trunk(a.Source, a.Transport); ok {
@@ -167,6 +180,7 @@ func openSIP(
 			},
 		})
 	tel.Metrics.MustRegister(line)
+	recorded := traces.New(db.work, cfg.InstanceLease)
 	close(opened)
 	report := func() replica.Report { return replica.Report{Trunks: line.Trunks(), Strangers: strangers.Last()} }
 	return lines{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
@@ -176,6 +190,7 @@ func openSIP(
 		var both errgroup.Group
 		both.Go(func() error { return streams.Run(paced) })
 		both.Go(func() error { return door.Run(paced) })
+		both.Go(func() error { return siptrace.NewJob(door.Trace, recorded, owner).Run(paced) })
 		err := line.Run(ctx)
 		stop()
 		return errors.Join(err, both.Wait())

@@ -29,6 +29,7 @@ import (
 	"ringfence.dev/services/dialer/internal/reporting"
 	"ringfence.dev/services/dialer/internal/retirement"
 	"ringfence.dev/services/dialer/internal/store/replicas"
+	"ringfence.dev/services/dialer/internal/store/traces"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -111,7 +112,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	api, err := httpapi.New(st, known.trunks, reports, known.keys,
+	api, err := httpapi.New(st, known.trunks, reports, traces.New(pool, cfg.InstanceLease), known.keys,
 		httpapi.Recordings{Files: tapes.files, Links: tapes.links}, trunk.check, relay, keys, tel)
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/replicas"
+	"ringfence.dev/services/dialer/internal/store/traces"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
@@ -55,7 +56,8 @@ func open(f testing.TB) office {
 		f.Fatal(err)
 	}
 	gateway, tapes := keys(f, "gateway"), shelf(f)
-	handler, err := httpapi.New(st, trunks.New(pool, box), replicas.New(pool), agentkeys.New(pool, box), tapes, nil, nil,
+	handler, err := httpapi.New(st, trunks.New(pool, box), replicas.New(pool), traces.New(pool, time.Second),
+		agentkeys.New(pool, box), tapes, nil, nil,
 		keys(f, "dialer", "gateway="+gateway.Public()), nil)
 	if err != nil {
 		f.Fatal(err)

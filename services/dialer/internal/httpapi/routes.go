@@ -20,6 +20,7 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/store/agentkeys"
 	"ringfence.dev/services/dialer/internal/store/replicas"
+	"ringfence.dev/services/dialer/internal/store/traces"
 	"ringfence.dev/services/dialer/internal/store/trunks"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
@@ -31,6 +32,7 @@ type API struct {
 	replicas *replicas.Store
 	keys     *agentkeys.Store
 	tapes    Recordings
+	traces   *traces.Store
 	relay    *outbox.Relay
 	check    Check
 }
@@ -41,14 +43,16 @@ type Check func(context.Context, trunk.Trunk) []trunk.CheckStep
 // New returns the routes: for operators numbers, attempts and agent keys under /admin/v1/workspaces/{id}, and
 // /admin/v1/trunks; recordings for clients that have a link; and the Withdraw question for calls.
 func New(
-	st *store.Store, lines *trunks.Store, reports *replicas.Store, own *agentkeys.Store, tapes Recordings,
-	check Check, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry,
+	st *store.Store, lines *trunks.Store, reports *replicas.Store, recorded *traces.Store, own *agentkeys.Store,
+	tapes Recordings, check Check, relay *outbox.Relay, keys *trust.Keys, tel *telemetry.Telemetry,
 ) (http.Handler, error) {
 	traced, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics())
 	if err != nil {
 		return nil, fmt.Errorf("trace questions: %w", err)
 	}
-	api := &API{store: st, trunks: lines, replicas: reports, keys: own, tapes: tapes, relay: relay, check: check}
+	api := &API{
+		store: st, trunks: lines, replicas: reports, traces: recorded, keys: own, tapes: tapes, relay: relay, check: check,
+	}
 	router := httpserver.NewRouter(tel)
 	router.Route("/admin/v1/workspaces/{id}/numbers", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
@@ -73,6 +77,7 @@ func New(
 		r.Get("/", httpserver.Handle(api.listTrunks))
 		r.Get("/strangers", httpserver.Handle(api.listStrangers))
 		r.Get("/{trunk_id}", httpserver.Handle(api.readTrunk))
+		r.Get("/{trunk_id}/trace", httpserver.Handle(api.readTrace))
 		r.Patch("/{trunk_id}", httpserver.Handle(api.changeTrunk))
 		r.Delete("/{trunk_id}", httpserver.Handle(api.removeTrunk))
 		r.Post("/{trunk_id}/check", httpserver.Handle(api.checkTrunk))

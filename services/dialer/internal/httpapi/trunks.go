@@ -41,6 +41,7 @@ type trunkView struct {
 	Priority       int32                `json:"priority"`
 	InboundSources []string             `json:"inbound_sources"`
 	MediaTimeout   int32                `json:"media_timeout_seconds"`
+	Trace          bool                 `json:"trace"`
 	CreatedAt      openapi.Timestamp    `json:"created_at"`
 	trunkState
 }
@@ -51,8 +52,8 @@ func viewTrunk(t trunk.Trunk) trunkView {
 		CACertificates: unlessEmpty(t.CACertificates), Username: unlessEmpty(t.Username), HasPassword: t.Sealed != nil || t.Password != "", Register: t.Register,
 		CallerIDs: t.CallerIDs, CallerIDHeader: t.CallerIDHeader, NumberFormat: t.NumberFormat, NumberPrefix: unlessEmpty(t.NumberPrefix), Codecs: t.Codecs, SRTP: t.SRTP,
 		SessionSeconds: t.SessionSeconds, Channels: t.Channels, CallsPerSecond: t.CallsPerSecond, Priority: t.Priority, InboundSources: t.InboundSources,
-		MediaTimeout: t.MediaTimeoutSeconds,
-		CreatedAt:    openapi.TimestampOf(instant.Of(t.TrunkID)),
+		MediaTimeout: t.MediaTimeoutSeconds, Trace: t.Trace,
+		CreatedAt: openapi.TimestampOf(instant.Of(t.TrunkID)),
 	}
 }
 

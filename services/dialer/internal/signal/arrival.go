@@ -252,7 +252,7 @@ func (d *Dialog) Ring() error {
 		return errTaken
 	}
 	res := d.describeUs(d.tagged(d.agent.plain(d.arrival.req, sip.StatusRinging, "Ringing")))
-	return d.arrival.tx.Respond(res)
+	return d.agent.answer(d.arrival.tx, res)
 }
 
 // ErrEnded says that a call had ended before it could be answered.
@@ -296,7 +296,7 @@ func (d *Dialog) pickUp(body []byte) error {
 	d.mu.Unlock()
 	_ = d.keep(nil)
 	acked := d.expectAck(req.CSeq().SeqNo)
-	if err := tx.Respond(res); err != nil { // cancelled in the same moment
+	if err := d.agent.answer(tx, res); err != nil { // cancelled in the same moment
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	d.timer.Set(expires, expires.Refresher == session.UAS, time.Now())

@@ -85,7 +85,7 @@ func (a *Agent) respond(req *sip.Request, tx *sip.ServerTx, res *sip.Response) {
 		tx.Terminate()
 		return
 	}
-	if err := tx.Respond(res); err != nil {
+	if err := a.answer(tx, res); err != nil {
 		a.cfg.Log.Info("a response was not sent", "method", string(req.Method), "status", res.StatusCode, "error", err)
 	}
 }
@@ -376,7 +376,7 @@ func (d *Dialog) insist(tx *sip.ServerTx, res *sip.Response, acked <-chan []byte
 			}
 			return
 		case <-again.C:
-			_ = tx.Respond(res)
+			_ = d.agent.answer(tx, res)
 		case <-giveUp.C:
 			again.Stop()
 			d.want(call.RecoveryOnTimerExpire)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/signal/line"
@@ -29,6 +30,8 @@ const (
 
 // Trunk is how one carrier is reached. Numbers come to this package as the trunk writes them.
 type Trunk struct {
+	// ID is the trunk whose messages are recorded (Config.Trace).
+	ID uuid.UUID
 	// Name is for logs.
 	Name string
 	// Host and Port are the carrier's; a port of 0 is what SRV records say, else the transport's own.

@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
 // Config of an agent. An empty address is not listened at; a trunk's transport needs its listener, since far ends ask us too.
@@ -42,6 +44,10 @@ type Config struct {
 	// Linger is how long late word of a leg that has ended is dealt with; 0: 40 s, more than 64*T1.
 	Linger time.Duration
 	Log    *slog.Logger
+	// Trace records the messages of trunks; nil: none are recorded. TrunkAt returns the trunk at an address, for the first
+	// message of an inbound call; nil: there is none.
+	Trace   *siptrace.Recorder
+	TrunkAt func(peer netip.AddrPort, transport string) (trunkID uuid.UUID, ok bool)
 	// Names finds addresses; nil: the system's resolver.
 	Names line.Names
 }
@@ -62,10 +68,12 @@ type Agent struct {
 	draining bool
 	closed   bool
 	arrivals pace
-	running  sync.WaitGroup
-	stop     chan struct{}
-	life     context.Context // ends with stop, for what waits for a context
-	die      context.CancelFunc
+	// outsiders are requests outside of calls.
+	outsiders outsiders
+	running   sync.WaitGroup
+	stop      chan struct{}
+	life      context.Context // ends with stop, for what waits for a context
+	die       context.CancelFunc
 }
 
 // New listens.
@@ -92,6 +100,7 @@ func New(cfg Config) (*Agent, error) {
 	opened, err := line.Open(line.Config{
 		UDP: cfg.UDP, TCP: cfg.TCP, TLS: cfg.TLS, Advertised: cfg.Advertised, Certificate: cfg.Certificate, Log: cfg.Log, Names: cfg.Names,
 		Admit: a.admits, Knows: a.knows, Stranger: cfg.Stranger,
+		Trace: a.trace, Tracing: cfg.Trace.On,
 		Request:  func(req *sip.Request, tx *sip.ServerTx) { <-ready; a.asked(req, tx) },
 		Response: a.responded,
 	})
@@ -138,6 +147,7 @@ func (a *Agent) lineTo(t Trunk, to line.Route) (*line.Line, error) {
 	}
 	settings := line.Config{
 		Advertised: a.line.Host(), Ports: a.line.Ports(), ServerName: by.name, Log: a.cfg.Log, Names: a.cfg.Names, Knows: a.knows, Request: a.asked, Response: a.responded,
+		Trace: a.trace, Tracing: a.cfg.Trace.On,
 	}
 	var err error
 	if by.ca != "" {
@@ -388,6 +398,11 @@ func (a *Agent) outside(t Trunk, method sip.RequestMethod, uri sip.Uri) (*sip.Re
 		target: uri, routes: routes, cseq: 1, contact: by.Contact("", to.Transport),
 	}
 	us.local.Params.Add("tag", line.Token())
+	if a.cfg.Trace.On() {
+		a.mu.Lock()
+		a.outsiders.add(string(us.callID), t.ID)
+		a.mu.Unlock()
+	}
 	req := us.request(method)
 	if method == sip.REGISTER {
 		req.RemoveHeader("Contact")

@@ -91,6 +91,7 @@ func (t *Trunk) settings(fresh *Trunk) map[string]setter {
 		"calls_per_second": number(&t.CallsPerSecond, fresh.CallsPerSecond, 1, maxCallsPerSecond),
 		"priority":         number(&t.Priority, fresh.Priority, 0, maxPriority),
 		"inbound_sources":  list(&t.InboundSources, fresh.InboundSources),
+		"trace":            boolean(&t.Trace),
 	}
 }
 

@@ -102,6 +102,8 @@ type Trunk struct {
 	CallsPerSecond int32
 	// Priority: the smaller number is tried first.
 	Priority int32
+	// Trace records the SIP messages of the trunk in memory.
+	Trace bool
 	// InboundSources are those besides the host that may call us, as addresses or networks.
 	InboundSources []string
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/siptrace"
 	"ringfence.dev/services/dialer/internal/trunk"
 )
 
@@ -28,7 +29,9 @@ const (
 type Door struct {
 	trunks Trunks
 	names  line.Names
-	known  atomic.Pointer[[]entrance]
+	// Trace follows the trunks whose trace setting is true; nil: nothing is recorded.
+	Trace *siptrace.Recorder
+	known atomic.Pointer[[]entrance]
 
 	mu   sync.Mutex
 	last map[uuid.UUID]resolved
@@ -100,7 +103,22 @@ func (d *Door) look(ctx context.Context) error {
 		known = append(known, entrance{t, d.addresses(ctx, t)})
 	}
 	d.known.Store(&known)
+	d.followTraced(active)
 	return nil
+}
+
+// followTraced makes the recorder follow the trunks whose trace setting is true.
+func (d *Door) followTraced(active []trunk.Trunk) {
+	if d.Trace == nil {
+		return
+	}
+	var traced []uuid.UUID
+	for _, t := range active {
+		if t.Trace {
+			traced = append(traced, t.TrunkID)
+		}
+	}
+	d.Trace.Follow(traced)
 }
 
 // addresses are what a trunk's host leads to; while a name cannot be resolved, what it led to last.

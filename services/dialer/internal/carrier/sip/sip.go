@@ -183,7 +183,8 @@ var errNoTrunk = errors.New("no trunk is active that answers")
 // wire is a trunk as signal knows it.
 func wire(t trunk.Trunk) signal.Trunk {
 	s := signal.Trunk{
-		Name: t.Name, Host: t.Host, Port: int(t.Port), Transport: transports()[t.Transport], Username: t.Username, Password: t.Password,
+		ID: t.TrunkID, Name: t.Name, Host: t.Host, Port: int(t.Port), Transport: transports()[t.Transport],
+		Username: t.Username, Password: t.Password,
 		CallerID: signal.InFrom, SessionTimer: time.Duration(t.SessionSeconds) * time.Second, CA: t.CACertificates, LargeOverTCP: t.Transport == trunk.UDP,
 	}
 	if t.CallerIDHeader == trunk.InAsserted {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/emiago/sipgo/sip"
 	"github.com/icholy/digest"
@@ -107,12 +108,13 @@ func (l *Line) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, erro
 	if err != nil {
 		return nil, &Unsent{err}
 	}
-	over := l.wait(string(*req.CallID()))
+	over, at := l.wait(string(*req.CallID())), time.Now()
 	tx.OnTerminate(func(string, error) { over() })
 	if err := tx.Init(); err != nil {
 		tx.Terminate()
 		return nil, fmt.Errorf("send %s: %w", req.Method, err)
 	}
+	l.TraceSent(req, at)
 	return tx, nil
 }
 
@@ -123,17 +125,21 @@ func (l *Line) Send(req *sip.Request) error {
 	if l.closed {
 		return &Unsent{net.ErrClosed}
 	}
+	at := time.Now()
 	if err := l.transport.WriteMsg(req); err != nil {
 		return fmt.Errorf("send %s: %w", req.Method, err)
 	}
+	l.TraceSent(req, at)
 	return nil
 }
 
 // Reply sends a response that belongs to no transaction of ours.
 func (l *Line) Reply(res *sip.Response) error {
+	at := time.Now()
 	if err := l.transport.WriteMsg(res); err != nil {
 		return fmt.Errorf("send response %d: %w", res.StatusCode, err)
 	}
+	l.TraceSent(res, at)
 	return nil
 }
 

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/siptrace"
 )
 
 // Transports.
@@ -52,7 +54,11 @@ type Config struct {
 	// waits for, in the order in which they came: transactions give theirs away in any. It must not block, nor change them.
 	Request  func(*sip.Request, *sip.ServerTx)
 	Response func(*sip.Response)
-	Log      *slog.Logger
+	// Trace records messages while Tracing returns true; both nil: nothing is recorded. It may use the message's data
+	// only until it returns.
+	Trace   func(siptrace.Message)
+	Tracing func() bool
+	Log     *slog.Logger
 	// Names finds addresses; nil: the system's resolver.
 	Names Names
 }
@@ -105,6 +111,7 @@ func Open(cfg Config) (*Line, error) {
 			TLS: &sip.TransportTLS{TransportTCP: &sip.TransportTCP{DialerCreate: dialer, WriteTimeout: dialPatience}},
 		}))
 	l.transport.OnMessage(func(msg sip.Message) { // before the transactions, and in the goroutine that reads
+		l.traceReceived(msg)
 		if res, is := msg.(*sip.Response); is && cfg.Response != nil {
 			cfg.Response(res)
 		}
@@ -134,7 +141,9 @@ func (l *Line) listen() error {
 		}
 		addr, _ := conn.LocalAddr().(*net.UDPAddr)
 		l.udp = sip.Addr{IP: addr.IP, Port: addr.Port}
-		l.opened(UDP, addr.IP, addr.Port, conn.Close, func() error { return l.transport.ServeUDP(&steady{PacketConn: conn}) })
+		l.opened(UDP, addr.IP, addr.Port, conn.Close, func() error {
+			return l.transport.ServeUDP(&steady{PacketConn: conn, line: l})
+		})
 	}
 	for _, stream := range []struct {
 		name, addr string
@@ -263,12 +272,26 @@ const datagrams = 4 << 20
 // breath is how long a listener rests after a fault that is not its end: no descriptors, no memory. sipgo would listen no more.
 const breath = 50 * time.Millisecond
 
-// steady reads on after faults.
-type steady struct{ net.PacketConn }
+// steady continues to read after errors. It records datagrams.
+type steady struct {
+	net.PacketConn
+	line *Line
+}
+
+func (s *steady) WriteTo(data []byte, to net.Addr) (int, error) {
+	n, err := s.PacketConn.WriteTo(data, to)
+	if err == nil && s.line.tracing() {
+		s.line.traceDatagram(true, to, data)
+	}
+	return n, err
+}
 
 func (s *steady) ReadFrom(into []byte) (int, net.Addr, error) {
 	for {
 		n, from, err := s.PacketConn.ReadFrom(into)
+		if err == nil && s.line.tracing() {
+			s.line.traceDatagram(false, from, into[:n])
+		}
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return n, from, err
 		}

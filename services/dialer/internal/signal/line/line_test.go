@@ -176,7 +176,7 @@ func TestListeners_GoOnAfterFaults(t *testing.T) {
 	if _, err := streams.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept when closed: %v", err)
 	}
-	datagrams := &steady{&faultyPackets{faults: faulty{left: 3}}}
+	datagrams := &steady{PacketConn: &faultyPackets{faults: faulty{left: 3}}, line: &Line{}}
 	if n, _, err := datagrams.ReadFrom(nil); err != nil {
 		t.Errorf("read: ReadFrom: %v", err)
 	} else if n != 1 {

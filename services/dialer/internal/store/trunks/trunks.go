@@ -66,15 +66,16 @@ type row struct {
 	CallsPerSecond int32     `db:"calls_per_second"`
 	Priority       int32     `db:"priority"`
 	InboundSources []string  `db:"inbound_sources"`
+	Trace          bool      `db:"trace"`
 }
 
 const insert = `
 INSERT INTO trunks (trunk_id, version, name, status, host, port, transport, outbound_proxy, ca_certificates, username, password_sealed, register, caller_ids,
 	caller_id_header, number_format, number_prefix, codecs, srtp, session_seconds, channels,
-	calls_per_second, priority, inbound_sources, media_timeout_seconds)
+	calls_per_second, priority, inbound_sources, media_timeout_seconds, trace)
 VALUES (@trunk_id, @version, @name, @status, @host, @port, @transport, @outbound_proxy, @ca_certificates, @username, @password_sealed, @register, @caller_ids,
 	@caller_id_header, @number_format, @number_prefix, @codecs, @srtp, @session_seconds, @channels,
-	@calls_per_second, @priority, @inbound_sources, @media_timeout_seconds)`
+	@calls_per_second, @priority, @inbound_sources, @media_timeout_seconds, @trace)`
 
 // Add keeps a new trunk. ErrNameTaken when its name is in use.
 func (s *Store) Add(ctx context.Context, t trunk.Trunk) error {
@@ -91,7 +92,7 @@ func (s *Store) Add(ctx context.Context, t trunk.Trunk) error {
 
 const columns = `trunk_id, version, name, status, host, port, transport, outbound_proxy, ca_certificates, username, password_sealed, register, caller_ids,
 	caller_id_header, number_format, number_prefix, codecs, srtp, session_seconds, channels,
-	calls_per_second, priority, inbound_sources, media_timeout_seconds`
+	calls_per_second, priority, inbound_sources, media_timeout_seconds, trace`
 
 const byID = `SELECT ` + columns + ` FROM trunks WHERE trunk_id = @trunk_id`
 
@@ -107,7 +108,7 @@ UPDATE trunks SET version = @version, name = @name, status = @status, host = @ho
 	ca_certificates = @ca_certificates, username = @username, password_sealed = @password_sealed, register = @register, caller_ids = @caller_ids,
 	caller_id_header = @caller_id_header, number_format = @number_format, number_prefix = @number_prefix, codecs = @codecs, srtp = @srtp,
 	session_seconds = @session_seconds, channels = @channels, calls_per_second = @calls_per_second, priority = @priority,
-	inbound_sources = @inbound_sources, media_timeout_seconds = @media_timeout_seconds
+	inbound_sources = @inbound_sources, media_timeout_seconds = @media_timeout_seconds, trace = @trace
 WHERE trunk_id = @trunk_id`
 
 // Change lets decide change a trunk and keeps it; two changes come one after the other. ErrNone, ErrNameTaken, or decide's own error.
@@ -273,6 +274,7 @@ func (s *Store) args(t trunk.Trunk) (pg.Args, error) {
 		"caller_ids": t.CallerIDs, "caller_id_header": string(t.CallerIDHeader), "number_format": string(t.NumberFormat), "number_prefix": t.NumberPrefix,
 		"codecs": t.Codecs, "srtp": string(t.SRTP), "session_seconds": t.SessionSeconds, "channels": t.Channels, "calls_per_second": t.CallsPerSecond,
 		"priority": t.Priority, "inbound_sources": t.InboundSources, "media_timeout_seconds": t.MediaTimeoutSeconds,
+		"trace": t.Trace,
 	}, nil
 }
 
@@ -291,6 +293,6 @@ func (s *Store) opened(r row) trunk.Trunk {
 		Register: r.Register, CallerIDs: r.CallerIDs, CallerIDHeader: trunk.CallerIDHeader(r.CallerIDHeader), NumberFormat: trunk.NumberFormat(r.NumberFormat),
 		NumberPrefix: r.NumberPrefix, Codecs: r.Codecs, SRTP: trunk.SRTP(r.SRTP), SessionSeconds: r.SessionSeconds, Channels: r.Channels,
 		CallsPerSecond: r.CallsPerSecond, Priority: r.Priority, InboundSources: r.InboundSources,
-		MediaTimeoutSeconds: r.MediaTimeout,
+		MediaTimeoutSeconds: r.MediaTimeout, Trace: r.Trace,
 	}
 }

@@ -1,0 +1,58 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"ringfence.dev/deploy/ringfence/internal/desk"
+)
+
+type trunksTrace struct {
+	trunk
+	Pcap string `placeholder:"FILE" help:"Write a packet capture for Wireshark. TCP and TLS messages are written as UDP."`
+	Call string `placeholder:"CALL-ID" help:"Only messages with this SIP Call-ID, as in: ringfence calls attempts ID."`
+}
+
+func (c trunksTrace) Run(ctx context.Context, d *desk.Desk) error {
+	query := url.Values{"format": {"text"}}
+	if c.Call != "" {
+		query.Set("sip_call_id", c.Call)
+	}
+	if c.Pcap != "" {
+		query.Set("format", "pcap")
+	}
+	trace, err := d.Fetch(ctx, desk.At("trunks", c.Trunk, "trace")+"?"+query.Encode())
+	if err != nil {
+		return err
+	}
+	if c.Pcap != "" {
+		if err := os.WriteFile(c.Pcap, trace, 0o600); err != nil {
+			return fmt.Errorf("write packet capture: %w", err)
+		}
+		return c.print(d, fmt.Sprintf("%d bytes written to %s.", len(trace), c.Pcap))
+	}
+	if len(trace) == 0 {
+		return c.print(d, "No message was recorded.")
+	}
+	return c.print(d, string(trace))
+}
+
+func (c trunksTrace) print(d *desk.Desk, text string) error {
+	if d.JSON() {
+		encoded, err := json.Marshal(map[string]string{"trace": text})
+		if err != nil {
+			return fmt.Errorf("encode trace: %w", err)
+		}
+		return d.Member(encoded)
+	}
+	var faults []error
+	for line := range strings.Lines(text) {
+		faults = append(faults, d.Say(strings.TrimRight(line, "\r\n")))
+	}
+	return errors.Join(faults...)
+}

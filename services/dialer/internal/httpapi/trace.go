@@ -1,0 +1,63 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"ringfence.dev/libs/apierr"
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/services/dialer/internal/siptrace"
+)
+
+// readTrace answers GET /admin/v1/trunks/{trunk_id}/trace?format=text|pcap&sip_call_id= with the SIP messages of the
+// trunk that all dialer processes recorded.
+func (a *API) readTrace(w http.ResponseWriter, r *http.Request) error {
+	id, err := trunkID(r)
+	if err != nil {
+		return err
+	}
+	found, err := a.trunks.Find(r.Context(), id)
+	if err != nil {
+		return refusedTrunk(err, "")
+	}
+	format, err := httpserver.QueryEnum(r.URL.Query(), "format", "text", "pcap")
+	if err != nil {
+		return err
+	}
+	callID, err := httpserver.QueryText(r.URL.Query(), "sip_call_id")
+	if err != nil {
+		return err
+	}
+	if callID == nil {
+		callID = new(string)
+	}
+	if !found.Trace {
+		return apierr.Conflict("trace_off", "The messages of this trunk are not recorded; set its trace to true first.")
+	}
+	messages, missing, err := a.traces.Messages(r.Context(), id, *callID)
+	if err != nil {
+		return err
+	}
+	if format == "pcap" && missing > 0 {
+		return apierr.New(http.StatusServiceUnavailable, "unavailable",
+			"%d dialer processes did not answer; try again, or use format=text, which has the messages of the others.", missing)
+	}
+	if format == "pcap" {
+		writeFile(w, "application/vnd.tcpdump.pcap", siptrace.Pcap(messages))
+		return nil
+	}
+	text := siptrace.Text(messages)
+	if missing > 0 {
+		text = fmt.Appendf(nil, "%d dialer processes did not answer: their messages are missing.\n\n%s", missing, text)
+	}
+	writeFile(w, "text/plain; charset=utf-8", text)
+	return nil
+}
+
+func writeFile(w http.ResponseWriter, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // an error means that the client went away
+}

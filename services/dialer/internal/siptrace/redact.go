@@ -1,0 +1,30 @@
+package siptrace
+
+import (
+	"bytes"
+	"regexp"
+)
+
+// Secrets of a SIP message: what proves a password (RFC 3261 section 22.4), and the keys of SRTP in the SDP (RFC 4568,
+// RFC 4567, RFC 4566 section 5.12). The first group is the secret.
+var secrets = []*regexp.Regexp{
+	regexp.MustCompile(`(?i)\b(?:response|rspauth)[ \t]*=[ \t]*"?([^",;\s]+)`),
+	regexp.MustCompile(`(?im)^(?:proxy-)?authorization[ \t]*:[ \t]*basic[ \t]+(\S+)`),
+	regexp.MustCompile(`(?i)inline:([^\s;|]+)`),
+	regexp.MustCompile(`(?im)^a=key-mgmt:\S+[ \t]+(\S+)`),
+	regexp.MustCompile(`(?m)^k=([^\r\n]+)`),
+}
+
+// Redact returns a copy of a message in which each byte of a secret is an x. The length stays the same, so that
+// Content-Length stays valid.
+func Redact(message []byte) []byte {
+	redacted := bytes.Clone(message)
+	for _, secret := range secrets {
+		for _, at := range secret.FindAllSubmatchIndex(redacted, -1) {
+			for i := at[2]; i < at[3]; i++ {
+				redacted[i] = 'x'
+			}
+		}
+	}
+	return redacted
+}

@@ -1,0 +1,132 @@
+package siptrace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Text returns messages as text, each below a line with its time, direction, addresses and replica.
+func Text(messages []Message) []byte {
+	var text bytes.Buffer
+	for _, m := range messages {
+		from, to, direction := m.ends()
+		fmt.Fprintf(&text, "%s %s %s %s -> %s at %s\n%s\n", m.At.UTC().Format(time.RFC3339Nano), direction, m.Transport,
+			from, to, m.Replica, bytes.ReplaceAll(m.Data, []byte("\r\n"), []byte("\n")))
+	}
+	return text.Bytes()
+}
+
+func (m Message) ends() (from, to netip.AddrPort, direction string) {
+	if m.Sent {
+		return m.Local, m.Peer, "sent"
+	}
+	return m.Peer, m.Local, "received"
+}
+
+// The classic format of libpcap, with microseconds and packets that begin with their IP header.
+const (
+	pcapMagic   = 0xa1b2c3d4
+	linkTypeRaw = 101
+	snapLength  = 65_535
+)
+
+// Sizes of headers, and the number of UDP in them.
+const (
+	ipv4Header, udpHeader = 20, 8
+	protocolUDP           = 17
+	hops                  = 64
+)
+
+// Pcap returns messages as a packet capture. Each message is one UDP packet, also if it went over TCP or TLS: the packets
+// of a stream are not recorded.
+func Pcap(messages []Message) []byte {
+	file := binary.LittleEndian.AppendUint32(nil, pcapMagic)
+	file = binary.LittleEndian.AppendUint16(file, 2) // version 2.4
+	file = binary.LittleEndian.AppendUint16(file, 4)
+	file = append(file, make([]byte, 8)...) // times are in UTC
+	file = binary.LittleEndian.AppendUint32(file, snapLength)
+	file = binary.LittleEndian.AppendUint32(file, linkTypeRaw)
+	for _, m := range messages {
+		packet := m.packet()
+		at := m.At.UnixMicro()
+		file = binary.LittleEndian.AppendUint32(file, uint32(at/1e6)) //nolint:gosec // valid until 2106
+		file = binary.LittleEndian.AppendUint32(file, uint32(at%1e6)) //nolint:gosec // below a million
+		for range 2 {                                                 // the captured length and the whole length
+			file = binary.LittleEndian.AppendUint32(file, uint32(len(packet))) //nolint:gosec // at most 65 535
+		}
+		file = append(file, packet...)
+	}
+	return file
+}
+
+// packet returns the message as an IP packet. If one address is IPv6, both are written as IPv6.
+func (m Message) packet() []byte {
+	from, to, _ := m.ends()
+	udp := binary.BigEndian.AppendUint16(nil, from.Port())
+	udp = binary.BigEndian.AppendUint16(udp, to.Port())
+	length := uint16(udpHeader + len(m.Data)) //nolint:gosec // data is cut at maxMessage
+	udp = binary.BigEndian.AppendUint16(udp, length)
+	udp = append(udp, 0, 0) // the checksum
+	udp = append(udp, m.Data...)
+	source, destination := addresses(from.Addr(), to.Addr())
+	pseudo := append(bytes.Clone(source), destination...)
+	pseudo = append(pseudo, 0, protocolUDP)
+	pseudo = binary.BigEndian.AppendUint16(pseudo, length)
+	sum := checksum(append(pseudo, udp...))
+	if sum == 0 { // 0 says that there is no checksum (RFC 768)
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(udp[6:], sum)
+	var header []byte
+	if len(source) == net4 {
+		header = []byte{0x45, 0}
+		header = binary.BigEndian.AppendUint16(header, ipv4Header+length)
+		header = append(header, 0, 0, 0, 0, hops, protocolUDP, 0, 0)
+		header = append(append(header, source...), destination...)
+		binary.BigEndian.PutUint16(header[10:], checksum(header))
+	} else {
+		header = []byte{0x60, 0, 0, 0}
+		header = binary.BigEndian.AppendUint16(header, length)
+		header = append(header, protocolUDP, hops)
+		header = append(append(header, source...), destination...)
+	}
+	return append(header, udp...)
+}
+
+const net4 = 4
+
+// addresses returns two addresses of the same family.
+func addresses(one, other netip.Addr) (first, second []byte) {
+	one, other = one.Unmap(), other.Unmap()
+	if one.Is4() && other.Is4() {
+		return one.AsSlice(), other.AsSlice()
+	}
+	a, b := as16(one), as16(other)
+	return a[:], b[:]
+}
+
+// as16 is the zero address for an invalid one.
+func as16(of netip.Addr) [16]byte {
+	if !of.IsValid() {
+		return [16]byte{}
+	}
+	return of.As16()
+}
+
+// checksum is the Internet checksum (RFC 1071).
+func checksum(data []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(data); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(data[i:]))
+	}
+	if len(data)%2 == 1 {
+		sum += uint32(data[len(data)-1]) << 8
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
