@@ -51,13 +51,17 @@ func bindable(network string, port int) bool {
 	return err == nil && listener.Close() == nil
 }
 
-// Open says whether a program has a port open, "tcp" (it listens there) or "udp". Where the kernel tells (proc(5)), nothing is opened to find out, which could be in
-// the way of the program that is about to.
+// Open reports whether a program has a port open: "tcp" and "tcp6" (it listens there), "udp" and "udp6". On Linux it
+// reads proc(5), because a socket that it opened to find out could be in the way of the program that is about to start.
 func Open(network string, port int) bool {
 	table, err := os.ReadFile("/proc/net/" + network)
 	if err != nil {
 		return !bindable(network, port)
 	}
-	state := map[string]string{"tcp": "0A", "udp": "07"}[network]
-	return strings.Contains(string(table), fmt.Sprintf(":%04X 00000000:0000 %s", port, state))
+	state := map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}[network]
+	nobody := strings.Repeat("0", 8)
+	if strings.HasSuffix(network, "6") {
+		nobody = strings.Repeat("0", 32)
+	}
+	return strings.Contains(string(table), fmt.Sprintf(":%04X %s:0000 %s", port, nobody, state))
 }

@@ -111,8 +111,14 @@ Content-Length: 0
 `
 }
 
-// startTrunk runs a sipp that plays the scenario for every call.
-func startTrunk(t *testing.T, scenario string) (port int) {
+// startTrunk runs a sipp that plays the scenario for every call. more are further options of sipp.
+func startTrunk(t *testing.T, scenario string, more ...string) (port int) {
+	t.Helper()
+	return startTrunkAt(t, "127.0.0.1", scenario, more...)
+}
+
+// startTrunkAt is startTrunk at another address of this machine.
+func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port int) {
 	t.Helper()
 	peertest.Installed(t, "sipp")
 	dir := t.TempDir()
@@ -121,9 +127,16 @@ func startTrunk(t *testing.T, scenario string) (port int) {
 		t.Fatal(err)
 	}
 	port = peertest.Port(t)
-	peer := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1",
-		"-nostdin", "-mp", strconv.Itoa(peertest.Port(t)), "-trace_err", "-error_file", filepath.Join(dir, "errors"))
-	if err := peer.Listens("udp", port); err != nil {
+	args := []string{
+		"-sf", file, "-i", address, "-p", strconv.Itoa(port), "-t", "u1", "-nostdin",
+		"-mp", strconv.Itoa(peertest.Port(t)), "-trace_err", "-error_file", "/dev/stderr",
+	}
+	peer := peertest.Start(t, dir, "sipp", append(args, more...)...)
+	network := "udp"
+	if strings.Contains(address, ":") {
+		network = "udp6"
+	}
+	if err := peer.Listens(network, port); err != nil {
 		t.Fatal(err)
 	}
 	return port

@@ -132,7 +132,7 @@ func dialer(local net.Addr) net.Dialer {
 
 func (l *Line) listen() error {
 	if l.cfg.UDP != "" {
-		conn, err := net.ListenPacket("udp4", l.cfg.UDP)
+		conn, err := net.ListenPacket(family("udp", l.cfg.UDP), l.cfg.UDP)
 		if err != nil {
 			return fmt.Errorf("listen at udp %s: %w", l.cfg.UDP, err)
 		}
@@ -152,7 +152,7 @@ func (l *Line) listen() error {
 		if stream.addr == "" {
 			continue
 		}
-		listener, err := net.Listen("tcp4", stream.addr)
+		listener, err := net.Listen(family("tcp", stream.addr), stream.addr)
 		if err != nil {
 			return fmt.Errorf("listen at %s %s: %w", stream.name, stream.addr, err)
 		}
@@ -172,6 +172,19 @@ func (l *Line) listen() error {
 		return nil
 	}
 	return l.settled()
+}
+
+// family returns the network of an address: IPv6 if its host is an IPv6 address, else IPv4.
+func family(network, addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil && isIPv6(host) {
+		return network + "6"
+	}
+	return network + "4"
+}
+
+func isIPv6(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.To4() == nil
 }
 
 func (l *Line) opened(transport string, ip net.IP, port int, closing func() error, serve func() error) {

@@ -68,12 +68,12 @@ func (l *Line) hosts(host string) (hosts []string, err error) {
 		return nil, fmt.Errorf("find %s: %w", host, err)
 	}
 	for _, addr := range addrs {
-		if addr.IP.To4() != nil { // what we listen at
+		if isIPv6(addr.IP.String()) == isIPv6(l.cfg.Advertised) { // a peer must be able to reach us
 			hosts = append(hosts, addr.IP.String())
 		}
 	}
 	if len(hosts) == 0 {
-		return nil, fmt.Errorf("find %s: it has no IPv4 address", host)
+		return nil, fmt.Errorf("find %s: it has no address of the same family as %s", host, l.cfg.Advertised)
 	}
 	return hosts, nil
 }

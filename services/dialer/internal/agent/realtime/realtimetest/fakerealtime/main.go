@@ -1,4 +1,4 @@
-// Command fakerealtime serves the Realtime protocol's fake as a process of its own, for tests and measurements of the
+// Command fakerealtime serves the Realtime protocol's fake as a separate process, for tests and measurements of the
 // real binaries. A script contains what the person says, as its voice detection finds it, and what it answers.
 // GET /received?type=… and /sent?type=… list the events as JSON. GET /voice?text=… returns the audio of a text in
 // mu-law.
