@@ -23,7 +23,7 @@ const (
 	// breath bounds one sign of life: behind one that hangs, the next may get through before we count as gone.
 	breath = 2 * time.Second
 	// search is how often it looks for calls that nobody owns any more, and prunes.
-	search = time.Second
+	search = 500 * time.Millisecond
 	prune  = time.Minute
 	// reaping bounds the hang-up of a call whose owner is gone.
 	reaping = 6 * time.Second
