@@ -33,13 +33,18 @@ type operator struct {
 	client      *http.Client
 }
 
-// demoWorkspace makes the demo workspace or finishes it where an earlier run was killed. What was made is saved after each
-// step.
-func (s *stack) demoWorkspace(ctx context.Context) (state.Demo, error) {
-	op := operator{
+// operator returns a client of the admin API.
+func (s *stack) operator() operator {
+	return operator{
 		base: s.adminURL(), token: s.state.AdminToken,
 		client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{Proxy: nil}},
 	}
+}
+
+// demoWorkspace creates the demo workspace, or the parts of it that an earlier run did not create. It saves what was
+// created after each step.
+func (s *stack) demoWorkspace(ctx context.Context) (state.Demo, error) {
+	op := s.operator()
 	defer op.client.CloseIdleConnections()
 	demo := &s.state.Demo
 	if demo.WorkspaceID != "" {
@@ -284,7 +289,7 @@ func (s *stack) writeDemo(demo state.Demo) error {
 }
 
 // greet shows how to place the first call, ready to be copied.
-func (s *stack) greet(demo state.Demo, took time.Duration) {
+func (s *stack) greet(ctx context.Context, demo state.Demo, took time.Duration) {
 	file := s.demoFile()
 	if here, err := os.Getwd(); err == nil {
 		if near, err := filepath.Rel(here, file); err == nil && !strings.HasPrefix(near, "..") {
@@ -292,7 +297,8 @@ func (s *stack) greet(demo state.Demo, took time.Duration) {
 		}
 	}
 	if os.Getenv("CARRIER") == "sip" {
-		s.Console.Say(sipGreeting, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, file, s.baseURL())
+		s.Console.Say(sipGreeting, took.Seconds(), s.sipAddresses(ctx), s.baseURL(), demo.WriteKey, demo.AgentID, file,
+			s.baseURL())
 		return
 	}
 	s.Console.Say(`
@@ -312,13 +318,48 @@ Below, what happens; LOG_LEVEL=info shows every request, debug still more. Ctrl-
 `, took.Seconds(), s.baseURL(), demo.WriteKey, demo.AgentID, s.baseURL(), demo.ReadKey, file, s.baseURL())
 }
 
+// sipProcess is where a dialer process listens, as GET /admin/v1/dialer shows it.
+type sipProcess struct {
+	SIP *struct{ UDP, TCP, TLS, Advertised, RTP string }
+}
+
+// String is one line about the process.
+func (p sipProcess) String() string {
+	listens := ""
+	for _, one := range [][2]string{{"UDP", p.SIP.UDP}, {"TCP", p.SIP.TCP}, {"TLS", p.SIP.TLS}} {
+		if one[1] != "" {
+			listens += " " + one[0] + " " + one[1]
+		}
+	}
+	return fmt.Sprintf("SIP:%s. Trunks reach it at %s. Audio: %s.", listens, p.SIP.Advertised, p.SIP.RTP)
+}
+
+// sipAddresses returns a line for each dialer process that has reported where it listens.
+func (s *stack) sipAddresses(ctx context.Context) string {
+	op := s.operator()
+	defer op.client.CloseIdleConnections()
+	var dialer struct{ Replicas []sipProcess }
+	if err := op.into(ctx, http.MethodGet, "/admin/v1/dialer", nil, &dialer, http.StatusOK); err != nil {
+		return "The SIP addresses are in the log of the dialer: " + err.Error()
+	}
+	var lines []string
+	for _, one := range dialer.Replicas {
+		if one.SIP != nil {
+			lines = append(lines, one.String())
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // sipGreeting is printed if calls go over SIP trunks.
 const sipGreeting = `
 Ringfence is ready (%.1f s). Calls go over SIP trunks (CARRIER=sip) and stay queued until a trunk can take them.
-List the trunks, or add one:
+%s
+List the trunks, or add one and test it without a call:
 
   ringfence trunks list
   ringfence trunks add --help
+  ringfence trunks check --help
 
 Call your own phone:
 

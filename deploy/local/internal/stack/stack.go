@@ -98,7 +98,7 @@ func (s *stack) up(ctx context.Context) error {
 	if err := s.writeDemo(demo); err != nil {
 		return err
 	}
-	s.greet(demo, time.Since(began))
+	s.greet(ctx, demo, time.Since(began))
 	return nil
 }
 

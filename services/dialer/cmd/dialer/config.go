@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"ringfence.dev/libs/httpserver"
@@ -17,6 +18,7 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
 	"ringfence.dev/services/dialer/internal/rejoining"
+	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/retirement"
 	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/summarising"
@@ -119,6 +121,14 @@ type sipConfig struct {
 	Drain time.Duration `env:"DRAIN_LIMIT" envDefault:"15s" help:"how long live SIP calls may continue after SIGTERM, as a duration. Then the process hangs them up, which takes at most 15 s more"`
 	// Guard of the URLs that agents name.
 	AllowNetworks []string `env:"AGENT_ALLOW_NETWORKS" help:"networks, as CIDRs, that an agent's own URL may lead to besides public addresses"`
+}
+
+// listening returns where this process listens.
+func (c sipConfig) listening() replica.SIP {
+	return replica.SIP{
+		UDP: c.UDP, TCP: c.TCP, TLS: c.TLS, Advertised: c.Advertised,
+		RTP: fmt.Sprintf("%s ports %d to %d", c.RTP, c.PortLow, c.PortHigh),
+	}
 }
 
 // recordingsConfig is where recordings lie, and are written before.

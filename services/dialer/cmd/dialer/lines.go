@@ -76,7 +76,7 @@ func openLines(
 		return lines{
 			Carrier: sim.New(cfg.SimURL), run: func(context.Context) error { return nil },
 			limit:  func(context.Context) (room.Limit, error) { return most, nil },
-			report: func() replica.Report { return replica.Report{} },
+			report: func() replica.Report { return replica.Report{AgentCircuits: circuits.Open()} },
 		}, nil
 	case cfg.Carrier == "sim":
 		return lines{}, errors.New("SIM_URL is missing: it is the simulated carrier's base URL, with CARRIER=sim")
@@ -182,7 +182,14 @@ func openSIP(
 	tel.Metrics.MustRegister(line)
 	recorded := traces.New(db.work, cfg.InstanceLease)
 	close(opened)
-	report := func() replica.Report { return replica.Report{Trunks: line.Trunks(), Strangers: strangers.Last()} }
+	listening := cfg.SIP.listening()
+	slog.Info("SIP listening", "udp", listening.UDP, "tcp", listening.TCP, "tls", listening.TLS,
+		"advertised", listening.Advertised, "rtp", listening.RTP)
+	report := func() replica.Report {
+		return replica.Report{
+			Trunks: line.Trunks(), Strangers: strangers.Last(), SIP: &listening, AgentCircuits: circuits.Open(),
+		}
+	}
 	return lines{Carrier: line, report: report, drain: cfg.SIP.Drain, run: func(ctx context.Context) error {
 		defer ua.Close()
 		paced, stop := context.WithCancel(context.WithoutCancel(ctx)) // audio goes on while calls drain

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringfence.dev/services/dialer/internal/circuit"
+	"ringfence.dev/services/dialer/internal/replica"
 )
 
 // Address is where agents of a kind are reached. WorkspaceID is nil for the operator's own model.
@@ -136,6 +137,28 @@ func (c *Circuits) heard(a Address, err error) {
 		slog.Warn("agent circuit opened", "kind", a.Kind, "owner", a.owner(), "workspace_id", a.WorkspaceID,
 			"rest", b.Rest(time.Now()), "error", err)
 	}
+}
+
+// Open returns the circuits that are not closed.
+func (c *Circuits) Open() []replica.AgentCircuit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var open []replica.AgentCircuit
+	for a, b := range c.all {
+		if b.State() == circuit.Closed {
+			continue
+		}
+		one := replica.AgentCircuit{Kind: a.Kind}
+		if a.WorkspaceID != uuid.Nil {
+			one.WorkspaceID = &a.WorkspaceID
+		}
+		if rest := b.Rest(time.Now()); rest > 0 {
+			until := time.Now().Add(rest).UTC()
+			one.OpenUntil = &until
+		}
+		open = append(open, one)
+	}
+	return open
 }
 
 var openCircuits = prometheus.NewDesc("ringfence_dialer_agent_circuits_open",

@@ -105,7 +105,7 @@ func FuzzAPI(f *testing.F) {
 			"POST " + home, "GET " + home, "GET " + home + "/{}", "DELETE " + home + "/{}",
 			"PUT " + own, "GET " + own, "DELETE " + own,
 			"POST " + lines, "GET " + lines, "GET " + lines + "/{}", "PATCH " + lines + "/{}", "DELETE " + lines + "/{}",
-			"POST " + lines + "/{}/check", "GET " + lines + "/strangers",
+			"POST " + lines + "/{}/check", "GET " + lines + "/strangers", "GET /admin/v1/dialer",
 			"GET " + recording.Path + "{}/2026/11/21/{}",
 		},
 		Bodies: map[string][]string{

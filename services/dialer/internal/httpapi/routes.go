@@ -71,6 +71,7 @@ func New(
 		r.Get("/", httpserver.Handle(api.readAgentKey))
 		r.Delete("/", httpserver.Handle(api.removeAgentKey))
 	})
+	router.With(keys.RequireOperator).Get("/admin/v1/dialer", httpserver.Handle(api.readDialer))
 	router.Route("/admin/v1/trunks", func(r chi.Router) {
 		r.Use(keys.RequireOperator)
 		r.Post("/", httpserver.Handle(api.addTrunk))

@@ -15,6 +15,30 @@ type Report struct {
 	Trunks []Trunk `json:"trunks"`
 	// Strangers are the last inbound attempts that were refused, the newest first.
 	Strangers []Stranger `json:"strangers"`
+	// SIP is where the process listens; nil with the simulated carrier.
+	SIP *SIP `json:"sip"`
+	// AgentCircuits are the addresses of AI agents that receive no calls for now.
+	AgentCircuits []AgentCircuit `json:"agent_circuits"`
+}
+
+// SIP is where a process listens for SIP and audio, as it is configured. An empty address is not listened at.
+type SIP struct {
+	UDP string `json:"udp"`
+	TCP string `json:"tcp"`
+	TLS string `json:"tls"`
+	// Advertised is the address at which trunks reach the process.
+	Advertised string `json:"advertised"`
+	// RTP is the local address and the range of ports for audio.
+	RTP string `json:"rtp"`
+}
+
+// AgentCircuit is an open circuit: an address of AI agents could not be reached several times in a row.
+type AgentCircuit struct {
+	Kind string `json:"kind"`
+	// WorkspaceID is nil for the operator's own model.
+	WorkspaceID *uuid.UUID `json:"workspace_id"`
+	// OpenUntil is when the next call tests the address; nil: a call tests it now.
+	OpenUntil *time.Time `json:"open_until"`
 }
 
 // Reason says why an inbound attempt was refused.

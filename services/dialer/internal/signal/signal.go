@@ -33,7 +33,8 @@ type Config struct {
 	UserAgent string
 	// Admit says who may begin something with us; nil: nobody. From others only what belongs to a call of ours is heard.
 	Admit func(netip.Addr) bool
-	// Stranger is called for INVITEs and connections from addresses that Admit refuses, unless it is nil. It must be quick.
+	// Stranger is called for INVITEs and connections from addresses that Admit refuses, unless it is nil. It must be
+	// quick.
 	Stranger func(line.Stranger)
 	// Arrive takes calls that come in; nil: they are refused. It must not block.
 	Arrive func(*Arrival)

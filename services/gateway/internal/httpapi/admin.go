@@ -55,6 +55,7 @@ func NewAdmin(door *admitting.Door, st *store.Store, peers *forwarding.Peers, pe
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			admin.Method(method, "/workspaces/{id}/{collection}", httpserver.Handle(a.proxied))
 			admin.Method(method, "/workspaces/{id}/{collection}/*", httpserver.Handle(a.proxied))
+			admin.Method(method, "/dialer", httpserver.Handle(a.proxiedForAll))
 			admin.Method(method, "/trunks", httpserver.Handle(a.proxiedForAll))
 			admin.Method(method, "/trunks/*", httpserver.Handle(a.proxiedForAll))
 		}

@@ -32,7 +32,7 @@ func (a *Admin) proxied(w http.ResponseWriter, r *http.Request) error {
 	return a.handOn(w, r, actorOf(r).caller(of))
 }
 
-// proxiedForAll hands on what is no workspace's: the trunks.
+// proxiedForAll forwards requests that are about no workspace: the trunks and the dialer.
 func (a *Admin) proxiedForAll(w http.ResponseWriter, r *http.Request) error {
 	who := actorOf(r)
 	return a.handOn(w, r, trust.Caller{RequestID: who.requestID, Access: trust.Write, Operator: who.operator})

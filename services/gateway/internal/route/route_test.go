@@ -58,6 +58,7 @@ func TestFind(t *testing.T) {
 		"/admin/v1/workspaces/7/call-requests/8":        "/admin/v1/workspaces/{id}/call-requests/*",
 		"/admin/v1/workspaces/7/attempts":               "/admin/v1/workspaces/{id}/attempts",
 		"/admin/v1/workspaces/7/api-keys":               "",
+		"/admin/v1/dialer":                              "/admin/v1/dialer",
 		"/admin/v1/trunks":                              "/admin/v1/trunks",
 		"/admin/v1/trunks/7":                            "/admin/v1/trunks/{trunk_id}",
 		"/admin/v1/workspaces/7":                        "",

@@ -78,6 +78,7 @@ func Admin() Table {
 		{Template: base + "webhook-subscriptions", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/{subscription_id}", Owner: Webhooks},
 		{Template: base + "webhook-subscriptions/*", Owner: Webhooks},
+		{Template: "/admin/v1/dialer", Owner: Dialer},
 		{Template: trunks, Owner: Dialer},
 		{Template: trunks + "/{trunk_id}", Owner: Dialer},
 		{Template: trunks + "/*", Owner: Dialer},

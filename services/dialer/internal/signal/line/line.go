@@ -45,8 +45,8 @@ type Config struct {
 	// parsed. Both are asked for every message and must be quick.
 	Admit func(netip.Addr) bool
 	Knows func(callID string) bool
-	// Stranger is called for each INVITE, and each connection, that was dropped because Admit refused its address, unless it
-	// is nil. It must be quick, and must expect hostile text.
+	// Stranger is called for each INVITE, and each connection, that was dropped because Admit refused its address, unless
+	// it is nil. It must be quick, and must expect hostile text.
 	Stranger func(Stranger)
 	// Ports are those of another line that listens for this one, which only connects.
 	Ports map[string]int

@@ -13,6 +13,7 @@ import (
 
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/replica"
+	"ringfence.dev/services/dialer/internal/store/depth"
 	"ringfence.dev/services/dialer/internal/store/journal"
 )
 
@@ -75,6 +76,9 @@ func (s *Store) List(ctx context.Context) ([]replica.Stored, error) {
 	}
 	return found, nil
 }
+
+// Queue counts what waits in the dial queue and what is under way.
+func (s *Store) Queue(ctx context.Context) (depth.Depth, error) { return depth.Read(ctx, s.pool) }
 
 // Channels returns the number of live calls of every trunk, over all processes.
 func (s *Store) Channels(ctx context.Context) (map[uuid.UUID]int, error) {

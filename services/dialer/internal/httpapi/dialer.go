@@ -1,0 +1,70 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/httpserver"
+	"ringfence.dev/proto/openapi"
+	"ringfence.dev/services/dialer/internal/replica"
+)
+
+// dialerView is the state of the dialer as a whole.
+type dialerView struct {
+	Replicas      []processView      `json:"replicas"`
+	AgentCircuits []agentCircuitView `json:"agent_circuits"`
+	Queue         queueView          `json:"queue"`
+}
+
+// processView is one dialer process.
+type processView struct {
+	Replica    string            `json:"replica"`
+	ReportedAt openapi.Timestamp `json:"reported_at"`
+	// SIP is null with the simulated carrier.
+	SIP *replica.SIP `json:"sip"`
+}
+
+// agentCircuitView is an address of AI agents that a process places no calls for.
+type agentCircuitView struct {
+	Replica     string             `json:"replica"`
+	Kind        string             `json:"kind"`
+	WorkspaceID *uuid.UUID         `json:"workspace_id"`
+	OpenUntil   *openapi.Timestamp `json:"open_until"`
+}
+
+// queueView counts requests and calls of all workspaces. Due and Scheduled are counted up to 10000.
+type queueView struct {
+	Due              int64   `json:"due"`
+	Scheduled        int64   `json:"scheduled"`
+	OldestDueSeconds float64 `json:"oldest_due_seconds"`
+	LiveOutbound     int64   `json:"live_outbound"`
+	LiveInbound      int64   `json:"live_inbound"`
+}
+
+// readDialer answers GET /admin/v1/dialer.
+func (a *API) readDialer(w http.ResponseWriter, r *http.Request) error {
+	reports, err := a.replicas.List(r.Context())
+	if err != nil {
+		return err
+	}
+	waiting, err := a.replicas.Queue(r.Context())
+	if err != nil {
+		return err
+	}
+	answer := dialerView{Replicas: []processView{}, AgentCircuits: []agentCircuitView{}, Queue: queueView{
+		Due: waiting.Due, Scheduled: waiting.Ahead, OldestDueSeconds: waiting.OldestDueSeconds,
+		LiveOutbound: waiting.Outbound, LiveInbound: waiting.Inbound,
+	}}
+	for _, one := range reports {
+		answer.Replicas = append(answer.Replicas, processView{
+			Replica: one.Name, ReportedAt: openapi.TimestampOf(one.ReportedAt), SIP: one.Report.SIP,
+		})
+		for _, c := range one.Report.AgentCircuits {
+			answer.AgentCircuits = append(answer.AgentCircuits, agentCircuitView{
+				Replica: one.Name, Kind: c.Kind, WorkspaceID: c.WorkspaceID, OpenUntil: openapi.TimestampOrNull(c.OpenUntil),
+			})
+		}
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, answer)
+}
