@@ -13,12 +13,16 @@ import (
 )
 
 type trunksTrace struct {
-	trunk
+	Name string `arg:"" help:"The trunk's name or id."`
 	Pcap string `placeholder:"FILE" help:"Write a packet capture for Wireshark. TCP and TLS messages are written as UDP."`
 	Call string `placeholder:"CALL-ID" help:"Only messages with this SIP Call-ID, as in: ringfence calls attempts ID."`
 }
 
 func (c trunksTrace) Run(ctx context.Context, d *desk.Desk) error {
+	id, err := trunkID(ctx, d, c.Name)
+	if err != nil {
+		return err
+	}
 	query := url.Values{"format": {"text"}}
 	if c.Call != "" {
 		query.Set("sip_call_id", c.Call)
@@ -26,7 +30,7 @@ func (c trunksTrace) Run(ctx context.Context, d *desk.Desk) error {
 	if c.Pcap != "" {
 		query.Set("format", "pcap")
 	}
-	trace, err := d.Fetch(ctx, desk.At("trunks", c.Trunk, "trace")+"?"+query.Encode())
+	trace, err := d.Fetch(ctx, desk.At("trunks", id, "trace")+"?"+query.Encode())
 	if err != nil {
 		return err
 	}

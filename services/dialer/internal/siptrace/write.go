@@ -40,8 +40,8 @@ const (
 	hops                  = 64
 )
 
-// Pcap returns messages as a packet capture. Each message is one UDP packet, also if it went over TCP or TLS: the packets
-// of a stream are not recorded.
+// Pcap returns messages as a packet capture. Each message is one UDP packet, also if it went over TCP or TLS: the
+// packets of a stream are not recorded.
 func Pcap(messages []Message) []byte {
 	file := binary.LittleEndian.AppendUint32(nil, pcapMagic)
 	file = binary.LittleEndian.AppendUint16(file, 2) // version 2.4
