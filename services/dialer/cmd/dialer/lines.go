@@ -59,7 +59,7 @@ type lines struct {
 	// limit is what they carry, over all replicas.
 	limit func(context.Context) (room.Limit, error)
 	// from is dialing.Limits.From.
-	from func(ctx context.Context, wanted string, without []string) (string, error)
+	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// report is what this process reports to operators.
 	report func() replica.Report
 	// check tests a trunk; nil without SIP.

@@ -85,6 +85,8 @@ type Originate struct {
 	// WorkspaceID is whose call it is.
 	WorkspaceID uuid.UUID
 	From, To    string
+	// Over is the trunk that was chosen with From; its pace has been taken for this call. Empty: the carrier chooses.
+	Over string
 	// DialedAt is echoed with the news of the call.
 	DialedAt time.Time
 	// Without are the trunks that refused the call's request before, by their names in Refused.

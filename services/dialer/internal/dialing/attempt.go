@@ -109,7 +109,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		return "fault", err
 	}
 	wanted := known.Agent.From(known.Number)
-	from, err := d.from(ctx, wanted, nil)
+	from, chosen, err := d.from(ctx, wanted, nil)
 	if errors.Is(err, carrier.ErrNoNumber) {
 		return "blocked", unlessLost(d.store.Block(ctx, r, request.NoNumber()))
 	}
@@ -122,7 +122,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	defer done()
 	life, order := d.heart.Life(), carrier.Originate{
-		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, To: string(r.To),
+		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, To: string(r.To), Over: chosen,
 	}
 	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {
@@ -138,10 +138,10 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	return d.place(ctx, fenced{order: order, wanted: wanted, ownAgent: own, answer: answer, life: life}, r)
 }
 
-// from returns the number that the phone will show.
-func (d *Dialer) from(ctx context.Context, wanted string, without []string) (string, error) {
+// from returns the number that the phone will show and the trunk that is tried first.
+func (d *Dialer) from(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	if d.limits.From == nil {
-		return cmp.Or(wanted, tenant.DefaultFrom), nil
+		return cmp.Or(wanted, tenant.DefaultFrom), "", nil
 	}
 	return d.limits.From(ctx, wanted, without)
 }

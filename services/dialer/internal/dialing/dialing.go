@@ -46,10 +46,10 @@ type Limits struct {
 	// own circuits.
 	Failures    int
 	CircuitRest time.Duration
-	// From returns the number that the phone will show for a call from the wanted number over the trunk that is
-	// tried next; without are the trunks that refused. If the agent has no number, wanted is empty, and the error
-	// carrier.ErrNoNumber blocks the request. nil: the wanted number, or tenant.DefaultFrom.
-	From func(ctx context.Context, wanted string, without []string) (string, error)
+	// From returns the trunk that is tried next for a call from the wanted number, and the number that the phone will
+	// show; without are the trunks that refused. If the agent has no number, wanted is empty, and the error
+	// carrier.ErrNoNumber blocks the request. nil: the wanted number, or tenant.DefaultFrom, over any trunk.
+	From func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// Agents has the circuits of the addresses of AI agents; nil: there are none.
 	Agents *agent.Circuits
 	// Held says that nothing may be dialled just now, whatever is due; nil: never.

@@ -62,7 +62,7 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 		return d.endRefused(ctx, f, r)
 	}
 	next.order.Without = append(slices.Clone(f.order.Without), refused.By)
-	if next.order.From, err = d.from(ctx, f.wanted, next.order.Without); err != nil {
+	if next.order.From, next.order.Over, err = d.from(ctx, f.wanted, next.order.Without); err != nil {
 		return d.endRefused(ctx, f, r)
 	}
 	next.life = d.heart.Life()

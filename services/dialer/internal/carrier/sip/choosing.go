@@ -52,7 +52,7 @@ func (p *pace) take(perSecond float64, now time.Time) bool {
 var (
 	errNoActive    = errors.New("no trunk is active; set one up under /admin/v1/trunks")
 	errFull        = errors.New("no active trunk that answers has a free channel")
-	errOtherNumber = errors.New("this trunk would show another number")
+	errOtherNumber = errors.New("every trunk would show another number")
 	errResting     = errors.New("the circuit of this trunk is open")
 )
 
@@ -71,25 +71,31 @@ func order(active []trunk.Trunk, live map[uuid.UUID]int, closed func(uuid.UUID) 
 	return room
 }
 
-// paced takes one call of the pace of the first trunk that has it, of which each process has its part, and puts those before it behind all others: what the trunks carry in a second together
-// bounds the calls, so when none has it one of them is asked all the same.
-func (s *switchboard) paced(candidates []trunk.Trunk, now time.Time) []trunk.Trunk {
+// pick returns the trunk that is tried next and the others. It is the chosen one if that is among the candidates: its
+// pace has been taken. Otherwise it is the first that has pace left, of which each process has its part, and pick takes
+// one call of it. What the trunks carry in a second together bounds the calls, so if none has pace left, the first is
+// tried anyway.
+func (s *switchboard) pick(candidates []trunk.Trunk, chosen string, now time.Time) (trunk.Trunk, []trunk.Trunk) {
+	at := slices.IndexFunc(candidates, func(t trunk.Trunk) bool { return t.TrunkID.String() == chosen })
+	if at < 0 {
+		at = max(0, slices.IndexFunc(candidates, func(t trunk.Trunk) bool { return s.take(t, now) }))
+	}
+	return candidates[at], slices.Delete(slices.Clone(candidates), at, at+1)
+}
+
+// take takes one call of the pace of a trunk.
+func (s *switchboard) take(t trunk.Trunk, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paces == nil {
 		s.paces = map[uuid.UUID]*pace{}
 	}
-	for i, t := range candidates {
-		p := s.paces[t.TrunkID]
-		if p == nil {
-			p = &pace{}
-			s.paces[t.TrunkID] = p
-		}
-		if p.take(float64(t.CallsPerSecond)/float64(max(s.living, 1)), now) {
-			return slices.Concat(candidates[i:], candidates[:i])
-		}
+	p := s.paces[t.TrunkID]
+	if p == nil {
+		p = &pace{}
+		s.paces[t.TrunkID] = p
 	}
-	return candidates
+	return p.take(float64(t.CallsPerSecond)/float64(max(s.living, 1)), now)
 }
 
 // candidates are the trunks that a call may be offered to, in order, without those that refused its request before.
@@ -113,39 +119,40 @@ func (c *Carrier) candidates(ctx context.Context, without []string) ([]trunk.Tru
 	return ordered, nil
 }
 
-// From returns the number that the phone will show for a call from the wanted number: the caller id of the trunk
-// that is tried first. without are the trunks that refused the request. If no trunk can take the call now,
-// it returns the wanted number; Originate then sends nothing.
+// From chooses the trunk that is tried first for a call from the wanted number and takes one call of its pace. It
+// returns the number that the phone will show and the trunk's id. without are the trunks that refused the request. If
+// no trunk can take the call now, it returns the wanted number; Originate then sends nothing.
 //
 // If wanted is empty, only a trunk with caller_ids can take the call. If no such trunk is active, the error
 // is carrier.ErrNoNumber.
-func (c *Carrier) From(ctx context.Context, wanted string, without []string) (string, error) {
+func (c *Carrier) From(ctx context.Context, wanted string, without []string) (number, over string, err error) {
 	candidates, err := c.candidates(ctx, without)
 	if wanted == "" {
-		return c.fromTrunk(ctx, candidates, err)
-	}
-	if errors.Is(err, errNoActive) || errors.Is(err, errFull) {
-		return wanted, nil
-	}
-	if err != nil {
-		return "", err
-	}
-	return candidates[0].CallerID(wanted), nil
-}
-
-// fromTrunk returns a caller ID of the first candidate that has one. fault is the error of the candidates.
-func (c *Carrier) fromTrunk(ctx context.Context, candidates []trunk.Trunk, fault error) (string, error) {
-	for _, t := range candidates {
-		if len(t.CallerIDs) > 0 {
-			return t.CallerIDs[0], nil
+		candidates = slices.DeleteFunc(candidates, func(t trunk.Trunk) bool { return len(t.CallerIDs) == 0 })
+		if len(candidates) == 0 {
+			return "", "", c.noNumber(ctx)
 		}
 	}
+	if errors.Is(err, errNoActive) || errors.Is(err, errFull) {
+		return wanted, "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	first, _ := c.board.pick(candidates, "", time.Now())
+	return first.CallerID(wanted), first.TrunkID.String(), nil
+}
+
+// noNumber returns why no trunk with a caller ID can take a call.
+func (c *Carrier) noNumber(ctx context.Context) error {
 	active, err := c.trunks.Active(ctx)
-	if err != nil || len(active) == 0 {
-		return "", errors.Join(fault, err)
+	switch {
+	case err != nil:
+		return err
+	case len(active) == 0:
+		return errNoActive
+	case slices.ContainsFunc(active, func(t trunk.Trunk) bool { return len(t.CallerIDs) > 0 }):
+		return errFull
 	}
-	if slices.ContainsFunc(active, func(t trunk.Trunk) bool { return len(t.CallerIDs) > 0 }) {
-		return "", errFull
-	}
-	return "", carrier.ErrNoNumber
+	return carrier.ErrNoNumber
 }

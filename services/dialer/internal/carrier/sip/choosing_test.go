@@ -64,7 +64,8 @@ func TestTake_ATrunksPace(t *testing.T) {
 	one.CallsPerSecond = 2
 	other := trunk.Trunk{TrunkID: uuid.New()} // has no pace at all
 	taken := func(at time.Duration) bool {
-		return board.paced([]trunk.Trunk{other, one}, now.Add(at))[0].TrunkID == one.TrunkID
+		first, _ := board.pick([]trunk.Trunk{other, one}, "", now.Add(at))
+		return first.TrunkID == one.TrunkID
 	}
 	if got := []bool{taken(0), taken(0), taken(0), taken(499 * time.Millisecond), taken(500 * time.Millisecond), taken(10 * time.Second), taken(10 * time.Second), taken(10 * time.Second)}; !slices.Equal(got,
 		[]bool{true, true, false, false, true, true, true, false}) {

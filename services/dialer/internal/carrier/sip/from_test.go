@@ -28,7 +28,7 @@ func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
 		return several{good}
 	})
 	p.awaitAnswers(t, p.over)
-	from, err := p.From(t.Context(), wanted, nil)
+	from, _, err := p.From(t.Context(), wanted, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,5 +49,54 @@ func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
 	}
 	if got := <-invites; got != shown {
 		t.Errorf("From of the INVITE = %q, want %q", got, shown)
+	}
+}
+
+// The pace of a trunk is taken with the number. A call that is too many for the first trunk goes over the second one,
+// with the number of the second, and the first receives no more than its pace.
+func TestFrom_TakesThePaceOfItsTrunk(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	busy := func(c *signaltest.Call) { c.Respond(486, "") }
+	slow, first := hears(t, busy)
+	fast, second := hears(t, busy)
+	var one, two trunk.Trunk
+	p := x.beginOver(loopback, func(good trunk.Trunk) trunks {
+		one, two = good, good
+		one.TrunkID, one.Port, one.Priority, one.CallsPerSecond = uuid.New(), uint16(slow), 1, 1
+		two.TrunkID, two.Port, two.Priority = uuid.New(), uint16(fast), 2
+		one.CallerIDs, two.CallerIDs = []string{"+14155550101"}, []string{"+14155550102"}
+		return several{one, two}
+	})
+	p.awaitAnswers(t, one, two)
+	type choice struct{ from, over string }
+	choices, wantFirst := make([]choice, 10), 0
+	for i := range choices {
+		from, over, err := p.From(t.Context(), "+15005550006", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		choices[i] = choice{from, over}
+		if over == one.TrunkID.String() {
+			wantFirst++
+		}
+	}
+	if wantFirst == len(choices) {
+		t.Errorf("calls for which the first trunk is chosen = %d, want fewer", wantFirst)
+	}
+	for _, chosen := range choices {
+		o := carrier.Originate{
+			CallID: uuid.Must(uuid.NewV7()), From: chosen.from, To: "+14155550141", Over: chosen.over, DialedAt: time.Now(),
+		}
+		var refused *carrier.Refused
+		if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+			t.Fatalf("Originate = %v, want a refusal by the callee", err)
+		}
+	}
+	if got := first(); got != wantFirst {
+		t.Errorf("calls over the first trunk = %d, want %d", got, wantFirst)
+	}
+	if got, want := second(), len(choices)-wantFirst; got != want {
+		t.Errorf("calls over the second trunk = %d, want %d", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -46,19 +47,20 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	if err != nil {
 		return unsent(o, err)
 	}
-	skipped := 0
-	for i, over := range c.board.paced(candidates, time.Now()) {
-		if over.CallerID(o.From) != o.From { // the call is on record with another number
-			skipped++
-			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errOtherNumber))
-			continue
-		}
+	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunk.Trunk) bool { return t.CallerID(o.From) != o.From })
+	others := len(candidates) > len(rest) // they would show another number than the one on record
+	if len(rest) == 0 {
+		err = errOtherNumber
+	}
+	for len(rest) > 0 {
+		var over trunk.Trunk
+		over, rest = c.board.pick(rest, o.Over, time.Now())
 		known := c.tended.care(over.TrunkID)
 		if !known.allow(o.WorkspaceID) {
 			err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, errResting))
 			continue
 		}
-		said, fault := c.send(ctx, o, over, i+1 < len(candidates) || skipped > 0)
+		said, fault := c.send(ctx, o, over, len(rest) > 0 || others)
 		if fault == nil {
 			fault = c.await(ctx, o, said)
 			c.invited(over, fault)
