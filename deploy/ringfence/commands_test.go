@@ -72,7 +72,7 @@ func operators(t *testing.T) (lines [][]string) {
 		t.Fatal(err)
 	}
 	for _, leaf := range parser.Model.Leaves(false) {
-		if slices.Contains([]string{"demo", "listen", "completion"}, leaf.Name) {
+		if slices.Contains([]string{"demo", "listen", "completion", "status"}, leaf.Name) {
 			continue
 		}
 		line := strings.Fields(leaf.Path())[:2]

@@ -21,6 +21,7 @@ type Commands struct {
 	Calls      calls      `cmd:"" group:"operator" help:"Calls and call requests of the workspace, and why one was not made."`
 	Webhooks   webhooks   `cmd:"" group:"operator" help:"Subscriptions of the workspace, what was delivered, and replay."`
 	Audit      audit      `cmd:"" group:"operator" help:"What operators changed."`
+	Status     status     `cmd:"" group:"operator" help:"Services, trunks, models and queue. Exit status 1 if one is down."`
 	Services   services   `cmd:"" group:"operator" help:"What the services' own binaries do: parked records, the books, the consent ledger, sealed secrets."`
 }
 

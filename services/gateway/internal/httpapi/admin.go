@@ -32,12 +32,16 @@ type Admin struct {
 	store  *store.Store
 	peers  *forwarding.Peers
 	pepper apikey.Pepper
+	ready  *Readiness
 	table  route.Table
 }
 
 // NewAdmin is the handler of the operator's address (contract.md §7).
-func NewAdmin(door *admitting.Door, st *store.Store, peers *forwarding.Peers, pepper apikey.Pepper, tel *telemetry.Telemetry) http.Handler {
-	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, table: route.Admin()}
+func NewAdmin(
+	door *admitting.Door, st *store.Store, peers *forwarding.Peers, pepper apikey.Pepper, ready *Readiness,
+	tel *telemetry.Telemetry,
+) http.Handler {
+	a := &Admin{door: door, store: st, peers: peers, pepper: pepper, ready: ready, table: route.Admin()}
 	router := httpserver.NewEdgeRouter(tel)
 	router.Use(a.operators) // before the route is looked for, as on the customer's address
 	router.Route("/admin/v1", func(admin chi.Router) {
@@ -50,6 +54,7 @@ func NewAdmin(door *admitting.Door, st *store.Store, peers *forwarding.Peers, pe
 		admin.Post("/workspaces/{id}/api-keys", httpserver.Handle(a.createKey))
 		admin.Get("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.readKey))
 		admin.Delete("/workspaces/{id}/api-keys/{key_id}", httpserver.Handle(a.revokeKey))
+		admin.Get("/services", httpserver.Handle(a.ready.list))
 		admin.Get("/audit", httpserver.Handle(a.listAudit))
 		admin.Get("/audit/{entry_id}", httpserver.Handle(a.readAudit))
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -72,6 +73,24 @@ func (r *Readiness) answer(w http.ResponseWriter, request *http.Request) error {
 		return refused
 	}
 	return httpserver.WriteJSON(w, http.StatusOK, openapi.Readiness{Status: openapi.Ready})
+}
+
+// serviceView is a service, and whether one of its replicas is ready.
+type serviceView struct {
+	Name  string `json:"name"`
+	Ready bool   `json:"ready"`
+}
+
+// list answers GET /admin/v1/services with the services that READY_URLS names.
+func (r *Readiness) list(w http.ResponseWriter, request *http.Request) error {
+	failing := r.ask(request.Context())
+	answer := struct {
+		Services []serviceView `json:"services"`
+	}{Services: []serviceView{}}
+	for _, name := range slices.Sorted(maps.Keys(r.probes)) {
+		answer.Services = append(answer.Services, serviceView{Name: name, Ready: !slices.Contains(failing, name)})
+	}
+	return httpserver.WriteJSON(w, http.StatusOK, answer)
 }
 
 // ask names the services that are not ready; who asks at the same time gets the same answer.

@@ -120,7 +120,7 @@ func (r *rig) replica(readyURLs []string) (public, admin *httptest.Server) {
 	}
 	door := admitting.NewDoor(r.store, r.pepper, proxies)
 	public = httptest.NewServer(httpapi.NewPublic(door, r.peers, ready, shelf, nil))
-	admin = httptest.NewServer(httpapi.NewAdmin(door, r.store, r.peers, r.pepper, nil))
+	admin = httptest.NewServer(httpapi.NewAdmin(door, r.store, r.peers, r.pepper, ready, nil))
 	r.t.Cleanup(public.Close)
 	r.t.Cleanup(admin.Close)
 	return public, admin

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestStatus prints one screen. The exit status is 1 if a service, a trunk or a model is down.
+func TestStatus(t *testing.T) {
+	const queue = `"queue":{"due":12,"scheduled":3,"oldest_due_seconds":90.4,"live_outbound":4,"live_inbound":1}`
+	tests := []struct {
+		name, services, trunks, dialer string
+		code                           int
+		out, faults                    string
+	}{
+		{
+			name: "all is well", services: `[{"name":"calls","ready":true}]`, dialer: `"agent_circuits":[],` + queue,
+			trunks: `[{"id":"7","name":"main","state":"up","channels_in_use":2,"channels":10,"recent":{"calls":5,"failures":1}},
+				{"id":"8","name":"new","state":"unknown","channels":10},{"id":"9","name":"old","state":"disabled","channels":10}]`,
+			out: "service   ready         calls\n" +
+				"trunk     up            main, 2 of 10 channels in use, 1 of 5 calls failed in five minutes\n" +
+				"trunk     unknown       new, 0 of 10 channels in use, 0 of 0 calls failed in five minutes\n" +
+				"trunk     disabled      old, 0 of 10 channels in use, 0 of 0 calls failed in five minutes\n" +
+				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
+		},
+		{
+			name: "much is down", services: `[{"name":"dialer","ready":false}]`, code: 1,
+			dialer: `"agent_circuits":[{"replica":"a","kind":"openai_realtime","workspace_id":null}],` + queue,
+			trunks: `[{"id":"7","name":"main","state":"mixed","channels":10}]`,
+			out: "service   not ready     dialer\n" +
+				"trunk     mixed         main, 0 of 10 channels in use, 0 of 0 calls failed in five minutes\n" +
+				"model     circuit_open  openai_realtime of the operator, at replica a\n" +
+				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
+			faults: "down: service dialer, trunk main, model openai_realtime of the operator",
+		},
+		{
+			name: "the dialer does not answer", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",
+			trunks: "[]", code: 1, faults: "down: service dialer, dialer",
+			out: "service   not ready     dialer\n" +
+				"dialer    no answer     GET /admin/v1/dialer was answered with 200, which is no answer of a gateway: " +
+				"does RINGFENCE_ADMIN_URL name the admin address?\n",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			routes := http.NewServeMux()
+			for path, body := range map[string]string{
+				"services": `{"services":` + tt.services + `}`, "dialer": `{` + tt.dialer + `}`,
+				"trunks": `{"data":` + tt.trunks + `,"has_more":false}`,
+			} {
+				routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = w.Write([]byte(body))
+				})
+			}
+			server := httptest.NewServer(routes)
+			t.Cleanup(server.Close)
+			t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+			t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+			code, out, faults := runCommand(t, "status")
+			wantCode(t, "status", code, tt.code)
+			wantText(t, "stdout", out, tt.out)
+			wantContains(t, "stderr", faults, tt.faults)
+			code, out, _ = runCommand(t, "status", "-o", "json")
+			wantCode(t, "status -o json", code, tt.code)
+			if !json.Valid([]byte(out)) {
+				t.Errorf("stdout with -o json = %q, want JSON", out)
+			}
+		})
+	}
+	t.Run("hostile text", func(t *testing.T) {
+		admin(t, http.StatusOK)
+		_, out, faults := runCommand(t, "status")
+		wantNoControls(t, out+faults)
+	})
+}

@@ -1,0 +1,27 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// The operator sees which services have a ready replica.
+func TestServices_ShowWhichAreReady(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }))
+	defer up.Close()
+	down := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+	defer down.Close()
+	_, admin := r.replica([]string{"dialer=" + down.URL, "calls=" + up.URL, "calls=" + down.URL})
+	got := send(t, http.MethodGet, admin.URL+"/admin/v1/services", operatorToken, "", nil)
+	if got.status != http.StatusOK {
+		t.Errorf("status = %d, want %d", got.status, http.StatusOK)
+	}
+	want := `{"services":[{"name":"calls","ready":true},{"name":"dialer","ready":false}]}`
+	if body := strings.TrimSpace(got.body); body != want {
+		t.Errorf("body = %s, want %s", body, want)
+	}
+}
