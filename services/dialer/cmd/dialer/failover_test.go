@@ -12,7 +12,8 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// trunkThat sets up a trunk whose far end plays a script, and counts its calls by number.
+// trunkThat adds a trunk that plays the script for each call. It returns when the trunk is up. dials returns the
+// number of calls to a number.
 func (r *rig) trunkThat(p *process, name string, priority int, script func(*signaltest.Call)) (dials func(to string) int) {
 	r.t.Helper()
 	var mu sync.Mutex
@@ -29,6 +30,11 @@ func (r *rig) trunkThat(p *process, name string, priority int, script func(*sign
 	if status != 201 {
 		r.t.Fatalf("POST = %d %v", status, told)
 	}
+	path := "http://" + p.addr + "/admin/v1/trunks/" + told["id"].(string)
+	await(r.t, "the trunk has answered OPTIONS", func() bool { // before that, no call is offered to it
+		status, told := r.asOperator("GET", path, "")
+		return status == 200 && told["state"] == "up"
+	})
 	return func(to string) int {
 		mu.Lock()
 		defer mu.Unlock()
