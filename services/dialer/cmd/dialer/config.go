@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"time"
 
 	"ringfence.dev/libs/httpserver"
@@ -113,7 +116,7 @@ type sipConfig struct {
 	Certificate string `env:"SIP_TLS_CERT_FILE" help:"PEM certificate for SIP_TLS_ADDR"`
 	Key         string `env:"SIP_TLS_KEY_FILE" help:"its PEM key"`
 	// Advertised is how trunks reach us.
-	Advertised string `env:"SIP_ADVERTISED_ADDR" envDefault:"127.0.0.1" help:"IP address that trunks reach this process at, for SIP and audio; not 127.0.0.1 unless the trunk is on this machine"`
+	Advertised string `env:"SIP_ADVERTISED_ADDR" help:"IP address that trunks reach this process at, for SIP and audio; empty: the address of the first SIP listener, which must then be an IP address other than 0.0.0.0 and ::"`
 	RTP        string `env:"RTP_ADDR" envDefault:"127.0.0.1" help:"IP address that audio is bound to"`
 	PortLow    uint16 `env:"RTP_PORT_LOW" envDefault:"10000" help:"lowest UDP port for audio; the even ones are used"`
 	PortHigh   uint16 `env:"RTP_PORT_HIGH" envDefault:"20000" help:"highest UDP port for audio"`
@@ -129,6 +132,28 @@ func (c sipConfig) listening() replica.SIP {
 		UDP: c.UDP, TCP: c.TCP, TLS: c.TLS, Advertised: c.Advertised,
 		RTP: fmt.Sprintf("%s ports %d to %d", c.RTP, c.PortLow, c.PortHigh),
 	}
+}
+
+// advertised returns the IP address that trunks reach this process at. If it is not set, it is the address
+// of the first SIP listener.
+func (c sipConfig) advertised() (netip.Addr, error) {
+	if c.Advertised != "" {
+		ip, err := netip.ParseAddr(c.Advertised)
+		if err != nil {
+			return netip.Addr{}, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
+		}
+		return ip, nil
+	}
+	host, _, err := net.SplitHostPort(cmp.Or(c.UDP, c.TCP, c.TLS))
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("read the address of the first SIP listener: %w", err)
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.IsUnspecified() {
+		return netip.Addr{}, fmt.Errorf("SIP_ADVERTISED_ADDR is missing: the first SIP listener has the address %q, "+
+			"which trunks cannot reach. Set the IP address that trunks reach this process at", host)
+	}
+	return ip, nil
 }
 
 // recordingsConfig is where recordings lie, and are written before.

@@ -106,10 +106,11 @@ func openSIP(
 	if err != nil {
 		return lines{}, nil, fmt.Errorf("read RTP_ADDR: %w", err)
 	}
-	advertised, err := netip.ParseAddr(cfg.SIP.Advertised)
+	advertised, err := cfg.SIP.advertised()
 	if err != nil {
-		return lines{}, nil, fmt.Errorf("read SIP_ADVERTISED_ADDR: %w", err)
+		return lines{}, nil, err
 	}
+	cfg.SIP.Advertised = advertised.String()
 	var line *sip.Carrier
 	strangers := sip.NewStrangers()
 	tel.Metrics.MustRegister(strangers)

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Without SIP_ADVERTISED_ADDR, trunks must get an address that reaches the first listener. A trunk that gets
+// another one sends its BYE there.
+func TestAdvertised_IsTheAddressOfTheFirstListener(t *testing.T) {
+	t.Parallel()
+	const missing = "SIP_ADVERTISED_ADDR is missing"
+	tests := []struct {
+		name      string
+		config    sipConfig
+		want      string
+		wantError string
+	}{
+		{name: "concrete address", config: sipConfig{UDP: "192.0.2.10:5060", TLS: "192.0.2.11:5061"}, want: "192.0.2.10"},
+		{name: "TLS alone", config: sipConfig{TLS: "[2001:db8::1]:5061"}, want: "2001:db8::1"},
+		{name: "set", config: sipConfig{UDP: "0.0.0.0:5060", Advertised: "203.0.113.7"}, want: "203.0.113.7"},
+		{name: "every address", config: sipConfig{UDP: "0.0.0.0:5060"}, wantError: missing},
+		{name: "every IPv6 address", config: sipConfig{UDP: "[::]:5060"}, wantError: missing},
+		{name: "port alone", config: sipConfig{UDP: ":5060"}, wantError: missing},
+		{name: "host name", config: sipConfig{UDP: "sip.example.com:5060"}, wantError: missing},
+		{name: "malformed", config: sipConfig{Advertised: "here"}, wantError: "read SIP_ADVERTISED_ADDR"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := test.config.advertised()
+			if test.wantError != "" {
+				if err == nil {
+					t.Fatalf("advertised address = %s, want the error %q", got, test.wantError)
+				}
+				if !strings.Contains(err.Error(), test.wantError) {
+					t.Errorf("error = %q, want %q in it", err, test.wantError)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("error = %v, want the address %s", err, test.want)
+			}
+			if got.String() != test.want {
+				t.Errorf("advertised address = %s, want %s", got, test.want)
+			}
+		})
+	}
+}
