@@ -3,6 +3,7 @@ package sip
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -142,11 +143,12 @@ func party(header string) string {
 		user, host = rest[:at], rest[at:]
 	}
 	user, _, _ = strings.Cut(user, ":") // the password
-	if user != "" && strings.Trim(user, "+0123456789-.()*#") == "" {
-		user = phone.Number(user).Masked()
-	}
+	user = numbers.ReplaceAllStringFunc(cleaned(user), func(n string) string { return phone.Number(n).Masked() })
 	return cleaned(user + host)
 }
+
+// numbers matches what can be a telephone number, or the greater part of one.
+var numbers = regexp.MustCompile(`\+?[0-9][0-9.()-]{3,}[0-9]`)
 
 func cleaned(text string) string { return cleanedTo(text, longestText) }
 

@@ -21,6 +21,8 @@ func TestParty(t *testing.T) {
 		{name: "without brackets", header: "sip:14155550123@a.test;tag=1", want: "…0123@a.test"},
 		{name: "a tel URI", header: "<tel:+1-415-555-0123>", want: "…0123"},
 		{name: "a name and a password", header: "<sips:admin:secret@a.test>", want: "admin@a.test"},
+		{name: "a number behind other text", header: "<sip:x\x1b[2J+14155550123@a.test>", want: "x[2J…0123@a.test"},
+		{name: "an extension", header: "<sip:1001@a.test>", want: "1001@a.test"},
 		{name: "no URI", header: "nothing", want: ""},
 		{name: "empty", header: "", want: ""},
 		{name: "control characters", header: "<sip:a\x1b[2Jb\u202ec\u009b@x\x00>", want: "a[2Jbc@x"},
