@@ -311,6 +311,8 @@ type Call struct {
 
 // CallDisclosure What the person heard of the disclosure. Present once the call has ended, unless the disclosure is turned off or its playout is
 // not known. If `started_at` is null, nothing of it was played. Otherwise either `finished_at` or `cut_at` is set.
+// The times are those of the audio. `text` is what the agent was asked to say: Ringfence does not compare it with the
+// words that the agent spoke. The agent's first turns in the transcript and the recording show those.
 type CallDisclosure struct {
 	// Text What the agent was asked to say first: the disclosure, and the notice if the call is recorded.
 	Text string `json:"text"`
@@ -638,7 +640,9 @@ type TranscriptTurn struct {
 	// Role Who spoke: `person` or `agent`. More may come.
 	Role string `json:"role"`
 
-	// Text What was said. Of an agent's turn that was cut off, it is about the part that was played, with a dash at the cut.
+	// Text What was said. Of an agent's turn that was cut off, it is about the part that was played, with a dash at the cut. The
+	// cut is an estimate: the text is shortened in proportion to the audio that was sent, because no agent reports where a
+	// word is in its audio. `ended_at` is exact. The recording shows which words were sent.
 	Text string `json:"text"`
 
 	// At When it began.
