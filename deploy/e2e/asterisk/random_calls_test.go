@@ -27,6 +27,10 @@ import (
 const (
 	// maxOrphaned is how long a phone may stay connected after the process that called it was killed.
 	maxOrphaned = 6 * time.Second
+	// inFlight is how long after a kill an INVITE of the dead dialer can reach the dialplan.
+	inFlight = time.Second
+	// untilStored is how long after a BYE the dialer can still wait for the last words before it stores the end.
+	untilStored = 5 * time.Second
 	// maxLive is the number of calls that go on at the same time.
 	maxLive = 20
 
@@ -43,19 +47,21 @@ const (
 // spokenWords are what the phone says, in this order: its audio is Voice of the words, as the agent's is.
 var spokenWords = []string{"first question", "second question", "third question"}
 
-// answers are what the model says to the words and the keys.
+// answers are what the model says to the words and the keys. Each begins with another word: a cut turn shows which
+// answer it is.
 var answers = map[string]string{
-	"first question":                 "To that I say yes, as we all do here.",
-	"second question":                "To that I say no, or at least not now.",
-	"third question":                 "To that I have not got an idea yet.",
-	"[The person pressed the key 5]": "So you want the fifth item of the list.",
-	"[The person pressed the key 7]": "So you want the seventh item of the list.",
+	"first question":                 "Yes, that is what we all do here.",
+	"second question":                "No, we do not do that, at least not now.",
+	"third question":                 "Perhaps, but I have not got an idea yet.",
+	"[The person pressed the key 5]": "Five is the list of all that we have.",
+	"[The person pressed the key 7]": "Seven is the line to the desk in the hall.",
 }
 
 // phone is one called phone: what it does, and what became of its call.
 type phone struct {
 	number   string
 	greeting string
+	agent    string
 	// steps are the lines of its extension of the dialplan.
 	steps []string
 	// said are the words that it says, if it is not hung up on before.
@@ -164,7 +170,7 @@ func (s *trial) startModel(t *testing.T) {
 	}
 }
 
-// setUp adds the trunk to Asterisk and the features that the test reads.
+// setUp adds the trunk to Asterisk, the features that the test reads, and an agent for each phone.
 func (s *trial) setUp(t *testing.T, asterisk string) {
 	t.Helper()
 	trunk := map[string]any{
@@ -177,6 +183,20 @@ func (s *trial) setUp(t *testing.T, asterisk string) {
 		s.house.Admin.Into(t.Context(), "PATCH", "/admin/v1/workspaces/"+s.house.ID, features, http.StatusOK, nil))
 	if err != nil {
 		t.Fatal(err)
+	}
+	path := "/admin/v1/workspaces/" + s.house.ID + "/agents"
+	for _, p := range s.phones {
+		agent := map[string]any{
+			"name": "Ida", "kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": p.greeting,
+			"disclosure": map[string]any{"text": aiDisclosure},
+		}
+		var made struct {
+			ID string `json:"id"`
+		}
+		if err := s.house.Admin.Into(t.Context(), "POST", path, agent, http.StatusCreated, &made); err != nil {
+			t.Fatal(err)
+		}
+		p.agent = made.ID
 	}
 }
 
@@ -336,19 +356,7 @@ func (s *trial) callAll(t *testing.T, random *rand.Rand, kills int) {
 
 func (s *trial) place(t *testing.T, p *phone) {
 	t.Helper()
-	agent := map[string]any{
-		"name": "Ida", "kind": "openai_realtime", "language": "en-GB", "instructions": "Be brief.", "greeting": p.greeting,
-		"disclosure": map[string]any{"text": aiDisclosure},
-	}
-	var made struct {
-		ID string `json:"id"`
-	}
-	path := "/admin/v1/workspaces/" + s.house.ID + "/agents"
-	err := s.house.Admin.Into(t.Context(), "POST", path, agent, http.StatusCreated, &made)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := s.house.Place(t.Context(), map[string]any{"to": p.number, "agent_id": made.ID})
+	req, err := s.house.Place(t.Context(), map[string]any{"to": p.number, "agent_id": p.agent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -447,8 +455,11 @@ func (s *trial) checkEnd(t *testing.T, p *phone, records []record) (killed bool)
 	if len(records) > 1 {
 		t.Errorf("%s: records of Asterisk = %d, want at most 1", p.number, len(records))
 	}
+	recovered := stage.Value(p.finished.ErrorCode) == "dial_state_unknown"
 	for _, kill := range s.kills {
 		for _, r := range records {
+			begun, ended := r.start.Add(-inFlight), r.end.Add(untilStored)
+			killed = killed || recovered && kill.After(begun) && kill.Before(ended)
 			if r.start.After(kill) || r.end.Before(kill) {
 				continue
 			}

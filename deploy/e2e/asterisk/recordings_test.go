@@ -33,14 +33,16 @@ func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 		t.Fatal(err)
 	}
 	var call struct {
-		Status     string
-		Transcript *struct{ Turns []turn }
+		Status      string
+		HangupCause *string `json:"hangup_cause"`
+		Outcome     *string // published together with the transcript
+		Transcript  struct{ Turns []turn }
 	}
 	path := "/v1/calls/" + stage.Value(p.finished.CallID)
 	what := "the transcript of " + p.number
 	err = rig.Until(context.WithoutCancel(t.Context()), rig.HangTimeout, what, func() (bool, error) {
 		err := s.house.API.Into(t.Context(), "GET", path, nil, http.StatusOK, &call)
-		return call.Status != "completed" || call.Transcript != nil, err
+		return call.Status != "completed" || call.Outcome != nil, err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +51,8 @@ func (s *trial) checkTranscript(t *testing.T, p *phone, killed bool) bool {
 		return false
 	}
 	if call.Status != "completed" {
-		t.Errorf("%s: status of the call = %q, want %q, because the phone answered", p.number, call.Status, "completed")
+		t.Errorf("%s: status of the call = %q with hangup cause %q and error code %q, want %q, because the phone answered",
+			p.number, call.Status, stage.Value(call.HangupCause), stage.Value(p.finished.ErrorCode), "completed")
 		return false
 	}
 	s.checkAgent(t, p, call.Transcript.Turns, agent)
@@ -124,30 +127,40 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 	}
 }
 
-// heard returns how much of a text's audio a recording contains, and the sample at which it begins; -1: nowhere.
-func (s *trial) heard(t *testing.T, text string, recording []byte) (length time.Duration, first int) {
+// heard returns the position in a text's audio up to which a recording contains it, and the sample of the recording
+// at which it begins, or -1. Asterisk drops frames of a recording when it is late, so the position is that of the last
+// frame. If a recording lacks more than half of the frames before, it does not contain the text.
+func (s *trial) heard(t *testing.T, text string, recording []byte) (reached time.Duration, first int) {
 	t.Helper()
 	const frame = 160
 	audio := s.voice(t, text)
-	frames := map[uint64][]byte{}
+	frames := map[uint64]int{}
 	for at := 0; at+frame <= len(audio); at += frame {
-		frames[signs(audio[at:at+64])] = audio[at : at+frame]
+		frames[signs(audio[at:at+64])] = at
 	}
-	first = -1
 	var key uint64
+	found, end := 0, 0
+	first = -1
 	for i, sample := range recording {
 		key = key<<1 | uint64(sample>>7)
-		want, start := frames[key], i-63
-		if want == nil || start < 0 || start+frame > len(recording) || !alike(want, recording[start:start+frame]) {
+		at, known := frames[key]
+		start := i - 63
+		if !known || start < 0 || start+frame > len(recording) {
+			continue
+		}
+		if !alike(audio[at:at+frame], recording[start:start+frame]) {
 			continue
 		}
 		delete(frames, key)
-		length += 20 * time.Millisecond
+		found, end = found+frame, at+frame
 		if first < 0 {
 			first = start
 		}
 	}
-	return length, first
+	if 2*found < end {
+		t.Errorf("samples of %q in the recording = %d, want at least half of %d", text, found, end)
+	}
+	return time.Duration(end) * time.Second / 8000, first
 }
 
 func signs(audio []byte) (key uint64) {
