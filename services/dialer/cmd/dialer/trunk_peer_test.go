@@ -17,6 +17,7 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 // answersThen returns a sipp scenario of a trunk that answers OPTIONS, rings and answers every INVITE with the
@@ -109,7 +110,7 @@ func (r *rig) setAgent(settings string) {
 	r.publish(kafka.Agents, r.agent, &eventv1.AgentEvent{
 		AgentId: r.agent.String(), WorkspaceId: r.workspace.String(), Version: version,
 		Event: &eventv1.AgentEvent_Agent{Agent: &eventv1.Agent{
-			Name: "Ida", MaxCallSeconds: 60, SettingsJson: []byte(settings),
+			Name: "Ida", FromE164: tenant.DefaultFrom, MaxCallSeconds: 60, SettingsJson: []byte(settings),
 		}},
 	})
 	await(r.t, "the agent's settings are stored", func() bool {
