@@ -11,7 +11,7 @@ import (
 func TestTrunkState_OfTwoReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "0")
-	port := startTrunk(t, challenging)
+	port := startTrunk(t, scenario("", again))
 	first := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
 	second := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
 	path := r.addTrunk(first, port, `,"username":"account","password":"wrong"`)
