@@ -39,6 +39,8 @@ func (c *Carrier) Run(ctx context.Context) error {
 	defer searches.Stop()
 	defer prunes.Stop()
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	// The first heartbeat precedes the first call: other processes end the calls of an owner without one.
+	err := c.lookRound(working)
 	var living sync.WaitGroup
 	living.Go(func() { c.live(working) })
 	defer living.Wait()
@@ -47,8 +49,11 @@ func (c *Carrier) Run(ctx context.Context) error {
 	defer leaving.Wait() // the line is closed behind Run
 	told := ctx.Done()
 	var drained <-chan struct{}
-	if err := c.tend(working); err != nil { // no call is placed before the first answer to OPTIONS
-		slog.WarnContext(ctx, "read trunks failed", "error", err)
+	if err == nil { // no call is placed before the first answer to OPTIONS
+		err = c.tend(working)
+	}
+	if err != nil {
+		slog.WarnContext(ctx, "first heartbeat or read of the trunks failed", "error", err)
 	}
 	for {
 		var err error
