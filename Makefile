@@ -104,7 +104,7 @@ test-nightly: build nightly-sip nightly-races nightly-chaos nightly-upgrade pool
 
 nightly-sip: build peers asterisk
 	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/signal/...
-	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m -run '^Test(Trunk|TrunkState|Attempts|Agent|Inbound|Stop)_' ./services/dialer/cmd/dialer
+	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m -run '^Test(Trunk|TrunkState|TrunkCheck|Attempts|Agent|Inbound|Stop)_' ./services/dialer/cmd/dialer
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./deploy/e2e
 	@RINGFENCE_BIN=$(BIN) RINGFENCE_ASTERISK=$(BIN)/asterisk go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning ./deploy/e2e/asterisk $(LARGE)
 
