@@ -202,6 +202,17 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 			path := r.addTrunk(p, port, `,"username":"account","password":"wrong","caller_ids":["+14155550100"]`)
 			first := r.request("+14155551301")
 			r.awaitReleased(first)
+			// The log tells the operator which trunk refused, and what it said.
+			await(t, "the log contains the refusal", func() bool {
+				return strings.Contains(p.output(), "trunk circuit opened")
+			})
+			_, opened, _ := strings.Cut(p.output(), "trunk circuit opened")
+			opened, _, _ = strings.Cut(opened, "\n")
+			for _, want := range []string{"trunk=far", "401 Unauthorized"} {
+				if !strings.Contains(opened, want) {
+					t.Errorf("log of the refusal = %q, want it to contain %q", opened, want)
+				}
+			}
 			second := r.request("+14155551302")
 			r.patchTrunk(path, `{"password":"secret"}`)
 			for id, want := range map[uuid.UUID]int{first: 2, second: 1} {
