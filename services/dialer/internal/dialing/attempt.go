@@ -25,6 +25,8 @@ const (
 	notYet = 500 * time.Millisecond
 	// noAnswer is when to ask the gate again that did not answer.
 	noAnswer = time.Second
+	// noNumberYet is when to choose a number again if none could be chosen.
+	noNumberYet = time.Second
 	// releasedRest is the first pause before a request is claimed again that a fault of the operator's trunk sent back.
 	releasedRest = time.Second
 	// mostOwnAgent is how many attempts a request has whose workspace's own model cannot be reached.
@@ -114,7 +116,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 		return "blocked", unlessLost(d.store.Block(ctx, r, request.NoNumber()))
 	}
 	if err != nil {
-		return "fault", err
+		return "put_back", errors.Join(err, d.store.PutBack(ctx, r.CallRequestID, noNumberYet, 0))
 	}
 	done, ok := d.carrier.allow()
 	if !ok { // before the fence: nobody's request fails for a trunk that is known to be in trouble

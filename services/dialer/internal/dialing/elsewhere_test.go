@@ -121,6 +121,8 @@ type desk struct {
 	dialling func(request.Request, uuid.UUID, string)
 	// ownCircuits: the carrier has its own circuits.
 	ownCircuits bool
+	// from chooses the number and the trunk; nil: the carrier does.
+	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// trunkDown: no trunk can take a call.
 	trunkDown bool
 }
@@ -203,7 +205,7 @@ func (d *desk) run(over *trunks, until func() error) {
 	}
 	dialer := dialing.New(st, contacts, over, nil, heart, dialing.Limits{
 		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return ofTrunk, nil },
-		Failures: failures, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling,
+		Failures: failures, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling, From: d.from,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
