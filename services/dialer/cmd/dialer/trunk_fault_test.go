@@ -202,7 +202,7 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 			path := r.addTrunk(p, port, `,"username":"account","password":"wrong","caller_ids":["+14155550100"]`)
 			first := r.request("+14155551301")
 			r.awaitReleased(first)
-			// The log tells the operator which trunk refused, and what it said.
+			// The log shows the operator which trunk refused, and with which response.
 			await(t, "the log contains the refusal", func() bool {
 				return strings.Contains(p.output(), "trunk circuit opened")
 			})
