@@ -79,14 +79,14 @@ func (c *Conversation) endCall(id, outcome string) {
 	c.close(call.NormalClearing)
 	switch {
 	case first && c.unlisted != "":
-		c.closing.asked = true
+		c.closing.asked, c.closing.correcting = true, true
 		c.answer(id, map[string]any{
 			"state": "refused", "reason": "outcome is not one of the allowed values", "allowed": c.settings.Agent.OutcomeList(),
 			"next": "Call end_call again with an allowed outcome.",
 		})
 		return
-	case c.unlisted != "":
-		c.closing.asked = false
+	case c.closing.correcting:
+		c.closing.asked, c.closing.correcting = false, false
 	}
 	c.answer(id, map[string]any{"state": "ending"})
 	c.look()

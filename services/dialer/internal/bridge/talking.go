@@ -59,6 +59,8 @@ type closing struct {
 	limit time.Time
 	// asked: a new sentence or another end_call was requested and has not arrived yet.
 	asked bool
+	// correcting: asked is true because an end_call with an unlisted outcome was refused.
+	correcting bool
 	// last: only the sentence that was asked for is said.
 	last bool
 	// said: the agent is done.
