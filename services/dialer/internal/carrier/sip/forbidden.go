@@ -11,6 +11,9 @@ const (
 	// suspectNew and suspectProven are how many numbers in a row a trunk must refuse with 403 until our account is
 	// the likely cause: for a trunk that has not taken a call since its last change, and for the others.
 	suspectNew, suspectProven = 2, 5
+	// suspectOneWorkspace is how many numbers in a row are enough if all of them belong to one workspace although
+	// others have called over the trunk.
+	suspectOneWorkspace = 20
 	// mostReleases is how often one number is released after a 403 while the number can be the cause.
 	mostReleases = 10
 )
@@ -43,14 +46,18 @@ func (f *forbidden) add(order carrier.Originate) (times int) {
 	return f.numbers[order.To]
 }
 
-// suspect reports whether our account is the likely cause. Numbers of one workspace are not enough if other
-// workspaces call over the trunk. accepted: the trunk has taken a call since its last change.
+// suspect reports whether our account is the likely cause. If other workspaces have called over the trunk, a few
+// numbers of one workspace are not enough: they may be barred. accepted: the trunk has taken a call since its last
+// change.
 func (f *forbidden) suspect(accepted bool) bool {
 	numbers := suspectNew
 	if accepted {
 		numbers = suspectProven
 	}
-	return len(f.numbers) >= numbers && (len(f.workspaces) > 1 || !f.more)
+	if len(f.workspaces) == 1 && f.more {
+		numbers = suspectOneWorkspace
+	}
+	return len(f.numbers) >= numbers
 }
 
 func (f *forbidden) clear() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -72,6 +73,10 @@ func TestOperatorFault_ForbiddenNumbers(t *testing.T) {
 	}
 	often := func(times int) []carrier.Originate { return slices.Repeat(to(one, "+1"), times) }
 	five := to(one, "+1", "+2", "+3", "+4", "+5")
+	var twenty []carrier.Originate
+	for i := range 20 {
+		twenty = append(twenty, to(one, fmt.Sprintf("+1%d", i))...)
+	}
 	tests := []struct {
 		name     string
 		accepted bool
@@ -100,6 +105,18 @@ func TestOperatorFault_ForbiddenNumbers(t *testing.T) {
 		{
 			name: "five numbers of one of two workspaces", accepted: true, others: true, orders: five, want: false,
 			state: circuit.Closed,
+		},
+		{
+			name: "19 numbers of one of two workspaces", accepted: true, others: true, orders: twenty[:19], want: false,
+			state: circuit.Closed,
+		},
+		{
+			name: "20 numbers of one of two workspaces", accepted: true, others: true, orders: twenty, want: true,
+			state: circuit.Open,
+		},
+		{
+			name: "one number of one of two workspaces, 20 times", accepted: true, others: true, orders: often(20),
+			want: false, state: circuit.Closed,
 		},
 	}
 	for _, tt := range tests {
