@@ -136,7 +136,7 @@ func (a *aim) learn(late bool) {
 	}
 }
 
-// oneSided says that a manner has hardly met the dial from one side yet: a busy machine moves the instant faster than a few trials can follow.
+// oneSided reports whether the cancels of one manner came almost always before, or almost always after, the dial.
 func (run *racing) oneSided() bool {
 	run.mu.Lock()
 	defer run.mu.Unlock()

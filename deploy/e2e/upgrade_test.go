@@ -24,8 +24,8 @@ func rolled() []string {
 	return []string{"contacts-compliance", "billing-wallet", "dialer", "calls", "webhook-dispatcher", "gateway"}
 }
 
-// Every replica of a stack that is rolled leaves for longer than a connection stays unused: inside the house (trust.IdleFor) and a customer's. It closes one that was used
-// just before it was too old when it has not read by the end what came by it: on a loaded machine that may take seconds. It is as long as in the charts.
+// drainDelay is the value of the charts. It is longer than the time for which clients keep a connection unused
+// (trust.IdleFor between the services).
 const (
 	drainDelay   = "DRAIN_DELAY=5s"
 	strictPerSec = 12

@@ -38,7 +38,7 @@ type person struct {
 const (
 	// speech is how long the person talks, in frames.
 	speech = 50
-	// lull is how long the agent has been silent when the person begins: a busy machine has shorter ones amid a sentence.
+	// lull is how long the agent is silent before the person begins, in frames. Pauses within a sentence are shorter.
 	lull = 40
 )
 

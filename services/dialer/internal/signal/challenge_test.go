@@ -13,8 +13,9 @@ import (
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 )
 
-// TestSetUp_AChallengeThatIsComeToLate: over TCP a transaction is over with the ACK of its refusal. Whoever comes to both late, because the machine is busy, must not take the INVITE that
-// answers the challenge for lost. Which of them is seen first is chance: so many calls.
+// TestSetUp_AChallengeThatIsComeToLate: over TCP a transaction ends with the ACK of its refusal. An agent that reads
+// both late must not treat the INVITE that answers the challenge as lost. The order in which it reads them is random, so
+// the test makes many calls.
 func TestSetUp_AChallengeThatIsComeToLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"
