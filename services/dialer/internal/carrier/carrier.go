@@ -85,6 +85,9 @@ type Originate struct {
 	// WorkspaceID is whose call it is.
 	WorkspaceID uuid.UUID
 	From, To    string
+	// TrunkNumber: From is one of a trunk's caller_ids and not the number of the agent. Only trunks whose caller_ids
+	// contain it may carry the call.
+	TrunkNumber bool
 	// Over is the trunk that was chosen with From; its pace has been taken for this call. Empty: the carrier chooses.
 	Over string
 	// DialedAt is echoed with the news of the call.

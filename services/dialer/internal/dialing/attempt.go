@@ -124,7 +124,7 @@ func (d *Dialer) try(ctx, stopping context.Context, r request.Request) (result s
 	}
 	defer done()
 	life, order := d.heart.Life(), carrier.Originate{
-		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, To: string(r.To), Over: chosen,
+		CallID: callID, WorkspaceID: r.WorkspaceID, From: from, TrunkNumber: from != wanted, To: string(r.To), Over: chosen,
 	}
 	if err := d.fence(ctx, r, order); err != nil {
 		if errors.Is(err, store.ErrLost) {

@@ -65,6 +65,7 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 	if next.order.From, next.order.Over, err = d.from(ctx, f.wanted, next.order.Without); err != nil {
 		return d.endRefused(ctx, f, r)
 	}
+	next.order.TrunkNumber = next.order.From != f.wanted
 	next.life = d.heart.Life()
 	if err := d.fenceAgain(ctx, r, f.order, next.order); err != nil {
 		// The write of this end waits for a commit that is still under way, and changes nothing after it.

@@ -52,6 +52,49 @@ func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
 	}
 }
 
+// The number of one trunk is not shown over another one, also if that one has no caller_ids: its provider may not know
+// the number.
+func TestOriginate_TheNumberOfATrunkStaysWithTheTrunk(t *testing.T) {
+	t.Parallel()
+	const shown = "+14155550101"
+	x := newExchange(t)
+	busy := func(c *signaltest.Call) { c.Respond(486, "") }
+	owner, _ := hears(t, busy)
+	other, dials := hears(t, busy)
+	var one, two trunk.Trunk
+	p := x.beginOver(loopback, func(good trunk.Trunk) trunks {
+		one, two = good, good
+		one.TrunkID, one.Port, one.CallerIDs = uuid.New(), uint16(owner), []string{shown}
+		two.TrunkID, two.Port, two.CallerIDs = uuid.New(), uint16(other), nil
+		return several{one, two}
+	})
+	p.awaitAnswers(t, one, two)
+	from, over, err := p.From(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if from != shown {
+		t.Errorf("From = %q, want %q", from, shown)
+	}
+	if want := one.TrunkID.String(); over != want {
+		t.Errorf("chosen trunk = %q, want %q", over, want)
+	}
+	o := carrier.Originate{
+		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", Over: over, DialedAt: time.Now(),
+		Without: []string{over}, // it cannot take the call any more
+	}
+	var refused *carrier.Refused
+	if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+		t.Fatalf("Originate = %v, want a refusal", err)
+	}
+	if !refused.Unsent {
+		t.Error("Unsent = false, want true")
+	}
+	if got := dials(); got != 0 {
+		t.Errorf("INVITEs to the other trunk = %d, want 0", got)
+	}
+}
+
 // The pace of a trunk is taken with the number. A call that is too many for the first trunk goes over the second one,
 // with the number of the second, and the first receives no more than its pace.
 func TestFrom_TakesThePaceOfItsTrunk(t *testing.T) {

@@ -47,7 +47,7 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 	if err != nil {
 		return unsent(o, err)
 	}
-	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunk.Trunk) bool { return t.CallerID(o.From) != o.From })
+	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunk.Trunk) bool { return !mayShow(t, o) })
 	others := len(candidates) > len(rest) // they would show another number than the one on record
 	if len(rest) == 0 {
 		err = errOtherNumber
@@ -79,6 +79,14 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 		}
 	}
 	return unsent(o, err)
+}
+
+// mayShow reports whether the phone would show the number on record, and whether the trunk may show it.
+func mayShow(t trunk.Trunk, o carrier.Originate) bool {
+	if o.TrunkNumber {
+		return slices.Contains(t.CallerIDs, o.From)
+	}
+	return t.CallerID(o.From) == o.From
 }
 
 // notSent counts an INVITE that did not leave: a trunk that accepts no connection opens its circuit. A fault of the
