@@ -15,12 +15,9 @@ type refusal struct {
 	filler *regexp.Regexp // words without effect on the meaning, such as "please"
 	link   *regexp.Regexp // words that begin a new clause, such as "and"
 	limit  *regexp.Regexp // words that limit the sentence in time or circumstance, such as "before"
-	time   *regexp.Regexp // the words of limit that limit the sentence before them as well, such as "tomorrow"
+	notNow *regexp.Regexp // a whole sentence that limits the one before it, such as "not today"
 	wish   *regexp.Regexp // a clause that asks for a call, such as "call me tomorrow"
 }
-
-// maxLimitingWords is the length of a sentence such as "I am at work", which limits a refusal before it.
-const maxLimitingWords = 4
 
 // sentence is the folded text of one sentence. Commas separate its clauses.
 type sentence struct {
@@ -31,9 +28,11 @@ type sentence struct {
 // RefusesFurtherCalls reports whether the words of a person plainly ask not to be called again. It
 // supports the languages of the disclosure. It covers a model that does not call the tool opt_out.
 //
-// A refusal must be a whole clause. A sentence that mentions a time or a circumstance is no
-// refusal. A question is a refusal only if it is a request ("Can you ...?"). Later words limit a
-// bare refusal ("Don't call me. Not today."), but not one with a word such as "again" or "stop".
+// A refusal must be a whole clause. A sentence that mentions a time or a circumstance is no refusal,
+// unless it ends with words such as "not ever". A question is a refusal only if it is a request
+// ("Can you ...?"). A later sentence takes a bare refusal back only if it limits it ("Not today.")
+// or asks for a later call ("Call me tomorrow."). In doubt the words are a refusal, because a lost
+// opt-out does more harm than a false one.
 func RefusesFurtherCalls(words string) bool {
 	all := sentences(words)
 	for i, s := range all {
@@ -53,42 +52,37 @@ func RefusesFurtherCalls(words string) bool {
 // later ones limit. It also tries the whole sentence without its commas.
 func (r refusal) matches(text string, later []sentence) bool {
 	text = r.filler.ReplaceAllString(text, " ")
-	if r.limit.MatchString(text) {
+	clauses := r.clauses(text)
+	if r.limit.MatchString(text) && !forever().MatchString(last(clauses)) {
 		return false
 	}
-	clauses := r.clauses(text)
-	for i, clause := range append(clauses, joined(strings.ReplaceAll(text, ",", " "))) {
-		if !r.clause.MatchString(clause) {
-			continue
-		}
-		if !r.bare.MatchString(clause) || !r.limited(clauses[min(i+1, len(clauses)):], later) {
+	for _, clause := range append(clauses, unseparated(text)) {
+		if r.clause.MatchString(clause) && (!r.bare.MatchString(clause) || !r.limited(later)) {
 			return true
 		}
 	}
 	return false
 }
 
-// limited reports whether the clauses behind a bare refusal, or the later sentences, ask for a call
-// or limit the refusal to a time.
-func (r refusal) limited(clauses []string, later []sentence) bool {
+// limited reports whether one of the sentences limits a bare refusal before it or asks for a later
+// call, and none of them has a word such as "never".
+func (r refusal) limited(later []sentence) bool {
+	found := false
 	for _, s := range later {
 		text := r.filler.ReplaceAllString(s.text, " ")
-		if r.onlyLimits(s.question, joined(strings.ReplaceAll(text, ",", " "))) {
-			return true
+		if permanent().MatchString(text) || forever().MatchString(last(r.clauses(text))) {
+			return false
 		}
-		clauses = slices.Concat(clauses, r.clauses(text))
+		found = found || !s.question && r.notNow.MatchString(unseparated(text)) || r.wishes(s.question, text)
 	}
-	return slices.ContainsFunc(clauses, func(clause string) bool {
-		return r.wish.MatchString(clause) && !negation().MatchString(clause)
-	})
+	return found
 }
 
-// onlyLimits reports whether a sentence does nothing else than name a time or a circumstance.
-func (r refusal) onlyLimits(question bool, text string) bool {
-	if question || len(strings.Fields(text)) > maxLimitingWords || permanent().MatchString(text) {
-		return false
-	}
-	return r.time.MatchString(text) || notThen().MatchString(text) && r.limit.MatchString(text)
+// wishes reports whether the sentence ends with a wish for a later call. A wish before other words
+// can be a threat, such as "Call me tomorrow and I will call the police."
+func (r refusal) wishes(question bool, text string) bool {
+	clause := last(r.clauses(text))
+	return r.wish.MatchString(clause) && !unwished().MatchString(clause) && (!question || request().MatchString(text))
 }
 
 // clauses splits a sentence without fillers at its commas and links.
@@ -99,6 +93,19 @@ func (r refusal) clauses(text string) []string {
 	}
 	return clauses
 }
+
+// last returns the last clause that is not empty.
+func last(clauses []string) string {
+	for _, clause := range slices.Backward(clauses) {
+		if clause != "" {
+			return clause
+		}
+	}
+	return ""
+}
+
+// unseparated returns the words of the text without its commas.
+func unseparated(text string) string { return joined(strings.ReplaceAll(text, ",", " ")) }
 
 // joined returns the words with one space between them.
 func joined(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -169,39 +176,41 @@ var request = sync.OnceValue(func() *regexp.Regexp {
 	})
 })
 
-// negation matches words that negate a wish, in every language.
-var negation = sync.OnceValue(func() *regexp.Regexp {
+// unwished matches words with which a clause is no wish for a call, such as "not" or "if you dare",
+// in every language.
+var unwished = sync.OnceValue(func() *regexp.Regexp {
 	return wordsOf([]string{
-		"not", "dont", "nicht", "kein", "keine", "niet", "geen", "inte", "ikke", "pas", "nie", permanent().String(),
+		"not", "dont", "nicht", "kein", "keine", "niet", "geen", "inte", "ikke", "pas", "nie",
+		"if", "wenn", "falls", "si", "se", "jesli", "jezeli", "pokud", "hvis", "jos",
 	})
 })
 
-// permanent matches words that make a refusal unlimited, in every language.
-var permanent = sync.OnceValue(func() *regexp.Regexp {
-	return wordsOf([]string{
-		"ever", "never", "niemals", "nie (wieder|mehr)", "jamais", "nunca", "jamas", "mai piu", "nooit", "nigdy",
-		"nikdy", "aldrig", "koskaan",
-	})
-})
+// permanentWords are the words that make a refusal unlimited, in every language.
+const permanentWords = "ever|never|niemals|nie (wieder|mehr)|jamais|nunca|jamas|mai piu|nooit|nigdy|" +
+	"nikdy|aldrig|koskaan"
 
-// notThen matches the beginning of a sentence such as "not before noon", in every language.
-var notThen = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile("^(not|nicht|pas|no|non|nao|niet|nie|ne|inte|ikke|ei) ")
+// permanent matches permanentWords.
+var permanent = sync.OnceValue(func() *regexp.Regexp { return wordsOf([]string{permanentWords}) })
+
+// forever matches a whole clause such as "not ever" or "never again", in every language.
+var forever = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("^((not|nor|und|auch|nicht|ni|pas|no|ne|nem|nao|ook|niet|ani|inte|ikke|ei) )*(" +
+		permanentWords + "|nie|mai|ikina)( (again|any ?more|wieder|mehr|plus|mas|piu|mais|meer|" +
+		"wiecej|vice|vickrat|mer|mere|igen|enaa))*$")
 })
 
 // refusals returns the compiled expressions by language.
 var refusals = sync.OnceValue(func() map[string]refusal {
 	compiled := map[string]refusal{}
 	for language, p := range refusalPhrases() {
-		limits := slices.Concat(p.limits, p.times)
-		limit := `(\w+ )?(` + strings.Join(limits, "|") + `)\b`
+		limit := `(\w+ )?(` + strings.Join(p.limits, "|") + `)\b`
 		compiled[language] = refusal{
 			clause: whole(p.clauses),
 			bare:   whole(p.bare),
 			filler: wordsOf(p.fillers),
 			link:   wordsOf(p.links),
-			limit:  wordsOf(limits),
-			time:   wordsOf(p.times),
+			limit:  wordsOf(p.limits),
+			notNow: whole(p.notNow),
 			wish:   whole([]string{strings.ReplaceAll(strings.Join(p.wishes, "|"), "LIMIT", limit)}),
 		}
 	}

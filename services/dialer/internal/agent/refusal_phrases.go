@@ -6,9 +6,9 @@ type phrases struct {
 	clauses []string // see refusal
 	fillers []string
 	links   []string
-	limits  []string // limits of the sentence, except times
-	times   []string
+	limits  []string
 	bare    []string
+	notNow  []string // must not match words that may also be a complaint, such as "third call today"
 	wishes  []string // LIMIT matches at most one word and a limit of the sentence
 }
 
@@ -54,10 +54,12 @@ func refusalPhrases() map[string]phrases {
 				"if", "instead", "except", "between", "yet", "morning", "afternoon", "evening", "noon", "night",
 				"(mon|tues|wednes|thurs|fri|satur|sun)days?", "week", "weekend", "month", "use", "text",
 				"email", "write", "(he|she|they) said", "on (this|that|my)", "(call|phone|ring) you",
-			},
-			times: []string{
 				"later", "tomorrow", "today", "tonight", "for now", "office", "busy", "driving", "meeting",
-				"not (right |just )?now", "at (work|home)", "(bad|wrong|better) time",
+				"not (right |just )?now", "at (work|home)",
+			},
+			notNow: []string{
+				"not ((right |just )?now|today|tonight|this (morning|afternoon|evening|week)|at the moment)",
+				`not before \w+( oclock)?`,
 			},
 			bare: []string{
 				"(just )?(dont|do not) (call|phone|ring|contact|telephone) (me|us|here|this number|my number)",
@@ -105,9 +107,10 @@ func refusalPhrases() map[string]phrases {
 				"mittwochs?", "wahrend", "wenn", "falls", "solange", "ausser", "sondern", "stattdessen",
 				"lieber", "moment", "handy", "um", "uhr", "zwischen", "ab", "jetzt", "(er|sie) sagten?",
 				"ich (rufe|melde)",
-			},
-			times: []string{
 				"spater", "heute", "morgen", "ubermorgen", "momentan", "gerade", "arbeit", "buro",
+			},
+			notNow: []string{
+				`nicht (heute|jetzt|gerade jetzt)|(heute|jetzt|gerade) nicht|nicht vor \w+ uhr`,
 			},
 			bare: []string{
 				"(rufen sie|ruft|rufe?) (mich|uns|hier|diese nummer) nicht an",
@@ -145,9 +148,10 @@ func refusalPhrases() map[string]phrases {
 				"(lun|mar|mercre|jeu|vendre|same)di", "dimanche", "semaine", "week ?end", "pendant", "quand",
 				"lorsque", "si", "sauf", "plutot", "heures?", "moment", "linstant", "maintenant", "portable",
 				"entre", "tant", "je vous r?appell\\w*",
-			},
-			times: []string{
 				"demain", "aujourdhui", "travail", "bureau", "plus tard",
+			},
+			notNow: []string{
+				`pas (maintenant|aujourdhui|ce soir|tout de suite)|pas avant \w+( heures)?`,
 			},
 			bare: []string{
 				"ne (mappelez|me (rappelez|telephonez|contactez)) pas",
@@ -189,9 +193,10 @@ func refusalPhrases() map[string]phrases {
 				"jueves", "viernes", "sabado", "domingo", "semana", "mientras", "cuando", "si", "salvo",
 				"excepto", "sino", "mejor", "ahora", "momento", "a las?", "movil", "celular", "entre",
 				"mediodia", "yo", "l[eo]s? llam\\w*",
-			},
-			times: []string{
 				"manana", "hoy", "trabajo", "oficina", "mas tarde", "ahora no",
+			},
+			notNow: []string{
+				"(ahora|hoy) no|no (ahora|hoy)",
 			},
 			bare: []string{
 				"no (me|nos) (llame|llamen|llames|telefoneen?|contacten?|molesten?)( (aqui|a este numero))?",
@@ -233,9 +238,10 @@ func refusalPhrases() map[string]phrases {
 				"notte", "(lune|marte|mercole|giove|vener)di", "sabato", "domenica", "settimana", "mentre",
 				"quando", "se", "salvo", "tranne", "invece", "piuttosto", "adesso", "ora", "ore", "alle",
 				"cellulare", "tra", "entro", "momento", "chiamo", "chiamero", "richiamo",
-			},
-			times: []string{
 				"domani", "oggi", "stasera", "lavoro", "ufficio", "piu tardi",
+			},
+			notNow: []string{
+				"non (ora|adesso|oggi|stasera)|(ora|adesso|oggi|stasera) no",
 			},
 			bare: []string{
 				"non (mi|ci) (chiami|chiamat?e|telefoni|telefonate|contatti|contattate|disturbi|disturbate|" +
@@ -282,9 +288,10 @@ func refusalPhrases() map[string]phrases {
 				"quinta", "sexta", "sabado", "domingo", "semana", "enquanto", "quando", "se", "salvo",
 				"exc?epto", "exceto", "a menos", "agora", "horas?", "telemovel", "celular", "entre", "meio dia",
 				"momento", "melhor", "eu",
-			},
-			times: []string{
 				"amanha", "hoje", "trabalho", "escritorio", "mais tarde", "agora nao",
+			},
+			notNow: []string{
+				"(agora|hoje) nao|nao (agora|hoje)",
 			},
 			bare: []string{
 				"nao (me|nos) (liguem?|ligues|telefonem?|contactem?|contatem?)( (aqui|para ca|para este numero))?",
@@ -324,9 +331,10 @@ func refusalPhrases() map[string]phrases {
 				"(maan|dins|woens|donder|vrij|zater|zon)dag", "week", "weekend", "tijdens", "als", "wanneer",
 				"terwijl", "behalve", "tenzij", "liever", "nu", "om", "uur", "mobiel", "tussen", "momenteel",
 				"moment", "zolang", "ik bel", "s (avonds|nachts|ochtends|morgens|middags)",
-			},
-			times: []string{
 				"later", "morgen", "overmorgen", "vandaag", "vanavond", "werk", "kantoor", "straks", "nu niet",
+			},
+			notNow: []string{
+				"niet (nu|vandaag|vanavond)|(nu|vandaag|vanavond) niet",
 			},
 			bare: []string{
 				"belt?( u| jullie)? (me|mij|ons|hier|dit nummer|naar dit nummer) niet( (op|terug))?",
@@ -364,9 +372,10 @@ func refusalPhrases() map[string]phrases {
 				"niedziel[aei]", "weekend", "tydzien", "tygodni[au]", "kiedy", "gdy", "jesli", "jezeli",
 				"chyba", "podczas", "zamiast", "lepiej", "raczej", "razie", `godzin\w*`, "komorke", "miedzy",
 				`noc\w*`, "zadzwonie", "oddzwonie",
-			},
-			times: []string{
 				"pozniej", "jutr[oa]", "dzis", "dzisiaj", "pracy", "teraz nie",
+			},
+			notNow: []string{
+				"nie (teraz|dzis|dzisiaj)|(teraz|dzis|dzisiaj) nie",
 			},
 			bare: []string{
 				"((do (mnie|nas)|na ten numer|tu|tutaj) )?nie (do (mnie|nas) )?(dzwon|dzwoncie|dzwonic|telefonuj|" +
@@ -401,9 +410,10 @@ func refusalPhrases() map[string]phrases {
 				`poledn\w*`, "pondeli", "utery", "stred[auy]", `ctvrt(ek|ka)`, "pat(ek|ku)", "sobot[auy]",
 				"nedel[ei]", `vikend\w*`, "tyden", "kdyz", "pokud", "jestli", "behem", "krome", "misto",
 				"radeji", `kancelar\w*`, "mobil", `hodin\w*`, "mezi", "noci", "zatim", "momentalne", "zavolam",
-			},
-			times: []string{
 				"pozdeji", "zitra", "dnes", "dneska", "prac[ei]", "ted ne",
+			},
+			notNow: []string{
+				"(dnes|dneska|ted) ne|ne (dnes|dneska|ted)",
 			},
 			bare: []string{
 				"((sem|mne|mi|nam) )?(nevolejte|nevolej|nevolat|netelefonujte|nekontaktujte)( (sem|mne|mi|nam|me|" +
@@ -438,9 +448,10 @@ func refusalPhrases() map[string]phrases {
 				`(man|tis|ons|tors|fre|lor|son)dag\w*`, `veck\w*`, `helg\w*`, "medan", "nar", "om", "utom",
 				"i ?stallet", "hellre", "nu", "klockan", "kl", `mobil\w*`, "mellan", "just", "natten", "lunch",
 				"jag ringer",
-			},
-			times: []string{
 				"senare", "i ?morgon", "i ?dag", "i ?kvall", "jobbet", "arbetet", "kontoret",
+			},
+			notNow: []string{
+				"inte ((just )?nu|i ?dag|i ?kvall)",
 			},
 			bare: []string{
 				"ring( (mig|oss|hit|till mig|det har numret))? inte( (mig|oss|hit|till mig|det har numret))?",
@@ -478,9 +489,10 @@ func refusalPhrases() map[string]phrases {
 				"middag", `(man|tirs|ons|tors|fre|lor|son)dag\w*`, `uge\w*`, `weekend\w*`, "mens", "nar",
 				"hvis", "undtagen", "medmindre", "hellere", "stedet", "nu", "klokken", "kl", `mobil\w*`,
 				"mellem", "natten", "om", "jeg ringer",
-			},
-			times: []string{
 				"senere", "i ?morgen", "i ?dag", "i ?aften", `arbejde\w*`, `kontor\w*`,
+			},
+			notNow: []string{
+				"ikke ((lige )?nu|i ?dag|i ?aften)",
 			},
 			bare: []string{
 				"ring ikke( (mig|os|til mig|til os|her|hertil|dette nummer|til dette nummer))?",
@@ -515,9 +527,10 @@ func refusalPhrases() map[string]phrases {
 				`(maanan|tiis|tors|perjan|lauan|sunnun)tai\w*`, `keskivii\w*`, `viikonlop\w*`, "viikolla",
 				`viikko\w*`, "kun", "jos", "ellei", "paitsi", "sijaan", "mieluummin", "tyopaikalle", "kello",
 				"klo", "aikana", "kannykkaan", "valilla", `lounas\w*`, "hetkeen", "kesken", "soitan",
-			},
-			times: []string{
 				"myohemmin", "huomenna", "tanaan", "toissa", "toihin", "nyt ei",
+			},
+			notNow: []string{
+				"ei (nyt|tanaan)|(nyt|tanaan) ei",
 			},
 			bare: []string{
 				"(alkaa|ala)( (minulle|meille|tanne|tahan numeroon))? (soittako|soita|soitelko|" +
