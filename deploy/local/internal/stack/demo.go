@@ -100,7 +100,21 @@ func (s *stack) demoWorkspace(ctx context.Context) (state.Demo, error) {
 			return *demo, err
 		}
 	}
+	if os.Getenv("CARRIER") == "sip" { // an earlier run with the simulator added the number
+		if err := op.removeNumber(ctx, path(), demoNumber); err != nil {
+			return *demo, fmt.Errorf("remove the invented number of the demo workspace: %w", err)
+		}
+	}
 	return *demo, nil
+}
+
+// removeNumber deletes a number of a workspace if the workspace has it.
+func (op operator) removeNumber(ctx context.Context, workspace, number string) error {
+	id, err := op.find(ctx, workspace+"/numbers", "phone_e164", number)
+	if err != nil || id == "" {
+		return err
+	}
+	return op.into(ctx, http.MethodDelete, workspace+"/numbers/"+id, nil, nil, http.StatusOK, http.StatusNotFound)
 }
 
 // ensure returns the id of the item of a collection whose field has the value. It creates the item if there is none.
