@@ -105,6 +105,21 @@ func TestRedact(t *testing.T) {
 			want:    "Proxy-Authorization: Digest username=\"a\",\r\n Response = xxxxxxxx,qop=auth\r\n",
 		},
 		{
+			name:    "digest folded behind the equals sign",
+			message: "Authorization: Digest username=\"a\", response=\r\n \"deadbeef\", uri=\"sip:x\"\r\n",
+			want:    "Authorization: Digest username=\"a\", response=\r\n \"xxxxxxxx\", uri=\"sip:x\"\r\n",
+		},
+		{
+			name:    "digest folded before the equals sign",
+			message: "Authorization: Digest username=\"a\", response\r\n\t= deadbeef\r\n",
+			want:    "Authorization: Digest username=\"a\", response\r\n\t= xxxxxxxx\r\n",
+		},
+		{
+			name:    "key of SDES behind a space",
+			message: "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline: \tS2V5|2^20|1:4\r\n",
+			want:    "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline: \txxxx|2^20|1:4\r\n",
+		},
+		{
 			name:    "mutual authentication",
 			message: `Authentication-Info: rspauth="0123"`,
 			want:    `Authentication-Info: rspauth="xxxx"`,
