@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestStatus prints one screen. The exit status is 1 if a service, a trunk or a model is down.
+// TestStatus prints one screen. The exit status is 1 if a service, a trunk or a model of the operator is
+// down.
 func TestStatus(t *testing.T) {
 	const queue = `"queue":{"due":12,"scheduled":3,"oldest_due_seconds":90.4,"live_outbound":4,"live_inbound":1}`
 	tests := []struct {
@@ -34,6 +35,13 @@ func TestStatus(t *testing.T) {
 				"model     circuit_open  openai_realtime of the operator, at replica a\n" +
 				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
 			faults: "down: service dialer, trunk main, model openai_realtime of the operator",
+		},
+		{
+			name: "a model of a workspace is down", services: `[{"name":"dialer","ready":true}]`, trunks: "[]",
+			dialer: `"agent_circuits":[{"replica":"a","kind":"openai_realtime","workspace_id":"7"}],` + queue,
+			out: "service   ready         dialer\n" +
+				"model     circuit_open  openai_realtime of workspace 7, at replica a\n" +
+				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
 		},
 		{
 			name: "the dialer does not answer", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",

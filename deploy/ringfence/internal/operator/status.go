@@ -139,11 +139,11 @@ func (s statusAnswers) screen() (lines, down []string) {
 			t.Name, t.ChannelsInUse, t.Channels, t.Recent.Failures, t.Recent.Calls)
 	}
 	for _, c := range s.dialer.AgentCircuits {
-		owner := "of the operator"
-		if c.WorkspaceID != "" {
-			owner = "of workspace " + c.WorkspaceID
+		owner := "of workspace " + c.WorkspaceID // the workspace must repair it
+		if c.WorkspaceID == "" {
+			owner = "of the operator"
+			down = append(down, "model "+c.Kind+" "+owner)
 		}
-		down = append(down, "model "+c.Kind+" "+owner)
 		line("model", "circuit_open", "%s %s, at replica %s", c.Kind, owner, c.Replica)
 	}
 	if s.fault != "" {
