@@ -364,6 +364,9 @@ func (a *Agent) Address(transport string) string {
 	return hostPort(a.line.Host(), a.line.Port(transport))
 }
 
+// Advertised is the host at which peers reach us.
+func (a *Agent) Advertised() string { return a.line.Host() }
+
 // Register says to a trunk where we are, for as long as expires; 0 takes it back. granted is how long it will know.
 func (a *Agent) Register(ctx context.Context, t Trunk, expires time.Duration) (granted time.Duration, err error) {
 	req, by, to, err := a.outside(t, sip.REGISTER, t.uri(""))

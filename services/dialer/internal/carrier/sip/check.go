@@ -101,7 +101,7 @@ func (k *checking) dns(ctx context.Context) trunk.CheckStep {
 		faults = errors.Join(faults, err)
 		for _, one := range found {
 			seen = append(seen, target.Host+" "+one.String())
-			if one.IP.To4() != nil { // Ringfence listens at IPv4 only
+			if line.SameFamily(one.IP.String(), k.carrier.agent.Advertised()) { // calls use the same family only
 				k.places = append(k.places, hostPort(one.String(), target.Port))
 			}
 		}
@@ -112,7 +112,17 @@ func (k *checking) dns(ctx context.Context) trunk.CheckStep {
 	case faults != nil:
 		return failed("Correct host or outbound_proxy, or the DNS server of the dialer.", "%v", faults)
 	}
-	return failed("Use a name that has an IPv4 address.", "%s: no IPv4 address", strings.Join(seen, ", "))
+	family := k.family()
+	return failed("Use a name that has an "+family+" address, or change SIP_ADVERTISED_ADDR of the dialer.",
+		"%s: no %s address", strings.Join(seen, ", "), family)
+}
+
+// family is the address family of SIP_ADVERTISED_ADDR, which calls use.
+func (k *checking) family() string {
+	if line.SameFamily(k.carrier.agent.Advertised(), "::") {
+		return "IPv6"
+	}
+	return "IPv4"
 }
 
 // variable is the environment variable of our listener.

@@ -250,3 +250,38 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
+
+// The check accepts the addresses that calls use: those of the family of SIP_ADVERTISED_ADDR.
+func TestCheck_FamilyOfTheAdvertisedAddress(t *testing.T) {
+	t.Parallel()
+	names := directory{"four.test": "192.0.2.1", "six.test": "2001:db8::1"}
+	tests := []struct {
+		name, advertised, host, want, remedy string
+	}{
+		{name: "IPv4 at IPv4", advertised: "192.0.2.10", host: "four.test", want: "dns ok"},
+		{name: "IPv6 at IPv4", advertised: "192.0.2.10", host: "six.test", want: "dns failed", remedy: "an IPv4 address"},
+		{name: "IPv6 at IPv6", advertised: "2001:db8::10", host: "six.test", want: "dns ok"},
+		{name: "IPv4 at IPv6", advertised: "2001:db8::10", host: "four.test", want: "dns failed", remedy: "an IPv6 address"},
+		{name: "IPv4 at a name", advertised: "sip.example.com", host: "four.test", want: "dns ok"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			agent, err := signal.New(signal.Config{UDP: loopback, Advertised: tt.advertised, Names: names})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(agent.Close)
+			carrier := carriersip.New(agent, nil, nil, nil, carriersip.Config{Names: names})
+			one := trunk.New(uuid.New())
+			one.Name, one.Host, one.Port, one.Transport = "main", tt.host, 5060, trunk.TCP // no listener: nothing is sent
+			step := carrier.Check(t.Context(), one)[0]
+			if got := step.Name + " " + string(step.Result); got != tt.want {
+				t.Errorf("first step = %q, want %q", got, tt.want)
+			}
+			if !strings.Contains(step.Remedy, tt.remedy) {
+				t.Errorf("remedy = %q, want it to contain %q", step.Remedy, tt.remedy)
+			}
+		})
+	}
+}

@@ -187,6 +187,9 @@ func isIPv6(host string) bool {
 	return ip != nil && ip.To4() == nil
 }
 
+// SameFamily reports whether two hosts are both IPv6 addresses, or neither is. A name counts as IPv4.
+func SameFamily(a, b string) bool { return isIPv6(a) == isIPv6(b) }
+
 func (l *Line) opened(transport string, ip net.IP, port int, closing func() error, serve func() error) {
 	l.ports[transport] = port
 	l.closers = append(l.closers, closing)

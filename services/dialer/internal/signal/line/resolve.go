@@ -68,7 +68,7 @@ func (l *Line) hosts(host string) (hosts []string, err error) {
 		return nil, fmt.Errorf("find %s: %w", host, err)
 	}
 	for _, addr := range addrs {
-		if isIPv6(addr.IP.String()) == isIPv6(l.cfg.Advertised) { // a peer must be able to reach us
+		if SameFamily(addr.IP.String(), l.cfg.Advertised) { // a peer must be able to reach us
 			hosts = append(hosts, addr.IP.String())
 		}
 	}
