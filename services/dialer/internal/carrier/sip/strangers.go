@@ -81,7 +81,8 @@ func ofArrival(a *signal.Arrival) line.Stranger {
 	}
 }
 
-// add counts an attempt, unless it repeats one of the last ones.
+// add counts and lists an attempt. One that repeats a listed one takes its place. An INVITE that is sent again is not
+// counted again. A connection has no Call-ID: each one is counted.
 func (s *Strangers) add(from line.Stranger, reason replica.Reason, hint string) {
 	if s == nil {
 		return
@@ -92,10 +93,13 @@ func (s *Strangers) add(from line.Stranger, reason replica.Reason, hint string) 
 	}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.ContainsFunc(s.last, added.repeats) {
-		return
+	known := slices.IndexFunc(s.last, added.repeats)
+	if known < 0 || added.callID == "" {
+		s.counted.WithLabelValues(string(reason)).Inc()
 	}
-	s.counted.WithLabelValues(string(reason)).Inc()
+	if known >= 0 {
+		s.last = slices.Delete(s.last, known, known+1)
+	}
 	if len(s.last) == mostStrangers {
 		s.last = slices.Delete(s.last, 0, 1)
 	}

@@ -77,3 +77,23 @@ func TestStrangers_AreBounded(t *testing.T) {
 		t.Errorf("counted attempts = %v, want %v", got, want)
 	}
 }
+
+// Connections of one address are listed once, with the newest one, and each is counted.
+func TestStrangers_CountEachConnection(t *testing.T) {
+	t.Parallel()
+	s := NewStrangers()
+	address := netip.MustParseAddr("192.0.2.7")
+	s.Unknown(line.Stranger{Source: netip.AddrPortFrom(address, 1001), Transport: line.TCP})
+	s.Unknown(line.Stranger{Source: netip.MustParseAddrPort("192.0.2.8:1001"), Transport: line.TCP})
+	s.Unknown(line.Stranger{Source: netip.AddrPortFrom(address, 1002), Transport: line.TCP})
+	last := s.Last()
+	if got, want := len(last), 2; got != want {
+		t.Fatalf("attempts = %d, want %d", got, want)
+	}
+	if got, want := last[0].Source, "192.0.2.7:1002"; got != want {
+		t.Errorf("source of the newest attempt = %q, want %q", got, want)
+	}
+	if got, want := testutil.ToFloat64(s.counted.WithLabelValues("unknown_source")), 3.0; got != want {
+		t.Errorf("counted connections = %v, want %v", got, want)
+	}
+}
