@@ -32,13 +32,15 @@ func TestEndCall_OutcomeOptedOutIsAnOptOut(t *testing.T) {
 		{name: "before the words are transcribed", run: func(k *talk) {
 			k.send(agent.Event{Kind: agent.Said, Role: agent.RolePerson, Item: "p0", Text: "Hello?"},
 				agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Good day."}, endCall)
-			k.pass(quoteTimeout / 2)
+			k.pass(20 * time.Millisecond)
 			k.send(said)
 		}},
 		{name: "before the words are transcribed, after the person hung up", run: func(k *talk) {
 			k.send(endCall)
+			k.fake.mu.Lock() // Close must not close the channel before the words are sent
+			defer k.fake.mu.Unlock()
 			k.hangUp()
-			k.send(said)
+			k.fake.events <- said
 		}},
 		{name: "the words were transcribed before the agent answered them", run: func(k *talk) {
 			k.send(said, agent.Event{Kind: agent.Said, Role: agent.RoleAgent, Text: "Goodbye."}, endCall)
