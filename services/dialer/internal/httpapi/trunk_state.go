@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/google/uuid"
 
@@ -70,13 +71,18 @@ type states struct {
 	live    map[uuid.UUID]int
 }
 
-func (a *API) states(ctx context.Context) (states, error) {
+// states reads the state of trunks. It returns no error, so that a stored change of a trunk is not answered with 500.
+// Without the reports the state is unknown.
+func (a *API) states(ctx context.Context) states {
 	reports, err := a.replicas.List(ctx)
 	if err != nil {
-		return states{}, err
+		slog.ErrorContext(ctx, "replica reports could not be read", "error", err)
 	}
 	live, err := a.replicas.Channels(ctx)
-	return states{reports: reports, live: live}, err
+	if err != nil {
+		slog.ErrorContext(ctx, "live calls of trunks could not be counted", "error", err)
+	}
+	return states{reports: reports, live: live}
 }
 
 // view returns a trunk with its state. After a change of its settings the state is unknown until the processes use

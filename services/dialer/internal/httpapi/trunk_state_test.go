@@ -85,3 +85,37 @@ func TestTrunks_StateOfAllReplicas(t *testing.T) {
 		t.Errorf("state of a disabled trunk = %v, want %q", got, want)
 	}
 }
+
+// A trunk that was stored is answered with success also if the reports cannot be read. Its state is unknown.
+func TestTrunks_WithUnreadableReports(t *testing.T) {
+	t.Parallel()
+	o := open(t)
+	_, err := o.pool.Exec(t.Context(),
+		`INSERT INTO replica_reports (owner, name, report) VALUES ($1, 'a', '{"trunks":"no list"}')`, uuid.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, added, body := o.ask(t, http.MethodPost, lines, `{"name":"Main","host":"192.0.2.1"}`)
+	if status != http.StatusCreated {
+		t.Fatalf("status of POST = %d, want %d; body: %s", status, http.StatusCreated, body)
+	}
+	home := lines + "/" + added["id"].(string)
+	tests := []struct {
+		name, method, path, body string
+	}{
+		{name: "change", method: http.MethodPatch, path: home, body: `{"channels":20}`},
+		{name: "read", method: http.MethodGet, path: home},
+	}
+	for _, tt := range tests {
+		status, shown, _ := o.ask(t, tt.method, tt.path, tt.body)
+		if status != http.StatusOK {
+			t.Errorf("%s: status = %d, want %d", tt.name, status, http.StatusOK)
+		}
+		if got, want := shown["state"], "unknown"; got != want {
+			t.Errorf("%s: state = %v, want %q", tt.name, got, want)
+		}
+	}
+	if status, _, _ := o.ask(t, http.MethodGet, lines, ""); status != http.StatusOK {
+		t.Errorf("status of the list = %d, want %d", status, http.StatusOK)
+	}
+}

@@ -101,20 +101,12 @@ func (a *API) listTrunks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	states, err := a.states(r.Context())
-	if err != nil {
-		return err
-	}
-	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, states.view))
+	return httpserver.WriteJSON(w, http.StatusOK, page.Of(asked, found, a.states(r.Context()).view))
 }
 
 // writeTrunk answers with a trunk and its state.
 func (a *API) writeTrunk(w http.ResponseWriter, r *http.Request, status int, t trunk.Trunk) error {
-	states, err := a.states(r.Context())
-	if err != nil {
-		return err
-	}
-	return httpserver.WriteJSON(w, status, states.view(t))
+	return httpserver.WriteJSON(w, status, a.states(r.Context()).view(t))
 }
 
 // readTrunk answers GET /admin/v1/trunks/{trunk_id}.
