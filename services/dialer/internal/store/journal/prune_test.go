@@ -43,3 +43,29 @@ func TestPrune_KeepsWhatTheAnalysisNeeds(t *testing.T) {
 		t.Errorf("Find the analysed call = %v, want ErrNone", err)
 	}
 }
+
+// Attempts outlive their call in the journal, for 30 days.
+func TestPrune_DeletesOldAttempts(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	j := journal.New(pool, pool, uuid.New(), time.Minute)
+	const started = `
+		INSERT INTO sip_attempts (attempt_id, call_id, trunk_id, trunk, sip_call_id, started_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), $1, 'c', now() - $2::interval`
+	for name, age := range map[string]time.Duration{"old": 31 * 24 * time.Hour, "new": 29 * 24 * time.Hour} {
+		if _, err := pool.Exec(t.Context(), started, name, age); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := j.Prune(t.Context(), "sip", time.Minute); err != nil {
+		t.Fatalf("Prune: %v", err)
+	}
+	var left string
+	err := pool.QueryRow(t.Context(), "SELECT coalesce(string_agg(trunk, ' '), '') FROM sip_attempts").Scan(&left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "new"; left != want {
+		t.Errorf("attempts after Prune = %q, want %q", left, want)
+	}
+}

@@ -209,12 +209,21 @@ DELETE FROM sip_calls WHERE call_id = ANY (ARRAY(
 		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.call_id = c.call_id AND calls.analyse_at IS NOT NULL)
 	LIMIT 1000))`
 	pruneOwners = `DELETE FROM sip_owners o WHERE o.seen_at < now() - interval '1 day' AND NOT EXISTS (SELECT 1 FROM sip_calls c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
+	pruneAttempts = `
+DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
+	SELECT a.attempt_id FROM sip_attempts a
+	WHERE a.started_at < now() - @attempts::interval
+	ORDER BY a.started_at LIMIT 1000))`
+
+	// keepAttempts is how long operators can read the attempts of a call.
+	keepAttempts = 30 * 24 * time.Hour
 )
 
 // Prune forgets, a thousand at a time, what was told and read of calls that long ago, and answers how many rows went.
+// It deletes attempts that started more than 30 days ago, also a thousand at a time.
 func (j *Journal) Prune(ctx context.Context, trunk string, older time.Duration) (gone int64, err error) {
-	for _, sql := range []string{pruneNews, pruneCalls, pruneOwners} {
-		done, err := j.pool.Exec(ctx, sql, pg.Args{"trunk": trunk, "older": older})
+	for _, sql := range []string{pruneNews, pruneCalls, pruneOwners, pruneAttempts} {
+		done, err := j.pool.Exec(ctx, sql, pg.Args{"trunk": trunk, "older": older, "attempts": keepAttempts})
 		if err != nil {
 			return gone, fmt.Errorf("prune the journal: %w", err)
 		}
