@@ -29,7 +29,7 @@ const (
 	noNumberYet = time.Second
 	// releasedRest is the first pause before a request is claimed again that a fault of the operator's trunk sent back.
 	releasedRest = time.Second
-	// mostOwnAgent is how many attempts a request has whose workspace's own model cannot be reached.
+	// mostOwnAgent is how many attempts of a request may fail because its workspace's own model cannot be reached.
 	mostOwnAgent = 5
 	// longestAgentRest bounds the wait for an agent that cannot be reached: another process may reach it.
 	longestAgentRest = 5 * time.Second
@@ -253,7 +253,11 @@ func (d *Dialer) stop(
 // not dial any more. The call of the attempt becomes void: no phone rang, and no event named the call.
 func (d *Dialer) release(ctx context.Context, f fenced, r request.Request, said error) (result string, err error) {
 	crash.Point("dialer over sip: before release")
-	err = d.insist(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, releasedRest) })
+	var cause call.Cause
+	if refused := (*carrier.Refused)(nil); errors.As(said, &refused) {
+		cause = refused.Cause
+	}
+	err = d.insist(ctx, func() error { return d.store.Release(ctx, r, f.order.CallID, cause, releasedRest) })
 	return "released", errors.Join(said, unlessLost(err))
 }
 

@@ -34,13 +34,13 @@ func (d *Dialer) refused(ctx context.Context, f fenced, r request.Request, refus
 }
 
 // givesUpAgent reports whether the workspace's own model could not be reached for the last permitted attempt. Only the
-// workspace can repair it, so the request ends.
+// workspace can repair it, so the request ends. Attempts that were released because of a trunk do not count.
 func (d *Dialer) givesUpAgent(ctx context.Context, f fenced, r request.Request, refused *carrier.Refused) bool {
 	if !f.ownAgent || refused.Cause != call.AgentError {
 		return false
 	}
-	attempts, err := d.store.FenceCount(ctx, r.CallRequestID)
-	return err == nil && attempts >= mostOwnAgent
+	released, err := d.store.Releases(ctx, r.CallRequestID, call.AgentError)
+	return err == nil && released+1 >= mostOwnAgent
 }
 
 // elsewhere tries the next trunk, with a call and a fence of its own (law 1). Nobody was told of the try that was refused, and nobody will be: only the last is a call. Where there can be no

@@ -36,21 +36,21 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 		{
 			name:  "the only trunk refuses",
 			says:  func(*desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{operatorFault("")} },
-			calls: []string{"void"}, state: "queued", slots: 0, facts: 2,
+			calls: []string{"void provider_auth_failed"}, state: "queued", slots: 0, facts: 2,
 		},
 		{
 			name: "the next dial has a new fence",
 			says: func(*desk) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault(""), takes}
 			},
-			calls: []string{"void", "initiated"}, state: "dialing", slots: 1, facts: 4,
+			calls: []string{"void provider_auth_failed", "initiated"}, state: "dialing", slots: 1, facts: 4,
 		},
 		{
 			name: "no other trunk can be asked",
 			says: func(*desk) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault("one"), unsent}
 			},
-			calls: []string{"void", "void"}, state: "queued", slots: 0, facts: 2,
+			calls: []string{"void", "void provider_auth_failed"}, state: "queued", slots: 0, facts: 2,
 		},
 		{
 			name: "the other trunk rejects the number",
@@ -94,20 +94,29 @@ func TestRefused_UnreachableModel(t *testing.T) {
 	unreachable := func(carrier.Originate) error {
 		return &carrier.Refused{Cause: call.AgentError, Unsent: true, OperatorFault: true, Err: errors.New("refused")}
 	}
-	void := []string{"void", "void", "void", "void"}
+	const released = "void agent_error"
+	five := slices.Repeat([]func(carrier.Originate) error{unreachable}, 5)
 	tests := []struct {
 		name     string
 		settings string
+		says     []func(carrier.Originate) error
 		calls    []string
 		state    string
 	}{
 		{
 			name: "the workspace's", settings: `{"kind":"openai_realtime","base_url":"wss://model.example"}`,
-			calls: append(slices.Clone(void), "failed agent_error"), state: "ended",
+			says:  five,
+			calls: append(slices.Repeat([]string{released}, 4), "failed agent_error"), state: "ended",
 		},
 		{
-			name: "the operator's", settings: `{"kind":"openai_realtime"}`, calls: append(slices.Clone(void), "void"),
-			state: "queued",
+			name:     "the workspace's, after four refusals of a trunk",
+			settings: `{"kind":"openai_realtime","base_url":"wss://model.example"}`,
+			says:     append(slices.Repeat([]func(carrier.Originate) error{operatorFault("")}, 4), unreachable),
+			calls:    append(slices.Repeat([]string{"void provider_auth_failed"}, 4), released), state: "queued",
+		},
+		{
+			name: "the operator's", settings: `{"kind":"openai_realtime"}`, says: five,
+			calls: slices.Repeat([]string{released}, 5), state: "queued",
 		},
 	}
 	for _, tt := range tests {
@@ -115,7 +124,7 @@ func TestRefused_UnreachableModel(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
 			d.exec("UPDATE agents SET settings = $1", tt.settings)
-			over := &trunks{says: slices.Repeat([]func(carrier.Originate) error{unreachable}, 5)}
+			over := &trunks{says: tt.says}
 			d.ownCircuits = true
 			d.run(over, func() error {
 				d.exec("UPDATE dial_queue SET look_at = now() WHERE state = 'queued' AND claimed_by IS NULL")

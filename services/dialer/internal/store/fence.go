@@ -13,6 +13,7 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/telemetry"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/request"
 )
 
@@ -74,17 +75,19 @@ func (s *Store) Fence(ctx context.Context, r request.Request, callID uuid.UUID, 
 	return nil
 }
 
-// FenceCount returns the number of fences of a request.
-func (s *Store) FenceCount(ctx context.Context, id uuid.UUID) (fences int, err error) {
-	const query = `SELECT count(*) FROM fences WHERE call_request_id = @call_request_id`
-	if err := s.pool.QueryRow(ctx, query, pg.Args{"call_request_id": id}).Scan(&fences); err != nil {
-		return 0, fmt.Errorf("count the fences of request %s: %w", id, err)
+// Releases returns how often a request was released for a cause.
+func (s *Store) Releases(ctx context.Context, id uuid.UUID, cause call.Cause) (releases int, err error) {
+	const query = `SELECT count(*) FROM calls
+WHERE call_request_id = @call_request_id AND status = 'void' AND hangup_cause = @cause`
+	args := pg.Args{"call_request_id": id, "cause": string(cause)}
+	if err := s.pool.QueryRow(ctx, query, args).Scan(&releases); err != nil {
+		return 0, fmt.Errorf("count the releases of request %s: %w", id, err)
 	}
-	return fences, nil
+	return releases, nil
 }
 
 const voidCall = `
-UPDATE calls SET status = 'void', ended_at = now(), variables = NULL
+UPDATE calls SET status = 'void', ended_at = now(), variables = NULL, hangup_cause = @cause
 WHERE call_id = @call_id AND status = 'fenced' AND owner = @instance AND ending = ''`
 
 // Whoever waited for the end of a call to the same number is called up, the first of them at its old place.
@@ -131,7 +134,7 @@ func (s *Store) FenceAgain(ctx context.Context, r request.Request, refused, call
 		for _, guarded := range []struct {
 			sql  string
 			args pg.Args
-		}{{voidCall, pg.Args{"call_id": refused, "instance": s.instance}}, {fenceAgain, args}} {
+		}{{voidCall, pg.Args{"call_id": refused, "instance": s.instance, "cause": ""}}, {fenceAgain, args}} {
 			done, err := tx.Exec(ctx, guarded.sql, guarded.args)
 			if err != nil {
 				return err
@@ -156,7 +159,9 @@ func (s *Store) FenceAgain(ctx context.Context, r request.Request, refused, call
 // Void ends a request whose fence is committed and of which nothing has left for the carrier nor ever will. blocked: a gate has
 // closed; otherwise it failed. ErrLost: the fence is not ours any more.
 func (s *Store) Void(ctx context.Context, r request.Request, callID uuid.UUID, state request.State, why request.Refusal) error {
-	args := pg.Args{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state)}
+	args := pg.Args{
+		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "state": string(state), "cause": "",
+	}
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, voidCall, args)
 		if err != nil {
@@ -190,10 +195,15 @@ WITH over AS (
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 
 // Release voids the call of an attempt for which no phone rang and queues its request again, to be claimed
-// after wait, which doubles with each fence, up to 8 times. The next dial needs a new fence (docs/adr/0002). It returns
-// ErrLost, and changes nothing, if recovery or another process has taken the call over.
-func (s *Store) Release(ctx context.Context, r request.Request, callID uuid.UUID, wait time.Duration) error {
-	args := pg.Args{"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "wait": wait}
+// after wait, which doubles with each fence, up to 8 times. The void call keeps the cause, for Releases; it can be
+// empty. The next dial needs a new fence (docs/adr/0002). It returns ErrLost, and changes nothing, if recovery or
+// another process has taken the call over.
+func (s *Store) Release(
+	ctx context.Context, r request.Request, callID uuid.UUID, cause call.Cause, wait time.Duration,
+) error {
+	args := pg.Args{
+		"call_id": callID, "call_request_id": r.CallRequestID, "instance": s.instance, "cause": string(cause), "wait": wait,
+	}
 	return s.inTx(ctx, func(tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, voidCall, args)
 		if err != nil {
