@@ -14,7 +14,7 @@ func TestDialer_ShowsWhereItListens(t *testing.T) {
 	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "RTP_PORT_LOW=31000", "RTP_PORT_HIGH=31998")
 	var told map[string]any
 	await(t, "the process has reported", func() bool {
-		status := 0
+		var status int
 		status, told = r.asOperator("GET", "http://"+p.addr+"/admin/v1/dialer", "")
 		return status == 200 && len(told["replicas"].([]any)) == 1
 	})
