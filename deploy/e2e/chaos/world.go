@@ -135,8 +135,10 @@ func (w *world) plant(ctx context.Context) error {
 // trunks has the calls go to the farms.
 func (w *world) trunks(ctx context.Context) error {
 	for i, one := range w.farms {
-		body := map[string]any{"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": one.Port, "priority": i + 1, "channels": 500, "calls_per_second": 100,
-			"caller_ids": []string{"+14155550100"}}
+		body := map[string]any{
+			"name": fmt.Sprintf("farm %d", i), "host": "127.0.0.1", "port": one.Port, "priority": i + 1,
+			"channels": 500, "calls_per_second": 100, "caller_ids": []string{"+14155550100"},
+		}
 		if err := w.tenants[0].Admin.Into(ctx, "POST", "/admin/v1/trunks", body, 201, nil); err != nil {
 			return fmt.Errorf("set up a trunk: %w", err)
 		}

@@ -232,7 +232,8 @@ func TestHostile_EachReceiverCostsOnlyItself(t *testing.T) {
 	stop()
 	beside.Wait()
 	if got, want := len(healthy.all()), len(told)/2; got < want {
-		t.Errorf("events at the healthy endpoint while the hostile ones were tried = %d, want at least %d of %d", got, want, len(told))
+		t.Errorf("events at the healthy endpoint while the hostile ones were tried = %d, want at least %d of %d",
+			got, want, len(told))
 	}
 	if got := elsewhere.all(); len(got) != 0 {
 		t.Errorf("%d requests followed a redirect", len(got))

@@ -31,17 +31,7 @@ func TestSIP_StopHangsUp(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r, p, h := liveCall(t, test.limit)
-			for i, stop := range test.signals {
-				if err := p.cmd.Process.Signal(stop); err != nil {
-					t.Fatalf("signal: %v", err)
-				}
-				if i == 0 && len(test.signals) > 1 && test.signals[1] != stop {
-					continue // different signals do not merge: the second one is sent immediately
-				}
-				await(t, "the dialer drains", func() bool {
-					return strings.Contains(p.output(), "waiting for live calls")
-				})
-			}
+			sendStops(t, p, test.signals)
 			select {
 			case end := <-h.ended:
 				if end.ByUs {
@@ -66,6 +56,23 @@ func TestSIP_StopHangsUp(t *testing.T) {
 			if live != 0 {
 				t.Errorf("live calls after the stop = %d, want 0", live)
 			}
+		})
+	}
+}
+
+// sendStops sends the signals. Different signals do not merge: the second one is sent immediately. Between two equal
+// ones, the process must have read the first.
+func sendStops(t *testing.T, p *process, signals []syscall.Signal) {
+	t.Helper()
+	for i, stop := range signals {
+		if err := p.cmd.Process.Signal(stop); err != nil {
+			t.Fatalf("signal: %v", err)
+		}
+		if i == 0 && len(signals) > 1 && signals[1] != stop {
+			continue
+		}
+		await(t, "the dialer drains", func() bool {
+			return strings.Contains(p.output(), "waiting for live calls")
 		})
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // TestSetUp_AChallengeThatIsComeToLate: over TCP a transaction ends with the ACK of its refusal. An agent that reads
-// both late must not treat the INVITE that answers the challenge as lost. The order in which it reads them is random, so
-// the test makes many calls.
+// both late must not treat the INVITE that answers the challenge as lost. The order in which it reads them is random,
+// so the test makes many calls.
 func TestSetUp_AChallengeThatIsComeToLate(t *testing.T) {
 	t.Parallel()
 	const loopback = "127.0.0.1:0"

@@ -208,7 +208,10 @@ DELETE FROM sip_calls WHERE call_id = ANY (ARRAY(
 	WHERE c.ended_at < now() - @older::interval AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = c.call_id)
 		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.call_id = c.call_id AND calls.analyse_at IS NOT NULL)
 	LIMIT 1000))`
-	pruneOwners   = `DELETE FROM sip_owners o WHERE o.seen_at < now() - interval '1 day' AND NOT EXISTS (SELECT 1 FROM sip_calls c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
+	pruneOwners = `
+DELETE FROM sip_owners o
+WHERE o.seen_at < now() - interval '1 day'
+	AND NOT EXISTS (SELECT 1 FROM sip_calls c WHERE c.owner = o.owner AND c.ended_at IS NULL)`
 	pruneAttempts = `
 DELETE FROM sip_attempts WHERE attempt_id = ANY (ARRAY(
 	SELECT a.attempt_id FROM sip_attempts a
