@@ -16,7 +16,7 @@ import (
 
 // undescribedCodes are codes of routes that the API's description does not have.
 var undescribedCodes = []string{
-	"number_exists", "trunk_exists", // the operator API
+	"number_exists", "trunk_exists", "trace_off", "no_sip", // the operator API
 	"range_not_satisfiable", "precondition_failed", // downloads behind the link of a recording
 }
 

@@ -288,7 +288,8 @@ func TestDirect_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
 	r.subscribe(recv.URL)
 	r.subscribe(recv.URL)
 	one, two := r.dispatch(config()), r.dispatch(config())
-	// A replica starts deliveries directly once its last claim left no due row of the subscription. Both do so before the race.
+	// A replica starts deliveries directly once its last claim left no due row of the subscription. Both do so
+	// before the race.
 	calls := 0
 	for _, d := range []running{one, two} {
 		polltest.NoError(t, func() error {
