@@ -3,9 +3,9 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
-# One flag set for everything, and the same that a bare `go test` uses: each other set would compile the whole tree again. -race is
-# the only second one. A clone that belongs to another user must build as well: no version stamp.
-export GOFLAGS := -buildvcs=false
+# One flag set for all targets, because every other set compiles the whole tree again; -race is the only second one.
+# -buildvcs=false: a clone that belongs to another user must build. -trimpath: clones in different folders share the build cache.
+export GOFLAGS := -buildvcs=false -trimpath
 
 BIN      := $(CURDIR)/bin
 TOOLS    := $(BIN)/tools
