@@ -30,7 +30,7 @@ const (
 func deeds() map[string][]string {
 	return map[string][]string{
 		"gateway": {requested}, "calls": {requested, read}, "contacts-compliance": {requested, read}, "billing-wallet": {requested, read},
-		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"webhook_started_total", read},
+		"dialer": {"ringfence_dialer_attempts_total", read}, "webhook-dispatcher": {"webhook_attempts_total", read},
 	}
 }
 

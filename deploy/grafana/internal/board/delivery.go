@@ -22,7 +22,7 @@ func delivery() Board {
 				{Title: "Open deliveries", About: "due now, waiting for a retry, held by a pause or a failed subscription.", Unit: "short", Stacked: true, Queries: one(`max by (state) (webhook_queue_rows)`, "{{state}}"), Alerts: []string{"WebhookQueueStuck"}},
 			}},
 			{"How the dispatcher works", []Panel{
-				{Title: "Attempts begun: straight from the event, or claimed", Unit: "reqps", Stacked: true, Queries: one(rate("webhook_started_total", "path"), "{{path}}")},
+				{Title: "Requests in flight, by replica", Unit: "short", Stacked: true, Queries: one(`sum by (instance) (webhook_inflight)`, "{{instance}}")},
 				{Title: "Duration of a claim", About: "One that grows slowly is the first sign of a queue that is not vacuumed.", Unit: "s", Queries: quantiles("webhook_claim_seconds", "")},
 				{Title: "Connections: new or used again", Unit: "reqps", Stacked: true, Queries: one(rate("webhook_connections_total", "reused"), "reused: {{reused}}")},
 			}},

@@ -82,7 +82,7 @@ func serve(ctx context.Context, cfg Config) error {
 	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox) // for what the consumer parks
 	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
 	keeper := keeping.New(st, cfg.Keeping)
-	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, dispatcher, cfg.Dispatching.Lease).Handlers(), relay, tel.Metrics, dispatcher.Wake)
+	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, dispatcher.Wake)
 	routes := httpapi.New(st, reach.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
 	return service.Run(ctx,
@@ -129,6 +129,6 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 		return err
 	}
 	defer pool.Close()
-	handlers := consumer.New(store.New(pool, box), nil, 0).Handlers()
+	handlers := consumer.New(store.New(pool, box)).Handlers()
 	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).PutBack(ctx, topic, os.Stdout)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 
-	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/telemetry"
@@ -17,31 +16,27 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
-// onCallEvents makes one delivery for each event and each subscription that lists its type at this moment, and forgets the bodies of calls whose person
-// was erased. Such a fact stands behind the call's events, and may have come in one batch with them.
+// onCallEvents stores one delivery for each event and each subscription that lists its type, and
+// erases the event bodies of calls whose person was erased. An erasure follows the events of its call
+// and can arrive in the same batch.
 func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
 	var events []delivery.Event
 	var erasures []store.Erasure
-	erased, place := map[uuid.UUID]bool{}, make([]int, 0, len(recs)) // place is where each event's record stands
+	place := make([]int, 0, len(recs)) // the index of each event's record
 	for i, rec := range recs {
 		event, erasure, err := read(ctx, rec)
 		if err != nil {
 			return nil, err
 		}
 		if erasure != nil {
-			erasures, erased[erasure.CallID] = append(erasures, *erasure), true
+			erasures = append(erasures, *erasure)
 			continue
 		}
 		events, place = append(events, event), append(place, i)
 	}
-	for i := range events {
-		if erased[*events[i].CallID] {
-			events[i].Body = delivery.Strip(events[i].Body) // what has a seat is sent from here
-		}
-	}
 	var done store.Ingested
 	if len(events) > 0 {
-		if done, err = c.store.Ingest(ctx, tx, c.direct(tx), events...); err != nil {
+		if done, err = c.store.Ingest(ctx, tx, events...); err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +45,7 @@ func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fre
 			return nil, err
 		}
 	}
-	if done.Waiting == 0 && len(erasures) == 0 {
+	if done.Queued == 0 && len(erasures) == 0 {
 		inbox.Quiet(tx)
 	}
 	verdicts = make([]error, len(recs))
@@ -60,24 +55,6 @@ func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fre
 		}
 	}
 	return verdicts, nil
-}
-
-// direct sends what got a seat as soon as tx is committed, and gives back every other seat.
-func (c *Consumer) direct(tx pgx.Tx) *store.Direct {
-	if c.sender == nil {
-		return nil
-	}
-	direct := store.NewDirect(c.sender, c.lease)
-	heard := inbox.Ended(tx, func(committed bool) {
-		if committed {
-			crash.Point("webhook-dispatcher: after ingest")
-		}
-		c.sender.Start(direct.End(committed))
-	})
-	if !heard {
-		return nil
-	}
-	return direct
 }
 
 // read is a record as an event or as an erasure.

@@ -3,32 +3,16 @@
 package consumer
 
 import (
-	"time"
-
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
 // Consumer applies the topics to the store.
-type Consumer struct {
-	store  *store.Store
-	sender Sender
-	lease  time.Duration
-}
+type Consumer struct{ store *store.Store }
 
-// Sender sends what needs no claim.
-type Sender interface {
-	store.Seats
-	// Start sends work that has a seat; it does not wait.
-	Start(work []delivery.Work)
-}
-
-// New makes a consumer. sender sends at once what it has room for, claimed for lease; nil leaves all to the claim.
-func New(st *store.Store, sender Sender, lease time.Duration) *Consumer {
-	return &Consumer{store: st, sender: sender, lease: lease}
-}
+// New returns a consumer.
+func New(st *store.Store) *Consumer { return &Consumer{store: st} }
 
 // Handlers maps each topic to its function.
 func (c *Consumer) Handlers() inbox.Handlers {

@@ -58,7 +58,7 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := emptyHouse(t)
-	h.consume(consumer.New(h.store, nil, 0))
+	h.consume(consumer.New(h.store))
 	return h
 }
 
@@ -67,7 +67,7 @@ func newSendingHouse(t *testing.T) *house {
 	t.Helper()
 	h := emptyHouse(t)
 	h.dispatcher, h.endpoint = dispatcher(t, h.store)
-	h.consume(consumer.New(h.store, h.dispatcher, 20*time.Second), h.dispatcher.Wake)
+	h.consume(consumer.New(h.store), h.dispatcher.Wake)
 	return h
 }
 

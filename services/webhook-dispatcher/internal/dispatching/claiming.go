@@ -126,7 +126,6 @@ func (d *Dispatcher) serve(ctx context.Context) error {
 			crash.Point("webhook-dispatcher: after claim")
 		}
 		fly, back := d.lanes.got(turn, rooms, work)
-		d.metrics.started.WithLabelValues(byClaim).Add(float64(len(fly)))
 		for _, w := range fly {
 			d.launch(ctx, w)
 		}

@@ -129,64 +129,6 @@ func TestCrash_ALoopOfCrashesEndsAfterFiveAttempts(t *testing.T) {
 	wantEqual(t, "last failure", sub.LastFailureAt, nil)
 }
 
-// What was committed as claimed and never begun is the lease's; the attempt it had counted is one of the five.
-func TestCrash_BetweenCommitAndStartIsHealedByTheLease(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	recv := newReceiver(t, nil)
-	id, _ := r.subscribe(recv.URL)
-	dying := r.dispatch(config())
-	events := []delivery.Event{r.event(uuid.New(), 1, "call.completed"), r.event(uuid.New(), 1, "call.completed")}
-	direct := store.NewDirect(dying, time.Hour) // which has passed before anybody else looks
-	r.put(direct, events...)
-	direct.End(false) // nobody is left who would start them
-	dying.stop()
-	claimed := r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 1 AND NOT is_retry`)
-	wantEqual(t, "rows that were inserted as claimed", claimed, 2)
-	wantEqual(t, "requests", len(recv.all()), 0)
-	r.exec(`UPDATE webhook_queue SET due_at = now()`)
-	r.dispatch(config())
-	for _, g := range recv.await(t, 2) {
-		if g.header.Get("X-Service-Delivery-Attempt") != "2" {
-			t.Errorf("attempt %s, want 2: the one that was lost counts", g.header.Get("X-Service-Delivery-Attempt"))
-		}
-	}
-	for _, ev := range events {
-		r.awaitStatus(id, ev.ID, delivery.Delivered)
-	}
-	if n := len(recv.all()); n != 2 {
-		t.Errorf("%d requests, want each delivery once", n)
-	}
-}
-
-func TestCrash_TheAttemptWithoutAClaimIsOneOfTheFive(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	recv := newReceiver(t, nil)
-	id, _ := r.subscribe(recv.URL)
-	ev := r.event(uuid.New(), 1, "call.completed")
-	dying := r.dispatch(config())
-	direct := store.NewDirect(dying, time.Hour)
-	r.put(direct, ev)
-	direct.End(false)
-	dying.stop()
-	r.exec(`UPDATE webhook_queue SET due_at = now()`)
-	claim := claimOf(id)
-	claim.Lease = time.Nanosecond
-	for n := 2; n <= 5; n++ {
-		work := r.claim(claim)
-		if len(work) != 1 {
-			t.Fatalf("claim of attempt %d took %d deliveries, want 1", n, len(work))
-		}
-		wantEqual(t, "attempt", work[0].Attempt, n)
-	}
-	r.dispatch(config())
-	r.awaitStatus(id, ev.ID, delivery.Failed)
-	if n := len(recv.all()); n != 0 {
-		t.Errorf("%d requests beyond the fifth attempt", n)
-	}
-}
-
 func TestReplicas_ShareTheWorkWithoutSendingTwice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -60,9 +60,6 @@ type Dispatcher struct {
 	results chan delivery.Result
 	sending sync.WaitGroup
 	judging judging
-	// gate guards shut, after which nothing is added to sending but by the claiming goroutine and by what is counted there already.
-	gate sync.RWMutex
-	shut bool
 
 	// Of the claiming goroutine: where the walk along the queue goes on, the present one if it is not over, when the next may begin,
 	// and when other replicas were last told of work.
@@ -89,7 +86,8 @@ func (d *Dispatcher) Wake() {
 	}
 }
 
-// Run dispatches until ctx ends. Then it claims no more and gives no more seats, lets those it gave and the open requests end, and settles them.
+// Run dispatches until ctx ends. Then it claims no more,
+// waits for the requests in flight, and stores their results.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	settling, stopSettling := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSettling()
@@ -97,10 +95,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	settled.Go(func() { d.settleAll(settling) })
 	background.Go(func() { d.listen(ctx) })
 	background.Go(func() { d.sweep(ctx) })
-	defer context.AfterFunc(ctx, d.refuse)()
-
 	d.claimAll(ctx)
-	d.refuse()
 
 	background.Wait()
 	late := time.AfterFunc(drainFor, stopSettling) // the database is away: the leases bring the work back

@@ -248,7 +248,7 @@ func TestReplicas_EachHasItsWindowAndNoneSendsTwice(t *testing.T) {
 	wantEqual(t, "requests to the healthy endpoint", len(healthy.all()), backlog)
 }
 
-func TestHost_ItsCapHoldsForSeatsAndClaimsAlike(t *testing.T) {
+func TestHost_CapHoldsOverAllSubscriptions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := r.patient()
@@ -278,15 +278,10 @@ func TestHost_ItsCapHoldsForSeatsAndClaimsAlike(t *testing.T) {
 	_, all, most := shared.open()
 	wantEqual(t, "requests to the host", all, 2*subs*each)
 	wantEqual(t, "most requests at the same time", most, 5)
-	for _, path := range []string{"direct", "claim"} {
-		if d.started(t, path) == 0 {
-			t.Errorf("attempts by path %s = 0, want some", path)
-		}
-	}
 }
 
-// Events of a healthy endpoint are sent without a claim beside many endpoints that hang.
-func TestHanging_SeatsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
+// Events of a healthy endpoint are sent while many other endpoints do not respond.
+func TestHanging_EventsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := r.patient()
@@ -313,8 +308,5 @@ func TestHanging_SeatsOfAHealthyEndpointAreNotDelayed(t *testing.T) {
 	for i := range events {
 		r.through(d, r.event(uuid.New(), 1, "call.completed"))
 		healthy.await(t, i+1)
-	}
-	if direct := d.started(t, "direct"); direct < events/2 {
-		t.Errorf("%v of %d began without a claim, want most", direct, events)
 	}
 }

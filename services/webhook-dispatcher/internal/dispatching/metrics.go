@@ -16,7 +16,6 @@ import (
 // metrics carry no label per subscription, url or workspace.
 type metrics struct {
 	attempts     *prometheus.CounterVec
-	started      *prometheus.CounterVec
 	connections  *prometheus.CounterVec
 	seconds      prometheus.Histogram
 	terminal     *prometheus.HistogramVec
@@ -37,8 +36,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "webhook_attempts_total", Help: "Delivery attempts by result: delivered, or why not."}, []string{"result"}),
-		started: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "webhook_started_total", Help: "Attempts begun, by path: direct from ingest, or by a claim."}, []string{"path"}),
 		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "webhook_connections_total", Help: "Connections that attempts were sent on, reused or new."}, []string{"reused"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -70,7 +67,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "webhook_stale_results_total", Help: "Results that came after their lease had passed or their subscription was deleted."}),
 	}
-	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.started, m.connections, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
+	reg.MustRegister(m.attempts, m.terminal, m.exhausted, m.connections, m.seconds, m.lag, m.claimSeconds, m.inflight, m.rows, m.oldest, m.warned, m.disabled, m.interrupted, m.stale)
 	m.attempts.WithLabelValues(delivered)
 	for _, failure := range delivery.Failures() {
 		m.attempts.WithLabelValues(string(failure))

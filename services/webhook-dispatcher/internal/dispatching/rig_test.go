@@ -70,6 +70,37 @@ func newRig(t *testing.T) *rig {
 		sending: sending.Config{ExtraCAFile: file, Timeout: 10 * time.Second}}
 }
 
+// through ingests events in one transaction and wakes the dispatcher, like the consumer.
+func (r *rig) through(d running, events ...delivery.Event) {
+	r.t.Helper()
+	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) error {
+		_, err := r.store.Ingest(r.t.Context(), tx, events...)
+		return err
+	})
+	if err != nil {
+		r.t.Errorf("Ingest: %v", err)
+	}
+	d.Wake()
+}
+
+// settled waits until no delivery is open.
+func (r *rig) settled() {
+	r.t.Helper()
+	polltest.NoError(r.t, func() error {
+		if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 0 {
+			return fmt.Errorf("open deliveries = %d, want 0", n)
+		}
+		return nil
+	})
+}
+
+// blind is a configuration with which only Wake makes the dispatcher read the queue.
+func blind() dispatching.Config {
+	cfg := config()
+	cfg.Poll = time.Hour
+	return cfg
+}
+
 func config() dispatching.Config {
 	return dispatching.Config{
 		RetryDelays: []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond},
@@ -142,7 +173,7 @@ func (r *rig) ingest(events ...delivery.Event) {
 	r.t.Helper()
 	err := pg.InTx(r.t.Context(), r.pool, func(tx pgx.Tx) error {
 		for _, ev := range events {
-			if _, err := r.store.Ingest(r.t.Context(), tx, nil, ev); err != nil {
+			if _, err := r.store.Ingest(r.t.Context(), tx, ev); err != nil {
 				return err
 			}
 		}

@@ -378,7 +378,7 @@ func TestAdmin_ShowsDeliveriesAndAttempts(t *testing.T) {
 			first = ev
 		}
 		if err := pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error {
-			_, err := h.store.Ingest(t.Context(), tx, nil, ev)
+			_, err := h.store.Ingest(t.Context(), tx, ev)
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -52,7 +52,7 @@ func (p *past) event(call uuid.UUID, sequence int32) uuid.UUID {
 	p.t.Helper()
 	ev := delivery.Event{ID: uuid.New(), WorkspaceID: p.ws, CallID: &call, Type: "call.completed", Sequence: sequence, Body: []byte(`{}`), CreatedAt: time.Unix(1780574400+int64(sequence), 0)}
 	if err := pgx.BeginFunc(p.t.Context(), p.pool, func(tx pgx.Tx) error {
-		_, err := p.store.Ingest(p.t.Context(), tx, nil, ev)
+		_, err := p.store.Ingest(p.t.Context(), tx, ev)
 		return err
 	}); err != nil {
 		p.t.Fatal(err)

@@ -82,7 +82,7 @@ func (r *rig) ingest(at time.Time) uuid.UUID {
 	ev := delivery.Event{ID: uuid.New(), WorkspaceID: r.workspace, CallID: &call, Type: "call.completed", Sequence: 1, Body: []byte(`{}`), CreatedAt: at}
 	for {
 		err := pgx.BeginFunc(r.t.Context(), r.pool, func(tx pgx.Tx) error {
-			_, err := r.store.Ingest(r.t.Context(), tx, nil, ev)
+			_, err := r.store.Ingest(r.t.Context(), tx, ev)
 			return err
 		})
 		var fault *pgconn.PgError

@@ -112,6 +112,10 @@ type Claim struct {
 	Attempts int
 }
 
+// StartLimit is the longest time that a claim may take. Attempts of a slower claim are left to the
+// lease: an attempt must end before its lease does.
+func StartLimit(lease time.Duration) time.Duration { return min(5*time.Second, lease/5) }
+
 // ClaimDue takes due deliveries of the subscriptions named: each row's attempt is counted and its due time moved by the lease
 // before anything is sent. Url and secret are those of this instant. First tries go before retries, and an event
 // stays back while an earlier one of its call is before or in its first attempt.

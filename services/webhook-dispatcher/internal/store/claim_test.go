@@ -253,7 +253,7 @@ func TestClaim_AsksAgainWhoMayReceive(t *testing.T) {
 			if name == "active" {
 				want = 1
 			}
-			r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"))
+			r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 			if _, err := r.pool.Exec(t.Context(), stop); err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,7 @@ func TestComplete_SeveralResultsOfOneDelivery(t *testing.T) {
 		},
 	} {
 		ev := event(ws, uuid.New(), 1, "call.completed")
-		r.ingest(nil, nil, ev)
+		r.ingest(nil, ev)
 		id := delivery.ID(sub, ev.ID)
 		if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 2 WHERE delivery_id = $1`, id); err != nil {
 			t.Fatal(err)
@@ -74,7 +74,7 @@ func TestComplete_AFailureThatComesAgainIsOne(t *testing.T) {
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	before, after := event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
-	r.ingest(nil, nil, before, after)
+	r.ingest(nil, before, after)
 	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET attempt = 1`); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestDisable_ASuccessThatCameFirstKeepsTheSubscription(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	sub, ev := r.subscribe(ws, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
-	r.ingest(nil, nil, ev)
+	r.ingest(nil, ev)
 	for _, sql := range []string{
 		`UPDATE webhook_queue SET attempt = 1`,
 		`UPDATE webhook_health SET consecutive_failures = 20, failures = 20, exhausted = 3, failing_since = now() - interval '1 hour'`,
@@ -185,7 +185,7 @@ func TestComplete_DoesNotWaitWhileAQueueIsHeld(t *testing.T) {
 			t.Parallel()
 			r, ws := newRig(t), uuid.New()
 			sub := r.subscribe(ws, "call.completed")
-			r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed"))
+			r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed"))
 			var flying, waiting uuid.UUID // the one in flight has the smaller id
 			const claim = `UPDATE webhook_queue SET attempt = 1 WHERE delivery_id = (SELECT min(delivery_id::text)::uuid FROM webhook_queue) RETURNING delivery_id`
 			if err := r.pool.QueryRow(t.Context(), claim).Scan(&flying); err != nil {

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -105,7 +104,7 @@ func (r *rig) suspend(workspace uuid.UUID) {
 }
 
 // ingest stores events in one transaction; before runs ahead of COMMIT.
-func (r *rig) ingest(direct *store.Direct, before func(), events ...delivery.Event) (done store.Ingested) {
+func (r *rig) ingest(before func(), events ...delivery.Event) (done store.Ingested) {
 	r.t.Helper()
 	err := pg.InPipeline(r.t.Context(), r.pool, func(tx *pg.Pipeline) (err error) {
 		var claim pgx.Batch // as the inbox's, with BEGIN
@@ -113,7 +112,7 @@ func (r *rig) ingest(direct *store.Direct, before func(), events ...delivery.Eve
 		if err := tx.Ask(r.t.Context(), &claim); err != nil {
 			return err
 		}
-		done, err = r.store.Ingest(r.t.Context(), tx, direct, events...)
+		done, err = r.store.Ingest(r.t.Context(), tx, events...)
 		if before != nil {
 			before()
 		}
@@ -140,28 +139,6 @@ func event(workspace, call uuid.UUID, sequence int32, kind string) delivery.Even
 	}
 }
 
-// seats gives as many as it has and knows whose are out.
-type seats struct {
-	free int
-	out  map[uuid.UUID]int
-	done int
-}
-
-func (s *seats) Seat(id uuid.UUID, _ string) bool {
-	if s.free == 0 {
-		return false
-	}
-	s.free--
-	s.out[id]++
-	return true
-}
-
-func (s *seats) Unseat(id uuid.UUID) {
-	s.free++
-	s.out[id]--
-	s.done++
-}
-
 func TestIngest_AHundredEventsOfManyWorkspacesInThreeRoundTrips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -186,11 +163,11 @@ func TestIngest_AHundredEventsOfManyWorkspacesInThreeRoundTrips(t *testing.T) {
 		}
 		return append(events, events[:20]...) // published twice
 	}
-	r.ingest(nil, nil, batch()...) // the connection learns the statements
+	r.ingest(nil, batch()...) // the connection learns the statements
 	warm := r.count(`SELECT count(*) FROM webhook_delivery`)
 	events := batch()
 	before := r.trips.Load()
-	done := r.ingest(nil, nil, events...)
+	done := r.ingest(nil, events...)
 	if n := r.trips.Load() - before; n != 3 {
 		t.Errorf("a hundred events took %d round trips, want 3: claim, match, and the rows with COMMIT", n)
 	}
@@ -198,8 +175,8 @@ func TestIngest_AHundredEventsOfManyWorkspacesInThreeRoundTrips(t *testing.T) {
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", i), done.Matched[i], want)
 		wantEqual(t, fmt.Sprintf("subscriptions of event %d", 80+i), done.Matched[80+i], want)
 	}
-	if done.Waiting != 60 {
-		t.Errorf("%d wait for the claim, want 20 of two events to one subscription and of one to another", done.Waiting)
+	if done.Queued != 60 {
+		t.Errorf("%d wait for the claim, want 20 of two events to one subscription and of one to another", done.Queued)
 	}
 	const open = `SELECT count(*) FROM webhook_queue WHERE subscription_id = $1`
 	wantEqual(t, "deliveries", r.count(`SELECT count(*) FROM webhook_delivery`)-warm, 20*6)
@@ -218,7 +195,7 @@ func TestIngest_AHundredEventsOfManyWorkspacesInThreeRoundTrips(t *testing.T) {
 		  AND position(d.call_id::text IN convert_from(e.body, 'UTF8')) > 0`), warm+120)
 	again := slices.Clone(events)
 	slices.Reverse(again)
-	r.ingest(nil, nil, again...)
+	r.ingest(nil, again...)
 	if n := r.count(`SELECT count(*) FROM webhook_queue`); n != 160 {
 		t.Errorf("%d rows of open work after the same events again, want 160", n)
 	}
@@ -229,133 +206,17 @@ func TestIngest_AnOpenEventToldAnewAtAnotherTimeIsNotQueuedTwice(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	r.subscribe(ws, "call.completed")
-	all := &seats{free: 1, out: map[uuid.UUID]int{}}
 	ev := event(ws, uuid.New(), 1, "call.completed")
-	r.ingest(nil, nil, ev)
+	r.ingest(nil, ev)
 	ev.CreatedAt = ev.CreatedAt.Add(time.Minute)
-	direct := store.NewDirect(all, time.Minute)
-	r.ingest(direct, nil, ev)
+	r.ingest(nil, ev)
 	wantEqual(t, "open deliveries", r.count(`SELECT count(*) FROM webhook_queue`), 1)
-	wantEqual(t, "attempts without a claim", len(direct.End(true)), 0)
-	wantEqual(t, "free seats", all.free, 1)
 }
 
-func TestIngest_OnlyTheFirstOpenEventOfACallIsSeated(t *testing.T) {
+func TestEnqueueTest_IsHeldWhileTheWorkspaceIsSuspended(t *testing.T) {
 	t.Parallel()
-	r, ws := newRig(t), uuid.New()
-	sub := r.subscribe(ws, "call.ringing", "call.answered", "call.completed")
-	all := &seats{free: 100, out: map[uuid.UUID]int{}}
-	call, other := uuid.New(), uuid.New()
-	direct := store.NewDirect(all, time.Minute)
-	done := r.ingest(direct, nil, event(ws, call, 2, "call.answered"), event(ws, call, 1, "call.ringing"), event(ws, other, 3, "call.completed"))
-	work := direct.End(true)
-	wantEqual(t, "attempts without a claim, one for each call", len(work), 2)
-	wantEqual(t, "deliveries that wait for a claim", done.Waiting, 1)
-	wantEqual(t, "free seats", all.free, 98)
-	wantEqual(t, "seats given back", all.done, 0)
-	for _, w := range work {
-		wantEqual(t, "attempt", w.Attempt, 1)
-		wantEqual(t, "secret", w.Secret, "whsec_"+sub.String())
-		wantEqual(t, "url", w.URL, "https://example.com/")
-		wantEqual(t, "traceparent", w.Traceparent, "00-"+w.CallID.String())
-		wantEqual(t, "body is set", len(w.Body) > 0, true)
-		if w.EventType == "call.answered" {
-			t.Error("the second event of a call starts without a claim, want only the first")
-		}
-	}
-	if n := r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 1 AND due_at BETWEEN now() + interval '50 s' AND now() + interval '60 s'`); n != 2 {
-		t.Errorf("%d rows born claimed, want 2", n)
-	}
-	// A batch of its own: the event before is in its first attempt, in the queue.
-	direct = store.NewDirect(all, time.Minute)
-	done = r.ingest(direct, nil, event(ws, call, 3, "call.completed"))
-	wantEqual(t, "attempts without a claim, after an open event", len(direct.End(true)), 0)
-	wantEqual(t, "free seats", all.free, 98)
-	wantEqual(t, "seats given back", all.done, 1)
-	wantEqual(t, "deliveries that wait for a claim", done.Waiting, 0)
-	if n := r.count(`SELECT count(*) FROM webhook_queue WHERE attempt = 0 AND due_at <= now()`); n != 2 {
-		t.Errorf("%d rows are due, want the two behind the first", n)
-	}
-	// Once that has failed, it holds back nobody.
-	if _, err := r.pool.Exec(t.Context(), `UPDATE webhook_queue SET is_retry = true`); err != nil {
-		t.Fatal(err)
-	}
-	late := event(ws, call, 4, "call.answered")
-	late.ID = uuid.New()
-	direct = store.NewDirect(all, time.Minute)
-	r.ingest(direct, nil, late)
-	if work := direct.End(true); len(work) != 1 {
-		t.Errorf("%d begin behind failed events, want 1", len(work))
-	}
-}
-
-func TestIngest_NoSeatIsLost(t *testing.T) {
-	t.Parallel()
-	r, ws := newRig(t), uuid.New()
-	r.subscribe(ws, "call.completed")
-	away := errors.New("away")
-	fresh := func() delivery.Event { return event(ws, uuid.New(), 1, "call.completed") }
-	known := fresh()
-	r.ingest(nil, nil, known)
-	all := &seats{free: 3, out: map[uuid.UUID]int{}}
-	for name, end := range map[string]func(direct *store.Direct) int{
-		"rolled back": func(direct *store.Direct) int {
-			err := pg.InPipeline(t.Context(), r.pool, func(tx *pg.Pipeline) error {
-				if _, err := r.store.Ingest(t.Context(), tx, direct, fresh(), fresh()); err != nil {
-					return err
-				}
-				return away
-			})
-			if !errors.Is(err, away) {
-				t.Fatal(err)
-			}
-			return len(direct.End(false))
-		},
-		"known already, and twice": func(direct *store.Direct) int {
-			r.ingest(direct, nil, known, known)
-			return len(direct.End(true))
-		},
-		"nobody knows": func(direct *store.Direct) int {
-			r.ingest(direct, nil, fresh())
-			return len(direct.End(false))
-		},
-		"ended twice": func(direct *store.Direct) int {
-			r.ingest(direct, nil, known)
-			direct.End(false)
-			return len(direct.End(true))
-		},
-	} {
-		wantEqual(t, name+": attempts without a claim", end(store.NewDirect(all, time.Minute)), 0)
-		wantEqual(t, name+": free seats", all.free, 3)
-	}
-	direct := store.NewDirect(all, time.Nanosecond)
-	r.ingest(direct, nil, fresh())
-	wantEqual(t, "attempts without a claim, when COMMIT was too late for the lease", len(direct.End(true)), 0)
-	wantEqual(t, "free seats", all.free, 3)
-	direct = store.NewDirect(all, time.Minute)
-	done := r.ingest(direct, nil, fresh(), fresh(), known, fresh(), fresh())
-	// There are 3 seats, and one of them goes to an event that is stored already.
-	wantEqual(t, "attempts without a claim", len(direct.End(true)), 2)
-	wantEqual(t, "deliveries that wait for a claim", done.Waiting, 2)
-	wantEqual(t, "free seats", all.free, 1)
-}
-
-func TestIngest_ASubscriptionThatMayNotReceiveGetsNoSeat(t *testing.T) {
-	t.Parallel()
-	r, busy, still := newRig(t), uuid.New(), uuid.New()
-	paused := r.subscribe(busy, "call.completed")
-	r.subscribe(still, "call.completed")
-	if err := r.setStatus(busy, paused, subscription.Paused); err != nil {
-		t.Fatal(err)
-	}
+	r, still := newRig(t), uuid.New()
 	r.suspend(still)
-	all := &seats{free: 9, out: map[uuid.UUID]int{}}
-	direct := store.NewDirect(all, time.Minute)
-	done := r.ingest(direct, nil, event(busy, uuid.New(), 1, "call.completed"), event(still, uuid.New(), 1, "call.completed"))
-	wantEqual(t, "attempts without a claim", len(direct.End(true)), 0)
-	wantEqual(t, "deliveries that wait for a claim", done.Waiting, 0)
-	wantEqual(t, "free seats", all.free, 9)
-	wantEqual(t, "seats given back", all.done, 0)
 	ev, err := delivery.NewTest(uuid.New(), still, uuid.New(), time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -395,8 +256,7 @@ func TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			answered := make(chan error, 1)
-			direct := store.NewDirect(&seats{free: 1, out: map[uuid.UUID]int{}}, time.Minute)
-			r.ingest(direct, func() {
+			r.ingest(func() {
 				go func() { answered <- stop(r, ws, sub) }()
 				for r.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
 					select {
@@ -411,10 +271,6 @@ func TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt(t *testing.T) {
 			}
 			if n := r.count(`SELECT count(*) FROM webhook_queue WHERE NOT held`); n != 0 {
 				t.Errorf("%d rows would still be sent", n)
-			}
-			direct = store.NewDirect(&seats{free: 1, out: map[uuid.UUID]int{}}, time.Minute)
-			if r.ingest(direct, nil, event(ws, uuid.New(), 1, "call.completed")); len(direct.End(true)) != 0 {
-				t.Error("a batch after the answer sends")
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func TestChange_MayTakeItsTime(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
-	r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"))
+	r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 	hasty := r.pool.Config().Copy()
 	hasty.ConnConfig.RuntimeParams["statement_timeout"] = "200"
 	pool, err := pgxpool.NewWithConfig(t.Context(), hasty)

@@ -87,7 +87,7 @@ func TestQueue_ChangesReadOnlyTheDeliveriesOfTheirSubscription(t *testing.T) {
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
 	for range 3 {
-		r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"))
+		r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 	}
 	fillQueue(t, r.pool)
 	m := newMeteredStore(r)
@@ -147,7 +147,7 @@ func TestDepth_CountsByStateAtABoundedCost(t *testing.T) {
 		t.Errorf("Depth of an empty queue = %+v, want zero", got)
 	}
 
-	r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"))
+	r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 	const age = `UPDATE webhook_queue SET due_at = now() - interval '90 seconds', attempt = 5 WHERE subscription_id = $1`
 	if _, err := r.pool.Exec(t.Context(), age, sub); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestLost_ReturnsAHeldDeliveryAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	r, ws := newRig(t), uuid.New()
 	sub := r.subscribe(ws, "call.completed")
-	r.ingest(nil, nil, event(ws, uuid.New(), 1, "call.completed"))
+	r.ingest(nil, event(ws, uuid.New(), 1, "call.completed"))
 	const claimed = `UPDATE webhook_queue SET attempt = 5, due_at = now() - interval '1 second'`
 	if _, err := r.pool.Exec(t.Context(), claimed); err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func TestDropDays_ReadsOnlyTheOpenDeliveriesOfTheDay(t *testing.T) {
 	for range 20 {
 		open = event(ws, uuid.New(), 1, "call.completed")
 		open.CreatedAt = day.Add(time.Hour)
-		r.ingest(nil, nil, open)
+		r.ingest(nil, open)
 	}
 	const done = `UPDATE webhook_delivery SET status = 'delivered', done_at = now() WHERE event_id <> $1`
 	if _, err := r.pool.Exec(t.Context(), done, open.ID); err != nil {

@@ -94,7 +94,7 @@ func share(
 }
 
 const shareSubscription = `
-SELECT id, workspace_id, status, events, url, secret_sealed FROM webhook_subscription
+SELECT id, workspace_id, status, events FROM webhook_subscription
 WHERE workspace_id = @workspace_id AND id = @id AND deleted_at IS NULL
 FOR SHARE`
 

@@ -49,7 +49,7 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 	sub, paused := r.subscribe(ws, "call.completed"), r.subscribe(ws, "call.completed")
 	r.setWorkspace(store.Workspace{ID: ws, Version: 1, Webhooks: true})
 	before := event(ws, uuid.New(), 1, "call.completed")
-	r.ingest(nil, nil, before)
+	r.ingest(nil, before)
 	if err := r.setStatus(ws, paused, subscription.Paused); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestSetWorkspace_HoldsDeliveriesWhileTheWebhooksFeatureIsOff(t *testing.T) 
 		t.Errorf("queued delivery after the feature was lost = %q, want held", got)
 	}
 	during := event(ws, uuid.New(), 1, "call.completed")
-	r.ingest(nil, nil, during)
+	r.ingest(nil, during)
 	if got := r.statusOf(ws, sub, during.ID); got != delivery.Skipped {
 		t.Errorf("delivery of an event ingested without the feature = %q, want skipped", got)
 	}
@@ -105,12 +105,12 @@ func TestSetWorkspace_NeedsBothTheFeatureAndNoSuspension(t *testing.T) {
 			ws := uuid.New()
 			sub := r.subscribe(ws, "call.completed")
 			queued, fresh := event(ws, uuid.New(), 1, "call.completed"), event(ws, uuid.New(), 1, "call.completed")
-			r.ingest(nil, nil, queued)
+			r.ingest(nil, queued)
 			r.setWorkspace(store.Workspace{ID: ws, Version: 1, Suspended: tt.suspended, Webhooks: tt.webhooks})
 			if got := r.statusOf(ws, sub, queued.ID); got != tt.wantQueued {
 				t.Errorf("queued delivery = %q, want %q", got, tt.wantQueued)
 			}
-			r.ingest(nil, nil, fresh)
+			r.ingest(nil, fresh)
 			if got := r.statusOf(ws, sub, fresh.ID); got != tt.wantNew {
 				t.Errorf("delivery of a new event = %q, want %q", got, tt.wantNew)
 			}

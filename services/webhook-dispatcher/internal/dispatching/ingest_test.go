@@ -1,0 +1,127 @@
+package dispatching_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
+	"ringfence.dev/services/webhook-dispatcher/internal/subscription"
+)
+
+func TestIngest_EventsOfACallAreSentInOrder(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"call.ringing", "call.answered", "call.completed"}
+	for name, batches := range map[string][][]int{
+		"in one batch": {{2, 0, 1}}, "in one batch each": {{0}, {1}, {2}}, "in two batches": {{0}, {2, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			release := make(chan struct{})
+			recv := newReceiver(t, func(got, int) int {
+				<-release
+				return 200
+			})
+			r.subscribe(recv.URL)
+			d := r.dispatch(blind())
+			call := uuid.New()
+			for _, batch := range batches {
+				var events []delivery.Event
+				for _, i := range batch {
+					events = append(events, r.event(call, int32(i+1), kinds[i]))
+				}
+				r.through(d, events...)
+				recv.await(t, 1)
+			}
+			for i := range kinds {
+				all := recv.await(t, i+1)
+				wantEqual(t, "requests", len(all), i+1)
+				wantEqual(t, "type of the request", all[i].Type, kinds[i])
+				release <- struct{}{}
+			}
+			r.settled()
+		})
+	}
+}
+
+// Every event that is ingested around a pause is either delivered or skipped. Nothing is claimed after
+// the response of the pause: TestIngest_APauseThatIsAnsweredFindsEveryRowBeforeIt.
+func TestIngest_EveryEventAroundAPauseIsDeliveredOrSkipped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, nil)
+	id, _ := r.subscribe(recv.URL)
+	d := r.dispatch(blind())
+	const total = 300
+	halfway := make(chan struct{})
+	var ingesting sync.WaitGroup
+	ingesting.Go(func() {
+		for i := range total {
+			r.through(d, r.event(uuid.New(), 1, "call.completed"))
+			if i == total/3 {
+				close(halfway)
+			}
+		}
+	})
+	<-halfway
+	r.setStatus(id, subscription.Paused)
+	ingesting.Wait()
+	polltest.NoError(t, func() error {
+		if n := r.count(`SELECT count(*) FROM webhook_queue WHERE NOT held`); n != 0 {
+			return fmt.Errorf("%d rows of the paused subscription are not held", n)
+		}
+		return nil
+	})
+	r.setStatus(id, subscription.Active)
+	d.Wake()
+	r.settled()
+	skipped := r.count(`SELECT count(*) FROM webhook_delivery WHERE status = 'skipped'`)
+	sent := len(recv.all())
+	wantEqual(t, "delivered and skipped events", sent+skipped, total)
+	if skipped == 0 {
+		t.Error("skipped events = 0, want some")
+	}
+	if sent == 0 {
+		t.Error("delivered events = 0, want some")
+	}
+}
+
+func TestIngest_TwoReplicasSendEachDeliveryOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	recv := newReceiver(t, nil)
+	r.subscribe(recv.URL)
+	r.subscribe(recv.URL)
+	one, two := r.dispatch(config()), r.dispatch(config())
+	const shared, own = 80, 40
+	const calls = shared + 2*own
+	ids := make([]uuid.UUID, shared)
+	for i := range ids {
+		ids[i] = uuid.New()
+	}
+	var ingesting sync.WaitGroup
+	for _, d := range []running{one, two} { // both ingest the shared events, as after a rebalance, and some events that only they get
+		ingesting.Go(func() {
+			for i, call := range ids {
+				r.through(d, r.event(call, 1, "call.ringing"), r.event(call, 2, "call.completed"))
+				if call := uuid.New(); i < own {
+					r.through(d, r.event(call, 1, "call.ringing"), r.event(call, 2, "call.completed"))
+				}
+			}
+		})
+	}
+	ingesting.Wait()
+	recv.await(t, 4*calls)
+	r.settled()
+	seen := map[string]int{}
+	for _, g := range recv.all() {
+		seen[g.delivery()]++
+	}
+	wantEqual(t, "deliveries that were sent", len(seen), 4*calls)
+	wantEqual(t, "requests", len(recv.all()), 4*calls)
+}
+
