@@ -1,4 +1,4 @@
-package main
+package prometheus
 
 import (
 	"os"
@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"ringfence.dev/deploy/prometheus/internal/alert"
 )
 
 const runbooks = "../runbooks/"
@@ -17,13 +15,13 @@ const runbooks = "../runbooks/"
 func TestRunbooks_OneForEachAlert(t *testing.T) {
 	t.Parallel()
 	var alerts []string
-	for _, group := range alert.Groups() {
-		for _, a := range group.Alerts {
-			alerts = append(alerts, a.Name)
+	for _, groups := range loadRules(t) {
+		for _, a := range Alerts(groups) {
+			alerts = append(alerts, a.Alert)
 		}
 	}
 	slices.Sort(alerts)
-	alerts = slices.Compact(alerts) // a promise has two
+	alerts = slices.Compact(alerts) // an alert can have a page and a ticket
 	var pages []string
 	for name, text := range pagesOf(t) {
 		if name[0] >= 'A' && name[0] <= 'Z' && name != "README.md" {

@@ -1,58 +1,82 @@
-package main
+package prometheus
 
 import (
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
-	"ringfence.dev/deploy/prometheus/internal/alert"
+	"go.yaml.in/yaml/v3"
 )
 
-// TestRules_AreWhatTheSourceGives holds the committed files against the generator.
-func TestRules_AreWhatTheSourceGives(t *testing.T) {
-	t.Parallel()
-	for _, group := range alert.Groups() {
-		for path, want := range map[string]string{
-			"rules/" + group.Name + ".yml":  alert.Render(group, alert.Options{}),
-			"trials/" + group.Name + ".yml": alert.Trials(group, "../rules/"+group.Name+".yml"),
-		} {
-			got, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(got) != want {
-				t.Errorf("%s differs from deploy/prometheus/internal/alert: go run ./deploy/prometheus", path)
-			}
-		}
+// loadRules reads the rule files.
+func loadRules(t *testing.T) map[string][]Group {
+	t.Helper()
+	files, err := Load("rules")
+	if err != nil {
+		t.Fatal(err)
 	}
+	return files
 }
 
-// TestTrials_EveryAlertFiresAndClears runs promtool with a series for each alert.
-func TestTrials_EveryAlertFiresAndClears(t *testing.T) {
+// TestRules_PassPromtool checks the rule files, and runs the unit tests of every alert.
+func TestRules_PassPromtool(t *testing.T) {
 	t.Parallel()
 	promtool := debian(t, "promtool")
-	for _, group := range alert.Groups() {
-		t.Run(group.Name, func(t *testing.T) {
+	for name := range loadRules(t) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, a := range group.Alerts {
-				if len(a.Trial) == 0 {
-					t.Errorf("%s has no trial", a.Name)
+			for _, args := range [][]string{
+				{"check", "rules", "../rules/" + name + ".yml"},
+				{"test", "rules", name + ".yml"},
+			} {
+				cmd := exec.CommandContext(t.Context(), promtool, args...)
+				cmd.Dir = "trials"
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 				}
-			}
-			cmd := exec.CommandContext(t.Context(), promtool, "test", "rules", group.Name+".yml")
-			cmd.Dir = "trials"
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("promtool test rules: %v\n%s", err, out)
 			}
 		})
 	}
 }
 
-// TestConfig_IsPrometheusOwn lets the tools read what an SRE would start with.
-func TestConfig_IsPrometheusOwn(t *testing.T) {
+// TestRules_EveryAlertIsTested checks that each alert has a unit test, a severity and the address of its runbook.
+func TestRules_EveryAlertIsTested(t *testing.T) {
+	t.Parallel()
+	for name, groups := range loadRules(t) {
+		text, err := os.ReadFile("trials/" + name + ".yml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Tests []struct{ Name string }
+		}
+		if err := yaml.Unmarshal(text, &file); err != nil {
+			t.Fatal(err)
+		}
+		tested := map[string]bool{}
+		for _, test := range file.Tests {
+			tested[test.Name] = true
+		}
+		for _, a := range Alerts(groups) {
+			if want := a.Alert + " (" + a.Severity() + ")"; !tested[want] {
+				t.Errorf("trials/%s.yml has no test named %q", name, want)
+			}
+			if !slices.Contains([]string{"page", "ticket"}, a.Severity()) {
+				t.Errorf("severity of %s = %q, want page or ticket", a.Alert, a.Severity())
+			}
+			if got, want := a.Annotations["runbook_url"], "deploy/runbooks/"+a.Alert+".md"; got != want {
+				t.Errorf("runbook_url of %s = %q, want %q", a.Alert, got, want)
+			}
+		}
+	}
+}
+
+// TestConfig_PassesPromtoolAndAmtool checks the configuration files of Prometheus and Alertmanager.
+func TestConfig_PassesPromtoolAndAmtool(t *testing.T) {
 	t.Parallel()
 	promtool, amtool := debian(t, "promtool"), debian(t, "amtool")
 	for _, check := range [][]string{
@@ -79,21 +103,23 @@ func debian(t *testing.T, name string) string {
 	return path
 }
 
-// TestMetrics_EveryOneIsInTheCode holds each metric of rules and pages against what the services register.
+// TestMetrics_EveryOneIsInTheCode checks that the code registers each metric of the rules, runbooks and dashboards.
 func TestMetrics_EveryOneIsInTheCode(t *testing.T) {
 	t.Parallel()
 	src := source(t)
-	for _, group := range alert.Groups() {
-		for _, a := range group.Alerts {
-			for _, metric := range src.unknown(a.Expr) {
-				t.Errorf("%s looks at %s, which nobody tells", a.Name, metric)
+	for _, groups := range loadRules(t) {
+		for _, group := range groups {
+			for _, rule := range group.Rules {
+				for _, metric := range src.unknown(rule.Expr) {
+					t.Errorf("rule %s%s uses %s, which the code does not export", rule.Alert, rule.Record, metric)
+				}
 			}
 		}
 	}
 	for name, text := range pagesOf(t) {
 		for _, query := range blocks(text, "promql") {
 			for _, metric := range src.unknown(query) {
-				t.Errorf("%s looks at %s, which nobody tells", name, metric)
+				t.Errorf("%s uses %s, which the code does not export", name, metric)
 			}
 		}
 	}
@@ -108,16 +134,16 @@ func TestMetrics_EveryOneIsInTheCode(t *testing.T) {
 		}
 		for _, query := range regexp.MustCompile(`"expr": "((?:[^"\\]|\\.)*)"`).FindAllStringSubmatch(string(text), -1) {
 			for _, metric := range src.unknown(strings.ReplaceAll(query[1], `\"`, `"`)) {
-				t.Errorf("%s looks at %s, which nobody tells", path, metric)
+				t.Errorf("%s uses %s, which the code does not export", path, metric)
 			}
 		}
 	}
 	if len(src.unknown(`sum(rate(ringfence_dialer_dreams_total[5m]))`)) != 1 {
-		t.Error("a metric that is not there is not missed")
+		t.Error("unknown does not report a metric that does not exist")
 	}
 }
 
-// TestAlertmanager_SilencesNoSymptom: what a cause silences is an alert of ours, and none on what customers feel.
+// TestAlertmanager_SilencesNoSymptom checks that the inhibit rules name existing alerts on causes only.
 func TestAlertmanager_SilencesNoSymptom(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alertmanager.yml")
@@ -125,20 +151,21 @@ func TestAlertmanager_SilencesNoSymptom(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
-	for _, group := range alert.Groups() {
-		for _, a := range group.Alerts {
-			known[a.Name] = group.Name != "promises" && a.Name != "CallsExpired" && a.Name != "DialQueueStuck" && a.Name != "WebhookQueueStuck"
+	symptoms := []string{"CallsExpired", "DialQueueStuck", "WebhookQueueStuck"}
+	for file, groups := range loadRules(t) {
+		for _, a := range Alerts(groups) {
+			known[a.Alert] = file != "promises" && !slices.Contains(symptoms, a.Alert)
 		}
 	}
 	found := 0
 	for _, rule := range regexp.MustCompile(`target_matchers: \[alertname=~?"([^"]+)"\]`).FindAllStringSubmatch(string(text), -1) {
 		for name := range strings.SplitSeq(rule[1], "|") {
 			if found++; !known[name] {
-				t.Errorf("%s is silenced: it is none of ours, or what a customer feels", name)
+				t.Errorf("%s is inhibited: it does not exist, or it is an alert on a symptom", name)
 			}
 		}
 	}
 	if found == 0 {
-		t.Error("no rule was read")
+		t.Error("alertmanager.yml has no inhibit rule")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/deploy/prometheus/internal/alert"
+	rules "ringfence.dev/deploy/prometheus"
 )
 
 const (
@@ -67,10 +67,10 @@ var grows = regexp.MustCompile(`(?:rate|increase)\(([a-z_]+(?:\{[^}]*\})?)\[`)
 func (p *prometheus) standing(t *testing.T) {
 	t.Helper()
 	var missing []query
-	for _, group := range alert.Groups() {
-		for _, a := range group.Alerts {
+	for _, groups := range loadRules(t) {
+		for _, a := range rules.Alerts(groups) {
 			for _, counter := range grows.FindAllStringSubmatch(a.Expr, -1) {
-				q := query{"alert", a.Name, counter[1]}
+				q := query{"alert", a.Alert, counter[1]}
 				if !strings.HasPrefix(q.expr, "calls_ended_total") && (whole() || !overSIP(q)) {
 					missing = append(missing, q)
 				}

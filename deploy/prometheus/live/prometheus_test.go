@@ -9,21 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"ringfence.dev/deploy/e2e/rig"
-	"ringfence.dev/deploy/prometheus/internal/alert"
 	"ringfence.dev/libs/loopback"
-)
-
-// shrink makes the rules' hours minutes. What looks back for days, the promises' tickets, is made that much shorter again: of an hour, six seconds.
-const (
-	shrink = 60
-	again  = 10
 )
 
 // prometheus is Debian's, scraping a stack each second.
@@ -40,15 +32,7 @@ func observe(t *testing.T, homes ...string) *prometheus {
 		t.Skip("SKIPPED: prometheus is not installed: apt-get install prometheus")
 	}
 	dir := t.TempDir()
-	for _, group := range alert.Groups() {
-		hours, days := group, group
-		days.Alerts = slices.DeleteFunc(slices.Clone(group.Alerts), func(a alert.Alert) bool { return !strings.Contains(a.Expr, "slo:errors:ratio_3d") })
-		hours.Alerts = slices.DeleteFunc(slices.Clone(group.Alerts), func(a alert.Alert) bool { return strings.Contains(a.Expr, "slo:errors:ratio_3d") })
-		keep(t, filepath.Join(dir, "rules-"+group.Name+".yml"), alert.Render(hours, alert.Options{Shrink: shrink}))
-		if len(days.Alerts) > 0 { // what they look at is recorded beside
-			keep(t, filepath.Join(dir, "rules-days.yml"), strings.ReplaceAll(alert.Render(days, alert.Options{Shrink: shrink * again}), "slo:errors:", "slo:errors:days:"))
-		}
-	}
+	shortRules(t, dir)
 	keep(t, filepath.Join(dir, "prometheus.yml"), "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [\"rules-*.yml\"]\nscrape_configs:\n"+jobs(t, homes))
 	port, err := loopback.Port()
 	if err != nil {
@@ -143,7 +127,7 @@ func (p *prometheus) ask(ctx context.Context, query string) ([]sample, error) {
 
 // named is a rule: a page by its alert's name, a ticket by that and the word.
 func named(name, severity string) string {
-	if severity == string(alert.Ticket) {
+	if severity == "ticket" {
 		name += " (ticket)"
 	}
 	return name
