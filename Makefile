@@ -12,6 +12,7 @@ TOOLS    := $(BIN)/tools
 SERVICES := gateway calls contacts-compliance dialer billing-wallet webhook-dispatcher
 MODULES  := $(patsubst %/go.mod,./%/...,$(wildcard libs/go.mod proto/go.mod services/*/go.mod deploy/go.mod))
 FUZZTIME ?= 10s
+FUZZ     ?= Fuzz
 
 # Flags of `make test`, for example TESTFLAGS='-count=1 -run TestFence'.
 TESTFLAGS ?= -timeout 5m
@@ -23,7 +24,7 @@ PACKAGES ?= 4
 # or need programs of other projects.
 IN_VERIFY  := deploy/compose deploy/grafana deploy/prometheus deploy/tools/configuration
 IN_E2E     := deploy/e2e deploy/e2e/contract deploy/e2e/webhooks deploy/local deploy/receivers services/dialer/cmd/dialer
-IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/e2e/asterisk deploy/prometheus/live deploy/tools/apachekafka deploy/tools/fuzz
+IN_NIGHTLY := deploy/e2e/chaos deploy/e2e/phoning deploy/e2e/asterisk deploy/prometheus/live deploy/tools/apachekafka
 UNIT        = $(filter-out $(addprefix ringfence.dev/,$(IN_VERIFY) $(IN_E2E) $(IN_NIGHTLY)),$(shell go list $(MODULES)))
 
 # The commits since which `make lint` checks lines and commit subjects: the recorded ones, or the last commit where the
@@ -131,8 +132,11 @@ test-kafka: build examples peers kafka-fetch ## run everything that speaks Kafka
 	@RINGFENCE_BIN=$(BIN) $(BIN)/ringfence-local with-postgres -- $(BIN)/ringfence-kafka with -- sh -ec '\
 	 go test -p 2 -timeout 40m -count=1 $(OFFKAFKA) $(SPEAKERS); go test -p 2 -timeout 40m -count=1 $(ONKAFKA)'
 
-fuzz: build ## fuzz every decoder and every HTTP surface, each target for FUZZTIME (10s), and stop at the first failure
-	@$(BIN)/ringfence-local with-postgres -- go run ./deploy/tools/fuzz -time $(FUZZTIME) $(ARGS) libs services deploy
+fuzz: build ## run each fuzz target for FUZZTIME (10s) and stop at the first failure (FUZZ=FuzzName for one)
+	@$(BIN)/ringfence-local with-postgres -- sh -ec '\
+	 grep -rEo --include=*_test.go "^func $(FUZZ)[A-Za-z0-9_]*" libs services deploy | sed "s|/[^/]*:func | |" | while read -r package target; do \
+	   echo "$$target ./$$package"; go test -run "^$$" -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null; \
+	 done'
 
 bench: build ## measure POST, the gateway, dials, calls, webhooks and lists of a million calls beside this machine's own limits (ARGS='-only reads')
 	@$(MAKE) --no-print-directory kafka-fetch || true
@@ -147,8 +151,10 @@ chaos: build ## kill, stop and cut everything at random under load, then hold ev
 observe: build peers ## run the stack under a real Prometheus: every panel has data, and faults fire and resolve their alerts
 	@cd deploy && RINGFENCE_BIN=$(BIN) RINGFENCE_OBSERVE="$${RINGFENCE_OBSERVE:-$(if $(filter short,$(NIGHTLY)),,whole)}" go test -count=1 -v -timeout 60m -run TestObserving ./prometheus/live/
 
-sbom: build ## write what each program is made of, as CycloneDX, into bin/sbom/
-	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do go run ./deploy/tools/sbom $(BIN)/$$program > $(BIN)/sbom/$$program.cdx.json || exit 1; done; ls $(BIN)/sbom
+sbom: build $(TOOLS)/cyclonedx-gomod ## write the bill of materials of each program, in CycloneDX format, into bin/sbom/
+	@mkdir -p $(BIN)/sbom && for program in $(SERVICES) simcarrier; do \
+	   $(TOOLS)/cyclonedx-gomod bin -json -std -short-purls -noserial -notimestamp -output $(BIN)/sbom/$$program.cdx.json $(BIN)/$$program 2>/dev/null || exit 1; \
+	 done; ls $(BIN)/sbom
 
 reproducible: go ## build every image's program twice, in two folders with an empty cache each, and compare (ten minutes)
 	@go test -count=1 -timeout 40m -run TestImage -v ./deploy/compose
@@ -239,6 +245,9 @@ $(TOOLS)/oapi-codegen: deploy/tools/openapi/go.mod | go
 
 $(TOOLS)/oasdiff: deploy/tools/oasdiff/go.mod | go
 	@cd deploy/tools/oasdiff && GOWORK=off go build -o $@ github.com/oasdiff/oasdiff
+
+$(TOOLS)/cyclonedx-gomod: deploy/tools/cyclonedx/go.mod | go
+	@cd deploy/tools/cyclonedx && GOWORK=off go build -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 $(TOOLS)/spectral/node_modules: deploy/tools/spectral/package-lock.json | npm
 	@mkdir -p $(@D) && cp deploy/tools/spectral/package.json deploy/tools/spectral/package-lock.json deploy/tools/spectral/.npmrc $(@D)/ && \

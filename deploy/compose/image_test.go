@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"debug/elf"
-	"encoding/json"
 	"go/version"
 	"maps"
 	"os"
@@ -84,8 +83,8 @@ func TestImage_HoldsAProgramAndNothingToRunBesideIt(t *testing.T) {
 }
 
 // TestImage_BuildsTheSameInTwoFolders builds the programs of the images as deploy/Dockerfile does, in two
-// folders with an empty build cache each. Both give the same bytes. Each program is static, has its
-// version stamp, and its bill of materials lists its modules. It runs in `make test-nightly`.
+// folders with an empty build cache each. Both give the same bytes. Each program is static and has its
+// version stamp. It runs in `make test-nightly`.
 func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 	t.Parallel()
 	flags, env := recipe(t)
@@ -130,7 +129,6 @@ func TestImage_BuildsTheSameInTwoFolders(t *testing.T) {
 		}
 		standsAlone(t, name, filepath.Join(built, name))
 	}
-	billed(t, built)
 }
 
 // standsAlone: it needs no other file, and knows its version.
@@ -157,64 +155,4 @@ func standsAlone(t *testing.T, name, path string) {
 		t.Errorf("%s --version: %v", name, err)
 	}
 	wantContains(t, name+" --version", string(out), name+" 1.2.3-test go1.")
-}
-
-// billed holds each program's bill of materials, as the image gets it, against what the go command reads in the program.
-func billed(t *testing.T, built string) {
-	t.Helper()
-	writer := filepath.Join(t.TempDir(), "sbom")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", writer, "ringfence.dev/deploy/tools/sbom").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
-	for name := range programs() {
-		path := filepath.Join(built, name)
-		said, err := exec.CommandContext(t.Context(), writer, path, "1.2.3-test").Output()
-		var bill struct {
-			Format   string `json:"bomFormat"`
-			Metadata struct {
-				Component struct{ Name, Version string }
-			}
-			Components []struct{ Name, Version, PURL string }
-		}
-		if err != nil {
-			t.Fatalf("bill of materials of %s: %v", name, err)
-		}
-		if err := json.Unmarshal(said, &bill); err != nil {
-			t.Fatalf("bill of materials of %s: %v", name, err)
-		}
-		wantEqual(t, name+": bomFormat", bill.Format, "CycloneDX")
-		wantEqual(t, name+": version in the bill of materials", bill.Metadata.Component.Version, "1.2.3-test")
-		wantEqual(t, name+": name in the bill of materials", bill.Metadata.Component.Name, name)
-		var got []string
-		for _, c := range bill.Components {
-			if c.PURL != "" && c.PURL != "pkg:golang/"+c.Name+"@"+c.Version {
-				t.Errorf("the bill of materials of %s calls %s %s %q", name, c.Name, c.Version, c.PURL)
-			}
-			got = append(got, strings.TrimSpace(c.Name+" "+c.Version))
-		}
-		same(t, "the bill of materials of "+name+" lists", got, linked(t, path))
-	}
-}
-
-// linked is what the go command says that a program is made of, as "name version"; our own modules have none.
-func linked(t *testing.T, path string) (modules []string) {
-	t.Helper()
-	said, err := exec.CommandContext(t.Context(), "go", "version", "-m", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(said)) {
-		fields := strings.Fields(line)
-		switch {
-		case strings.HasPrefix(line, path+": go"):
-			modules = append(modules, "std "+strings.TrimPrefix(fields[1], "go"))
-		case fields[0] == "dep" && strings.HasPrefix(fields[1], "ringfence.dev/"):
-			modules = append(modules, fields[1])
-		case fields[0] == "dep":
-			modules = append(modules, fields[1]+" "+fields[2])
-		case fields[0] == "=>" && len(fields) > 2: // it stands in for the one above
-			modules[len(modules)-1] = fields[1] + " " + fields[2]
-		}
-	}
-	return modules
 }
