@@ -40,6 +40,9 @@ NIGHTLY_TESTS := ^Test(Cancel_Racing|OptOut_|Upgrade_|Pooler_|SIP_|Recording_)
 NIGHTLY ?= large
 LARGE    = $(if $(filter large,$(NIGHTLY)),-large)
 
+# The tests of the dialer with sipp, baresip and Asterisk, separated by |.
+PEER_TESTS = $(shell grep -oh '^func Test[A-Za-z0-9_]*' services/dialer/cmd/dialer/*_peer_test.go | grep -v TestMain | cut -c6- | paste -sd '|' -)
+
 # What test-kafka runs on Apache Kafka. whole: every package whose tests use libs/kafkatest, on one broker, and the
 # end-to-end tests, whose stacks start a broker each (half an hour or more). short: about two minutes, for .ci/run.
 KAFKA ?= $(if $(filter short,$(NIGHTLY)),short,whole)
@@ -105,7 +108,7 @@ test-nightly: build nightly-sip nightly-races nightly-chaos nightly-upgrade pool
 
 nightly-sip: build peers asterisk
 	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m ./services/dialer/internal/signal/...
-	@$(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m -run '^Test(Trunk|TrunkState|TrunkCheck|Attempts|Agent|Inbound|Stop)_' ./services/dialer/cmd/dialer
+	@RINGFENCE_ASTERISK=$(BIN)/asterisk $(BIN)/ringfence-local with-postgres -- go test -count=1 -tags peers -timeout 20m -run '^($(PEER_TESTS))$$' ./services/dialer/cmd/dialer
 	@RINGFENCE_BIN=$(BIN) go test -count=1 -p 1 -timeout 60m -run '^Test(SIP|Recording)_' ./deploy/e2e
 	@RINGFENCE_BIN=$(BIN) RINGFENCE_ASTERISK=$(BIN)/asterisk go test -count=1 -tags peers -p 1 -timeout 60m ./deploy/e2e/phoning ./deploy/e2e/asterisk $(LARGE)
 

@@ -32,6 +32,16 @@ type beside struct {
 	bin, real string // where its programs are found, and where they lie
 	pair      string // its certificate and key
 	agent     string // who speaks there
+	trunk     struct{ ID string }
+}
+
+// setTrunk changes the status of the trunk to the phone.
+func (b *beside) setTrunk(t *testing.T, status string) {
+	t.Helper()
+	path, body := "/admin/v1/trunks/"+b.trunk.ID, map[string]any{"status": status}
+	if err := b.tenant.Admin.Into(t.Context(), http.MethodPatch, path, body, http.StatusOK, nil); err != nil {
+		t.Fatalf("set the trunk's status to %s: %v", status, err)
+	}
 }
 
 // second starts it.
@@ -59,7 +69,7 @@ func (w *world) second(t *testing.T) *beside {
 		}
 	}
 	trunk := map[string]any{"name": "phone", "host": "127.0.0.1", "port": b.phone.port, "register": true, "username": "ringfence", "password": "none", "channels": 50, "calls_per_second": 50, "caller_ids": []string{"+14155550100"}}
-	if err := b.tenant.Admin.Into(t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated, nil); err != nil {
+	if err := b.tenant.Admin.Into(t.Context(), http.MethodPost, "/admin/v1/trunks", trunk, http.StatusCreated, &b.trunk); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -126,6 +126,11 @@ func elsewhere() []fault {
 			until()
 			w.beside.phone.deaf.Store(false)
 		}},
+		{"no trunk is active", false, []string{"SIPTrunkMissing"}, func(t *testing.T, w *world, until func()) {
+			w.beside.setTrunk(t, "disabled")
+			until()
+			w.beside.setTrunk(t, "active")
+		}},
 		{"the broker is older than what was read of it", false, []string{"RecordsLost"}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "webhook-dispatcher", func() { w.beside.ahead(t, "webhook-dispatcher", "call-events.v1") })
 			until()

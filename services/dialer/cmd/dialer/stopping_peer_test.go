@@ -1,9 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,9 +25,9 @@ Content-Type: application/sdp
 Content-Length: [len]
 
 v=0
-o=phone 1 1 IN IP4 [local_ip]
+o=phone 1 1 IN IP[media_ip_type] [media_ip]
 s=-
-c=IN IP4 [local_ip]
+c=IN IP[media_ip_type] [media_ip]
 t=0 0
 m=audio [media_port] RTP/AVP 0
 a=rtpmap:0 PCMU/8000
@@ -71,14 +68,7 @@ func TestStop_HangsUpAtSipp(t *testing.T) {
 	t.Parallel()
 	peertest.Installed(t, "sipp")
 	r, p, address := answering(t, "1h")
-	dir := t.TempDir()
-	file := filepath.Join(dir, "phone.xml")
-	if err := os.WriteFile(file, []byte(calledBySipp), 0o600); err != nil {
-		t.Fatalf("write the scenario: %v", err)
-	}
-	phone := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1",
-		"-p", strconv.Itoa(peertest.Port(t)), "-mp", strconv.Itoa(peertest.Port(t)), "-m", "1", "-s", agentNumber,
-		"-nostdin", "-timeout", "120s", "-timeout_error", address)
+	phone := callIn(t, calledBySipp, "127.0.0.1", peertest.Port(t), address, "-s", agentNumber)
 	await(t, "the call is answered", func() bool {
 		var answered int
 		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM sip_calls WHERE answered_at IS NOT NULL").Scan(&answered)

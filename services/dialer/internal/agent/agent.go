@@ -153,3 +153,11 @@ const (
 	// ToolStopRecording: the person does not want to be recorded.
 	ToolStopRecording = "stop_recording"
 )
+
+// IsRefusal reports whether the result of a tool call is a refusal. The agent can then call the tool again.
+func IsRefusal(result json.RawMessage) bool {
+	var state struct {
+		State string `json:"state"`
+	}
+	return json.Unmarshal(result, &state) == nil && state.State == "refused"
+}

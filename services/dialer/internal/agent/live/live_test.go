@@ -396,15 +396,19 @@ func TestConversation_AudioBothWays(t *testing.T) {
 
 func TestConversation_ToolCalls(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ tool, args string }{
+	tests := []struct{ tool, args, result string }{
 		{tool: agent.ToolOptOut, args: `{"quote":"never call again"}`},
 		{tool: agent.ToolCallback, args: `{"at":"2026-12-01T09:00:00+01:00"}`},
 		{tool: agent.ToolTransfer, args: `{"to":"desk"}`},
+		{tool: agent.ToolEndCall, args: `{"outcome":"not one of the list"}`, result: `{"state":"refused"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.tool, func(t *testing.T) {
 			t.Parallel()
-			const result = `{"state":"done"}`
+			result := `{"state":"done"}`
+			if tt.result != "" {
+				result = tt.result
+			}
 			server := serve(t, livetest.Options{Reply: func(heard string) livetest.Reply {
 				if heard == result {
 					return livetest.Reply{Text: "That is noted."}

@@ -66,8 +66,8 @@ func (s *session) Interrupted(string, time.Duration) {}
 // Played does nothing: nothing depends on it.
 func (s *session) Played(string) {}
 
-// ToolResult hands a result to the backend, which goes on when it has all of them. Nothing follows
-// end_call.
+// ToolResult sends a result to the backend, and requests a response when it has all of them. After end_call it
+// requests one only if the result is a refusal.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 	delete(s.calls, id)
 	s.send(itemEvent{Type: "response.item.create",
 		Item: toolOutput{Type: "function_call_output", CallID: id, Output: string(result)}})
-	if name != agent.ToolEndCall && len(s.calls) == 0 {
+	if (name != agent.ToolEndCall || agent.IsRefusal(result)) && len(s.calls) == 0 {
 		s.send(plainEvent{"response.create"})
 	}
 }

@@ -135,7 +135,8 @@ func (s *session) Played(id string) {
 	}
 }
 
-// ToolResult hands a result on, and has the model go on with it, but for end_call: everything was said.
+// ToolResult sends a result to the model and requests a response. After end_call it requests one only if the result is
+// a refusal: otherwise everything was said.
 func (s *session) ToolResult(id string, result json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *session) ToolResult(id string, result json.RawMessage) {
 	}
 	delete(s.calls, id)
 	send(s.sock, clientEvent{Type: "conversation.item.create", Item: &conversationItem{Type: "function_call_output", CallID: id, Output: string(result)}})
-	if name == agent.ToolEndCall {
+	if name == agent.ToolEndCall && !agent.IsRefusal(result) {
 		return
 	}
 	if n := len(s.waiting); n == 0 || s.waiting[n-1] != (response{}) { // one answer for all results

@@ -26,6 +26,9 @@ const (
 var (
 	standing = prometheus.NewDesc("ringfence_dialer_sip_trunk_up", "Whether the SIP trunk answers our OPTIONS: 0 after two in a row without an answer.", []string{"sip_trunk"}, nil)
 	known    = prometheus.NewDesc("ringfence_dialer_sip_trunk_registered", "Whether the SIP trunk took our last REGISTER; of those that want one.", []string{"sip_trunk"}, nil)
+
+	activeTrunks = prometheus.NewDesc("ringfence_dialer_sip_trunks_active",
+		"Active SIP trunks, whether they answer or not. With 0, calls stay queued.", nil, nil)
 )
 
 func invitations() *prometheus.CounterVec {
@@ -66,6 +69,7 @@ func (c *Carrier) invited(over trunk.Trunk, said error) {
 func (c *Carrier) Describe(all chan<- *prometheus.Desc) {
 	all <- standing
 	all <- known
+	all <- activeTrunks
 	all <- circuitState
 	all <- circuitOpened
 	c.refusals.Describe(all)
@@ -78,6 +82,9 @@ func (c *Carrier) Collect(all chan<- prometheus.Metric) {
 	c.refusals.Collect(all)
 	c.tended.mu.Lock()
 	defer c.tended.mu.Unlock()
+	if c.tended.all != nil { // the trunks were read
+		all <- prometheus.MustNewConstMetric(activeTrunks, prometheus.GaugeValue, float64(len(c.tended.all)))
+	}
 	for _, one := range c.tended.all {
 		one.collect(all)
 		all <- prometheus.MustNewConstMetric(standing, prometheus.GaugeValue, number(one.upkeep.Up()), one.name)

@@ -120,6 +120,13 @@ func startTrunk(t *testing.T, scenario string, more ...string) (port int) {
 // startTrunkAt is startTrunk at another address of this machine.
 func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port int) {
 	t.Helper()
+	_, port = startSipp(t, address, scenario, more...)
+	return port
+}
+
+// startSipp runs a sipp that plays the scenario for every call, and waits until it listens.
+func startSipp(t *testing.T, address, scenario string, more ...string) (peer *peertest.Program, port int) {
+	t.Helper()
 	peertest.Installed(t, "sipp")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trunk.xml")
@@ -131,7 +138,7 @@ func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port 
 		"-sf", file, "-i", address, "-p", strconv.Itoa(port), "-t", "u1", "-nostdin",
 		"-mp", strconv.Itoa(peertest.Port(t)), "-trace_err", "-error_file", "/dev/stderr",
 	}
-	peer := peertest.Start(t, dir, "sipp", append(args, more...)...)
+	peer = peertest.Start(t, dir, "sipp", append(args, more...)...)
 	network := "udp"
 	if strings.Contains(address, ":") {
 		network = "udp6"
@@ -139,7 +146,7 @@ func startTrunkAt(t *testing.T, address, scenario string, more ...string) (port 
 	if err := peer.Listens(network, port); err != nil {
 		t.Fatal(err)
 	}
-	return port
+	return peer, port
 }
 
 // addTrunk adds a trunk at a port of this machine and returns its path.
@@ -316,6 +323,36 @@ func TestTrunk_SilentTrunkKeepsRequestsQueued(t *testing.T) {
 	if _, got := r.inQueue(id); got != 1 {
 		t.Errorf("fences = %d, want 1", got)
 	}
+}
+
+// TestTrunk_NoneKeepsRequestsQueued places a call without any trunk. The metric and the log show that there is no
+// trunk, and the request is dialed when a trunk to sipp is added.
+func TestTrunk_NoneKeepsRequestsQueued(t *testing.T) {
+	t.Parallel()
+	peertest.Installed(t, "sipp")
+	r, private := newRig(t, "0"), freeAddr(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "PRIVATE_ADDR="+private)
+	id := r.request("+14155551308")
+	trunks := func(n int) func() bool {
+		return func() bool {
+			return strings.Contains(body(t, "http://"+private+"/metrics"),
+				fmt.Sprintf("ringfence_dialer_sip_trunks_active %d\n", n))
+		}
+	}
+	await(t, "the metric shows that there is no trunk", trunks(0))
+	await(t, "the log shows that there is no trunk", func() bool {
+		return strings.Contains(p.output(), "no SIP trunk is active: calls stay queued; add one with POST /admin/v1/trunks")
+	})
+	state, fences := r.inQueue(id)
+	if want := "queued"; state != want {
+		t.Errorf("state = %q, want %q", state, want)
+	}
+	if fences != 0 {
+		t.Errorf("fences = %d, want 0", fences)
+	}
+	r.addTrunk(p, startTrunk(t, challenging), `,"username":"account","password":"secret"`)
+	r.wantBusy(id)
+	await(t, "the metric shows the trunk", trunks(1))
 }
 
 // switched is a TCP listener that forwards to an address once it is open. Before, it closes every connection.

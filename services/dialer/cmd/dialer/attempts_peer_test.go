@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -312,19 +311,7 @@ func TestAttempts_InboundCallHasTheCallersCallID(t *testing.T) {
 	if status, told := r.admin(p, "POST", "/numbers", body); status != 201 {
 		t.Fatalf("POST numbers = %d %v, want 201", status, told)
 	}
-	_, listens, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	file := filepath.Join(dir, "caller.xml")
-	if err := os.WriteFile(file, []byte(conversing), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	caller := peertest.Start(t, dir, "sipp", "-sf", file, "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "u1",
-		"-m", "1", "-nostdin", "-timeout", "60s", "-timeout_error", "-cid_str", "caller-%u@sipp.example",
-		"-mp", strconv.Itoa(peertest.Port(t)), "127.0.0.1:"+listens)
-	caller.Ends(t)
+	callIn(t, conversing, "127.0.0.1", port, address, "-cid_str", "caller-%u@sipp.example").Ends(t)
 	var id uuid.UUID
 	await(t, "the call ended", func() bool {
 		const ended = "SELECT call_id FROM calls WHERE direction = 'inbound' AND ended_at IS NOT NULL"

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ringfence.dev/libs/peertest"
+	"ringfence.dev/services/dialer/internal/agent/realtime/realtimetest"
+)
+
+// asteriskTrunk is the configuration of an Asterisk at the first address that takes calls from the second one.
+const asteriskTrunk = `[transport-udp]
+type=transport
+protocol=udp
+bind=%[1]s:5060
+
+[ringfence]
+type=endpoint
+context=from-ringfence
+disallow=all
+allow=ulaw
+direct_media=no
+media_address=%[1]s
+bind_rtp_to_media_address=yes
+aors=ringfence
+
+[ringfence]
+type=aor
+contact=sip:%[2]s:5060
+
+[ringfence]
+type=identify
+endpoint=ringfence
+match=%[2]s
+`
+
+// TestTrunk_EarlyMediaOfAsterisk calls an Asterisk that plays an announcement before it answers, and then sends the
+// agent's audio back. The announcement is not an answer: the model does not hear it, and the call is answered later.
+func TestTrunk_EarlyMediaOfAsterisk(t *testing.T) {
+	t.Parallel()
+	peertest.AsteriskInstalled(t)
+	const announcement = 2 * time.Second
+	dir, network := t.TempDir(), fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
+	ours, theirs := network+"10", network+"20"
+	file := filepath.Join(dir, "announcement")
+	loud := bytes.Repeat([]byte{0x10, 0x10, 0x10, 0x10, 0x90, 0x90, 0x90, 0x90}, int(announcement.Milliseconds()))
+	if err := os.WriteFile(file+".ulaw", loud, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asterisk, err := peertest.StartAsterisk(dir, map[string]string{
+		"pjsip.conf": fmt.Sprintf(asteriskTrunk, theirs, ours),
+		"rtp.conf":   "[general]\nrtpstart=20000\nrtpend=20199\n",
+		"extensions.conf": "[from-ringfence]\nexten => _+X.,1,Progress()\n same => n,Playback(" + file +
+			",noanswer)\n same => n,Answer()\n same => n,Echo()\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		asterisk.Stop()
+		if t.Failed() {
+			t.Logf("log of Asterisk:\n%s", asterisk.Said())
+		}
+	})
+	r, model := newRig(t, "0"), echoedModel(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+ours+":5060", "SIP_ADVERTISED_ADDR="+ours, "RTP_ADDR="+ours,
+		"REALTIME_URL="+model.URL, "REALTIME_KEY=x")
+	trunk := `{"name":"asterisk","host":"` + theirs + `"}`
+	if status, body := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", trunk); status != 201 {
+		t.Fatalf("POST trunk = %d %v, want 201", status, body)
+	}
+	r.setAgent(quietAgent)
+	facts := r.ends(r.request("+14155551701"))
+	wantEchoedCall(t, facts, model)
+	rang, answered := eventTime(facts, "ringing"), eventTime(facts, "answered")
+	if got := answered.Sub(rang); got < announcement-100*time.Millisecond {
+		t.Errorf("time from the first 183 to the answer = %v, want the length of the announcement, %v", got, announcement)
+	}
+}
+
+// TestTrunk_AnswerWithoutDescription calls a sipp that describes its audio in a 183 and not in the 200. The agent must
+// be heard there: sipp sends its audio back.
+func TestTrunk_AnswerWithoutDescription(t *testing.T) {
+	t.Parallel()
+	scenario := answersThen(audioOfSipp, okStep("BYE", "200 OK"))
+	ringing, answer := strings.Index(scenario, "SIP/2.0 180 Ringing"), strings.Index(scenario, "SIP/2.0 200 OK")
+	first, second := scenario[ringing:answer], scenario[answer:]
+	steps, rest, _ := strings.Cut(second, "]]></send>")
+	header, body, _ := strings.Cut(steps, "Content-Type:")
+	body, trailer := "Content-Type:"+body, "Content-Length: 0\n\n"
+	first = strings.Replace(first, "180 Ringing", "183 Session Progress", 1)
+	first = strings.Replace(first, "Content-Length: [len]\n\n\n", body, 1)
+	port := startTrunk(t, scenario[:ringing]+first+header+trailer+"]]></send>"+rest, "-rtp_echo")
+	r, model := newRig(t, "0"), echoedModel(t)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "REALTIME_URL="+model.URL, "REALTIME_KEY=x")
+	r.addTrunk(p, port, "")
+	r.setAgent(quietAgent)
+	wantEchoedCall(t, r.ends(r.request("+14155551702")), model)
+}
+
+// quietAgent are the settings of an agent that speaks before it listens, and has no disclosure.
+const quietAgent = `{"kind":"openai_realtime","disclosure":{"off_reason":"a test"},"greeting":"Good day."}`
+
+// wantEchoedCall checks a call with echoedModel at a phone that sends the agent's audio back. The model hears the phone
+// after the answer, and not before.
+func wantEchoedCall(t *testing.T, facts []fact, model *realtimetest.Server) {
+	t.Helper()
+	if got, want := names(facts), talked; got != want {
+		t.Errorf("events = %q, want %q", got, want)
+	}
+	end := last(facts)
+	if got, want := end.GetCall().GetStatus(), "completed"; got != want {
+		t.Errorf("status = %q, want %q", got, want)
+	}
+	if got := len(model.Sent("input_audio_buffer.speech_started")); got == 0 {
+		t.Errorf("times that the model heard speech = %d, want more", got)
+	}
+	var transcript struct {
+		Turns []struct {
+			Role string
+			At   time.Time
+		}
+	}
+	if err := json.Unmarshal(end.GetAnalysed().GetTranscriptJson(), &transcript); err != nil {
+		t.Fatalf("read the transcript: %v", err)
+	}
+	answered := eventTime(facts, "answered")
+	for _, turn := range transcript.Turns {
+		if turn.At.Before(answered) {
+			t.Errorf("time of a turn of the %s = %v, want one after the answer at %v", turn.Role, turn.At, answered)
+		}
+	}
+}
+
+// eventTime returns the time of the event with the name, and the zero time if there is none.
+func eventTime(facts []fact, name string) (at time.Time) {
+	for _, each := range facts {
+		if names([]fact{each}) == name {
+			at = each.event.GetOccurredAt().AsTime()
+		}
+	}
+	return at
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/libs/peertest"
+)
+
+// strange is a sipp scenario of a call to an unassigned number. Any response before the 404, except 100,
+// makes it fail.
+const strange = `<?xml version="1.0" encoding="ISO-8859-1" ?>
+<scenario name="caller">
+<send retrans="500"><![CDATA[
+
+INVITE sip:+14155559999@[remote_ip]:[remote_port] SIP/2.0
+Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
+From: <sip:+14155550100@[local_ip]:[local_port]>;tag=[call_number]
+To: <sip:+14155559999@[remote_ip]:[remote_port]>
+Call-ID: [call_id]
+CSeq: 1 INVITE
+Contact: <sip:caller@[local_ip]:[local_port]>
+Max-Forwards: 70
+Content-Type: application/sdp
+Content-Length: [len]
+
+v=0
+o=user1 53655765 2353687637 IN IP[local_ip_type] [local_ip]
+s=-
+c=IN IP[media_ip_type] [media_ip]
+t=0 0
+m=audio [media_port] RTP/AVP 0
+
+]]></send>
+<recv response="100" optional="true"/>
+<recv response="404"/>
+<send><![CDATA[
+
+ACK sip:+14155559999@[remote_ip]:[remote_port] SIP/2.0
+[last_Via:]
+[last_From:]
+[last_To:]
+[last_Call-ID:]
+CSeq: 1 ACK
+Max-Forwards: 70
+Content-Length: 0
+
+]]></send>
+</scenario>
+`
+
+// callIn starts a sipp at a port of an address that plays the scenario of a caller once.
+func callIn(t *testing.T, scenario, from string, port int, to string, more ...string) *peertest.Program {
+	t.Helper()
+	peertest.Installed(t, "sipp")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "caller.xml")
+	if err := os.WriteFile(file, []byte(scenario), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{
+		"-sf", file, "-i", from, "-mi", from, "-p", strconv.Itoa(port), "-mp", strconv.Itoa(peertest.Port(t)), "-t", "u1",
+		"-m", "1", "-nostdin", "-timeout", "60s", "-timeout_error", "-trace_err", "-error_file", "/dev/stderr",
+	}
+	return peertest.Start(t, dir, "sipp", append(append(args, more...), to)...)
+}
+
+// assignNumber assigns agentNumber to the agent.
+func (r *rig) assignNumber(p *process) {
+	r.t.Helper()
+	body := `{"phone_e164":"` + agentNumber + `","agent_id":"` + r.agent.String() + `"}`
+	if status, answer := r.admin(p, "POST", "/numbers", body); status != 201 {
+		r.t.Fatalf("POST numbers = %d %v, want 201", status, answer)
+	}
+}
+
+// TestInbound_UnassignedNumberIsNotFound calls a number that no agent has. The call is refused with 404 and does not
+// ring.
+func TestInbound_UnassignedNumberIsNotFound(t *testing.T) {
+	t.Parallel()
+	peertest.Installed(t, "sipp")
+	r, address, port := newRig(t, "0"), freeAddr(t), peertest.Port(t)
+	r.addTrunk(r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address), port, "")
+	callIn(t, strange, "127.0.0.1", port, address).Ends(t)
+}
+
+// TestInbound_TransportAndPortDecideTheTrunk calls from an address that two trunks have. The settings of the first
+// trunk would refuse the call with 488. The call must be answered with the settings of the second one.
+func TestInbound_TransportAndPortDecideTheTrunk(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, first string }{
+		{name: "other transport", first: `,"transport":"tls","srtp":"required"`},
+		{name: "other port", first: `,"codecs":["pcma"]`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			peertest.Installed(t, "sipp")
+			r, address, port := newRig(t, "0"), freeAddr(t), peertest.Port(t)
+			p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address)
+			url := "http://" + p.addr + "/admin/v1/trunks"
+			for _, trunk := range []string{
+				fmt.Sprintf(`{"name":"first","priority":1,"host":"127.0.0.1","port":%d%s}`, peertest.Port(t), test.first),
+				fmt.Sprintf(`{"name":"second","priority":2,"host":"127.0.0.1","port":%d}`, port),
+			} {
+				if status, answer := r.asOperator("POST", url, trunk); status != 201 {
+					t.Fatalf("POST trunk = %d %v, want 201", status, answer)
+				}
+			}
+			r.setAgent(`{"script":{"tone_hz":440,"tone_millis":200,"end_after_millis":400}}`)
+			r.assignNumber(p)
+			callIn(t, calledBySipp, "127.0.0.1", port, address, "-s", agentNumber).Ends(t)
+			var trunk string
+			await(t, "the call has an attempt", func() bool {
+				var id uuid.UUID
+				const inbound = "SELECT call_id FROM calls WHERE direction = 'inbound'"
+				if r.pool.QueryRow(t.Context(), inbound).Scan(&id) != nil {
+					return false
+				}
+				for _, one := range r.attempts(p, id) {
+					trunk = one.Trunk
+				}
+				return trunk != ""
+			})
+			if want := "second"; trunk != want {
+				t.Errorf("trunk of the call = %q, want %q", trunk, want)
+			}
+		})
+	}
+}
+
+// TestInbound_OverIPv6 is called by a sipp over IPv6 that sends the agent's audio back.
+func TestInbound_OverIPv6(t *testing.T) {
+	t.Parallel()
+	peertest.Installed(t, "sipp")
+	r, model, port := newRig(t, "0"), echoedModel(t), peertest.Port(t)
+	_, own, err := net.SplitHostPort(freeAddr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := net.JoinHostPort("::1", own)
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+address, "SIP_ADVERTISED_ADDR=::1", "RTP_ADDR=::1",
+		"REALTIME_URL="+model.URL, "REALTIME_KEY=x")
+	trunk := fmt.Sprintf(`{"name":"far","host":"::1","port":%d}`, port)
+	if status, answer := r.asOperator("POST", "http://"+p.addr+"/admin/v1/trunks", trunk); status != 201 {
+		t.Fatalf("POST trunk = %d %v, want 201", status, answer)
+	}
+	r.setAgent(quietAgent)
+	r.assignNumber(p)
+	callIn(t, calledBySipp, "::1", port, address, "-s", agentNumber, "-rtp_echo").Ends(t)
+	if got := len(model.Sent("input_audio_buffer.speech_started")); got == 0 {
+		t.Errorf("times that the model heard speech = %d, want more", got)
+	}
+	await(t, "the inbound call is completed", func() bool {
+		var completed int
+		const query = "SELECT count(*) FROM calls WHERE direction = 'inbound' AND status = 'completed'"
+		return r.pool.QueryRow(t.Context(), query).Scan(&completed) == nil && completed == 1
+	})
+}
