@@ -172,7 +172,7 @@ func (o operator) keepRecords() {
 	if err == nil {
 		o.t.Fatalf("err = %v, want a value", err)
 	}
-	stage.Contains(o.t, "err.Error()", err.Error(), "1 row without a number")
+	stage.Contains(o.t, "err.Error()", err.Error(), "1 rows without a number")
 	stage.Contains(o.t, "said", said, "20000")
 	stage.Contains(o.t, "said", said, "nobody")
 	o.does("20000", "opt-outs", "imports")

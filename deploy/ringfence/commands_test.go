@@ -403,7 +403,7 @@ func TestImport_SaysOnceHowFarItIs(t *testing.T) {
 	if got := strings.Count(faults, "1 of 2 numbers"); got != 1 {
 		t.Errorf("progress lines = %d, want 1; stderr: %q", got, faults)
 	}
-	wantContains(t, "stderr", faults, "1 row without a number, so not on record; 2 numbers on record")
+	wantContains(t, "stderr", faults, "1 rows without a number, so not on record; 2 numbers on record")
 }
 
 // TestAudit_OfTheWorkspaceThatIsNamed: a workspace that was named is never left out of the question; the demo workspace is not named.

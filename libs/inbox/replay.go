@@ -19,7 +19,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/plural"
 	"ringfence.dev/libs/service"
 )
 
@@ -214,7 +213,7 @@ func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) err
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(map[string]any{"topic": topic, "applied": applied, "parked": parked})
 	}
-	_, err = fmt.Fprintf(out, "%s: %s applied, %d still parked\n", topic, plural.Of(applied, "record"), parked)
+	_, err = fmt.Fprintf(out, "%s: %d records applied, %d still parked\n", topic, applied, parked)
 	return err
 }
 

@@ -70,9 +70,9 @@ func TestConsumer_TellsEachThingThatItWaitsFor(t *testing.T) {
 		done <- inbox.NewConsumer(service, cfg, b.pool, inbox.Handlers{topic.Name: b.handle}, nil, prometheus.NewRegistry()).Run(ctx)
 	}()
 	defer func() { cancel(); <-done }()
-	b.eventually("the missing DLQ is told", func() bool { return log.has("1 topic missing") })
+	b.eventually("the missing DLQ is told", func() bool { return log.has("topics missing: 1") })
 	b.remove(topic.Name)
-	b.eventually("the topic that is missing since is told, too", func() bool { return log.has("2 topics missing") })
+	b.eventually("the topic that is missing since is told, too", func() bool { return log.has("topics missing: 2") })
 }
 
 // A cluster on which nobody has made anything yet: each consumer makes what it reads.

@@ -13,8 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"ringfence.dev/libs/plural"
 )
 
 // Making is what a service does about topics.
@@ -110,7 +108,7 @@ func (e *ensuring) ensure(ctx context.Context) error {
 		return err
 	}
 	if e.client.cfg.Topics == "verify" {
-		return fmt.Errorf("KAFKA_TOPICS=verify, with %s missing; whoever may make them runs:\n%s", plural.Of(len(missing), "topic"), e.commands(missing))
+		return fmt.Errorf("KAFKA_TOPICS=verify, topics missing: %d; create them with:\n%s", len(missing), e.commands(missing))
 	}
 	return e.create(ctx, missing)
 }
@@ -130,7 +128,7 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 	}
 	answer, err := request.RequestWith(ctx, e.client)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", plural.Of(len(missing), "topic"), err)
+		return fmt.Errorf("create %d topics: %w", len(missing), err)
 	}
 	for _, made := range answer.Topics {
 		err := kerr.ErrorForCode(made.ErrorCode)
@@ -139,7 +137,7 @@ func (e *ensuring) create(ctx context.Context, missing []Topic) error {
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
 			return fmt.Errorf("KAFKA_USER may not make topics (%w): set KAFKA_TOPICS=verify, and have somebody who may run:\n%s", err, e.commands(missing))
 		case errors.Is(err, kerr.InvalidReplicationFactor):
-			return fmt.Errorf("create topic %s with %s: %w: set KAFKA_REPLICATION to at most the number of brokers", made.Topic, plural.Of(e.making.Replication, "replica"), err)
+			return fmt.Errorf("create topic %s with %d replicas: %w: set KAFKA_REPLICATION to at most the number of brokers", made.Topic, e.making.Replication, err)
 		default:
 			return fmt.Errorf("create topic %s: %w", made.Topic, err)
 		}
@@ -254,7 +252,7 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 		altered, err := e.admin.AlterTopicConfigs(ctx,
 			[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: timestampType, Value: &value}}, names...)
 		if err != nil {
-			return fmt.Errorf("alter %s of %s: %w", timestampType, plural.Of(len(names), "topic"), err)
+			return fmt.Errorf("alter %s of %d topics: %w", timestampType, len(names), err)
 		}
 		for _, one := range altered {
 			refusals[one.Name] = one.Err
@@ -276,12 +274,12 @@ func (e *ensuring) alterTimestamps(ctx context.Context, described kadm.ResourceC
 // compare tells what is wrong, and what only may be.
 func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.ResourceConfigs) (wrong, doubtful []string) {
 	if n := len(have.Partitions); n != int(topic.Partitions) {
-		wrong = append(wrong, fmt.Sprintf("topic %s has %s and the catalogue says %d: the count decides which keys share an order, "+
-			"so put it back or move to a new topic", topic.Name, plural.Of(n, "partition"), topic.Partitions))
+		wrong = append(wrong, fmt.Sprintf("topic %s has %d partitions and the catalogue says %d: the count decides which keys share an order, "+
+			"so put it back or move to a new topic", topic.Name, n, topic.Partitions))
 	}
 	replicas := fewestReplicas(have.Partitions)
 	if replicas < e.making.Replication {
-		fault := fmt.Sprintf("topic %s has %s and should have %d: raise it with kafka-reassign-partitions.sh, or set KAFKA_REPLICATION=%d", topic.Name, plural.Of(replicas, "replica"), e.making.Replication, replicas)
+		fault := fmt.Sprintf("topic %s has %d replicas and should have %d: raise it with kafka-reassign-partitions.sh, or set KAFKA_REPLICATION=%d", topic.Name, replicas, e.making.Replication, replicas)
 		if e.client.cfg.Replication > 0 {
 			wrong = append(wrong, fault)
 		} else {
@@ -299,7 +297,7 @@ func (e *ensuring) compare(topic Topic, have kadm.TopicDetail, described kadm.Re
 	if insync, err := strconv.Atoi(set["min.insync.replicas"]); err == nil {
 		switch {
 		case insync > replicas:
-			wrong = append(wrong, fmt.Sprintf("topic %s has %s and min.insync.replicas %d: nothing can be written to it; lower that to %d", topic.Name, plural.Of(replicas, "replica"), insync, max(1, replicas-1)))
+			wrong = append(wrong, fmt.Sprintf("topic %s has %d replicas and min.insync.replicas %d: nothing can be written to it; lower that to %d", topic.Name, replicas, insync, max(1, replicas-1)))
 		case insync == replicas && replicas > 1:
 			doubtful = append(doubtful, fmt.Sprintf("min.insync.replicas is %d, as many as there are replicas: no broker may ever stop; lower it to %d", insync, replicas-1))
 		case insync < min(e.making.MinInsync, replicas-1):

@@ -19,7 +19,6 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/kafka"
-	"ringfence.dev/libs/plural"
 )
 
 // row is one fact that waits.
@@ -161,13 +160,13 @@ func (s *session) await(ctx context.Context, acks <-chan ack, faults []error) er
 		case <-done:
 			done, late = nil, time.After(grace)
 		case <-late:
-			return fmt.Errorf("stopped before Kafka acknowledged %s, still in the outbox", plural.Of(waiting, "row"))
+			return fmt.Errorf("stopped before Kafka acknowledged %d rows, still in the outbox", waiting)
 		case <-ticks.C:
 			if err := s.verifyLease(s.relay.lease.renewInterval); err != nil {
 				return err
 			}
 			if time.Since(heard) > s.relay.ackTimeout {
-				return fmt.Errorf("%s waiting for Kafka since %s: %w", plural.Of(waiting, "row"), s.relay.ackTimeout, errSilent)
+				return fmt.Errorf("%d rows waiting for Kafka since %s: %w", waiting, s.relay.ackTimeout, errSilent)
 			}
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"ringfence.dev/deploy/ringfence/internal/desk"
-	"ringfence.dev/libs/plural"
 )
 
 type contacts struct {
@@ -212,7 +211,7 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 	}
 	now, answer, err := o.step(ctx, http.MethodPost, o.at(imports, opened.ID, "start"), nil)
 	for told := ""; err == nil && now.DoneAt == nil; {
-		if far := fmt.Sprintf("%s: %d of %s on record, %s", now.Status, now.Applied, plural.Of(now.Numbers, "number"), plural.Of(now.Bad, "bad row")); far != told {
+		if far := fmt.Sprintf("%s: %d of %d numbers on record, %d bad rows", now.Status, now.Applied, now.Numbers, now.Bad); far != told {
 			told = far
 			o.Remark("%s", far)
 		}
@@ -230,7 +229,7 @@ func (o *Office) bring(ctx context.Context, list io.Reader, reason string) error
 		return err
 	}
 	if now.Bad > 0 {
-		return fmt.Errorf("%s without a number, so not on record; %s on record: `ringfence opt-outs show %s` names the rows", plural.Of(now.Bad, "row"), plural.Of(now.Applied, "number"), opened.ID)
+		return fmt.Errorf("%d rows without a number, so not on record; %d numbers on record: `ringfence opt-outs show %s` names the rows", now.Bad, now.Applied, opened.ID)
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/plural"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/billing-wallet/internal/ledger"
 	"ringfence.dev/services/billing-wallet/internal/store"
@@ -68,7 +67,7 @@ func (w Walk) Run(ctx context.Context, only uuid.UUID) error {
 		return err
 	}
 	if told.Count > 0 {
-		return fmt.Errorf("the books do not agree: %s", plural.Of(told.Count, "difference"))
+		return fmt.Errorf("the books do not agree: %d differences", told.Count)
 	}
 	return nil
 }
@@ -108,7 +107,7 @@ func (a *answer) add(found []ledger.Difference) {
 }
 
 func (a answer) String() string {
-	return fmt.Sprintf("%s compared, %s", plural.Of(a.Workspaces, "workspace"), plural.Of(a.Count, "difference"))
+	return fmt.Sprintf("%d workspaces compared, %d differences", a.Workspaces, a.Count)
 }
 
 // end prints how it ended.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"ringfence.dev/libs/plural"
 	"ringfence.dev/services/contacts-compliance/internal/pack"
 	"ringfence.dev/services/contacts-compliance/internal/policy"
 	"ringfence.dev/services/contacts-compliance/internal/window"
@@ -90,7 +89,7 @@ func (f Facts) obstacle(clocks []clock, at time.Time) (obstacle, bool) {
 		for _, c := range r.Caps {
 			if binds(r, at) && c.Free(f.Dials, at).After(at) {
 				return obstacle{rule: RuleFrequency, source: r.Source(), text: fmt.Sprintf(
-					"This number may be called at most %s in %s (rule: frequency cap, %s).", plural.Of(c.Calls, "time"), plural.Of(c.Hours, "hour"), r.Source())}, true
+					"This number may be called at most %s in %s (rule: frequency cap, %s).", count(c.Calls, "time"), count(c.Hours, "hour"), r.Source())}, true
 			}
 		}
 	}
@@ -214,9 +213,17 @@ func list(zones []window.Zone) string {
 	names := make([]string, 0, 3)
 	for i, z := range zones {
 		if i == 3 {
-			return fmt.Sprintf("%s and %s", strings.Join(names, ", "), plural.Of(len(zones)-3, "more time zone"))
+			return fmt.Sprintf("%s and %s", strings.Join(names, ", "), count(len(zones)-3, "more time zone"))
 		}
 		names = append(names, z.String())
 	}
 	return strings.Join(names, ", ")
+}
+
+// count formats a number with its noun in the singular or plural: 1 hour, 2 hours.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-
-	"ringfence.dev/libs/plural"
 )
 
 // Break is where a workspace's chain is not what was written. Seq is the first row that is wrong or missing; 0 when it is none of the rows.
@@ -79,7 +77,7 @@ func (c *Chain) Next(row Row) {
 	}
 	c.at = Link{Seq: row.Seq, MAC: row.MAC}
 	if c.at.Seq == c.witness.Seq && !bytes.Equal(c.at.MAC, c.witness.MAC) {
-		c.fail(row.Seq, row.ID, "is not the row that the head log knows")
+		c.fail(row.Seq, row.ID, "differs from the row in the head log")
 	}
 }
 
@@ -92,15 +90,15 @@ func (c *Chain) End(head *Mark) *Break {
 	case c.broken != nil:
 		return c.broken
 	case c.witness.Seq > c.at.Seq:
-		c.fail(c.at.Seq+1, uuid.Nil, "is missing; the head log knows %s", plural.Of(c.witness.Seq, "row"))
+		c.fail(c.at.Seq+1, uuid.Nil, "is missing; the head log has %d rows", c.witness.Seq)
 	case head == nil:
 		c.fail(0, uuid.Nil, "has rows and no head")
 	case c.keys.CheckHead(c.workspace, *head) != nil:
-		c.fail(0, uuid.Nil, "its head (%s): %v", plural.Of(head.Seq, "row"), c.keys.CheckHead(c.workspace, *head))
+		c.fail(0, uuid.Nil, "its head (%d rows): %v", head.Seq, c.keys.CheckHead(c.workspace, *head))
 	case head.Seq > c.at.Seq:
-		c.fail(c.at.Seq+1, uuid.Nil, "is missing; the head knows %s", plural.Of(head.Seq, "row"))
+		c.fail(c.at.Seq+1, uuid.Nil, "is missing; the head has %d rows", head.Seq)
 	case head.Seq < c.at.Seq, !bytes.Equal(head.MAC, c.at.MAC):
-		c.fail(c.at.Seq, uuid.Nil, "is not the head (%s)", plural.Of(head.Seq, "row"))
+		c.fail(c.at.Seq, uuid.Nil, "is not the head (%d rows)", head.Seq)
 	}
 	return c.broken
 }

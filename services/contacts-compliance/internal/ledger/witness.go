@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"ringfence.dev/libs/plural"
 )
 
 // Witness is one line of the log of heads, which lies outside the database: at this instant the workspace's chain had so many rows, and
@@ -96,6 +94,6 @@ func (h *Heads) Read(line []byte) {
 	case w.Count > known.Seq:
 		h.Of[w.WorkspaceID] = Link{Seq: w.Count, MAC: last}
 	case w.Count == known.Seq && string(last) != string(known.MAC):
-		h.fault("workspace %s had two different chains of %s", w.WorkspaceID, plural.Of(w.Count, "row"))
+		h.fault("workspace %s had two different chains of %d rows", w.WorkspaceID, w.Count)
 	}
 }

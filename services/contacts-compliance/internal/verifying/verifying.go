@@ -13,7 +13,6 @@ import (
 	"os"
 	"time"
 
-	"ringfence.dev/libs/plural"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 	"ringfence.dev/services/contacts-compliance/internal/store/archive"
@@ -81,11 +80,11 @@ func (v verdict) print(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(out, broken)
 	}
 	if v.HeadLog != nil {
-		fmt.Fprintf(out, "head log: %s (%d cut short), %s\n", plural.Of(v.HeadLog.Lines, "line"), v.HeadLog.Cut, plural.Of(v.HeadLog.Chains, "chain"))
+		fmt.Fprintf(out, "head log: %d lines (%d cut short), %d chains\n", v.HeadLog.Lines, v.HeadLog.Cut, v.HeadLog.Chains)
 	} else {
 		fmt.Fprintln(out, "head log: none (CONSENT_HEAD_LOG is not set): rows cut off together with their head are not missed")
 	}
-	_, err := fmt.Fprintf(out, "consent records: %s in %s, %s from before the chains and in none yet, %d broken\n", plural.Of(v.Rows, "row"), plural.Of(v.Chains, "chain"), plural.Of(v.Waiting, "row"), v.breaks)
+	_, err := fmt.Fprintf(out, "consent records: %d rows in %d chains, %d rows from before the chains and in none yet, %d broken\n", v.Rows, v.Chains, v.Waiting, v.breaks)
 	return err
 }
 

@@ -29,7 +29,7 @@ func TestWrite_ALogThatBeginsKnowsEveryChain(t *testing.T) {
 		r.whole()
 		r.do(`DELETE FROM consent_records WHERE workspace_id = $1`, `DELETE FROM consent_heads WHERE workspace_id = $1`)
 		t.Log(name)
-		r.broken("row 1: is missing; the head log knows 5 rows")
+		r.broken("row 1: is missing; the head log has 5 rows")
 	}
 }
 
@@ -59,7 +59,7 @@ func TestVerify_MissesInTheLogWhatIsOld(t *testing.T) {
 		`CREATE TRIGGER hide BEFORE INSERT OR UPDATE ON consent_heads FOR EACH ROW EXECUTE FUNCTION hide()`)
 	r.write()
 	r.broken("row 1 (")
-	r.broken("the head log knows 0 rows")
+	r.broken("the head log has 0 rows")
 	for range 30 { // half an hour
 		r.write()
 	}
@@ -71,5 +71,5 @@ func TestVerify_MissesInTheLogWhatIsOld(t *testing.T) {
 		r.write()
 	}
 	r.do(`DELETE FROM consent_records WHERE workspace_id = $1 AND seq > 5`, `UPDATE consent_heads h SET seq = r.seq, mac = r.mac FROM consent_records r WHERE h.workspace_id = $1 AND r.workspace_id = $1 AND r.seq = 5`)
-	r.broken("row 6: is missing; the head log knows 7 rows")
+	r.broken("row 6: is missing; the head log has 7 rows")
 }

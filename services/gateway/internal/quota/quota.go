@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"ringfence.dev/libs/apierr"
-	"ringfence.dev/libs/plural"
 )
 
 // Window is what every limit is counted over.
@@ -75,7 +74,7 @@ func (s Standing) Write(header http.Header) {
 // Refusal returns the 429 with a Retry-After of at least one second.
 func (s Standing) Refusal() error {
 	refused := apierr.New(http.StatusTooManyRequests, "rate_limited",
-		"More than %s in a minute. Wait %d s, as Retry-After says.", plural.Of(s.Policy, "request"), max(seconds(s.RetryAfter), 1))
+		"More than %d requests in a minute. Wait %d s, as Retry-After says.", s.Policy, max(seconds(s.RetryAfter), 1))
 	refused.RetryAfter = max(s.RetryAfter, time.Second)
 	return refused
 }

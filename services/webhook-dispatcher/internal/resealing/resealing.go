@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/libs/plural"
 	"ringfence.dev/libs/service"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -124,7 +123,7 @@ func (c count) lost() (n int) {
 func (c count) seen() int { return c.fresh + c.current + c.lost() }
 
 func (c count) String() string {
-	return fmt.Sprintf("%s resealed, %d already current, %d could not be opened", plural.Of(c.fresh, "secret"), c.current, c.lost())
+	return fmt.Sprintf("%d secrets resealed, %d already current, %d could not be opened", c.fresh, c.current, c.lost())
 }
 
 // fault names the keys that are missing.
@@ -140,5 +139,5 @@ func (c count) fault() error {
 		}
 		why = append(why, fmt.Sprintf("%d under key %q, which %s", one.Secrets, one.Key, fault))
 	}
-	return fmt.Errorf("%s could not be opened: %s", plural.Of(c.lost(), "secret"), strings.Join(why, "; "))
+	return fmt.Errorf("%d secrets could not be opened: %s", c.lost(), strings.Join(why, "; "))
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"ringfence.dev/libs/plural"
 	"ringfence.dev/services/contacts-compliance/internal/ledger"
 )
 
@@ -171,7 +170,7 @@ func (w *walk) end(workspace uuid.UUID, chain *ledger.Chain) {
 		w.broke(*broken)
 	} else if at := w.known[workspace].Seq; w.last.Seq > at {
 		w.broke(ledger.Break{WorkspaceID: workspace, Seq: w.last.Seq, ID: w.last.ID, Why: fmt.Sprintf(
-			"was written at %s, and the head log knows %s: is the service running, and is this its log?", w.last.RecordedAt.UTC().Format(time.RFC3339), plural.Of(at, "row"))})
+			"was written at %s, and the head log has %d rows: is the service running, and is this its log?", w.last.RecordedAt.UTC().Format(time.RFC3339), at)})
 	}
 	w.last = ledger.Row{}
 	delete(w.heads, workspace)
@@ -265,7 +264,7 @@ func (w *walk) unchained(ctx context.Context, tx pgx.Tx) error {
 	var chained bool
 	_, err = pgx.ForEachRow(rows, []any{&workspace, &n, &chained}, func() error {
 		if chained {
-			w.broke(ledger.Break{WorkspaceID: workspace, Why: plural.Of(n, "record") + " outside its chain"})
+			w.broke(ledger.Break{WorkspaceID: workspace, Why: fmt.Sprintf("%d records outside its chain", n)})
 		} else {
 			w.found.Waiting += n
 		}
