@@ -23,11 +23,14 @@ import (
 type Carrier interface {
 	// Name tells the trunk in fences and feeds. It is the same for good.
 	Name() string
-	// Originate rings a number, at most once, whatever fails: nothing is sent again of its own accord.
-	// nil: the carrier has it, and the news will tell its end. *Refused: nothing rang and nothing will. ErrAsked: this process asked before; nothing was
-	// sent now. Any other error: nobody knows, it may ring even later, and the call must never be originated again: Find and the news may tell,
-	// and Hangup ends it.
-	Originate(ctx context.Context, o Originate) error
+	// Originate rings a number, at most once, whatever fails. dialedAt is when the first request
+	// left that can make the phone ring; zero if none left, or if that is not known.
+	//
+	// nil: the carrier has the call, and its end will be published. *Refused: nothing rang and
+	// nothing will. ErrAsked: this process asked before; nothing was sent now. ErrNotPermitted:
+	// nothing was sent. Any other error: it is not known whether the phone rings, and the call must
+	// never be originated again. Find may know it, and Hangup ends it.
+	Originate(ctx context.Context, o Originate) (dialedAt time.Time, err error)
 	// Answer picks up an inbound call. Again, or after the end, it changes nothing. ErrUnknownCall when the carrier never heard of it.
 	Answer(ctx context.Context, callID uuid.UUID) error
 	// Hangup ends a call, whatever state it is in, and answers what is known of it then. The end is told in the news. It may be asked again: a call that has
@@ -53,7 +56,9 @@ var ErrUnknownCall = errors.New("the carrier does not know this call")
 // ErrAsked says that this process has asked the carrier to originate the call before.
 var ErrAsked = errors.New("the carrier was asked to originate this call before")
 
-// ErrNotPermitted is returned if Originate.Permit did not permit the dial. Nothing was sent.
+// ErrNotPermitted is returned if Originate.Permit did not permit the first request: nothing was
+// sent. It is in a *Refused if a request had left: the trunk did not take the call, and the next
+// request was not permitted.
 var ErrNotPermitted = errors.New("the dial is not permitted any more")
 
 // ErrNoNumber is returned if the agent has no number and no trunk has a caller ID to show instead.
@@ -90,16 +95,15 @@ type Originate struct {
 	TrunkNumber bool
 	// Over is the trunk that was chosen with From; its pace has been taken for this call. Empty: the carrier chooses.
 	Over string
-	// DialedAt is echoed with the news of the call.
-	DialedAt time.Time
 	// Without are the trunks that refused the call's request before, by their names in Refused.
 	Without []string
-	// Permit is called directly before the request leaves for the carrier, after everything that takes time.
-	// If it returns false, Originate sends nothing and returns ErrNotPermitted. Nil permits the dial.
+	// Permit is called directly before each request that can make the phone ring, after everything
+	// that takes time: over SIP before each INVITE transaction, but not before a retransmission. If
+	// it returns false, the request does not leave. nil permits each request.
 	Permit func(context.Context) bool
 }
 
-// Permitted reports whether the dial may leave now.
+// Permitted reports whether a request may leave now.
 func (o Originate) Permitted(ctx context.Context) bool { return o.Permit == nil || o.Permit(ctx) }
 
 // Kind of news.

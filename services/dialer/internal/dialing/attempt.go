@@ -167,9 +167,27 @@ type fenced struct {
 	answer   asking.Answer
 	// life is the heart's from before the fence was known to be ours.
 	life int64
-	// refused is what a trunk said to the try before, which was dialled at that instant; nil: this is the first.
+	// dialedAt is when the first request left that can make the phone ring; zero if none has left.
+	dialedAt time.Time
+	// refused is the refusal of the previous trunk, whose first request left at refusedAt; nil:
+	// this is the first trunk.
 	refused   *carrier.Refused
 	refusedAt time.Time
+}
+
+// dialed returns dialedAt, or the current time if it is not known when a request left.
+func (f fenced) dialed() time.Time {
+	if f.dialedAt.IsZero() {
+		return time.Now().UTC().Truncate(time.Microsecond)
+	}
+	return f.dialedAt
+}
+
+// observeLate measures the time from due to the first request, once for an attempt.
+func (d *Dialer) observeLate(ctx context.Context, f fenced, r request.Request) {
+	if f.refused == nil && !f.dialedAt.IsZero() {
+		telemetry.Observe(ctx, d.late(r.HeldBack), f.dialedAt.Sub(r.DueAt).Seconds())
+	}
 }
 
 // place dials what is fenced. It runs once for a fence, in the process that committed it, or not at all.
@@ -201,20 +219,18 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 	}
 	d.note(r, f.order)
 	crash.Point("dialer: before originate")
-	if !f.answer.Good() || !d.lives(f.life) { // paused in this very instant
-		return d.place(ctx, f, r)
-	}
-	f.order.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
-	var stop *request.Refusal
-	var state request.State
-	f.order.Permit = func(ctx context.Context) bool {
-		if !f.answer.Good() { // the carrier needed time before it could dial
-			f.answer, stop, state = d.askAgain(ctx, r)
-		}
-		return stop == nil && f.answer.Good() && d.lives(f.life)
-	}
-	said := d.originate(ctx, f.order)
+	permit := &permit{dialer: d, request: r, life: f.life, answer: f.answer}
+	f.order.Permit = permit.allow
+	var said error
+	f.dialedAt, said = d.originate(ctx, f.order)
 	crash.Point("dialer: after originate")
+	var refused *carrier.Refused
+	answer, stop, state := permit.result()
+	f.answer = answer
+	if errors.As(said, &refused) {
+		d.observeLate(ctx, f, r)
+		return d.refused(ctx, f, r, refused, said)
+	}
 	if errors.Is(said, carrier.ErrNotPermitted) {
 		switch {
 		case stop != nil:
@@ -224,15 +240,9 @@ func (d *Dialer) place(ctx context.Context, f fenced, r request.Request) (result
 		}
 		return d.release(ctx, f, r, said)
 	}
-	if f.refused == nil {
-		telemetry.Observe(ctx, d.late(r.HeldBack), f.order.DialedAt.Sub(r.DueAt).Seconds())
-	}
-	var refused *carrier.Refused
-	if errors.As(said, &refused) {
-		return d.refused(ctx, f, r, refused, said)
-	}
+	d.observeLate(ctx, f, r)
 	d.carrier.heard(ctx, said)
-	result, err = d.settle(ctx, f.order, said)
+	result, err = d.settle(ctx, f, said)
 	crash.Point("dialer: after originate commit")
 	return result, err
 }
@@ -261,23 +271,25 @@ func (d *Dialer) release(ctx context.Context, f fenced, r request.Request, said 
 	return "released", errors.Join(said, unlessLost(err))
 }
 
-// settle writes down what the carrier said to the originate.
-func (d *Dialer) settle(ctx context.Context, o carrier.Originate, said error) (result string, err error) {
+// settle stores what the carrier answered to the originate.
+func (d *Dialer) settle(ctx context.Context, f fenced, said error) (result string, err error) {
+	callID, dialedAt := f.order.CallID, f.dialed()
+	initiate := func(c *call.Call) { c.Initiate(dialedAt) }
 	var refused *carrier.Refused
 	switch {
 	case said == nil:
-		return "dialed", d.change(ctx, o.CallID, func(c *call.Call) { c.Initiate(o.DialedAt) })
+		return "dialed", d.change(ctx, callID, initiate)
 	case errors.As(said, &refused):
-		return "refused", errors.Join(said, d.change(ctx, o.CallID, func(c *call.Call) {
-			c.Initiate(o.DialedAt)
+		return "refused", errors.Join(said, d.change(ctx, callID, func(c *call.Call) {
+			c.Initiate(dialedAt)
 			c.End(call.End{At: time.Now(), Cause: refused.Cause})
 		}))
 	}
-	// Nobody knows whether it rings: never again. What the carrier knows is the only way on.
-	if _, err := d.carrier.Find(ctx, o.CallID); err == nil {
-		return "dialed", d.change(ctx, o.CallID, func(c *call.Call) { c.Initiate(o.DialedAt) })
+	// It is not known whether the phone rings, so the call is never dialed again.
+	if _, err := d.carrier.Find(ctx, callID); err == nil {
+		return "dialed", d.change(ctx, callID, initiate)
 	}
-	return "unknown", errors.Join(said, d.change(ctx, o.CallID, (*call.Call).Doubt))
+	return "unknown", errors.Join(said, d.change(ctx, callID, (*call.Call).Doubt))
 }
 
 func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call.Call)) error {
@@ -290,14 +302,14 @@ func (d *Dialer) change(ctx context.Context, callID uuid.UUID, decide func(*call
 	})
 }
 
-// askAgain asks the gate, and ourselves, until both answer. stop says that one has closed, or would not answer in time; nothing has left for the
-// carrier yet.
+// askAgain asks the gates, and this service's own checks, until both answer. If stop is not nil,
+// one of them refuses the dial, or they did not answer in time.
 func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking.Answer, stop *request.Refusal, state request.State) {
-	for begun := time.Now(); d.waits(begun, gatePatience); {
+	for begun := time.Now(); d.waits(begun, gatePatience) && ctx.Err() == nil; {
 		answer, err := d.contacts.Check(ctx, r)
 		switch {
 		case err != nil:
-			time.Sleep(numberBusy)
+			rest(ctx, numberBusy)
 			continue
 		case answer.Refused != nil:
 			return answer, answer.Refused, request.Blocked
@@ -308,7 +320,7 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 		}
 		known, err := d.store.Circumstances(ctx, r)
 		if err != nil {
-			time.Sleep(numberBusy)
+			rest(ctx, numberBusy)
 			continue
 		}
 		if refused, _ := r.Check(known.Workspace, known.Agent, known.OptedOut); refused != nil {
@@ -319,6 +331,14 @@ func (d *Dialer) askAgain(ctx context.Context, r request.Request) (answer asking
 	return asking.Answer{}, &request.Refusal{
 		Code: request.CodeInternal, Detail: "It could not be confirmed that the call is still allowed, so it was not placed; ask for it again.",
 	}, request.Failed
+}
+
+// rest waits for a time, or until ctx ends.
+func rest(ctx context.Context, wait time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
 }
 
 // waits says whether a fence that has waited since begun goes on waiting.

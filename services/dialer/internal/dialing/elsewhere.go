@@ -28,7 +28,7 @@ func (d *Dialer) refused(ctx context.Context, f fenced, r request.Request, refus
 	if refused.OperatorFault && !d.givesUpAgent(ctx, f, r, refused) {
 		return d.release(ctx, f, r, said)
 	}
-	result, err = d.settle(ctx, f.order, said)
+	result, err = d.settle(ctx, f, said)
 	crash.Point("dialer: after originate commit")
 	return result, err
 }
@@ -49,7 +49,7 @@ func (d *Dialer) elsewhere(ctx context.Context, f fenced, r request.Request, ref
 	crash.Point("dialer over sip: after refusal")
 	slog.InfoContext(ctx, "trunk refused the call, trying another", "call_request_id", r.CallRequestID,
 		"call_id", f.order.CallID, "trunk_id", refused.By, "cause", string(refused.Cause), "error", refused.Err)
-	f.refused, f.refusedAt = refused, f.order.DialedAt
+	f.refused, f.refusedAt = refused, f.dialed()
 	if !f.answer.Good() { // nothing is fenced for a gate that has closed
 		answer, stop, _ := d.askAgain(ctx, r)
 		if stop != nil {
@@ -90,6 +90,6 @@ func (d *Dialer) endRefused(ctx context.Context, f fenced, r request.Request) (r
 		return d.release(ctx, f, r, f.refused)
 	}
 	d.carrier.heard(ctx, f.refused)
-	f.order.DialedAt = f.refusedAt
-	return d.settle(ctx, f.order, f.refused)
+	f.dialedAt = f.refusedAt
+	return d.settle(ctx, f, f.refused)
 }

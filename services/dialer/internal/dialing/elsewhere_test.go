@@ -61,17 +61,17 @@ func (c *trunks) Find(context.Context, uuid.UUID) (carrier.Knowledge, error) {
 	return carrier.Knowledge{}, carrier.ErrUnknownCall
 }
 
-func (c *trunks) Originate(_ context.Context, o carrier.Originate) error {
+func (c *trunks) Originate(_ context.Context, o carrier.Originate) (time.Time, error) {
 	c.mu.Lock()
 	c.got = append(c.got, o)
-	said := errors.New("nobody was to be asked any more")
+	said := errors.New("no further originate was expected")
 	if len(c.got) <= len(c.says) {
 		next := c.says[len(c.got)-1]
 		c.mu.Unlock()
-		return next(o)
+		return time.Now().UTC().Truncate(time.Microsecond), next(o)
 	}
 	c.mu.Unlock()
-	return said
+	return time.Time{}, said
 }
 
 // asked are the originates so far.

@@ -4,6 +4,7 @@ package dialing
 
 import (
 	"context"
+	"time"
 
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/request"
@@ -20,6 +21,6 @@ func (d *Dialer) fenceAgain(ctx context.Context, r request.Request, refused, nex
 }
 
 // originate asks the carrier for what is fenced, once.
-func (d *Dialer) originate(ctx context.Context, o carrier.Originate) error {
+func (d *Dialer) originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	return d.carrier.Originate(ctx, o)
 }

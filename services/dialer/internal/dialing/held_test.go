@@ -70,6 +70,9 @@ func TestDialling_IsToldBeforeHeldIsAskedTheLastTime(t *testing.T) {
 		return false
 	}
 	d.dial(&trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
+		if !o.Permitted(t.Context()) {
+			t.Error("Permitted = false, want true")
+		}
 		switch id := noted.Load(); {
 		case id == nil:
 			t.Error("id = nil, want a value")

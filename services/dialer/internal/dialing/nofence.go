@@ -14,8 +14,7 @@ import (
 // fence is none: the carrier is asked first and the row commits afterwards. deploy/e2e/chaos builds such a dialer, and no other, to see that its judge finds
 // the doubles.
 func (d *Dialer) fence(ctx context.Context, r request.Request, o carrier.Originate) error {
-	o.DialedAt = time.Now().UTC().Truncate(time.Microsecond)
-	if err := d.carrier.Originate(ctx, o); err != nil {
+	if _, err := d.carrier.Originate(ctx, o); err != nil {
 		return err
 	}
 	return d.store.Fence(ctx, r, o.CallID, o.From, d.carrier.Name())
@@ -27,4 +26,6 @@ func (d *Dialer) fenceAgain(context.Context, request.Request, carrier.Originate,
 }
 
 // originate was done before.
-func (d *Dialer) originate(context.Context, carrier.Originate) error { return nil }
+func (d *Dialer) originate(context.Context, carrier.Originate) (time.Time, error) {
+	return time.Now(), nil
+}

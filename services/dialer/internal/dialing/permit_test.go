@@ -6,7 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
@@ -60,6 +63,33 @@ func TestPermit_GatesAreAskedAgainBeforeALateDial(t *testing.T) {
 			}
 			if state, _, _ := d.state(); state != tt.state {
 				t.Errorf("state = %q, want %q", state, tt.state)
+			}
+		})
+	}
+}
+
+// The trunk asked for another INVITE, and the gates had closed by then. Its response is the end of
+// the call, and no other trunk is tried.
+func TestPermit_ARefusalAfterTheFirstINVITEIsTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]string{"no other trunk": "", "another trunk": uuid.NewString()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			over := &trunks{says: []func(carrier.Originate) error{func(o carrier.Originate) error {
+				d.gate.close()
+				polltest.Until(t, "the gates' answer expires", func() bool { return !o.Permitted(context.Background()) })
+				return &carrier.Refused{Cause: call.NormalTemporaryFailure, By: by, Err: carrier.ErrNotPermitted}
+			}}}
+			d.dial(over)
+			if got, want := d.calls(), []string{"failed normal_temporary_failure"}; !slices.Equal(got, want) {
+				t.Errorf("calls = %q, want %q", got, want)
+			}
+			if state, _, _ := d.state(); state != "ended" {
+				t.Errorf("state = %q, want ended", state)
+			}
+			if got := len(over.asked()); got != 1 {
+				t.Errorf("originates = %d, want 1", got)
 			}
 		})
 	}

@@ -21,8 +21,11 @@ import (
 // sessionTooSmall is 422 (RFC 4028 6).
 const sessionTooSmall = 422
 
-// send keeps what ends the leg and sends the INVITE. A datagram that is too large goes by TCP, and by UDP after all when nobody takes it there (RFC 3261 18.1.1). Where nobody
-// takes it at all, so that nothing has left, it goes to the next place that the trunk's name leads to (RFC 3263 4.3).
+// send stores the state that ends the leg and sends the INVITE. Name resolution, the storing and
+// the connection come before the permit, which is asked for directly before the INVITE is written.
+// A datagram that is too large goes by TCP, or by UDP if the far end accepts no TCP connection (RFC
+// 3261 18.1.1). If nothing could be sent to an address, the INVITE goes to the next address of the
+// trunk's name (RFC 3263 4.3).
 func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (*sip.ClientTx, error) {
 	var nobody error
 	for {
@@ -32,8 +35,12 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (
 		if err := d.keep(invite); err != nil {
 			return nil, &line.Unsent{Err: fmt.Errorf("%w: keep the state of call %s: %w", ErrOurs, d.order.CallID, err)}
 		}
-		tx, err := d.line.Begin(ctx, invite)
-		if !line.Refused(err) || ctx.Err() != nil {
+		tx, err := d.line.BeginPermitted(ctx, invite, func(ctx context.Context) bool {
+			permitted := d.order.Permit == nil || d.order.Permit(ctx)
+			d.sentAt = time.Now()
+			return permitted
+		})
+		if !line.Refused(err) || errors.Is(err, line.ErrNotPermitted) || ctx.Err() != nil {
 			return tx, err
 		}
 		if to.LargeOverTCP && invite.Transport() != to.Transport {
@@ -46,8 +53,10 @@ func (d *Dialog) send(ctx context.Context, invite *sip.Request, to line.Route) (
 	}
 }
 
-// again sends the INVITE once more when it was refused for want of credentials, or for too short a session timer, and to the next place that the trunk's name leads to when this one has no
-// room and has not even tried (RFC 3263 4.3).
+// again sends the INVITE again if the response asks for credentials or for a longer session timer.
+// After a 503 without a provisional response it sends the INVITE to the next address of the trunk's
+// name (RFC 3263 4.3). It returns false if the response is the result of the call, also because the
+// INVITE is not permitted any more.
 func (at *attempt) again(res *sip.Response) bool {
 	next := line.Again(at.invite)
 	to, _ := at.trunk.way()
@@ -74,7 +83,7 @@ func (at *attempt) again(res *sip.Response) bool {
 	defer done()
 	tx, err := at.send(ctx, next, to)
 	if err != nil {
-		at.ours = errors.Is(err, ErrOurs)
+		at.ours, at.notPermitted = errors.Is(err, ErrOurs), errors.Is(err, line.ErrNotPermitted)
 		if res.StatusCode != sip.StatusServiceUnavailable { // most trunks are in one place
 			at.log.Warn("the INVITE was not sent again", "status", res.StatusCode, "error", err)
 		}

@@ -31,6 +31,8 @@ type End struct {
 	Elsewhere bool
 	// Ours says that the INVITE was to be sent again after Status, and could not for a cause on this side.
 	Ours bool
+	// NotPermitted: after Status, Invite.Permit did not permit another INVITE.
+	NotPermitted bool
 }
 
 // Observer is told what happens to a leg, one thing at a time, in the order of the fields but for the offers, which come between answer and end. What is nil is
@@ -39,6 +41,8 @@ type Observer struct {
 	// Keep takes the state from which another process ends the leg. Its error, before anything was sent, is Invite's, and nothing is sent. It is asked again whenever the
 	// state changes; an answer is acknowledged only when it has returned.
 	Keep func(state []byte) error
+	// Sent is called before Invite returns: the first INVITE left at that time.
+	Sent func(at time.Time)
 	// Taken says that the trunk has the call: its first response, but for a refusal.
 	Taken func(at time.Time)
 	// Rang says once that it rings; early is the body of that response, if any: early media are no answer.
@@ -103,7 +107,8 @@ type Dialog struct {
 	timer      session.Timer
 	acked      map[uint32]chan []byte // by CSeq of their INVITEs
 	takenOnce  sync.Once
-	referred   chan int // takes what became of our REFER; nil: there is none
+	sentAt     time.Time // when the last INVITE was permitted; used by the goroutine that sends it
+	referred   chan int  // takes what became of our REFER; nil: there is none
 }
 
 func newDialog(a *Agent, by *line.Line, t Trunk, seen Observer, callID sip.CallIDHeader) *Dialog {

@@ -27,6 +27,10 @@ type Invite struct {
 	// FirstResponse is how long the trunk may say nothing at all: 5 s. FirstRing is how long it may say nothing of the phone: 20 s. Ring is how long the
 	// phone may ring, from its first: 60 s.
 	FirstResponse, FirstRing, Ring time.Duration
+	// Permit is called directly before each INVITE is written: the first one, one for another
+	// address, and one that answers a 401, 407 or 422. It is not called for retransmissions. If it
+	// returns false, the INVITE does not leave. nil permits each INVITE.
+	Permit func(context.Context) bool
 }
 
 // ErrOurs is in the error of a request that did not leave for a cause on this side, for example the database. The
@@ -104,6 +108,9 @@ func (a *Agent) begin(ctx context.Context, t Trunk, order Invite, seen Observer)
 		}
 		return nil, nil, err
 	}
+	if seen.Sent != nil {
+		seen.Sent(d.sentAt)
+	}
 	return d, tx, nil
 }
 
@@ -149,8 +156,9 @@ type attempt struct {
 	asked line.Asked
 	// heard: a response came, tried: one that was not final. without are the places that refused. gaveUp is why we do not want it any more, canceled says that we said so.
 	heard, tried, rang, canceled bool
-	// ours: the INVITE could not be sent again for a cause on this side.
-	ours                 bool
+	// ours: the INVITE could not be sent again for a cause on this side. notPermitted: Permit
+	// returned false.
+	ours, notPermitted   bool
 	without              []string
 	gaveUp               call.Cause
 	early                []byte
@@ -297,7 +305,10 @@ func (at *attempt) take(res *sip.Response) (answered, over bool) {
 	if at.gaveUp == "" && at.again(res) {
 		return false, false
 	}
-	end := End{At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.gaveUp, ByUs: at.gaveUp != "", Ours: at.ours}
+	end := End{
+		At: now, Status: res.StatusCode, Reason: res.Reason, Cause: at.gaveUp, ByUs: at.gaveUp != "", Ours: at.ours,
+		NotPermitted: at.notPermitted,
+	}
 	if !end.ByUs {
 		final := reason.Final{Status: res.StatusCode, Rang: at.rang, RetryAfter: res.GetHeader("Retry-After") != nil, Reasons: values(res, "Reason")}
 		end.Cause, end.Elsewhere = final.Cause(), final.Elsewhere()

@@ -71,6 +71,7 @@ func Rules() []Rule {
 		{"an originate that is not answered is nobody's refusal", silent},
 		{"an originate that is given up is nobody's refusal", givenUp},
 		{"an originate that never arrived leaves an unknown call", neverArrived},
+		{"nothing leaves that is not permitted", notPermitted},
 	}, hangupRules()...), newsRules()...)
 }
 
@@ -88,17 +89,32 @@ const (
 const from = "+15005550006"
 
 func order(to string) carrier.Originate {
-	return carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: from, To: to, DialedAt: time.Now().UTC().Truncate(time.Microsecond)}
+	return carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: from, To: to}
+}
+
+// dialed is a call that was originated at a time.
+type dialed struct {
+	carrier.Originate
+	at time.Time
+}
+
+// originate originates a call. The time is that of the carrier.
+func originate(ctx context.Context, over carrier.Carrier, o carrier.Originate) (dialed, error) {
+	at, err := over.Originate(ctx, o)
+	return dialed{o, at}, err
 }
 
 // dial originates a call that the carrier must take.
-func dial(t T, n *Network, to string) carrier.Originate {
+func dial(t T, n *Network, to string) dialed {
 	t.Helper()
-	o := order(to)
-	if err := n.Carrier.Originate(t.Context(), o); err != nil {
+	d, err := originate(t.Context(), n.Carrier, order(to))
+	if err != nil {
 		t.Fatalf("originate: %v", err)
 	}
-	return o
+	if d.at.IsZero() {
+		t.Errorf("time of the dial = 0, want the time at which the request left")
+	}
+	return d
 }
 
 // reader reads the feed from its beginning, keeps what it read, and holds it to the rules of the feed.

@@ -97,7 +97,7 @@ func newsWait(t T, n *Network) {
 
 func newsOfMany(t T, n *Network) {
 	const calls = 40
-	var all []carrier.Originate
+	var all []dialed
 	for i := range calls {
 		all = append(all, dial(t, n, []string{n.Talks, n.Busy}[i%2]))
 	}

@@ -45,19 +45,19 @@ func busyCall(t T, n *Network) {
 }
 
 // sane checks what every news item of an outbound call says beside its kind.
-func sane(t T, o carrier.Originate, news []carrier.News) {
+func sane(t T, o dialed, news []carrier.News) {
 	t.Helper()
-	last := o.DialedAt.Add(-skew)
+	last := o.at.Add(-skew)
 	for _, one := range news {
 		if one.At.Before(last) || one.At.After(time.Now().Add(skew)) {
-			t.Errorf("%s happened at %s, dialled at %s, the one before at %s", one.Kind, one.At, o.DialedAt, last)
+			t.Errorf("%s happened at %s, dialled at %s, the one before at %s", one.Kind, one.At, o.at, last)
 		}
 		last = one.At
 		if one.From != o.From || one.To != o.To || one.Inbound {
 			t.Errorf("%s is of a call from %s to %s, inbound: %v", one.Kind, one.From, one.To, one.Inbound)
 		}
-		if one.DialedAt == nil || !one.DialedAt.Equal(o.DialedAt) {
-			t.Errorf("%s says that we dialled at %v, want %s", one.Kind, one.DialedAt, o.DialedAt)
+		if one.DialedAt == nil || !one.DialedAt.Equal(o.at) {
+			t.Errorf("%s says that we dialled at %v, want %s", one.Kind, one.DialedAt, o.at)
 		}
 		if (one.Kind == carrier.Ended) != (one.Cause != "") {
 			t.Errorf("%s has the cause %q", one.Kind, one.Cause)
@@ -112,14 +112,14 @@ func askedTwice(t T, n *Network) {
 		if to == n.Busy {
 			read(t, n.Carrier).until(o.CallID, carrier.Ended)
 		}
-		if err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAsked) {
+		if _, err := n.Carrier.Originate(t.Context(), o.Originate); !errors.Is(err, carrier.ErrAsked) {
 			t.Errorf("asked again: %v, want ErrAsked", err)
 		}
 		dialled(t, n, o.CallID, 1)
 	}
 	o := order(n.Refuses)
-	_ = n.Carrier.Originate(t.Context(), o)
-	if err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAsked) {
+	_, _ = n.Carrier.Originate(t.Context(), o)
+	if _, err := n.Carrier.Originate(t.Context(), o); !errors.Is(err, carrier.ErrAsked) {
 		t.Errorf("asked again after a refusal: %v, want ErrAsked", err)
 	}
 }
@@ -131,7 +131,7 @@ func askedAtOnce(t T, n *Network) {
 		said := make([]error, askers)
 		var all sync.WaitGroup
 		for i := range askers {
-			all.Go(func() { said[i] = n.Carrier.Originate(t.Context(), o) })
+			all.Go(func() { _, said[i] = n.Carrier.Originate(t.Context(), o) })
 		}
 		all.Wait()
 		taken := 0
@@ -153,7 +153,7 @@ func askedAtOnce(t T, n *Network) {
 func refusal(t T, n *Network) {
 	o := order(n.Refuses)
 	var refused *carrier.Refused
-	if err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) {
+	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) {
 		t.Fatalf("originate: %v, want a refusal", err)
 	}
 	if refused.Cause == "" || refused.Unsent {
@@ -181,7 +181,7 @@ func away(t T, n *Network) {
 	}
 	o := order(n.Talks)
 	var refused *carrier.Refused
-	if err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.Unsent || refused.Cause == "" {
+	if _, err := n.Carrier.Originate(t.Context(), o); !errors.As(err, &refused) || !refused.Unsent || refused.Cause == "" {
 		t.Errorf("originate: %v, want a refusal, unsent, with a cause", err)
 	}
 	_, found := n.Carrier.Find(t.Context(), taken.CallID)
@@ -201,14 +201,14 @@ func away(t T, n *Network) {
 }
 
 func silent(t T, n *Network) {
-	o := order(n.Silent)
 	ctx, cancel := context.WithTimeout(t.Context(), eventually)
 	defer cancel()
-	nobodyKnows(t, n.Carrier.Originate(ctx, o))
+	d, err := originate(ctx, n.Carrier, order(n.Silent))
+	nobodyKnows(t, err)
 	if err := ctx.Err(); err != nil {
 		t.Errorf("the originate ended with its context (%v), want the carrier's own timeout", err)
 	}
-	itRings(t, n, o)
+	itRings(t, n, d)
 }
 
 func givenUp(t T, n *Network) {
@@ -216,7 +216,12 @@ func givenUp(t T, n *Network) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	said := make(chan error, 1)
-	go func() { said <- n.Carrier.Originate(ctx, o) }()
+	var d dialed
+	go func() {
+		var err error
+		d, err = originate(ctx, n.Carrier, o)
+		said <- err
+	}()
 	for begun := time.Now(); n.Dials(o.CallID) == 0 && len(said) == 0; <-time.After(5 * time.Millisecond) { // a poll of the condition
 		if time.Since(begun) > eventually || t.Context().Err() != nil {
 			t.Fatalf("the originate never reached the far end")
@@ -228,9 +233,34 @@ func givenUp(t T, n *Network) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("originate with a canceled context = %v, want context.Canceled", err)
 	}
-	itRings(t, n, o)
-	nobodyKnows(t, n.Carrier.Originate(t.Context(), o)) // and is not asked again
+	itRings(t, n, d)
+	_, err = n.Carrier.Originate(t.Context(), o)
+	nobodyKnows(t, err) // and is not asked again
 	dialled(t, n, o.CallID, 1)
+}
+
+// notPermitted: Permit is asked once, and without it no phone rings and the call is unknown.
+func notPermitted(t T, n *Network) {
+	o, asked := order(n.Rings), 0
+	o.Permit = func(context.Context) bool { asked++; return false }
+	at, err := n.Carrier.Originate(t.Context(), o)
+	if !errors.Is(err, carrier.ErrNotPermitted) {
+		t.Errorf("originate = %v, want ErrNotPermitted", err)
+	}
+	var refused *carrier.Refused
+	if errors.As(err, &refused) {
+		t.Errorf("originate = %v, want no refusal: nothing was sent", err)
+	}
+	if !at.IsZero() {
+		t.Errorf("time of the dial = %v, want 0", at)
+	}
+	if asked != 1 {
+		t.Errorf("calls of Permit = %d, want 1", asked)
+	}
+	dialled(t, n, o.CallID, 0)
+	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
+		t.Errorf("find = %v, want ErrUnknownCall", err)
+	}
 }
 
 func nobodyKnows(t T, err error) {
@@ -242,7 +272,7 @@ func nobodyKnows(t T, err error) {
 }
 
 // itRings checks that the call of an originate that was not answered is there, once, and that it can be ended.
-func itRings(t T, n *Network, o carrier.Originate) {
+func itRings(t T, n *Network, o dialed) {
 	t.Helper()
 	r := read(t, n.Carrier)
 	r.until(o.CallID, carrier.Taken)
@@ -263,7 +293,8 @@ func neverArrived(t T, n *Network) {
 	o := order(n.SilentUndialed)
 	ctx, cancel := context.WithTimeout(t.Context(), givesUp)
 	defer cancel()
-	nobodyKnows(t, n.Carrier.Originate(ctx, o))
+	_, err := n.Carrier.Originate(ctx, o)
+	nobodyKnows(t, err)
 	if _, err := n.Carrier.Find(t.Context(), o.CallID); !errors.Is(err, carrier.ErrUnknownCall) {
 		t.Errorf("find: %v, want ErrUnknownCall", err)
 	}

@@ -18,7 +18,7 @@ import (
 // broken is a carrier that misbehaves where a function is set.
 type broken struct {
 	carrier.Carrier
-	originate func(context.Context, carrier.Originate) error
+	originate func(context.Context, carrier.Originate) (time.Time, error)
 	answer    func(context.Context, uuid.UUID) error
 	hangup    func(context.Context, uuid.UUID) (carrier.Knowledge, error)
 	find      func(context.Context, uuid.UUID) (carrier.Knowledge, error)
@@ -34,7 +34,7 @@ func (b *broken) Name() string {
 	return b.Carrier.Name()
 }
 
-func (b *broken) Originate(ctx context.Context, o carrier.Originate) error {
+func (b *broken) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	if b.originate != nil {
 		return b.originate(ctx, o)
 	}

@@ -27,6 +27,7 @@ const (
 	isAway      = "a carrier that is away was not asked and knows nothing"
 	silentOne   = "an originate that is not answered is nobody's refusal"
 	givenUp     = "an originate that is given up is nobody's refusal"
+	unpermitted = "nothing leaves that is not permitted"
 	nobody      = "a call that nobody dialled is unknown"
 	ringing     = "a call is hung up while it rings"
 	byItself    = "a call that ended by itself stays as it ended"
@@ -44,85 +45,103 @@ func mutations() []mutation {
 
 func originateMutations() []mutation {
 	unguarded := func(b *broken, n *carriertest.Network) {
-		b.originate = func(ctx context.Context, o carrier.Originate) error { return n.Another().Originate(ctx, o) }
+		b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+			return n.Another().Originate(ctx, o)
+		}
 	}
 	return []mutation{
 		{"sends every originate twice", wholeCall, func(b *broken, n *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				_ = n.Another().Originate(ctx, o)
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				_, _ = n.Another().Originate(ctx, o)
 				return b.Carrier.Originate(ctx, o)
 			}
 		}},
 		{"dials again when asked again", twice, unguarded},
 		{"dials again when asked by many", "asked by many at once dials once", unguarded},
 		{"says yes when asked again", twice, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				if err := b.Carrier.Originate(ctx, o); !errors.Is(err, carrier.ErrAsked) {
-					return err
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, err := b.Carrier.Originate(ctx, o)
+				if !errors.Is(err, carrier.ErrAsked) {
+					return at, err
 				}
-				return nil
+				return at, nil
 			}
 		}},
 		{"takes no for perhaps", refusal, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				if err := b.Carrier.Originate(ctx, o); err != nil {
-					return errors.New("something went wrong")
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, err := b.Carrier.Originate(ctx, o)
+				if err != nil {
+					return at, errors.New("something went wrong")
 				}
-				return nil
+				return at, nil
 			}
 		}},
 		{"refuses without a cause", refusal, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				err := b.Carrier.Originate(ctx, o)
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, err := b.Carrier.Originate(ctx, o)
 				if refused, is := errors.AsType[*carrier.Refused](err); is {
 					refused.Cause = ""
 				}
-				return err
+				return at, err
 			}
 		}},
 		{"refuses and rings", refusal, func(b *broken, n *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				err := b.Carrier.Originate(ctx, o)
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, err := b.Carrier.Originate(ctx, o)
 				if _, is := errors.AsType[*carrier.Refused](err); is {
 					o.To = n.Busy
-					_ = n.Another().Originate(ctx, o)
+					_, _ = n.Another().Originate(ctx, o)
 				}
-				return err
+				return at, err
 			}
 		}},
 		{"takes silence for no", silentOne, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				if err := b.Carrier.Originate(ctx, o); err != nil {
-					return &carrier.Refused{Cause: call.NetworkOutOfOrder, Err: err}
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, err := b.Carrier.Originate(ctx, o)
+				if err != nil {
+					return at, &carrier.Refused{Cause: call.NetworkOutOfOrder, Err: err}
 				}
-				return nil
+				return at, nil
 			}
 		}},
 		{"takes silence for yes", givenUp, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error { _ = b.Carrier.Originate(ctx, o); return nil }
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, _ := b.Carrier.Originate(ctx, o)
+				return at, nil
+			}
 		}},
 		{"asks again when nobody answers", givenUp, func(b *broken, n *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				if err := b.Carrier.Originate(ctx, o); err == nil || errors.Is(err, carrier.ErrAsked) {
-					return err
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, err := b.Carrier.Originate(ctx, o)
+				if err == nil || errors.Is(err, carrier.ErrAsked) {
+					return at, err
 				}
 				again, cancel := context.WithTimeout(ignoring(ctx), time.Second)
 				defer cancel()
 				return n.Another().Originate(again, o)
 			}
 		}},
+		{"sends what is not permitted", unpermitted, func(b *broken, _ *carriertest.Network) {
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				o.Permit = nil
+				return b.Carrier.Originate(ctx, o)
+			}
+		}},
 		{"goes on when it is given up", givenUp, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error { return b.Carrier.Originate(ignoring(ctx), o) }
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				return b.Carrier.Originate(ignoring(ctx), o)
+			}
 		}},
 		{"is ready when it is away", isAway, func(b *broken, _ *carriertest.Network) {
 			b.ready = func(context.Context) error { return nil }
 		}},
 		{"takes away for perhaps", isAway, func(b *broken, _ *carriertest.Network) {
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
-				if b.Carrier.Originate(ctx, o) != nil {
-					return errors.New("something went wrong")
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
+				at, err := b.Carrier.Originate(ctx, o)
+				if err != nil {
+					return at, errors.New("something went wrong")
 				}
-				return nil
+				return at, nil
 			}
 		}},
 		{"knows no call when it is away", isAway, func(b *broken, _ *carriertest.Network) {
@@ -204,14 +223,14 @@ func hangupMutations() []mutation {
 		}},
 		{"dials again after a restart", restart, func(b *broken, n *carriertest.Network) {
 			begin, orders := n.Start, []carrier.Originate{}
-			b.originate = func(ctx context.Context, o carrier.Originate) error {
+			b.originate = func(ctx context.Context, o carrier.Originate) (time.Time, error) {
 				orders = append(orders, o)
 				return b.Carrier.Originate(ctx, o)
 			}
 			n.Start = func(forgetful bool) {
 				begin(forgetful)
 				for _, o := range orders {
-					_ = n.Another().Originate(context.Background(), o)
+					_, _ = n.Another().Originate(context.Background(), o)
 				}
 			}
 		}},

@@ -73,13 +73,22 @@ func (k knowledge) said() carrier.Knowledge {
 	}
 }
 
-// Originate rings a number. The simulated network rings for each that it hears (contract.md §8): that it hears one is our doing.
-func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
+// Originate rings a number. The simulated network rings for each request that it receives
+// (contract.md §8), so Originate sends one.
+func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.asked.First(o.CallID) {
-		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
+		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
 	}
+	if !o.Permitted(ctx) {
+		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrNotPermitted)
+	}
+	dialedAt = time.Now().UTC().Truncate(time.Microsecond)
+	return dialedAt, c.originate(ctx, o, dialedAt)
+}
+
+func (c *Carrier) originate(ctx context.Context, o carrier.Originate, dialedAt time.Time) error {
 	status, err := c.do(ctx, http.MethodPost, "/originate", map[string]any{
-		"call_id": o.CallID, "from": o.From, "to": o.To, "dialed_at": o.DialedAt,
+		"call_id": o.CallID, "from": o.From, "to": o.To, "dialed_at": dialedAt,
 	}, nil)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -69,8 +69,8 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 				return several{two, one}
 			})
 			p.awaitAnswers(t, one, two)
-			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199", DialedAt: time.Now()}
-			err := p.Originate(t.Context(), o)
+			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550199"}
+			_, err := p.Originate(t.Context(), o)
 			var no *carrier.Refused
 			if tt.taken != (err == nil) || errors.As(err, &no) && (no.By == one.TrunkID.String()) != tt.named {
 				t.Fatalf("originate: %v, %+v", err, no)
@@ -79,7 +79,7 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 				return
 			}
 			o.CallID, o.Without = uuid.Must(uuid.NewV7()), []string{no.By}
-			switch err := p.Originate(t.Context(), o); {
+			switch _, err := p.Originate(t.Context(), o); {
 			case err != nil:
 				t.Errorf("Originate: %v", err)
 			case refused() != 1:
@@ -88,7 +88,7 @@ func TestOriginate_ATrunkThatRefusesIsNamedWhereAnotherIsLeft(t *testing.T) {
 				t.Errorf("taken() = %v, want 1", taken())
 			}
 			o.CallID, o.Without = uuid.Must(uuid.NewV7()), []string{no.By, two.TrunkID.String()}
-			if err := p.Originate(t.Context(), o); !refusedBy(true)(err) {
+			if _, err := p.Originate(t.Context(), o); !refusedBy(true)(err) {
 				t.Errorf("no trunk is left: %v", err)
 			}
 		})
@@ -149,8 +149,8 @@ func TestOriginate_ProcessesShareATrunksPace(t *testing.T) {
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() {
-				o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111", DialedAt: time.Now()}
-				if err := p.Originate(t.Context(), o); err != nil {
+				o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111"}
+				if _, err := p.Originate(t.Context(), o); err != nil {
 					t.Errorf("originate: %v", err)
 				}
 			})
@@ -212,8 +212,8 @@ func TestOriginate_OnlyATrunkThatHeardNothingIsFollowedByAnother(t *testing.T) {
 				return all
 			})
 			p.awaitAnswers(t, good...)
-			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+1415555010" + tt.to, DialedAt: time.Now()}
-			if err := p.Originate(t.Context(), o); !tt.check(err) {
+			o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+1415555010" + tt.to}
+			if _, err := p.Originate(t.Context(), o); !tt.check(err) {
 				t.Errorf("originate: %v", err)
 			}
 			if got := x.dials(o.CallID); got != tt.dials {
@@ -241,8 +241,8 @@ func TestOriginate_ATrunkThatStoppedListeningIsFollowedByAnother(t *testing.T) {
 			Name: "gone", Host: gone.Host, Port: int(gone.Port), Transport: line.TCP, CallerID: signal.InFrom,
 		}) != nil
 	})
-	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550112", DialedAt: time.Now()}
-	if err := p.Originate(t.Context(), o); err != nil {
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550112"}
+	if _, err := p.Originate(t.Context(), o); err != nil {
 		t.Errorf("Originate = %v, want nil", err)
 	}
 	if got := x.dials(o.CallID); got != 1 {

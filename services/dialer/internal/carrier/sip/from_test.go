@@ -3,7 +3,6 @@ package sip_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -35,16 +34,16 @@ func TestFrom_IsTheNumberThatThePhoneShows(t *testing.T) {
 	if from != shown {
 		t.Errorf("From = %q, want %q", from, shown)
 	}
-	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: wanted, To: "+14155550231", DialedAt: time.Now()}
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: wanted, To: "+14155550231"}
 	var refused *carrier.Refused
-	if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
 		t.Fatalf("Originate with another number = %v, want a refusal", err)
 	}
 	if !refused.Unsent {
 		t.Error("Unsent = false, want true")
 	}
 	o.CallID, o.From = uuid.Must(uuid.NewV7()), from
-	if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
 		t.Fatalf("Originate = %v, want a refusal by the callee", err)
 	}
 	if got := <-invites; got != shown {
@@ -80,11 +79,11 @@ func TestOriginate_TheNumberOfATrunkStaysWithTheTrunk(t *testing.T) {
 		t.Errorf("chosen trunk = %q, want %q", over, want)
 	}
 	o := carrier.Originate{
-		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", Over: over, DialedAt: time.Now(),
+		CallID: uuid.Must(uuid.NewV7()), From: from, TrunkNumber: true, To: "+14155550112", Over: over,
 		Without: []string{over}, // it cannot take the call any more
 	}
 	var refused *carrier.Refused
-	if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
 		t.Fatalf("Originate = %v, want a refusal", err)
 	}
 	if !refused.Unsent {
@@ -129,10 +128,10 @@ func TestFrom_TakesThePaceOfItsTrunk(t *testing.T) {
 	}
 	for _, chosen := range choices {
 		o := carrier.Originate{
-			CallID: uuid.Must(uuid.NewV7()), From: chosen.from, To: "+14155550141", Over: chosen.over, DialedAt: time.Now(),
+			CallID: uuid.Must(uuid.NewV7()), From: chosen.from, To: "+14155550141", Over: chosen.over,
 		}
 		var refused *carrier.Refused
-		if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+		if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
 			t.Fatalf("Originate = %v, want a refusal by the callee", err)
 		}
 	}

@@ -155,7 +155,7 @@ func (o *care) heard(said error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var refused *carrier.Refused
-	if errors.As(said, &refused) && refused.Unsent { // a fault on this side
+	if errors.Is(said, carrier.ErrNotPermitted) || errors.As(said, &refused) && refused.Unsent { // not the trunk's fault
 		o.circuit.Unasked()
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -25,6 +26,9 @@ type leg struct {
 	known   *care // what is known of the trunk of an outbound call
 	record  journal.Call
 	order   carrier.Originate
+	// dialedAt is when the first INVITE left; zero for an inbound call. It is set before anything
+	// else happens to the leg.
+	dialedAt time.Time
 
 	mu     sync.Mutex
 	dialog *signal.Dialog
@@ -117,12 +121,18 @@ func (l *leg) take(at time.Time) {
 	first := !l.taken && !l.over
 	l.taken = true
 	if first { // in order with what is told of it next
-		l.put(entry{write: func(ctx context.Context) (bool, error) { return l.carrier.journal.Take(ctx, l.callID, at) }})
+		l.put(l.takeEntry(at))
 	}
 	l.mu.Unlock()
 	if first {
 		l.answerOriginate(nil)
 	}
+}
+
+func (l *leg) takeEntry(at time.Time) entry {
+	return entry{write: func(ctx context.Context) (bool, error) {
+		return l.carrier.journal.Take(ctx, l.callID, l.dialedAt, at)
+	}}
 }
 
 // later writes something behind what waits already.
@@ -214,6 +224,7 @@ func (l *leg) observer() signal.Observer {
 			defer cancel()
 			return j.Dial(ctx, c)
 		},
+		Sent: func(at time.Time) { l.dialedAt = at.UTC().Truncate(time.Microsecond) },
 		Taken: func(at time.Time) {
 			l.mu.Lock()
 			l.tried = true
@@ -353,7 +364,11 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 		err := fmt.Errorf("send the INVITE again after %d %s: the database or the dialer failed", e.Status, e.Reason)
 		return &carrier.Refused{Cause: call.NormalTemporaryFailure, Unsent: true, OperatorFault: true, Err: err}
 	}
-	elsewhere, ours := e.Elsewhere && l.refusable != "", offered && l.known.operatorFault(e, l.order)
+	elsewhere := e.Elsewhere && l.refusable != ""
+	if offered && e.NotPermitted {
+		return l.notPermitted(e, elsewhere)
+	}
+	ours := offered && l.known.operatorFault(e, l.order)
 	if offered && (elsewhere || ours || !l.tried) {
 		refused := &carrier.Refused{
 			Cause: e.Cause, OperatorFault: ours, Err: &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason},
@@ -365,9 +380,24 @@ func (l *leg) refused(e signal.End) *carrier.Refused {
 	}
 	if !l.taken { // it was asked, and may have it
 		l.taken = true
-		l.put(entry{write: func(ctx context.Context) (bool, error) { return l.carrier.journal.Take(ctx, l.callID, e.At) }})
+		l.put(l.takeEntry(e.At))
 	}
 	return nil
+}
+
+// notPermitted is the refusal of a trunk that was to receive another INVITE, which was not
+// permitted any more. A 401 or 407 was not answered, so it does not mean that the trunk rejected
+// our account.
+func (l *leg) notPermitted(e signal.End, elsewhere bool) *carrier.Refused {
+	response := &Response{Trunk: l.trunk.Name, Status: e.Status, Reason: e.Reason}
+	refused := &carrier.Refused{Cause: e.Cause, Err: fmt.Errorf("%w: %w", response, carrier.ErrNotPermitted)}
+	if e.Status == http.StatusUnauthorized || e.Status == http.StatusProxyAuthRequired {
+		refused.Cause = call.NormalTemporaryFailure
+	}
+	if elsewhere {
+		refused.By = l.refusable
+	}
+	return refused
 }
 
 var (

@@ -108,7 +108,7 @@ func (n now) process() *process {
 }
 
 func (n now) Name() string { return n.process().Name() }
-func (n now) Originate(ctx context.Context, o carrier.Originate) error {
+func (n now) Originate(ctx context.Context, o carrier.Originate) (time.Time, error) {
 	return n.process().Originate(ctx, o)
 }
 func (n now) Answer(ctx context.Context, id uuid.UUID) error { return n.process().Answer(ctx, id) }

@@ -37,16 +37,24 @@ func hostPort(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Originate sends one INVITE, after what would end the call is in the journal, and waits for the trunk's first word. A trunk that nothing could be sent to is
-// followed by the next; one that was asked and refused is named, when there is a next.
-func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
+// Originate sends one INVITE, after the state that ends the call is stored, and waits for the
+// trunk's first response. If nothing could be sent to a trunk, the next one is tried. If a trunk
+// refused and another one can be tried, the refusal names it.
+func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) (dialedAt time.Time, err error) {
 	if !c.asked.First(o.CallID) {
-		return fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
+		return time.Time{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrAsked)
 	}
 	candidates, err := c.candidates(ctx, o.Without)
 	if err != nil {
-		return unsent(o, err)
+		return time.Time{}, unsent(o, err)
 	}
+	return c.offer(ctx, o, candidates)
+}
+
+// offer offers the call to the candidates until one takes or refuses it.
+func (c *Carrier) offer(
+	ctx context.Context, o carrier.Originate, candidates []trunk.Trunk,
+) (dialedAt time.Time, err error) {
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(t trunk.Trunk) bool { return !mayShow(t, o) })
 	others := len(candidates) > len(rest) // they would show another number than the one on record
 	if len(rest) == 0 {
@@ -64,21 +72,23 @@ func (c *Carrier) Originate(ctx context.Context, o carrier.Originate) error {
 		if fault == nil {
 			fault = c.await(ctx, o, said)
 			c.invited(over, fault)
-			return fault
+			return said.leg.dialedAt, fault
 		}
 		c.notSent(known, fault)
 		var noAgent *noAgentError
 		if errors.As(fault, &noAgent) {
-			return &carrier.Refused{Cause: call.AgentError, Unsent: true, OperatorFault: true, Err: fault}
+			return time.Time{}, &carrier.Refused{
+				Cause: call.AgentError, Unsent: true, OperatorFault: true, Err: fault,
+			}
 		}
 		if errors.Is(fault, carrier.ErrAsked) || errors.Is(fault, carrier.ErrNotPermitted) || ctx.Err() != nil {
-			return fault
+			return time.Time{}, fault
 		}
 		if err = errors.Join(err, fmt.Errorf("trunk %s: %w", over.Name, fault)); errors.Is(fault, errStays) {
 			break
 		}
 	}
-	return unsent(o, err)
+	return time.Time{}, unsent(o, err)
 }
 
 // mayShow reports whether the phone would show the number on record, and whether the trunk may show it.
@@ -93,7 +103,7 @@ func mayShow(t trunk.Trunk, o carrier.Originate) bool {
 // database or of this process says nothing about the trunk.
 func (c *Carrier) notSent(to *care, fault error) {
 	var unsent *line.Unsent
-	if errors.As(fault, &unsent) && !errors.Is(fault, signal.ErrOurs) {
+	if errors.As(fault, &unsent) && !errors.Is(fault, signal.ErrOurs) && !errors.Is(fault, carrier.ErrNotPermitted) {
 		to.unreachable(fault)
 		return
 	}
@@ -133,13 +143,9 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 		talk.End()
 		return first{}, err
 	}
-	if !o.Permitted(ctx) {
-		talk.End()
-		return first{}, fmt.Errorf("originate %s: %w", o.CallID, carrier.ErrNotPermitted)
-	}
-	said := make(chan error, 1)
+	said, now := make(chan error, 1), time.Now()
 	record := journal.Call{
-		CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &o.DialedAt,
+		CallID: o.CallID, TrunkID: over.TrunkID, From: o.From, To: o.To, DialedAt: &now,
 		Attempt: newAttempt(over, o.CallID.String()),
 	}
 	l := &leg{
@@ -152,7 +158,7 @@ func (c *Carrier) send(ctx context.Context, o carrier.Originate, over trunk.Trun
 	c.enter(l)
 	d, err := c.agent.Invite(ctx, wire(over), signal.Invite{
 		CallID: record.Attempt.SIPCallID, From: over.Write(o.From), To: over.Write(o.To), Body: talk.Offer(),
-		FirstResponse: firstWord, Ring: c.cfg.Ring,
+		FirstResponse: firstWord, Ring: c.cfg.Ring, Permit: o.Permitted,
 	}, l.observer())
 	if err != nil {
 		return first{}, c.nothingLeft(ctx, l, o, err)
@@ -191,6 +197,9 @@ func (c *Carrier) nothingLeft(ctx context.Context, l *leg, o carrier.Originate, 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
+	if errors.Is(why, line.ErrNotPermitted) {
+		why = fmt.Errorf("%w: %w", carrier.ErrNotPermitted, why)
+	}
 	end := signal.End{At: time.Now(), Cause: call.NetworkOutOfOrder, ByUs: true, Err: why}
 	l.logEnd(end)
 	if err := c.journal.Forget(ctx, l.record, refusalOf(end)); err != nil { // its row would keep a channel permanently

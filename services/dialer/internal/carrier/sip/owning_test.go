@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	carriersip "ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/signal/signaltest"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -24,8 +26,8 @@ import (
 // dial originates a call to the number that ends so, and waits until its news tell the kind.
 func dial(t *testing.T, p *process, suffix string, until carrier.Kind) uuid.UUID {
 	t.Helper()
-	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix, DialedAt: time.Now().UTC()}
-	if err := p.Originate(t.Context(), o); err != nil {
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+141555502" + suffix}
+	if _, err := p.Originate(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	news(t, p, o.CallID, until)
@@ -128,9 +130,9 @@ func TestOriginate_NoINVITEWithoutAnAgent(t *testing.T) {
 		c.Respond(486, "")
 	})
 	p := x.begin(loopback)
-	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550223", DialedAt: time.Now()}
+	o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550223"}
 	var refused *carrier.Refused
-	if err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
+	if _, err := p.Originate(t.Context(), o); !errors.As(err, &refused) {
 		t.Fatalf("Originate = %v, want a refusal", err)
 	}
 	if got, want := refused.Cause, call.AgentError; got != want {
@@ -158,10 +160,10 @@ func TestOriginate_NoINVITEWithoutAPermit(t *testing.T) {
 	p := x.begin(loopback)
 	asked := 0
 	o := carrier.Originate{
-		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550224", DialedAt: time.Now(),
+		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550224",
 		Permit: func(context.Context) bool { asked++; return false },
 	}
-	if err := p.Originate(t.Context(), o); !errors.Is(err, carrier.ErrNotPermitted) {
+	if _, err := p.Originate(t.Context(), o); !errors.Is(err, carrier.ErrNotPermitted) {
 		t.Errorf("Originate = %v, want ErrNotPermitted", err)
 	}
 	if asked != 1 {
@@ -172,32 +174,94 @@ func TestOriginate_NoINVITEWithoutAPermit(t *testing.T) {
 	}
 }
 
+// The INVITE with credentials is not permitted. The trunk has not rejected our account, so its
+// circuit stays closed.
+func TestOriginate_AChallengeThatMayNotBeAnswered(t *testing.T) {
+	t.Parallel()
+	x := newExchange(t)
+	x.far.On("25", func(c *signaltest.Call) { c.Respond(401, "", `WWW-Authenticate: Digest realm="test", nonce="1"`) })
+	p := x.beginOver(loopback, func(good trunk.Trunk) trunks {
+		good.Username, good.Password = "account", "secret"
+		return several{good}
+	})
+	p.awaitAnswers(t, p.over)
+	asked := 0
+	o := carrier.Originate{
+		CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550225",
+		Permit: func(context.Context) bool { asked++; return asked == 1 },
+	}
+	at, err := p.Originate(t.Context(), o)
+	var refused *carrier.Refused
+	if !errors.As(err, &refused) {
+		t.Fatalf("Originate = %v, want a refusal", err)
+	}
+	if !errors.Is(err, carrier.ErrNotPermitted) {
+		t.Errorf("Originate = %v, want ErrNotPermitted", err)
+	}
+	if refused.Cause != call.NormalTemporaryFailure {
+		t.Errorf("cause = %s, want %s", refused.Cause, call.NormalTemporaryFailure)
+	}
+	if refused.OperatorFault {
+		t.Error("OperatorFault = true, want false")
+	}
+	if at.IsZero() {
+		t.Error("time of the dial = 0, want that of the first INVITE")
+	}
+	for _, one := range p.Trunks() {
+		if one.State != replica.Up {
+			t.Errorf("state of the trunk = %s, want %s", one.State, replica.Up)
+		}
+	}
+}
+
 // A database that fails directly before the INVITE does not open the circuit of the trunk.
 func TestOriginate_DatabaseFaultIsNotTheTrunks(t *testing.T) {
 	t.Parallel()
 	x := newExchange(t)
+	known := &outage{x: x}
+	x.talks = known
 	p := x.begin(loopback)
 	order := func() carrier.Originate {
 		return carrier.Originate{
-			CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111", DialedAt: time.Now().UTC(),
+			CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: "+14155550111",
 		}
 	}
 	lost := order()
-	lost.Permit = func(context.Context) bool {
-		x.away.Store(true)
-		return true
-	}
+	known.ready.Store(true)
 	var refused *carrier.Refused
-	if err := p.Originate(t.Context(), lost); !errors.As(err, &refused) {
+	if _, err := p.Originate(t.Context(), lost); !errors.As(err, &refused) {
 		t.Fatalf("Originate without a database = %v, want a refusal", err)
 	}
 	if !refused.Unsent {
 		t.Error("Unsent = false, want true")
 	}
+	known.ready.Store(false)
 	x.away.Store(false)
-	if err := p.Originate(t.Context(), order()); err != nil {
+	if _, err := p.Originate(t.Context(), order()); err != nil {
 		t.Errorf("Originate with the database = %v, want nil", err)
 	}
+}
+
+// outage takes the database away when the agent's session is open, while ready is true.
+type outage struct {
+	x     *exchange
+	ready atomic.Bool
+}
+
+func (o *outage) Begin(context.Context, uuid.UUID, trunk.Trunk) (carriersip.Talk, error) {
+	return outageTalk{o: o}, nil
+}
+
+type outageTalk struct {
+	talk
+	o *outage
+}
+
+func (t outageTalk) Ready(context.Context) error {
+	if t.o.ready.Load() {
+		t.o.x.away.Store(true)
+	}
+	return nil
 }
 
 // hanging are trunks of which nothing can be learned any more.

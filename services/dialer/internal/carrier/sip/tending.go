@@ -47,6 +47,9 @@ func refusals() *prometheus.CounterVec {
 // invited counts a trunk's answer to an INVITE.
 func (c *Carrier) invited(over trunk.Trunk, said error) {
 	c.tended.care(over.TrunkID).heard(said)
+	if errors.Is(said, carrier.ErrNotPermitted) { // the trunk's response is not its last word
+		return
+	}
 	result := answered
 	var no *carrier.Refused
 	var response *Response

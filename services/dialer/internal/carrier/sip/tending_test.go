@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/emiago/sipgo/sip"
 	"github.com/google/uuid"
@@ -87,7 +86,8 @@ func TestRun_LooksAfterTheTrunksThereAre(t *testing.T) {
 	told("invites answered 0, invites refused 0, invites silent 0, registered 1, up 1")
 	p.awaitAnswers(t, good)
 	for number, taken := range map[string]bool{"+14155550199": true, "+14155550170": false} {
-		err := p.Originate(t.Context(), carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: number, DialedAt: time.Now()})
+		o := carrier.Originate{CallID: uuid.Must(uuid.NewV7()), From: "+14155550100", To: number}
+		_, err := p.Originate(t.Context(), o)
 		if taken != (err == nil) {
 			t.Errorf("%s: %v", number, err)
 		}

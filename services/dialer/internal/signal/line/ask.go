@@ -96,9 +96,47 @@ func (l *Line) Restore(invite *sip.Request, hop, transport string) error {
 	return nil
 }
 
-// Begin sends a request and answers its transaction, whose responses must be read until Done, or it be terminated. *Unsent says that nothing left. ctx bounds
-// the connecting only.
+// ErrNotPermitted is in the *Unsent error of BeginPermitted if permit returned false.
+var ErrNotPermitted = errors.New("the request is not permitted")
+
+// Begin sends a request and returns its transaction. The caller must read the responses until Done,
+// or terminate the transaction. An *Unsent error states that nothing left. ctx bounds the
+// connecting only.
 func (l *Line) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
+	return l.BeginPermitted(ctx, req, nil)
+}
+
+// BeginPermitted is Begin with a last condition. It calls permit after the connection is open,
+// directly before the request is written. nil permits.
+func (l *Line) BeginPermitted(
+	ctx context.Context, req *sip.Request, permit func(context.Context) bool,
+) (*sip.ClientTx, error) {
+	tx, err := l.connect(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if permit != nil && !permit(ctx) { // without the lock: it can take seconds, and Close waits for the lock
+		tx.Terminate()
+		return nil, &Unsent{fmt.Errorf("send %s: %w", req.Method, ErrNotPermitted)}
+	}
+	l.going.RLock()
+	defer l.going.RUnlock()
+	if l.closed {
+		tx.Terminate()
+		return nil, &Unsent{net.ErrClosed}
+	}
+	over, at := l.wait(string(*req.CallID())), time.Now()
+	tx.OnTerminate(func(string, error) { over() })
+	if err := tx.Init(); err != nil {
+		tx.Terminate()
+		return nil, fmt.Errorf("send %s: %w", req.Method, err)
+	}
+	l.TraceSent(req, at)
+	return tx, nil
+}
+
+// connect opens the connection of a request and returns its transaction. Nothing is sent.
+func (l *Line) connect(ctx context.Context, req *sip.Request) (*sip.ClientTx, error) {
 	l.going.RLock()
 	defer l.going.RUnlock()
 	if l.closed {
@@ -108,13 +146,6 @@ func (l *Line) Begin(ctx context.Context, req *sip.Request) (*sip.ClientTx, erro
 	if err != nil {
 		return nil, &Unsent{err}
 	}
-	over, at := l.wait(string(*req.CallID())), time.Now()
-	tx.OnTerminate(func(string, error) { over() })
-	if err := tx.Init(); err != nil {
-		tx.Terminate()
-		return nil, fmt.Errorf("send %s: %w", req.Method, err)
-	}
-	l.TraceSent(req, at)
 	return tx, nil
 }
 

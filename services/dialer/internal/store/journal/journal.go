@@ -150,7 +150,8 @@ INSERT INTO sip_news (seq, at, kind, call_id, text) SELECT seq, @at, @kind, @cal
 const (
 	take = `
 WITH changed AS (
-	UPDATE sip_calls SET owner = owner` + changed + ` AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = @call_id)` + tell
+	UPDATE sip_calls SET dialed_at = @dialed_at` + changed + `
+		AND NOT EXISTS (SELECT 1 FROM sip_news n WHERE n.call_id = @call_id)` + tell
 	ring = `
 WITH changed AS (
 	UPDATE sip_calls SET ringing_at = @at` + changed + ` AND ringing_at IS NULL AND answered_at IS NULL` + tell
@@ -167,10 +168,11 @@ WITH changed AS (
 	RETURNING call_id, answered_at` + endAttempt + publish
 )
 
-// Take tells that the trunk has the call, Ring that it rings, Answer that it was picked up. Each counts once, and not
-// out of order, nor after the end, nor when the call is another owner's by now: told is false then.
-func (j *Journal) Take(ctx context.Context, callID uuid.UUID, at time.Time) (told bool, err error) {
-	return j.tell(ctx, take, Taken, callID, at, pg.Args{"text": ""})
+// Take publishes that the trunk has the call, whose first INVITE left at dialedAt, Ring that it
+// rings, Answer that it was answered. Each counts once, and not out of order, nor after the end,
+// nor when the call is another owner's by now: told is false then.
+func (j *Journal) Take(ctx context.Context, callID uuid.UUID, dialedAt, at time.Time) (told bool, err error) {
+	return j.tell(ctx, take, Taken, callID, at, pg.Args{"text": "", "dialed_at": dialedAt})
 }
 
 // Ring is told once, and not after an answer.

@@ -78,8 +78,8 @@ func TestTell_EachOnceInOrderAndNothingButAnOptOutAfterTheEnd(t *testing.T) {
 	j := journal.New(pool, pool, uuid.New(), lease)
 	id, at := dial(t, j), *instant()
 	wants(t, "an opt-out before the answer", false)(j.OptOut(t.Context(), id, at, "too early"))
-	wants(t, "taken", true)(j.Take(t.Context(), id, at))
-	wants(t, "taken again", false)(j.Take(t.Context(), id, at))
+	wants(t, "taken", true)(j.Take(t.Context(), id, at, at))
+	wants(t, "taken again", false)(j.Take(t.Context(), id, at, at))
 	wants(t, "ringing", true)(j.Ring(t.Context(), id, at))
 	wants(t, "ringing again", false)(j.Ring(t.Context(), id, at))
 	wants(t, "answered", true)(j.Answer(t.Context(), id, at))
@@ -131,7 +131,7 @@ func TestDial_OnceForACallAndForgottenOnlyUntold(t *testing.T) {
 	if err := j.Dial(t.Context(), journal.Call{CallID: refused, DialedAt: instant()}); !errors.Is(err, journal.ErrBegun) {
 		t.Errorf("dialled again: %v, want ErrBegun", err)
 	}
-	wants(t, "taken", true)(j.Take(t.Context(), taken, *instant()))
+	wants(t, "taken", true)(j.Take(t.Context(), taken, *instant(), *instant()))
 	for _, id := range []uuid.UUID{refused, taken} {
 		forgotten := journal.Call{CallID: id, Attempt: journal.Attempt{ID: id}}
 		if err := j.Forget(t.Context(), forgotten, journal.Refusal{At: *instant()}); err != nil {
@@ -157,7 +157,7 @@ func TestNews_AReaderMissesNone(t *testing.T) {
 		all.Go(func() {
 			for range calls {
 				id := dial(t, j)
-				wants(t, "taken", true)(j.Take(t.Context(), id, *instant()))
+				wants(t, "taken", true)(j.Take(t.Context(), id, *instant(), *instant()))
 				wants(t, "answered", true)(j.Answer(t.Context(), id, *instant()))
 				wants(t, "ended", true)(j.End(t.Context(), id, journal.End{At: *instant(), Cause: call.NormalClearing, ByUs: false}))
 			}
@@ -205,7 +205,7 @@ func TestAsk_ReachesTheOwnerAlone(t *testing.T) {
 	pool := newPool(t)
 	owner, other := journal.New(pool, pool, uuid.New(), lease), journal.New(pool, pool, uuid.New(), lease)
 	id := dial(t, owner)
-	wants(t, "taken", true)(owner.Take(t.Context(), id, *instant()))
+	wants(t, "taken", true)(owner.Take(t.Context(), id, *instant(), *instant()))
 	asked := func(j *journal.Journal) int {
 		t.Helper()
 		calls, err := j.Beat(t.Context())

@@ -1,0 +1,66 @@
+package dialing
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"ringfence.dev/services/dialer/internal/asking"
+	"ringfence.dev/services/dialer/internal/request"
+)
+
+// permitPatience bounds the question to the gates while an INVITE waits: every Originate must end
+// within 10 s.
+const permitPatience = 4 * time.Second
+
+// permit decides before each INVITE of a fenced call whether it may leave. It is safe for
+// concurrent use: an INVITE that answers a challenge is sent by another goroutine than the first
+// one.
+type permit struct {
+	dialer  *Dialer
+	request request.Request
+	// life is the heart's. If it has changed, other processes may have ended the call.
+	life int64
+
+	mu     sync.Mutex
+	answer asking.Answer
+	// stop is why the gates refused, and state is the state of the request then; nil: they have not
+	// refused.
+	stop  *request.Refusal
+	state request.State
+}
+
+// allow reports whether an INVITE may leave now: dialing is not held up, the fence is this
+// process's, and the gates permitted the call less than 2 s ago. If their answer is older, it asks
+// them again, for at most permitPatience.
+func (p *permit) allow(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, permitPatience)
+	defer cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil || !p.dialer.lives(p.life) {
+		return false
+	}
+	if !p.answer.Good() {
+		answer, stop, state := p.dialer.askAgain(ctx, p.request)
+		if stop != nil && ctx.Err() != nil { // no answer in time
+			return false
+		}
+		if stop != nil {
+			slog.InfoContext(ctx, "INVITE not permitted", "call_request_id", p.request.CallRequestID, "code", stop.Code)
+			p.stop, p.state = stop, state
+			return false
+		}
+		p.answer = answer
+	}
+	return p.answer.Good() && p.dialer.lives(p.life)
+}
+
+// result returns the newest answer of the gates that permits the call. If the gates refused it,
+// stop is not nil.
+func (p *permit) result() (answer asking.Answer, stop *request.Refusal, state request.State) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answer, p.stop, p.state
+}

@@ -1,0 +1,147 @@
+package signal_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/signal"
+	"ringfence.dev/services/dialer/internal/signal/line"
+	"ringfence.dev/services/dialer/internal/signal/signaltest"
+)
+
+const (
+	// gateValidity is how old the gates' answer may be when an INVITE leaves.
+	gateValidity = 2 * time.Second
+	slowLookup   = 2800 * time.Millisecond
+	slowRefusal  = 4500 * time.Millisecond
+)
+
+// clock is a clock that the test moves.
+type clock struct{ now atomic.Int64 }
+
+func (c *clock) advance(by time.Duration) { c.now.Add(int64(by)) }
+
+func (c *clock) read() time.Duration { return time.Duration(c.now.Load()) }
+
+// slowNames are names whose lookups take time.
+type slowNames struct {
+	names
+	clock *clock
+}
+
+func (n slowNames) LookupIPAddr(ctx context.Context, host string) ([]net.IPAddr, error) {
+	n.clock.advance(slowLookup)
+	return n.names.LookupIPAddr(ctx, host)
+}
+
+func (n slowNames) LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	n.clock.advance(slowLookup)
+	return n.names.LookupSRV(ctx, service, proto, name)
+}
+
+// The name lookups and the first address are slow. The gates' answer expires before each of the
+// three INVITEs: the first one, the one for the second address, and the one with credentials. Each
+// INVITE needs a new permit.
+func TestInvite_APermitForEachINVITE(t *testing.T) {
+	var (
+		now     clock
+		permits atomic.Int32
+		granted atomic.Int64 // the time of the newest permit
+	)
+	age := func() time.Duration { return now.read() - time.Duration(granted.Load()) }
+	first := signaltest.New(t, line.Config{UDP: loopback})
+	first.On("01", func(c *signaltest.Call) {
+		if got := age(); got > gateValidity {
+			t.Errorf("first INVITE: age of the permit = %v, want at most %v", got, gateValidity)
+		}
+		now.advance(slowRefusal)
+		c.Respond(503, "")
+	})
+	known := names{first.Port(line.UDP), 0}
+	r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.Names = slowNames{known, &now} })
+	known[1] = r.exchange.Port(line.UDP)
+	r.exchange.Challenge(401, "ringfence", "secret")
+	r.exchange.On("01", func(c *signaltest.Call) {
+		if got := age(); got > gateValidity {
+			t.Errorf("INVITE to the second address: age of the permit = %v, want at most %v", got, gateValidity)
+		}
+		c.Respond(486, "")
+	})
+	r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
+	l := r.dial("01", func(i *signal.Invite, _ *leg) {
+		i.FirstResponse = signaltest.Patience
+		i.Permit = func(context.Context) bool {
+			permits.Add(1)
+			granted.Store(int64(now.read()))
+			return true
+		}
+	})
+	l.ends(call.UserBusy, false)
+	if got := permits.Load(); got != 3 {
+		t.Errorf("permits = %d, want 3", got)
+	}
+	if got := r.heard(l, sip.INVITE); got != 2 {
+		t.Errorf("INVITEs at the second address = %d, want 2", got)
+	}
+}
+
+// Only the first INVITE is permitted. The response that asks for another INVITE is then the result
+// of the call.
+func TestInvite_NoFurtherINVITEWithoutAPermit(t *testing.T) {
+	tests := []struct {
+		name      string
+		challenge int
+		script    func(*signaltest.Call)
+		status    int
+	}{
+		{name: "credentials for the server", challenge: 401, status: 401},
+		{name: "credentials for the proxy", challenge: 407, status: 407},
+		{
+			name: "a longer session timer", status: 422,
+			script: func(c *signaltest.Call) { c.Respond(422, "", "Min-SE: 1800") },
+		},
+		{name: "no room at this address", status: 503, script: func(c *signaltest.Call) { c.Respond(503, "") }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			known := names{0, 0}
+			r := newRig(t, line.UDP, func(cfg *signal.Config) { cfg.Names = known })
+			second := signaltest.New(t, line.Config{UDP: loopback})
+			second.On("01", func(c *signaltest.Call) {
+				t.Error("the second address received an INVITE")
+				c.Respond(486, "")
+			})
+			known[0], known[1] = r.exchange.Port(line.UDP), second.Port(line.UDP)
+			r.exchange.Challenge(tt.challenge, "ringfence", "secret")
+			if tt.script != nil {
+				r.exchange.On("01", tt.script)
+			}
+			r.trunk.Host, r.trunk.Port, r.trunk.Username, r.trunk.Password = "trunk.test", 0, "ringfence", "secret"
+			r.trunk.SessionTimer = time.Minute
+			var permits atomic.Int32
+			l := r.dial("01", func(i *signal.Invite, _ *leg) {
+				i.FirstResponse = signaltest.Patience
+				i.Permit = func(context.Context) bool { return permits.Add(1) == 1 }
+			})
+			l.until("ended", 1)
+			if got := l.end.Status; got != tt.status {
+				t.Errorf("status = %d, want %d", got, tt.status)
+			}
+			if !l.end.NotPermitted {
+				t.Error("NotPermitted = false, want true")
+			}
+			if got := permits.Load(); got != 2 {
+				t.Errorf("permits = %d, want 2", got)
+			}
+			if got := r.heard(l, sip.INVITE); got != 1 {
+				t.Errorf("INVITEs = %d, want 1", got)
+			}
+		})
+	}
+}
