@@ -2,13 +2,12 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/attribute"
@@ -21,198 +20,197 @@ import (
 	"ringfence.dev/libs/telemetry"
 )
 
-// delivery is a record and, when it is to be parked, why.
-type delivery struct {
+// incoming is a record that was read.
+type incoming struct {
 	kafka.Record
+	// fault is why the record can never be applied; nil if no reason is known.
 	fault error
+	// result is what was done with the record in the last transaction. If it was parked, reason is why.
+	result string
+	reason error
 }
 
-// apply settles records of one topic in one transaction: their ids, their effects, and what is parked. A handler's
-// error rolls all of it back.
-func (c *Consumer) apply(ctx context.Context, all []delivery) error {
-	results := make([]string, len(all))
-	var quiet, later bool
-	var ends endings
-	err := pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
-		ends.tell(false) // of the run before, which a conflict ended
-		quiet, later = true, false
-		claim, err := c.claim(ctx, tx, all)
+// parkError is the error of a transaction in which a handler parked a record.
+type parkError struct {
+	rec    *incoming
+	reason error
+}
+
+func (e *parkError) Error() string { return fmt.Sprintf("park event %s: %v", e.rec.EventID, e.reason) }
+func (e *parkError) Unwrap() error { return e.reason }
+
+// apply applies chunks of one topic in one transaction. If the handler parks a record, the transaction is
+// rolled back and repeated with that record parked.
+func (c *Consumer) apply(ctx context.Context, chunks ...*chunk) error {
+	for {
+		onCommit, err := c.applyOnce(ctx, chunks)
+		var park *parkError
+		if errors.As(err, &park) {
+			park.rec.fault = park.reason
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		sum := &sum{hand: hand{Pipeline: tx, ends: &ends}}
-		defer sum.endSpans()
-		for i, d := range all {
-			h := &hand{Pipeline: tx, ends: &ends, result: &results[i]}
-			if len(all) > 1 {
-				h.sum = sum
-			}
-			if results[i], err = c.applyOne(ctx, h, claim, d); err != nil {
-				return err
-			}
-			quiet, later = quiet && (h.quiet || h.summed || results[i] == duplicate), later || h.later
+		crash.Point("inbox: after commit")
+		if onCommit != nil {
+			onCommit()
 		}
-		if len(sum.fresh) > 0 {
-			if err := sum.settle(ctx); err != nil {
-				return err
+		c.committed(chunks)
+		return nil
+	}
+}
+
+// committed counts the records of a transaction and reports those that were parked.
+func (c *Consumer) committed(chunks []*chunk) {
+	wake := false
+	for _, ch := range chunks {
+		for _, rec := range ch.records {
+			c.metrics.records.WithLabelValues(rec.Topic, rec.result).Inc()
+			switch rec.result {
+			case applied:
+				c.applied.Add(1)
+			case parked:
+				c.logParked(rec)
+				wake = true
 			}
-			quiet, later = quiet && sum.quiet, later || sum.later
+		}
+	}
+	if wake {
+		c.relay.Wake()
+	}
+}
+
+func (c *Consumer) applyOnce(ctx context.Context, chunks []*chunk) (onCommit func(), err error) {
+	err = pg.InPipeline(ctx, c.pool, func(tx *pg.Pipeline) error {
+		found, err := c.begin(ctx, tx, chunks)
+		if err != nil {
+			return err
+		}
+		fresh, toPark := found.sort(chunks)
+		if onCommit, err = c.handle(ctx, tx, fresh); err != nil {
+			return err
+		}
+		if err := c.park(ctx, tx, toPark); err != nil {
+			return err
 		}
 		crash.Point("inbox: before commit")
 		return nil
 	})
-	if later && neverFits(err) {
-		err = kafka.Parkf("the database can never take it: %w", err)
+	return onCommit, err
+}
+
+// sort divides records into those to apply, those to park, and duplicates. A record is parked if an
+// earlier one of its key is.
+func (b *begun) sort(chunks []*chunk) (fresh, toPark []*incoming) {
+	for _, ch := range chunks {
+		for _, rec := range ch.records {
+			if !b.fresh[rec.EventID] {
+				rec.result = duplicate
+				continue
+			}
+			delete(b.fresh, rec.EventID) // the batch can contain it twice
+			rec.result, rec.reason = applied, rec.fault
+			if rec.reason == nil && b.parkedKeys[hashOf(rec.Key)] {
+				rec.reason = errKeyParked
+			}
+			if rec.reason == nil {
+				fresh = append(fresh, rec)
+				continue
+			}
+			rec.result, toPark = parked, append(toPark, rec)
+			if rec.Key != "" {
+				b.parkedKeys[hashOf(rec.Key)] = true
+			}
+		}
 	}
+	return fresh, toPark
+}
+
+// handle calls the handler for records of one topic. It returns a parkError if a record is to be parked.
+func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, records []*incoming) (onCommit func(), err error) {
+	if len(records) == 0 {
+		return nil, nil
+	}
+	batch := make([]Record, len(records))
+	for i, rec := range records {
+		batch[i] = c.traced(ctx, rec)
+		defer batch[i].Span.End()
+	}
+	outcome, err := c.callHandler(ctx, tx, batch)
 	if err != nil {
-		ends.tell(false)
-		return err
-	}
-	crash.Point("inbox: after commit")
-	ends.tell(true)
-	if !quiet {
-		c.wake()
-	}
-	for i, d := range all {
-		if results[i] == applied {
-			c.applied.Add(1)
+		for _, rec := range batch {
+			rec.Span.SetStatus(codes.Error, err.Error())
 		}
-		c.metrics.records.WithLabelValues(d.Topic, results[i]).Inc()
-		if results[i] == parked {
-			c.tellParked(d)
+		if len(records) == 1 && isPermanent(err) {
+			return nil, &parkError{records[0], err}
+		}
+		return nil, err
+	}
+	if len(outcome.Results) != len(records) {
+		return nil, fmt.Errorf("the handler of %s returned %d results for %d records", records[0].Topic, len(outcome.Results), len(records))
+	}
+	for i, result := range outcome.Results {
+		switch result.outcome {
+		case parked:
+			batch[i].Span.SetStatus(codes.Error, result.reason.Error())
+			return nil, &parkError{records[i], result.reason}
+		case skipped:
+			records[i].result = skipped
 		}
 	}
-	return nil
+	return outcome.OnCommit, nil
 }
 
-func (c *Consumer) applyOne(ctx context.Context, tx pgx.Tx, claim *claim, d delivery) (result string, err error) {
-	if !claim.fresh[d.EventID] {
-		return duplicate, nil
-	}
-	delete(claim.fresh, d.EventID) // it may stand in the batch twice
-	hash := sha256.Sum256([]byte(d.Key))
-	if d.fault == nil && claim.parkedKeys[hash] {
-		d.fault = errKeyParked
-	}
-	if d.fault != nil {
-		if d.Key != "" {
-			claim.parkedKeys[hash] = true
-		}
-		return parked, c.park(ctx, tx, d)
-	}
-	err = c.handle(ctx, tx, d.Record)
-	if kafka.IsSkip(err) {
-		return skipped, nil
-	}
-	return applied, err
-}
-
-// claim is what this transaction may do: the ids that are new, and the keys that are parked.
-type claim struct {
-	fresh      map[uuid.UUID]bool
-	parkedKeys map[[sha256.Size]byte]bool
-}
-
-// In the order of the ids, so that two transactions with the same records wait for each other and do not deadlock.
-const insertIDs = `
-INSERT INTO inbox (consumer, topic, event_id)
-SELECT @consumer, @topic, id FROM unnest(@ids::uuid[]) AS id GROUP BY id ORDER BY id
-ON CONFLICT DO NOTHING
-RETURNING event_id`
-
-// A statement of its own after the insert: when that had to wait for another transaction, this one sees what it parked.
-const selectParkedKeys = `
-SELECT DISTINCT key_hash FROM parked
-WHERE consumer = @consumer AND topic = @topic AND key_hash = ANY(@hashes::bytea[])`
-
-func (c *Consumer) claim(ctx context.Context, tx *pg.Pipeline, all []delivery) (*claim, error) {
-	ids, hashes := make([]uuid.UUID, len(all)), make([][]byte, 0, len(all))
-	for i, d := range all {
-		ids[i] = d.EventID
-		if d.Key != "" { // records without a key have no order to keep
-			hash := sha256.Sum256([]byte(d.Key))
-			hashes = append(hashes, hash[:])
-		}
-	}
-	args := pg.Args{"consumer": c.name, "topic": all[0].Topic, "ids": ids, "hashes": hashes}
-	claim := &claim{fresh: map[uuid.UUID]bool{}, parkedKeys: map[[sha256.Size]byte]bool{}}
-	var queued pgx.Batch
-	queued.Queue(insertIDs, args).Query(func(rows pgx.Rows) error {
-		fresh, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		for _, id := range fresh {
-			claim.fresh[id] = true
-		}
-		return err
-	})
-	queued.Queue(selectParkedKeys, args).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-		for _, hash := range found {
-			claim.parkedKeys[[sha256.Size]byte(hash)] = true
-		}
-		return err
-	})
-	if err := tx.Ask(ctx, &queued); err != nil {
-		return nil, fmt.Errorf("claim %d records of %s: %w", len(all), all[0].Topic, err)
-	}
-	return claim, nil
-}
-
-// handle calls the topic's function under a span that continues the record's trace. A panic is the record's fault.
-func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) (err error) {
-	ctx, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
+// traced starts the span of a record.
+func (c *Consumer) traced(ctx context.Context, rec *incoming) Record {
+	_, span := telemetry.Continue(ctx, "process "+rec.Topic, rec.Headers[kafka.HeaderTraceParent], time.Since(rec.Time),
 		attribute.String("messaging.system", "kafka"),
 		attribute.String("messaging.destination.name", rec.Topic),
 		attribute.String("messaging.consumer.group.name", c.name),
 		attribute.String("messaging.message.id", rec.EventID.String()),
 		attribute.String("messaging.message.type", rec.Type),
 	)
-	defer func() {
-		if h, ours := tx.(*hand); !ours || !h.summed {
-			span.End()
-		}
-	}()
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = kafka.Parkf("handler panicked: %v\n%s", fault, debug.Stack())
-		}
-		if neverFits(err) {
-			err = kafka.Parkf("the database can never take it: %w", err)
-		}
-		if errors.Is(err, outbox.ErrTooLarge) {
-			err = kafka.Parkf("its effect can never be published: %w", err)
-		}
-		if err != nil && !kafka.IsSkip(err) {
-			span.SetStatus(codes.Error, err.Error())
-		}
-	}()
-	return c.handlers[rec.Topic](ctx, tx, rec)
+	return Record{Record: rec.Record, Span: span}
 }
 
-// neverFits says that the database refused the values themselves (a data exception, a value that a column may not have, a
-// limit of its own): trying again would hold up everybody's partition for ever.
+// errPanicked is the error of a handler that panicked.
+var errPanicked = errors.New("handler panicked")
+
+func (c *Consumer) callHandler(ctx context.Context, tx pgx.Tx, batch []Record) (outcome Outcome, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%w: %v\n%s", errPanicked, fault, debug.Stack())
+		}
+	}()
+	return c.handlers[batch[0].Topic](ctx, tx, batch)
+}
+
+// isPermanent reports whether the same record would fail in the same way again.
+func isPermanent(err error) bool {
+	return kafka.IsPark(err) || errors.Is(err, errPanicked) || errors.Is(err, outbox.ErrTooLarge) || neverFits(err)
+}
+
+// neverFits reports whether the database refused the values themselves: a data exception, a value that a
+// column may not have, or a limit of the database.
 func neverFits(err error) bool {
 	var fault *pgconn.PgError
 	if !errors.As(err, &fault) || len(fault.Code) != 5 {
 		return false
 	}
-	switch fault.Code[:2] {
-	case "22", "54": // data exception, program limit exceeded
-		return true
-	}
-	// Not null, and a check. A partition's bounds are no named check: a row that met a partition just being made fits when it is tried again.
-	return fault.Code == "23502" || fault.Code == "23514" && fault.ConstraintName != ""
+	classes := []string{"22", "54"} // data exception, program limit exceeded
+	// Not null, and a check. A missing partition is reported as a check without a name.
+	return slices.Contains(classes, fault.Code[:2]) || fault.Code == "23502" ||
+		fault.Code == "23514" && fault.ConstraintName != ""
 }
 
 // refuses reports whether the database ran the record's statements and refused their result: a
 // constraint or an exception that a function raised. The state that causes it can change, so the
-// record is tried again, but not forever (worker.settleOne). Errors of the connection, timeouts,
+// record is tried again, but not forever (worker.applySingle). Errors of the connection, timeouts,
 // conflicts and missing objects are no refusals.
 func refuses(err error) bool {
 	var fault *pgconn.PgError
-	if !errors.As(err, &fault) || len(fault.Code) != 5 {
-		return false
-	}
-	if fault.Code == "23514" && fault.ConstraintName == "" { // the partition for the row is missing
+	if !errors.As(err, &fault) || len(fault.Code) != 5 || isMissingPartition(err) {
 		return false
 	}
 	return fault.Code[:2] == "23" || fault.Code == "P0001"

@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
@@ -17,75 +21,91 @@ import (
 
 const (
 	batchRecords = 500
-	// A transaction holds its rows' locks until its last record: short enough for those who answer customers meanwhile.
+	// txRecords bounds a transaction: it holds its row locks until its last record, and API requests wait
+	// for them.
 	txRecords = 100
-	// A killed member holds its partitions for this long; 6 s is the least that brokers allow by default.
-	sessionTimeout = 6 * time.Second
-	heartbeat      = 2 * time.Second
-	// How long a rebalance waits for a member that does not come: one that hangs, or is slow to drain. Whoever is given up goes on with its transaction,
-	// and the inbox knows its records.
+	// pollTime is how long a poll waits for records. A seek starts with the next poll.
+	pollTime = time.Second
+	// sessionTimeout is how long a killed member keeps its partitions. Brokers allow no less than 6 s by
+	// default.
+	sessionTimeout    = 6 * time.Second
+	heartbeatInterval = 2 * time.Second
+	// rebalanceTimeout is how long a rebalance waits for a member that hangs or is slow to drain. The member
+	// can go on with its transaction; the position decides which process applies a record.
 	rebalanceTimeout = 10 * time.Second
-	// How much longer than it bids the broker wait a request may take. A broker that keeps a join for a leader that hangs is asked again after this and rebalanceTimeout.
+	// requestOverhead is how much longer than its own timeout a request may take. It also bounds the wait
+	// for a group leader that hangs.
 	requestOverhead = 6 * time.Second
 	commitInterval  = time.Second
 	commitTimeout   = 5 * time.Second
-	// tellAgain is how long the same reason to wait is not told again.
-	tellAgain = 10 * time.Second
+	// repeatLogAfter is how long the same reason to wait is not logged again.
+	repeatLogAfter = 10 * time.Second
 )
 
-// Run consumes until ctx ends, then drains the workers, commits and leaves the group. It waits for brokers that are away and
-// makes missing topics; it fails only on what trying again cannot mend.
+// Run consumes until ctx ends. Then it lets the workers finish their transactions, commits the group's
+// offsets and leaves the group. It waits for brokers and for a database that are not available, and creates
+// missing topics. It returns an error if trying again cannot help.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.ensureTopics(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	g := &group{consumer: c, workers: map[partition]*worker{}} // the client's callbacks run before NewClient returns
-	topics := make([]string, 0, len(c.handlers))
-	for topic := range c.handlers {
-		topics = append(topics, topic)
-	}
+	c.awaitDays(ctx)
+	g := &group{consumer: c, workers: map[partition]*worker{}, topics: map[string]uuid.UUID{}}
 	client, err := kafka.NewClient(c.cfg, c.name+"-consumer", c.registry, append(g.identity(),
-		kgo.ConsumerGroup(c.name),
-		kgo.ConsumeTopics(topics...),
-		// From the earliest, and back to the earliest: the inbox makes that safe.
+		kgo.ConsumerGroup(c.group),
+		kgo.ConsumeTopics(slices.Collect(maps.Keys(c.handlers))...),
+		// A partition without a position or whose offset is no longer in the log is read from its start.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// Workers hold records only while their partition is ours.
+		// Workers have records only while the partition is assigned to this process.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(g.assigned),
+		kgo.AdjustFetchOffsetsFn(g.startOffsets),
 		kgo.OnPartitionsRevoked(g.revoked),
 		kgo.OnPartitionsLost(g.lost),
-		// Offsets follow transactions.
+		// The group's offsets are committed for metrics of the lag only. The positions decide.
 		kgo.AutoCommitMarks(),
 		kgo.AutoCommitInterval(commitInterval),
 		kgo.SessionTimeout(sessionTimeout),
-		kgo.HeartbeatInterval(heartbeat),
+		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.RequestTimeoutOverhead(requestOverhead),
-		// A paused partition's surplus is fetched again: no more than about a batch.
+		// Records that are fetched for a paused partition are dropped and fetched again.
 		kgo.FetchMaxPartitionBytes(512<<10),
 		kgo.FetchMaxWait(time.Second),
 	)...)
 	if err != nil {
 		return err
 	}
-	beside, stopBeside := context.WithCancel(ctx)
-	var besides sync.WaitGroup
-	besides.Go(func() { c.keepPruning(beside) })
-	besides.Go(func() { c.backlog.Watch(beside, client) })
+	background, stopBackground := context.WithCancel(ctx)
+	var jobs sync.WaitGroup
+	jobs.Go(func() { c.retain(background) })
+	jobs.Go(func() { c.backlog.Watch(background, client) })
 	g.poll(ctx, client.Client)
-	stopBeside()
-	besides.Wait()
+	stopBackground()
+	jobs.Wait()
 
-	// In this order: polling has ended, so the workers get nothing new; what they finished is committed; then leave.
-	g.stop(g.all(), drainTime)
+	// In this order: workers get no new records, finish, their offsets are committed, then the member leaves.
+	g.stop(g.all(), drainTimeout)
 	g.commit(context.WithoutCancel(ctx), client.Client)
 	client.CloseAllowingRebalance()
 	g.leave()
 	return nil
 }
 
-// identity makes the membership a static one, when the replica has a name of its own.
+// awaitDays creates the partitions of event ids for the next days. It waits for the database.
+func (c *Consumer) awaitDays(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := c.rotateDays(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		slog.Warn("consumer waits for the database", "consumer", c.name, "error", err)
+		pause(ctx, maxBackoff)
+	}
+}
+
+// identity makes the member a static one if the replica has a name.
 func (g *group) identity() []kgo.Opt {
 	if g.consumer.cfg.InstanceID == "" {
 		return nil
@@ -93,7 +113,8 @@ func (g *group) identity() []kgo.Opt {
 	return []kgo.Opt{kgo.InstanceID(g.consumer.cfg.InstanceID)}
 }
 
-// leave gives a static member's partitions to the other replicas; the client leaves by itself only for the others.
+// leave removes a static member from the group, so that other replicas get its partitions. The client does
+// this itself only for members that are not static.
 func (g *group) leave() {
 	c := g.consumer
 	if c.cfg.InstanceID == "" {
@@ -103,16 +124,18 @@ func (g *group) leave() {
 	defer cancel()
 	client, err := kafka.NewClient(c.cfg, c.name+"-leave", nil)
 	if err != nil {
-		return // it had a client a moment ago; the broker gives the member up in time
+		return // the settings were valid before
 	}
 	defer client.Close()
-	left, err := kadm.NewClient(client.Client).LeaveGroup(ctx, kadm.LeaveGroup(c.name).InstanceIDs(c.cfg.InstanceID).Reason("stopped"))
+	left, err := kadm.NewClient(client.Client).LeaveGroup(ctx,
+		kadm.LeaveGroup(c.group).InstanceIDs(c.cfg.InstanceID).Reason("stopped"))
 	if err := cmp.Or(err, left.Error()); err != nil {
-		slog.Warn("consumer could not leave its group; its partitions wait until the broker gives it up", "consumer", c.name, "err", err)
+		slog.Warn("consumer could not leave its group; its partitions wait for the session timeout", "consumer", c.name, "error", err)
 	}
 }
 
-// ensureTopics waits for the brokers and makes the topics it reads and its DLQs.
+// ensureTopics creates the topics that the consumer reads and their dead-letter topics. It waits for the
+// brokers.
 func (c *Consumer) ensureTopics(ctx context.Context) error {
 	client, err := kafka.NewClient(c.cfg, c.name+"-topics", nil)
 	if err != nil {
@@ -127,99 +150,172 @@ func (c *Consumer) ensureTopics(ctx context.Context) error {
 		}
 		topics = append(topics, topic, kafka.DLQ(topic, c.name))
 	}
-	var told string
-	var toldAt time.Time
+	var logged string
+	var loggedAt time.Time
 	for {
 		trying, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := kafka.EnsureTopics(trying, client, topics)
 		cancel()
-		var topicsFault *kafka.TopicsError
-		if err == nil || errors.As(err, &topicsFault) || ctx.Err() != nil {
+		var permanent *kafka.TopicsError
+		if err == nil || errors.As(err, &permanent) || ctx.Err() != nil {
 			return err
 		}
-		if err.Error() != told || time.Since(toldAt) > tellAgain { // what it waits for first is rarely what it waits for in the end
-			slog.Warn("consumer waits for Kafka", "consumer", c.name, "err", err)
-			told, toldAt = err.Error(), time.Now()
+		if err.Error() != logged || time.Since(loggedAt) > repeatLogAfter { // the first reason is rarely the last
+			slog.Warn("consumer waits for Kafka", "consumer", c.name, "error", err)
+			logged, loggedAt = err.Error(), time.Now()
 		}
-		pause(ctx, firstBackoff)
+		pause(ctx, minBackoff)
 	}
 }
 
-// partition names one log.
+// partition identifies a partition of a topic.
 type partition struct {
 	topic  string
 	number int32
 }
 
-// group is one membership: a worker for each partition that is ours.
+func (p partition) String() string { return fmt.Sprintf("partition %d of %s", p.number, p.topic) }
+
+func (p partition) asMap() map[string][]int32 { return map[string][]int32{p.topic: {p.number}} }
+
+// group is the membership of this process in the consumer group. It has a worker for each assigned
+// partition.
 type group struct {
 	consumer *Consumer
 	mu       sync.Mutex
+	client   *kgo.Client
 	workers  map[partition]*worker
+	topics   map[string]uuid.UUID // the ids of the topics that are read
+	// rejoining are topics that were created again. They are removed from the subscription, and added again
+	// in the next poll.
+	rejoining []string
 }
 
-// poll hands fetched records to the workers until ctx ends. It never waits for one: a partition whose worker is behind is
-// paused, and the worker resumes it. One that keeps up never is: a resumed partition is fetched only with the next
-// request, which the broker may hold for FetchMaxWait.
+// poll passes fetched records to the workers until ctx ends. It does not wait for workers: a partition
+// whose worker is behind is paused, and the worker resumes it.
 func (g *group) poll(ctx context.Context, client *kgo.Client) {
 	var last string
-	for {
-		fetches := client.PollRecords(ctx, batchRecords)
+	for ctx.Err() == nil {
+		polling, cancel := context.WithTimeout(ctx, pollTime)
+		fetches := client.PollRecords(polling, batchRecords)
+		cancel()
 		if ctx.Err() != nil || fetches.IsClientClosed() {
 			return
 		}
-		healthy := true
+		failed := false
 		fetches.EachError(func(topic string, number int32, err error) {
-			healthy = false
-			g.consumer.metrics.fetchFaults.Inc()
-			var loss *kgo.ErrDataLoss
-			if errors.As(err, &loss) {
-				g.consumer.metrics.resets.WithLabelValues(topic).Inc()
-				slog.Error("the broker lost records that were read already; reading begins again", "consumer", g.consumer.name, "topic", topic, "partition", number, "err", err)
-				return
+			if topic == "" && errors.Is(err, context.DeadlineExceeded) {
+				return // no records within pollTime
 			}
-			if err.Error() != last {
-				last = err.Error()
-				slog.Warn("consumer cannot fetch and tries again", "consumer", g.consumer.name, "topic", topic, "partition", number, "err", err)
-			}
+			failed = true
+			g.fetchFailed(ctx, client, partition{topic, number}, err, &last)
 		})
-		if !healthy && fetches.NumRecords() == 0 {
-			pause(ctx, firstBackoff)
+		if failed && fetches.NumRecords() == 0 {
+			pause(ctx, minBackoff)
 		}
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			if len(p.Records) > 0 {
-				g.hand(client, partition{p.Topic, p.Partition}, p.Records)
+				g.take(client, partition{p.Topic, p.Partition}, p.Records)
 			}
 		})
+		g.applySeeks(client)
 		client.AllowRebalance()
+		g.rejoin(client)
 	}
 }
 
-func (g *group) hand(client *kgo.Client, p partition, records []*kgo.Record) {
+// fetchFailed reports an error of a fetch. last is the text of the last one that was logged.
+func (g *group) fetchFailed(ctx context.Context, client *kgo.Client, p partition, err error, last *string) {
+	c := g.consumer
+	c.metrics.fetchErrors.Inc()
+	if errors.Is(err, kerr.UnknownTopicID) {
+		g.checkRecreated(ctx, client, p.topic)
+	}
+	if err.Error() != *last {
+		*last = err.Error()
+		slog.Warn("fetch failed, it is tried again", "consumer", c.name, "topic", p.topic, "partition", p.number, "error", err)
+	}
+}
+
+// checkRecreated notes a topic for rejoin if it was deleted and created again. The client does not read
+// the new topic otherwise.
+func (g *group) checkRecreated(ctx context.Context, client *kgo.Client, topic string) {
+	ids, err := lookUpIDs(ctx, client, []string{topic})
+	if err != nil {
+		return // the next fetch fails again
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known, read := g.topics[topic]; read && known != ids[topic] && !slices.Contains(g.rejoining, topic) {
+		g.rejoining = append(g.rejoining, topic)
+	}
+}
+
+// rejoin removes recreated topics from the subscription and adds them again. The partitions are then
+// assigned anew, and startOffsets finds the new ids.
+func (g *group) rejoin(client *kgo.Client) {
+	g.mu.Lock()
+	topics := g.rejoining
+	g.rejoining = nil
+	for _, topic := range topics {
+		delete(g.topics, topic)
+	}
+	g.mu.Unlock()
+	if len(topics) == 0 {
+		return
+	}
+	slog.Warn("topic was created again, it is read from its start", "consumer", g.consumer.name, "topics", topics)
+	client.PurgeTopicsFromConsuming(topics...)
+	client.AddConsumeTopics(topics...)
+}
+
+// take passes records to the worker of their partition.
+func (g *group) take(client *kgo.Client, p partition, records []*kgo.Record) {
 	g.mu.Lock()
 	w := g.workers[p]
 	g.mu.Unlock()
 	if w == nil {
-		return // not ours any more; whoever has it reads it
+		return // the partition was revoked
 	}
-	first := records[0]
-	if before := w.before(client); first.Offset < before {
-		// The log is shorter than what was read of it, and reading began again. Marks only go forward, so the group
-		// would keep the old offset and, once the log has grown past it, skip what lies before.
-		g.consumer.metrics.resets.WithLabelValues(p.topic).Inc()
-		slog.Error("the log is behind the consumer's offset; everything there is read again", "consumer", g.consumer.name,
-			"topic", p.topic, "partition", p.number, "was_at", before, "goes_on_at", first.Offset)
-		w.next = first.Offset
-		client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.number: {Epoch: first.LeaderEpoch, Offset: first.Offset}}})
-		return // the same records come again
+	w.mu.Lock()
+	seeking, next := w.seekTo != nil, w.fetchNext
+	if first := records[0].Offset; !seeking && first < next {
+		w.fetchNext = first
 	}
-	w.next = records[len(records)-1].Offset + 1
+	w.mu.Unlock()
+	if first := records[0]; !seeking && first.Offset < next {
+		// The log was shorter than the position, and the client started at its beginning. The group's
+		// offset does not move backwards unless it is set.
+		g.consumer.movedBack(p, logTruncated, next, first.Offset)
+		setOffset(client, p, first.Offset)
+		return // the same records are fetched again
+	}
 	w.take(records)
+}
+
+// applySeeks lets the client continue where workers ask for it.
+func (g *group) applySeeks(client *kgo.Client) {
+	g.mu.Lock()
+	workers := maps.Clone(g.workers)
+	g.mu.Unlock()
+	for p, w := range workers {
+		w.mu.Lock()
+		if w.seekTo != nil {
+			setOffset(client, p, *w.seekTo)
+			w.fetchNext, w.seekTo = *w.seekTo, nil
+		}
+		w.mu.Unlock()
+	}
+}
+
+func setOffset(client *kgo.Client, p partition, offset int64) {
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.number: {Epoch: -1, Offset: offset}}})
 }
 
 func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.client = client
 	for topic, numbers := range added {
 		for _, number := range numbers {
 			p := partition{topic, number}
@@ -232,46 +328,117 @@ func (g *group) assigned(_ context.Context, client *kgo.Client, added map[string
 	}
 }
 
-// revoked drains the workers and commits before another member begins where they ended.
+// startOffsets replaces the offsets that the group committed with the stored positions. The client calls
+// it before it fetches from partitions that were assigned. It waits for the database.
+func (g *group) startOffsets(
+	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
+) (map[string]map[int32]kgo.Offset, error) {
+	for {
+		start, err := g.readPositions(ctx, offsets)
+		if err == nil || ctx.Err() != nil {
+			return start, err
+		}
+		slog.Warn("inbox positions could not be read", "consumer", g.consumer.name, "error", err)
+		pause(ctx, time.Second)
+	}
+}
+
+func (g *group) readPositions(
+	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
+) (map[string]map[int32]kgo.Offset, error) {
+	ctx, cancel := context.WithTimeout(ctx, rebalanceTimeout/2)
+	defer cancel()
+	g.mu.Lock()
+	client := g.client
+	g.mu.Unlock()
+	ids, err := lookUpIDs(ctx, client, slices.Collect(maps.Keys(offsets)))
+	if err != nil {
+		return nil, err
+	}
+	start := map[string]map[int32]kgo.Offset{}
+	for topic, numbers := range offsets {
+		start[topic] = map[int32]kgo.Offset{}
+		for number, committed := range numbers {
+			p := partition{topic, number}
+			stored, err := g.consumer.startPosition(ctx, assigned{p, ids[topic], committed.EpochOffset().Offset})
+			if err != nil {
+				return nil, err
+			}
+			start[topic][number] = kgo.NewOffset().AtStart()
+			if stored.next > 0 {
+				start[topic][number] = kgo.NewOffset().At(stored.next)
+			}
+			g.mu.Lock()
+			g.topics[topic] = ids[topic]
+			if w := g.workers[p]; w != nil {
+				w.start(stored)
+			}
+			g.mu.Unlock()
+		}
+	}
+	return start, nil
+}
+
+// lookUpIDs returns Kafka's ids of topics.
+func lookUpIDs(ctx context.Context, client *kgo.Client, topics []string) (map[string]uuid.UUID, error) {
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	listed, err := kadm.NewClient(client).ListTopics(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("look up topic ids: %w", err)
+	}
+	ids := map[string]uuid.UUID{}
+	for _, topic := range topics {
+		detail := listed[topic]
+		if detail.Err != nil {
+			return nil, fmt.Errorf("look up the id of topic %s: %w", topic, detail.Err)
+		}
+		ids[topic] = uuid.UUID(detail.ID)
+		if ids[topic] == uuid.Nil {
+			return nil, fmt.Errorf("the brokers report no id of topic %s: Kafka 2.8 or later is needed", topic)
+		}
+	}
+	return ids, nil
+}
+
+// revoked lets the workers finish and commits before another member starts.
 func (g *group) revoked(ctx context.Context, client *kgo.Client, gone map[string][]int32) {
-	g.stop(g.take(gone), drainTime)
+	g.stop(g.remove(gone), drainTimeout)
 	g.commit(ctx, client)
 }
 
-// lost partitions may be somebody else's already: no time to drain, no right to commit.
+// lost stops the workers without a wait: the partitions may already be assigned to another member.
 func (g *group) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
-	g.stop(g.take(gone), 0)
+	g.stop(g.remove(gone), 0)
 }
 
-func (g *group) take(gone map[string][]int32) []*worker {
+func (g *group) remove(gone map[string][]int32) []*worker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var taken []*worker
+	var removed []*worker
 	for topic, numbers := range gone {
 		for _, number := range numbers {
 			p := partition{topic, number}
 			if w := g.workers[p]; w != nil {
-				taken = append(taken, w)
+				removed = append(removed, w)
 				delete(g.workers, p)
 			}
 			g.consumer.backlog.Left(topic, number)
 		}
 	}
-	return taken
+	return removed
 }
 
 func (g *group) all() []*worker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var all []*worker
-	for p, w := range g.workers {
-		all = append(all, w)
-		delete(g.workers, p)
-	}
+	all := slices.Collect(maps.Values(g.workers))
+	clear(g.workers)
 	return all
 }
 
-// stop lets workers finish the transaction in hand for as long as drain, then cancels it, and waits.
+// stop lets workers finish their transactions for as long as drain, then cancels these, and waits.
 func (g *group) stop(workers []*worker, drain time.Duration) {
 	for _, w := range workers {
 		close(w.stopping)
@@ -280,8 +447,8 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 		for _, w := range workers {
 			w.cancel()
 		}
-		if !ended(workers, lostTime) {
-			slog.Error("consumer's workers did not end in time", "consumer", g.consumer.name)
+		if !ended(workers, cancelTimeout) {
+			slog.Error("workers did not end in time", "consumer", g.consumer.name)
 		}
 	}
 	for _, w := range workers {
@@ -289,9 +456,10 @@ func (g *group) stop(workers []*worker, drain time.Duration) {
 	}
 }
 
-// ended waits for the workers, but not for ever: a transaction that somebody else repeats cannot commit twice.
-func ended(workers []*worker, patience time.Duration) bool {
-	late := time.After(patience)
+// ended reports whether the workers ended within timeout. A transaction that goes on cannot commit if
+// another process applies the same records.
+func ended(workers []*worker, timeout time.Duration) bool {
+	late := time.After(timeout)
 	for _, w := range workers {
 		select {
 		case <-w.done:
@@ -302,17 +470,17 @@ func ended(workers []*worker, patience time.Duration) bool {
 	return true
 }
 
+// commit commits the group's offsets.
 func (g *group) commit(ctx context.Context, client *kgo.Client) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	if err := client.CommitMarkedOffsets(ctx); err != nil {
-		slog.Warn("consumer could not commit its offsets; records come again and change nothing", "consumer", g.consumer.name, "err", err)
+		slog.Warn("group offsets were not committed; metrics of the lag are too high until the next commit",
+			"consumer", g.consumer.name, "error", err)
 	}
 }
 
-func (p partition) asMap() map[string][]int32 { return map[string][]int32{p.topic: {p.number}} }
-
-// pause waits, or less when ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,15 +1,13 @@
-// Package inbox owns facts on their way in: the row that makes a record's effect happen once, and
-// the parking of records that can not be understood. It turns a topic's records into transactions.
+// Package inbox applies Kafka records to a service's schema. The effect of a record, its event id and
+// the new position of its partition commit in one transaction, so each record is applied once. Records
+// that cannot be applied are parked and published to a dead-letter topic.
 package inbox
 
 import (
 	"context"
 	"embed"
-	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
@@ -26,8 +25,8 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Migrations is the inbox's own track: pass it to pg.Open and pgtest.New. A consumer needs the outbox's track as well, which
-// carries what it parks.
+// Migrations are the tables of the inbox, for pg.Open and pgtest.New. A consumer also needs the tables
+// of the outbox, which publishes parked records.
 var Migrations = pg.Migrations{Name: "inbox", FS: sub(files)}
 
 // sub cannot fail: the folder is embedded.
@@ -36,107 +35,140 @@ func sub(files embed.FS) fs.FS {
 	return dir
 }
 
-// Keep is how long event ids are remembered (architecture.md, Topics).
-const Keep = 45 * 24 * time.Hour
+// Record is a Kafka record that has not been applied yet.
+type Record struct {
+	kafka.Record
+	// Span continues the trace of the event's producer. The inbox ends it.
+	Span trace.Span
+}
 
-// Handle applies one record inside the transaction that also holds its inbox row. What it gives to pg.Later runs together with the
-// statements of the other records in the transaction; an error there counts as its own, no row as a skip. nil commits;
-// kafka.Skipf commits and counts; kafka.Parkf rolls its effects back and parks the record and its
-// key, and so do a panic, a value that the database can never take and outbox.ErrTooLarge. After
-// any other error the record is tried again, with the partition paused. If the database refuses the
-// same record for refusedTime because of a constraint, while it takes other records of this
-// consumer, the record is parked as well. A database that is away never parks a record. Handle may
-// be called again for a record whose earlier transaction was rolled back, so it does nothing
-// outside of tx.
-type Handle func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error
+// Context returns ctx with the record's span.
+func (r Record) Context(ctx context.Context) context.Context {
+	return trace.ContextWithSpan(ctx, r.Span)
+}
 
-// Handlers maps a topic to its function.
-type Handlers map[string]Handle
+// Result is what a handler did with one record. The zero value means that the record was applied.
+type Result struct {
+	outcome string
+	reason  error
+}
 
-// Consumer reads topics for one service: a worker a partition, what the partitions of a topic bring at a time in one
-// transaction, a batch a transaction when that fails, and one record a transaction when the batch fails.
+// Skip is the result for a record that needs no effect.
+func Skip(reason error) Result { return Result{outcome: skipped, reason: reason} }
+
+// Park is the result for a record that this build can never apply.
+func Park(reason error) Result { return Result{outcome: parked, reason: reason} }
+
+// IsParked reports whether the record is to be parked.
+func (r Result) IsParked() bool { return r.outcome == parked }
+
+// Reason returns why the record was skipped or parked, or nil if it was applied.
+func (r Result) Reason() error { return r.reason }
+
+// ResultOf turns the error of a function that handles one record into a result: nil is applied,
+// kafka.Skipf is skipped and kafka.Parkf is parked. It returns any other error.
+func ResultOf(err error) (Result, error) {
+	switch {
+	case err == nil:
+		return Result{}, nil
+	case kafka.IsSkip(err):
+		return Skip(err), nil
+	case kafka.IsPark(err):
+		return Park(err), nil
+	}
+	return Result{}, err
+}
+
+// Outcome is what a handler did with a batch.
+type Outcome struct {
+	// Results has one element per record of the batch.
+	Results []Result
+	// OnCommit, if not nil, is called once after the transaction has committed. It is not called if the
+	// transaction was rolled back or if it is unknown whether it committed. It must not block.
+	OnCommit func()
+}
+
+// Handler applies a batch of records of one topic in tx. The same transaction stores the ids of the
+// records and moves the positions of their partitions. The records have not been applied before. They
+// can come from several partitions; those of one partition are in the order of the log.
+//
+// If a result is Park, tx is rolled back, and the handler is called again without that record and
+// without later records of its key. These are then parked in the same transaction as the effects of the
+// others.
+//
+// An error rolls tx back. The records are then handled one by one. A single record is parked if its
+// handler panics, returns outbox.ErrTooLarge or writes a value that the database can never store. After
+// any other error it is tried again until it succeeds; its partition waits. If the database refuses the
+// same record for refusedTime because of a constraint, while it accepts other records of this consumer,
+// the record is parked as well. A database that is not available never parks a record.
+//
+// A handler can be called several times for a record, so it must have no effects outside of tx except
+// through Outcome.OnCommit.
+type Handler func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error)
+
+// Handlers maps a topic to its handler.
+type Handlers map[string]Handler
+
+// Each returns a handler that calls apply for each record in order and passes its error to ResultOf.
+// onCommit, if not nil, becomes Outcome.OnCommit.
+func Each(apply func(ctx context.Context, tx pgx.Tx, rec kafka.Record) error, onCommit func()) Handler {
+	return func(ctx context.Context, tx pgx.Tx, batch []Record) (Outcome, error) {
+		outcome := Outcome{Results: make([]Result, len(batch)), OnCommit: onCommit}
+		for i, rec := range batch {
+			var err error
+			if outcome.Results[i], err = ResultOf(apply(rec.Context(ctx), tx, rec.Record)); err != nil {
+				return outcome, err
+			}
+		}
+		return outcome, nil
+	}
+}
+
+// Consumer reads topics for one service. Each assigned partition has a worker. Workers of one topic share
+// transactions. If a shared transaction fails, each worker applies its own records; if that fails, one by
+// one.
 type Consumer struct {
 	name     string
+	group    string // the consumer group: name, except in tests
 	cfg      kafka.Config
 	pool     *pgxpool.Pool
 	handlers Handlers
 	relay    *outbox.Relay
-	wakes    []func()
 	registry prometheus.Registerer
 	metrics  *metrics
 	backlog  *kafka.Backlog
-	slots    chan struct{} // one for each transaction at a time
-	desk     *desk
+	// slots bounds the number of transactions at a time.
+	slots   chan struct{}
+	batcher *batcher
 	// applied is the number of records that were applied.
 	applied atomic.Int64
-	// refusedTime is refusedTime, or less in tests.
+	// upgrading is true while replicas of the release before positions may run (0002_positions.sql).
+	upgrading atomic.Bool
+	// refusedTime is the constant, except in tests.
 	refusedTime time.Duration
 }
 
-// NewConsumer makes a consumer; name is the service's ("calls") and is the Kafka group and the middle part of its DLQ topics.
-// relay is woken after each commit (handlers may put events), unless all of its records were Quiet; it may be nil. So are wakes, for
-// what waits for rows that the handlers write; they must not block. At most half of the pool's connections are used. A registry takes one consumer; nil
-// registers no metrics.
-func NewConsumer(name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer, wakes ...func()) *Consumer {
+// NewConsumer returns a consumer. name is the service's name ("calls"). It is the name of the consumer
+// group and a part of the names of the dead-letter topics. relay is woken after records were parked; it may
+// be nil. Handlers that write events wake it in Outcome.OnCommit. The consumer uses at most half of the
+// pool's connections. A registry takes one consumer; nil registers no metrics.
+func NewConsumer(
+	name string, cfg kafka.Config, pool *pgxpool.Pool, handlers Handlers, relay *outbox.Relay, metrics prometheus.Registerer,
+) *Consumer {
 	c := &Consumer{
-		name: name, cfg: cfg, pool: pool, handlers: handlers, relay: relay, wakes: wakes,
+		name: name, group: name, cfg: cfg, pool: pool, handlers: handlers, relay: relay,
 		registry: metrics, metrics: newMetrics(metrics),
-		// There are more partitions than connections, and customers need some too.
-		slots: make(chan struct{}, max(1, pool.Config().MaxConns/2)),
-
+		slots:       make(chan struct{}, max(1, pool.Config().MaxConns/2)),
 		refusedTime: refusedTime,
 	}
 	topics := slices.Collect(maps.Keys(handlers))
 	c.backlog = kafka.NewBacklog(name, topics, metrics)
-	c.metrics.begin(topics)
-	c.desk = &desk{consumer: c, waiting: map[string][]*bundle{}, serving: map[string]int{}}
+	c.metrics.initialize(topics)
+	c.batcher = &batcher{consumer: c, waiting: map[string][]*chunk{}, running: map[string]int{}}
 	return c
 }
 
-// dlq is where this consumer's parked records of a topic go.
+// dlq returns the name of the topic to which parked records of topic are published.
 func (c *Consumer) dlq(topic string) string {
 	return kafka.DLQ(kafka.Topic{Name: topic}, c.name).Name
-}
-
-// wake tells everybody who waits for committed rows.
-func (c *Consumer) wake() {
-	c.relay.Wake()
-	for _, wake := range c.wakes {
-		wake()
-	}
-}
-
-const pruneRows = 5000
-
-// In small steps, so that no transaction is long. What is parked is on a list of its own and stays.
-const pruneIDs = `
-DELETE FROM inbox WHERE (consumer, topic, event_id) IN (
-	SELECT consumer, topic, event_id FROM inbox
-	WHERE received_at < now() - $1::float8 * interval '1 second'
-	ORDER BY received_at LIMIT $2)`
-
-// Prune forgets event ids older than Keep. Run does it hourly.
-func (c *Consumer) Prune(ctx context.Context) error {
-	for {
-		tag, err := c.pool.Exec(ctx, pruneIDs, Keep.Seconds(), pruneRows)
-		if err != nil {
-			return fmt.Errorf("prune inbox: %w", err)
-		}
-		c.metrics.pruned.Add(float64(tag.RowsAffected()))
-		if tag.RowsAffected() < pruneRows {
-			return nil
-		}
-	}
-}
-
-func (c *Consumer) keepPruning(ctx context.Context) {
-	for {
-		pause(ctx, 30*time.Minute+rand.N(time.Hour)) // hourly, and not all replicas at once
-		if ctx.Err() != nil {
-			return
-		}
-		if err := c.Prune(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("inbox was not pruned", "consumer", c.name, "err", err)
-		}
-	}
 }

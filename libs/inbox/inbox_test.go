@@ -69,10 +69,11 @@ func (b *bench) handle(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
 		return err
 	}
 	b.mu.Lock()
-	if b.tried != nil {
-		b.tried(value.Value)
-	}
+	tried := b.tried
 	b.mu.Unlock()
+	if tried != nil {
+		tried(value.Value)
+	}
 	_, err := tx.Exec(ctx, "INSERT INTO effect (event_id, key, value) VALUES ($1, $2, $3)", rec.EventID, rec.Key, value.Value)
 	if err != nil {
 		return fmt.Errorf("write effect: %w", err)
@@ -100,7 +101,7 @@ func (b *bench) onTry(f func(value int64)) {
 }
 
 func (b *bench) consumer(pool *pgxpool.Pool) *inbox.Consumer {
-	return inbox.NewConsumer(service, b.cfg, pool, inbox.Handlers{topic.Name: b.handle}, nil, prometheus.NewRegistry())
+	return inbox.NewConsumer(service, b.cfg, pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil, prometheus.NewRegistry())
 }
 
 // run starts a consumer; stop ends it and waits.
@@ -353,10 +354,11 @@ func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {
 	otel.SetTracerProvider(provider)
 	b.relay()
 	traces := make(chan trace.TraceID, 1)
-	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: func(ctx context.Context, _ pgx.Tx, _ kafka.Record) error {
-		traces <- trace.SpanContextFromContext(ctx).TraceID()
-		return nil
-	}}, nil, nil)
+	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: inbox.Each(
+		func(ctx context.Context, _ pgx.Tx, _ kafka.Record) error {
+			traces <- trace.SpanContextFromContext(ctx).TraceID()
+			return nil
+		}, nil)}, nil, nil)
 	running, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = consumer.Run(running) }()
@@ -376,26 +378,5 @@ func TestConsumer_HandlerContinuesTheTraceOfTheWriter(t *testing.T) {
 		}
 	case <-time.After(polltest.Timeout):
 		t.Fatal("the record never came")
-	}
-}
-
-func TestPrune_ForgetsWhatIsOld(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.New(t, schema, inbox.Migrations, outbox.Migrations)
-	_, err := pool.Exec(t.Context(), `INSERT INTO inbox (consumer, topic, event_id, received_at)
-		SELECT 'x', 't', gen_random_uuid(), now() - interval '46 days' FROM generate_series(1, 12000)
-		UNION ALL SELECT 'x', 't', gen_random_uuid(), now() - interval '44 days' FROM generate_series(1, 10)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	consumer := inbox.NewConsumer("x", kafka.Config{}, pool, nil, nil, nil)
-	if err := consumer.Prune(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var n int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&n); err != nil {
-		t.Errorf("inbox rows: QueryRow: %v", err)
-	} else if n != 10 {
-		t.Errorf("inbox rows: n = %v, want 10", n)
 	}
 }

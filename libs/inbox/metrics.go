@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// What became of a record.
+// What was done with a record.
 const (
 	applied   = "applied"
 	duplicate = "duplicate"
@@ -13,38 +13,57 @@ const (
 	parked    = "parked"
 )
 
+// Why a position moved back.
+const (
+	databaseRestored = "database_restored"
+	topicRecreated   = "topic_recreated"
+	logTruncated     = "log_truncated"
+)
+
 type metrics struct {
 	records      *prometheus.CounterVec
 	retries      *prometheus.CounterVec
-	resets       *prometheus.CounterVec
-	fetchFaults  prometheus.Counter
+	movedBack    *prometheus.CounterVec
+	fetchErrors  prometheus.Counter
 	batchSeconds *prometheus.HistogramVec
-	pruned       prometheus.Counter
+	droppedDays  prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	factory, topic := promauto.With(registry), []string{"topic"}
 	return &metrics{
 		records: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "inbox_records_total", Help: "Records by what became of them: applied, duplicate, skipped, parked.",
+			Name: "inbox_records_total", Help: "Records by what was done with them: applied, duplicate, skipped, parked.",
 		}, []string{"topic", "result"}),
-		retries:     factory.NewCounterVec(prometheus.CounterOpts{Name: "inbox_retries_total", Help: "Tries that failed and are made again."}, topic),
-		resets:      factory.NewCounterVec(prometheus.CounterOpts{Name: "inbox_data_loss_total", Help: "Partitions whose log was shorter than what was read from it; reading began again."}, topic),
-		fetchFaults: factory.NewCounter(prometheus.CounterOpts{Name: "inbox_fetch_faults_total", Help: "Faults told by the broker while fetching."}),
-		batchSeconds: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "inbox_batch_seconds", Help: "From taking a batch until its last record was settled.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		retries: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "inbox_retries_total", Help: "Failed tries to apply a record. Each is followed by another try.",
 		}, topic),
-		pruned: factory.NewCounter(prometheus.CounterOpts{Name: "inbox_pruned_total", Help: "Event ids forgotten because of their age."}),
+		movedBack: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "inbox_position_moved_back_total",
+			Help: "Partitions that are read again from an earlier offset, by cause: database_restored, topic_recreated, log_truncated.",
+		}, []string{"topic", "cause"}),
+		fetchErrors: factory.NewCounter(prometheus.CounterOpts{
+			Name: "inbox_fetch_faults_total", Help: "Errors that a broker returned for a fetch.",
+		}),
+		batchSeconds: factory.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "inbox_batch_seconds", Help: "Time from taking a batch of records until all of them were applied.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}, topic),
+		droppedDays: factory.NewCounter(prometheus.CounterOpts{
+			Name: "inbox_dropped_days_total", Help: "Dropped daily partitions of event ids.",
+		}),
 	}
 }
 
-// begin makes counters that an alert looks at stand at zero, so that the first is seen to grow.
-func (m *metrics) begin(topics []string) {
+// initialize sets the counters that alerts use to 0, so that their first increase is visible.
+func (m *metrics) initialize(topics []string) {
 	for _, topic := range topics {
 		for _, result := range []string{applied, duplicate, skipped, parked} {
 			m.records.WithLabelValues(topic, result)
 		}
+		for _, cause := range []string{databaseRestored, topicRecreated, logTruncated} {
+			m.movedBack.WithLabelValues(topic, cause)
+		}
 		m.retries.WithLabelValues(topic)
-		m.resets.WithLabelValues(topic)
 	}
 }

@@ -19,21 +19,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/service"
 )
 
-// inFlight is how long Replay waits for parked records that are still on their way from the outbox to the DLQ.
-const inFlight = 5 * time.Second
+// dlqTimeout is how long Replay waits for parked records that the outbox has not published to the DLQ yet.
+const dlqTimeout = 5 * time.Second
 
-// Replay puts parked records of one topic back: it reads <topic>.<name>.dlq, hands every record to the handlers again in order, and
-// unparks the keys whose records all succeeded. It reports how many were applied and how many stay parked. It may run
-// beside the consumer, and twice: the list of what is parked decides, and a record leaves it in the
-// transaction of its effect. It stops at an error that is neither a skip nor a park.
+// Replay applies the parked records of one topic. It reads <topic>.<name>.dlq from its start and calls the
+// handler for each parked record in order. A key is no longer parked when all its records are applied.
+// Replay returns how many records were applied and how many are still parked. It may run beside the
+// consumer, and several times: a record is removed from the table parked in the transaction of its effect.
+// It stops at an error that is neither a skip nor a park.
 func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked int, err error) {
 	if c.handlers[topic] == nil {
 		return 0, 0, fmt.Errorf("%s does not read topic %s", c.name, topic)
 	}
-	for patience := time.Now().Add(inFlight); ; {
+	for deadline := time.Now().Add(dlqTimeout); ; {
 		parked, err = c.countParked(ctx, topic)
 		if err != nil || parked == 0 {
 			return applied, parked, err
@@ -45,16 +47,16 @@ func (c *Consumer) Replay(ctx context.Context, topic string) (applied, parked in
 			return applied, left, err
 		}
 		if n > 0 {
-			patience = time.Now().Add(inFlight)
-			continue // more may have been parked behind what was just applied
+			deadline = time.Now().Add(dlqTimeout)
+			continue // the consumer may have parked more records of these keys
 		}
-		if parked <= refused || time.Now().After(patience) {
+		if parked <= refused || time.Now().After(deadline) {
 			if parked > refused {
 				slog.Error("parked records are not on the DLQ", "consumer", c.name, "topic", topic, "records", parked-refused)
 			}
 			return applied, parked, nil
 		}
-		pause(ctx, firstBackoff)
+		pause(ctx, minBackoff)
 		if ctx.Err() != nil {
 			return applied, parked, ctx.Err()
 		}
@@ -70,7 +72,7 @@ func (c *Consumer) countParked(ctx context.Context, topic string) (n int, err er
 	return n, nil
 }
 
-// replayOnce goes through the DLQ from its start to its present end.
+// replayOnce reads the DLQ from its start to its present end.
 func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refused int, err error) {
 	client, err := kafka.NewClient(c.cfg, c.name+"-replay", nil)
 	if err != nil {
@@ -113,7 +115,7 @@ func (c *Consumer) replayOnce(ctx context.Context, topic string) (applied, refus
 	return r.applied, len(r.refused), nil
 }
 
-// unread answers the end offset of each partition that holds anything.
+// unread returns the end offset of each partition that contains records.
 func unread(ctx context.Context, client *kafka.Client, topic string) (map[int32]int64, error) {
 	admin := kadm.NewClient(client.Client)
 	starts, err := admin.ListStartOffsets(ctx, topic)
@@ -145,17 +147,22 @@ type replay struct {
 	consumer *Consumer
 	topic    string
 	applied  int
-	blocked  map[string]bool // keys with a record that failed again: what follows it waits
+	blocked  map[string]bool // keys with a record that was parked again: later ones are not tried
 	refused  map[uuid.UUID]bool
 }
 
 var errNotParked = errors.New("not parked")
 
-const unpark = `DELETE FROM parked WHERE consumer = $1 AND topic = $2 AND event_id = $3`
+const unpark = `DELETE FROM parked WHERE consumer = @consumer AND topic = @topic AND event_id = @event_id`
+
+// The id of a replayed record is kept as long as its dead letter: its partition of inbox_events is dropped
+// earlier.
+const insertReplayedID = `
+INSERT INTO inbox_late_events (consumer, topic, event_id) VALUES (@consumer, @topic, @event_id) ON CONFLICT DO NOTHING`
 
 func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 	c := r.consumer
-	letter, _ := kafka.Read(wire) // without an id of its own revive refuses it
+	letter, _ := kafka.Read(wire) // revive refuses a record without an id
 	if id, err := uuid.Parse(letter.Headers[headerDLQEventID]); err == nil {
 		letter.EventID = id
 	}
@@ -163,42 +170,55 @@ func (r *replay) one(ctx context.Context, wire *kgo.Record) error {
 		r.refused[letter.EventID] = true
 		return nil
 	}
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, unpark, c.name, r.topic, letter.EventID)
-		if err != nil {
-			return fmt.Errorf("unpark event %s: %w", letter.EventID, err)
-		}
-		if tag.RowsAffected() == 0 {
-			return errNotParked // applied by an earlier replay, or here twice
-		}
-		rec, err := revive(letter)
-		if err != nil {
-			return kafka.Parkf("revive event %s: %w", letter.EventID, err)
-		}
-		if err := c.handle(ctx, tx, rec); err != nil && !kafka.IsSkip(err) {
-			return err
-		}
-		return nil
+	var onCommit func()
+	err := pg.InTx(ctx, c.pool, func(tx pgx.Tx) (err error) {
+		onCommit, err = r.apply(ctx, tx, letter)
+		return err
 	})
+	var park *parkError
 	switch {
 	case err == nil:
 		r.applied++
-		c.wake()
+		if onCommit != nil {
+			onCommit()
+		}
 	case errors.Is(err, errNotParked):
-	case kafka.IsPark(err):
+	case errors.As(err, &park):
 		r.refused[letter.EventID] = true
 		if letter.Key != "" {
 			r.blocked[letter.Key] = true
 		}
-		slog.Warn("replay leaves a record parked", "consumer", c.name, "topic", r.topic, "event_id", letter.EventID, "err", err)
+		slog.Warn("record is still parked after the replay", "consumer", c.name, "topic", r.topic, "event_id", letter.EventID,
+			"error", park.reason)
 	default:
 		return fmt.Errorf("replay event %s of %s: %w", letter.EventID, r.topic, err)
 	}
 	return nil
 }
 
-// PutBack is the command `replay` of a service. It tells on out how many parked records of the topic were applied and how many stay; without
-// a topic it lists everything that is parked, and why. A script (service.Scripted) gets an object, or an array for the list.
+func (r *replay) apply(ctx context.Context, tx pgx.Tx, letter kafka.Record) (onCommit func(), err error) {
+	c := r.consumer
+	args := pgx.NamedArgs{"consumer": c.name, "topic": r.topic, "event_id": letter.EventID}
+	tag, err := tx.Exec(ctx, unpark, args)
+	if err != nil {
+		return nil, fmt.Errorf("unpark: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return nil, errNotParked // already replayed
+	}
+	if _, err := tx.Exec(ctx, insertReplayedID, args); err != nil {
+		return nil, fmt.Errorf("store event id: %w", err)
+	}
+	rec, err := revive(letter)
+	if err != nil {
+		return nil, &parkError{&incoming{Record: letter}, err}
+	}
+	return c.handle(ctx, tx, []*incoming{{Record: rec}})
+}
+
+// PutBack is the command `replay` of a service. It writes to out how many parked records of the topic were
+// applied and how many are still parked. Without a topic it lists all parked records with the reasons. A
+// script (service.Scripted) gets a JSON object, or an array for the list.
 func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) error {
 	if topic == "" {
 		return c.list(ctx, out)
@@ -217,7 +237,7 @@ func (c *Consumer) PutBack(ctx context.Context, topic string, out io.Writer) err
 	return err
 }
 
-// listedParked are the rows that one listing shows: whoever has more has one cause many times.
+// listedParked is the number of rows of one listing.
 const listedParked = 1000
 
 const listParked = `
@@ -227,7 +247,7 @@ WHERE consumer = @consumer
 ORDER BY topic, parked_at, event_id
 LIMIT @most`
 
-// parkedRecord is one that waits on a DLQ.
+// parkedRecord is a row of the listing.
 type parkedRecord struct {
 	Topic    string    `json:"topic"`
 	ParkedAt time.Time `json:"parked_at"`
@@ -253,7 +273,7 @@ func (c *Consumer) list(ctx context.Context, out io.Writer) error {
 	if service.Scripted(ctx) {
 		return json.NewEncoder(out).Encode(found)
 	}
-	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush tells of the writer's fault
+	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // Flush returns the writer's error
 	if len(found) == 0 {
 		_, _ = fmt.Fprintln(lines, "nothing is parked")
 	} else {

@@ -1,13 +1,11 @@
 package inbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,53 +14,69 @@ import (
 )
 
 const (
-	firstBackoff = 250 * time.Millisecond
-	lastBackoff  = 5 * time.Second
-	// drainTime is what a worker gets to finish its transaction; then it is cancelled, and lostTime is waited for that.
-	drainTime = 5 * time.Second
-	lostTime  = 3 * time.Second
-	// tryTime bounds one transaction, so that a database which went silent is a fault like others.
-	tryTime = 60 * time.Second
+	minBackoff = 250 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// drainTimeout is how long a worker may go on with its transaction after it was stopped. Then the
+	// transaction is canceled, and cancelTimeout is how long that may take.
+	drainTimeout  = 5 * time.Second
+	cancelTimeout = 3 * time.Second
+	// txTimeout bounds one transaction, so that a database that does not answer is an error like others.
+	txTimeout = 60 * time.Second
 	// refusedTime is how long a record is tried again that the database refuses because of a constraint.
 	refusedTime = 15 * time.Minute
-	// behind is how many batches may wait before the partition is paused. A paused partition brings none, so the mailbox
-	// is never full.
-	behind, mailbox = 4, 8
+	// A partition is paused when pauseBatches batches wait. It then receives no more, so a queue of
+	// maxBatches is never full.
+	pauseBatches, maxBatches = 4, 8
 )
 
-var errStopping = errors.New("the partition is given up")
+var errStopping = errors.New("the worker was stopped")
 
-// worker applies one partition's records in order, as long as the partition is ours.
+// fetched is what one fetch returned for a partition.
+type fetched struct {
+	// generation is the worker's at the time of the fetch.
+	generation int
+	records    []*kgo.Record
+}
+
+// worker applies the records of one partition in order, as long as the partition is assigned to this
+// process.
 type worker struct {
 	group     *group
 	client    *kgo.Client
 	partition partition
-	work      chan []*kgo.Record // what one fetch brought each
-	mu        sync.Mutex         // orders pausing and resuming
-	paused    bool
-	stopping  chan struct{} // closed: begin nothing more
+	work      chan fetched
+	stopping  chan struct{} // closed: start no more transactions
 	ctx       context.Context
 	cancel    context.CancelFunc
 	done      chan struct{}
-	lastFault string
-	next      int64 // the offset after what was handed over; the poll loop's
+	lastError string
+	// position is where the partition has been applied to. startOffsets sets it before the first fetch;
+	// after that only run uses it.
+	position position
+
+	mu     sync.Mutex
+	paused bool
+	// fetchNext is the offset that the next fetched record has, or a higher one.
+	fetchNext int64
+	// seekTo is where the poll loop must continue to fetch; nil if nowhere else. Each seek increments
+	// generation; records of an earlier generation are dropped.
+	seekTo     *int64
+	generation int
 }
 
 func newWorker(g *group, client *kgo.Client, p partition) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &worker{
 		group: g, client: client, partition: p, ctx: ctx, cancel: cancel,
-		work: make(chan []*kgo.Record, mailbox), stopping: make(chan struct{}), done: make(chan struct{}),
+		work: make(chan fetched, maxBatches), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
-// before is the offset that the partition's next record has at least: after the last one handed over, or, for the first, where the
-// group left off.
-func (w *worker) before(client *kgo.Client) int64 {
-	if w.next > 0 {
-		return w.next
-	}
-	return client.CommittedOffsets()[w.partition.topic][w.partition.number].Offset
+// start sets the position from which the partition is fetched.
+func (w *worker) start(p position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.position, w.fetchNext = p, p.next
 }
 
 func (w *worker) run() {
@@ -71,10 +85,9 @@ func (w *worker) run() {
 		select {
 		case <-w.stopping:
 			return
-		case records := <-w.work:
-			// Both may have been ready. A batch that was given up is not marked, so nothing behind it may be applied and marked either:
-			// the group would go on after it.
-			if w.stopped() || !w.settle(w.withWaiting(records)) {
+		case next := <-w.work:
+			// Both cases may have been ready.
+			if w.stopped() || !w.apply(w.withWaiting(next)) {
 				return
 			}
 			w.resume()
@@ -82,15 +95,24 @@ func (w *worker) run() {
 	}
 }
 
-// take puts a batch into the mailbox and pauses the partition when too many wait.
+// take queues fetched records and pauses the partition if too many wait. Records that were fetched before
+// a seek are dropped.
 func (w *worker) take(records []*kgo.Record) {
+	w.mu.Lock()
+	if w.seekTo != nil {
+		w.mu.Unlock()
+		return
+	}
+	batch := fetched{w.generation, records}
+	w.fetchNext = records[len(records)-1].Offset + 1
+	w.mu.Unlock()
 	select {
-	case w.work <- records:
+	case w.work <- batch:
 	case <-w.stopping:
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.work) >= behind && !w.paused {
+	if len(w.work) >= pauseBatches && !w.paused {
 		w.paused = true
 		w.client.PauseFetchPartitions(w.partition.asMap())
 	}
@@ -105,17 +127,29 @@ func (w *worker) resume() {
 	}
 }
 
-// withWaiting adds what else is in the mailbox, as far as one transaction goes.
-func (w *worker) withWaiting(records []*kgo.Record) []*kgo.Record {
+// withWaiting adds waiting records, up to the size of a transaction, and drops those that were fetched
+// before a seek.
+func (w *worker) withWaiting(next fetched) []*kgo.Record {
+	records := w.current(next)
 	for len(records) < txRecords {
 		select {
 		case next := <-w.work:
-			records = append(slices.Clip(records), next...)
+			records = append(slices.Clip(records), w.current(next)...)
 		default:
 			return records
 		}
 	}
 	return records
+}
+
+// current returns the records of a batch, or none if they were fetched before the last seek.
+func (w *worker) current(batch fetched) []*kgo.Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if batch.generation != w.generation {
+		return nil
+	}
+	return batch.records
 }
 
 func (w *worker) stopped() bool {
@@ -127,14 +161,21 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// settle brings a batch to its end: a part of it in one transaction, or, when that fails, record by record. False: the worker has to stop
-// before.
-func (w *worker) settle(records []*kgo.Record) bool {
+// apply applies a batch in transactions of at most txRecords. It returns false if the worker has to stop
+// first. If the stored position has changed, it drops the rest of the batch and seeks.
+func (w *worker) apply(records []*kgo.Record) bool {
+	if len(records) == 0 {
+		return true
+	}
 	started, c := time.Now(), w.group.consumer
 	for part := range slices.Chunk(records, txRecords) {
 		c.backlog.Waits(w.partition.topic, w.partition.number, part[0].Timestamp)
-		if !w.settlePart(part) {
-			return false // unmarked: whoever has the partition next begins here
+		err := w.applyPart(part)
+		if errors.Is(err, errPositionChanged) {
+			return w.reposition()
+		}
+		if err != nil {
+			return false
 		}
 	}
 	c.backlog.Waits(w.partition.topic, w.partition.number, time.Time{})
@@ -142,66 +183,114 @@ func (w *worker) settle(records []*kgo.Record) bool {
 	return true
 }
 
-// settlePart says false when the worker has to stop before the last record is settled.
-func (w *worker) settlePart(records []*kgo.Record) bool {
+// applyPart applies records in one transaction, or one by one if that fails. It returns errStopping or
+// errPositionChanged.
+func (w *worker) applyPart(wire []*kgo.Record) error {
 	if w.stopped() {
-		return false
+		return errStopping
 	}
-	all := make([]delivery, len(records))
-	for i, wire := range records {
-		all[i].Record, all[i].fault = kafka.Read(wire)
+	records := make([]*incoming, len(wire))
+	for i := range wire {
+		records[i] = &incoming{}
+		records[i].Record, records[i].fault = kafka.Read(wire[i])
 	}
-	if err := w.try(all); err == nil {
-		w.client.MarkCommitRecords(records[len(records)-1])
-		return true
+	err := w.applyShared(records)
+	if err == nil {
+		w.client.MarkCommitRecords(wire[len(wire)-1])
+		return nil
 	}
-	for i := range all {
-		if !w.settleOne(all[i]) {
-			return false
+	if errors.Is(err, errPositionChanged) {
+		return err
+	}
+	for i := range records {
+		if err := w.applySingle(records[i]); err != nil {
+			return err
 		}
-		w.client.MarkCommitRecords(records[i])
+		w.client.MarkCommitRecords(wire[i])
 	}
-	return true
+	return nil
 }
 
-// settleOne tries one record until it is applied, skipped or parked. It returns false if the worker has
-// to stop first.
-func (w *worker) settleOne(d delivery) bool {
-	wait, tries := firstBackoff, 0
+// applySingle tries one record until it is applied, skipped or parked. It returns errStopping or
+// errPositionChanged.
+func (w *worker) applySingle(rec *incoming) error {
+	wait, tries := minBackoff, 0
 	refused := refusal{consumer: w.group.consumer}
 	for {
 		if w.stopped() {
-			return false
+			return errStopping
 		}
-		err := w.alone(d)
+		err := w.applyAlone(rec)
 		if err == nil {
 			if tries > 0 {
-				slog.Info("consumer goes on", "consumer", w.group.consumer.name, "topic", d.Topic, "event_id", d.EventID, "tries", tries+1)
+				slog.Info("record applied after retries", "consumer", w.group.consumer.name, "topic", rec.Topic,
+					"event_id", rec.EventID, "tries", tries+1)
 			}
-			w.lastFault = ""
-			return true
+			w.lastError = ""
+			return nil
 		}
-		if kafka.IsPark(err) && d.fault == nil {
-			d.fault = err
-			continue
+		if errors.Is(err, errStopping) || errors.Is(err, errPositionChanged) {
+			return err
 		}
-		if d.fault == nil && refused.isFinal(err, time.Now()) {
-			d.fault = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w",
+		if rec.fault == nil && refused.isFinal(err, time.Now()) {
+			rec.fault = kafka.Parkf("the database refused it for %s and took other records meanwhile: %w",
 				w.group.consumer.refusedTime, err)
 			continue
 		}
 		tries++
-		w.tell(d, err)
-		w.group.consumer.metrics.retries.WithLabelValues(d.Topic).Inc()
-		select {
-		case <-w.stopping:
-			return false
-		case <-w.ctx.Done():
-			return false
-		case <-time.After(wait):
+		w.logRetry(rec, err)
+		w.group.consumer.metrics.retries.WithLabelValues(rec.Topic).Inc()
+		if isMissingPartition(err) {
+			_ = w.group.consumer.rotateDays(w.ctx) // in vain, if it is a partition of another table
 		}
-		wait = min(2*wait, lastBackoff)
+		if !w.pause(wait) {
+			return errStopping
+		}
+		wait = min(2*wait, maxBackoff)
 	}
+}
+
+// pause waits. It returns false if the worker has to stop.
+func (w *worker) pause(d time.Duration) bool {
+	select {
+	case <-w.stopping:
+		return false
+	case <-w.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// reposition reads the stored position and lets the poll loop continue there. It returns false if the
+// worker has to stop.
+func (w *worker) reposition() bool {
+	c := w.group.consumer
+	for {
+		ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
+		stored, err := c.reloadPosition(ctx, w.partition, w.position)
+		cancel()
+		if err == nil {
+			w.position = stored
+			w.seek(stored.next)
+			return true
+		}
+		if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
+			w.lastError = text
+			slog.Warn("inbox position could not be read", "consumer", c.name, "error", err)
+		}
+		if !w.pause(maxBackoff) {
+			return false
+		}
+	}
+}
+
+// seek lets the poll loop continue to fetch at an offset.
+func (w *worker) seek(offset int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.generation++
+	w.seekTo = &offset
 }
 
 // refusal decides when a record that the database refuses again and again is parked.
@@ -228,26 +317,38 @@ func (r *refusal) isFinal(err error, now time.Time) bool {
 	return now.Sub(r.since) >= r.consumer.refusedTime && r.consumer.applied.Load() > r.applied
 }
 
-// try settles records at the desk, together with what other partitions of the topic bring.
-func (w *worker) try(all []delivery) error {
-	ctx, cancel := context.WithTimeout(w.ctx, tryTime)
-	defer cancel()
-	bundle := &bundle{ctx: ctx, all: all, settled: make(chan error, 1)}
-	w.group.consumer.desk.bring(bundle)
-	select {
-	case err := <-bundle.settled:
-		return err
-	case <-w.stopping:
-		if bundle.begun.CompareAndSwap(false, true) {
-			return errStopping // nobody had begun it, and now nobody will
-		}
-		return <-bundle.settled // ctx ends it
+// chunk returns records with the move of the position that they cause.
+func (w *worker) chunk(ctx context.Context, records []*incoming) *chunk {
+	return &chunk{
+		ctx: ctx, partition: w.partition, records: records,
+		before: w.position, after: records[len(records)-1].Offset + 1, done: make(chan error, 1),
 	}
 }
 
-// alone settles one record in a transaction of its own.
-func (w *worker) alone(d delivery) error {
-	ctx, cancel := context.WithTimeout(w.ctx, tryTime)
+// applyShared applies records in one transaction, possibly together with those of other partitions.
+func (w *worker) applyShared(records []*incoming) error {
+	ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
+	defer cancel()
+	ch := w.chunk(ctx, records)
+	w.group.consumer.batcher.add(ch)
+	var err error
+	select {
+	case err = <-ch.done:
+	case <-w.stopping:
+		if ch.started.CompareAndSwap(false, true) {
+			return errStopping // the batcher has not taken it
+		}
+		err = <-ch.done // ctx ends the transaction
+	}
+	if err == nil {
+		w.position = ch.moved
+	}
+	return err
+}
+
+// applyAlone applies one record in its own transaction.
+func (w *worker) applyAlone(rec *incoming) error {
+	ctx, cancel := context.WithTimeout(w.ctx, txTimeout)
 	defer cancel()
 	select {
 	case w.group.consumer.slots <- struct{}{}:
@@ -255,114 +356,19 @@ func (w *worker) alone(d delivery) error {
 	case <-w.stopping:
 		return errStopping
 	}
-	return w.group.consumer.apply(ctx, []delivery{d})
+	ch := w.chunk(ctx, []*incoming{rec})
+	if err := w.group.consumer.apply(ctx, ch); err != nil {
+		return err
+	}
+	w.position = ch.moved
+	return nil
 }
 
-// tell logs a fault once, and again when it changes.
-func (w *worker) tell(d delivery, err error) {
-	if fault := err.Error(); fault != w.lastFault && w.ctx.Err() == nil {
-		w.lastFault = fault
-		slog.Warn("consumer cannot apply a record and tries again", "consumer", w.group.consumer.name, "topic", d.Topic,
-			"partition", d.Partition, "offset", d.Offset, "event_id", d.EventID, "event_type", d.Type, "err", err)
+// logRetry logs an error once, and again when it changes.
+func (w *worker) logRetry(rec *incoming, err error) {
+	if text := err.Error(); text != w.lastError && w.ctx.Err() == nil {
+		w.lastError = text
+		slog.Warn("record could not be applied, it is tried again", "consumer", w.group.consumer.name, "topic", rec.Topic,
+			"partition", rec.Partition, "offset", rec.Offset, "event_id", rec.EventID, "event_type", rec.Type, "error", err)
 	}
-}
-
-// bundle is what one worker brings to the desk: records of one partition, in their order.
-type bundle struct {
-	ctx     context.Context
-	all     []delivery
-	begun   atomic.Bool // whoever sets it decides: the desk begins it, or its worker takes it back
-	settled chan error  // one place
-}
-
-// enough is how many records wait, for each transaction of their topic that is under way, before another one begins beside them: few
-// enough that a slow handler soon has company, and so many that quick ones share their commits.
-const enough = 16
-
-// desk puts the bundles of several partitions of a topic into one transaction. A topic's next transaction takes what was brought
-// during the one before: the busier the topic, the fewer commits a record, and a lone record waits for nobody.
-type desk struct {
-	consumer *Consumer
-
-	mu      sync.Mutex
-	waiting map[string][]*bundle
-	serving map[string]int
-}
-
-func (d *desk) bring(b *bundle) {
-	topic := b.all[0].Topic
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiting[topic] = append(d.waiting[topic], b)
-	records := 0
-	for _, w := range d.waiting[topic] {
-		records += len(w.all)
-	}
-	if records > enough*d.serving[topic] {
-		d.serving[topic]++
-		go d.serve(topic)
-	}
-}
-
-// serve settles what waits until nothing does.
-func (d *desk) serve(topic string) {
-	for {
-		d.consumer.slots <- struct{}{}
-		taken := d.take(topic)
-		if len(taken) > 0 {
-			d.settle(taken)
-		}
-		<-d.consumer.slots
-		if len(taken) == 0 {
-			return
-		}
-	}
-}
-
-// take gives the oldest bundles, as many as one transaction may have, in the order of their partitions: handlers that lock by partition
-// lock in that order everywhere. None ends the serving.
-func (d *desk) take(topic string) []*bundle {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var taken []*bundle
-	queue, records := d.waiting[topic], 0
-	for len(queue) > 0 && (records == 0 || records+len(queue[0].all) <= txRecords) {
-		if b := queue[0]; b.begun.CompareAndSwap(false, true) {
-			taken, records = append(taken, b), records+len(b.all)
-		}
-		queue = queue[1:]
-	}
-	d.waiting[topic] = queue
-	if len(taken) == 0 {
-		d.serving[topic]--
-	}
-	slices.SortFunc(taken, func(a, b *bundle) int { return cmp.Compare(a.all[0].Partition, b.all[0].Partition) })
-	return taken
-}
-
-// settle applies bundles together, and each for itself when that fails: one partition's fault is not the others'.
-func (d *desk) settle(taken []*bundle) {
-	if len(taken) > 1 && d.together(taken) == nil {
-		for _, b := range taken {
-			b.settled <- nil
-		}
-		return
-	}
-	for _, b := range taken {
-		b.settled <- d.consumer.apply(b.ctx, b.all)
-	}
-}
-
-func (d *desk) together(taken []*bundle) error {
-	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
-	defer cancel()
-	var all []delivery
-	for _, b := range taken {
-		if b.ctx.Err() != nil {
-			return b.ctx.Err()
-		}
-		context.AfterFunc(b.ctx, cancel) // a partition that is lost ends the transaction; the others try again
-		all = append(all, b.all...)
-	}
-	return d.consumer.apply(ctx, all)
 }

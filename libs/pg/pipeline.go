@@ -84,35 +84,6 @@ func (p *Pipeline) Later(sql string, args Args, then func(pgconn.CommandTag)) {
 	}
 }
 
-// Postponing is a transaction that takes statements whose outcome is told to its owner alone.
-type Postponing interface {
-	// Postpone queues a statement; none is what its owner hears when it changes no row.
-	Postpone(sql string, args Args, none error)
-}
-
-// Later runs a statement that the caller does not wait for, on a transaction that postpones; on others it runs at once, and Later
-// answers its error, or none when it changes no row.
-func Later(ctx context.Context, tx pgx.Tx, sql string, args Args, none error) error {
-	if p, ok := tx.(Postponing); ok {
-		p.Postpone(sql, args, none)
-		return nil
-	}
-	did, err := tx.Exec(ctx, sql, args)
-	if err == nil && did.RowsAffected() == 0 {
-		return none
-	}
-	return err
-}
-
-// LaterAll queues a batch on a transaction that takes one, whose own functions read the answers then; on others it runs at once.
-func LaterAll(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
-	if p, ok := tx.(interface{ LaterAll(*pgx.Batch) }); ok {
-		p.LaterAll(batch)
-		return nil
-	}
-	return tx.SendBatch(ctx, batch).Close()
-}
-
 // LaterAll queues a batch.
 func (p *Pipeline) LaterAll(batch *pgx.Batch) {
 	p.queued.QueuedQueries = append(p.queued.QueuedQueries, batch.QueuedQueries...)

@@ -132,6 +132,12 @@ func elsewhere() []fault {
 			w.beside.setTrunk(t, "active")
 		}},
 		{"the broker is older than what was read of it", false, []string{"RecordsLost"}, func(t *testing.T, w *world, until func()) {
+			w.beside.stop(t, "webhook-dispatcher", func() {
+				w.beside.exec(t, `UPDATE webhook_dispatcher.inbox_positions SET next_offset = 1000000 WHERE topic = 'call-events.v1'`)
+			})
+			until()
+		}},
+		{"the database is older than what the group committed", false, []string{"DatabaseRestored (ticket)"}, func(t *testing.T, w *world, until func()) {
 			w.beside.stop(t, "webhook-dispatcher", func() { w.beside.ahead(t, "webhook-dispatcher", "call-events.v1") })
 			until()
 		}},

@@ -84,7 +84,7 @@ func serve(ctx context.Context, cfg Config) error {
 	desk := holding.New(st, tel.Metrics)
 	settler := settling.New(st, relay, tel.Metrics)
 	asker := confirming.New(st, relay, cfg.UnconfirmedAfter, tel.Metrics)
-	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, settler.Soon)
+	events := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, settler.Soon).Handlers(), relay, tel.Metrics)
 	routes, err := httpapi.New(st, desk).Routes(tel, keys)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "settling", Run: settler.Run},
 		service.Part{Name: "confirming", Run: asker.Run},
 		service.Part{Name: "auditor", Run: reconciling.NewAuditor(st, cfg.ReconcileEvery, tel.Metrics).Run},
-		service.Part{Name: "consumer", Run: facts.Run},
+		service.Part{Name: "consumer", Run: events.Run},
 		service.Part{Name: "http", Run: server.Run},
 	)
 }
@@ -126,6 +126,6 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 		return err
 	}
 	defer pool.Close()
-	handlers := consumer.New(store.New(pool)).Handlers() // the running service settles what this notes
+	handlers := consumer.New(store.New(pool), func() {}).Handlers() // the running service settles
 	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).PutBack(ctx, topic, os.Stdout)
 }

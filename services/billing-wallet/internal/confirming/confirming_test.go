@@ -1,7 +1,6 @@
 package confirming_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -120,12 +119,14 @@ func TestPass_AsksAgainUntilAnsweredAndReleasesNothing(t *testing.T) {
 	}
 }
 
-var errUnchanged = errors.New("unchanged")
-
 func confirm(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace, requestID uuid.UUID) {
 	t.Helper()
 	err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
-		return st.Confirm(t.Context(), tx, workspace, requestID, errUnchanged)
+		confirmed, err := st.Confirm(t.Context(), tx, store.Request{WorkspaceID: workspace, RequestID: requestID})
+		if err == nil && !confirmed[0] {
+			t.Errorf("hold of request %s was not confirmed", requestID)
+		}
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -169,12 +170,9 @@ func TestConfirm_NeverWaitsForALockedHold(t *testing.T) {
 			return err
 		}
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			err := st.Confirm(t.Context(), tx, workspace, order.RequestID, errUnchanged)
-			if err == nil {
+			confirmed, err := st.Confirm(t.Context(), tx, store.Request{WorkspaceID: workspace, RequestID: order.RequestID})
+			if err == nil && confirmed[0] {
 				t.Error("a locked hold was confirmed")
-			}
-			if errors.Is(err, errUnchanged) {
-				return nil
 			}
 			return err
 		})

@@ -9,32 +9,68 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/hold"
+	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// onCallRequest confirms the hold of a request that exists, and notes the end of one that does not go on.
-func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	var fact eventv1.CallRequestEvent
-	if err := rec.Decode(&fact); err != nil {
-		return err
+// onCallRequests confirms the holds of requests that exist, and stores the end of requests that were
+// canceled or abandoned as verdicts.
+func (c *Consumer) onCallRequests(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+	outcome.Results = make([]inbox.Result, len(batch))
+	var requests []store.Request
+	var verdicts []hold.Verdict
+	var recordOf []int // the index of each request's record
+	for i, rec := range batch {
+		verdict, err := readCallRequest(ctx, rec)
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
+			return outcome, err
+		}
+		switch {
+		case outcome.Results[i].Reason() != nil: // skipped
+		case verdict.Reason == "":
+			requests = append(requests, store.Request{WorkspaceID: verdict.WorkspaceID, RequestID: verdict.RequestID})
+			recordOf = append(recordOf, i)
+		default:
+			verdicts = append(verdicts, verdict)
+		}
 	}
-	requestID, workspaceID, err := ids(fact.CallRequestId, fact.WorkspaceId)
-	if err != nil {
-		return err
+	if len(requests) > 0 {
+		confirmed, err := c.store.Confirm(ctx, tx, requests...)
+		if err != nil {
+			return outcome, err
+		}
+		for i := range requests {
+			if !confirmed[i] {
+				outcome.Results[recordOf[i]] = inbox.Skip(errNothingToConfirm)
+			}
+		}
 	}
-	verdict := hold.Verdict{RequestID: requestID, WorkspaceID: workspaceID}
-	switch fact.Event.(type) {
+	if len(verdicts) > 0 {
+		outcome.OnCommit = c.settle
+		err = c.store.Note(ctx, tx, verdicts...)
+	}
+	return outcome, err
+}
+
+// readCallRequest returns the verdict of an event. Its reason is empty if the request exists and its hold
+// is to be confirmed.
+func readCallRequest(ctx context.Context, rec inbox.Record) (verdict hold.Verdict, err error) {
+	var event eventv1.CallRequestEvent
+	if err := rec.Decode(&event); err != nil {
+		return verdict, err
+	}
+	if verdict, err = verdictOn(rec.Context(ctx), event.CallRequestId, event.WorkspaceId); err != nil {
+		return verdict, err
+	}
+	switch event.Event.(type) {
 	case *eventv1.CallRequestEvent_Requested:
-		inbox.Quiet(tx) // a confirmed hold is nothing to settle
-		return c.store.Confirm(ctx, tx, workspaceID, requestID,
-			kafka.Skipf("hold of %s is confirmed, settled or unknown", requestID))
 	case *eventv1.CallRequestEvent_Canceled:
 		verdict.Reason = hold.Canceled
 	case *eventv1.CallRequestEvent_Abandoned:
 		verdict.Reason = hold.Abandoned
 	case *eventv1.CallRequestEvent_Erased:
-		return kafka.Skipf("no person's data is kept with a hold")
+		return verdict, kafka.Skipf("no person's data is kept with a hold")
 	default:
-		return kafka.Parkf("call request event %T is newer than this build", fact.Event)
+		return verdict, kafka.Parkf("call request event %T is newer than this build", event.Event)
 	}
-	return c.note(ctx, tx, verdict)
+	return verdict, nil
 }

@@ -1,13 +1,12 @@
-// Package consumer applies events of other services. It notes verdicts and confirmations of call
-// requests in the transaction of the record's inbox row, for the settling package, and opens the
-// wallets of workspaces.
+// Package consumer applies events of other services. It stores verdicts on holds and confirmations of call
+// requests in the transaction of the record, for package settling, and opens the wallets of workspaces.
 package consumer
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
@@ -16,38 +15,37 @@ import (
 	"ringfence.dev/services/billing-wallet/internal/store"
 )
 
-// Consumer maps topics to functions.
-type Consumer struct{ store *store.Store }
+var (
+	errNothingToConfirm = errors.New("the hold is confirmed, settled or unknown")
+	errNotHeld          = errors.New("the hold is settled or unknown")
+)
 
-// New makes a consumer over the store.
-func New(st *store.Store) *Consumer { return &Consumer{store: st} }
+// Consumer applies events to the store.
+type Consumer struct {
+	store  *store.Store
+	settle func()
+}
 
-// Handlers are the topics that billing-wallet reads.
+// New returns a consumer. settle is called after verdicts were stored; it must not block.
+func New(st *store.Store, settle func()) *Consumer { return &Consumer{store: st, settle: settle} }
+
+// Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
-		kafka.CallRequests.Name: c.onCallRequest,
-		kafka.DialEvents.Name:   c.onDialEvent,
-		kafka.Workspaces.Name:   c.onWorkspace,
+		kafka.CallRequests.Name: c.onCallRequests,
+		kafka.DialEvents.Name:   c.onDialEvents,
+		kafka.Workspaces.Name:   inbox.Each(c.onWorkspace, nil),
 	}
 }
 
-func (c *Consumer) note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
+// verdictOn returns a verdict on the hold of a request, without a reason. It stores the trace of ctx.
+func verdictOn(ctx context.Context, request, workspace string) (v hold.Verdict, err error) {
+	if v.RequestID, err = uuid.Parse(request); err != nil {
+		return v, kafka.Parkf("call_request_id %q is no UUID", request)
+	}
+	if v.WorkspaceID, err = uuid.Parse(workspace); err != nil {
+		return v, kafka.Parkf("workspace_id %q is no UUID", workspace)
+	}
 	v.Traceparent = telemetry.Carrier(ctx)
-	return c.store.Note(ctx, tx, v)
-}
-
-func (c *Consumer) noteIfHeld(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
-	v.Traceparent = telemetry.Carrier(ctx)
-	return c.store.NoteIfHeld(ctx, tx, v, kafka.Skipf("hold of %s is settled or unknown", v.RequestID))
-}
-
-// ids reads the two ids that every fact about a request carries.
-func ids(request, workspace string) (requestID, workspaceID uuid.UUID, err error) {
-	if requestID, err = uuid.Parse(request); err != nil {
-		return requestID, workspaceID, kafka.Parkf("call_request_id %q is no UUID", request)
-	}
-	if workspaceID, err = uuid.Parse(workspace); err != nil {
-		return requestID, workspaceID, kafka.Parkf("workspace_id %q is no UUID", workspace)
-	}
-	return requestID, workspaceID, nil
+	return v, nil
 }

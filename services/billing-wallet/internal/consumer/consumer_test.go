@@ -50,10 +50,10 @@ func start(t *testing.T) *service {
 	s := &service{T: t, pool: pool, store: store.New(pool), bus: bus, metrics: metrics}
 	relay := outbox.NewRelay(pool, bus, metrics, outbox.Config{})
 	settler := settling.New(s.store, relay, metrics)
-	facts := inbox.NewConsumer("billing-wallet", cfg, pool, consumer.New(s.store).Handlers(), relay, metrics, settler.Soon)
+	events := inbox.NewConsumer("billing-wallet", cfg, pool, consumer.New(s.store, settler.Soon).Handlers(), relay, metrics)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 3)
-	for _, run := range []func(context.Context) error{relay.Run, settler.Run, facts.Run} {
+	for _, run := range []func(context.Context) error{relay.Run, settler.Run, events.Run} {
 		go func() { ended <- run(ctx) }()
 	}
 	t.Cleanup(func() {
@@ -192,7 +192,7 @@ func TestFacts_TwiceAndInAnyOrderSettleOnce(t *testing.T) {
 	for _, f := range facts {
 		s.publish(f.topic, f.key, f.id, f.fact)
 	}
-	s.count("every record is in the inbox", `SELECT count(*) FROM inbox`, requests*6)
+	s.count("every record is in the inbox", `SELECT count(*) FROM inbox_events`, requests*6)
 	s.count("no verdict waits", `SELECT count(*) FROM verdicts`, 0)
 	wallettest.Balances(t, s.store, workspace, 10*money.Credit-charged, 0)
 

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/proto/eventv1"
 	"ringfence.dev/services/billing-wallet/internal/store"
@@ -26,7 +25,6 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	if ev.GetWorkspace() == nil {
 		return kafka.Parkf("workspace event %T is newer than this build", ev.GetEvent())
 	}
-	inbox.Quiet(tx) // a wallet causes no event and no settlement
 	err = c.store.KeepCurrency(ctx, tx, id, ev.GetWorkspace().GetCurrency())
 	if errors.Is(err, store.ErrCurrencyFixed) {
 		return kafka.Parkf("apply workspace event: %w", err)

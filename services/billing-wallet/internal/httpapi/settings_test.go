@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
+	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
@@ -42,9 +43,9 @@ func TestWorkspace_OpensTheWalletOnce(t *testing.T) {
 		if err != nil {
 			t.Fatalf("encode event: %v", err)
 		}
-		handle := consumer.New(s.store).Handlers()[kafka.Workspaces.Name]
+		handle := consumer.New(s.store, func() {}).Handlers()[kafka.Workspaces.Name]
 		return pg.InTx(t.Context(), s.pool, func(tx pgx.Tx) error {
-			return handle(t.Context(), tx, kafka.Record{
+			return inboxtest.Apply(t.Context(), tx, handle, kafka.Record{
 				Topic: kafka.Workspaces.Name, Type: string(ev.ProtoReflect().Descriptor().FullName()), Value: value,
 			})
 		})

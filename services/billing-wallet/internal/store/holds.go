@@ -154,14 +154,23 @@ UPDATE holds SET confirmed_at = now()
 WHERE request_id = (SELECT request_id FROM holds WHERE request_id = @request_id AND workspace_id = @workspace_id FOR UPDATE SKIP LOCKED)
     AND state NOT IN ('captured', 'released') AND confirmed_at IS NULL`
 
-// Confirm notes that requested was seen for a hold; it comes to unchanged, a skip, when there was nothing to note. A row that somebody
-// is just changing is skipped, so that a batch of records never waits inside others' locks: an unconfirmed hold is asked about again.
-func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, workspaceID, requestID uuid.UUID, unchanged error) error {
-	err := pg.Later(ctx, tx, confirmHold, pg.Args{"workspace_id": workspaceID, "request_id": requestID}, unchanged)
-	if err != nil {
-		return fmt.Errorf("confirm hold %s: %w", requestID, err)
+// Request identifies a call request.
+type Request struct{ WorkspaceID, RequestID uuid.UUID }
+
+// Confirm stores that the requests of holds exist. It returns for each whether its hold was not confirmed
+// before. A row that another transaction is changing is skipped, so that a batch of records does not wait
+// for locks: the hold's request is asked for again.
+func (s *Store) Confirm(ctx context.Context, tx pgx.Tx, requests ...Request) (confirmed []bool, err error) {
+	var batch pgx.Batch
+	confirmed = make([]bool, len(requests))
+	for i, r := range requests {
+		args := pg.Args{"workspace_id": r.WorkspaceID, "request_id": r.RequestID}
+		batch.Queue(confirmHold, args).Exec(changed(&confirmed[i]))
 	}
-	return nil
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, fmt.Errorf("confirm %d holds: %w", len(requests), err)
+	}
+	return confirmed, nil
 }
 
 const askUnconfirmed = `

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/pg"
@@ -17,10 +18,14 @@ const insertVerdict = `
 INSERT INTO verdicts (workspace_id, request_id, reason, billable_seconds, call_id, traceparent)
 VALUES (@workspace_id, @request_id, @reason, @billable_seconds, @call_id, @traceparent)`
 
-// Note stores a verdict for Settle, in the transaction of the record's inbox row. It locks no wallet.
-func (s *Store) Note(ctx context.Context, tx pgx.Tx, v hold.Verdict) error {
-	if err := pg.Later(ctx, tx, insertVerdict, verdictArgs(v), nil); err != nil {
-		return fmt.Errorf("note verdict on %s: %w", v.RequestID, err)
+// Note stores verdicts for Settle, in the transaction that applies their events. It locks no wallet.
+func (s *Store) Note(ctx context.Context, tx pgx.Tx, verdicts ...hold.Verdict) error {
+	var batch pgx.Batch
+	for _, v := range verdicts {
+		batch.Queue(insertVerdict, verdictArgs(v))
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("note %d verdicts: %w", len(verdicts), err)
 	}
 	return nil
 }
@@ -33,13 +38,26 @@ SELECT @workspace_id, h.request_id, @reason, @billable_seconds::integer, @call_i
 FROM holds h
 WHERE h.request_id = @request_id AND h.state NOT IN ('captured', 'released')`
 
-// NoteIfHeld is Note for an event that normally follows the settlement. If the hold is settled or
-// unknown, it stores nothing and returns unchanged.
-func (s *Store) NoteIfHeld(ctx context.Context, tx pgx.Tx, v hold.Verdict, unchanged error) error {
-	if err := pg.Later(ctx, tx, insertVerdictIfHeld, verdictArgs(v), unchanged); err != nil {
-		return fmt.Errorf("note verdict on open hold %s: %w", v.RequestID, err)
+// NoteIfHeld is Note for events that normally follow the settlement. It stores nothing if the hold is
+// settled or unknown, and returns for each verdict whether it was stored.
+func (s *Store) NoteIfHeld(ctx context.Context, tx pgx.Tx, verdicts ...hold.Verdict) (stored []bool, err error) {
+	var batch pgx.Batch
+	stored = make([]bool, len(verdicts))
+	for i, v := range verdicts {
+		batch.Queue(insertVerdictIfHeld, verdictArgs(v)).Exec(changed(&stored[i]))
 	}
-	return nil
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, fmt.Errorf("note %d verdicts on open holds: %w", len(verdicts), err)
+	}
+	return stored, nil
+}
+
+// changed sets into if a statement of a batch changed a row.
+func changed(into *bool) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		*into = tag.RowsAffected() > 0
+		return nil
+	}
 }
 
 func verdictArgs(v hold.Verdict) pg.Args {

@@ -101,7 +101,7 @@ func serve(ctx context.Context, cfg Config) error {
 }
 
 func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, waits call.Waits, relay *outbox.Relay, tel *telemetry.Telemetry) *inbox.Consumer {
-	handlers := consumer.New(st, waits, tel.Metrics).Handlers()
+	handlers := consumer.New(st, waits, relay.Wake, tel.Metrics).Handlers()
 	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, relay, tel.Metrics)
 }
 

@@ -1,5 +1,5 @@
-// Package consumer listens: it turns the facts of the gateway, the dialer, billing-wallet and contacts-compliance into what internal/call
-// makes of them, in the transaction that libs/inbox opened. It decides nothing itself.
+// Package consumer applies the events of the gateway, the dialer, billing-wallet and contacts-compliance
+// to requests and calls, in the transaction that libs/inbox opened. Package call decides.
 package consumer
 
 import (
@@ -11,17 +11,18 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// Consumer folds facts.
+// Consumer applies events.
 type Consumer struct {
-	store *store.Store
-	waits call.Waits
-	late  *prometheus.CounterVec
-	ended *prometheus.CounterVec
+	store     *store.Store
+	waits     call.Waits
+	wakeRelay func()
+	late      *prometheus.CounterVec
+	ended     *prometheus.CounterVec
 }
 
-// New makes a consumer.
-func New(st *store.Store, waits call.Waits, metrics prometheus.Registerer) *Consumer {
-	c := &Consumer{store: st, waits: waits, late: prometheus.NewCounterVec(prometheus.CounterOpts{
+// New returns a consumer. wakeRelay is called after events were written to the outbox.
+func New(st *store.Store, waits call.Waits, wakeRelay func(), metrics prometheus.Registerer) *Consumer {
+	c := &Consumer{store: st, waits: waits, wakeRelay: wakeRelay, late: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "calls_late_news_total", Help: "Charges and analyses that came after call.completed had gone out without them.",
 	}, []string{"kind"}), ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "calls_ended_total", Help: "Calls by how they ended: direction, status, hangup cause (contract.md §2; none: it never rang). A fact that is folded again after a fault counts again.",
@@ -33,12 +34,12 @@ func New(st *store.Store, waits call.Waits, metrics prometheus.Registerer) *Cons
 	return c
 }
 
-// Handlers is the table of topics.
+// Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
-		kafka.DialEvents.Name:   inbox.Together(c.onDialEvents),
-		kafka.WalletEvents.Name: inbox.Together(c.onWalletEvents),
-		kafka.Workspaces.Name:   c.onWorkspace,
-		kafka.Contacts.Name:     c.onContact,
+		kafka.DialEvents.Name:   c.onDialEvents,
+		kafka.WalletEvents.Name: c.onWalletEvents,
+		kafka.Workspaces.Name:   inbox.Each(c.onWorkspace, nil),
+		kafka.Contacts.Name:     inbox.Each(c.onContact, c.wakeRelay),
 	}
 }

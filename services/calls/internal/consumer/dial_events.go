@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/trace"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
@@ -27,13 +26,15 @@ type report struct {
 	erasure *uuid.UUID
 }
 
-// onDialEvents folds reports of the dialer into their requests and calls. Those of one call come in their order; what several of them change is
-// written once.
-func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
-	reports, wanted := make([]report, len(recs)), store.Wanted{}
-	for i, rec := range recs {
-		if reports[i], err = read(rec.Record); err != nil {
-			return nil, err
+// onDialEvents applies events of the dialer to their requests and calls. The events of one call are in
+// their order. Rows that several of them change are written once.
+func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+	outcome.Results = make([]inbox.Result, len(batch))
+	reports, wanted := make([]report, len(batch)), store.Wanted{}
+	for i, rec := range batch {
+		reports[i], err = read(rec.Record)
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
+			return outcome, err
 		}
 		wanted.Partitions = append(wanted.Partitions, rec.Partition)
 		if id := reports[i].requestID; id != nil {
@@ -50,20 +51,25 @@ func (c *Consumer) onDialEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fre
 	}
 	f, err := c.store.Lock(ctx, tx, wanted)
 	if err != nil {
-		return nil, err
+		return outcome, err
 	}
-	verdicts = make([]error, len(recs))
 	for i, r := range reports {
-		traced := trace.ContextWithSpan(ctx, recs[i].Span)
-		verdicts[i] = c.fold(traced, f, r)
-		if verdicts[i] != nil && !kafka.IsSkip(verdicts[i]) {
-			return nil, verdicts[i]
+		if outcome.Results[i], err = inbox.ResultOf(c.fold(batch[i].Context(ctx), f, r)); err != nil || outcome.Results[i].IsParked() {
+			return outcome, err
 		}
 	}
-	return verdicts, f.Write(ctx, tx)
+	return c.written(ctx, tx, f, outcome)
 }
 
-// read says what a record reports. What can never be applied is parked.
+// written writes what the fold changed. The relay is woken if it includes events.
+func (c *Consumer) written(ctx context.Context, tx pgx.Tx, f *store.Fold, outcome inbox.Outcome) (inbox.Outcome, error) {
+	if f.HasEvents() {
+		outcome.OnCommit = c.wakeRelay
+	}
+	return outcome, f.Write(ctx, tx)
+}
+
+// read returns what a record reports.
 func read(rec kafka.Record) (r report, err error) {
 	r.event = &eventv1.DialEvent{}
 	if err := rec.Decode(r.event); err != nil {

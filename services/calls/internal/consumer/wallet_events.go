@@ -17,43 +17,58 @@ import (
 	"ringfence.dev/services/calls/internal/store"
 )
 
-// onWalletEvents records what became of holds, and answers for holds whose request nobody has seen.
-func (c *Consumer) onWalletEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
-	events, ids, wanted := make([]*eventv1.WalletEvent, len(recs)), make([]uuid.UUID, len(recs)), store.Wanted{CallsOfRequests: true}
-	for i, rec := range recs {
-		events[i] = &eventv1.WalletEvent{}
-		if err := rec.Decode(events[i]); err != nil {
-			return nil, err
-		}
-		if ids[i], err = uuid.Parse(events[i].GetCallRequestId()); err != nil {
-			return nil, kafka.Parkf("read call request id: %w", err)
+// onWalletEvents stores the charges of requests, and answers for holds whose request billing-wallet has
+// not seen.
+func (c *Consumer) onWalletEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+	outcome.Results = make([]inbox.Result, len(batch))
+	events, ids, wanted := make([]*eventv1.WalletEvent, len(batch)), make([]uuid.UUID, len(batch)), store.Wanted{CallsOfRequests: true}
+	for i, rec := range batch {
+		events[i], ids[i], err = readWalletEvent(rec.Record)
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
+			return outcome, err
 		}
 		rec.Span.SetAttributes(telemetry.CallRequestID(ids[i].String()))
 		wanted.Partitions, wanted.Requests = append(wanted.Partitions, rec.Partition), append(wanted.Requests, ids[i])
 	}
 	f, err := c.store.Lock(ctx, tx, wanted)
 	if err != nil {
-		return nil, err
+		return outcome, err
 	}
-	verdicts = make([]error, len(recs))
+	answered := false
 	for i, ev := range events {
-		traced := trace.ContextWithSpan(ctx, recs[i].Span)
+		traced := batch[i].Context(ctx)
+		var err error
 		switch e := ev.GetEvent().(type) {
 		case *eventv1.WalletEvent_Captured:
 			amount := money.Micro(e.Captured.GetAmountMicro())
-			verdicts[i] = c.settle(traced, f, ids[i], &amount)
+			err = c.settle(traced, f, ids[i], &amount)
 		case *eventv1.WalletEvent_Released:
-			verdicts[i] = c.settle(traced, f, ids[i], nil)
+			err = c.settle(traced, f, ids[i], nil)
 		case *eventv1.WalletEvent_Unconfirmed:
-			verdicts[i] = c.answerFor(traced, tx, ids[i], ev.GetWorkspaceId())
+			answered = true
+			err = c.answerFor(traced, tx, ids[i], ev.GetWorkspaceId())
 		default:
-			verdicts[i] = kafka.Parkf("the wallet event is newer than this build")
+			err = kafka.Parkf("the wallet event is newer than this build")
 		}
-		if verdicts[i] != nil && !kafka.IsSkip(verdicts[i]) {
-			return nil, verdicts[i]
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
+			return outcome, err
 		}
 	}
-	return verdicts, f.Write(ctx, tx)
+	if outcome, err = c.written(ctx, tx, f, outcome); answered {
+		outcome.OnCommit = c.wakeRelay
+	}
+	return outcome, err
+}
+
+func readWalletEvent(rec kafka.Record) (event *eventv1.WalletEvent, requestID uuid.UUID, err error) {
+	event = &eventv1.WalletEvent{}
+	if err := rec.Decode(event); err != nil {
+		return nil, requestID, err
+	}
+	if requestID, err = uuid.Parse(event.GetCallRequestId()); err != nil {
+		return nil, requestID, kafka.Parkf("read call request id: %w", err)
+	}
+	return event, requestID, nil
 }
 
 // answerFor says whether the request of a hold exists.

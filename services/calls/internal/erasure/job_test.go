@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -73,7 +74,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := pgtest.New(t, "calls", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "calls", FS: migrations.FS})
 	st := store.New(pool)
-	handlers := consumer.New(st, call.Waits{}, prometheus.NewRegistry()).Handlers()
+	handlers := consumer.New(st, call.Waits{}, func() {}, prometheus.NewRegistry()).Handlers()
 	return &fixture{T: t, pool: pool, store: st, handlers: handlers, workspace: uuid.Must(uuid.NewV7())}
 }
 
@@ -91,7 +92,7 @@ func (f *fixture) erased(id, contact uuid.UUID, number string) uuid.UUID {
 		Type: string(event.ProtoReflect().Descriptor().FullName()),
 	}
 	err = pgx.BeginFunc(f.Context(), f.pool, func(tx pgx.Tx) error {
-		return f.handlers[kafka.Contacts.Name](f.Context(), tx, rec)
+		return inboxtest.Apply(f.Context(), tx, f.handlers[kafka.Contacts.Name], rec)
 	})
 	if err != nil {
 		f.Fatalf("deliver erased: %v", err)

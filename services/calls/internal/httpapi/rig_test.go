@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
@@ -96,7 +97,7 @@ func newRig(t testing.TB, change ...func(*settings)) *rig {
 	api := httpapi.New(in, canceling.New(r.store, asked, wake), r.store, set.links, asked, wake)
 	r.server = httptest.NewServer(api.Handler(nil, self))
 	t.Cleanup(r.server.Close)
-	r.handlers = consumer.New(r.store, set.waits, r.metrics).Handlers()
+	r.handlers = consumer.New(r.store, set.waits, wake, r.metrics).Handlers()
 	r.agent = uuid.MustParse(r.want(http.StatusCreated, "POST", r.admin("/agents"), map[string]any{"name": "Ada"})["id"].(string))
 	return r
 }
@@ -249,7 +250,7 @@ func (r *rig) deliver(topic kafka.Topic, key string, fact proto.Message) error {
 		Topic: topic.Name, Key: key, EventID: uuid.New(), Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value, Time: time.Now(),
 	}
 	return pgx.BeginFunc(context.WithoutCancel(r.t.Context()), r.pool, func(tx pgx.Tx) error {
-		return r.handlers[topic.Name](r.t.Context(), tx, rec)
+		return inboxtest.Apply(r.t.Context(), tx, r.handlers[topic.Name], rec)
 	})
 }
 

@@ -101,20 +101,10 @@ func (s *Store) Lock(ctx context.Context, tx pgx.Tx, w Wanted) (*Fold, error) {
 		})
 	}
 	batch.Queue(dbNow).QueryRow(func(row pgx.Row) error { return row.Scan(&f.Now) })
-	if err := ask(ctx, tx, &batch); err != nil {
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("lock %d requests and %d calls: %w", len(w.Requests), len(w.Calls), err)
 	}
 	return f, nil
-}
-
-// ask sends a batch in one round trip, with what was queued before it where the transaction queues.
-func ask(ctx context.Context, tx pgx.Tx, batch *pgx.Batch) error {
-	if p, ok := tx.(interface {
-		Ask(ctx context.Context, batch *pgx.Batch) error
-	}); ok {
-		return p.Ask(ctx, batch)
-	}
-	return tx.SendBatch(ctx, batch).Close()
 }
 
 // Request is a locked request; nil when there is none.
@@ -195,8 +185,11 @@ func (f *Fold) Write(ctx context.Context, tx pgx.Tx) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	if err := pg.LaterAll(ctx, tx, &batch); err != nil {
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("write %d requests and %d calls: %w", len(f.moved), len(f.changed), err)
 	}
 	return nil
 }
+
+// HasEvents reports whether Write puts events into the outbox.
+func (f *Fold) HasEvents() bool { return f.told.Len() > 0 }

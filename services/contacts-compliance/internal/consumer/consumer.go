@@ -29,7 +29,10 @@ func New(st *store.Store, packs pack.Library) *Consumer { return &Consumer{store
 
 // Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
-	return inbox.Handlers{kafka.ErasureReports.Name: c.onReport, kafka.Workspaces.Name: c.onWorkspace}
+	return inbox.Handlers{
+		kafka.ErasureReports.Name: inbox.Each(c.onReport, nil),
+		kafka.Workspaces.Name:     inbox.Each(c.onWorkspace, nil),
+	}
 }
 
 // onWorkspace puts the workspace's calling policy in force, unless ApplySetting or an earlier record
@@ -40,7 +43,6 @@ func (c *Consumer) onWorkspace(ctx context.Context, tx pgx.Tx, rec kafka.Record)
 	if err := rec.Decode(&ev); err != nil {
 		return err
 	}
-	inbox.Quiet(tx) // a policy causes no event
 	change, err := store.PolicyChangeOf(&ev)
 	if err != nil {
 		return kafka.Parkf("read workspace event: %w", err)
@@ -79,7 +81,6 @@ func (c *Consumer) onReport(ctx context.Context, tx pgx.Tx, rec kafka.Record) er
 	for _, next := range told.GetNext() {
 		step.Services, step.Refs = append(step.Services, next.GetService()), append(step.Refs, next.GetRef())
 	}
-	inbox.Quiet(tx)
 	finished, err := c.store.TakeStep(ctx, tx, step)
 	switch {
 	case errors.Is(err, store.ErrNoErasure), errors.Is(err, store.ErrErased):

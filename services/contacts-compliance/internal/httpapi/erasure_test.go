@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
+	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
@@ -123,7 +124,7 @@ func (r *rig) report(t *testing.T, erasure, service, ref string, more bool, next
 	}
 	handle := consumer.New(store.New(r.pool, chains(t)), r.packs).Handlers()[kafka.ErasureReports.Name]
 	err = pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		return handle(t.Context(), tx, kafka.Record{Topic: kafka.ErasureReports.Name, Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value})
+		return inboxtest.Apply(t.Context(), tx, handle, kafka.Record{Topic: kafka.ErasureReports.Name, Type: string(fact.ProtoReflect().Descriptor().FullName()), Value: value})
 	})
 	if err != nil && !kafka.IsSkip(err) {
 		t.Fatal(err)

@@ -189,7 +189,7 @@ func TestDial_RequestedAgainDialsOnce(t *testing.T) {
 	r.ends(other)
 	await(t, "every record is taken in", func() bool {
 		var n int
-		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox").Scan(&n)
+		err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM inbox_events").Scan(&n)
 		return err == nil && n >= 9
 	})
 	if got := names(r.factsOf(id.String())); got != talked {

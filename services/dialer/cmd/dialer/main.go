@@ -138,7 +138,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "looking", Run: bridging.NewLooker(st, trunk, relay, cfg.LookEvery, dialer.Wake).Run},
 		service.Part{Name: "lines", Run: trunk.run}, // what goes on over them is seen through before those above are told to stop
 		service.Part{Name: "dialing", Run: dialer.Run},
-		service.Part{Name: "consumer", Run: listen(cfg, pool, st, relay, tel, dialer.Wake).Run},
+		service.Part{Name: "consumer", Run: newConsumer(cfg, pool, st, relay, tel, dialer.Wake).Run},
 		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api, ReusePort: cfg.HTTP.ReusePort}).Run},
 	)
 }
@@ -159,5 +159,5 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 	if err != nil {
 		return err
 	}
-	return listen(cfg, pool, st, nil, tel).PutBack(ctx, topic, os.Stdout)
+	return newConsumer(cfg, pool, st, nil, tel, func() {}).PutBack(ctx, topic, os.Stdout)
 }

@@ -95,8 +95,12 @@ func openSecrets(ctx context.Context, cfg Config, pool *pgxpool.Pool) (secrets, 
 	return opened, nil
 }
 
-func listen(cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakes ...func()) *inbox.Consumer {
-	return inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st, tel.Metrics).Handlers(), relay, tel.Metrics, wakes...)
+// newConsumer returns the consumer of this service's topics.
+func newConsumer(
+	cfg Config, pool *pgxpool.Pool, st *store.Store, relay *outbox.Relay, tel *telemetry.Telemetry, wakeDialing func(),
+) *inbox.Consumer {
+	handlers := consumer.New(st, consumer.Wakes{Dialing: wakeDialing, Relay: relay.Wake}, tel.Metrics).Handlers()
+	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, relay, tel.Metrics)
 }
 
 // openReplica returns the job that stores this process's report.

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -17,72 +18,146 @@ import (
 	"ringfence.dev/services/dialer/internal/request"
 )
 
-// ahead is how far off a request is that nobody needs to be woken for: dialing looks at the queue every second by itself, and rests no
-// longer than until the next request is due.
-const ahead = 2 * time.Second
+// soon is how far ahead a request may be due for the dialing job to be woken. The job looks at the queue
+// every second, and waits no longer than until the next request is due.
+const soon = 2 * time.Second
 
-// onCallRequest queues what is requested and withdraws what is canceled. A request that is known by its id is left alone, however often it comes.
-func (c *Consumer) onCallRequest(ctx context.Context, tx pgx.Tx, rec kafka.Record) error {
-	var event eventv1.CallRequestEvent
-	if err := rec.Decode(&event); err != nil {
-		return err
-	}
-	id, err := uuid.Parse(event.GetCallRequestId())
-	if err != nil {
-		return kafka.Parkf("call_request_id: %v", err)
-	}
-	workspaceID, err := uuid.Parse(event.GetWorkspaceId())
-	if err != nil {
-		return kafka.Parkf("workspace_id: %v", err)
-	}
-	switch e := event.GetEvent().(type) {
-	case *eventv1.CallRequestEvent_Requested:
-		r, err := ordered(e.Requested)
-		if err != nil {
-			return err
-		}
-		r.CallRequestID, r.WorkspaceID, r.Traceparent = id, workspaceID, telemetry.Carrier(ctx)
-		if time.Until(r.DueAt) > ahead {
-			inbox.Quiet(tx)
-		}
-		known := kafka.Skipf("call request %s is known", id)
-		if e.Requested.GetOverdue() {
-			return c.overdueOrder(ctx, tx, r, event.GetOccurredAt().AsTime(), known)
-		}
-		return c.store.Enqueue(ctx, tx, r, known)
-	case *eventv1.CallRequestEvent_Canceled:
-		_, err := c.store.Withdraw(ctx, tx, id, workspaceID)
-		return err
-	case *eventv1.CallRequestEvent_Abandoned:
-		return kafka.Skipf("call request %s never was", id)
-	case *eventv1.CallRequestEvent_Erased:
-		of, err := erasure(e.Erased.GetErasureId(), event.GetWorkspaceId())
-		if err != nil {
-			return err
-		}
-		return c.store.EraseRequest(ctx, tx, id, of)
-	}
-	return kafka.Parkf("call request event %T is newer than this build", event.GetEvent())
+// callRequest is an event of call-requests.v1 that was read.
+type callRequest struct {
+	id, workspaceID uuid.UUID
+	event           *eventv1.CallRequestEvent
+	// order is the request of a requested event, nil otherwise.
+	order *request.Request
 }
 
-// overdueOrder counts, once it is known for good, how an order was found that came again.
-func (c *Consumer) overdueOrder(ctx context.Context, tx pgx.Tx, r request.Request, at time.Time, known error) error {
-	found, err := c.store.EnqueueOverdue(ctx, tx, r, at)
+// onCallRequests enqueues requests and withdraws canceled ones. Consecutive orders of a batch are enqueued
+// together.
+func (c *Consumer) onCallRequests(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+	outcome.Results = make([]inbox.Result, len(batch))
+	events := make([]callRequest, len(batch))
+	for i, rec := range batch {
+		events[i], err = readCallRequest(rec.Context(ctx), rec.Record)
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil || outcome.Results[i].IsParked() {
+			return outcome, err
+		}
+	}
+	var onCommit commitActions
+	for i := 0; i < len(events); i++ {
+		if orders := ordersFrom(events[i:]); len(orders) > 0 {
+			added, err := c.store.Enqueue(ctx, tx, orders...)
+			if err != nil {
+				return outcome, err
+			}
+			for j, order := range orders {
+				if !added[j] {
+					outcome.Results[i+j] = inbox.Skip(errKnown)
+				}
+				onCommit.due = onCommit.due || time.Until(order.DueAt) <= soon
+			}
+			i += len(orders) - 1
+			continue
+		}
+		err := c.applyOther(batch[i].Context(ctx), tx, events[i], &onCommit)
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
+			return outcome, err
+		}
+	}
+	outcome.OnCommit = func() { c.committed(onCommit) }
+	return outcome, nil
+}
+
+var errKnown = errors.New("the call request is known")
+
+// commitActions are what follows the commit of a batch.
+type commitActions struct {
+	// due: a request is due soon. events: events are in the outbox.
+	due, events bool
+	// overdue is how overdue orders were found.
+	overdue []request.Found
+}
+
+func (c *Consumer) committed(actions commitActions) {
+	if actions.due {
+		c.wakes.Dialing()
+	}
+	if actions.events {
+		c.wakes.Relay()
+	}
+	for _, found := range actions.overdue {
+		c.overdue.WithLabelValues(string(found)).Inc()
+	}
+}
+
+// ordersFrom returns the orders at the start of events.
+func ordersFrom(events []callRequest) (orders []request.Request) {
+	for _, event := range events {
+		if event.order == nil || event.event.GetRequested().GetOverdue() {
+			break
+		}
+		orders = append(orders, *event.order)
+	}
+	return orders
+}
+
+// applyOther applies an event that is not an order, or an overdue one.
+func (c *Consumer) applyOther(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
+	switch e := event.event.GetEvent().(type) {
+	case *eventv1.CallRequestEvent_Requested:
+		return c.applyOverdue(ctx, tx, event, onCommit)
+	case *eventv1.CallRequestEvent_Canceled:
+		onCommit.events = true
+		_, err := c.store.Withdraw(ctx, tx, event.id, event.workspaceID)
+		return err
+	case *eventv1.CallRequestEvent_Abandoned:
+		return kafka.Skipf("call request %s was never accepted", event.id)
+	case *eventv1.CallRequestEvent_Erased:
+		of, err := erasure(e.Erased.GetErasureId(), event.event.GetWorkspaceId())
+		if err != nil {
+			return err
+		}
+		onCommit.events = true
+		return c.store.EraseRequest(ctx, tx, event.id, of)
+	}
+	return kafka.Parkf("call request event %T is newer than this build", event.event.GetEvent())
+}
+
+// applyOverdue applies an order that calls published again because the request was not dialed in time.
+func (c *Consumer) applyOverdue(ctx context.Context, tx pgx.Tx, event callRequest, onCommit *commitActions) error {
+	found, err := c.store.EnqueueOverdue(ctx, tx, *event.order, event.event.GetOccurredAt().AsTime())
 	if err != nil {
 		return err
 	}
-	inbox.Ended(tx, func(committed bool) {
-		if committed {
-			c.overdue.WithLabelValues(string(found)).Inc()
-		}
-	})
+	onCommit.overdue, onCommit.due = append(onCommit.overdue, found), true
 	if found != request.Waiting {
-		slog.WarnContext(ctx, "an overdue order was not waiting", "call_request_id", r.CallRequestID, "found", found)
+		slog.WarnContext(ctx, "overdue order was not waiting", "call_request_id", event.id, "found", found)
 	}
 	if found != request.Lost {
-		return known
+		return kafka.Skipf("call request %s is known", event.id)
 	}
 	return nil
+}
+
+// readCallRequest reads an event. The trace of ctx is stored with an order.
+func readCallRequest(ctx context.Context, rec kafka.Record) (r callRequest, err error) {
+	r.event = &eventv1.CallRequestEvent{}
+	if err := rec.Decode(r.event); err != nil {
+		return r, err
+	}
+	if r.id, err = uuid.Parse(r.event.GetCallRequestId()); err != nil {
+		return r, kafka.Parkf("call_request_id: %v", err)
+	}
+	if r.workspaceID, err = uuid.Parse(r.event.GetWorkspaceId()); err != nil {
+		return r, kafka.Parkf("workspace_id: %v", err)
+	}
+	if requested := r.event.GetRequested(); requested != nil {
+		order, err := ordered(requested)
+		if err != nil {
+			return r, err
+		}
+		order.CallRequestID, order.WorkspaceID, order.Traceparent = r.id, r.workspaceID, telemetry.Carrier(ctx)
+		r.order = &order
+	}
+	return r, nil
 }
 
 func ordered(e *eventv1.Requested) (r request.Request, err error) {

@@ -1,5 +1,5 @@
-// Package consumer listens: call requests go into the dial queue, what gateway and calls tell of workspaces and agents is copied, and who is erased
-// is forgotten. One file a topic.
+// Package consumer applies events of other services: it puts call requests into the dial queue, stores
+// workspaces and agents, and orders erasures. It has one file per topic.
 package consumer
 
 import (
@@ -11,16 +11,24 @@ import (
 	"ringfence.dev/services/dialer/internal/store"
 )
 
-// Consumer is the dialer's handlers.
+// Wakes are the jobs that are told of committed rows. They must not block.
+type Wakes struct {
+	// Dialing is called after requests were queued that are due, Relay after events were written to the
+	// outbox.
+	Dialing, Relay func()
+}
+
+// Consumer applies events to the store.
 type Consumer struct {
 	store   *store.Store
+	wakes   Wakes
 	overdue *prometheus.CounterVec
 }
 
-// New listens for the store.
-func New(st *store.Store, metrics prometheus.Registerer) *Consumer {
-	c := &Consumer{store: st, overdue: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ringfence_dialer_overdue_orders_total", Help: "Orders that calls told again because they were overdue, by how they were found: waiting, lost (never heard of before), or over (ended, and calls did not hear of it).",
+// New returns a consumer.
+func New(st *store.Store, wakes Wakes, metrics prometheus.Registerer) *Consumer {
+	c := &Consumer{store: st, wakes: wakes, overdue: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ringfence_dialer_overdue_orders_total", Help: "Orders that calls published again because they were overdue, by how they were found: waiting, lost (not in the queue), or over (ended, and calls has not received the end).",
 	}, []string{"found"})}
 	metrics.MustRegister(c.overdue)
 	for _, found := range request.Founds() {
@@ -29,12 +37,13 @@ func New(st *store.Store, metrics prometheus.Registerer) *Consumer {
 	return c
 }
 
-// Handlers is every topic the dialer reads.
+// Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
 	return inbox.Handlers{
-		kafka.CallRequests.Name: c.onCallRequest,
-		kafka.Agents.Name:       c.onAgent,
-		kafka.Contacts.Name:     c.onContact,
-		kafka.Workspaces.Name:   c.onWorkspace,
+		kafka.CallRequests.Name: c.onCallRequests,
+		kafka.Agents.Name:       inbox.Each(c.onAgent, nil),
+		kafka.Contacts.Name:     inbox.Each(c.onContact, c.wakes.Relay),
+		// A workspace that may dial again can have requests that are due.
+		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dialing),
 	}
 }

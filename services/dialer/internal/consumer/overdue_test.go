@@ -47,7 +47,9 @@ func TestOverdueOrder_IsCountedByHowItWasFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bus.Close()
-	listening := inbox.NewConsumer("dialer", cfg, pool, consumer.New(store.New(pool, uuid.New(), store.Timing{}), metrics).Handlers(), nil, metrics)
+	wakes := consumer.Wakes{Dialing: func() {}, Relay: func() {}}
+	handlers := consumer.New(store.New(pool, uuid.New(), store.Timing{}), wakes, metrics).Handlers()
+	listening := inbox.NewConsumer("dialer", cfg, pool, handlers, nil, metrics)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- listening.Run(ctx) }()

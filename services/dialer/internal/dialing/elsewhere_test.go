@@ -154,7 +154,10 @@ func newDesk(t *testing.T) *desk {
 		d.request.WorkspaceID)
 	d.exec(`INSERT INTO agents (agent_id, workspace_id, version, name, from_e164, max_call_seconds, settings, deleted) VALUES ($1, $2, 1, 'Ida', '', 600, '{}', false)`,
 		d.request.AgentID, d.request.WorkspaceID)
-	err := pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error { return d.store().Enqueue(t.Context(), tx, d.request, errors.New("known")) })
+	err := pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error {
+		_, err := d.store().Enqueue(t.Context(), tx, d.request)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

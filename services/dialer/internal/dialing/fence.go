@@ -1,3 +1,5 @@
+//go:build !nofence
+
 package dialing
 
 import (

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
+	"ringfence.dev/libs/inbox/inboxtest"
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/proto/eventv1"
@@ -36,9 +37,10 @@ func (o office) send(t *testing.T, url string, topic kafka.Topic, step settingSt
 		if err != nil {
 			t.Fatalf("encode event: %v", err)
 		}
-		handlers := consumer.New(store.New(o.pool, uuid.New(), store.Timing{}), prometheus.NewRegistry()).Handlers()
+		wakes := consumer.Wakes{Dialing: func() {}, Relay: func() {}}
+		handlers := consumer.New(store.New(o.pool, uuid.New(), store.Timing{}), wakes, prometheus.NewRegistry()).Handlers()
 		return pg.InTx(t.Context(), o.pool, func(tx pgx.Tx) error {
-			return handlers[topic.Name](t.Context(), tx, kafka.Record{
+			return inboxtest.Apply(t.Context(), tx, handlers[topic.Name], kafka.Record{
 				Topic: topic.Name, Type: string(event.ProtoReflect().Descriptor().FullName()), Value: value,
 			})
 		})

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -114,7 +113,8 @@ func (s *costSide) enqueue(b *testing.B) {
 	b.Helper()
 	s.number++
 	err := pgx.BeginFunc(b.Context(), s.pool, func(tx pgx.Tx) error {
-		return s.st.Enqueue(b.Context(), tx, aRequest(s.workspace, s.number), errors.New("known"))
+		_, err := s.st.Enqueue(b.Context(), tx, aRequest(s.workspace, s.number))
+		return err
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -24,13 +24,21 @@ VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact
 	@schedule_if_outside_hours, @max_call_seconds, @queued_at, @due_at, @due_at, @due_at <= now(), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
-// Enqueue puts a request into the dial queue, once: for an id that was ever here, withdrawn before it came or long ended, it changes
-// nothing and comes to known, a skip.
-func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, r request.Request, known error) error {
-	if err := pg.Later(ctx, tx, enqueue, enqueueArgs(r), known); err != nil {
-		return fmt.Errorf("enqueue request %s: %w", r.CallRequestID, err)
+// Enqueue puts requests into the dial queue and returns for each whether it was added. A request whose id
+// was in the queue before, even if it was withdrawn before it arrived or ended long ago, is not added again.
+func (s *Store) Enqueue(ctx context.Context, tx pgx.Tx, requests ...request.Request) (added []bool, err error) {
+	var batch pgx.Batch
+	added = make([]bool, len(requests))
+	for i, r := range requests {
+		batch.Queue(enqueue, enqueueArgs(r)).Exec(func(tag pgconn.CommandTag) error {
+			added[i] = tag.RowsAffected() == 1
+			return nil
+		})
 	}
-	return nil
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, fmt.Errorf("enqueue %d requests: %w", len(requests), err)
+	}
+	return added, nil
 }
 
 func enqueueArgs(r request.Request) pg.Args {

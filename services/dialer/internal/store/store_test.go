@@ -59,12 +59,8 @@ func aRequest(workspace uuid.UUID, number int) request.Request {
 func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...request.Request) {
 	t.Helper()
 	within(t, pool, func(tx pgx.Tx) error {
-		for _, r := range requests {
-			if err := st.Enqueue(t.Context(), tx, r, errors.New("known")); err != nil {
-				return fmt.Errorf("enqueue: %w", err)
-			}
-		}
-		return nil
+		_, err := st.Enqueue(t.Context(), tx, requests...)
+		return err
 	})
 }
 

@@ -82,7 +82,8 @@ func serve(ctx context.Context, cfg Config) error {
 	relay := outbox.NewRelay(pool, bus, tel.Metrics, cfg.Outbox) // for what the consumer parks
 	dispatcher := dispatching.New(st, client, cfg.Dispatching, tel.Metrics)
 	keeper := keeping.New(st, cfg.Keeping)
-	facts := inbox.NewConsumer(name, cfg.Kafka, pool, consumer.New(st).Handlers(), relay, tel.Metrics, dispatcher.Wake)
+	handlers := consumer.New(st, consumer.Wakes{Dispatcher: dispatcher.Wake, Relay: relay.Wake}).Handlers()
+	events := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, relay, tel.Metrics)
 	routes := httpapi.New(st, reach.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
 	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
 	return service.Run(ctx,
@@ -90,7 +91,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "outbox relay", Run: relay.Run},
 		service.Part{Name: "keeping", Run: keeper.Run},
 		service.Part{Name: "dispatching", Run: dispatcher.Run},
-		service.Part{Name: "consumer", Run: facts.Run},
+		service.Part{Name: "consumer", Run: events.Run},
 		service.Part{Name: "http", Run: server.Run},
 	)
 }
@@ -129,6 +130,6 @@ func replay(ctx context.Context, cfg Config, topic string) error {
 		return err
 	}
 	defer pool.Close()
-	handlers := consumer.New(store.New(pool, box)).Handlers()
+	handlers := consumer.New(store.New(pool, box), consumer.Wakes{Dispatcher: func() {}, Relay: func() {}}).Handlers()
 	return inbox.NewConsumer(name, cfg.Kafka, pool, handlers, nil, tel.Metrics).PutBack(ctx, topic, os.Stdout)
 }

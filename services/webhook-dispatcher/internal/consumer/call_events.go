@@ -3,10 +3,10 @@ package consumer
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/trace"
 
 	"ringfence.dev/libs/inbox"
 	"ringfence.dev/libs/kafka"
@@ -19,63 +19,70 @@ import (
 // onCallEvents stores one delivery for each event and each subscription that lists its type, and
 // erases the event bodies of calls whose person was erased. An erasure follows the events of its call
 // and can arrive in the same batch.
-func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, recs []inbox.Fresh) (verdicts []error, err error) {
+func (c *Consumer) onCallEvents(ctx context.Context, tx pgx.Tx, batch []inbox.Record) (outcome inbox.Outcome, err error) {
+	outcome.Results = make([]inbox.Result, len(batch))
 	var events []delivery.Event
 	var erasures []store.Erasure
-	place := make([]int, 0, len(recs)) // the index of each event's record
-	for i, rec := range recs {
+	recordOf := make([]int, 0, len(batch)) // the index of each event's record
+	for i, rec := range batch {
 		event, erasure, err := read(ctx, rec)
-		if err != nil {
-			return nil, err
+		if outcome.Results[i], err = inbox.ResultOf(err); err != nil {
+			return outcome, err
 		}
-		if erasure != nil {
+		switch {
+		case outcome.Results[i].IsParked():
+		case erasure != nil:
 			erasures = append(erasures, *erasure)
-			continue
+		default:
+			events, recordOf = append(events, event), append(recordOf, i)
 		}
-		events, place = append(events, event), append(place, i)
 	}
 	var done store.Ingested
 	if len(events) > 0 {
 		if done, err = c.store.Ingest(ctx, tx, events...); err != nil {
-			return nil, err
+			return outcome, err
 		}
 	}
 	for _, erasure := range erasures {
 		if err := c.store.EraseCall(ctx, tx, erasure); err != nil {
-			return nil, err
+			return outcome, err
 		}
 	}
-	if done.Queued == 0 && len(erasures) == 0 {
-		inbox.Quiet(tx)
-	}
-	verdicts = make([]error, len(recs))
 	for i, matched := range done.Matched {
 		if matched == 0 {
-			verdicts[place[i]] = kafka.Skipf("no subscription lists %s", events[i].Type)
+			outcome.Results[recordOf[i]] = inbox.Skip(fmt.Errorf("no subscription lists %s", events[i].Type))
 		}
 	}
-	return verdicts, nil
+	outcome.OnCommit = func() {
+		if done.Queued > 0 {
+			c.wakes.Dispatcher()
+		}
+		if len(erasures) > 0 {
+			c.wakes.Relay()
+		}
+	}
+	return outcome, nil
 }
 
-// read is a record as an event or as an erasure.
-func read(ctx context.Context, rec inbox.Fresh) (ev delivery.Event, erased *store.Erasure, err error) {
-	var fact eventv1.CallEvent
-	if err := rec.Decode(&fact); err != nil {
+// read returns a record as an event or as an erasure.
+func read(ctx context.Context, rec inbox.Record) (ev delivery.Event, erased *store.Erasure, err error) {
+	var message eventv1.CallEvent
+	if err := rec.Decode(&message); err != nil {
 		return ev, nil, err
 	}
-	rec.Span.SetAttributes(telemetry.CallID(fact.GetCallId()))
-	callID, err := uuid.Parse(fact.GetCallId())
+	rec.Span.SetAttributes(telemetry.CallID(message.GetCallId()))
+	callID, err := uuid.Parse(message.GetCallId())
 	if err != nil {
-		return ev, nil, kafka.Parkf("call_id %q: %w", fact.GetCallId(), err)
+		return ev, nil, kafka.Parkf("call_id %q: %w", message.GetCallId(), err)
 	}
-	workspaceID, err := uuid.Parse(fact.GetWorkspaceId())
+	workspaceID, err := uuid.Parse(message.GetWorkspaceId())
 	if err != nil {
-		return ev, nil, kafka.Parkf("workspace_id %q: %w", fact.GetWorkspaceId(), err)
+		return ev, nil, kafka.Parkf("workspace_id %q: %w", message.GetWorkspaceId(), err)
 	}
-	switch e := fact.GetEvent().(type) {
+	switch e := message.GetEvent().(type) {
 	case *eventv1.CallEvent_Public:
-		ev, err = event(&fact, e.Public)
-		ev.CallID, ev.WorkspaceID, ev.Traceparent = &callID, workspaceID, telemetry.Carrier(trace.ContextWithSpan(ctx, rec.Span))
+		ev, err = event(&message, e.Public)
+		ev.CallID, ev.WorkspaceID, ev.Traceparent = &callID, workspaceID, telemetry.Carrier(rec.Context(ctx))
 		return ev, nil, err
 	case *eventv1.CallEvent_Erased:
 		erased, err = erasure(e.Erased)
@@ -85,7 +92,7 @@ func read(ctx context.Context, rec inbox.Fresh) (ev delivery.Event, erased *stor
 		erased.CallID, erased.WorkspaceID = callID, workspaceID
 		return ev, erased, nil
 	}
-	return ev, nil, kafka.Parkf("call event %T is newer than this build", fact.GetEvent())
+	return ev, nil, kafka.Parkf("call event %T is newer than this build", message.GetEvent())
 }
 
 func event(fact *eventv1.CallEvent, public *eventv1.PublicEvent) (delivery.Event, error) {

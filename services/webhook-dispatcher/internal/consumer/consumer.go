@@ -8,13 +8,26 @@ import (
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
 
+// Wakes are the jobs that are told of committed rows. They must not block.
+type Wakes struct {
+	// Dispatcher is called after deliveries were queued, Relay after events were written to the outbox.
+	Dispatcher, Relay func()
+}
+
 // Consumer applies the topics to the store.
-type Consumer struct{ store *store.Store }
+type Consumer struct {
+	store *store.Store
+	wakes Wakes
+}
 
 // New returns a consumer.
-func New(st *store.Store) *Consumer { return &Consumer{store: st} }
+func New(st *store.Store, wakes Wakes) *Consumer { return &Consumer{store: st, wakes: wakes} }
 
-// Handlers maps each topic to its function.
+// Handlers maps each topic to its handler.
 func (c *Consumer) Handlers() inbox.Handlers {
-	return inbox.Handlers{kafka.CallEvents.Name: inbox.Together(c.onCallEvents), kafka.Workspaces.Name: c.onWorkspace}
+	return inbox.Handlers{
+		kafka.CallEvents.Name: c.onCallEvents,
+		// A workspace that is no longer suspended has deliveries that are due.
+		kafka.Workspaces.Name: inbox.Each(c.onWorkspace, c.wakes.Dispatcher),
+	}
 }

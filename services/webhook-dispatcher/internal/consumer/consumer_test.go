@@ -58,7 +58,7 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := emptyHouse(t)
-	h.consume(consumer.New(h.store))
+	h.consume()
 	return h
 }
 
@@ -67,7 +67,7 @@ func newSendingHouse(t *testing.T) *house {
 	t.Helper()
 	h := emptyHouse(t)
 	h.dispatcher, h.endpoint = dispatcher(t, h.store)
-	h.consume(consumer.New(h.store), h.dispatcher.Wake)
+	h.consume(h.dispatcher.Wake)
 	return h
 }
 
@@ -88,7 +88,8 @@ func emptyHouse(t *testing.T) *house {
 	return h
 }
 
-func (h *house) consume(c *consumer.Consumer, wakes ...func()) {
+// consume starts the consumer. wakes are called when it wakes the dispatcher.
+func (h *house) consume(wakes ...func()) {
 	h.t.Helper()
 	wake := func() {
 		select {
@@ -96,12 +97,19 @@ func (h *house) consume(c *consumer.Consumer, wakes ...func()) {
 		default:
 		}
 	}
-	facts := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, c.Handlers(), nil, prometheus.NewRegistry(), append(wakes, wake)...)
+	wakeDispatcher := func() {
+		wake()
+		for _, other := range wakes {
+			other()
+		}
+	}
+	handlers := consumer.New(h.store, consumer.Wakes{Dispatcher: wakeDispatcher, Relay: wake}).Handlers()
+	events := inbox.NewConsumer("webhook-dispatcher", h.kafka, h.pool, handlers, nil, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := facts.Run(ctx); err != nil {
+		if err := events.Run(ctx); err != nil {
 			h.t.Error(err)
 		}
 	}()

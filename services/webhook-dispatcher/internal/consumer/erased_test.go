@@ -12,7 +12,6 @@ import (
 	"ringfence.dev/libs/kafka"
 	"ringfence.dev/libs/page"
 	"ringfence.dev/proto/eventv1"
-	"ringfence.dev/services/webhook-dispatcher/internal/consumer"
 	"ringfence.dev/services/webhook-dispatcher/internal/delivery"
 	"ringfence.dev/services/webhook-dispatcher/internal/store"
 )
@@ -172,7 +171,7 @@ func TestErased_InOneBatchWithItsEvents(t *testing.T) {
 		h.publish(kafka.CallEvents, event, "one partition", f)
 	}
 	h.publish(kafka.CallEvents, uuid.New(), "one partition", erased(call, ws, uuid.New()))
-	h.consume(consumer.New(h.store))
+	h.consume()
 	h.await(`SELECT count(*) FROM outbox WHERE topic = 'erasure-reports.v1'`, 1)
 	h.await(`SELECT count(*) FROM webhook_event WHERE `+holding, 1)
 	sent := map[uuid.UUID][]byte{}

@@ -28,8 +28,7 @@ type Ingested struct {
 // Ingest stores each event once, and one delivery for every subscription of its workspace that lists
 // its type now. The delivery is queued for an active subscription and skipped for a paused or failed
 // one. It is skipped if the workspace has lost the webhooks feature, and held if the workspace is
-// suspended. An event that is stored already changes nothing. A pipeline writes the rows with
-// COMMIT, any other tx immediately.
+// suspended. An event that is stored already changes nothing.
 func (s *Store) Ingest(ctx context.Context, tx pgx.Tx, events ...delivery.Event) (done Ingested, err error) {
 	workspaces, err := match(ctx, tx, events)
 	if err != nil {
@@ -181,7 +180,7 @@ func put(ctx context.Context, tx pgx.Tx, rows []row) error {
 	args["erased"] = each(rows, row.erased)
 	args["held"] = held
 	batch.Queue(insertDeliveries, args)
-	if err := pg.LaterAll(ctx, tx, &batch); err != nil {
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("insert %d deliveries of %d events: %w", len(rows), len(events), err)
 	}
 	return nil

@@ -1,0 +1,93 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// fillSlots keeps the batcher from starting transactions until the returned function is called.
+func (b *applyBench) fillSlots() (release func()) {
+	for range cap(b.slots) {
+		b.slots <- struct{}{}
+	}
+	return func() {
+		for range cap(b.slots) {
+			<-b.slots
+		}
+	}
+}
+
+// chunkOf returns a chunk with one record whose value names the partition.
+func (b *applyBench) chunkOf(ctx context.Context, number int32) *chunk {
+	ch := b.chunk(number, b.records(fmt.Sprintf("p%d", number))...)
+	ch.ctx = ctx
+	return ch
+}
+
+func TestBatcher_WaitingPartitionsShareATransaction(t *testing.T) {
+	t.Parallel()
+	b := newApplyBench(t, nil)
+	release := b.fillSlots()
+	var chunks []*chunk
+	for _, number := range []int32{7, 2, 5} {
+		chunks = append(chunks, b.chunkOf(t.Context(), number))
+		b.batcher.add(chunks[len(chunks)-1])
+	}
+	release()
+	for _, ch := range chunks {
+		if err := <-ch.done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.wantCalls("p2 p5 p7") // in the order of the partitions
+	for _, ch := range chunks {
+		b.wantPosition(ch.partition.number, 1)
+	}
+}
+
+func TestBatcher_ErrorOfOnePartitionDoesNotAffectTheOthers(t *testing.T) {
+	t.Parallel()
+	away := errors.New("away")
+	b := newApplyBench(t, func(values []string) (Outcome, error) {
+		if slices.Contains(values, "p5") {
+			return Outcome{}, away
+		}
+		return Outcome{Results: make([]Result, len(values))}, nil
+	})
+	release := b.fillSlots()
+	lostCtx, lose := context.WithCancel(t.Context())
+	lost, failing, healthy := b.chunkOf(lostCtx, 1), b.chunkOf(t.Context(), 5), b.chunkOf(t.Context(), 2)
+	lose()
+	for _, ch := range []*chunk{lost, failing, healthy} {
+		b.batcher.add(ch)
+	}
+	release()
+	if err := <-lost.done; !errors.Is(err, context.Canceled) {
+		t.Errorf("lost partition: %v, want %v", err, context.Canceled)
+	}
+	if err := <-failing.done; !errors.Is(err, away) {
+		t.Errorf("failing partition: %v, want %v", err, away)
+	}
+	if err := <-healthy.done; err != nil {
+		t.Errorf("healthy partition: %v", err)
+	}
+	b.wantEffects("p2")
+}
+
+func TestBatcher_WithdrawnChunkIsNotApplied(t *testing.T) {
+	t.Parallel()
+	b := newApplyBench(t, nil)
+	release := b.fillSlots()
+	withdrawn, kept := b.chunkOf(t.Context(), 1), b.chunkOf(t.Context(), 2)
+	b.batcher.add(withdrawn)
+	b.batcher.add(kept)
+	withdrawn.started.Store(true) // as a worker that stops does
+	release()
+	if err := <-kept.done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantEffects("p2")
+}

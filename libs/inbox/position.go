@@ -1,0 +1,148 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"ringfence.dev/libs/pg"
+)
+
+// position is how far a partition has been applied, as it is stored in inbox_positions.
+type position struct {
+	// topicID is Kafka's id of the topic. A topic that is created again gets another one.
+	topicID uuid.UUID
+	// next is the offset of the next record to apply.
+	next int64
+	// row is the place of the stored row (ctid). An update by place does not read the row's earlier
+	// versions, which vacuum cannot remove while another transaction holds an old snapshot.
+	row pgtype.TID
+}
+
+// errPositionChanged means that the stored position is not the one from which records were read. Another
+// process has applied them, or the database was restored.
+var errPositionChanged = errors.New("the stored position of the partition has changed")
+
+const movePosition = `
+UPDATE inbox_positions SET next_offset = @after
+WHERE ctid = @row AND consumer = @consumer AND topic = @topic AND partition = @partition
+	AND topic_id = @topic_id AND next_offset = @before
+RETURNING ctid`
+
+// queueMove adds the move of a chunk's position to batch. After the batch was sent, moved is the new
+// place of the row; it is not valid if the position has changed.
+func (c *Consumer) queueMove(batch *pgx.Batch, ch *chunk, moved *pgtype.TID) {
+	args := c.positionArgs(ch.partition, ch.before.topicID, 0)
+	args["row"], args["before"], args["after"] = ch.before.row, ch.before.next, ch.after
+	batch.Queue(movePosition, args).Query(func(rows pgx.Rows) error {
+		places, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.TID])
+		if err == nil && len(places) == 1 {
+			*moved = places[0]
+		}
+		return err
+	})
+}
+
+// assigned is a partition that this process has just been given.
+type assigned struct {
+	partition
+	topicID uuid.UUID
+	// committed is the offset that the consumer group committed, or -1.
+	committed int64
+}
+
+const insertPosition = `
+INSERT INTO inbox_positions (consumer, topic, partition, topic_id, next_offset)
+VALUES (@consumer, @topic, @partition, @topic_id, @committed)
+ON CONFLICT DO NOTHING
+RETURNING next_offset`
+
+const adoptTopic = `
+UPDATE inbox_positions SET topic_id = @topic_id, next_offset = 0
+WHERE consumer = @consumer AND topic = @topic AND partition = @partition AND topic_id <> @topic_id
+RETURNING next_offset`
+
+const selectPosition = `
+SELECT topic_id, next_offset, ctid FROM inbox_positions
+WHERE consumer = @consumer AND topic = @topic AND partition = @partition`
+
+// One hour longer than the old release can apply records: its last transactions end in that time.
+const selectUpgrading = `SELECT old_release_until + interval '1 hour' > clock_timestamp() FROM inbox_upgrade`
+
+// startPosition returns where the partition is to be read from. The first time, it takes over the offset
+// that the consumer group committed. If the topic was created again, it starts at the beginning.
+func (c *Consumer) startPosition(ctx context.Context, a assigned) (p position, err error) {
+	args := c.positionArgs(a.partition, a.topicID, max(a.committed, 0))
+	var inserted, recreated, upgrading bool
+	var batch pgx.Batch
+	batch.Queue(insertPosition, args).Query(readAny(&inserted))
+	batch.Queue(adoptTopic, args).Query(readAny(&recreated))
+	batch.Queue(selectPosition, args).QueryRow(p.scan)
+	batch.Queue(selectUpgrading).QueryRow(func(row pgx.Row) error { return row.Scan(&upgrading) })
+	if err := c.pool.SendBatch(ctx, &batch).Close(); err != nil {
+		return p, fmt.Errorf("read position of %s: %w", a.partition, err)
+	}
+	c.upgrading.Store(upgrading)
+	switch {
+	case inserted:
+		slog.InfoContext(ctx, "inbox position taken over from the consumer group", "consumer", c.name,
+			"topic", a.topic, "partition", a.number, "offset", p.next)
+	case recreated:
+		c.movedBack(a.partition, topicRecreated, max(a.committed, 0), 0)
+	case p.next < a.committed && !upgrading:
+		c.movedBack(a.partition, databaseRestored, a.committed, p.next)
+	}
+	return p, nil
+}
+
+// reloadPosition returns the stored position after errPositionChanged. If there is none, the database was
+// restored to a time before this consumer's first start, and the partition is read from the beginning. It
+// returns an error if the topic was created again: this process still reads the deleted one.
+func (c *Consumer) reloadPosition(ctx context.Context, of partition, had position) (p position, err error) {
+	args := c.positionArgs(of, had.topicID, 0)
+	var batch pgx.Batch
+	batch.Queue(insertPosition, args)
+	batch.Queue(selectPosition, args).QueryRow(p.scan)
+	if err := c.pool.SendBatch(ctx, &batch).Close(); err != nil {
+		return p, fmt.Errorf("read position of %s: %w", of, err)
+	}
+	if p.topicID != had.topicID {
+		return p, fmt.Errorf("topic %s was created again with id %s, this process reads id %s", of.topic, p.topicID, had.topicID)
+	}
+	if p.next < had.next {
+		c.movedBack(of, databaseRestored, had.next, p.next)
+		return p, nil
+	}
+	slog.InfoContext(ctx, "another process has moved the inbox position", "consumer", c.name,
+		"topic", of.topic, "partition", of.number, "was", had.next, "is", p.next)
+	return p, nil
+}
+
+func (c *Consumer) positionArgs(of partition, topicID uuid.UUID, committed int64) pg.Args {
+	return pg.Args{
+		"consumer": c.name, "topic": of.topic, "partition": of.number, "topic_id": topicID, "committed": committed,
+	}
+}
+
+func (p *position) scan(row pgx.Row) error { return row.Scan(&p.topicID, &p.next, &p.row) }
+
+// readAny sets found if a statement returned a row.
+func readAny(found *bool) func(rows pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*found = rows.Next()
+		rows.Close()
+		return rows.Err()
+	}
+}
+
+// movedBack reports that a partition is read again from an earlier offset.
+func (c *Consumer) movedBack(p partition, cause string, was, is int64) {
+	c.metrics.movedBack.WithLabelValues(p.topic, cause).Inc()
+	slog.Error("inbox position moved back, records are read again", "consumer", c.name, "topic", p.topic, "partition", p.number,
+		"cause", cause, "was", was, "is", is)
+}

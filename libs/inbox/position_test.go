@@ -1,0 +1,286 @@
+package inbox_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"ringfence.dev/libs/inbox"
+	"ringfence.dev/libs/kafka"
+	"ringfence.dev/libs/pgtest"
+)
+
+// movedBack returns the counts of inbox_position_moved_back_total that are not 0, by cause.
+func movedBack(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != "inbox_position_moved_back_total" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if n := metric.GetCounter().GetValue(); label.GetName() == "cause" && n > 0 {
+					found[label.GetValue()] += n
+				}
+			}
+		}
+	}
+	return found
+}
+
+// start runs a consumer with its own metrics.
+func (b *bench) start() (registry *prometheus.Registry, stop func()) {
+	registry = prometheus.NewRegistry()
+	consumer := inbox.NewConsumer(service, b.cfg, b.pool, inbox.Handlers{topic.Name: inbox.Each(b.handle, nil)}, nil, registry)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := consumer.Run(ctx); err != nil {
+			b.Errorf("Run: %v", err)
+		}
+	}()
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); <-done }) }
+	b.Cleanup(stop)
+	return registry, stop
+}
+
+func (b *bench) exec(sql string, args ...any) {
+	b.Helper()
+	if _, err := b.pool.Exec(b.Context(), sql, args...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// saveState copies the tables of the inbox and the effects, as a backup does. The returned function
+// restores them.
+func (b *bench) saveState(t *testing.T) (restore func()) {
+	t.Helper()
+	owner := pgtest.Owner(t, b.pool, schema)
+	tables := []string{"effect", "inbox_positions", "inbox_events"}
+	for _, table := range tables {
+		if _, err := owner.Exec(t.Context(), "CREATE TABLE saved_"+table+" AS SELECT * FROM "+table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		t.Helper()
+		tx, err := owner.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range tables {
+			overriding := ""
+			if table == "effect" {
+				overriding = " OVERRIDING SYSTEM VALUE"
+			}
+			if _, err := tx.Exec(t.Context(), "DELETE FROM "+table+"; INSERT INTO "+table+overriding+" SELECT * FROM saved_"+table); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestConsumer_RestoredDatabaseReadsTheRecordsAgain restores the database while no consumer runs. The
+// group's offsets are ahead of the tables then.
+func TestConsumer_RestoredDatabaseReadsTheRecordsAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1))
+	_, stop := b.start()
+	b.wantEffects("a", 1)
+	restore := b.saveState(t)
+	b.produce(record("a", 2), record("a", 3))
+	b.wantEffects("a", 1, 2, 3)
+	stop()
+	restore()
+	b.wantEffects("a", 1)
+
+	registry, _ := b.start()
+	b.wantEffects("a", 1, 2, 3)
+	b.produce(record("a", 4))
+	b.wantEffects("a", 1, 2, 3, 4)
+	if diff := cmp.Diff(map[string]float64{"database_restored": 1}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
+}
+
+// TestConsumer_DatabaseIsRestoredUnderARunningConsumer covers the failover to a standby that has not
+// received the last commits.
+func TestConsumer_DatabaseIsRestoredUnderARunningConsumer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1))
+	registry, _ := b.start()
+	b.wantEffects("a", 1)
+	restore := b.saveState(t)
+	b.produce(record("a", 2), record("a", 3))
+	b.wantEffects("a", 1, 2, 3)
+	restore()
+	b.produce(record("a", 4)) // the next record finds that the position has changed
+	b.wantEffects("a", 1, 2, 3, 4)
+	if diff := cmp.Diff(map[string]float64{"database_restored": 1}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
+}
+
+// TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice starts a consumer whose group has committed
+// less than was applied. Event ids are removed, so that only the position can prevent a second effect.
+func TestConsumer_CrashBeforeTheGroupCommitAppliesNothingTwice(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1), record("a", 2))
+	_, stop := b.start()
+	b.wantEffects("a", 1, 2)
+	stop()
+	b.commitGroup(0)
+	b.exec("DELETE FROM inbox_events")
+
+	registry, _ := b.start()
+	b.produce(record("a", 3))
+	b.wantEffects("a", 1, 2, 3)
+	if diff := cmp.Diff(map[string]float64{}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
+}
+
+// commitGroup sets the group's offset of all partitions.
+func (b *bench) commitGroup(offset int64) {
+	b.Helper()
+	offsets := kadm.Offsets{}
+	for number := range topic.Partitions {
+		offsets.AddOffset(topic.Name, number, offset, -1)
+	}
+	if err := kadm.NewClient(b.wire.Client).CommitAllOffsets(b.Context(), service, offsets); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// TestConsumer_FirstStartTakesOverTheGroupsOffsets covers the upgrade from the release before positions.
+func TestConsumer_FirstStartTakesOverTheGroupsOffsets(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1), record("a", 2)) // applied by the old release
+	b.commitGroup(2)
+	b.produce(record("a", 3))
+	b.run(b.pool)
+	b.wantEffects("a", 3)
+}
+
+func TestConsumer_RecreatedTopicIsReadFromItsStart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1), record("a", 2))
+	_, stop := b.start()
+	b.wantEffects("a", 1, 2)
+	stop()
+	b.recreate()
+	b.produce(record("a", 3), record("a", 4), record("a", 5))
+	registry, _ := b.start()
+	b.wantEffects("a", 1, 2, 3, 4, 5)
+	if diff := cmp.Diff(map[string]float64{"topic_recreated": float64(topic.Partitions)}, movedBack(t, registry)); diff != "" {
+		t.Errorf("positions moved back (-want +got):\n%s", diff)
+	}
+}
+
+func TestConsumer_TopicIsRecreatedUnderARunningConsumer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produce(record("a", 1), record("a", 2))
+	b.start()
+	b.wantEffects("a", 1, 2)
+	b.recreate()
+	b.produce(record("a", 3))
+	b.wantEffects("a", 1, 2, 3)
+}
+
+// recreate deletes the topic and creates it again.
+func (b *bench) recreate() {
+	b.Helper()
+	b.remove(topic.Name)
+	b.wire.PurgeTopicsFromProducing(topic.Name)
+	b.eventually("the topic is created again", func() bool {
+		return kafka.EnsureTopics(b.Context(), b.wire, []kafka.Topic{topic}) == nil && b.partitions(topic.Name) == int(topic.Partitions)
+	})
+}
+
+// TestConsumer_StaleProcessAppliesNothing holds a process in the middle of a batch until another process
+// has applied the batch, as after a rebalance that did not wait for it. The event ids of the other
+// process are removed, so that only the position can prevent a second effect.
+func TestConsumer_StaleProcessAppliesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	hangs, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	b.onTry(func(value int64) {
+		if value == 1 {
+			once.Do(func() { close(hangs); <-goOn })
+		}
+	})
+	b.start()
+	a := record("a", 1)
+	b.produce(a)
+	<-hangs
+	// What the other process commits. It ends the transaction that hangs, as the server does after
+	// idle_in_transaction_session_timeout.
+	owner := pgtest.Owner(t, b.pool, schema)
+	for _, statement := range []string{
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND usename = '` + schema + `_app' AND state LIKE 'idle in transaction%'`,
+		fmt.Sprintf(`UPDATE inbox_positions SET next_offset = %d WHERE partition = %d`, a.Offset+1, a.Partition),
+		`INSERT INTO effect (event_id, key, value) VALUES (gen_random_uuid(), 'a', 1)`,
+	} {
+		if _, err := owner.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(goOn)
+	b.produce(record("a", 2))
+	b.wantEffects("a", 1, 2)
+}
+
+// TestConsumer_TwoProcessesOnOnePartition lets a second process, which is in no group with the first one,
+// read the same partitions. Each record is applied once.
+func TestConsumer_TwoProcessesOnOnePartition(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.produceFacts(1, 10)
+	b.start()
+	other := b.consumer(b.pool)
+	other.SetGroup("other")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- other.Run(ctx) }()
+	b.produceFacts(11, 30)
+	b.wantAll(30)
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	b.wantAll(30)
+}
+
+// TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce publishes events again behind newer ones of their
+// key.
+func TestConsumer_LateAndOutOfOrderRecordsAreAppliedOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, two, three := record("a", 1), record("a", 2), record("a", 3)
+	b.produce(two, one, again(two), three, again(one))
+	b.run(b.pool)
+	b.wantEffects("a", 2, 1, 3)
+}
