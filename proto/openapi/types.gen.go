@@ -311,8 +311,8 @@ type Call struct {
 
 // CallDisclosure What the person heard of the disclosure. Present once the call has ended, unless the disclosure is turned off or its playout is
 // not known. If `started_at` is null, nothing of it was played. Otherwise either `finished_at` or `cut_at` is set.
-// The times are those of the audio. `text` is what the agent was asked to say: Ringfence does not compare it with the
-// words that the agent spoke. The agent's first turns in the transcript and the recording show those.
+// The times are those of the audio; audio that could not be sent counts as not played. `text` is what the agent was asked to
+// say. The agent can have spoken other words: its first turns in the transcript and the recording show those.
 type CallDisclosure struct {
 	// Text What the agent was asked to say first: the disclosure, and the notice if the call is recorded.
 	Text string `json:"text"`

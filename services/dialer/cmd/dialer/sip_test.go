@@ -56,6 +56,8 @@ func (p *person) HearFrame(frame []byte) {
 
 func (p *person) HearDigit(byte) {}
 
+func (p *person) FrameUnsent() {}
+
 func (p *person) NextFrame(dst []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

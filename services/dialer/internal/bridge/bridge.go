@@ -71,6 +71,8 @@ type Result struct {
 	Turns           []agent.Turn
 	// Disclosure is nil if the disclosure was turned off, or if its playout is not known.
 	Disclosure *agent.DisclosureRecord
+	// Reworded are the words of the disclosure by the agent's own transcript, if they differ from its text.
+	Reworded string
 	// OptedOut, and the time for which a call back was agreed.
 	OptedOut   bool
 	CallbackAt *time.Time
@@ -166,6 +168,14 @@ func (c *Conversation) NextFrame(dst []byte) bool {
 		c.spokeAt.Store(now.UnixNano())
 	}
 	return spoke
+}
+
+// FrameUnsent records that the frame that NextFrame returned last was not sent. The transcript and the record of the
+// disclosure do not count it as played.
+func (c *Conversation) FrameUnsent() {
+	c.mu.Lock()
+	c.queue.unsent()
+	c.mu.Unlock()
 }
 
 // HearFrame takes 20 ms of the person's.

@@ -265,8 +265,9 @@ func (c *Conversation) leave() { c.part(c.settings.Agent.VoicemailText(), call.N
 func (c *Conversation) result() Result {
 	c.mu.Lock()
 	r := Result{
-		Cause: c.cause, Turns: c.transcript.turns(), Disclosure: c.disclosure(), UnlistedOutcome: c.unlisted,
-		OptedOut: c.opted, CallbackAt: c.callback, FirstAudio: c.first,
+		Cause: c.cause, Turns: c.transcript.turns(), Disclosure: c.disclosure(), Reworded: c.reworded(),
+		UnlistedOutcome: c.unlisted,
+		OptedOut:        c.opted, CallbackAt: c.callback, FirstAudio: c.first,
 		Unheard: c.unheard, Trimmed: c.queue.trimmed, Unsaid: agent.Duration(int(c.queue.dropped)),
 	}
 	c.mu.Unlock()

@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"strings"
 	"time"
+	"unicode"
 
 	"ringfence.dev/services/dialer/internal/agent"
 )
@@ -35,4 +37,34 @@ func (c *Conversation) disclosure() *agent.DisclosureRecord {
 		record.CutAt = &last
 	}
 	return record
+}
+
+// reworded returns the words of the agent's transcript of the disclosure, if they differ from its text. It
+// returns "" if they are the same, or if the agent has not transcribed the whole disclosure. The transcript is the
+// agent's own: it does not prove which words the audio contains.
+func (c *Conversation) reworded() string {
+	if c.settings.Disclosure == "" || c.disclosed == "" {
+		return ""
+	}
+	var spoken []string
+	for _, w := range c.transcript.said {
+		if it := c.transcript.items[w.item]; it != nil && it.disclosure {
+			spoken = append(spoken, w.turn.Text)
+		}
+	}
+	words := strings.Join(spoken, " ")
+	if letters(words) == letters(c.settings.Disclosure) {
+		return ""
+	}
+	return words
+}
+
+// letters returns the letters and digits of a text in lower case.
+func letters(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, text)
 }

@@ -107,6 +107,60 @@ func TestTranscript_EndsWhereThePersonHungUp(t *testing.T) {
 	}
 }
 
+// TestTranscript_FramesThatWereNotSent covers a network that does not take the agent's packets for a time.
+func TestTranscript_FramesThatWereNotSent(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		from, to time.Duration // the time in which no frame is sent
+		want     []string
+		// started and cut are the times in the record of the disclosure; zero: none.
+		started, cut time.Duration
+	}{
+		{name: "none is sent", to: 20 * time.Second},
+		{
+			name: "the first second", to: time.Second, want: []string{"Hello, this is an AI. We –", greetingWords},
+			started: time.Second + firstFrame, cut: 7 * time.Second,
+		},
+		{
+			name: "a second of the disclosure", from: 2 * time.Second, to: 3 * time.Second,
+			want: []string{"Hello, this is an AI. We –", greetingWords}, started: firstFrame, cut: 7 * time.Second,
+		},
+		{
+			name: "the end", from: 3500 * time.Millisecond, to: 20 * time.Second, want: []string{"Hello, this is –"},
+			started: firstFrame, cut: 3500 * time.Millisecond,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *talk) {
+				k.settings.Disclosure = disclosureWords
+				begun := time.Now()
+				k.fails.Store(test.from == 0)
+				k.speakWords("1", disclosureWords, true)
+				k.speakWords("2", greetingWords, false)
+				k.pass(test.from)
+				k.fails.Store(true)
+				k.pass(test.to - test.from)
+				k.fails.Store(false)
+				k.pass(12 * time.Second)
+				k.hangUp()
+				<-k.over
+				if diff := cmp.Diff(test.want, turnTexts(k.result.Turns)); diff != "" {
+					t.Errorf("transcript (-want +got):\n%s", diff)
+				}
+				want := &agent.DisclosureRecord{
+					Text: disclosureWords, StartedAt: after(begun, test.started), CutAt: after(begun, test.cut),
+				}
+				if diff := cmp.Diff(want, k.result.Disclosure); diff != "" {
+					t.Errorf("disclosure (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // after returns the time after a duration, or nil if the duration is zero.
 func after(begun time.Time, d time.Duration) *time.Time {
 	if d == 0 {
@@ -191,6 +245,31 @@ func TestDisclosure_AgentOfTheCustomer(t *testing.T) {
 			if marks && record.FinishedAt == nil {
 				t.Error("FinishedAt = nil, want a time")
 			}
+		})
+	}
+}
+
+// TestDisclosure_ComparesTheAgentsTranscript covers an agent that does not speak the text that it was given.
+func TestDisclosure_ComparesTheAgentsTranscript(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, spoken, want string }{
+		{name: "the same words", spoken: "Hello this is an A.I.; we record."},
+		{name: "other words", spoken: "Hello, this is Ann.", want: "Hello, this is Ann."},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			converse(t, agent.Settings{}, func(k *talk) {
+				k.settings.Disclosure = disclosureWords
+				k.speakWords("1", test.spoken, true)
+				k.speakWords("2", greetingWords, false)
+				k.pass(15 * time.Second)
+				k.hangUp()
+				<-k.over
+				if got := k.result.Reworded; got != test.want {
+					t.Errorf("Result.Reworded = %q, want %q", got, test.want)
+				}
+			})
 		})
 	}
 }

@@ -20,15 +20,24 @@ type piece struct {
 	id     string
 	chunks [][]byte
 	// chunk and offset are the position that is played next. played and total count bytes; recorded are
-	// the played bytes that the transcript contains.
+	// the played bytes that the transcript has counted.
 	chunk, offset           int
 	played, total, recorded int
+	unsent                  int // bytes of played whose frames were not sent
 	keep, done              bool
 	// began and last are the times of the first and of the last frame; zero: nothing was played yet.
 	began, last time.Time
 }
 
 func (p *piece) left() int { return p.total - p.played }
+
+// share is the part of a frame that came from one piece, and the times of the piece before that frame.
+type share struct {
+	piece       *piece
+	bytes       int
+	at          time.Time
+	began, last time.Time
+}
 
 // play records that a part of the piece is sent now.
 func (p *piece) play(now time.Time) {
@@ -61,8 +70,11 @@ type playout struct {
 	halted bool
 	waited int // ticks that a part of a frame has waited
 	// now is the time of the frame that is taken.
-	now     time.Time
-	ratchet ratchet
+	now time.Time
+	// frame are the shares of the frame that was taken last, and lost those of frames that were not sent and that
+	// the transcript still counts.
+	frame, lost []share
+	ratchet     ratchet
 	// dropped counts bytes that had no room, trimmed frames of silence that a late agent was shortened by.
 	dropped, trimmed int64
 }
@@ -124,12 +136,14 @@ func (q *playout) next(dst []byte) (spoke, moved bool) {
 		q.waited++
 		return false, moved
 	}
-	q.waited = 0
+	q.waited, q.frame = 0, q.frame[:0]
 	n := 0
 	for n < len(dst) && q.head < len(q.pieces) {
 		p := q.pieces[q.head]
+		began, last := p.began, p.last
 		took := p.take(dst[n:])
 		if took > 0 {
+			q.frame = append(q.frame, share{p, took, q.now, began, last})
 			moved = moved || p.began.IsZero()
 			p.play(q.now)
 		}
@@ -145,6 +159,15 @@ func (q *playout) next(dst []byte) (spoke, moved bool) {
 		dst[i] = silence
 	}
 	return n > 0, q.settle() || moved || q.depth == 0
+}
+
+// unsent takes the frame that was taken last back from the times of its pieces. It keeps its place in the audio.
+func (q *playout) unsent() {
+	for _, of := range q.frame {
+		of.piece.began, of.piece.last = of.began, of.last
+		of.piece.unsent += of.bytes
+	}
+	q.lost, q.frame = append(q.lost, q.frame...), q.frame[:0]
 }
 
 // settle goes past pieces at the head that are over.
@@ -201,9 +224,9 @@ func (q *playout) flush() (cuts []cut) {
 			continue
 		}
 		if p.left() > 0 || !p.done {
-			cuts = append(cuts, cut{p.id, agent.Duration(p.played), agent.Duration(p.total)})
+			cuts = append(cuts, cut{p.id, agent.Duration(p.played - p.unsent), agent.Duration(p.total)})
 		} else {
-			cuts = append(cuts, cut{p.id, agent.Duration(p.played), agent.Duration(p.played)})
+			cuts = append(cuts, cut{p.id, agent.Duration(p.played - p.unsent), agent.Duration(p.played)})
 		}
 		q.depth -= p.left()
 	}

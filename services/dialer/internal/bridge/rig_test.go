@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +141,8 @@ type talk struct {
 	line   []byte        // what the person heard, silence included
 	mu     sync.Mutex
 	stop   chan struct{}
+	// fails: frames are not sent.
+	fails atomic.Bool
 }
 
 var errPhone = errors.New("the telephone says no")
@@ -184,7 +187,10 @@ func (k *talk) pump() {
 		case <-ticker.C:
 		}
 		frame := bytes.Repeat([]byte{silence}, 160)
-		k.NextFrame(frame)
+		if k.NextFrame(frame) && k.fails.Load() {
+			k.FrameUnsent()
+			continue
+		}
 		k.mu.Lock()
 		k.line = append(k.line, frame...)
 		k.mu.Unlock()

@@ -239,6 +239,10 @@ func (c *Conversation) recordPieces(pieces []*piece) {
 		}
 		c.transcript.play(p)
 	}
+	for _, of := range c.queue.lost {
+		c.transcript.unplay(of)
+	}
+	c.queue.lost = c.queue.lost[:0]
 }
 
 // halt ends the playout. What is still queued is never sent.

@@ -80,6 +80,18 @@ func (tr *transcript) play(p *piece) {
 	p.recorded = p.played
 }
 
+// unplay takes back a share of a frame that was not sent. The transcript must have played its piece before.
+func (tr *transcript) unplay(of share) {
+	it := tr.item(of.piece.id)
+	it.played -= of.bytes
+	if it.ended.Equal(of.at) {
+		it.ended = of.last
+	}
+	if it.began.Equal(of.at) {
+		it.began = time.Time{}
+	}
+}
+
 // say adds text. Its time is now unless the item has its own time.
 func (tr *transcript) say(role, item, text string, now time.Time) {
 	if text = strings.TrimSpace(text); text == "" || tr.full {

@@ -23,6 +23,8 @@ type echoed struct {
 	took []time.Duration
 }
 
+func (e *echoed) FrameUnsent() {}
+
 func (e *echoed) NextFrame(dst []byte) bool {
 	binary.BigEndian.PutUint64(dst, uint64(e.now()))
 	return true

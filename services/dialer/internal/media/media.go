@@ -24,10 +24,13 @@ import (
 // Frame is 20 ms of µ-law, in bytes.
 const Frame = jitter.Frame
 
-// Source is asked for what is to be said, in the pacing loop, each 20 ms that we may send: it must not block. dst has Frame bytes to fill with
-// µ-law; false: there is nothing to say.
+// Source provides the audio that a stream sends. The pacing loop calls it, so its methods must not block.
 type Source interface {
+	// NextFrame fills dst, which has Frame bytes, with µ-law. It is called every 20 ms while the stream may send, and
+	// returns false if there is nothing to send.
 	NextFrame(dst []byte) bool
+	// FrameUnsent is called if the frame that NextFrame returned last could not be sent.
+	FrameUnsent()
 }
 
 // Sink hears the far end: from its first packet on 50 frames a second until Close, silence where nothing came, and each digit once. A frame is good for the

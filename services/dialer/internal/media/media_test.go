@@ -3,6 +3,7 @@ package media
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -26,6 +27,13 @@ type voice struct {
 	heard    []byte // the first byte of each frame
 	digits   string
 	timeouts chan struct{}
+	unsent   int
+}
+
+func (v *voice) FrameUnsent() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unsent++
 }
 
 func (v *voice) NextFrame(dst []byte) bool {
@@ -180,6 +188,23 @@ func TestStream_SendsAFrameEach20Milliseconds(t *testing.T) {
 			other.out.header.SSRC)
 	} else if other.out.base == d.out.base {
 		t.Errorf("two streams have the same random numbers: other.out.base = %v, want another value", other.out.base)
+	}
+}
+
+// TestStream_ReportsFramesThatWereNotSent has a network that takes no packets. The silence after the three frames is not
+// reported: the source did not provide it.
+func TestStream_ReportsFramesThatWereNotSent(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.send = func([]byte, netip.AddrPort) error { return errors.New("network is unreachable") }
+	d.connect(t)
+	d.script = "abc"
+	d.run(time.Second)
+	if got, want := d.unsent, 3; got != want {
+		t.Errorf("frames that were reported = %d, want %d", got, want)
+	}
+	if got, want := d.Close().Unsent, uint64(50); got != want {
+		t.Errorf("unsent packets = %d, want %d", got, want)
 	}
 }
 

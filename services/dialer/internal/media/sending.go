@@ -1,6 +1,8 @@
 package media
 
 import (
+	"fmt"
+	"net/netip"
 	"time"
 
 	"ringfence.dev/services/dialer/internal/g711"
@@ -24,13 +26,14 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 	h := &out.header
 	h.Timestamp, h.PayloadType, h.Marker = now, uint8(out.codec), !out.contiguous || frame != out.last+1
 	event, isEvent, muted := out.digits.Next(now)
+	spoke := false
 	if isEvent {
 		packet = packet[:headerSize+copy(packet[headerSize:], event.Payload[:])]
 		h.Timestamp, h.PayloadType, h.Marker = event.Timestamp, out.event, event.Marker
 		out.events++
 	} else {
 		audio := packet[headerSize:]
-		spoke := !muted && s.leg.Source != nil && s.leg.Source.NextFrame(audio)
+		spoke = !muted && s.leg.Source != nil && s.leg.Source.NextFrame(audio)
 		if !spoke {
 			silent(audio)
 		}
@@ -41,24 +44,30 @@ func (s *Stream) say(frame int64, late time.Duration) bool {
 	}
 	out.contiguous, out.last = true, frame
 	h.SequenceNumber++
-	if _, err := h.MarshalTo(packet); err != nil {
+	if err := s.transmit(packet, *to); err != nil {
 		out.unsent++
-		return false
-	}
-	if out.seal != nil {
-		sealed, err := out.seal.Seal(packet)
-		if err != nil {
-			out.unsent++
-			return false
+		if spoke {
+			s.leg.Source.FrameUnsent()
 		}
-		packet = sealed
-	}
-	if err := s.send(packet, *to); err != nil {
-		out.unsent++
 		return false
 	}
 	out.sent++
 	out.late += late
 	out.latest = max(out.latest, late)
 	return true
+}
+
+// transmit writes the header, encrypts the packet if the call uses SRTP, and sends it. The caller must hold out.mu.
+func (s *Stream) transmit(packet []byte, to netip.AddrPort) error {
+	if _, err := s.out.header.MarshalTo(packet); err != nil {
+		return fmt.Errorf("write the RTP header: %w", err)
+	}
+	if s.out.seal != nil {
+		sealed, err := s.out.seal.Seal(packet)
+		if err != nil {
+			return fmt.Errorf("encrypt an RTP packet: %w", err)
+		}
+		packet = sealed
+	}
+	return s.send(packet, to)
 }

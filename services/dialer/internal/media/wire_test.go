@@ -140,6 +140,7 @@ func TestStream_AllocatesNothing(t *testing.T) {
 type constant struct{}
 
 func (constant) NextFrame([]byte) bool { return true }
+func (constant) FrameUnsent()          {}
 
 type counting struct{ n *int }
 

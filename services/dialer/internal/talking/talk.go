@@ -54,6 +54,13 @@ type talk struct {
 // Offer describes our audio.
 func (t *talk) Offer() []byte { return t.offer }
 
+// FrameUnsent is media.Source's.
+func (t *talk) FrameUnsent() {
+	if c := t.conversation.Load(); c != nil {
+		c.FrameUnsent()
+	}
+}
+
 // NextFrame is what the agent says.
 func (t *talk) NextFrame(dst []byte) bool {
 	c := t.conversation.Load()
@@ -167,6 +174,9 @@ func (t *talk) converse(told sip.Told) {
 	}
 	t.conversation.Store(conversation)
 	r := conversation.Run(t.life)
+	if r.Reworded != "" {
+		slog.Warn("agent spoke other words than the disclosure", "call_id", t.callID, "spoken", r.Reworded)
+	}
 	if r.UnlistedOutcome != "" {
 		slog.Warn("agent gave an outcome that is not in its list", "call_id", t.callID, "given", r.UnlistedOutcome,
 			"outcome", r.Outcome)
