@@ -8,14 +8,17 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,8 +30,9 @@ import (
 const (
 	// maxOrphaned is how long a phone may stay connected after the process that called it was killed.
 	maxOrphaned = 6 * time.Second
-	// inFlight is how long after a kill an INVITE of the dead dialer can reach the dialplan.
-	inFlight = time.Second
+	// inFlight is how long after a kill an INVITE of the dead dialer can reach the dialplan. The process that replaces it
+	// cannot call so early: it starts, and sends OPTIONS first.
+	inFlight = 500 * time.Millisecond
 	// untilStored is how long after a BYE the dialer can still wait for the last words before it stores the end.
 	untilStored = 5 * time.Second
 	// maxLive is the number of calls that go on at the same time.
@@ -70,27 +74,47 @@ type phone struct {
 	finished rig.Request
 }
 
-// record is a line of Asterisk's call detail records.
-type record struct{ start, answer, end time.Time }
+// record is a line of Asterisk's call detail records. dialer is the SIP address of the process that called.
+type record struct {
+	start, answer, end time.Time
+	dialer             string
+}
+
+// kill is the end of one dialer by SIGKILL. ports are the UDP ports that the process had. The process that replaces it
+// has the same SIP port.
+type kill struct {
+	at    time.Time
+	ports map[string]bool
+}
+
+// of reports whether the dialer that was killed made the call.
+func (k kill) of(r record) bool {
+	_, port, err := net.SplitHostPort(r.dialer)
+	return err == nil && k.ports[port] && r.start.Before(k.at.Add(inFlight))
+}
 
 // trial is the stack, Asterisk and its phones.
 type trial struct {
 	dir      string
+	address  string // of both dialers
 	model    string
 	asterisk *peertest.Asterisk
 	world    *stage.World
 	house    *rig.Workspace
 	phones   []*phone
-	kills    []time.Time
+	kills    []kill
 	// longest is how long a phone stayed connected after its dialer was killed.
 	longest time.Duration
+	// gap is the longest part inside of a turn that a recording lacks.
+	gap time.Duration
 	// voices are the audio of the texts that were needed so far.
 	voices map[string][]byte
 }
 
-// TestRandomCalls_RecordingsEqualTranscripts calls phones of a real Asterisk that hang up, refuse, do not answer, hold,
-// press keys and speak at random, and kills the dialer with SIGKILL. A phone must not stay connected for long after its
-// dialer died, and each transcript must contain what Asterisk recorded, turn by turn.
+// TestRandomCalls_RecordingsEqualTranscripts runs two dialers that call phones of a real Asterisk. The phones hang up,
+// refuse, do not answer, hold, press keys and speak at random. Each kill -9 ends a dialer to which a phone is connected.
+// A phone must not stay connected for long after its dialer died, and each transcript must contain what Asterisk
+// recorded: every turn of the agent, from its first frame to its last, and nothing else.
 func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	peertest.AsteriskInstalled(t)
 	random := stage.Seeded(t, 1)
@@ -98,6 +122,7 @@ func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	s := startTrial(t, random, calls)
 	s.callAll(t, random, stage.Trials(1, 4))
 	records := s.records(t)
+	s.checkDialers(t, records)
 	compared := 0
 	for _, p := range s.phones {
 		killed := s.checkEnd(t, p, records[p.number])
@@ -108,15 +133,15 @@ func TestRandomCalls_RecordingsEqualTranscripts(t *testing.T) {
 	if want := calls / 4; compared < want {
 		t.Errorf("compared transcripts = %d, want at least %d", compared, want)
 	}
-	t.Logf("calls = %d, kills = %d, compared transcripts = %d, longest call after its dialer was killed = %v",
-		calls, len(s.kills), compared, s.longest)
+	t.Logf("calls = %d, kills = %d, compared transcripts = %d, longest call after its dialer was killed = %v, "+
+		"longest gap in a turn = %v", calls, len(s.kills), compared, s.longest, s.gap)
 }
 
 func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 	t.Helper()
 	network := fmt.Sprintf("127.%d.%d.", 128+rand.IntN(127), rand.IntN(256))
 	ringfence, address := network+"10", network+"20"
-	s := &trial{dir: t.TempDir(), voices: map[string][]byte{}}
+	s := &trial{dir: t.TempDir(), address: ringfence, voices: map[string][]byte{}}
 	var err error
 	if s.world, err = stage.New(); err != nil {
 		t.Fatal(err)
@@ -140,8 +165,9 @@ func startTrial(t *testing.T, random *rand.Rand, calls int) *trial {
 			t.Logf("log of Asterisk:\n%s", s.asterisk.Said())
 		}
 	})
-	env := strings.Fields(fmt.Sprintf("CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 SIP_ADVERTISED_ADDR=%[1]s RTP_ADDR=%[1]s "+
-		"REALTIME_KEY=test REALTIME_URL=%s SIMULATOR_TIME_SCALE=1 DRAIN_LIMIT=1s RING_LIMIT=8s", ringfence, s.model))
+	// The second dialer listens for SIP at port 5061.
+	env := strings.Fields(fmt.Sprintf("RINGFENCE_REPLICAS=2 CARRIER=sip SIP_UDP_ADDR=%[1]s:5060 SIP_ADVERTISED_ADDR=%[1]s "+
+		"RTP_ADDR=%[1]s REALTIME_KEY=test REALTIME_URL=%s SIMULATOR_TIME_SCALE=1 DRAIN_LIMIT=1s RING_LIMIT=8s", ringfence, s.model))
 	if err := s.world.Start(env...); err != nil {
 		t.Fatal(err)
 	}
@@ -242,8 +268,9 @@ match=%[2]s
 `, asterisk, ringfence, account)
 	return map[string]string{
 		"pjsip.conf": pjsip, "extensions.conf": dialplan.String(), "rtp.conf": "[general]\nrtpstart=20000\nrtpend=20999\n",
-		"cdr.conf":        "[general]\nenable=yes\nunanswered=yes\n",
-		"cdr_custom.conf": "[mappings]\nMaster.csv => ${CDR(dst)},${CDR(start,u)},${CDR(answer,u)},${CDR(end,u)}\n",
+		"cdr.conf": "[general]\nenable=yes\nunanswered=yes\n",
+		"cdr_custom.conf": "[mappings]\nMaster.csv => ${CDR(dst)},${CDR(start,u)},${CDR(answer,u)},${CDR(end,u)}," +
+			"${CDR(userfield)}\n",
 	}
 }
 
@@ -253,7 +280,10 @@ func (s *trial) newPhone(t *testing.T, random *rand.Rand, i int) *phone {
 	p := &phone{number: fmt.Sprintf("+1415556%04d", i)}
 	p.greeting = fmt.Sprintf("This is call %d of the test, how can I help you on this day?", i)
 	ring := fmt.Sprintf("Wait(%.1f)", 0.2+random.Float64())
-	p.steps = []string{"Ringing()", ring}
+	p.steps = []string{
+		"Set(CDR(userfield)=${CHANNEL(pjsip,remote_addr)})",
+		"Verbose(1,CALLED ${EXTEN} BY ${CHANNEL(pjsip,remote_addr)})", "Ringing()", ring,
+	}
 	switch random.IntN(12) {
 	case 0:
 		p.steps = append(p.steps, "Hangup(17)")
@@ -334,7 +364,7 @@ func (s *trial) voice(t *testing.T, text string) []byte {
 	return audio
 }
 
-// callAll calls every phone, and kills the dialer so many times while calls go on.
+// callAll calls every phone, and kills a dialer so many times while calls go on.
 func (s *trial) callAll(t *testing.T, random *rand.Rand, kills int) {
 	t.Helper()
 	var killAt []int
@@ -347,7 +377,7 @@ func (s *trial) callAll(t *testing.T, random *rand.Rand, kills int) {
 		s.place(t, p)
 		live[p] = true
 		if slices.Contains(killAt, i) {
-			s.kill(t, live)
+			s.kill(t)
 		}
 		s.await(t, live, maxLive)
 	}
@@ -387,29 +417,99 @@ func (s *trial) await(t *testing.T, live map[*phone]bool, most int) {
 	}
 }
 
-// kill kills the dialer once it has calls.
-func (s *trial) kill(t *testing.T, live map[*phone]bool) {
+// kill waits until a phone is connected, and kills the dialer that has the most connected phones.
+func (s *trial) kill(t *testing.T) {
 	t.Helper()
-	err := rig.Until(t.Context(), rig.HangTimeout, "calls to kill", func() (bool, error) {
-		up := 0
-		for p := range live {
-			req, err := s.house.Request(t.Context(), p.request)
+	var done kill
+	err := rig.Until(t.Context(), rig.HangTimeout, "a phone is connected", func() (bool, error) {
+		connected, err := s.connected(t)
+		if err != nil {
+			return false, err
+		}
+		chosen, most := 0, 0
+		for _, pid := range s.world.Processes()["dialer"] {
+			ports, err := udpPorts(pid, s.address)
 			if err != nil {
-				return false, err
+				continue // the process has ended
 			}
-			if req.CallID != nil && !req.Final() {
-				up++
+			phones := 0
+			for port, n := range connected {
+				if ports[port] {
+					phones += n
+				}
+			}
+			if phones > most {
+				chosen, most, done.ports = pid, phones, ports
 			}
 		}
-		return up > 2, nil
+		if chosen == 0 {
+			return false, nil
+		}
+		done.at = time.Now()
+		return true, syscall.Kill(chosen, syscall.SIGKILL)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.world.KillOne("dialer", 0) {
-		t.Fatal("there is no dialer")
+	s.kills = append(s.kills, done)
+}
+
+// calledBy matches what the dialplan prints at the beginning of each call.
+var calledBy = regexp.MustCompile(`CALLED (\S+) BY [0-9.]+:([0-9]+)`)
+
+// connected returns the number of connected phones by the SIP port of their dialer.
+func (s *trial) connected(t *testing.T) (map[string]int, error) {
+	t.Helper()
+	show := exec.CommandContext(t.Context(), "sh", "-c", s.asterisk.Shell()+" -rx 'core show channels concise'")
+	channels, err := show.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the channels of Asterisk: %w", err)
 	}
-	s.kills = append(s.kills, time.Now())
+	ports := map[string]string{}
+	for _, call := range calledBy.FindAllStringSubmatch(terminalCodes.ReplaceAllString(s.asterisk.Said(), ""), -1) {
+		ports[call[1]] = call[2]
+	}
+	connected := map[string]int{}
+	for line := range strings.Lines(string(channels)) {
+		const number, state = 2, 4
+		if fields := strings.Split(line, "!"); len(fields) > state && fields[state] == "Up" {
+			connected[ports[fields[number]]]++
+		}
+	}
+	delete(connected, "")
+	return connected, nil
+}
+
+// udpPorts returns the UDP ports that a process has at an IPv4 address.
+func udpPorts(pid int, address string) (map[string]bool, error) {
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", pid))
+	if err != nil {
+		return nil, fmt.Errorf("read the sockets of the machine: %w", err)
+	}
+	sockets, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return nil, fmt.Errorf("list the files of a process: %w", err)
+	}
+	open := map[string]bool{}
+	for _, socket := range sockets {
+		if target, err := os.Readlink(socket); err == nil {
+			open[target] = true
+		}
+	}
+	ip := net.ParseIP(address).To4()
+	local := fmt.Sprintf("%02X%02X%02X%02X", ip[3], ip[2], ip[1], ip[0])
+	ports := map[string]bool{}
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 10 || !open["socket:["+fields[9]+"]"] {
+			continue
+		}
+		at, port, _ := strings.Cut(fields[1], ":")
+		if number, err := strconv.ParseUint(port, 16, 16); err == nil && at == local {
+			ports[strconv.FormatUint(number, 10)] = true
+		}
+	}
+	return ports, nil
 }
 
 // records reads Asterisk's call detail records after the last call.
@@ -434,7 +534,7 @@ func (s *trial) records(t *testing.T) map[string][]record {
 	}
 	found := map[string][]record{}
 	for _, row := range rows {
-		found[row[0]] = append(found[row[0]], record{instant(row[1]), instant(row[2]), instant(row[3])})
+		found[row[0]] = append(found[row[0]], record{instant(row[1]), instant(row[2]), instant(row[3]), row[4]})
 	}
 	return found
 }
@@ -448,24 +548,52 @@ func instant(text string) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
+// checkDialers checks that both dialers placed calls, and that a phone was connected at each kill.
+func (s *trial) checkDialers(t *testing.T, records map[string][]record) {
+	t.Helper()
+	calls, connected := map[string]int{}, make([]int, len(s.kills))
+	for _, of := range records {
+		for _, r := range of {
+			calls[r.dialer]++
+			for i, k := range s.kills {
+				if k.of(r) && !r.answer.IsZero() && r.answer.Before(k.at) && r.end.After(k.at) {
+					connected[i]++
+				}
+			}
+		}
+	}
+	placed := slices.Sorted(maps.Values(calls))
+	if len(placed) < 2 || placed[len(placed)-2] < len(s.phones)/10 {
+		t.Errorf("calls by dialer = %v, want at least two dialers with %d each", calls, len(s.phones)/10)
+	}
+	for i, got := range connected {
+		if got == 0 {
+			t.Errorf("phones that were connected to their dialer at kill %d = 0, want more", i+1)
+		}
+	}
+	t.Logf("calls by dialer = %v, connected phones by kill = %v", calls, connected)
+}
+
 // checkEnd checks that the phone was called at most once, and that its call ended soon after its dialer was killed. It
-// reports whether the dialer was killed in the call.
+// reports whether the dialer was killed in the call, or before it had stored the end.
 func (s *trial) checkEnd(t *testing.T, p *phone, records []record) (killed bool) {
 	t.Helper()
 	if len(records) > 1 {
 		t.Errorf("%s: records of Asterisk = %d, want at most 1", p.number, len(records))
 	}
 	recovered := stage.Value(p.finished.ErrorCode) == "dial_state_unknown"
-	for _, kill := range s.kills {
+	for _, k := range s.kills {
 		for _, r := range records {
-			begun, ended := r.start.Add(-inFlight), r.end.Add(untilStored)
-			killed = killed || recovered && kill.After(begun) && kill.Before(ended)
-			if r.start.After(kill) || r.end.Before(kill) {
+			if !k.of(r) {
+				continue
+			}
+			killed = killed || recovered && k.at.Before(r.end.Add(untilStored))
+			if r.end.Before(k.at) {
 				continue
 			}
 			killed = true
-			s.longest = max(s.longest, r.end.Sub(kill))
-			if got := r.end.Sub(kill); got > maxOrphaned {
+			s.longest = max(s.longest, r.end.Sub(k.at))
+			if got := r.end.Sub(k.at); got > maxOrphaned {
 				t.Errorf("%s: connected after its dialer was killed = %v, want at most %v", p.number, got, maxOrphaned)
 			}
 		}

@@ -79,19 +79,25 @@ func (s *trial) checkAgent(t *testing.T, p *phone, turns []turn, recording []byt
 			t.Errorf("%s: the transcript contains %q twice", p.number, texts[i])
 		}
 		kept[texts[i]] = part
-		if _, first := s.heard(t, texts[i], recording); first >= 0 && first <= last {
+		found := s.find(t, texts[i], recording)
+		if found.first >= 0 && found.first <= last {
 			t.Errorf("%s: first sample of %q in the recording = %d, want one after %d, as in the transcript",
-				p.number, part, first, last)
-		} else if first >= 0 {
-			last = first
+				p.number, part, found.first, last)
 		}
+		last = max(last, found.first)
 	}
 	for _, text := range texts {
-		got, _ := s.heard(t, text, recording)
-		want := time.Duration(len(kept[text])) * letter
-		if (got - want).Abs() > tolerance(text, kept[text]) {
+		found, want := s.find(t, text, recording), time.Duration(len(kept[text]))*letter
+		if got := found.end; (got - want).Abs() > tolerance(text, kept[text]) {
 			t.Errorf("%s: recording of %q = %v, want %v, because the transcript contains %q",
 				p.number, text, got, want, kept[text])
+		}
+		s.gap = max(s.gap, found.gap)
+		if got := found.gap; got > maxGap {
+			t.Errorf("%s: longest part inside of %q that the recording lacks = %v, want at most %v", p.number, text, got, maxGap)
+		}
+		if !found.ordered {
+			t.Errorf("%s: the frames of %q in the recording are not in order", p.number, text)
 		}
 	}
 }
@@ -118,7 +124,7 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 		}
 	}
 	for _, text := range p.said {
-		if length, _ := s.heard(t, text, recording); length > time.Duration(len(text))*letter/2 {
+		if s.find(t, text, recording).end > time.Duration(len(text))*letter/2 {
 			want = append(want, text)
 		}
 	}
@@ -127,10 +133,24 @@ func (s *trial) checkPerson(t *testing.T, p *phone, turns []turn, recording []by
 	}
 }
 
-// heard returns the position in a text's audio up to which a recording contains it, and the sample of the recording
-// at which it begins, or -1. Asterisk drops frames of a recording when it is late, so the position is that of the last
-// frame. If a recording lacks more than half of the frames before, it does not contain the text.
-func (s *trial) heard(t *testing.T, text string, recording []byte) (reached time.Duration, first int) {
+// maxGap is the longest part inside of a turn that a recording may lack. Asterisk drops frames of a recording when the
+// machine is busy. It is shorter than each word of the agent but "I".
+const maxGap = 100 * time.Millisecond
+
+// found is what a recording contains of a text's audio.
+type found struct {
+	// end is the position in the audio up to which the recording contains it.
+	end time.Duration
+	// first is the sample of the recording at which the audio begins, or -1.
+	first int
+	// gap is the longest part before end that is missing.
+	gap time.Duration
+	// ordered reports whether the parts have the order of the audio.
+	ordered bool
+}
+
+// find looks for each frame of a text's audio in a recording. The audio of each text is noise that no other text has.
+func (s *trial) find(t *testing.T, text string, recording []byte) found {
 	t.Helper()
 	const frame = 160
 	audio := s.voice(t, text)
@@ -139,8 +159,8 @@ func (s *trial) heard(t *testing.T, text string, recording []byte) (reached time
 		frames[signs(audio[at:at+64])] = at
 	}
 	var key uint64
-	found, end := 0, 0
-	first = -1
+	has, of := map[int]bool{}, found{first: -1, ordered: true}
+	last := -1
 	for i, sample := range recording {
 		key = key<<1 | uint64(sample>>7)
 		at, known := frames[key]
@@ -152,16 +172,29 @@ func (s *trial) heard(t *testing.T, text string, recording []byte) (reached time
 			continue
 		}
 		delete(frames, key)
-		found, end = found+frame, at+frame
-		if first < 0 {
-			first = start
+		has[at] = true
+		of.ordered = of.ordered && at > last
+		last = max(last, at)
+		if of.first < 0 {
+			of.first = start
 		}
 	}
-	if 2*found < end {
-		t.Errorf("samples of %q in the recording = %d, want at least half of %d", text, found, end)
+	if last < 0 {
+		return of
 	}
-	return time.Duration(end) * time.Second / 8000, first
+	missing := 0
+	for at := 0; at <= last; at += frame {
+		if missing += frame; has[at] {
+			missing = 0
+		}
+		of.gap = max(of.gap, duration(missing))
+	}
+	of.end = duration(last + frame)
+	return of
 }
+
+// duration returns the length of so many bytes of mu-law.
+func duration(bytes int) time.Duration { return time.Duration(bytes) * time.Second / 8000 }
 
 func signs(audio []byte) (key uint64) {
 	for _, sample := range audio {

@@ -149,6 +149,11 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 	case dialer:
 		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
 		set["DRAIN_LIMIT"] = cmp.Or(os.Getenv("DRAIN_LIMIT"), defaultDrain.String())
+		for _, variable := range []string{"SIP_UDP_ADDR", "SIP_TCP_ADDR", "SIP_TLS_ADDR"} {
+			if address := os.Getenv(variable); replica > 1 && address != "" {
+				set[variable] = portAfter(address, replica-1)
+			}
+		}
 	case dispatcher:
 		set["SEALING_KEYS"] = cmp.Or(os.Getenv("SEALING_KEYS"), "local="+s.state.SealingKey)
 		set["WEBHOOK_EXTRA_CA_FILE"] = s.caFile
@@ -164,6 +169,17 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		name = fmt.Sprintf("%s-%d", svc.name, replica)
 	}
 	return process.Spec{Name: name, Path: filepath.Join(s.Bin, svc.name), Dir: s.Home.Dir, Env: s.environment(set), Mute: routine(svc.name)}, nil
+}
+
+// portAfter returns the address with a port that is n higher: each replica has its own SIP address. Port 0, for any free
+// port, remains.
+func portAfter(address string, n int) string {
+	host, text, err := net.SplitHostPort(address)
+	port, fault := strconv.Atoi(text)
+	if err != nil || fault != nil || port == 0 {
+		return address
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port+n))
 }
 
 // routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at

@@ -122,7 +122,7 @@ func openSIP(
 	door.Trace = &siptrace.Recorder{Replica: host}
 	settings := signal.Config{
 		UDP: cfg.SIP.UDP, TCP: cfg.SIP.TCP, TLS: cfg.SIP.TLS, Advertised: advertised.String(), UserAgent: "ringfence", Admit: door.Admit,
-		Stranger: strangers.Unknown,
+		Stranger: strangers.Unknown, Peer: door.Peer,
 		Trace:    door.Trace,
 		TrunkAt: func(peer netip.AddrPort, transport string) (uuid.UUID, bool) {
 			t, ok := door.Trunk(peer, transport)

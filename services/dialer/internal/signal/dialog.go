@@ -91,6 +91,8 @@ type Dialog struct {
 	over   bool
 	// orphan: nobody here waits for it, only its end is wanted.
 	orphan, told bool
+	// elsewhere: a process at another address sent the INVITE, so this one does not receive the final response to it.
+	elsewhere bool
 	// established: there is a dialog, with answeredBy. losers are other tags that answered.
 	established bool
 	answeredBy  string

@@ -95,6 +95,20 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilled_AnsweredAfterwards kills the process while the phone rings. The phone is answered when another process is at
+// its address, which does not know the call: the owner of the call's row is a third process. It must hang up.
+func TestKilled_AnsweredAfterwards(t *testing.T) {
+	t.Parallel()
+	peertest.Installed(t, "sipp")
+	far := invited().say(180, "").pause(3000).say(200, sdpOf("sendrecv")).hear("ACK").hungUp()
+	peer, port := far.play(t, line.UDP)
+	trunk := signal.Trunk{Name: "sipp", Host: "127.0.0.1", Port: port, Transport: line.UDP}
+	at := fmt.Sprintf("127.0.0.1:%d", peertest.Port(t))
+	killedWhen(t, "rang", doomed{At: at, Trunk: trunk})
+	newAgent(t, func(cfg *signal.Config) { cfg.UDP, cfg.TCP = at, at })
+	peer.Ends(t)
+}
+
 // killedWhen runs a process that dials, kills it when it says the word, and answers the state that it kept.
 func killedWhen(t *testing.T, word string, what doomed) []byte {
 	t.Helper()

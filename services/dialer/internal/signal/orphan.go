@@ -3,6 +3,7 @@ package signal
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ func (d *Dialog) sendCancel(cause call.Cause) {
 		switch {
 		case err != nil:
 			d.log.Info("CANCEL was not answered", "call_id", d.id, "error", err)
-		case res.StatusCode == sip.StatusCallTransactionDoesNotExists:
+		case res.StatusCode == sip.StatusCallTransactionDoesNotExists, res.IsSuccess() && d.elsewhere:
 			d.finish()
 		}
 	})
@@ -65,7 +66,10 @@ func (a *Agent) responded(res *sip.Response) {
 	if id == nil || from == nil || cseq == nil || cseq.MethodName != sip.INVITE {
 		return
 	}
-	d := a.findOrKeep(id, from.Params.GetOr("tag", ""), res)
+	d, unknown := a.findOrKeep(id, from.Params.GetOr("tag", ""), res)
+	if unknown != nil {
+		a.spawn(func() { a.endStray(unknown) })
+	}
 	if d == nil {
 		return
 	}
@@ -84,44 +88,82 @@ type strayKey struct {
 	tag string
 }
 
-// strays are the newest answers to INVITEs of legs that this agent does not know. A process that died may have sent
-// the INVITE from this address. The far end repeats its answer ever more rarely, so Reap does not wait for the next.
+// stray is an answer to an INVITE of a leg that this agent does not know. A process that died sent the INVITE from
+// this address. No other process receives the answer, so this one must hang up.
+type stray struct {
+	answer *sip.Response
+	// done is closed when the far end has responded to the BYE, or has not. err is set before.
+	done chan struct{}
+	err  error
+}
+
+// strays are the newest strays. The far end repeats its answer ever more rarely, so Reap does not wait for the next.
 type strays struct {
-	answers map[strayKey]*sip.Response
+	answers map[strayKey]*stray
 	order   []strayKey
 }
 
-func (s *strays) keep(key strayKey, answer *sip.Response) {
+// keep returns nil if the answer is known.
+func (s *strays) keep(key strayKey, answer *sip.Response) *stray {
 	if s.answers == nil {
-		s.answers = map[strayKey]*sip.Response{}
+		s.answers = map[strayKey]*stray{}
 	}
 	if s.answers[key] != nil {
-		return
+		return nil
 	}
 	if len(s.order) == maxStrays {
 		delete(s.answers, s.order[0])
 		s.order = s.order[1:]
 	}
-	s.answers[key] = answer
+	s.answers[key] = &stray{answer: answer, done: make(chan struct{})}
 	s.order = append(s.order, key)
+	return s.answers[key]
 }
 
-// findOrKeep returns the leg of a response. If there is none, an answer is kept for Reap.
-func (a *Agent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) *Dialog {
+// findOrKeep returns the leg of a response. If there is none, it returns the stray of a new answer.
+func (a *Agent) findOrKeep(id *sip.CallIDHeader, tag string, res *sip.Response) (*Dialog, *stray) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.legs[*id][tag]
 	if d == nil && res.IsSuccess() {
-		a.strays.keep(strayKey{*id, tag}, res)
+		return nil, a.strays.keep(strayKey{*id, tag}, res)
 	}
-	return d
+	return d, nil
 }
 
 // stray returns the answer that arrived before the agent knew the leg, or nil.
-func (a *Agent) stray(d *Dialog) *sip.Response {
+func (a *Agent) stray(d *Dialog) *stray {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.strays.answers[strayKey{d.id, d.tag}]
+}
+
+// endStray acknowledges the answer and hangs up. The process that owned the leg may be replaced by one at another
+// address, which cannot receive the answer.
+func (a *Agent) endStray(s *stray) {
+	defer close(s.done)
+	res := s.answer
+	to := Trunk{Name: res.Source(), Transport: res.Transport()}
+	if peer, err := netip.ParseAddrPort(res.Source()); err == nil && a.cfg.Peer != nil {
+		if known, ok := a.cfg.Peer(peer, res.Transport()); ok {
+			to = known
+		}
+	}
+	us := leg{
+		callID: *res.CallID(), local: *res.From(), hop: res.Source(), transport: res.Transport(), cseq: seqOf(res) + afterCrash,
+		contact: a.line.Contact("", res.Transport()),
+	}
+	if to := res.To(); to != nil {
+		us.target = *to.Address.Clone()
+	}
+	us = us.answered(res)
+	d := newDialog(a, a.line, to, Observer{}, us.callID)
+	d.leg = us
+	a.cfg.Log.Warn("a call that was answered after its process had died is hung up", "call_id", string(us.callID))
+	d.ack(us, nil, seqOf(res))
+	if s.err = d.bye(us, call.NormalTemporaryFailure); s.err != nil {
+		a.cfg.Log.Warn("BYE was not answered", "call_id", string(us.callID), "error", s.err)
+	}
 }
 
 // responses are those to an INVITE that wait to be taken, in order.
@@ -303,10 +345,20 @@ func (a *Agent) Reap(ctx context.Context, t Trunk, state []byte) error {
 	if err := d.line.Restore(invite, s.Hop, s.Transport); err != nil {
 		return err
 	}
-	d.sendCancel(call.OriginatorCancel)
-	if answer := a.stray(d); answer != nil {
-		d.late(answer)
+	if answered := a.stray(d); answered != nil {
+		select {
+		case <-answered.done:
+		case <-ctx.Done():
+			return fmt.Errorf("reap call %s: %w", us.callID, ctx.Err())
+		}
+		if answered.err == nil {
+			return nil
+		}
+		d.late(answered.answer)
 	}
+	via := invite.Via()
+	d.elsewhere = via.Host != a.line.Host() || via.Port != a.line.Port(s.Transport)
+	d.sendCancel(call.OriginatorCancel)
 	select {
 	case <-d.finished:
 	case <-ctx.Done():

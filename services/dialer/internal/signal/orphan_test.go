@@ -141,6 +141,27 @@ func TestReap_AnsweredBefore(t *testing.T) {
 	polltest.Until(t, "the answered call is hung up", func() bool { return r.heard(l, sip.BYE) == 1 })
 }
 
+// TestReap_AtAnotherAddress cancels a call that rings from another address than the one of the process that died. The
+// final response to the INVITE goes to the old address, so the response to the CANCEL must end the wait.
+func TestReap_AtAnotherAddress(t *testing.T) {
+	r := newRig(t, line.UDP)
+	r.exchange.On("01", func(c *signaltest.Call) {
+		c.Respond(180, "")
+		c.Canceled()
+	})
+	l := r.dial("01")
+	l.until("rang", 1)
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	r.agent.Close()
+	ctx, done := context.WithTimeout(t.Context(), signaltest.Patience)
+	defer done()
+	if err := newAgent(t).Reap(ctx, r.trunk, state); err != nil {
+		t.Errorf("Reap: %v", err)
+	}
+}
+
 // TestStrangers: nobody whom we do not admit costs us a word, and garbage from those whom we do is survived.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, line.UDP)

@@ -49,6 +49,8 @@ type Config struct {
 	// message of an inbound call; nil: there is none.
 	Trace   *siptrace.Recorder
 	TrunkAt func(peer netip.AddrPort, transport string) (trunkID uuid.UUID, ok bool)
+	// Peer returns the trunk at an address, with its credentials, for the BYE to a call whose process died; nil: none.
+	Peer func(peer netip.AddrPort, transport string) (Trunk, bool)
 	// Names finds addresses; nil: the system's resolver.
 	Names line.Names
 }

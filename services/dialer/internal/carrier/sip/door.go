@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/line"
 	"ringfence.dev/services/dialer/internal/siptrace"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -164,6 +165,12 @@ func (d *Door) Trunk(source netip.AddrPort, transport string) (found trunk.Trunk
 		}
 	}
 	return found, ok
+}
+
+// Peer is signal.Config.Peer.
+func (d *Door) Peer(source netip.AddrPort, transport string) (signal.Trunk, bool) {
+	t, ok := d.Trunk(source, transport)
+	return wire(t), ok
 }
 
 // at returns the trunks that an address belongs to, by priority.
