@@ -43,6 +43,8 @@ type settings struct {
 	sip bool
 	// expendable: the stack's folder goes also after a breach; keep: it stays also after a good run.
 	expendable, keep bool
+	// afterFaults is called when the faults are over, before everything settles.
+	afterFaults func(context.Context, *world) error
 }
 
 // whole is the field of a full run.
@@ -160,6 +162,11 @@ func run(ctx context.Context, set settings, say func(string)) (report *Report, e
 		return nil, err
 	}
 	r.Storm = time.Since(began)
+	if set.afterFaults != nil {
+		if err := set.afterFaults(whole, w); err != nil {
+			return nil, err
+		}
+	}
 	say("chaos: the faults are over; waiting until everything has settled")
 	settling := time.Now()
 	j := &judge{w: w, l: l, r: r}

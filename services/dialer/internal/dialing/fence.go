@@ -1,5 +1,3 @@
-//go:build !nofence
-
 package dialing
 
 import (

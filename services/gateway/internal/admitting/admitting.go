@@ -1,5 +1,5 @@
-// Package admitting decides who may come in: it finds whom a key stands for, counts the request, and
-// knows the operators. What the plan and the key allow is judged by whoever routes.
+// Package admitting authenticates requests: it finds the holder of an API key or the operator of a token, and counts the
+// request against the rate limit. The router checks what the plan and the key's access permit.
 package admitting
 
 import (
@@ -17,32 +17,28 @@ import (
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-// Door lets requests in or refuses them.
+// Door admits requests or refuses them.
 type Door struct {
-	store     *store.Store
-	keys      *remembered[apikey.Hash, uuid.UUID] // ids of keys; whether a key is good is read with each request
-	operators *remembered[struct{}, []store.Operator]
-	turns     *turns
-	misses    *misses
-	pepper    apikey.Pepper
-	proxies   Proxies
+	store   *store.Store
+	keys    *keyIDs
+	turns   *turns
+	misses  *misses
+	pepper  apikey.Pepper
+	proxies Proxies
 }
 
-// NewDoor makes a door over the store.
+// NewDoor returns a door over the store.
 func NewDoor(st *store.Store, pepper apikey.Pepper, proxies Proxies) *Door {
-	keys := remember(func(ctx context.Context, hash apikey.Hash) (uuid.UUID, error) {
-		holder, err := st.HolderOf(ctx, hash)
-		return holder.KeyID, err
-	})
-	keys.fresh, keys.stale = forgotten, forgotten // the id of a key never changes
 	return &Door{
-		store:     st,
-		keys:      keys,
-		operators: remember(func(ctx context.Context, _ struct{}) ([]store.Operator, error) { return st.Operators(ctx) }),
-		turns:     &turns{take: st.TakeTurn, now: time.Now, refused: map[string]refusal{}},
-		misses:    newMisses(),
-		pepper:    pepper,
-		proxies:   proxies,
+		store: st,
+		keys: newKeyIDs(func(ctx context.Context, hash apikey.Hash) (uuid.UUID, error) {
+			holder, err := st.HolderOf(ctx, hash)
+			return holder.KeyID, err
+		}),
+		turns:   newTurns(st.TakeTurn),
+		misses:  newMisses(),
+		pepper:  pepper,
+		proxies: proxies,
 	}
 }
 
@@ -50,7 +46,7 @@ func NewDoor(st *store.Store, pepper apikey.Pepper, proxies Proxies) *Door {
 // that is missing, malformed or unknown, and 429 above the limit. The standing is valid beside every
 // error.
 //
-// A key that is not known as good is counted by address before the look-up if the address sent an
+// A key that is not in the cache is counted by address before the look-up if the address sent an
 // unknown key within the last minute. Above the limit of the address, such keys are looked up one at a
 // time: a flood of invented keys from one address does not delay the look-ups of other customers' keys,
 // and a good key behind the same address is still let in (contract.md 6.3).
@@ -61,7 +57,7 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 		return d.unknown(d.Visit(r))
 	}
 	hash, address := d.pepper.Hash(secret), addressKey+d.proxies.Client(r)
-	suspect := d.misses.has(address) && !d.keys.isGood(hash)
+	suspect := d.misses.has(address) && !d.keys.isKnown(hash)
 	counted, refusal := quota.Standing{}, error(nil)
 	if suspect {
 		counted, refusal = d.turn(ctx, address, quota.Anonymous)
@@ -79,7 +75,7 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 		if !errors.Is(err, store.ErrMissing) {
 			return holder, standing, err
 		}
-		d.keys.forget(hash) // revoked
+		d.keys.revoke(hash)
 	} else if !errors.Is(err, store.ErrMissing) {
 		return store.Holder{}, quota.Anonymous.Unknown(), err
 	}
@@ -97,7 +93,7 @@ func (d *Door) Admit(r *http.Request) (store.Holder, quota.Standing, error) {
 // A key that was refused is not counted again before its time, so that a flood of one key writes
 // nothing. Its holder is still read: the limit may have been raised, or the key revoked.
 func (d *Door) keyTurn(ctx context.Context, hash apikey.Hash, keyID uuid.UUID) (store.Holder, quota.Standing, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	counter := "key " + keyID.String()
 	if d.turns.isRefused(counter) {
@@ -109,7 +105,7 @@ func (d *Door) keyTurn(ctx context.Context, hash apikey.Hash, keyID uuid.UUID) (
 			return holder, standing, standing.Refusal()
 		}
 	}
-	begun := d.turns.now()
+	begun := time.Now()
 	holder, standing, err := d.store.TakeKeyTurn(ctx, keyID)
 	if err != nil {
 		return holder, standing, err
@@ -143,7 +139,7 @@ func (d *Door) Visit(r *http.Request) (quota.Standing, error) {
 
 // turn counts a request; a 429 is its error.
 func (d *Door) turn(ctx context.Context, key string, policy quota.Policy) (quota.Standing, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	standing, err := d.turns.next(ctx, key, policy)
 	if err != nil {
@@ -162,16 +158,18 @@ func (d *Door) turn(ctx context.Context, key string, policy quota.Policy) (quota
 // last minute. Such requests are counted before the comparison: above the limit a correct token is
 // refused like a wrong one, so that guessing is limited.
 func (d *Door) Operator(r *http.Request) (string, error) {
-	operators, err := d.operators.get(r.Context(), struct{}{})
-	if err != nil {
-		return "", fmt.Errorf("read operators: %w", err)
-	}
 	address := strangerKey + d.proxies.Client(r)
 	suspect := d.misses.has(address)
 	if suspect {
 		if _, err := d.turn(r.Context(), address, quota.Anonymous); err != nil {
 			return "", err
 		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
+	defer cancel()
+	operators, err := d.store.Operators(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read operators: %w", err)
 	}
 	if name, ok := d.operatorOf(r, operators); ok {
 		return name, nil

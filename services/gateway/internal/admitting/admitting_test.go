@@ -2,8 +2,8 @@ package admitting
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
@@ -11,168 +11,158 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/gateway/internal/apikey"
 	"ringfence.dev/services/gateway/internal/quota"
 	"ringfence.dev/services/gateway/internal/store"
 )
 
-func TestRemembered_IsNeverOlderThanThreeSeconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var truth, asked atomic.Int32
-		keys := remember(func(context.Context, string) (int32, error) { asked.Add(1); return truth.Load(), nil })
-		get := func() int32 {
-			value, err := keys.get(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait() // a renewal that get began ends here
-			return value
-		}
-		get()
-		get()
-		if asked.Load() != 1 {
-			t.Errorf("asked %d times, want once within a second", asked.Load())
-		}
-		truth.Store(1)
-		time.Sleep(fresh)
-		get() // old, and renews
-		if got := get(); got != 1 {
-			t.Errorf("after a renewal = %d, want 1", got)
-		}
-		truth.Store(2)
-		time.Sleep(stale)
-		if got := get(); got != 2 {
-			t.Errorf("after %s = %d, want the truth", stale, got)
-		}
-		truth.Store(3)
-		keys.forget("k")
-		if got := get(); got != 3 {
-			t.Errorf("after forget = %d, want the truth", got)
-		}
-	})
+// keyHash returns a hash of its own for each n.
+func keyHash(n int) (hash apikey.Hash) {
+	binary.BigEndian.PutUint64(hash[:], uint64(n))
+	return hash
 }
 
-func TestRemembered_UnknownIsRememberedAFaultIsNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked int
-		fault := store.ErrMissing
-		keys := remember(func(context.Context, string) (int, error) { asked++; return 0, fault })
-		for range 3 {
-			if _, err := keys.get(t.Context(), "k"); !errors.Is(err, store.ErrMissing) {
-				t.Errorf("get = %v", err)
-			}
+var errDatabase = errors.New("database unavailable")
+
+func TestKeyIDs_UnknownKeyIsCached(t *testing.T) {
+	t.Parallel()
+	lookups := 0
+	keys := newKeyIDs(func(context.Context, apikey.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, store.ErrMissing })
+	for range 3 {
+		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, store.ErrMissing) {
+			t.Errorf("get = %v, want ErrMissing", err)
 		}
-		if asked != 1 {
-			t.Errorf("an unknown key was asked %d times, want once", asked)
-		}
-		asked, fault = 0, errors.New("database away")
-		for range 3 {
-			if _, err := keys.get(t.Context(), "other"); err == nil {
-				t.Error("get = nil, want an error")
-			} else if errors.Is(err, store.ErrMissing) {
-				t.Errorf("get = %v, want another error", err)
-			}
-		}
-		if asked != 3 {
-			t.Errorf("a fault was remembered")
-		}
-	})
+	}
+	if lookups != 1 {
+		t.Errorf("look-ups = %d, want 1", lookups)
+	}
 }
 
-func TestRemembered_ManyWhoAskAtOnceAskOnce(t *testing.T) {
+func TestKeyIDs_FaultIsNotCached(t *testing.T) {
+	t.Parallel()
+	lookups := 0
+	keys := newKeyIDs(func(context.Context, apikey.Hash) (uuid.UUID, error) { lookups++; return uuid.Nil, errDatabase })
+	for range 3 {
+		if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, errDatabase) {
+			t.Errorf("get = %v, want %v", err, errDatabase)
+		}
+	}
+	if lookups != 3 {
+		t.Errorf("look-ups = %d, want 3", lookups)
+	}
+}
+
+func TestKeyIDs_RevokedKeyIsUnknown(t *testing.T) {
+	t.Parallel()
+	keys := newKeyIDs(func(context.Context, apikey.Hash) (uuid.UUID, error) { return uuid.New(), nil })
+	if _, err := keys.get(t.Context(), keyHash(1)); err != nil {
+		t.Fatal(err)
+	}
+	keys.revoke(keyHash(1))
+	if keys.isKnown(keyHash(1)) {
+		t.Error("isKnown after revoke = true, want false")
+	}
+	if _, err := keys.get(t.Context(), keyHash(1)); !errors.Is(err, store.ErrMissing) {
+		t.Errorf("get after revoke = %v, want ErrMissing", err)
+	}
+}
+
+func TestKeyIDs_ConcurrentRequestsShareALookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int32
-		keys := remember(func(context.Context, string) (int, error) { asked.Add(1); time.Sleep(time.Millisecond); return 7, nil })
+		var lookups atomic.Int32
+		want := uuid.New()
+		keys := newKeyIDs(func(context.Context, apikey.Hash) (uuid.UUID, error) {
+			lookups.Add(1)
+			time.Sleep(time.Millisecond)
+			return want, nil
+		})
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				if value, err := keys.get(t.Context(), "k"); err != nil {
+				got, err := keys.get(t.Context(), keyHash(1))
+				if err != nil {
 					t.Errorf("get: %v", err)
-				} else if value != 7 {
-					t.Errorf("get: value = %v, want 7", value)
+				}
+				if got != want {
+					t.Errorf("get = %v, want %v", got, want)
 				}
 			})
 		}
 		all.Wait()
-		if asked.Load() != 1 {
-			t.Errorf("asked %d times, want once", asked.Load())
+		if got := lookups.Load(); got != 1 {
+			t.Errorf("look-ups = %d, want 1", got)
 		}
 	})
 }
 
-func TestRemembered_IsBounded(t *testing.T) {
+// TestKeyIDs_FloodOfUnknownKeys sends more unknown keys than the cache has entries. The known key stays in the cache.
+func TestKeyIDs_FloodOfUnknownKeys(t *testing.T) {
 	t.Parallel()
-	keys := remember(func(_ context.Context, key int) (int, error) { return key, store.ErrMissing })
-	for i := range most + 10 {
-		_, _ = keys.get(t.Context(), i)
+	known := keyHash(maxEntries * 2)
+	keys := newKeyIDs(func(_ context.Context, hash apikey.Hash) (uuid.UUID, error) {
+		if hash == known {
+			return uuid.New(), nil
+		}
+		return uuid.Nil, store.ErrMissing
+	})
+	if _, err := keys.get(t.Context(), known); err != nil {
+		t.Fatal(err)
 	}
-	if n := len(keys.answers); n > most {
-		t.Errorf("%d answers are kept, want at most %d", n, most)
+	for i := range maxEntries + 10 {
+		_, _ = keys.get(t.Context(), keyHash(i))
+	}
+	if got := keys.unknown.Len(); got != maxEntries {
+		t.Errorf("cached unknown keys = %d, want %d", got, maxEntries)
+	}
+	if !keys.isKnown(known) {
+		t.Error("isKnown after the flood = false, want true")
 	}
 }
 
-func TestRemembered_AFloodOfStrangersLeavesRoomForTheKnown(t *testing.T) {
+// TestKeyIDs_FloodOnSlowDatabase: at most maxUnknownLookups look-ups run, and a known key needs none.
+func TestKeyIDs_FloodOnSlowDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var strange atomic.Int32
-		keys := remember(func(ctx context.Context, key string) (int, error) {
-			if key == "known" {
-				return 7, nil
+		var lookups atomic.Int32
+		known := keyHash(1000)
+		keys := newKeyIDs(func(ctx context.Context, hash apikey.Hash) (uuid.UUID, error) {
+			if hash == known {
+				return uuid.New(), nil
 			}
-			strange.Add(1)
-			<-ctx.Done() // the database is slow for those
-			return 0, ctx.Err()
+			lookups.Add(1)
+			<-ctx.Done()
+			return uuid.Nil, ctx.Err()
 		})
-		if _, err := keys.get(t.Context(), "known"); err != nil {
+		if _, err := keys.get(t.Context(), known); err != nil {
 			t.Fatal(err)
 		}
 		var flood sync.WaitGroup
-		for i := range 10 * strangers {
-			flood.Go(func() { _, _ = keys.get(t.Context(), fmt.Sprint("invented ", i)) })
+		for i := range 10 * maxUnknownLookups {
+			flood.Go(func() { _, _ = keys.get(t.Context(), keyHash(i)) })
 		}
-		time.Sleep(stale - time.Nanosecond)
 		synctest.Wait()
-		if strange.Load() != strangers {
-			t.Errorf("%d look-ups of strangers at once, want %d", strange.Load(), strangers)
+		if got := lookups.Load(); got != maxUnknownLookups {
+			t.Errorf("concurrent look-ups = %d, want %d", got, maxUnknownLookups)
 		}
-		for range 2 { // stale by now: it must be asked
-			if value, err := keys.get(t.Context(), "known"); err != nil {
-				t.Errorf("a known key in a flood: get: %v", err)
-			} else if value != 7 {
-				t.Errorf("a known key in a flood: value = %v, want 7", value)
-			}
-			time.Sleep(stale)
+		if _, err := keys.get(t.Context(), known); err != nil {
+			t.Errorf("get of a known key during the flood: %v", err)
 		}
 		flood.Wait()
 	})
 }
 
-func TestRemembered_AFloodOfStrangersEvictsNobodyKnown(t *testing.T) {
-	t.Parallel()
-	keys := remember(func(_ context.Context, key int) (int, error) {
-		if key < 0 {
-			return key, nil
-		}
-		return 0, store.ErrMissing
-	})
-	_, _ = keys.get(t.Context(), -1)
-	for i := range most + 10 {
-		_, _ = keys.get(t.Context(), i)
-	}
-	if _, kept := keys.answers[-1]; !kept {
-		t.Error("a known key was evicted by unknown ones")
-	}
-}
-
 func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := &Door{turns: &turns{now: time.Now, refused: map[string]refusal{}, take: func(ctx context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+		door := &Door{turns: newTurns(func(ctx context.Context, _ string, p quota.Policy) (quota.Standing, error) {
 			<-ctx.Done()
 			return p.Unknown(), ctx.Err()
-		}}}
+		})}
 		begun := time.Now()
 		if _, err := door.turn(t.Context(), "k", 60); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("turn = %v, want %v", err, context.DeadlineExceeded)
-		} else if got := time.Since(begun); got != lookLimit {
-			t.Errorf("turn: time.Since(begun) = %v, want %v", got, lookLimit)
+		} else if got := time.Since(begun); got != lookupTimeout {
+			t.Errorf("turn: time.Since(begun) = %v, want %v", got, lookupTimeout)
 		}
 	})
 }
@@ -180,10 +170,10 @@ func TestTurn_OfADatabaseThatHangsEnds(t *testing.T) {
 func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		counted := &turns{now: time.Now, refused: map[string]refusal{}, take: func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+		counted := newTurns(func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
 			asked++
 			return p.Standing(asked != 1, p.Span()), nil
-		}}
+		})
 		first, _ := counted.next(t.Context(), "k", 60)
 		second, _ := counted.next(t.Context(), "k", 60)
 		if first.Allowed {
@@ -210,9 +200,9 @@ func TestTurns_RefusedStaysRefusedWithoutAsking(t *testing.T) {
 
 func TestTurns_ANewLimitCountsAtOnce(t *testing.T) {
 	t.Parallel()
-	counted := &turns{now: time.Now, refused: map[string]refusal{}, take: func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
+	counted := newTurns(func(_ context.Context, _ string, p quota.Policy) (quota.Standing, error) {
 		return p.Standing(p > 1, p.Span()), nil
-	}}
+	})
 	if got, _ := counted.next(t.Context(), "k", 1); got.Allowed {
 		t.Fatal("under a limit of 1: got.Allowed = true, want false")
 	} else if got.RetryAfter != time.Minute {

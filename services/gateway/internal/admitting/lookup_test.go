@@ -6,23 +6,27 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/gateway/internal/apikey"
 )
 
 // TestGetLimited_DoesNotDelayOthers holds up the look-ups of 10 keys from addresses above their
 // limit. The look-up of another customer's key does not wait for them.
 func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const good = 1000
+		good := keyHash(1000)
 		blocked := make(chan struct{})
-		keys := remember(func(_ context.Context, key int) (int, error) {
-			if key != good {
+		keys := newKeyIDs(func(_ context.Context, hash apikey.Hash) (uuid.UUID, error) {
+			if hash != good {
 				<-blocked
 			}
-			return key, nil
+			return uuid.New(), nil
 		})
 		var flood sync.WaitGroup
 		for key := range 10 {
-			flood.Go(func() { _, _ = keys.getLimited(t.Context(), key) })
+			flood.Go(func() { _, _ = keys.getLimited(t.Context(), keyHash(key)) })
 		}
 		synctest.Wait()
 		begun := time.Now()
@@ -37,23 +41,23 @@ func TestGetLimited_DoesNotDelayOthers(t *testing.T) {
 	})
 }
 
-// TestGetLimited_GivesUp: a limited look-up that does not get its turn ends after limitedWait.
+// TestGetLimited_GivesUp: a limited look-up that does not get its turn ends after limitedTimeout.
 func TestGetLimited_GivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
-		keys := remember(func(_ context.Context, key int) (int, error) {
+		keys := newKeyIDs(func(context.Context, apikey.Hash) (uuid.UUID, error) {
 			<-blocked
-			return key, nil
+			return uuid.New(), nil
 		})
 		var flood sync.WaitGroup
-		flood.Go(func() { _, _ = keys.getLimited(t.Context(), 1) })
+		flood.Go(func() { _, _ = keys.getLimited(t.Context(), keyHash(1)) })
 		synctest.Wait()
 		begun := time.Now()
-		if _, err := keys.getLimited(t.Context(), 2); err == nil {
+		if _, err := keys.getLimited(t.Context(), keyHash(2)); err == nil {
 			t.Error("second limited look-up = no error, want an error")
 		}
-		if took := time.Since(begun); took != limitedWait {
-			t.Errorf("second limited look-up gave up after %s, want %s", took, limitedWait)
+		if took := time.Since(begun); took != limitedTimeout {
+			t.Errorf("second limited look-up gave up after %s, want %s", took, limitedTimeout)
 		}
 		close(blocked)
 		flood.Wait()

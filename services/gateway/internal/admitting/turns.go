@@ -2,20 +2,23 @@ package admitting
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"ringfence.dev/services/gateway/internal/quota"
 )
 
-// turns counts requests in the database, once each. Who was refused there is refused here until the time he was told, which
-// is as exact and spares the database a flood. It ends sooner when the policy changes.
+// turns counts requests in the database, once each. A refused key is refused again from memory until its Retry-After has
+// passed, so that a flood of one key writes nothing. This ends sooner if its policy changes, or if it is evicted from the
+// full cache: the database then refuses it.
 type turns struct {
-	take func(context.Context, string, quota.Policy) (quota.Standing, error)
-	now  func() time.Time
+	take    func(context.Context, string, quota.Policy) (quota.Standing, error)
+	refused *lru.Cache[string, refusal]
+}
 
-	mu      sync.Mutex
-	refused map[string]refusal
+func newTurns(take func(context.Context, string, quota.Policy) (quota.Standing, error)) *turns {
+	return &turns{take: take, refused: newCache[string, refusal]()}
 }
 
 type refusal struct {
@@ -28,7 +31,7 @@ func (t *turns) next(ctx context.Context, key string, policy quota.Policy) (quot
 	if standing, refused := t.stillRefused(key, policy); refused {
 		return standing, nil
 	}
-	begun := t.now()
+	begun := time.Now()
 	standing, err := t.take(ctx, key, policy)
 	if err == nil && !standing.Allowed {
 		t.refuse(key, refusal{policy, begun.Add(standing.RetryAfter)})
@@ -38,40 +41,19 @@ func (t *turns) next(ctx context.Context, key string, policy quota.Policy) (quot
 
 // stillRefused returns the standing of a key that was refused under the policy and may not try again yet.
 func (t *turns) stillRefused(key string, policy quota.Policy) (standing quota.Standing, refused bool) {
-	wait := t.wait(key, policy)
-	return quota.Standing{Policy: policy, Reset: wait, RetryAfter: wait}, wait > 0
-}
-
-// isRefused reports whether a refusal of the key is remembered, under any policy.
-func (t *turns) isRefused(key string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, ok := t.refused[key]
-	return ok
-}
-
-func (t *turns) wait(key string, policy quota.Policy) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	told, ok := t.refused[key]
+	last, ok := t.refused.Get(key)
 	if !ok {
-		return 0
+		return quota.Standing{}, false
 	}
-	wait := told.until.Sub(t.now())
-	if told.policy != policy {
-		wait = 0
+	wait := time.Until(last.until)
+	if last.policy != policy || wait <= 0 {
+		t.refused.Remove(key)
+		return quota.Standing{}, false
 	}
-	if wait <= 0 {
-		delete(t.refused, key)
-	}
-	return wait
+	return quota.Standing{Policy: policy, Reset: wait, RetryAfter: wait}, true
 }
 
-func (t *turns) refuse(key string, told refusal) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.refused) >= most {
-		clear(t.refused) // the database refuses them again
-	}
-	t.refused[key] = told
-}
+// isRefused reports whether a refusal of the key is cached, under any policy.
+func (t *turns) isRefused(key string) bool { return t.refused.Contains(key) }
+
+func (t *turns) refuse(key string, r refusal) { t.refused.Add(key, r) }
