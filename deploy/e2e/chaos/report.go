@@ -22,7 +22,6 @@ const (
 	lawOwn
 	lawLost
 	lawAnswers
-	lawSlots
 	laws
 )
 
@@ -31,8 +30,8 @@ func (l law) promise() (says, breach string) {
 	return [laws]string{
 		"law 1  a request is dialled at most once", "law 2  nobody before the time or after an opt-out", "law 3  money adds up",
 		"law 4  everything ends, and once", "law 5  every event arrives or is recorded", "law 6  a workspace sees only its own", "law 7  what was accepted is there",
-		"       an answer is the truth", "       slots are given back",
-	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "strangers", "lost", "lies", "leaked slots"}[l]
+		"       an answer is the truth",
+	}[l], [laws]string{"doubles", "forbidden", "difference", "stuck", "missing", "strangers", "lost", "lies"}[l]
 }
 
 // Report is what a run found.

@@ -34,12 +34,10 @@ func deeper() []fault {
 		}},
 		{"every channel is taken", false, []string{"ChannelsFull (ticket)"}, func(t *testing.T, w *world, until func()) {
 			const house = `'00000000-0000-7000-8000-000000000000'::uuid`
-			w.exec(t, `WITH called AS (
-				INSERT INTO dialer.dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at, look_at)
-				SELECT gen_random_uuid(), `+house+`, 'dialing', '+14155550000', gen_random_uuid(), now(), now() FROM generate_series(1, 9500) RETURNING call_request_id
-			) INSERT INTO dialer.slots (call_request_id, workspace_id, trunk) SELECT call_request_id, `+house+`, 'sim' FROM called`)
+			w.exec(t, `INSERT INTO dialer.dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, due_at, look_at)
+				SELECT gen_random_uuid(), `+house+`, 'dialing', '+14155550000', gen_random_uuid(), now(), now()
+				FROM generate_series(1, 9500)`)
 			until()
-			w.exec(t, `DELETE FROM dialer.slots WHERE workspace_id = `+house)
 			w.exec(t, `DELETE FROM dialer.dial_queue WHERE workspace_id = `+house)
 		}},
 		{"a call that others overtake", false, []string{"DialQueueStuck (ticket)"}, func(t *testing.T, w *world, until func()) {

@@ -120,10 +120,6 @@ func hanging() []fault {
 			w.publish(t, "dial-events.v1", "no event")
 			until()
 		}},
-		{"a place without a call", false, []string{"CallSlotsLeaked (ticket)"}, func(t *testing.T, w *world, until func()) {
-			w.exec(t, `INSERT INTO dialer.slots (call_request_id, workspace_id, trunk) VALUES (gen_random_uuid(), gen_random_uuid(), 'sim')`)
-			until()
-		}},
 		{"a balance that no entry explains", false, []string{"WalletBooksDiffer"}, func(t *testing.T, w *world, until func()) {
 			const move = `UPDATE billing_wallet.wallets SET wallet_micro = wallet_micro + $2, funding_micro = funding_micro - $2 WHERE workspace_id = $1`
 			w.exec(t, move, w.tenant.ID, 1)

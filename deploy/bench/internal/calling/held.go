@@ -115,7 +115,10 @@ func (h *House) ramp(ctx context.Context, workspaces []*rig.Workspace) ([]string
 	return numbers, nil
 }
 
-const slotsTaken = `SELECT count(*) FROM dialer.slots`
+// inUse counts the requests that the limits count.
+const inUse = `
+SELECT count(*) FROM dialer.dial_queue
+WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`
 
 // holdThem looks at the calls for a minute.
 func (h *House) holdThem(ctx context.Context, workspaces []*rig.Workspace) (weights map[string]memory, err error) {
@@ -138,14 +141,14 @@ func (h *House) holdThem(ctx context.Context, workspaces []*rig.Workspace) (weig
 	if weights, err = h.weigh(ctx); err != nil {
 		return nil, err
 	}
-	var slots, answered int
-	if err := h.db.QueryRow(ctx, slotsTaken).Scan(&slots); err != nil {
+	var taken, answered int
+	if err := h.db.QueryRow(ctx, inUse).Scan(&taken); err != nil {
 		return nil, err
 	}
 	if err := h.db.QueryRow(ctx, inProgress, ids(workspaces)).Scan(&answered); err != nil {
 		return nil, err
 	}
-	fmt.Printf("  held for %.0f s: %d in progress, %d slots taken\n", took.Seconds(), answered, slots)
+	fmt.Printf("  held for %.0f s: %d in progress, %d requests in use\n", took.Seconds(), answered, taken)
 	if line := meanwhile.Share(took); line != "" {
 		fmt.Printf("    CPU %s\n", line)
 	}
@@ -214,18 +217,11 @@ func (h *House) letGo(ctx context.Context, numbers []string, workspaces []*rig.W
 	over := time.Since(began)
 	hooks := h.landedSoon(ctx, numbers)
 	landed := time.Since(began)
-	if err := h.reconciled(ctx); err != nil {
-		return err
-	}
-	var completed, slots int
+	var completed, left int
 	if err := h.db.QueryRow(ctx, `SELECT count(*) FROM calls.calls WHERE workspace_id = ANY ($1::uuid[]) AND status = 'completed'`, ids(workspaces)).Scan(&completed); err != nil {
 		return err
 	}
-	if err := h.db.QueryRow(ctx, slotsTaken).Scan(&slots); err != nil {
-		return err
-	}
-	tally, err := h.scrape(ctx, dialer)
-	if err != nil {
+	if err := h.db.QueryRow(ctx, inUse).Scan(&left); err != nil {
 		return err
 	}
 	more, err := h.log.since(ctx)
@@ -244,8 +240,7 @@ func (h *House) letGo(ctx context.Context, numbers []string, workspaces []*rig.W
 		let.Seconds(), over.Seconds(), float64(completed)/over.Seconds(), landed.Seconds())
 	fmt.Printf("    of %d: %d completed, %d ended before they were let go, %d not dialled, %d dialled twice, %d without a terminal event, %d with two\n",
 		len(numbers), completed, early.ended, all.missing, all.twice, hooks.missing, hooks.double)
-	fmt.Printf("    slots left %d, leaked %.0f, missing %.0f; differences in the books %d %s\n", slots, tally[`ringfence_dialer_leaked_slots_total{kind="leaked"}`],
-		tally[`ringfence_dialer_leaked_slots_total{kind="missing"}`], len(wrong), strings.Join(wrong[:min(3, len(wrong))], "; "))
+	fmt.Printf("    requests in use %d; differences in the books %d %s\n", left, len(wrong), strings.Join(wrong[:min(3, len(wrong))], "; "))
 	return nil
 }
 
@@ -287,6 +282,3 @@ func (h *House) landedSoon(ctx context.Context, numbers []string) landed {
 	}
 	return h.Landing.forget(numbers)
 }
-
-// reconciled waits until the dialer has held its slots against its calls once more: it does so every 5 s.
-func (h *House) reconciled(ctx context.Context) error { return pause(ctx, 11*time.Second) }

@@ -20,10 +20,10 @@ import (
 	"ringfence.dev/services/dialer/internal/agent/live"
 	"ringfence.dev/services/dialer/internal/agent/realtime"
 	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/rejoining"
 	"ringfence.dev/services/dialer/internal/replica"
 	"ringfence.dev/services/dialer/internal/retirement"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/summarising"
 )
 
@@ -94,7 +94,7 @@ func (c Config) models() []retirement.Configured {
 }
 
 func (c Config) limits(
-	ofTrunk func(context.Context) (room.Limit, error), guard *rejoining.Guard, circuits *agent.Circuits,
+	ofTrunk func(context.Context) (dialqueue.Limit, error), guard *rejoining.Guard, circuits *agent.Circuits,
 ) dialing.Limits {
 	failures := c.CircuitFailures
 	if c.Carrier == "sip" { // each trunk has a circuit
@@ -102,7 +102,7 @@ func (c Config) limits(
 	}
 	return dialing.Limits{
 		Attempts: c.Attempts, Failures: failures, CircuitRest: c.CircuitRest,
-		Overall: room.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
+		Overall: dialqueue.Limit{Live: c.MaxLiveCalls, PerSecond: c.CallsPerSecond},
 		OfTrunk: ofTrunk, Agents: circuits, Held: guard.Held, Dialling: guard.Dialling,
 	}
 }

@@ -89,14 +89,16 @@ func TestFailover_ACallHasOneTrunkWhateverDies(t *testing.T) {
 			}
 		})
 	}
-	var voids, slots int
-	switch err := r.pool.QueryRow(t.Context(),
-		"SELECT count(*) FILTER (WHERE status = 'void'), (SELECT count(*) FROM slots) FROM calls").Scan(&voids, &slots); {
-	case err != nil:
-		t.Errorf("Scan: %v", err)
-	case voids != 2:
-		t.Errorf("voids = %v, want 2", voids)
-	case slots != 0:
-		t.Errorf("slots = %v, want 0", slots)
+	var voids, inUse int
+	err := r.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE status = 'void'),
+		(SELECT count(*) FROM dial_queue WHERE state IN ('queued', 'dialing')) FROM calls`).Scan(&voids, &inUse)
+	if err != nil {
+		t.Fatalf("count void calls and requests in use: %v", err)
+	}
+	if voids != 2 {
+		t.Errorf("void calls = %d, want 2", voids)
+	}
+	if inUse != 0 {
+		t.Errorf("requests that are queued or in a call = %d, want 0", inUse)
 	}
 }

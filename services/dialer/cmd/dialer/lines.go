@@ -27,10 +27,10 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/carrier/sim"
 	"ringfence.dev/services/dialer/internal/carrier/sip"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/media"
 	"ringfence.dev/services/dialer/internal/replica"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/siptrace"
 	"ringfence.dev/services/dialer/internal/store"
@@ -57,7 +57,7 @@ type lines struct {
 	run   func(context.Context) error
 	drain time.Duration
 	// limit is what they carry, over all replicas.
-	limit func(context.Context) (room.Limit, error)
+	limit func(context.Context) (dialqueue.Limit, error)
 	// from is dialing.Limits.From.
 	from func(ctx context.Context, wanted string, without []string) (number, over string, err error)
 	// report is what this process reports to operators.
@@ -70,12 +70,12 @@ func openLines(
 	cfg Config, db pools, st *store.Store, known secrets, tapes taping, circuits *agent.Circuits,
 	tel *telemetry.Telemetry,
 ) (lines, error) {
-	most := room.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
+	most := dialqueue.Limit{Live: cfg.TrunkChannels, PerSecond: cfg.TrunkCallsPerSecond}
 	switch {
 	case cfg.Carrier == "sim" && cfg.SimURL != "":
 		return lines{
 			Carrier: sim.New(cfg.SimURL), run: func(context.Context) error { return nil },
-			limit:  func(context.Context) (room.Limit, error) { return most, nil },
+			limit:  func(context.Context) (dialqueue.Limit, error) { return most, nil },
 			report: func() replica.Report { return replica.Report{AgentCircuits: circuits.Open()} },
 		}, nil
 	case cfg.Carrier == "sim":
@@ -86,12 +86,12 @@ func openLines(
 			return lines{}, err
 		}
 		opened.from, opened.check = line.From, line.Check
-		opened.limit = func(ctx context.Context) (room.Limit, error) {
+		opened.limit = func(ctx context.Context) (dialqueue.Limit, error) {
 			sum, err := line.Limit(ctx)
 			if err != nil {
-				return room.Limit{}, err
+				return dialqueue.Limit{}, err
 			}
-			return room.Limit{Live: min(sum.Live, most.Live), PerSecond: min(sum.PerSecond, most.PerSecond)}, nil
+			return dialqueue.Limit{Live: min(sum.Live, most.Live), PerSecond: min(sum.PerSecond, most.PerSecond)}, nil
 		}
 		return opened, nil
 	}

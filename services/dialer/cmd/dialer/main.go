@@ -24,7 +24,6 @@ import (
 	"ringfence.dev/services/dialer/internal/httpapi"
 	"ringfence.dev/services/dialer/internal/keeping"
 	"ringfence.dev/services/dialer/internal/measuring"
-	"ringfence.dev/services/dialer/internal/reconciling"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/reporting"
 	"ringfence.dev/services/dialer/internal/retirement"
@@ -126,9 +125,8 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "recovering", Run: recoverer.Run},
 		service.Part{Name: "keeping", Run: keeping.New(st).Run},
 		service.Part{Name: "erasure", Run: erasure.NewJob(st).Run},
-		service.Part{Name: "reconciling", Run: reconciling.New(st, dialer.Wake, tel.Metrics).Run},
 		service.Part{Name: "replica report", Run: replicaJob.Run},
-		service.Part{Name: "measuring", Run: measuring.New(pool, trunk.Name(), trunk.limit, tel.Metrics).Run},
+		service.Part{Name: "measuring", Run: measuring.New(pool, trunk.limit, tel.Metrics).Run},
 		service.Part{Name: "model retirement", Run: retirement.New(st, cfg.models(), tel.Metrics).Run},
 		service.Part{Name: "reporting", Run: reporter.Run},
 		service.Part{Name: "analysing", Run: analyser.Run},

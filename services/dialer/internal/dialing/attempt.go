@@ -54,6 +54,9 @@ func (d *Dialer) attempt(stopping context.Context, r request.Request) {
 	crash.Point("dialer: after claim")
 	result, err := d.try(ctx, stopping, r)
 	d.dials.WithLabelValues(result).Inc()
+	if notDialed(result) {
+		d.unused.add(r)
+	}
 	switch {
 	case err != nil:
 		slog.WarnContext(ctx, "attempt to dial stopped", "call_request_id", r.CallRequestID, "result", result, "error", err)
@@ -61,6 +64,15 @@ func (d *Dialer) attempt(stopping context.Context, r request.Request) {
 		slog.InfoContext(ctx, "attempt to dial", "call_request_id", r.CallRequestID, "result", result)
 	}
 	d.relay.Wake()
+}
+
+// notDialed reports whether an attempt with the result ended before anything was sent to the carrier.
+func notDialed(result string) bool {
+	switch result {
+	case "put_back", "blocked", "rescheduled", "gate_silent", "lost":
+		return true
+	}
+	return false
 }
 
 // try answers what became of the attempt, from a closed set of words. A request that is still queued after a fault comes again when the claim runs

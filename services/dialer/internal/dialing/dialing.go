@@ -17,17 +17,24 @@ import (
 	"ringfence.dev/services/dialer/internal/agent"
 	"ringfence.dev/services/dialer/internal/asking"
 	"ringfence.dev/services/dialer/internal/carrier"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 )
 
 const (
-	// longestRest is how long the queue is left alone at most while nothing wakes us.
+	// longestRest is the longest pause between two looks for workspaces with due requests. A replica that
+	// did not receive a request finds it after that.
 	longestRest = time.Second
-	// crowdedRest is the pause while due work finds no room; each that finds none doubles it. An end of a call wakes us.
-	crowdedRest, longestCrowded = 50 * time.Millisecond, 400 * time.Millisecond
+	// shortestLook is the shortest pause between two looks that something asked for. After a look that took
+	// long, the pause is longer: looks take at most a tenth of the time.
+	shortestLook = 20 * time.Millisecond
+	// fullRest is the pause after no capacity was free for due requests. It doubles each time, up to longestFull.
+	// The end of a call ends it.
+	fullRest, longestFull = 50 * time.Millisecond, 400 * time.Millisecond
+	// tidyEvery is the pause between two looks for requests that no claim reads, and for long calls.
+	tidyEvery = time.Minute
 	// breath is the shortest pause between claims, so that what comes meanwhile is claimed together; a claim that took long is followed by one twice as
 	// long, at most longestBreath, so that claims never are most of what the database does.
 	breath, longestBreath = 2 * time.Millisecond, 50 * time.Millisecond
@@ -40,8 +47,8 @@ type Limits struct {
 	// Attempts is how many requests this process works on at once.
 	Attempts int
 	// Overall and OfTrunk hold over all replicas; OfTrunk is asked before each claim.
-	Overall room.Limit
-	OfTrunk func(context.Context) (room.Limit, error)
+	Overall dialqueue.Limit
+	OfTrunk func(context.Context) (dialqueue.Limit, error)
 	// Failures in a row open the carrier's circuit, for CircuitRest at first. 0: the carrier has its
 	// own circuits.
 	Failures    int
@@ -70,8 +77,9 @@ type Dialer struct {
 	attempts sync.WaitGroup
 	busy     busy
 	told     atomic.Pointer[time.Time] // when the process was told to stop; nil: it was not
-	idle     bool                      // the last round found nothing due
-	crowded  time.Duration             // the last pause for want of room
+	unused   unused
+	queue    queue
+	full     time.Duration // the last pause because no capacity was free
 	dials    *prometheus.CounterVec
 	lag      *prometheus.HistogramVec
 }
@@ -110,7 +118,7 @@ func (d *Dialer) late(held bool) prometheus.Observer {
 	return d.lag.WithLabelValues("no")
 }
 
-// Wake says that work may be due, or room has come free. It never blocks.
+// Wake reports that a request may be due, or that capacity may be free. It never blocks.
 func (d *Dialer) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -129,6 +137,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-d.wake:
+			d.queue.wanted = true
 		case <-timer.C:
 		}
 		begun := time.Now()
@@ -158,39 +167,37 @@ func (d *Dialer) note(r request.Request, o carrier.Originate) {
 
 func (d *Dialer) held() bool { return d.limits.Held != nil && d.limits.Held() }
 
-// round claims what is due and starts an attempt for each. It answers how long to rest.
+// round claims due requests and starts an attempt for each. It returns how long to rest.
 func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
-	hands := d.busy.hands(d.limits.Attempts)
-	if hands.Free <= 0 || d.held() {
+	workers := d.busy.workers(d.limits.Attempts)
+	if workers.Free <= 0 || d.held() {
 		return longestRest // an attempt that ends wakes us
 	}
-	if d.idle { // one question that locks nothing, as long as nothing is due
-		wait, waiting, err := d.store.NextLook(ctx)
-		switch {
-		case err != nil:
-			return d.fault(ctx, err)
-		case !waiting:
-			return longestRest
-		case wait > 0:
-			return min(wait, longestRest)
-		}
+	window, rest, err := d.look(ctx)
+	switch {
+	case err != nil:
+		return d.fault(ctx, err)
+	case len(window) == 0:
+		return rest
 	}
-	calls, closed := d.carrier.passable(ctx, hands.Free)
-	ofTrunk := room.Limit{} // no trunk can take a call: only requests that must be blocked are claimed
+	calls, closed := d.carrier.passable(ctx, workers.Free)
+	ofTrunk := dialqueue.Limit{} // no trunk can take a call: only requests that must be blocked are claimed
 	if calls > 0 {
-		var err error
 		if ofTrunk, err = d.limits.OfTrunk(ctx); err != nil {
 			return d.fault(ctx, err)
 		}
 		closed = longestRest
 	}
-	if 0 < calls && calls < hands.Free { // a probe is anybody's
-		hands.Free, hands.All = calls, 0
+	if 0 < calls && calls < workers.Free { // any workspace may have the call that tests the circuit
+		workers.Free, workers.All = calls, 0
 	}
-	claimed, err := d.store.Claim(ctx, store.Room{Hands: hands, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Overall: d.limits.Overall})
+	claimed, err := d.store.Claim(ctx, store.Capacity{
+		Workers: workers, Trunk: d.carrier.Name(), OfTrunk: ofTrunk, Total: d.limits.Overall, Unused: d.unused.take(window),
+	}, window)
 	if err != nil {
 		return d.fault(ctx, err)
 	}
+	d.queue.claimed(window, claimed)
 	for _, r := range claimed.Requests {
 		d.busy.add(r.WorkspaceID, 1)
 		d.attempts.Go(func() {
@@ -199,25 +206,43 @@ func (d *Dialer) round(ctx context.Context) (rest time.Duration) {
 			d.attempt(ctx, r)
 		})
 	}
-	if rest = d.after(claimed); ofTrunk.Live == 0 && claimed.Crowded && len(claimed.Requests) == 0 && !claimed.More {
+	if rest = d.after(claimed); rest > 0 && ofTrunk.Live == 0 {
 		return min(closed, longestRest)
 	}
 	return rest
 }
 
-// after is how long to rest after a claim.
+// look returns the workspaces that the next claim looks at. If none has due requests, it returns how long to rest.
+func (d *Dialer) look(ctx context.Context) (window []uuid.UUID, rest time.Duration, err error) {
+	now := time.Now()
+	window, wait, ok := d.queue.candidates.Next(now)
+	rest = d.queue.pause(now)
+	if rest <= 0 {
+		if err := d.queue.find(ctx, d.store); err != nil {
+			return nil, 0, err
+		}
+		now = time.Now()
+		window, wait, ok = d.queue.candidates.Next(now)
+		rest = d.queue.pause(now)
+	}
+	if ok {
+		rest = min(rest, wait)
+	}
+	return window, rest, nil
+}
+
+// after returns how long to rest after a claim.
 func (d *Dialer) after(claimed store.Claimed) time.Duration {
-	d.idle = len(claimed.Requests) == 0 && !claimed.More && !claimed.Crowded
 	switch {
-	case len(claimed.Requests) > 0 || claimed.More || d.idle:
-		d.crowded = 0
+	case len(claimed.Requests) > 0 || !claimed.Left || !d.queue.allFull():
+		d.full = 0
 		return 0
 	case claimed.Wait > 0:
-		d.crowded = 0
+		d.full = 0
 		return min(claimed.Wait, longestRest)
 	}
-	d.crowded = min(max(crowdedRest, 2*d.crowded), longestCrowded)
-	return d.crowded
+	d.full = min(max(fullRest, 2*d.full), longestFull)
+	return d.full
 }
 
 func (d *Dialer) fault(ctx context.Context, err error) time.Duration {
@@ -246,8 +271,8 @@ func (b *busy) add(workspace uuid.UUID, n int) {
 	}
 }
 
-func (b *busy) hands(all int) room.Hands {
+func (b *busy) workers(all int) dialqueue.Workers {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return room.Hands{All: all, Free: all - b.all, Busy: maps.Clone(b.of)}
+	return dialqueue.Workers{All: all, Free: all - b.all, Busy: maps.Clone(b.of)}
 }

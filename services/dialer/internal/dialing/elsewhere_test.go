@@ -31,9 +31,9 @@ import (
 	"ringfence.dev/services/dialer/internal/call"
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/dialing"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/recovering"
 	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/migrations"
 )
@@ -197,17 +197,17 @@ func (d *desk) run(over *trunks, until func() error) {
 	if err := heart.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	limit := room.Limit{Live: 10, PerSecond: 10}
+	limit := dialqueue.Limit{Live: 10, PerSecond: 10}
 	ofTrunk := limit
 	if d.trunkDown {
-		ofTrunk = room.Limit{}
+		ofTrunk = dialqueue.Limit{}
 	}
 	failures := 5
 	if d.ownCircuits {
 		failures = 0
 	}
 	dialer := dialing.New(st, contacts, over, nil, heart, dialing.Limits{
-		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (room.Limit, error) { return ofTrunk, nil },
+		Attempts: 5, Overall: limit, OfTrunk: func(context.Context) (dialqueue.Limit, error) { return ofTrunk, nil },
 		Failures: failures, CircuitRest: time.Second, Held: d.held, Dialling: d.dialling, From: d.from,
 	}, d.metrics)
 	ctx, stop := context.WithCancel(t.Context())
@@ -234,13 +234,14 @@ func (d *desk) calls() (calls []string) {
 	return calls
 }
 
-func (d *desk) state() (state string, slots, facts int) {
+func (d *desk) state() (state string, inUse, facts int) {
 	d.t.Helper()
-	err := d.pool.QueryRow(d.t.Context(), `SELECT state, (SELECT count(*) FROM slots), (SELECT count(*) FROM outbox) FROM dial_queue`).Scan(&state, &slots, &facts)
+	err := d.pool.QueryRow(d.t.Context(), `SELECT state, (SELECT count(*) FROM dial_queue
+		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()), (SELECT count(*) FROM outbox) FROM dial_queue`).Scan(&state, &inUse, &facts)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return state, slots, facts
+	return state, inUse, facts
 }
 
 func takes(carrier.Originate) error { return nil }
@@ -265,7 +266,7 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 		// calls, state and facts are what is left of the request.
 		calls []string
 		state string
-		slots int
+		inUse int
 		facts int
 	}{
 		{"the second trunk takes it", func(*desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{busy, takes} }, []string{"void", "initiated"}, "dialing", 1, 2},
@@ -310,11 +311,11 @@ func TestElsewhere_EachTryHasItsOwnFence(t *testing.T) {
 			if got := d.calls(); !slices.Equal(got, tt.calls) {
 				t.Errorf("calls = %q, want %q", got, tt.calls)
 			}
-			switch state, slots, facts := d.state(); {
+			switch state, inUse, facts := d.state(); {
 			case state != tt.state:
 				t.Errorf("state = %v, want %v", state, tt.state)
-			case slots != tt.slots:
-				t.Errorf("slots = %v, want %v", slots, tt.slots)
+			case inUse != tt.inUse:
+				t.Errorf("inUse = %v, want %v", inUse, tt.inUse)
 			case facts != tt.facts:
 				t.Errorf("facts = %v, want %v", facts, tt.facts)
 			}

@@ -74,12 +74,12 @@ func TestElsewhere_CommitThatWasNotAnswered(t *testing.T) {
 			if got, want := d.calls(), []string{"void", "initiated"}; !slices.Equal(got, want) {
 				t.Errorf("calls = %q, want %q", got, want)
 			}
-			state, slots, _ := d.state()
+			state, inUse, _ := d.state()
 			if want := "dialing"; state != want {
 				t.Errorf("state = %q, want %q", state, want)
 			}
-			if slots != 1 {
-				t.Errorf("slots = %d, want 1", slots)
+			if inUse != 1 {
+				t.Errorf("inUse = %d, want 1", inUse)
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"ringfence.dev/services/dialer/internal/carrier"
 )
 
-// If no number can be chosen now, the request is put back. It does not keep its slot until the end of its claim.
+// If no number can be chosen now, the request is put back. Its capacity is free then.
 func TestRun_NoNumberNowPutsTheRequestBack(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -27,12 +27,12 @@ func TestRun_NoNumberNowPutsTheRequestBack(t *testing.T) {
 		}
 		return nil
 	})
-	state, slots, _ := d.state()
+	state, inUse, _ := d.state()
 	if want := "queued"; state != want {
 		t.Errorf("state = %q, want %q", state, want)
 	}
-	if slots != 0 {
-		t.Errorf("slots = %d, want 0", slots)
+	if inUse != 0 {
+		t.Errorf("inUse = %d, want 0", inUse)
 	}
 	if got := len(over.asked()); got != 0 {
 		t.Errorf("originates = %d, want 0", got)

@@ -30,39 +30,39 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 		says  func(d *desk) []func(carrier.Originate) error
 		calls []string
 		state string
-		slots int
+		inUse int
 		facts int
 	}{
 		{
 			name:  "the only trunk refuses",
 			says:  func(*desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{operatorFault("")} },
-			calls: []string{"void provider_auth_failed"}, state: "queued", slots: 0, facts: 2,
+			calls: []string{"void provider_auth_failed"}, state: "queued", inUse: 0, facts: 2,
 		},
 		{
 			name: "the next dial has a new fence",
 			says: func(*desk) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault(""), takes}
 			},
-			calls: []string{"void provider_auth_failed", "initiated"}, state: "dialing", slots: 1, facts: 4,
+			calls: []string{"void provider_auth_failed", "initiated"}, state: "dialing", inUse: 1, facts: 4,
 		},
 		{
 			name: "no other trunk can be asked",
 			says: func(*desk) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault("one"), unsent}
 			},
-			calls: []string{"void", "void provider_auth_failed"}, state: "queued", slots: 0, facts: 2,
+			calls: []string{"void", "void provider_auth_failed"}, state: "queued", inUse: 0, facts: 2,
 		},
 		{
 			name: "the other trunk rejects the number",
 			says: func(*desk) []func(carrier.Originate) error {
 				return []func(carrier.Originate) error{operatorFault("one"), refuses(call.UnallocatedNumber, "")}
 			},
-			calls: []string{"void", "failed unallocated_number"}, state: "ended", slots: 0, facts: 3,
+			calls: []string{"void", "failed unallocated_number"}, state: "ended", inUse: 0, facts: 3,
 		},
 		{
 			name:  "recovery has taken the call over",
 			says:  func(d *desk) []func(carrier.Originate) error { return []func(carrier.Originate) error{takenOver(d)} },
-			calls: []string{"fenced  recovery"}, state: "dialing", slots: 1, facts: 1,
+			calls: []string{"fenced  recovery"}, state: "dialing", inUse: 1, facts: 1,
 		},
 	}
 	for _, tt := range tests {
@@ -73,12 +73,12 @@ func TestRefused_OperatorFaultQueuesTheRequestAgain(t *testing.T) {
 			if got := d.calls(); !slices.Equal(got, tt.calls) {
 				t.Errorf("calls = %q, want %q", got, tt.calls)
 			}
-			state, slots, facts := d.state()
+			state, inUse, facts := d.state()
 			if state != tt.state {
 				t.Errorf("state = %q, want %q", state, tt.state)
 			}
-			if slots != tt.slots {
-				t.Errorf("slots = %d, want %d", slots, tt.slots)
+			if inUse != tt.inUse {
+				t.Errorf("inUse = %d, want %d", inUse, tt.inUse)
 			}
 			if facts != tt.facts {
 				t.Errorf("events in the outbox = %d, want %d", facts, tt.facts)

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/store/depth"
 )
 
@@ -20,19 +20,19 @@ const every = 2 * time.Second
 
 // Meter counts.
 type Meter struct {
-	pool                *pgxpool.Pool
-	queue, calls, slots *prometheus.GaugeVec
-	oldest, untold      prometheus.Gauge
-	trunk               string
-	limit               func(context.Context) (room.Limit, error)
-	channels            prometheus.Gauge
+	pool           *pgxpool.Pool
+	queue, calls   *prometheus.GaugeVec
+	oldest, untold prometheus.Gauge
+	inUse          prometheus.Gauge
+	limit          func(context.Context) (dialqueue.Limit, error)
+	channels       prometheus.Gauge
 }
 
-// New counts what is in the pool's schema. trunk is named also while it has no slot taken; limit is what the trunks carry.
-func New(pool *pgxpool.Pool, trunk string, limit func(context.Context) (room.Limit, error), metrics prometheus.Registerer) *Meter {
+// New counts what is in the pool's schema; limit is what the trunks carry.
+func New(pool *pgxpool.Pool, limit func(context.Context) (dialqueue.Limit, error), metrics prometheus.Registerer) *Meter {
 	factory := promauto.With(metrics)
 	return &Meter{
-		pool: pool, trunk: trunk, limit: limit,
+		pool: pool, limit: limit,
 		channels: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_channels", Help: "How many calls the trunks carry at once.",
 		}),
@@ -45,9 +45,10 @@ func New(pool *pgxpool.Pool, trunk string, limit func(context.Context) (room.Lim
 		calls: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_live_calls", Help: "Calls that have not ended, by direction.",
 		}, []string{"direction"}),
-		slots: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ringfence_dialer_slots", Help: "Places taken by requests that are claimed or in a call, by trunk.",
-		}, []string{"trunk"}),
+		inUse: factory.NewGauge(prometheus.GaugeOpts{
+			Name: "ringfence_dialer_requests_in_use",
+			Help: "Requests that are claimed or in a call. The limits of live calls count them.",
+		}),
 		untold: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "ringfence_dialer_untold_opt_outs", Help: "Opt-outs heard in calls that contacts-compliance has not acknowledged; until then nobody at these numbers is dialled.",
 		}),
@@ -87,10 +88,6 @@ func (m *Meter) Measure(ctx context.Context) error {
 	m.calls.WithLabelValues("outbound").Set(float64(found.Outbound))
 	m.calls.WithLabelValues("inbound").Set(float64(found.Inbound))
 	m.untold.Set(float64(found.UntoldOptOuts))
-	m.slots.Reset() // a trunk that is gone has none
-	m.slots.WithLabelValues(m.trunk)
-	for trunk, taken := range found.Slots {
-		m.slots.WithLabelValues(trunk).Set(float64(taken))
-	}
+	m.inUse.Set(float64(found.InUse))
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"ringfence.dev/libs/outbox"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/measuring"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/migrations"
 )
 
@@ -32,12 +32,12 @@ func TestMeasure_TellsWhatWaitsAndWhatGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewPedanticRegistry()
-	limit := func(context.Context) (room.Limit, error) { return room.Limit{Live: 30}, nil }
-	if err := measuring.New(pool, "sim", limit, registry).Measure(t.Context()); err != nil {
+	limit := func(context.Context) (dialqueue.Limit, error) { return dialqueue.Limit{Live: 30}, nil }
+	if err := measuring.New(pool, limit, registry).Measure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
-		"queue_requests ahead": 1, "queue_requests due": 1, "live_calls inbound": 1, "live_calls outbound": 0, "slots sim": 0, "channels": 30, "untold_opt_outs": 0,
+		"queue_requests ahead": 1, "queue_requests due": 1, "live_calls inbound": 1, "live_calls outbound": 0, "requests_in_use": 0, "channels": 30, "untold_opt_outs": 0,
 	}
 	families, err := registry.Gather()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -132,8 +133,8 @@ func TestAwait_OlderDatabaseDialsNothingTwice(t *testing.T) {
 		r.order(id)
 	}
 	calls := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
-	for _, id := range []uuid.UUID{queued, rang, unsure, withdrawn} { // claimed, or dialled, at the time of the backup
-		if _, err := r.pool.Exec(t.Context(), `INSERT INTO slots (call_request_id, workspace_id, trunk) VALUES ($1, $2, 'sim')`, id, r.workspace); err != nil {
+	for _, id := range []uuid.UUID{queued, rang, unsure, withdrawn} { // claimed at the time of the backup
+		if _, err := r.pool.Exec(t.Context(), `UPDATE dial_queue SET claimed_by = $1, look_at = now() + interval '1 hour' WHERE call_request_id = $1`, id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -167,17 +168,17 @@ func TestAwait_OlderDatabaseDialsNothingTwice(t *testing.T) {
 			}
 		}
 	}
-	var slots []uuid.UUID
-	switch err := r.pool.QueryRow(t.Context(), `SELECT array_agg(call_request_id) FROM slots`).Scan(&slots); {
-	case err != nil:
-		t.Errorf("Scan: %v", err)
-	case len(slots) != 1:
-		t.Errorf("length of slots = %v, want 1", len(slots))
-	case slots[0] != rang:
-		t.Errorf("slots[0] = %v, want %v", slots[0], rang)
+	var inUse []uuid.UUID
+	err := r.pool.QueryRow(t.Context(), `SELECT array_agg(call_request_id) FROM dial_queue
+		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL`).Scan(&inUse)
+	if err != nil {
+		t.Fatalf("read the requests in use: %v", err)
+	}
+	if diff := gocmp.Diff([]uuid.UUID{rang}, inUse); diff != "" {
+		t.Errorf("requests in use (-want +got):\n%s", diff)
 	}
 	var live, facts int
-	err := r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM calls WHERE ended_at IS NULL AND owner IS NOT NULL AND call_id = $1), (SELECT count(*) FROM outbox WHERE key = convert_to($2, 'UTF8'))`,
+	err = r.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM calls WHERE ended_at IS NULL AND owner IS NOT NULL AND call_id = $1), (SELECT count(*) FROM outbox WHERE key = convert_to($2, 'UTF8'))`,
 		calls[1], unsure.String()).Scan(&live, &facts)
 	switch {
 	case err != nil:

@@ -46,6 +46,8 @@ type Request struct {
 	TimeZone string `db:"-"`
 	// HeldBack: it waited for its workspace's own limits.
 	HeldBack bool `db:"-"`
+	// TookToken: the claim took a token from the rate buckets for it.
+	TookToken bool `db:"-"`
 }
 
 // Found is how an order was found that came again because it was overdue.
@@ -115,8 +117,8 @@ func (r Request) Check(workspace *tenant.Workspace, agent *tenant.Agent, pending
 }
 
 // Expired is why a request that was never dialled ends at the queue's age limit.
-func Expired(foundNoRoom bool) Refusal {
-	if foundNoRoom {
+func Expired(noCapacity bool) Refusal {
+	if noCapacity {
 		return Refusal{CodeCapacityTimeout, "There was no free line for this call for as long as it may wait; raise the limits or spread the calls."}
 	}
 	return Refusal{CodeQueueExpired, "The call could not be dialled for as long as it may wait; ask for it again."}

@@ -47,8 +47,6 @@ const endRequests = `
 WITH over AS (
 	UPDATE dial_queue SET state = 'ended', ended_at = now(), variables = NULL WHERE call_request_id = ANY (@ids) AND state = 'dialing'
 	RETURNING call_request_id, workspace_id, to_e164
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = ANY (ARRAY(SELECT o.call_request_id FROM over o))
 )` + callUp
 
 // Change locks the calls among ids that there are, lets decide change them, and stores what became of them together with the facts

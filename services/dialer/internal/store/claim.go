@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,143 +10,183 @@ import (
 
 	"ringfence.dev/libs/crash"
 	"ringfence.dev/libs/pg"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 const (
-	// steps is how many workspaces one claim looks at; the next one goes on behind them.
-	steps = 64
 	// spare is how many requests beyond its share a claim looks at, for those that cannot be taken.
 	spare = 16
-	// come is how many requests whose time has come one claim makes ready; more than that is done by workspaces in turn, so that the many of one do not
-	// stand before the one of another.
-	come, comeEach, comeSteps = 256, 16, 128
-	// late is from when on a request that has not been dialled is late: what is promised. A workspace not seen at its own limits for as long is not at them.
+	// late is how long after it was due a request is late.
 	late = 5 * time.Second
+	// longestClaimDelay is how long a fence may take to commit after its claim has run out. Until then the
+	// request is counted.
+	longestClaimDelay = 2 * time.Second
+	// oldestInbound is more than the longest time between the id of an inbound call and its end.
+	oldestInbound = 6 * time.Hour
+	// lookAhead is how far ahead of its time Look finds a request.
+	lookAhead = 2 * time.Second
 )
 
-// Room is what a claim may take, on one trunk.
-type Room struct {
-	Hands room.Hands
-	Trunk string
-	// OfTrunk is zero while no trunk can take a call. The claim then takes only requests that must be blocked, and
-	// does not count the others as crowded out: a trunk that is down is no lack of capacity.
-	OfTrunk room.Limit
-	Overall room.Limit
+// Capacity is what a claim may take.
+type Capacity struct {
+	Workers dialqueue.Workers
+	// Trunk is the name of the carrier. OfTrunk is zero while no trunk can take a call. The claim then takes
+	// only requests that must be blocked, and the others do not count as left for lack of capacity.
+	Trunk   string
+	OfTrunk dialqueue.Limit
+	Total   dialqueue.Limit
+	// Unused tokens are those of claimed requests that were not dialed, by workspace.
+	Unused map[uuid.UUID]int
 }
 
-// Claimed is what a claim took, and when another is worth while.
+// Claimed is the result of a claim.
 type Claimed struct {
 	Requests []request.Request
-	// More: the round goes on, or time has come for more than one claim makes ready. Another claim finds what this one did not come to.
-	More bool
-	// Crowded: due work was left. Wait is how long until pace allows it; zero when it does not hang on pace alone.
-	Crowded bool
-	Wait    time.Duration
+	// Last is the index of the workspace that received a request last; -1 if none did.
+	Last int
+	// Drained are the workspaces that have no due request left.
+	Drained []uuid.UUID
+	// Left: due requests were left. Wait is how long until a token allows another one; zero if tokens are not
+	// what is missing.
+	Left bool
+	Wait time.Duration
 }
 
-// claimLock makes claims of all replicas take turns, so that limits hold over all of them. A process that stops in its tracks meanwhile loses it with its
-// connection after two seconds. The statements are planned once a connection, perhaps while the queue is empty: by index, whatever its size.
-const claimLock = `
-SELECT set_config('idle_in_transaction_session_timeout', '2000', true), set_config('plan_cache_mode', 'force_generic_plan', true),
-	set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
+const due = `
+SELECT w.workspace_id, extract(epoch FROM q.look_at - now())::float8 AS seconds
+FROM workspaces w
+LEFT JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
+	ORDER BY b.version DESC LIMIT 1) b ON true
+CROSS JOIN LATERAL (SELECT q.look_at FROM dial_queue q
+	WHERE q.workspace_id = w.workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(b.scan_from, '-infinity')
+	ORDER BY q.look_at LIMIT 1) q
+WHERE q.look_at <= now() + @ahead::interval`
+
+// Due finds the workspaces whose first queued request is due now or within two seconds. It locks
+// nothing. A request of a workspace that is not known here is not found: it cannot be dialed yet.
+func (s *Store) Due(ctx context.Context) ([]dialqueue.Due, error) {
+	var found []dialqueue.Due
+	var batch pgx.Batch // one transaction
+	batch.Queue(byIndex)
+	batch.Queue(due, pg.Args{"ahead": lookAhead}).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var wait float64
+		_, err := pgx.ForEachRow(rows, []any{&id, &wait}, func() error {
+			found = append(found, dialqueue.Due{WorkspaceID: id, Wait: seconds(wait)})
+			return nil
+		})
+		return err
+	})
+	err := s.pool.SendBatch(ctx, &batch).Close()
+	if err != nil {
+		return nil, fmt.Errorf("find workspaces with due requests: %w", err)
+	}
+	return found, nil
+}
+
+const (
+	// byIndex makes the planner use the indexes. A connection can plan these statements while the tables are
+	// empty or were never analyzed, and it keeps the plans while they grow.
+	byIndex = `
+SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_sort', 'off', true),
+	set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`
+	// lockClaims makes the claims of all replicas run one after another, so that limits are exact. A process
+	// that is stopped in the middle loses the lock with its connection after two seconds.
+	lockClaims = `
+SELECT set_config('idle_in_transaction_session_timeout', '2000', true),
 	pg_advisory_xact_lock(hashtext(current_schema() || ' claim'))`
-
-// All slots are counted, so they are read as they lie.
-const (
-	readAll     = `SELECT set_config('enable_seqscan', 'on', true)`
-	readByIndex = `SELECT set_config('enable_seqscan', 'off', true)`
 )
 
-// The workspaces that have due work, found by skipping from one to the next behind the one that had the last turn, once around at most.
-const dueWorkspaces = `
-WITH RECURSIVE turn AS MATERIALIZED (
-	SELECT coalesce((SELECT t.workspace_id FROM turns t WHERE t.round = 'claim'), '00000000-0000-0000-0000-000000000000') AS last
-), hop AS (
-	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready AND q.workspace_id > turn.last
-		ORDER BY q.workspace_id LIMIT 1) AS workspace_id, 1 AS step FROM turn
-	UNION ALL
-	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready AND q.workspace_id > hop.workspace_id
-		ORDER BY q.workspace_id LIMIT 1), hop.step + 1
-	FROM hop WHERE hop.workspace_id IS NOT NULL AND hop.step < @steps::integer
-), again AS (
-	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready ORDER BY q.workspace_id LIMIT 1) AS workspace_id, 1 AS step
-	UNION ALL
-	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND q.ready AND q.workspace_id > again.workspace_id
-		ORDER BY q.workspace_id LIMIT 1), again.step + 1
-	FROM again, turn WHERE again.workspace_id < turn.last AND again.step < @steps
-), due AS MATERIALIZED (
-	SELECT visited.workspace_id, visited.pass FROM (
-		SELECT hop.workspace_id, 0 AS pass FROM hop
-		UNION ALL
-		SELECT again.workspace_id, 1 FROM again, turn WHERE again.workspace_id <= turn.last
-	) visited WHERE visited.workspace_id IS NOT NULL ORDER BY visited.pass, visited.workspace_id LIMIT @steps
-), taken AS MATERIALIZED (
-	SELECT count(*) AS overall, count(*) FILTER (WHERE s.trunk = @trunk) AS of_trunk FROM slots s WHERE EXISTS (SELECT 1 FROM due)
-)
-SELECT due.workspace_id, coalesce(w.status <> 'active' OR NOT w.api_enabled, false) AS barred,
-	coalesce(w.calls_per_second, @calls_per_second) AS calls_per_second, coalesce(w.max_live_calls, @max_live) AS max_live_calls,
-	extract(epoch FROM now() - p.paced_until)::float8 AS rested,
-	coalesce(p.crowded_at > now() - interval '10 seconds', false) AS crowded_lately,
-	CASE WHEN p.own_seen > now() - @late::interval THEN p.own_since END AS own_since,
-	coalesce(p.own_seen > now() - interval '1 second', false) AS own_noted,
-	(SELECT count(*) FROM (SELECT 1 FROM dial_queue q WHERE q.workspace_id = due.workspace_id AND q.state = 'queued' AND q.ready
-		AND q.look_at <= now() ORDER BY q.look_at LIMIT @hands) waiting) AS waiting,
-	(SELECT count(*) FROM slots s WHERE s.workspace_id = due.workspace_id) AS taken,
-	taken.overall AS taken_overall, taken.of_trunk AS taken_of_trunk, due.pass
-FROM due CROSS JOIN taken
-LEFT JOIN workspaces w ON w.workspace_id = due.workspace_id
-LEFT JOIN paces p ON p.workspace_id = due.workspace_id
-ORDER BY due.pass, due.workspace_id`
+const readBuckets = `
+SELECT s.scope, b.version, b.tokens, extract(epoch FROM now() - b.refilled_at)::float8 AS filled_for
+FROM unnest(@scopes::text[]) AS s (scope)
+CROSS JOIN LATERAL (SELECT * FROM rate_buckets b WHERE b.scope = s.scope ORDER BY b.version DESC LIMIT 1) b`
 
-// dueWorkspace is a workspace with due work, and what is taken of everything.
-type dueWorkspace struct {
-	WorkspaceID    uuid.UUID `db:"workspace_id"`
-	Barred         bool      `db:"barred"`
-	CallsPerSecond int32     `db:"calls_per_second"`
-	MaxLiveCalls   int32     `db:"max_live_calls"`
-	Rested         *float64  `db:"rested"`
-	CrowdedLately  bool      `db:"crowded_lately"`
-	// OwnSince is since when it has been at its own limits, nil when it is not. OwnNoted: that was written down in the last second.
-	OwnSince     *time.Time `db:"own_since"`
-	OwnNoted     bool       `db:"own_noted"`
-	Waiting      int        `db:"waiting"`
-	Taken        int        `db:"taken"`
-	TakenOverall int        `db:"taken_overall"`
-	TakenOfTrunk int        `db:"taken_of_trunk"`
-	// Pass is 1 for those met after the round began anew.
-	Pass int `db:"pass"`
+type bucketRow struct {
+	Scope     string  `db:"scope"`
+	Version   int64   `db:"version"`
+	Tokens    float64 `db:"tokens"`
+	FilledFor float64 `db:"filled_for"`
 }
 
-// heldBack says that the workspace is at its own limits, and was before the request was late: what waited for us first stays ours, however long it then takes to be
-// dialled at the workspace's pace.
-func (w dueWorkspace) heldBack(r request.Request) bool {
-	return w.OwnSince != nil && w.OwnSince.Sub(r.DueAt) <= late
+// Requests that are claimed or in a call. A fence that began before its claim ran out can still commit,
+// so an expired claim counts for a little longer.
+const countInUse = `
+SELECT q.workspace_id, count(*) AS in_use, min(q.look_at) AS first
+FROM dial_queue q
+WHERE (q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL)
+	AND q.look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = @total
+		ORDER BY b.version DESC LIMIT 1), '-infinity')
+	AND (q.state = 'dialing' OR q.look_at > now() - @delay::interval)
+GROUP BY q.workspace_id`
+
+// Inbound calls use channels of the trunk. Their ids contain the time.
+const countInbound = `
+SELECT count(*) FROM (SELECT FROM calls WHERE ended_at IS NULL AND direction = 'inbound' AND call_id > @oldest
+	LIMIT @most::bigint) AS bounded`
+
+const readWorkspaces = `
+SELECT w.workspace_id, coalesce(c.status <> 'active' OR NOT c.api_enabled, false) AS barred,
+	coalesce(c.calls_per_second, @calls_per_second) AS calls_per_second,
+	coalesce(c.max_live_calls, @max_live) AS max_live_calls,
+	coalesce(b.version, 0) AS version, b.tokens, coalesce(extract(epoch FROM now() - b.refilled_at), 0)::float8 AS filled_for,
+	extract(epoch FROM now() - b.claimed_at)::float8 AS since_claim, b.scan_from,
+	coalesce(b.no_capacity_at > now() - interval '10 seconds', false) AS no_capacity_lately,
+	CASE WHEN b.own_limit_seen > now() - @late::interval THEN b.own_limit_since END AS own_limit_since,
+	coalesce(b.own_limit_seen > now() - interval '1 second', false) AS own_limit_noted,
+	q.waiting, q.first
+FROM unnest(@workspaces::uuid[]) WITH ORDINALITY AS w (workspace_id, place)
+LEFT JOIN workspaces c ON c.workspace_id = w.workspace_id
+LEFT JOIN LATERAL (SELECT * FROM rate_buckets b WHERE b.scope = w.workspace_id::text
+	ORDER BY b.version DESC LIMIT 1) b ON true
+CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(f.look_at) AS first FROM (
+	SELECT q.look_at FROM dial_queue q
+	WHERE q.workspace_id = w.workspace_id AND q.state = 'queued'
+		AND q.look_at >= coalesce(b.scan_from, '-infinity') AND q.look_at <= now()
+	ORDER BY q.look_at LIMIT @workers::bigint) f) q
+ORDER BY w.place`
+
+// workspaceRow is a workspace that a claim looks at.
+type workspaceRow struct {
+	WorkspaceID    uuid.UUID  `db:"workspace_id"`
+	Barred         bool       `db:"barred"`
+	CallsPerSecond int32      `db:"calls_per_second"`
+	MaxLiveCalls   int32      `db:"max_live_calls"`
+	Version        int64      `db:"version"` // of its bucket; 0: it has none
+	Tokens         *float64   `db:"tokens"`
+	FilledFor      float64    `db:"filled_for"`
+	SinceClaim     *float64   `db:"since_claim"`
+	ScanFrom       *time.Time `db:"scan_from"`
+	// NoCapacityLately: that requests were left was stored within the last ten seconds.
+	NoCapacityLately bool `db:"no_capacity_lately"`
+	// OwnLimitSince is since when it has been at its own limits; nil: it is not. OwnLimitNoted: that was
+	// stored within the last second.
+	OwnLimitSince *time.Time `db:"own_limit_since"`
+	OwnLimitNoted bool       `db:"own_limit_noted"`
+	// Waiting counts due requests, up to the number of free workers; First is when the first of them was due.
+	Waiting int        `db:"waiting"`
+	First   *time.Time `db:"first"`
 }
 
-const sharedPaces = `
-SELECT scope, extract(epoch FROM now() - paced_until)::float8 AS rested, extract(epoch FROM now() - crowd_until)::float8 AS crowd_rested
-FROM shared_paces WHERE scope = ANY (@scopes)`
-
-type sharedPace struct {
-	Scope       string  `db:"scope"`
-	Rested      float64 `db:"rested"`
-	CrowdRested float64 `db:"crowd_rested"`
+// heldBack reports whether the workspace is at its own limits and was before the request was late.
+// A request that was late before waited for the service.
+func (w workspaceRow) heldBack(r request.Request) bool {
+	return w.OwnLimitSince != nil && w.OwnLimitSince.Sub(r.DueAt) <= late
 }
 
-// overall is the scope of all trunks together; a trunk's scope is its name behind the prefix.
+// total is the scope of all calls; a trunk's scope is its name after the prefix.
 const (
-	overall     = "overall"
+	total       = "total"
 	trunkPrefix = "trunk "
 )
 
-// A request whose number is in a call waits until that call ends. One whose number is being dialled waits a moment, and
-// one beyond the age limit waits until it is ended.
+// A request whose number is in a call waits until that call ends. One whose number is claimed by another request waits
+// a moment, and one beyond the age limit waits until it is ended.
 //
 // A request that is not due is taken only to be blocked: its workspace may not dial, or its agent is deleted.
-// Otherwise a suspension that has ended made it ready, and it waits until it is due.
+// Otherwise a suspension that has ended made it due early, and it waits for its time.
 //
 // The lock on the call makes the call's end wait, so that it finds the request. A call that is changing just now is
 // looked at by the next claim. coalesce keeps the planner from using the partial indexes where the id identifies the
@@ -162,7 +201,8 @@ WITH oldest AS MATERIALIZED (
 		(SELECT true FROM dial_queue c WHERE c.workspace_id = @workspace_id AND c.to_e164 = q.to_e164
 			AND c.state = 'queued' AND c.claimed_by IS NOT NULL AND c.look_at > now() ORDER BY c.to_e164 LIMIT 1) AS behind
 	FROM dial_queue q
-	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND q.ready AND q.look_at <= now()
+	WHERE q.workspace_id = @workspace_id AND q.state = 'queued' AND q.look_at >= coalesce(@scan_from::timestamptz, '-infinity')
+		AND q.look_at <= now()
 	ORDER BY q.look_at LIMIT @most::bigint + @spare
 ), judged AS MATERIALIZED (
 	SELECT o.call_request_id, o.look_at, o.due_at, o.expired, o.early, o.call_id, coalesce(o.behind, false)
@@ -179,71 +219,70 @@ WITH oldest AS MATERIALIZED (
 		FOR SHARE SKIP LOCKED) live
 	WHERE NOT j.expired AND NOT j.early
 ), aside AS (
-	UPDATE dial_queue q SET ready = false, held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
+	UPDATE dial_queue q SET claimed_by = NULL, ready = false, held = (SELECT a.held FROM apart a WHERE a.call_request_id = q.call_request_id),
 		look_at = (SELECT a.look_at FROM apart a WHERE a.call_request_id = q.call_request_id)
 	WHERE q.call_request_id = ANY (ARRAY(SELECT l.call_request_id FROM dial_queue l
 		WHERE l.call_request_id = ANY (ARRAY(SELECT a.call_request_id FROM apart a))
-			AND coalesce(l.state, '') = 'queued' AND coalesce(l.ready, false) FOR UPDATE SKIP LOCKED))
+			AND coalesce(l.state, '') = 'queued' AND coalesce(l.look_at, 'infinity') <= now() FOR UPDATE SKIP LOCKED))
 ), taken AS MATERIALIZED (
 	SELECT l.call_request_id FROM dial_queue l
 	WHERE l.call_request_id = ANY (ARRAY(SELECT j.call_request_id FROM judged j
 			WHERE NOT j.expired AND NOT j.early AND j.call_id IS NULL AND NOT j.behind
 			ORDER BY j.look_at LIMIT @most::bigint))
-		AND coalesce(l.state, '') = 'queued' AND coalesce(l.ready, false) FOR UPDATE SKIP LOCKED
-), slot AS (
-	INSERT INTO slots (call_request_id, workspace_id, trunk) SELECT t.call_request_id, @workspace_id, @trunk FROM taken t
-	ON CONFLICT (call_request_id) DO UPDATE SET trunk = EXCLUDED.trunk
+		AND coalesce(l.state, '') = 'queued' AND coalesce(l.look_at, 'infinity') <= now() FOR UPDATE SKIP LOCKED
 )
-UPDATE dial_queue SET claimed_by = @instance, ready = false, look_at = now() + @lease::interval
+UPDATE dial_queue SET claimed_by = @instance, ready = false, held = false, look_at = now() + @lease::interval
 WHERE call_request_id = ANY (ARRAY(SELECT t.call_request_id FROM taken t))
 RETURNING call_request_id, workspace_id, to_e164, agent_id, contact_id, variables, schedule_if_outside_hours,
 	max_call_seconds, queued_at, due_at, looks, traceparent`
 
-const pace = `
-INSERT INTO paces (workspace_id, paced_until, crowded_at, own_since, own_seen)
-SELECT p.workspace_id, now() - make_interval(secs => p.behind), CASE WHEN p.crowded THEN now() END, CASE WHEN p.own THEN now() END, CASE WHEN p.own THEN now() END
-FROM unnest(@ids::uuid[], @behind::float8[], @crowded::boolean[], @own::boolean[]) p (workspace_id, behind, crowded, own)
-ON CONFLICT (workspace_id) DO UPDATE SET paced_until = EXCLUDED.paced_until, crowded_at = coalesce(EXCLUDED.crowded_at, paces.crowded_at),
-	own_since = CASE WHEN paces.own_seen > now() - @late::interval THEN paces.own_since ELSE EXCLUDED.own_since END,
-	own_seen = coalesce(EXCLUDED.own_seen, paces.own_seen)`
+const (
+	insertBucket = `
+INSERT INTO rate_buckets (scope, version, tokens, claimed_at, no_capacity_at, own_limit_since, own_limit_seen,
+	next_scan_from, next_scan_at)
+VALUES (@scope, 1, @tokens, CASE WHEN @claimed::boolean THEN now() END, CASE WHEN @no_capacity::boolean THEN now() END,
+	CASE WHEN @own_limit::boolean THEN now() END, CASE WHEN @own_limit::boolean THEN now() END,
+	coalesce(@first::timestamptz, now()), now())
+ON CONFLICT (scope, version) DO NOTHING`
+	updateBucket = `
+UPDATE rate_buckets SET version = version + 1, tokens = @tokens, refilled_at = now(),
+	claimed_at = CASE WHEN @claimed::boolean THEN now() ELSE claimed_at END,
+	no_capacity_at = CASE WHEN @no_capacity::boolean THEN now() ELSE no_capacity_at END,
+	own_limit_since = CASE WHEN own_limit_seen > now() - @late::interval THEN own_limit_since
+		WHEN @own_limit::boolean THEN now() END,
+	own_limit_seen = CASE WHEN @own_limit::boolean THEN now() ELSE own_limit_seen END,
+	scan_from = CASE WHEN next_scan_at < now() - interval '10 seconds' THEN next_scan_from ELSE scan_from END,
+	next_scan_from = CASE WHEN next_scan_at > now() - interval '10 seconds' THEN next_scan_from
+		ELSE coalesce(@first::timestamptz, now()) END,
+	next_scan_at = CASE WHEN next_scan_at > now() - interval '10 seconds' THEN next_scan_at ELSE now() END
+WHERE scope = @scope AND version = @version`
+)
 
-const paceShared = `
-INSERT INTO shared_paces (scope, paced_until, crowd_until)
-SELECT p.scope, now() - make_interval(secs => p.behind), now() - make_interval(secs => p.crowd_behind)
-FROM unnest(@scopes::text[], @behind::float8[], @crowd_behind::float8[]) p (scope, behind, crowd_behind)
-ON CONFLICT (scope) DO UPDATE SET paced_until = EXCLUDED.paced_until, crowd_until = EXCLUDED.crowd_until`
-
-const takeTurn = `
-INSERT INTO turns (round, workspace_id) VALUES ('claim', @workspace_id)
-ON CONFLICT (round) DO UPDATE SET workspace_id = EXCLUDED.workspace_id`
-
-// Claim takes due requests for this process, the workspaces in turn, within every limit; each takes a slot. They are ours for the claim lease; what has
-// not left the queue by then is anybody's again, and its slot is given back.
-func (s *Store) Claim(ctx context.Context, r Room) (claimed Claimed, err error) {
+// Claim takes due requests of the workspaces for this process, within every limit. At most
+// dialqueue.WorkspacesPerClaim workspaces are served, in their order. The requests belong to this
+// process for the claim lease; a request that is still queued then can be claimed again.
+func (s *Store) Claim(ctx context.Context, c Capacity, workspaces []uuid.UUID) (claimed Claimed, err error) {
+	workspaces = workspaces[:min(len(workspaces), dialqueue.WorkspacesPerClaim)]
 	err = pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
 		claimed = Claimed{}
-		backlog, due, scopes, err := s.standing(ctx, tx, r)
+		now, err := s.readUsage(ctx, tx, c, workspaces)
 		if err != nil {
 			return err
 		}
-		if backlog {
-			tx.Later(comeInTurn, pg.Args{"each": comeEach, "steps": comeSteps}, nil)
-		}
-		queues := make([]room.Queue, len(due))
-		for i, w := range due {
-			queues[i] = room.Queue{
-				WorkspaceID: w.WorkspaceID, Barred: w.Barred, Waiting: w.Waiting, Taken: w.Taken, MaxLive: int(w.MaxLiveCalls),
-				Pace: room.Pace{Rate: float64(w.CallsPerSecond), Rested: w.Rested},
-			}
-		}
-		dealt := room.Deal(scopes, r.Hands, queues)
-		taken := make([]int, len(due))
-		if err := s.take(ctx, tx, r.Trunk, due, dealt.Shares, taken, &claimed.Requests); err != nil {
+		allocation := dialqueue.Allocate(now.shared, c.Workers, now.workspaces)
+		taken := make([]int, len(now.rows))
+		if err := s.take(ctx, tx, now.rows, allocation.Shares, taken, &claimed.Requests); err != nil {
 			return err
 		}
-		claimed.More = backlog || len(due) == steps && due[steps-1].Pass == 0
-		claimed.Crowded, claimed.Wait = len(due) > 0, dealt.Wait
-		s.account(tx, r, scopes, due, queues, dealt, taken)
+		claimed.Last = allocation.Last
+		for i, w := range now.rows {
+			if w.Waiting < max(1, c.Workers.Free) && allocation.Shares[i] >= w.Waiting {
+				claimed.Drained = append(claimed.Drained, w.WorkspaceID)
+			}
+			claimed.Left = claimed.Left || allocation.Shares[i] < w.Waiting
+		}
+		claimed.Wait = allocation.Wait
+		now.store(tx, c, allocation, taken)
 		if len(claimed.Requests) > 0 {
 			crash.Point("dialer: in claim, before commit")
 		}
@@ -255,129 +294,158 @@ func (s *Store) Claim(ctx context.Context, r Room) (claimed Claimed, err error) 
 	return claimed, nil
 }
 
-// standing locks out other claims, makes ready whose time has come, and reads who waits and what is taken, in one round trip. backlog says that more time
-// has come than was made ready.
-func (s *Store) standing(ctx context.Context, tx *pg.Pipeline, r Room) (backlog bool, due []dueWorkspace, scopes []room.Scope, err error) {
+// usage is what a claim reads of the limits.
+type usage struct {
+	rows       []workspaceRow
+	workspaces []dialqueue.Workspace // of the rows
+	scopes     []string
+	versions   []int64 // of the buckets of the scopes
+	shared     []dialqueue.Shared
+	first      *time.Time // the end of the oldest claim that is in use
+}
+
+// readUsage locks out other claims and reads what waits and what is in use, in one round trip.
+func (s *Store) readUsage(ctx context.Context, tx *pg.Pipeline, c Capacity, workspaces []uuid.UUID) (usage, error) {
+	u := usage{scopes: []string{total, trunkPrefix + c.Trunk}, versions: make([]int64, 2)}
+	inUse, all, inbound, buckets := map[uuid.UUID]int{}, 0, 0, map[string]bucketRow{}
 	var batch pgx.Batch
-	batch.Queue(claimLock)
-	var ready int
-	batch.Queue(comeOldest, pg.Args{"most": come}).QueryRow(func(row pgx.Row) error { return row.Scan(&ready) })
-	paces := map[string]sharedPace{}
-	batch.Queue(sharedPaces, pg.Args{"scopes": []string{overall, trunkPrefix + r.Trunk}}).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[sharedPace])
-		for _, p := range found {
-			paces[p.Scope] = p
+	batch.Queue(byIndex)
+	batch.Queue(lockClaims)
+	batch.Queue(readBuckets, pg.Args{"scopes": u.scopes}).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByName[bucketRow])
+		for _, b := range found {
+			buckets[b.Scope] = b
 		}
 		return err
 	})
-	batch.Queue(readAll)
-	batch.Queue(dueWorkspaces, pg.Args{
-		"steps": steps, "hands": r.Hands.Free, "trunk": r.Trunk, "late": late,
+	batch.Queue(countInUse, pg.Args{"total": total, "delay": longestClaimDelay}).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var n int
+		var first time.Time
+		_, err := pgx.ForEachRow(rows, []any{&id, &n, &first}, func() error {
+			inUse[id] = n
+			all += n
+			if u.first == nil || first.Before(*u.first) {
+				oldest := first
+				u.first = &oldest
+			}
+			return nil
+		})
+		return err
+	})
+	batch.Queue(countInbound, pg.Args{"oldest": idAt(time.Now().Add(-oldestInbound)), "most": c.OfTrunk.Live}).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&inbound) })
+	batch.Queue(readWorkspaces, pg.Args{
+		"workspaces": workspaces, "workers": max(1, c.Workers.Free), "late": late,
 		"calls_per_second": tenant.DefaultCallsPerSecond, "max_live": tenant.DefaultMaxLiveCalls,
 	}).Query(func(rows pgx.Rows) (err error) {
-		due, err = pgx.CollectRows(rows, pgx.RowToStructByName[dueWorkspace])
+		u.rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[workspaceRow])
 		return err
 	})
 	if err := tx.Ask(ctx, &batch); err != nil {
-		return false, nil, nil, err
+		return usage{}, err
 	}
-	scope := func(name string, limit room.Limit) room.Scope {
-		s := room.Scope{Limit: limit, All: room.Pace{Rate: float64(limit.PerSecond)}, Crowd: room.Pace{Rate: limit.CrowdRate()}}
-		if p, ok := paces[name]; ok {
-			s.All.Rested, s.Crowd.Rested = &p.Rested, &p.CrowdRested
+	for i, limit := range []dialqueue.Limit{c.Total, c.OfTrunk} {
+		shared := dialqueue.Shared{Limit: limit, InUse: all, Bucket: dialqueue.NewBucket(float64(limit.PerSecond), nil, 0)}
+		if b, ok := buckets[u.scopes[i]]; ok {
+			u.versions[i] = b.Version
+			shared.Bucket = dialqueue.NewBucket(float64(limit.PerSecond), &b.Tokens, seconds(b.FilledFor))
 		}
-		return s
+		for _, n := range c.Unused {
+			shared.Bucket.Tokens = shared.Bucket.Take(-n)
+		}
+		u.shared = append(u.shared, shared)
 	}
-	scopes = []room.Scope{scope(overall, r.Overall), scope(trunkPrefix+r.Trunk, r.OfTrunk)}
-	if len(due) > 0 {
-		scopes[0].Taken, scopes[1].Taken = due[0].TakenOverall, due[0].TakenOfTrunk
+	u.shared[1].InUse += inbound
+	for _, row := range u.rows {
+		w := dialqueue.Workspace{
+			ID: row.WorkspaceID, Barred: row.Barred, Waiting: row.Waiting, InUse: inUse[row.WorkspaceID],
+			MaxLive: int(row.MaxLiveCalls),
+			Bucket:  dialqueue.NewBucket(float64(row.CallsPerSecond), row.Tokens, seconds(row.FilledFor)),
+		}
+		w.Bucket.Tokens = w.Bucket.Take(-c.Unused[row.WorkspaceID])
+		if row.SinceClaim != nil {
+			since := seconds(*row.SinceClaim)
+			w.SinceClaim = &since
+		}
+		u.workspaces = append(u.workspaces, w)
 	}
-	return ready == come, due, scopes, nil
+	return u, nil
 }
 
-// take claims the shares of the queues in one round trip and counts in taken what there was.
-func (s *Store) take(ctx context.Context, tx *pg.Pipeline, trunk string, due []dueWorkspace, shares, taken []int, requests *[]request.Request) error {
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// idAt returns the smallest UUIDv7 of an instant.
+func idAt(at time.Time) (id uuid.UUID) {
+	for i, ms := 5, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
+		id[i] = byte(ms)
+	}
+	id[6] = 0x70
+	return id
+}
+
+// take claims the shares of the workspaces in one round trip and counts in taken what there was.
+func (s *Store) take(ctx context.Context, tx *pg.Pipeline, rows []workspaceRow, shares, taken []int, requests *[]request.Request) error {
 	var batch pgx.Batch
-	batch.Queue(readByIndex)
 	for i, share := range shares {
 		if share == 0 {
 			continue
 		}
 		batch.Queue(claim, pg.Args{
-			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit, "trunk": trunk,
-			"workspace_id": due[i].WorkspaceID, "most": share, "spare": spare, "barred": due[i].Barred,
-		}).Query(func(rows pgx.Rows) error {
-			found, err := pgx.CollectRows(rows, pgx.RowToStructByName[request.Request])
-			taken[i] = len(found)
-			for j := range found {
-				found[j].HeldBack = due[i].heldBack(found[j])
+			"instance": s.instance, "lease": s.timing.ClaimLease, "queue_limit": s.timing.QueueLimit,
+			"workspace_id": rows[i].WorkspaceID, "most": share, "spare": spare, "barred": rows[i].Barred,
+			"scan_from": rows[i].ScanFrom,
+		}).Query(func(found pgx.Rows) error {
+			claimed, err := pgx.CollectRows(found, pgx.RowToStructByName[request.Request])
+			taken[i] = len(claimed)
+			for j := range claimed {
+				claimed[j].HeldBack, claimed[j].TookToken = rows[i].heldBack(claimed[j]), !rows[i].Barred
 			}
-			*requests = append(*requests, found...)
+			*requests = append(*requests, claimed...)
 			return err
 		})
 	}
-	if batch.Len() == 1 {
+	if batch.Len() == 0 {
 		return nil
 	}
 	return tx.Ask(ctx, &batch)
 }
 
-// account writes down, with the commit, what was taken of every pace, who found no room, and whose turn it was.
-func (s *Store) account(
-	tx *pg.Pipeline, r Room, scopes []room.Scope, due []dueWorkspace, queues []room.Queue, dealt room.Dealt, taken []int,
-) {
-	var ids []uuid.UUID
-	var behind []float64
-	var crowded, own []bool
+// store writes, with the commit, which tokens were taken and which workspaces found no capacity.
+func (u usage) store(tx *pg.Pipeline, c Capacity, allocation dialqueue.Allocation, taken []int) {
 	all := 0
-	for i, q := range queues {
-		paced := taken[i]
-		if q.Barred {
-			paced = 0
+	for i, w := range u.workspaces {
+		tokens := taken[i]
+		if w.Barred {
+			tokens = 0
 		}
-		all += paced
-		noRoom := dealt.Crowded[i] && !q.Barred && !due[i].CrowdedLately && r.OfTrunk.Live > 0
-		spent := dealt.Own[i] && !due[i].OwnNoted
-		if paced > 0 || noRoom || spent {
-			ids, behind = append(ids, q.WorkspaceID), append(behind, q.Pace.Behind(paced))
-			crowded, own = append(crowded, noRoom), append(own, spent)
+		all += tokens
+		noCapacity := allocation.NoCapacity[i] && !w.Barred && !u.rows[i].NoCapacityLately && c.OfTrunk.Live > 0
+		ownLimit := allocation.OwnLimit[i] && !u.rows[i].OwnLimitNoted
+		if taken[i] > 0 || noCapacity || ownLimit {
+			saveBucket(tx, u.rows[i].Version, pg.Args{
+				"scope": w.ID.String(), "tokens": w.Bucket.Take(tokens), "claimed": tokens > 0,
+				"no_capacity": noCapacity, "own_limit": ownLimit, "first": u.rows[i].First,
+			})
 		}
 	}
-	if len(ids) > 0 {
-		tx.Later(pace, pg.Args{"ids": ids, "behind": behind, "crowded": crowded, "own": own, "late": late}, nil)
+	if all == 0 {
+		return
 	}
-	if all > 0 {
-		tx.Later(paceShared, pg.Args{
-			"scopes":       []string{overall, trunkPrefix + r.Trunk},
-			"behind":       []float64{scopes[0].All.Behind(all), scopes[1].All.Behind(all)},
-			"crowd_behind": []float64{scopes[0].Crowd.Behind(all), scopes[1].Crowd.Behind(all)},
-		}, nil)
-	}
-	last := dealt.Last
-	if last < 0 && len(due) == steps {
-		last = len(due) - 1
-	}
-	if last >= 0 {
-		tx.Later(takeTurn, pg.Args{"workspace_id": due[last].WorkspaceID}, nil)
+	for i, shared := range u.shared {
+		saveBucket(tx, u.versions[i], pg.Args{
+			"scope": u.scopes[i], "tokens": shared.Bucket.Take(all), "claimed": true,
+			"no_capacity": false, "own_limit": false, "first": u.first,
+		})
 	}
 }
 
-const nextLook = `
-SELECT EXISTS (SELECT 1 FROM dial_queue WHERE state = 'queued' AND ready) AS due,
-	(SELECT extract(epoch FROM look_at - now())::float8 FROM dial_queue WHERE state = 'queued' AND NOT ready ORDER BY look_at LIMIT 1) AS wait`
-
-// NextLook is how long until the next request is due; zero or less when one is due now, ok false when none waits. It takes no lock.
-func (s *Store) NextLook(ctx context.Context) (wait time.Duration, ok bool, err error) {
-	var due bool
-	var seconds *float64
-	if err := s.pool.QueryRow(ctx, nextLook).Scan(&due, &seconds); err != nil {
-		return 0, false, fmt.Errorf("read next due request: %w", err)
+// saveBucket inserts the bucket of a scope if it has version 0, and updates that version otherwise.
+func saveBucket(tx *pg.Pipeline, version int64, args pg.Args) {
+	args["version"], args["late"] = version, late
+	if version == 0 {
+		tx.Later(insertBucket, args, nil)
+		return
 	}
-	switch {
-	case due:
-		return 0, true, nil
-	case seconds == nil:
-		return 0, false, nil
-	}
-	return time.Duration(math.Min(*seconds, 3600) * float64(time.Second)), true, nil
+	tx.Later(updateBucket, args, nil)
 }

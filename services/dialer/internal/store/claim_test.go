@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,21 +14,25 @@ import (
 
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/polltest"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
 
 const manyRequests = `
-INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at, ready)
+INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, max_call_seconds, queued_at, due_at, look_at)
 SELECT gen_random_uuid(), $1, 'queued', '+1415' || lpad((n % 9999999)::text, 7, '0'), $1, 600, now(),
-	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond', $4::interval < interval '0'
+	now() + $4::interval + n * interval '1 millisecond', now() + $4::interval + n * interval '1 millisecond'
 FROM generate_series($2::integer, $3::integer) n`
 
-// many orders calls of one workspace to numbers from first to last; those at a time before now are ready.
+// many queues requests of one workspace for numbers from first to last.
 func many(t *testing.T, pool *pgxpool.Pool, workspace uuid.UUID, first, last int, at time.Duration) {
 	t.Helper()
+	_, err := pool.Exec(t.Context(), knownWorkspace, workspace, tenant.DefaultMaxLiveCalls, tenant.DefaultCallsPerSecond)
+	if err != nil {
+		t.Fatal(err)
+	}
 	const atOnce = 10_000 // rows per statement, well below the statement timeout
 	for ; first <= last; first += atOnce {
 		if _, err := pool.Exec(t.Context(), manyRequests, workspace, first, min(last, first+atOnce-1), at); err != nil {
@@ -47,8 +50,8 @@ func limited(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.U
 	})
 }
 
-// TestClaim_ManyOfOneDoNotDelayTheOneOfAnother lets one workspace have 100 000 due requests. Another one's single request is in the next claim, or in the one
-// after it when a claim has one hand only; and what a claim reads does not grow with the rows that it leaves.
+// One workspace has 100,000 due requests. The single request of another is in the next claim, or in the one after it if
+// a claim has one worker only.
 func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -57,74 +60,91 @@ func TestClaim_ManyOfOneDoNotDelayTheOneOfAnother(t *testing.T) {
 	limited(t, pool, st, big, 100_000, 100_000)
 	limited(t, pool, st, small, 100_000, 100_000)
 	many(t, pool, big, 1, 100_000, -time.Hour)
-	for round, hands := range []int{64, 1, 64, 1, 1, 5} {
+	replica := &claimer{Store: st}
+	for round, workers := range []int{64, 1, 64, 1, 1, 5} {
 		enqueue(t, pool, st, aRequest(small, 1000+round))
 		claims := 0
 		for found := false; !found; claims++ {
 			if claims == 2 {
-				t.Fatalf("with %d hands, two claims passed the single request by", hands)
+				t.Fatalf("with %d workers, two claims passed the single request by", workers)
 			}
-			taken := claim(t, st, hands)
+			claimed, err := replica.claim(t.Context(), wide(workers))
+			if err != nil {
+				t.Fatalf("Claim: %v", err)
+			}
+			taken := claimed.Requests
 			found = slices.ContainsFunc(taken, func(r request.Request) bool { return r.WorkspaceID == small })
-			if len(taken) != hands {
-				t.Fatalf("claimed %d with %d hands", len(taken), hands)
+			if len(taken) != workers {
+				t.Fatalf("claimed %d with %d workers", len(taken), workers)
 			}
 		}
-		if claims > 1 && hands > 1 {
-			t.Errorf("with %d hands, the single request was not in the first claim", hands)
+		if claims > 1 && workers > 1 {
+			t.Errorf("with %d workers, the single request was not in the first claim", workers)
 		}
 	}
 }
 
-// TestClaim_ReadsNoMoreBesideManyScheduled compares the pages that a claim reads beside 1,000 scheduled requests with
-// the pages that it reads beside 50,000 scheduled requests and 8,000 due requests.
+// pagesOf returns the pages that the last statements of do read, in the worse of the two ways to plan them.
+func pagesOf(t *testing.T, seen *pgtest.Watched, do func()) (most int) {
+	t.Helper()
+	for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
+		seen.Forget()
+		do()
+		n, plans := seen.Pages(t, mode)
+		if n == 0 {
+			t.Fatalf("pages = 0, want more; plans:\n%s", plans)
+		}
+		if n > most {
+			most = n
+		}
+	}
+	return most
+}
+
+// A claim beside 50,000 scheduled requests, 301 workspaces and 8,000 due requests reads as many pages as a claim beside
+// 1,000 scheduled requests. A look for due workspaces reads at most six pages for each workspace.
 func TestClaim_ReadsNoMoreBesideManyScheduled(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	told, seen := pgtest.Watch(t, pool)
-	st := newStore(told)
+	watched, seen := pgtest.Watch(t, pool)
+	plain, st := newStore(pool), newStore(watched)
 	super := pgtest.Super(t, pool, "dialer")
-	next := 0
-	pages := func() (most int) {
-		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, slots, paces, turns"); err != nil { // autovacuum's work
+	workspace, next := uuid.Must(uuid.NewV7()), 0
+	pages := func() (claim, look int) {
+		if _, err := super.Exec(t.Context(), "VACUUM ANALYZE dial_queue, rate_buckets, workspaces"); err != nil { // as autovacuum does
 			t.Fatal(err)
 		}
-		for _, mode := range []string{pgtest.GenericPlan, pgtest.CustomPlan} {
-			workspace := uuid.Must(uuid.NewV7())
+		claim = pagesOf(t, seen, func() {
 			for range 20 { // the statements run again, on the next of these
 				next++
-				enqueue(t, pool, newStore(pool), aRequest(workspace, next))
+				enqueue(t, pool, plain, aRequest(workspace, next))
 			}
-			seen.Forget()
-			if got := len(claim(t, st, 1)); got != 1 {
-				t.Fatalf("claimed %d", got)
+			claimed, err := st.Claim(t.Context(), wide(1), []uuid.UUID{workspace})
+			if err != nil {
+				t.Fatalf("Claim: %v", err)
 			}
-			if _, _, err := st.NextLook(t.Context()); err != nil {
-				t.Fatal(err)
+			if got := len(claimed.Requests); got != 1 {
+				t.Fatalf("claimed requests = %d, want 1", got)
 			}
-			n, plans := seen.Pages(t, mode)
-			if n == 0 {
-				t.Fatal("Pages: n = 0, want more")
-			}
-			if !strings.Contains(plans, "SKIP LOCKED") {
-				t.Fatalf(`Pages: plans = %q, want it to contain "SKIP LOCKED"`, plans)
-			}
-			most = max(most, n)
-		}
-		return most
+		})
+		look = pagesOf(t, seen, func() { dueWorkspaces(t, st) })
+		return claim, look
 	}
 	ahead := uuid.Must(uuid.NewV7())
 	many(t, pool, ahead, 10_001, 11_000, 24*time.Hour)
-	few := pages()
+	few, _ := pages()
 	many(t, pool, ahead, 11_001, 60_000, 24*time.Hour)
 	for n := range 300 { // and other workspaces with something ahead
 		many(t, pool, uuid.Must(uuid.NewV7()), n, n, 24*time.Hour)
 	}
 	many(t, pool, uuid.Must(uuid.NewV7()), 60_001, 68_000, -time.Hour)
-	lot := pages()
-	t.Logf("pages of a claim = %d beside 1,000 scheduled requests, %d beside 50,000 of 301 workspaces", few, lot)
+	lot, look := pages()
+	t.Logf("pages of a claim = %d beside 1,000 scheduled requests, %d beside 50,000; pages of a look = %d", few, lot, look)
 	if float64(lot) > 1.3*float64(few) {
 		t.Errorf("pages of a claim beside 50,000 scheduled requests = %d, want at most 1.3 times %d", lot, few)
+	}
+	if look > 6*303 {
+		t.Errorf("pages of a look at 303 workspaces = %d, want at most 6 for each", look)
 	}
 }
 
@@ -153,15 +173,15 @@ func TestClaim_ManyThatComeAtOnceDoNotDelayAnother(t *testing.T) {
 // TestClaim_LastTenth lets one workspace have all it can: the last tenth of channels and pace is left to those who have little.
 func TestClaim_LastTenth(t *testing.T) {
 	t.Parallel()
-	ample := room.Limit{Live: 100_000, PerSecond: 100_000}
+	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	tests := []struct {
 		name           string
-		trunk, overall room.Limit
+		trunk, overall dialqueue.Limit
 	}{
-		{"of the trunk's channels", room.Limit{Live: 20, PerSecond: 100_000}, ample},
-		{"of the overall cap", ample, room.Limit{Live: 20, PerSecond: 100_000}},
-		{"of the trunk's calls a second", room.Limit{Live: 100_000, PerSecond: 200}, ample}, // 20 in the tenth of a second that may be saved up
-		{"of all calls a second", ample, room.Limit{Live: 100_000, PerSecond: 200}},
+		{"of the trunk's channels", dialqueue.Limit{Live: 20, PerSecond: 100_000}, ample},
+		{"of the overall cap", ample, dialqueue.Limit{Live: 20, PerSecond: 100_000}},
+		{"of the trunk's calls a second", dialqueue.Limit{Live: 100_000, PerSecond: 200}, ample}, // 20 in the tenth of a second that may be saved up
+		{"of all calls a second", ample, dialqueue.Limit{Live: 100_000, PerSecond: 200}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -173,8 +193,8 @@ func TestClaim_LastTenth(t *testing.T) {
 			for i := range 50 {
 				enqueue(t, pool, replicas[0], aRequest(big, i))
 			}
-			r := store.Room{Hands: room.Hands{Free: 50}, Trunk: "sim", OfTrunk: tt.trunk, Overall: tt.overall}
-			first, err := replicas[0].Claim(t.Context(), r)
+			r := store.Capacity{Workers: dialqueue.Workers{Free: 50}, Trunk: "sim", OfTrunk: tt.trunk, Total: tt.overall}
+			first, err := claimOnce(t.Context(), replicas[0], r)
 			if err != nil {
 				t.Fatalf("Claim: %v", err)
 			}
@@ -183,7 +203,7 @@ func TestClaim_LastTenth(t *testing.T) {
 			}
 			small := uuid.Must(uuid.NewV7())
 			enqueue(t, pool, replicas[0], aRequest(small, 1))
-			second, err := replicas[1].Claim(t.Context(), r)
+			second, err := claimOnce(t.Context(), replicas[1], r)
 			if err != nil || !slices.ContainsFunc(second.Requests, func(r request.Request) bool { return r.WorkspaceID == small }) {
 				t.Errorf("a workspace that has nothing found no room: %v %v", second.Requests, err)
 			}
@@ -191,7 +211,7 @@ func TestClaim_LastTenth(t *testing.T) {
 	}
 }
 
-// TestClaim_LimitsHoldOverReplicas lets four processes claim, dial and end calls at once and looks at the slots all the time.
+// TestClaim_LimitsHoldOverReplicas lets four processes claim, dial and end calls at once and counts the requests in use all the time.
 func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -204,8 +224,8 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 			enqueue(t, pool, first, aRequest(w, n))
 		}
 	}
-	r := store.Room{
-		Hands: room.Hands{Free: 8}, Trunk: "sim", OfTrunk: room.Limit{Live: 20, PerSecond: 100_000}, Overall: room.Limit{Live: 100, PerSecond: 100_000},
+	r := store.Capacity{
+		Workers: dialqueue.Workers{Free: 8}, Trunk: "sim", OfTrunk: dialqueue.Limit{Live: 20, PerSecond: 100_000}, Total: dialqueue.Limit{Live: 100, PerSecond: 100_000},
 	}
 	var ended atomic.Int64
 	var all sync.WaitGroup
@@ -213,7 +233,7 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 		st := newStore(pool)
 		all.Go(func() {
 			for begun := time.Now(); ended.Load() < 180 && time.Since(begun) < polltest.Timeout; {
-				claimed, err := st.Claim(t.Context(), r)
+				claimed, err := claimOnce(t.Context(), st, r)
 				if err != nil {
 					t.Error(err)
 					return
@@ -230,23 +250,34 @@ func TestClaim_LimitsHoldOverReplicas(t *testing.T) {
 		})
 	}
 	for ended.Load() < 180 && !t.Failed() {
-		if n := count(t, pool, "SELECT count(*) FROM slots"); n > 20 {
-			t.Errorf("%d slots of 20 are taken", n)
+		var all, first, most int
+		if err := pool.QueryRow(t.Context(), usedByWorkspace, workspaces[0]).Scan(&all, &first, &most); err != nil {
+			t.Fatal(err)
 		}
-		if n := count(t, pool, "SELECT count(*) FROM slots WHERE workspace_id = $1", workspaces[0]); n > 4 {
-			t.Errorf("%d slots of a workspace that may have 4", n)
+		if all > 20 {
+			t.Errorf("requests in use = %d, want at most 20", all)
 		}
-		if n := count(t, pool, "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM slots GROUP BY workspace_id) s"); n > 18 {
-			t.Errorf("a workspace has %d of 20", n)
+		if first > 4 {
+			t.Errorf("requests in use of the workspace with 4 calls = %d", first)
+		}
+		if most > 18 {
+			t.Errorf("requests in use of a workspace = %d, want at most 18 of 20", most)
 		}
 	}
 	all.Wait()
-	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
-		t.Errorf("count: n = %v, want 0", n)
-	} else if ended.Load() != 180 {
-		t.Errorf("count: ended = %v, want 180", ended.Load())
+	if n := inUse(t, pool); n != 0 {
+		t.Errorf("requests in use after the last call = %d, want 0", n)
+	}
+	if got := ended.Load(); got != 180 {
+		t.Errorf("ended calls = %d, want 180", got)
 	}
 }
+
+// usedByWorkspace counts the requests in use: all, of one workspace, and the most of a workspace.
+const usedByWorkspace = `
+SELECT coalesce(sum(n), 0), coalesce(sum(n) FILTER (WHERE workspace_id = $1), 0), coalesce(max(n), 0) FROM (
+	SELECT workspace_id, count(*) AS n FROM dial_queue
+	WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now() GROUP BY workspace_id) u`
 
 // TestClaim_SecondOfANumberWaitsForTheFirst and costs nothing meanwhile; the end of the first calls it up in the same moment.
 func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
@@ -285,13 +316,8 @@ func TestClaim_SecondOfANumberWaitsForTheFirst(t *testing.T) {
 				}
 				return count(t, pool, "SELECT count(*) FROM dial_queue WHERE held") == 2
 			})
-			switch wait, ok, err := st.NextLook(t.Context()); {
-			case err != nil:
-				t.Errorf("NextLook: %v", err)
-			case !ok:
-				t.Error("ok = false, want true")
-			case wait < 5*time.Second:
-				t.Errorf("wait = %v, want at least %v", wait, 5*time.Second)
+			if found := dueWorkspaces(t, st); len(found) != 0 {
+				t.Errorf("workspaces with due requests = %v, want none", found)
 			}
 			over(t, st, live, id)
 			if got := claim(t, st, 10); len(got) != 1 {
@@ -339,10 +365,11 @@ func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
 	resume := sync.OnceFunc(func() { close(stall.goOn) })
 	t.Cleanup(resume)
 	st := newStore(pool)
-	enqueue(t, pool, st, aRequest(uuid.Must(uuid.NewV7()), 1))
+	workspace := uuid.Must(uuid.NewV7())
+	enqueue(t, pool, st, aRequest(workspace, 1))
 	failed := make(chan error, 1)
 	go func() {
-		_, err := newStore(paused).Claim(t.Context(), wide(5))
+		_, err := newStore(paused).Claim(t.Context(), wide(5), []uuid.UUID{workspace})
 		failed <- err
 	}()
 	<-stall.stopped
@@ -358,15 +385,15 @@ func TestClaim_PausedInTheMiddleStopsNobody(t *testing.T) {
 // TestClaim_PaceHoldsOverReplicas lets three processes claim as fast as they can: what they get together keeps within each pace.
 func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
 	t.Parallel()
-	ample := room.Limit{Live: 100_000, PerSecond: 100_000}
+	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
 	tests := []struct {
 		name           string
 		workspace      int32
-		trunk, overall room.Limit
+		trunk, overall dialqueue.Limit
 	}{
 		{"of the workspace", 50, ample, ample},
-		{"of the trunk", 100_000, room.Limit{Live: 100_000, PerSecond: 50}, ample},
-		{"of all", 100_000, ample, room.Limit{Live: 100_000, PerSecond: 50}},
+		{"of the trunk", 100_000, dialqueue.Limit{Live: 100_000, PerSecond: 50}, ample},
+		{"of all", 100_000, ample, dialqueue.Limit{Live: 100_000, PerSecond: 50}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -375,7 +402,7 @@ func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
 			workspace := uuid.Must(uuid.NewV7())
 			limited(t, pool, newStore(pool), workspace, 100_000, tt.workspace)
 			many(t, pool, workspace, 1, 500, -time.Hour)
-			r := store.Room{Hands: room.Hands{Free: 64}, Trunk: "sim", OfTrunk: tt.trunk, Overall: tt.overall}
+			r := store.Capacity{Workers: dialqueue.Workers{Free: 64}, Trunk: "sim", OfTrunk: tt.trunk, Total: tt.overall}
 			var taken atomic.Int64
 			var all sync.WaitGroup
 			begun := time.Now()
@@ -383,7 +410,7 @@ func TestClaim_PaceHoldsOverReplicas(t *testing.T) {
 				st := newStore(pool)
 				all.Go(func() {
 					for taken.Load() < 40 && time.Since(begun) < polltest.Timeout {
-						claimed, err := st.Claim(t.Context(), r)
+						claimed, err := claimOnce(t.Context(), st, r)
 						if err != nil {
 							t.Error(err)
 							return

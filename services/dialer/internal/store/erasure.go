@@ -57,7 +57,6 @@ func (s *Store) EraseRequest(ctx context.Context, tx pgx.Tx, id uuid.UUID, e Era
 	}
 	var batch pgx.Batch
 	if err == nil {
-		batch.Queue(giveBackSlot, args)
 		if err := outbox.Queue(ctx, &batch, outgoing(request.NewBlocked(id, e.WorkspaceID, request.Erased(), at))...); err != nil {
 			return err
 		}

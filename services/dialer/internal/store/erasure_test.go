@@ -95,8 +95,8 @@ func TestEraseRequest_EndsWhatIsQueuedBlocked(t *testing.T) {
 			t.Errorf("told %q of a queued request, want one blocked and a report each time", got)
 		}
 	}
-	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
-		t.Errorf("%d slots are left of the claim", n)
+	if n := inUse(t, pool); n != 0 {
+		t.Errorf("requests in use = %d, want 0", n)
 	}
 	if err := st.Fence(t.Context(), claimed, uuid.Must(uuid.NewV7()), "+15005550006", "sim"); err == nil {
 		t.Error("a request of an erased person was fenced")

@@ -96,14 +96,13 @@ WITH over AS (
 	UPDATE dial_queue SET state = @state, ended_at = now(), variables = NULL
 	WHERE call_request_id = @call_request_id AND state = 'dialing'
 	RETURNING call_request_id, workspace_id, to_e164
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = (SELECT o.call_request_id FROM over o)
 ), called_up AS (` + callUp + `)
 SELECT now() FROM over`
 
-// callUp makes up to 100 requests ready that were held for the numbers in over. One of them is dialled; the others are held again for its call.
+// callUp makes up to 100 requests due that were held for the numbers in over. One of them is dialed; the others are held
+// again for its call.
 const callUp = `
-	UPDATE dial_queue SET held = false, ready = true, look_at = least(due_at, now())
+	UPDATE dial_queue d SET held = false, look_at = greatest(least(due_at, now()), ` + frontOf + `d.workspace_id` + newest + `)
 	WHERE call_request_id = ANY (ARRAY(
 		SELECT h.call_request_id FROM over o, LATERAL (
 			SELECT q.call_request_id FROM dial_queue q
@@ -189,8 +188,6 @@ WITH over AS (
 			WHERE f.call_request_id = dial_queue.call_request_id)))
 	WHERE call_request_id = @call_request_id AND state = 'dialing'
 	RETURNING call_request_id, workspace_id, to_e164, due_at
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = (SELECT o.call_request_id FROM over o)
 ), called_up AS (` + callUp + `)
 SELECT now(), o.due_at, (SELECT count(*) FROM fences f WHERE f.call_request_id = o.call_request_id) FROM over o`
 

@@ -42,9 +42,8 @@ func TestApplyWorkspace_NextClaimObeysTheLimits(t *testing.T) {
 					t.Fatalf("requests claimed after write %d = %d, want %d", i, got, want)
 				}
 				for _, reset := range []string{
-					"UPDATE dial_queue SET claimed_by = NULL, ready = true, look_at = due_at",
-					"DELETE FROM slots",
-					"DELETE FROM paces",
+					"UPDATE dial_queue SET claimed_by = NULL, look_at = due_at",
+					"DELETE FROM rate_buckets",
 				} {
 					if _, err := pool.Exec(t.Context(), reset); err != nil {
 						t.Fatalf("%s: %v", reset, err)

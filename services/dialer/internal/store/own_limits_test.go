@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 )
 
 // TestClaim_TellsWhatItsOwnLimitsHeldBack: what was late before its workspace came to its limits waited for us, however long it waits for those then. It is any
@@ -31,7 +31,7 @@ func TestClaim_TellsWhatItsOwnLimitsHeldBack(t *testing.T) {
 			late.DueAt = time.Now().Add(-tt.due)
 			enqueue(t, pool, newStore(pool), late)
 			if tt.since != "" {
-				const known = `INSERT INTO paces (workspace_id, paced_until, own_since, own_seen) VALUES ($1, now() - interval '1 minute', now() + $2::interval, now() + $3::interval)`
+				const known = `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen) VALUES ($1::uuid::text, 1, 5, now() + $2::interval, now() + $3::interval)`
 				if _, err := pool.Exec(t.Context(), known, workspace, tt.since, tt.seen); err != nil {
 					t.Fatal(err)
 				}
@@ -49,18 +49,18 @@ func TestClaim_TellsWhatItsOwnLimitsHeldBack(t *testing.T) {
 // and since when stays what it was as long as it goes on.
 func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 	t.Parallel()
-	const is = ` FROM paces WHERE workspace_id = $1 AND own_seen > now() - interval '1 hour' AND `
+	const is = ` FROM rate_buckets WHERE scope = $1::uuid::text AND own_limit_seen > now() - interval '1 hour' AND `
 	for _, tt := range []struct {
 		name   string
 		live   int32
 		before string // since when it was, and that it still is; or that long ago it was no more
 		trunk  int
-		noted  string // what is true of paces; empty: nothing was noted
+		noted  string // what is true of the bucket; empty: nothing was noted
 	}{
-		{"its own live calls", 1, "", 100, "own_since > now() - interval '1 hour'"},
+		{"its own live calls", 1, "", 100, "own_limit_since > now() - interval '1 hour'"},
 		{"the trunk's", 100, "", 1, ""},
-		{"its own, as before", 1, "now() - interval '2 hours', now() + interval '1 hour'", 100, "own_since < now() - interval '1 hour'"},
-		{"its own, once more", 1, "now() - interval '2 hours', now() - interval '90 minutes'", 100, "own_since > now() - interval '1 hour'"},
+		{"its own, as before", 1, "now() - interval '2 hours', now() + interval '1 hour'", 100, "own_limit_since < now() - interval '1 hour'"},
+		{"its own, once more", 1, "now() - interval '2 hours', now() - interval '90 minutes'", 100, "own_limit_since > now() - interval '1 hour'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,17 +69,17 @@ func TestClaim_NotesSinceWhenAWorkspaceIsAtItsLimits(t *testing.T) {
 			limited(t, pool, st, workspace, tt.live, 100_000)
 			enqueue(t, pool, st, aRequest(workspace, 1), aRequest(workspace, 2), aRequest(workspace, 3))
 			if tt.before != "" {
-				if _, err := pool.Exec(t.Context(), `INSERT INTO paces (workspace_id, paced_until, own_since, own_seen) VALUES ($1, now() - interval '1 minute', `+tt.before+`)`, workspace); err != nil {
+				if _, err := pool.Exec(t.Context(), `INSERT INTO rate_buckets (scope, version, tokens, own_limit_since, own_limit_seen) VALUES ($1::uuid::text, 1, 5, `+tt.before+`)`, workspace); err != nil {
 					t.Fatal(err)
 				}
 			}
 			over := wide(64)
-			over.OfTrunk = room.Limit{Live: tt.trunk, PerSecond: 100_000}
-			if _, err := st.Claim(t.Context(), over); err != nil {
+			over.OfTrunk = dialqueue.Limit{Live: tt.trunk, PerSecond: 100_000}
+			if _, err := claimOnce(t.Context(), st, over); err != nil {
 				t.Fatal(err)
 			}
 			switch {
-			case tt.noted == "" && count(t, pool, `SELECT count(*) FROM paces WHERE own_seen IS NOT NULL`) != 0:
+			case tt.noted == "" && count(t, pool, `SELECT count(*) FROM rate_buckets WHERE own_limit_seen IS NOT NULL`) != 0:
 				t.Error("noted, though the room that was missing was everybody's")
 			case tt.noted != "" && count(t, pool, `SELECT count(*)`+is+tt.noted, workspace) != 1:
 				t.Errorf("not noted so that %s", tt.noted)

@@ -19,9 +19,10 @@ import (
 
 const enqueue = `
 INSERT INTO dial_queue (call_request_id, workspace_id, state, to_e164, agent_id, contact_id, variables,
-	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, ready, traceparent)
+	schedule_if_outside_hours, max_call_seconds, queued_at, due_at, look_at, traceparent)
 VALUES (@call_request_id, @workspace_id, 'queued', @to_e164, @agent_id, @contact_id, @variables,
-	@schedule_if_outside_hours, @max_call_seconds, @queued_at, @due_at, @due_at, @due_at <= now(), @traceparent)
+	@schedule_if_outside_hours, @max_call_seconds, @queued_at, @due_at,
+	greatest(@due_at::timestamptz, ` + frontOf + `@workspace_id::uuid` + newest + `), @traceparent)
 ON CONFLICT (call_request_id) DO NOTHING`
 
 // Enqueue puts requests into the dial queue and returns for each whether it was added. A request whose id
@@ -78,9 +79,6 @@ ON CONFLICT (call_request_id) DO UPDATE SET state = 'withdrawn', claimed_by = NU
 	WHERE dial_queue.state = 'queued' AND dial_queue.workspace_id = @workspace_id
 RETURNING ended_at`
 
-// A statement of its own, behind the row's lock: the slot of a claim that the row's change had to wait for is younger than what the change itself sees.
-const giveBackSlot = `DELETE FROM slots WHERE call_request_id = @call_request_id`
-
 const withdrawnBefore = `
 SELECT state = 'withdrawn' FROM dial_queue WHERE call_request_id = @call_request_id AND workspace_id = @workspace_id`
 
@@ -103,9 +101,6 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 	var at time.Time
 	err = tx.QueryRow(ctx, withdraw, args).Scan(&at)
 	if err == nil {
-		if _, err := tx.Exec(ctx, giveBackSlot, args); err != nil {
-			return false, fmt.Errorf("give back the slot of request %s: %w", id, err)
-		}
 		return true, outbox.Put(ctx, tx, outgoing(request.NewWithdrawn(id, workspaceID, at))...)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
@@ -122,27 +117,18 @@ func (s *Store) Withdraw(ctx context.Context, tx pgx.Tx, id, workspaceID uuid.UU
 }
 
 const putBack = `
-UPDATE dial_queue SET claimed_by = NULL, looks = looks + @looked::integer,
-	ready = due_at <= now() AND @wait::interval <= interval '0',
-	look_at = CASE WHEN due_at > now() OR @wait::interval <= interval '0' THEN due_at ELSE now() + @wait::interval END
+UPDATE dial_queue q SET claimed_by = NULL, looks = looks + @looked::integer,
+	look_at = CASE WHEN due_at > now() THEN due_at
+		WHEN @wait::interval <= interval '0' THEN greatest(due_at, ` + frontOf + `q.workspace_id` + newest + `)
+		ELSE now() + @wait::interval END
 WHERE call_request_id = @call_request_id AND state = 'queued' AND claimed_by = @instance`
 
-// PutBack returns a claimed request to the queue and frees its slot. The request is looked at after wait; if wait is
+// PutBack returns a claimed request to the queue. The request is looked at after wait; if wait is
 // zero it keeps its place in the queue. A request that is not due is looked at when it is due. looked counts the
 // looks that found no agent. If the claim is lost, PutBack does nothing.
 func (s *Store) PutBack(ctx context.Context, id uuid.UUID, wait time.Duration, looked int) error {
 	args := pg.Args{"call_request_id": id, "wait": wait, "looked": looked, "instance": s.instance}
-	err := pg.InPipeline(ctx, s.pool, func(tx *pg.Pipeline) error {
-		var batch pgx.Batch
-		batch.Queue(putBack, args).Exec(func(did pgconn.CommandTag) error {
-			if did.RowsAffected() == 1 {
-				tx.Later(giveBackSlot, args, nil)
-			}
-			return nil
-		})
-		return tx.Ask(ctx, &batch)
-	})
-	if err != nil {
+	if _, err := s.pool.Exec(ctx, putBack, args); err != nil {
 		return fmt.Errorf("put back request %s: %w", id, err)
 	}
 	return nil
@@ -178,8 +164,7 @@ func (s *Store) Block(ctx context.Context, r request.Request, why request.Refusa
 	})
 }
 
-// tell runs the guarded update that ends the claim of one row, gives back its slot and publishes the event
-// that of returns. The update returns the time, and further columns for also.
+// tell runs the guarded update that ends the claim of one row and publishes the event that of returns. The update returns the time, and further columns for also.
 func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(at time.Time) fact.Fact,
 	also ...any) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
@@ -191,42 +176,41 @@ func (s *Store) tell(ctx context.Context, update string, args pg.Args, of func(a
 		if err != nil {
 			return fmt.Errorf("change request %s: %w", args["call_request_id"], err)
 		}
-		var batch pgx.Batch
-		batch.Queue(giveBackSlot, args)
-		if err := outbox.Queue(ctx, &batch, outgoing(of(at))...); err != nil {
-			return err
-		}
-		return send(ctx, tx, &batch)
+		return outbox.Put(ctx, tx, outgoing(of(at))...)
 	})
 }
 
-// What was ready, and its workspace's due work left for want of room since it was, found no room.
+// A request found no capacity if due requests of its workspace were left for lack of it while it waited.
 const expire = `
-WITH expired AS (
-	UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now(), variables = NULL
-	WHERE q.call_request_id = ANY (ARRAY(
-		SELECT e.call_request_id FROM dial_queue e
-		WHERE e.state = 'queued' AND e.due_at < now() - @queue_limit::interval AND (e.claimed_by IS NULL OR e.look_at <= now())
-		ORDER BY e.due_at LIMIT 200 FOR UPDATE SKIP LOCKED))
-	RETURNING q.call_request_id, q.workspace_id, q.traceparent, q.ready, q.look_at
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = ANY (ARRAY(SELECT e.call_request_id FROM expired e))
+WITH old AS MATERIALIZED (
+	SELECT e.call_request_id, NOT e.held AND e.claimed_by IS NULL AND e.look_at <= now() AS waited
+	FROM dial_queue e
+	WHERE e.state = 'queued' AND e.due_at < now() - @queue_limit::interval AND (e.claimed_by IS NULL OR e.look_at <= now())
+	ORDER BY e.due_at LIMIT 200 FOR UPDATE SKIP LOCKED
+), expired AS (
+	UPDATE dial_queue q SET state = 'failed', claimed_by = NULL, ended_at = now(), variables = NULL FROM old
+	WHERE q.call_request_id = old.call_request_id
+	RETURNING q.call_request_id, q.workspace_id, q.traceparent, old.waited, q.look_at
 )
 SELECT e.call_request_id, e.workspace_id, e.traceparent, now() AS at,
-	e.ready AND EXISTS (SELECT 1 FROM paces p WHERE p.workspace_id = e.workspace_id AND p.crowded_at >= e.look_at) AS no_room
+	coalesce(e.waited AND (SELECT b.no_capacity_at FROM rate_buckets b WHERE b.scope = e.workspace_id::text
+		ORDER BY b.version DESC LIMIT 1) >= e.look_at, false) AS no_capacity
 FROM expired e`
 
-// The oldest of each workspace that lately found no room.
-const expireCrowded = `
+// The oldest requests of each workspace that lately found no capacity.
+const expireWaiting = `
 UPDATE dial_queue q SET state = 'failed', ended_at = now(), variables = NULL
 WHERE q.call_request_id = ANY (ARRAY(
-	SELECT e.call_request_id FROM paces p, LATERAL (
-		SELECT r.call_request_id FROM dial_queue r
-		WHERE r.workspace_id = p.workspace_id AND r.state = 'queued' AND r.ready AND r.look_at < now() - @capacity_limit::interval
-			AND r.look_at <= p.crowded_at
+	SELECT e.call_request_id FROM workspaces w
+	CROSS JOIN LATERAL (SELECT b.no_capacity_at, b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
+		ORDER BY b.version DESC LIMIT 1) b
+	CROSS JOIN LATERAL (
+		SELECT r.call_request_id, r.due_at FROM dial_queue r
+		WHERE r.workspace_id = w.workspace_id AND r.state = 'queued' AND r.claimed_by IS NULL
+			AND r.look_at >= coalesce(b.scan_from, '-infinity') AND r.look_at <= b.no_capacity_at
 		ORDER BY r.look_at LIMIT 200 FOR UPDATE SKIP LOCKED) e
-	WHERE p.crowded_at > now() - interval '1 minute' LIMIT 200))
-RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at, true AS no_room`
+	WHERE b.no_capacity_at > now() - interval '1 minute' AND e.due_at < now() - @capacity_limit::interval LIMIT 200))
+RETURNING q.call_request_id, q.workspace_id, q.traceparent, now() AS at, true AS no_capacity`
 
 // expiredRow is a request that reached the age limit.
 type expiredRow struct {
@@ -234,14 +218,14 @@ type expiredRow struct {
 	WorkspaceID   uuid.UUID `db:"workspace_id"`
 	Traceparent   string    `db:"traceparent"`
 	At            time.Time `db:"at"`
-	NoRoom        bool      `db:"no_room"`
+	NoCapacity    bool      `db:"no_capacity"`
 }
 
-// Expire ends requests that were never dialled: up to 200 that have waited for room longer than the capacity limit, and up to 200 past the age limit. It
-// answers how many.
+// Expire ends requests that were never dialled: up to 200 that have waited for capacity longer than the
+// capacity limit, and up to 200 past the age limit. It returns how many.
 func (s *Store) Expire(ctx context.Context) (ended int, err error) {
 	if s.timing.CapacityLimit < s.timing.QueueLimit {
-		if ended, err = s.expire(ctx, expireCrowded, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
+		if ended, err = s.expire(ctx, expireWaiting, pg.Args{"capacity_limit": s.timing.CapacityLimit}); err != nil {
 			return ended, err
 		}
 	}
@@ -262,7 +246,7 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 		ended = len(expired)
 		var batch pgx.Batch
 		for _, row := range expired {
-			failed := request.NewFailed(row.CallRequestID, row.WorkspaceID, request.Expired(row.NoRoom), row.At)
+			failed := request.NewFailed(row.CallRequestID, row.WorkspaceID, request.Expired(row.NoCapacity), row.At)
 			if err := queueTraced(ctx, &batch, "queue expired", row.Traceparent, failed); err != nil {
 				return err
 			}
@@ -272,82 +256,55 @@ func (s *Store) expire(ctx context.Context, which string, args pg.Args) (ended i
 	return ended, err
 }
 
-// Slot is one request's place in what the limits count.
-type Slot struct {
-	CallRequestID uuid.UUID `db:"call_request_id"`
-	WorkspaceID   uuid.UUID `db:"workspace_id"`
-	Trunk         string    `db:"trunk"`
+// frontOf, the id of a workspace and newest are the place in front of the workspace's due requests: no
+// claim of the last ten seconds read a later first request. It is NULL if nothing was claimed of the
+// workspace yet. A request that becomes due again, or arrives late, must not be placed before it:
+// claims read from there on (rate_buckets.scan_from).
+const (
+	frontOf = `(SELECT b.next_scan_from FROM rate_buckets b WHERE b.scope = `
+	newest  = `::text ORDER BY b.version DESC LIMIT 1)`
+)
+
+// A request that was placed before the scan of its workspace by a transaction of more than ten seconds,
+// or by the previous release.
+const returnStrays = `
+UPDATE dial_queue q SET look_at = ` + frontOf + `q.workspace_id` + newest + `
+WHERE q.call_request_id = ANY (ARRAY(
+	SELECT r.call_request_id FROM workspaces w
+	CROSS JOIN LATERAL (SELECT b.scan_from FROM rate_buckets b WHERE b.scope = w.workspace_id::text
+		ORDER BY b.version DESC LIMIT 1) b
+	CROSS JOIN LATERAL (SELECT r.call_request_id FROM dial_queue r
+		WHERE r.workspace_id = w.workspace_id AND r.state = 'queued' AND r.look_at < b.scan_from
+		ORDER BY r.look_at LIMIT 100 FOR UPDATE SKIP LOCKED) r
+	LIMIT 1000))`
+
+// ReturnStrays moves queued requests that no claim reads to the front of their workspace's queue, and
+// returns how many it moved, at most 1,000. It reads everything that vacuum has not removed yet, so it
+// must not run often.
+func (s *Store) ReturnStrays(ctx context.Context) (int64, error) {
+	moved, err := s.pool.Exec(ctx, returnStrays)
+	if err != nil {
+		return 0, fmt.Errorf("return stray requests: %w", err)
+	}
+	return moved.RowsAffected(), nil
 }
 
-// Requests whose time has come, oldest first, whatever they waited for. A claim that ran out gives its slot back.
-const comeOldest = `
-WITH come AS (
-	UPDATE dial_queue SET ready = true, held = false, claimed_by = NULL
-	WHERE call_request_id = ANY (ARRAY(
-		SELECT q.call_request_id FROM dial_queue q WHERE q.state = 'queued' AND NOT q.ready AND q.look_at <= now()
-		ORDER BY q.look_at LIMIT @most FOR UPDATE SKIP LOCKED))
-	RETURNING call_request_id
-), given_back AS (
-	DELETE FROM slots WHERE call_request_id = ANY (ARRAY(SELECT c.call_request_id FROM come c))
-)
-SELECT count(*) FROM come`
+// The requests of calls that began more than five minutes ago.
+const moveLongCalls = `
+UPDATE dial_queue q SET look_at = now()
+WHERE q.call_request_id = ANY (ARRAY(
+	SELECT l.call_request_id FROM dial_queue l
+	WHERE l.state = 'dialing' AND l.look_at < now() - interval '5 minutes'
+		AND l.look_at >= coalesce((SELECT b.scan_from FROM rate_buckets b WHERE b.scope = @total ORDER BY b.version DESC LIMIT 1), '-infinity')
+	ORDER BY l.look_at LIMIT 10000 FOR UPDATE SKIP LOCKED))`
 
-// The same by workspaces in turn, a few of each.
-const comeInTurn = `
-WITH RECURSIVE turn AS MATERIALIZED (
-	SELECT coalesce((SELECT t.workspace_id FROM turns t WHERE t.round = 'come'), '00000000-0000-0000-0000-000000000000') AS last
-), hop AS (
-	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND NOT q.ready AND q.claimed_by IS NULL AND q.workspace_id > turn.last
-		ORDER BY q.workspace_id LIMIT 1) AS workspace_id, 1 AS step FROM turn
-	UNION ALL
-	SELECT (SELECT q.workspace_id FROM dial_queue q WHERE q.state = 'queued' AND NOT q.ready AND q.claimed_by IS NULL AND q.workspace_id > hop.workspace_id
-		ORDER BY q.workspace_id LIMIT 1), hop.step + 1
-	FROM hop WHERE hop.workspace_id IS NOT NULL AND hop.step < @steps::integer
-), come AS (
-	UPDATE dial_queue SET ready = true, held = false WHERE call_request_id = ANY (ARRAY(
-		SELECT due.call_request_id FROM hop, LATERAL (
-			SELECT q.call_request_id FROM dial_queue q WHERE q.workspace_id = hop.workspace_id AND q.state = 'queued' AND NOT q.ready
-				AND q.claimed_by IS NULL AND q.look_at <= now() ORDER BY q.look_at LIMIT @each::bigint FOR UPDATE SKIP LOCKED) due))
-)
-INSERT INTO turns (round, workspace_id)
-SELECT 'come', coalesce((SELECT hop.workspace_id FROM hop ORDER BY hop.step DESC LIMIT 1), '00000000-0000-0000-0000-000000000000')
-ON CONFLICT (round) DO UPDATE SET workspace_id = EXCLUDED.workspace_id`
-
-// A slot belongs to a request that is claimed or in a call. Claim and slot commit together, and so do the end of either and the slot's, so one statement
-// sees both or none. The queue is read by id, a slot at a time: a join would read all that is scheduled ahead.
-const giveBackLeaked = `
-DELETE FROM slots s
-WHERE NOT coalesce((SELECT q.state = 'dialing' OR q.state = 'queued' AND q.claimed_by IS NOT NULL
-	FROM dial_queue q WHERE q.call_request_id = s.call_request_id), false)
-RETURNING s.call_request_id, s.workspace_id, s.trunk`
-
-// The lock keeps the call from ending before its slot is there to be given back.
-const takeMissing = `
-INSERT INTO slots (call_request_id, workspace_id, trunk)
-SELECT c.call_request_id, c.workspace_id, f.trunk
-FROM (SELECT l.call_id, l.call_request_id, l.workspace_id FROM calls l
-	WHERE l.ended_at IS NULL AND l.direction = 'outbound' AND NOT EXISTS (SELECT 1 FROM slots s WHERE s.call_request_id = l.call_request_id)
-	LIMIT 1000 FOR SHARE SKIP LOCKED) c
-JOIN fences f ON f.call_id = c.call_id
-ON CONFLICT (call_request_id) DO NOTHING`
-
-// ReconcileSlots holds the slots against the truth, the claims and calls that there are. Leaked slots, which outlived both, are given back and answered;
-// missing counts calls that had none and have one now, as those of a build that knew no slots.
-func (s *Store) ReconcileSlots(ctx context.Context) (leaked []Slot, missing int64, err error) {
-	var ready int64
-	if err := s.pool.QueryRow(ctx, comeOldest, pg.Args{"most": come}).Scan(&ready); err != nil {
-		return nil, 0, fmt.Errorf("give back claims that ran out: %w", err)
-	}
-	rows, err := s.pool.Query(ctx, giveBackLeaked)
+// MoveLongCalls moves the requests of long calls forward in the index that the limits count, and returns
+// how many it moved, at most 10,000. A count starts at the oldest call and reads every request that was claimed
+// since, also those that have ended if vacuum could not remove them.
+func (s *Store) MoveLongCalls(ctx context.Context) (int64, error) {
+	moved, err := s.pool.Exec(ctx, moveLongCalls, pg.Args{"total": total})
 	if err != nil {
-		return nil, 0, fmt.Errorf("give back leaked slots: %w", err)
+		return 0, fmt.Errorf("move long calls: %w", err)
 	}
-	if leaked, err = pgx.CollectRows(rows, pgx.RowToStructByName[Slot]); err != nil {
-		return nil, 0, fmt.Errorf("give back leaked slots: %w", err)
-	}
-	did, err := s.pool.Exec(ctx, takeMissing)
-	if err != nil {
-		return leaked, 0, fmt.Errorf("take missing slots: %w", err)
-	}
-	return leaked, did.RowsAffected(), nil
+	return moved.RowsAffected(), nil
 }

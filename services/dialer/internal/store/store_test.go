@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,8 +18,8 @@ import (
 	"ringfence.dev/libs/pgtest"
 	"ringfence.dev/libs/phone"
 	"ringfence.dev/services/dialer/internal/call"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/request"
-	"ringfence.dev/services/dialer/internal/room"
 	"ringfence.dev/services/dialer/internal/store"
 	"ringfence.dev/services/dialer/internal/tenant"
 	"ringfence.dev/services/dialer/migrations"
@@ -59,6 +60,12 @@ func aRequest(workspace uuid.UUID, number int) request.Request {
 func enqueue(t *testing.T, pool *pgxpool.Pool, st *store.Store, requests ...request.Request) {
 	t.Helper()
 	within(t, pool, func(tx pgx.Tx) error {
+		for _, r := range requests {
+			_, err := tx.Exec(t.Context(), knownWorkspace, r.WorkspaceID, tenant.DefaultMaxLiveCalls, tenant.DefaultCallsPerSecond)
+			if err != nil {
+				return err
+			}
+		}
 		_, err := st.Enqueue(t.Context(), tx, requests...)
 		return err
 	})
@@ -94,34 +101,73 @@ func count(t *testing.T, pool *pgxpool.Pool, query string, args ...any) (n int) 
 	return n
 }
 
-// wide is room for everything that so many free hands can take.
-func wide(hands int) store.Room {
-	ample := room.Limit{Live: 100_000, PerSecond: 100_000}
-	return store.Room{Hands: room.Hands{Free: hands}, Trunk: "sim", OfTrunk: ample, Overall: ample}
+// wide is capacity for everything that so many free workers can take.
+func wide(workers int) store.Capacity {
+	ample := dialqueue.Limit{Live: 100_000, PerSecond: 100_000}
+	return store.Capacity{Workers: dialqueue.Workers{Free: workers}, Trunk: "sim", OfTrunk: ample, Total: ample}
 }
 
-func claim(t *testing.T, st *store.Store, slots int) []request.Request {
+func claim(t *testing.T, st *store.Store, workers int) []request.Request {
 	t.Helper()
-	claimed, err := st.Claim(t.Context(), wide(slots))
+	return claimAs(t, st, wide(workers)).Requests
+}
+
+// claimAs claims of the first workspaces that have due requests.
+func claimAs(t *testing.T, st *store.Store, c store.Capacity) store.Claimed {
+	t.Helper()
+	claimed, err := (&claimer{Store: st}).claim(t.Context(), c)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("claim: %v", err)
 	}
-	return claimed.Requests
+	return claimed
+}
+
+// claimer is a replica that claims of the workspaces in turn.
+type claimer struct {
+	*store.Store
+	candidates dialqueue.Candidates
+}
+
+func (c *claimer) claim(ctx context.Context, capacity store.Capacity) (store.Claimed, error) {
+	found, err := c.Due(ctx)
+	if err != nil {
+		return store.Claimed{}, err
+	}
+	now := time.Now()
+	c.candidates.Replace(found, now)
+	window, _, _ := c.candidates.Next(now)
+	claimed, err := c.Claim(ctx, capacity, window)
+	if err == nil {
+		c.candidates.Claimed(window, claimed.Last, claimed.Drained)
+	}
+	return claimed, err
+}
+
+func claimOnce(ctx context.Context, st *store.Store, c store.Capacity) (store.Claimed, error) {
+	return (&claimer{Store: st}).claim(ctx, c)
 }
 
 // claimWithoutTrunk claims while no trunk can take a call.
 func claimWithoutTrunk(t *testing.T, st *store.Store, want int) {
 	t.Helper()
 	over := wide(8)
-	over.OfTrunk = room.Limit{}
-	claimed, err := st.Claim(t.Context(), over)
-	if err != nil {
-		t.Fatalf("Claim: %v", err)
-	}
-	if got := len(claimed.Requests); got != want {
+	over.OfTrunk = dialqueue.Limit{}
+	if got := len(claimAs(t, st, over).Requests); got != want {
 		t.Errorf("requests claimed while no trunk can take a call = %d, want %d", got, want)
 	}
 }
+
+// inUse counts the requests that the limits count.
+func inUse(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	return count(t, pool, `SELECT count(*) FROM dial_queue
+		WHERE state = 'dialing' OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()`)
+}
+
+// knownWorkspace stores a workspace with the default limits unless it is stored.
+const knownWorkspace = `
+INSERT INTO workspaces (workspace_id, version, status, api_enabled, max_live_calls, calls_per_second, destinations)
+VALUES ($1, 0, 'active', true, $2, $3, '{}') ON CONFLICT DO NOTHING`
 
 // fenced is a claimed request with its fence.
 func fenced(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request) uuid.UUID {
@@ -200,7 +246,7 @@ func TestClaim_ReplicasNeverShareARequest(t *testing.T) {
 	for _, st := range replicas {
 		all.Go(func() {
 			for {
-				claimed, err := st.Claim(t.Context(), wide(7))
+				claimed, err := claimOnce(t.Context(), st, wide(7))
 				if err != nil {
 					t.Error(err)
 				}
@@ -272,14 +318,19 @@ func TestClaim_ScheduledAheadIsLeftAlone(t *testing.T) {
 	if got := claim(t, st, 10); len(got) != 0 {
 		t.Errorf("taken before its time: %v", got)
 	}
-	switch wait, ok, err := st.NextLook(t.Context()); {
-	case err != nil:
-		t.Errorf("NextLook: %v", err)
-	case !ok:
-		t.Error("ok = false, want true")
-	case wait < 59*time.Minute:
-		t.Errorf("wait = %v, want at least %v", wait, 59*time.Minute)
+	if found := dueWorkspaces(t, st); len(found) != 0 {
+		t.Errorf("workspaces with due requests = %v, want none", found)
 	}
+}
+
+// dueWorkspaces returns the workspaces that Due finds.
+func dueWorkspaces(t *testing.T, st *store.Store) []dialqueue.Due {
+	t.Helper()
+	found, err := st.Due(t.Context())
+	if err != nil {
+		t.Fatalf("Due: %v", err)
+	}
+	return found
 }
 
 func TestFence_OneLiveCallANumber(t *testing.T) {

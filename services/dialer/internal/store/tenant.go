@@ -15,6 +15,7 @@ import (
 	"ringfence.dev/libs/page"
 	"ringfence.dev/libs/pg"
 	"ringfence.dev/services/dialer/internal/agent"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/request"
 	"ringfence.dev/services/dialer/internal/tenant"
 )
@@ -36,13 +37,13 @@ WHERE workspaces.version < EXCLUDED.version`
 // What waits is looked at now, so that it ends blocked within seconds. The bound keeps one record from holding up the topic; what is left over ends
 // when it is due.
 const lookAtWorkspace = `
-UPDATE dial_queue SET look_at = now(), ready = true, held = false WHERE call_request_id = ANY (ARRAY(
+UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
-	WHERE workspace_id = @workspace_id AND state = 'queued' AND NOT ready AND claimed_by IS NULL AND look_at > now()
+	WHERE workspace_id = @workspace_id AND state = 'queued' AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
 
 const lookAtAgent = `
-UPDATE dial_queue SET look_at = now(), ready = true, held = false WHERE call_request_id = ANY (ARRAY(
+UPDATE dial_queue SET look_at = now(), held = false WHERE call_request_id = ANY (ARRAY(
 	SELECT call_request_id FROM dial_queue
 	WHERE agent_id = @agent_id AND state = 'queued' AND NOT ready AND claimed_by IS NULL AND look_at > now()
 	ORDER BY look_at LIMIT 20000 FOR UPDATE SKIP LOCKED))`
@@ -268,7 +269,7 @@ func (s *Store) DueAnalyses(ctx context.Context, after uuid.UUID, room AnalysisR
 
 // analysisLanes are the workspaces that have something due and room for it, and how much.
 func (s *Store) analysisLanes(ctx context.Context, after uuid.UUID, room AnalysisRoom) (workspaces []uuid.UUID, left []int, next uuid.UUID, err error) {
-	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": steps})
+	rows, err := s.pool.Query(ctx, dueAnalyses, pg.Args{"after": after, "steps": dialqueue.WorkspacesPerClaim})
 	if err != nil {
 		return nil, nil, uuid.Nil, fmt.Errorf("look for analyses: %w", err)
 	}

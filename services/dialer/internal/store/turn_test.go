@@ -7,31 +7,30 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestClaim_EveryWorkspaceHasItsTurn: of more workspaces with due work than one claim looks at, each gets one before any gets a second.
-func TestClaim_EveryWorkspaceHasItsTurn(t *testing.T) {
+// Of more workspaces with due requests than one claim looks at, each receives one before any receives a second.
+func TestClaim_EveryWorkspaceIsServed(t *testing.T) {
 	t.Parallel()
-	const workspaces, hands = 150, 10
+	const workspaces, workers = 150, 10
 	pool := newPool(t)
-	st := newStore(pool)
 	for n := range workspaces {
 		many(t, pool, uuid.Must(uuid.NewV7()), 10*n, 10*n+4, -time.Hour)
 	}
-	had := map[uuid.UUID]int{}
+	replica := &claimer{Store: newStore(pool)}
+	got := map[uuid.UUID]int{}
 	for round := 1; round <= 2; round++ {
-		for claims := 0; claims < workspaces/hands; claims++ {
-			for _, r := range claim(t, st, hands) {
-				if had[r.WorkspaceID]++; had[r.WorkspaceID] > round {
-					t.Fatalf("a workspace got %d while others had not had %d", had[r.WorkspaceID], round)
+		for claims := 0; claims < workspaces/workers; claims++ {
+			claimed, err := replica.claim(t.Context(), wide(workers))
+			if err != nil {
+				t.Fatalf("Claim: %v", err)
+			}
+			for _, r := range claimed.Requests {
+				if got[r.WorkspaceID]++; got[r.WorkspaceID] > round {
+					t.Fatalf("requests claimed of a workspace in round %d = %d", round, got[r.WorkspaceID])
 				}
 			}
 		}
-		for id, n := range had {
-			if n != round {
-				t.Errorf("workspace %s had %d after %d rounds", id, n, round)
-			}
-		}
-		if len(had) != workspaces {
-			t.Fatalf("%d of %d workspaces had a turn", len(had), workspaces)
+		if len(got) != workspaces {
+			t.Fatalf("workspaces served after round %d = %d, want %d", round, len(got), workspaces)
 		}
 	}
 }

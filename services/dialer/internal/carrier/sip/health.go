@@ -14,7 +14,7 @@ import (
 
 	"ringfence.dev/services/dialer/internal/carrier"
 	"ringfence.dev/services/dialer/internal/circuit"
-	"ringfence.dev/services/dialer/internal/room"
+	"ringfence.dev/services/dialer/internal/dialqueue"
 	"ringfence.dev/services/dialer/internal/signal"
 	"ringfence.dev/services/dialer/internal/signal/upkeep"
 	"ringfence.dev/services/dialer/internal/trunk"
@@ -225,16 +225,16 @@ func (t *tended) care(id uuid.UUID) *care {
 }
 
 // Limit returns what the trunks that can take calls now carry together. It is zero if there is none.
-func (c *Carrier) Limit(ctx context.Context) (room.Limit, error) {
+func (c *Carrier) Limit(ctx context.Context) (dialqueue.Limit, error) {
 	active, err := c.trunks.Active(ctx)
 	if err != nil {
-		return room.Limit{}, err
+		return dialqueue.Limit{}, err
 	}
 	live, err := c.journal.Channels(ctx)
 	if err != nil {
-		return room.Limit{}, err
+		return dialqueue.Limit{}, err
 	}
-	var sum room.Limit
+	var sum dialqueue.Limit
 	for _, t := range active {
 		channels, usable := c.tended.care(t.TrunkID).channels(t, live[t.TrunkID], time.Now())
 		sum.Live += channels
@@ -244,7 +244,7 @@ func (c *Carrier) Limit(ctx context.Context) (room.Limit, error) {
 	}
 	if sum.PerSecond == 0 {
 		c.idle.warn(ctx, active, c.tended.care)
-		return room.Limit{}, nil
+		return dialqueue.Limit{}, nil
 	}
 	return sum, nil
 }

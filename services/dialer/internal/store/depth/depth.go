@@ -17,9 +17,9 @@ SELECT (SELECT count(*) FROM (SELECT FROM dial_queue WHERE state = 'queued' AND 
                  WHERE state = 'queued' AND due_at <= now() ORDER BY due_at LIMIT 1), 0)::double precision AS oldest_due_seconds,
        (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'outbound') AS outbound,
        (SELECT count(*) FROM calls WHERE ended_at IS NULL AND direction = 'inbound') AS inbound,
+       (SELECT count(*) FROM dial_queue WHERE state = 'dialing'
+		OR state = 'queued' AND claimed_by IS NOT NULL AND look_at > now()) AS in_use,
        (SELECT count(*) FROM opt_outs WHERE acknowledged_at IS NULL) AS untold_opt_outs`
-
-const slots = `SELECT trunk, count(*) AS taken FROM slots GROUP BY trunk`
 
 // Depth is how much there is at one instant. Due and Ahead are counted up to 10 000.
 type Depth struct {
@@ -28,9 +28,9 @@ type Depth struct {
 	OldestDueSeconds float64
 	Outbound         int64
 	Inbound          int64
-	UntoldOptOuts    int64
-	// Slots taken, by trunk.
-	Slots map[string]int64 `db:"-"`
+	// InUse counts the requests that are claimed or in a call: what the limits count.
+	InUse         int64
+	UntoldOptOuts int64
 }
 
 // Read counts over all workspaces.
@@ -42,21 +42,6 @@ func Read(ctx context.Context, pool *pgxpool.Pool) (Depth, error) {
 	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Depth])
 	if err != nil {
 		return Depth{}, fmt.Errorf("count what waits: %w", err)
-	}
-	if rows, err = pool.Query(ctx, slots); err != nil {
-		return Depth{}, fmt.Errorf("count slots: %w", err)
-	}
-	type slot struct {
-		Trunk string
-		Taken int64
-	}
-	taken, err := pgx.CollectRows(rows, pgx.RowToStructByName[slot])
-	if err != nil {
-		return Depth{}, fmt.Errorf("count slots: %w", err)
-	}
-	found.Slots = make(map[string]int64, len(taken))
-	for _, of := range taken {
-		found.Slots[of.Trunk] = of.Taken
 	}
 	return found, nil
 }

@@ -167,15 +167,7 @@ func (s *Store) Settle(ctx context.Context, told []Told) error {
 	return nil
 }
 
-// giveBackSlot is for what has ended: nobody else gives it back.
-const giveBackSlot = `DELETE FROM slots WHERE call_request_id = @request`
-
 func one(ctx context.Context, tx pgx.Tx, t Told) error {
-	if !t.live() {
-		if _, err := tx.Exec(ctx, giveBackSlot, pg.Args{"request": t.RequestID}); err != nil {
-			return err
-		}
-	}
 	if t.Call == nil {
 		return endWithout(ctx, tx, t)
 	}

@@ -1,13 +1,10 @@
 package store_test
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"ringfence.dev/libs/polltest"
@@ -29,8 +26,8 @@ func end(t *testing.T, st *store.Store, id uuid.UUID) {
 	}
 }
 
-// TestSlots_EveryEndGivesItsSlotBack goes every way that a claim or a call can end.
-func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
+// Every end of a claim or a call frees its capacity.
+func TestClaim_EveryEndFreesCapacity(t *testing.T) {
 	t.Parallel()
 	fence := func(t *testing.T, st *store.Store, r request.Request) uuid.UUID {
 		id := uuid.Must(uuid.NewV7())
@@ -57,11 +54,8 @@ func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
 		{"it is blocked", func(t *testing.T, _ *pgxpool.Pool, st *store.Store, r request.Request) error {
 			return st.Block(t.Context(), r, no)
 		}},
-		{"its claim runs out", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, r request.Request) error {
+		{"its claim runs out", func(t *testing.T, pool *pgxpool.Pool, _ *store.Store, _ request.Request) error {
 			_, err := pool.Exec(t.Context(), "UPDATE dial_queue SET look_at = now() - interval '1 second'")
-			if err == nil {
-				_, _, err = st.ReconcileSlots(t.Context())
-			}
 			return err
 		}},
 		{"it expires while claimed", func(t *testing.T, pool *pgxpool.Pool, st *store.Store, _ request.Request) error {
@@ -89,22 +83,21 @@ func TestSlots_EveryEndGivesItsSlotBack(t *testing.T) {
 			if len(taken) != 1 {
 				t.Fatalf("length of taken = %d, want 1", len(taken))
 			}
-			if got := count(t, pool, "SELECT count(*) FROM slots"); got != 1 {
-				t.Fatalf(`count(t, pool, "SELECT count(*) FROM slots") = %v, want 1`, got)
+			if got := inUse(t, pool); got != 1 {
+				t.Fatalf("requests in use = %d, want 1", got)
 			}
 			if err := tt.end(t, pool, st, taken[0]); err != nil {
 				t.Fatal(err)
 			}
-			if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
-				t.Errorf("%d slots are left", n)
+			if got := inUse(t, pool); got != 0 {
+				t.Errorf("requests in use after the end = %d, want 0", got)
 			}
-			wantMissing(t, st, 0)
 		})
 	}
 }
 
-// TestClaim_CrashGivesTheLastSlotBack: a workspace that may have one call is not stopped by a process that died with its claim.
-func TestClaim_CrashGivesTheLastSlotBack(t *testing.T) {
+// A workspace that may have one call is not stopped by a process that died with its claim.
+func TestClaim_AfterACrashOfTheClaimer(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
@@ -115,53 +108,12 @@ func TestClaim_CrashGivesTheLastSlotBack(t *testing.T) {
 		t.Fatalf("claimed %d", len(got))
 	}
 	polltest.Until(t, "another process claims", func() bool { return len(claim(t, st, 1)) == 1 })
-	if n := count(t, pool, "SELECT count(*) FROM slots"); n != 1 {
-		t.Errorf("%d slots, want 1", n)
+	if n := inUse(t, pool); n != 1 {
+		t.Errorf("requests in use = %d, want 1", n)
 	}
 }
 
-// TestReconcileSlots_LeakIsSeenAndGivenBack leaks a slot on purpose, and takes one from a call.
-func TestReconcileSlots_LeakIsSeenAndGivenBack(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	st, workspace := newStore(pool), uuid.Must(uuid.NewV7())
-	limited(t, pool, st, workspace, 1, 100_000)
-	over := aRequest(workspace, 1)
-	end(t, st, fenced(t, pool, st, over))
-	if _, err := pool.Exec(t.Context(), "INSERT INTO slots (call_request_id, workspace_id, trunk) VALUES ($1, $2, 'sim')", over.CallRequestID, workspace); err != nil {
-		t.Fatal(err)
-	}
-	next := aRequest(workspace, 2)
-	enqueue(t, pool, st, next)
-	if got := claim(t, st, 1); len(got) != 0 {
-		t.Fatalf("claimed %v without a free slot", got)
-	}
-	leaked, missing, err := st.ReconcileSlots(t.Context())
-	switch {
-	case err != nil:
-		t.Errorf("error = %v, want none", err)
-	case len(leaked) != 1:
-		t.Errorf("length of leaked = %v, want 1", len(leaked))
-	case leaked[0].CallRequestID != over.CallRequestID:
-		t.Errorf("leaked[0].CallRequestID = %v, want %v", leaked[0].CallRequestID, over.CallRequestID)
-	case missing != 0:
-		t.Errorf("missing = %v, want 0", missing)
-	}
-	taken := claim(t, st, 1)
-	if len(taken) != 1 {
-		t.Fatal("the slot that was given back cannot be claimed")
-	}
-	if err := st.Fence(t.Context(), next, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pool.Exec(t.Context(), "DELETE FROM slots"); err != nil {
-		t.Fatal(err)
-	}
-	wantMissing(t, st, 1)
-	wantMissing(t, st, 0)
-}
-
-// expired lets a request of a workspace that may have one call reach a limit and answers what it failed with; crowded: a claim found no room for it.
+// expired lets a request of a workspace that may have one call reach a limit and answers what it failed with; crowded: a claim found no capacity for it.
 // trunkDown: a claim found no trunk that can take calls.
 func expired(t *testing.T, limit store.Timing, crowded, trunkDown bool) (code string) {
 	t.Helper()
@@ -227,80 +179,5 @@ func TestExpire(t *testing.T) {
 				t.Errorf("failed with %q, want %q", got, tt.want)
 			}
 		})
-	}
-}
-
-// TestSlots_AClaimThatHadToBeWaitedForGivesItsBack: a claim ran out and is taken anew, by the same process, while the end of the old one waits for the request's
-// row; the new slot is younger than what the waiting statement can see.
-func TestSlots_AClaimThatHadToBeWaitedForGivesItsBack(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name string
-		end  func(context.Context, *store.Store, request.Request) error
-	}{
-		{"it is withdrawn", func(ctx context.Context, st *store.Store, r request.Request) error {
-			done, err := st.WithdrawNow(ctx, r.CallRequestID, r.WorkspaceID)
-			if err == nil && !done {
-				err = errors.New("it was not withdrawn")
-			}
-			return err
-		}},
-		{"it is put back", func(ctx context.Context, st *store.Store, r request.Request) error {
-			return st.PutBack(ctx, r.CallRequestID, time.Hour, 0)
-		}},
-		{"it is rescheduled", func(ctx context.Context, st *store.Store, r request.Request) error {
-			return st.Reschedule(ctx, r, time.Now().Add(time.Hour))
-		}},
-		{"it is blocked", func(ctx context.Context, st *store.Store, r request.Request) error {
-			return st.Block(ctx, r, request.Refusal{Code: request.CodeOutsideHours, Detail: "No."})
-		}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			st, r := newStore(pool), aRequest(uuid.Must(uuid.NewV7()), 1)
-			enqueue(t, pool, st, r)
-			if got := claim(t, st, 1); len(got) != 1 {
-				t.Fatalf("claimed %d", len(got))
-			}
-			ended := make(chan error, 1)
-			within(t, pool, func(tx pgx.Tx) error {
-				for _, anew := range []string{
-					"DELETE FROM slots", "INSERT INTO slots (call_request_id, workspace_id, trunk) SELECT call_request_id, workspace_id, 'sim' FROM dial_queue",
-					"UPDATE dial_queue SET look_at = now() + interval '1 minute'",
-				} {
-					if _, err := tx.Exec(t.Context(), anew); err != nil {
-						return err
-					}
-				}
-				go func() { ended <- tt.end(t.Context(), st, r) }()
-				polltest.Until(t, "the end waits", func() bool {
-					return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
-				})
-				return nil
-			})
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
-			if n := count(t, pool, "SELECT count(*) FROM slots"); n != 0 {
-				t.Errorf("%d slots are left", n)
-			}
-		})
-	}
-}
-
-// wantMissing reconciles the slots. It expects that none is leaked and that so many are missing.
-func wantMissing(t *testing.T, st *store.Store, want int) {
-	t.Helper()
-	leaked, missing, err := st.ReconcileSlots(t.Context())
-	if err != nil {
-		t.Fatalf("ReconcileSlots: %v", err)
-	}
-	if len(leaked) != 0 {
-		t.Errorf("leaked slots = %v, want none", leaked)
-	}
-	if int(missing) != want {
-		t.Errorf("missing slots = %d, want %d", missing, want)
 	}
 }

@@ -1,0 +1,269 @@
+package dialqueue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"ringfence.dev/services/dialer/internal/dialqueue"
+)
+
+// ample is a shared limit that is never reached.
+func ample() dialqueue.Shared { return shared(1_000_000, 1_000_000, 0) }
+
+func shared(live, perSecond, inUse int) dialqueue.Shared {
+	return dialqueue.Shared{
+		Limit: dialqueue.Limit{Live: live, PerSecond: perSecond}, InUse: inUse,
+		Bucket: dialqueue.NewBucket(float64(perSecond), nil, 0),
+	}
+}
+
+func workspace(waiting, inUse, maxLive int) dialqueue.Workspace {
+	return dialqueue.Workspace{
+		ID: uuid.New(), Waiting: waiting, InUse: inUse, MaxLive: maxLive, Bucket: dialqueue.NewBucket(1_000_000, nil, 0),
+	}
+}
+
+// paced is a workspace with 50 due requests that has so many tokens of five a second and has just dialed.
+func paced(tokens float64) dialqueue.Workspace {
+	w := workspace(50, 0, 500)
+	w.Bucket = dialqueue.NewBucket(5, &tokens, 0)
+	w.SinceClaim = new(time.Duration)
+	return w
+}
+
+func TestAllocate(t *testing.T) {
+	t.Parallel()
+	barred := workspace(50, 9, 1)
+	barred.Barred = true
+	almostEmpty := shared(1_000_000, 500, 0)
+	almostEmpty.Bucket.Tokens = 4
+	tests := []struct {
+		name       string
+		shared     []dialqueue.Shared
+		free       int
+		workspaces []dialqueue.Workspace
+		want       []int
+		wantLast   int
+	}{
+		{
+			name:   "the others receive what one does not need",
+			shared: []dialqueue.Shared{ample()}, free: 10,
+			workspaces: []dialqueue.Workspace{workspace(50, 0, 500), workspace(1, 0, 500), workspace(50, 0, 500)},
+			want:       []int{5, 1, 4}, wantLast: 0,
+		},
+		{
+			name:   "one worker serves the first workspace",
+			shared: []dialqueue.Shared{ample()}, free: 1,
+			workspaces: []dialqueue.Workspace{workspace(50, 0, 500), workspace(1, 0, 500)}, want: []int{1, 0}, wantLast: 0,
+		},
+		{
+			name:   "live calls of the workspace",
+			shared: []dialqueue.Shared{ample()}, free: 10,
+			workspaces: []dialqueue.Workspace{workspace(50, 497, 500), workspace(50, 500, 500)},
+			want:       []int{3, 0}, wantLast: 0,
+		},
+		{
+			name:   "limit lowered below the live calls",
+			shared: []dialqueue.Shared{ample()}, free: 10,
+			workspaces: []dialqueue.Workspace{workspace(50, 400, 100)}, want: []int{0}, wantLast: -1,
+		},
+		{
+			name:   "last tenth of the channels, large workspace",
+			shared: []dialqueue.Shared{shared(100, 1_000_000, 85)}, free: 64,
+			workspaces: []dialqueue.Workspace{workspace(50, 85, 500)}, want: []int{5}, wantLast: 0,
+		},
+		{
+			name:   "last tenth of the channels, small workspace",
+			shared: []dialqueue.Shared{shared(100, 1_000_000, 95)}, free: 64,
+			workspaces: []dialqueue.Workspace{workspace(50, 95, 500), workspace(50, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+		},
+		{
+			name:   "all channels in use",
+			shared: []dialqueue.Shared{shared(100, 1_000_000, 100)}, free: 64,
+			workspaces: []dialqueue.Workspace{workspace(50, 0, 500)}, want: []int{0}, wantLast: -1,
+		},
+		{
+			name:   "last tenth of the second limit",
+			shared: []dialqueue.Shared{ample(), shared(100, 1_000_000, 90)}, free: 64,
+			workspaces: []dialqueue.Workspace{workspace(50, 45, 500), workspace(2, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+		},
+		{
+			name:   "a single channel",
+			shared: []dialqueue.Shared{shared(1, 10, 0)}, free: 64,
+			workspaces: []dialqueue.Workspace{workspace(2, 0, 500)}, want: []int{1}, wantLast: 0,
+		},
+		{
+			name:   "tokens of a tenth of a second without the reserve",
+			shared: []dialqueue.Shared{shared(10_000, 200, 0)}, free: 64,
+			workspaces: []dialqueue.Workspace{workspace(50, 0, 500)}, want: []int{18}, wantLast: 0,
+		},
+		{
+			name:   "a low rate allows one dial",
+			shared: []dialqueue.Shared{ample()}, free: 64,
+			workspaces: []dialqueue.Workspace{paced(1)}, want: []int{1}, wantLast: 0,
+		},
+		{
+			name:   "no token",
+			shared: []dialqueue.Shared{ample()}, free: 64,
+			workspaces: []dialqueue.Workspace{paced(0.25)}, want: []int{0}, wantLast: -1,
+		},
+		{
+			name:   "the reserve of tokens is for a workspace that has not dialed lately",
+			shared: []dialqueue.Shared{almostEmpty}, free: 64,
+			workspaces: []dialqueue.Workspace{paced(1), workspace(3, 0, 500)}, want: []int{0, 1}, wantLast: 1,
+		},
+		{
+			name:   "requests of a barred workspace need no capacity",
+			shared: []dialqueue.Shared{shared(10, 10, 10)}, free: 64,
+			workspaces: []dialqueue.Workspace{barred}, want: []int{50}, wantLast: 0,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := dialqueue.Allocate(tt.shared, dialqueue.Workers{Free: tt.free}, tt.workspaces)
+			if diff := cmp.Diff(tt.want, got.Shares); diff != "" {
+				t.Errorf("shares (-want +got):\n%s", diff)
+			}
+			if got.Last != tt.wantLast {
+				t.Errorf("last = %d, want %d", got.Last, tt.wantLast)
+			}
+		})
+	}
+}
+
+func TestAllocate_LastTenthOfTheWorkers(t *testing.T) {
+	t.Parallel()
+	big, small := workspace(50, 0, 500), workspace(50, 0, 500)
+	workers := dialqueue.Workers{All: 64, Free: 7, Busy: map[uuid.UUID]int{big.ID: 57}}
+	got := dialqueue.Allocate([]dialqueue.Shared{ample()}, workers, []dialqueue.Workspace{big, small})
+	if diff := cmp.Diff([]int{0, 1}, got.Shares); diff != "" {
+		t.Errorf("shares (-want +got):\n%s", diff)
+	}
+	if got.NoCapacity[0] {
+		t.Error("NoCapacity of the large workspace = true, want false: a worker is missing, not capacity")
+	}
+}
+
+func TestAllocate_Wait(t *testing.T) {
+	t.Parallel()
+	full := paced(0.25)
+	full.InUse = 500
+	tests := []struct {
+		name      string
+		workspace dialqueue.Workspace
+		want      time.Duration
+	}{
+		{name: "a token is missing", workspace: paced(0.25), want: 150 * time.Millisecond},
+		{name: "a channel is missing", workspace: full, want: 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := dialqueue.Allocate([]dialqueue.Shared{ample()}, dialqueue.Workers{Free: 5}, []dialqueue.Workspace{tt.workspace})
+			if got.Wait.Round(time.Millisecond) != tt.want {
+				t.Errorf("wait = %v, want %v", got.Wait, tt.want)
+			}
+			if !got.NoCapacity[0] {
+				t.Error("NoCapacity = false, want true")
+			}
+		})
+	}
+}
+
+func TestAllocate_OwnLimit(t *testing.T) {
+	t.Parallel()
+	barred := workspace(50, 500, 500)
+	barred.Barred = true
+	tests := []struct {
+		name      string
+		shared    dialqueue.Shared
+		workspace dialqueue.Workspace
+		want      bool
+	}{
+		{name: "live calls of the workspace", shared: ample(), workspace: workspace(50, 497, 500), want: true},
+		{name: "tokens of the workspace", shared: ample(), workspace: paced(1), want: true},
+		{name: "channels of the trunk", shared: shared(100, 1_000_000, 100), workspace: workspace(50, 0, 500)},
+		{name: "workers", shared: ample(), workspace: workspace(50, 0, 500)},
+		{name: "nothing", shared: ample(), workspace: workspace(3, 497, 500)},
+		{name: "barred", shared: ample(), workspace: barred},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := dialqueue.Allocate([]dialqueue.Shared{tt.shared}, dialqueue.Workers{Free: 10}, []dialqueue.Workspace{tt.workspace})
+			if got.OwnLimit[0] != tt.want {
+				t.Errorf("OwnLimit = %v, want %v", got.OwnLimit[0], tt.want)
+			}
+		})
+	}
+}
+
+// Random allocations, one after another, exceed no limit.
+func TestAllocate_LimitsHold(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		live := rapid.IntRange(1, 300).Draw(t, "live")
+		workspaces := make([]dialqueue.Workspace, rapid.IntRange(1, 6).Draw(t, "workspaces"))
+		for i := range workspaces {
+			workspaces[i] = workspace(rapid.IntRange(0, 400).Draw(t, "waiting"), 0, rapid.IntRange(0, 400).Draw(t, "max live"))
+		}
+		all, mostOfOne := 0, max(1, live-(live+9)/10)
+		for range 5 {
+			free := rapid.IntRange(0, 400).Draw(t, "free")
+			got := dialqueue.Allocate([]dialqueue.Shared{shared(live, 1_000_000, all)}, dialqueue.Workers{Free: free}, workspaces)
+			out := 0
+			for i, n := range got.Shares {
+				out += n
+				if n > workspaces[i].Waiting {
+					t.Fatalf("share = %d, want at most the %d that wait", n, workspaces[i].Waiting)
+				}
+				workspaces[i].InUse += n
+				workspaces[i].Waiting -= n
+				if got, want := workspaces[i].InUse, workspaces[i].MaxLive; got > want {
+					t.Fatalf("in use of a workspace = %d, want at most its limit %d", got, want)
+				}
+				if got := workspaces[i].InUse; got > mostOfOne {
+					t.Fatalf("in use of a workspace = %d, want at most %d of %d", got, mostOfOne, live)
+				}
+			}
+			if all += out; out > free {
+				t.Fatalf("allocated = %d, want at most the %d free workers", out, free)
+			}
+			if all > live {
+				t.Fatalf("in use = %d, want at most %d", all, live)
+			}
+		}
+	})
+}
+
+func TestBucket(t *testing.T) {
+	t.Parallel()
+	tokens := func(n float64) *float64 { return &n }
+	tests := []struct {
+		name   string
+		rate   float64
+		tokens *float64
+		since  time.Duration
+		take   int
+		want   float64
+	}{
+		{name: "never used", rate: 100, want: 10},
+		{name: "low rate", rate: 2, want: 1},
+		{name: "one taken", rate: 100, tokens: tokens(10), take: 1, want: 9},
+		{name: "refilled", rate: 100, tokens: tokens(2), since: 50 * time.Millisecond, want: 7},
+		{name: "not beyond a tenth of a second", rate: 100, tokens: tokens(2), since: time.Hour, want: 10},
+		{name: "rate lowered", rate: 20, tokens: tokens(10), want: 2},
+		{name: "returned", rate: 100, tokens: tokens(2), take: -3, want: 5},
+		{name: "not more returned than it holds", rate: 100, tokens: tokens(9), take: -3, want: 10},
+		{name: "clock set back", rate: 100, tokens: tokens(2), since: -time.Hour, want: 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := dialqueue.NewBucket(tt.rate, tt.tokens, tt.since).Take(tt.take); got != tt.want {
+				t.Errorf("tokens = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package dialqueue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"ringfence.dev/services/dialer/internal/dialqueue"
+)
+
+func TestCandidates_EveryWorkspaceIsServed(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name       string
+		workspaces int
+		noCapacity bool // no claim allocates anything
+	}{
+		{name: "with capacity", workspaces: 150},
+		{name: "without capacity", workspaces: 150, noCapacity: true},
+		{name: "one window", workspaces: 64},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var c dialqueue.Candidates
+			now := time.Now()
+			var found []dialqueue.Due
+			for range tt.workspaces {
+				found = append(found, dialqueue.Due{WorkspaceID: uuid.New()})
+			}
+			c.Replace(found, now)
+			claims := (tt.workspaces + dialqueue.WorkspacesPerClaim - 1) / dialqueue.WorkspacesPerClaim
+			seen := map[uuid.UUID]bool{}
+			for range claims {
+				window, _, _ := c.Next(now)
+				for _, id := range window {
+					seen[id] = true
+				}
+				last := len(window) - 1
+				if tt.noCapacity {
+					last = -1
+				}
+				c.Claimed(window, last, nil)
+				c.Replace(found, now) // the places stay
+			}
+			if len(seen) != tt.workspaces {
+				t.Errorf("workspaces in %d claims = %d, want %d", claims, len(seen), tt.workspaces)
+			}
+		})
+	}
+}
+
+func TestCandidates_Order(t *testing.T) {
+	t.Parallel()
+	a, b, d := uuid.New(), uuid.New(), uuid.New()
+	now := time.Now()
+	var c dialqueue.Candidates
+	c.Replace([]dialqueue.Due{{WorkspaceID: a}, {WorkspaceID: b}, {WorkspaceID: d, Wait: time.Second}}, now)
+	window := func(at time.Time) []uuid.UUID {
+		got, _, _ := c.Next(at)
+		return got
+	}
+	if diff := cmp.Diff([]uuid.UUID{a, b}, window(now)); diff != "" {
+		t.Errorf("window (-want +got):\n%s", diff)
+	}
+	c.Claimed([]uuid.UUID{a, b}, 0, nil)
+	if diff := cmp.Diff([]uuid.UUID{b, d, a}, window(now.Add(time.Second))); diff != "" {
+		t.Errorf("window after a was served (-want +got):\n%s", diff)
+	}
+	c.Claimed([]uuid.UUID{b, a}, 1, []uuid.UUID{a, b})
+	if got := window(now); got != nil {
+		t.Errorf("window after a and b are drained = %v, want none", got)
+	}
+	if _, wait, ok := c.Next(now); !ok || wait != time.Second {
+		t.Errorf("wait = %v, %v, want %v", wait, ok, time.Second)
+	}
+}

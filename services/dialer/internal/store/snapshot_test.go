@@ -1,0 +1,129 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringfence.dev/libs/pgtest"
+	"ringfence.dev/services/dialer/internal/request"
+	"ringfence.dev/services/dialer/internal/store"
+	"ringfence.dev/services/dialer/internal/tenant"
+)
+
+// While a transaction has an old snapshot, no dead row can be removed. The statements of the queue do not read the dead
+// rows of earlier requests: 2,000 and 22,000 of them cost the same.
+func TestQueue_BesideAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	watched, seen := pgtest.Watch(t, pool)
+	plain, st := newStore(pool), newStore(watched)
+	workspace, next := uuid.Must(uuid.NewV7()), 0
+	limited(t, pool, plain, workspace, 100_000, 100_000)
+	snapshot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = snapshot.Rollback(t.Context()) }()
+	for _, sql := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", "SELECT count(*) FROM dial_queue"} {
+		if _, err := snapshot.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	long := claimOf(t, pool, plain, workspace, &next)
+	if err := plain.Fence(t.Context(), long, uuid.Must(uuid.NewV7()), tenant.DefaultFrom, "sim"); err != nil {
+		t.Fatalf("Fence: %v", err)
+	}
+	// dialed leaves n requests that were dialed while the long call went on, and a version of the buckets for each
+	// ten of them. Half a minute later, claims start behind them.
+	dialed := func(n int) {
+		exec("UPDATE dial_queue SET look_at = now() - interval '10 minutes' WHERE state = 'dialing'")
+		exec("UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '11 minutes'")
+		many(t, pool, workspace, next+1, next+n, -time.Hour)
+		next += n
+		exec("UPDATE dial_queue SET claimed_by = gen_random_uuid(), look_at = now() - interval '6 minutes' WHERE state = 'queued'")
+		exec("UPDATE dial_queue SET state = 'dialing', claimed_by = NULL WHERE state = 'queued'")
+		exec("UPDATE dial_queue SET state = 'ended', ended_at = now() WHERE state = 'dialing' AND call_request_id <> $1", long.CallRequestID)
+		exec(fmt.Sprintf("DO $$ BEGIN FOR i IN 1..%d LOOP UPDATE rate_buckets SET version = version + 1; END LOOP; END $$", n/10))
+		if moved, err := plain.MoveLongCalls(t.Context()); err != nil || moved != 1 {
+			t.Fatalf("MoveLongCalls = %d, %v, want 1", moved, err)
+		}
+		exec(`UPDATE rate_buckets SET version = version + 1, scan_from = now() - interval '30 seconds',
+			next_scan_from = now() - interval '30 seconds', next_scan_at = now()`)
+	}
+	steps := map[string]func(t *testing.T) int{
+		"claim": func(t *testing.T) int {
+			return pagesOf(t, seen, func() {
+				for range 5 {
+					next++
+					enqueue(t, pool, plain, aRequest(workspace, next))
+				}
+				claimed, err := st.Claim(t.Context(), wide(1), []uuid.UUID{workspace})
+				if err != nil {
+					t.Fatalf("Claim: %v", err)
+				}
+				if got := len(claimed.Requests); got != 1 {
+					t.Fatalf("claimed requests = %d, want 1", got)
+				}
+			})
+		},
+		"look": func(t *testing.T) int { return pagesOf(t, seen, func() { dueWorkspaces(t, st) }) },
+		"enqueue": func(t *testing.T) int {
+			return pagesOf(t, seen, func() { next++; enqueue(t, watched, st, aRequest(workspace, next)) })
+		},
+		"expire": func(t *testing.T) int {
+			return pagesOf(t, seen, func() {
+				if _, err := st.Expire(t.Context()); err != nil {
+					t.Fatalf("Expire: %v", err)
+				}
+			})
+		},
+		"put back": func(t *testing.T) int {
+			return pagesOf(t, seen, func() {
+				r := claimOf(t, pool, st, workspace, &next)
+				seen.Forget()
+				if err := st.PutBack(t.Context(), r.CallRequestID, 0, 0); err != nil {
+					t.Fatalf("PutBack: %v", err)
+				}
+			})
+		},
+	}
+	dialed(2_000)
+	few := map[string]int{}
+	for name, step := range steps {
+		few[name] = step(t)
+	}
+	dialed(20_000)
+	for name, step := range steps {
+		got := step(t)
+		t.Logf("pages of %s = %d beside 2,000 dead requests, %d beside 22,000", name, few[name], got)
+		if got > few[name]+few[name]/2+20 {
+			t.Errorf("pages of %s beside 22,000 dead requests = %d, beside 2,000 = %d", name, got, few[name])
+		}
+	}
+}
+
+// claimOf claims a new request of the workspace.
+func claimOf(t *testing.T, pool *pgxpool.Pool, st *store.Store, workspace uuid.UUID, next *int) request.Request {
+	t.Helper()
+	*next++
+	enqueue(t, pool, st, aRequest(workspace, *next))
+	claimed, err := st.Claim(t.Context(), wide(1), []uuid.UUID{workspace})
+	if err != nil {
+		t.Fatalf("Claim: %v", err)
+	}
+	if len(claimed.Requests) != 1 {
+		t.Fatalf("claimed requests = %d, want 1", len(claimed.Requests))
+	}
+	return claimed.Requests[0]
+}
