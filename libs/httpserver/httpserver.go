@@ -31,8 +31,6 @@ const MaxBody = 256 << 10
 // Config is the listening part of every service's environment.
 type Config struct {
 	Addr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:0" help:"address the service listens on"`
-	// ReusePort lets replicas on one machine share Addr.
-	ReusePort bool `env:"HTTP_REUSE_PORT" envDefault:"false" help:"lets replicas on one machine share HTTP_ADDR"`
 }
 
 // Handler answers a request or returns an error; WriteError renders it.

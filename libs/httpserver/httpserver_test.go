@@ -405,7 +405,7 @@ func TestServer_DrainsOpenRequests(t *testing.T) {
 	free.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- (&Server{Addr: addr, Handler: handler, ReusePort: true}).Run(ctx) }()
+	go func() { ended <- (&Server{Addr: addr, Handler: handler}).Run(ctx) }()
 	answered := make(chan string, 1)
 	go func() {
 		for t.Context().Err() == nil {

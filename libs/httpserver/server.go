@@ -9,38 +9,33 @@ import (
 	"net/http"
 	"time"
 
-	"ringfence.dev/libs/port"
 	"ringfence.dev/libs/service"
 )
 
-const (
-	// drain is how long open requests get to end once the server is told to stop.
-	drain = 15 * time.Second
-	// shutting is how long those may take to be let in who stand at the door when it is shut.
-	shutting = time.Second
-)
+// drainTimeout is how long open requests get to end after the listener was closed.
+const drainTimeout = 15 * time.Second
 
-// Server serves a handler with timeouts (header 10 s, whole request 30 s, answer 75 s, idle 2 min) until its context ends, then drains.
+// Server serves a handler with timeouts (header 10 s, request 30 s, response 75 s, idle 2 min) until its context ends.
 type Server struct {
 	Addr    string
 	Handler http.Handler
-	// ReusePort lets replicas share Addr (SO_REUSEPORT).
-	ReusePort bool
 	// Variable names the setting Addr came from, for the message when the port is taken; HTTP_ADDR when empty.
 	Variable string
 	// Header is added to the answers to what cannot be read as a request, which no handler sees.
 	Header http.Header
 }
 
-// Run serves until ctx ends, then waits up to 15 s for open requests. While the process is leaving, and from then on, each answer asks the client to
-// close the connection. Nobody who has connected by then is failed, with one exception that HTTP/1.1 has: a request on a connection that was idle for all
-// of the process's delay, sent in the moment in which it is closed.
+// Run serves until ctx ends. It then closes the listener and waits up to 15 s for open requests.
+//
+// ctx of a part of service.Run ends DRAIN_DELAY after the process was told to stop. In between, /readyz fails, so that
+// balancers send new connections elsewhere, and each response asks the client to close its connection. A client can
+// still meet the close of a connection that it has kept unused during the whole delay.
 func (s *Server) Run(ctx context.Context) error {
 	variable := s.Variable
 	if variable == "" {
 		variable = "HTTP_ADDR"
 	}
-	listener, err := port.Open(ctx, s.Addr, variable, s.ReusePort)
+	listener, err := service.Listen(ctx, s.Addr, variable)
 	if err != nil {
 		return err
 	}
@@ -55,21 +50,12 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve %s: %w", s.Addr, err)
 	case <-ctx.Done():
 	}
-	if listener.Shut() {
-		select {
-		case err := <-ended:
-			if !errors.Is(err, net.ErrClosed) {
-				slog.WarnContext(ctx, "those who stood at the door were not all let in", "addr", s.Addr, "error", err)
-			}
-		case <-time.After(shutting):
-		}
-	}
-	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if err := server.Shutdown(rest); err != nil {
 		_ = server.Close()
 		if errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("drain %s: requests were still open after %s", s.Addr, drain)
+			return fmt.Errorf("drain %s: requests were still open after %s", s.Addr, drainTimeout)
 		}
 		return fmt.Errorf("drain %s: %w", s.Addr, err)
 	}

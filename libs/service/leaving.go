@@ -7,8 +7,8 @@ import (
 
 // frame is what every service reads besides its own settings.
 type frame struct {
-	// DrainDelay is what balancers need to forget a replica. Clients inside the house keep idle connections for less (trust.IdleFor).
-	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service that was told to stop still serves, while it says that it is not ready and asks its clients to close their connections, as a duration; as long as a balancer needs to forget it"`
+	// DrainDelay is longer than the services keep a connection to each other unused (trust.IdleFor).
+	DrainDelay time.Duration `env:"DRAIN_DELAY" envDefault:"0s" help:"how long a service still accepts requests after SIGTERM while /readyz fails, as a duration; as long as load balancers need to stop sending requests to it"`
 }
 
 type (

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"ringfence.dev/libs/port"
 	"ringfence.dev/libs/service"
 )
 
@@ -36,7 +35,7 @@ func (t *Telemetry) Ready(name string, ask func(context.Context) error) {
 
 // Private serves the private port until ctx ends, as a service.Part. A process that is leaving is not ready.
 func (t *Telemetry) Private(ctx context.Context) error {
-	listener, err := port.Open(ctx, t.addr, "PRIVATE_ADDR", false)
+	listener, err := service.Listen(ctx, t.addr, "PRIVATE_ADDR")
 	if err != nil {
 		return err
 	}

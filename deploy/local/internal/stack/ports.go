@@ -41,6 +41,11 @@ func detour(asker, peer, straight string) string {
 // everybody asks Kafka at one address: the broker tells it to them.
 const everybody = "everybody"
 
+// httpPort names the port of a replica behind a balancer.
+func httpPort(listener string, replica int) string {
+	return fmt.Sprintf("%s http %d", listener, replica)
+}
+
 func privatePort(name string, replica int) string { return fmt.Sprintf("%s private %d", name, replica) }
 
 // claim keeps a port of an earlier run from other stacks that start meanwhile.
@@ -107,6 +112,13 @@ func (s *stack) settlePorts(ctx context.Context) error {
 		names = append(names, name)
 		for replica := range s.replicas {
 			names = append(names, privatePort(name, replica+1))
+		}
+	}
+	for listener := range listeners() {
+		for replica := range s.replicas {
+			if s.replicas > 1 {
+				names = append(names, httpPort(listener, replica+1))
+			}
 		}
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == gateway }) // its door is the base port

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"ringfence.dev/deploy/local/internal/balancer"
 	"ringfence.dev/deploy/local/internal/process"
 )
 
@@ -97,6 +98,9 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err := s.state.Save(); err != nil { // signing keys were made
 		return err
 	}
+	if err := s.startBalancers(ctx); err != nil {
+		return err
+	}
 	for _, rank := range [][]process.Spec{behind, dialers, front} {
 		if err := s.keep(ctx, rank...); err != nil {
 			return err
@@ -124,8 +128,7 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 		return process.Spec{}, err
 	}
 	set := map[string]string{
-		"HTTP_ADDR":         loopback(s.state.Ports[svc.name]),
-		"HTTP_REUSE_PORT":   strconv.FormatBool(s.replicas > 1),
+		"HTTP_ADDR":         s.replicaAddr(svc.name, replica),
 		"PRIVATE_ADDR":      loopback(s.state.Ports[privatePort(svc.name, replica)]),
 		"KAFKA_BROKERS":     detour(everybody, "kafka", s.brokers),
 		"KAFKA_INSTANCE_ID": fmt.Sprintf("%s-%d", svc.name, replica),
@@ -138,8 +141,7 @@ func (s *stack) spec(svc service, replica int) (process.Spec, error) {
 	}
 	switch svc.name {
 	case gateway:
-		set["HTTP_ADDR"] = loopback(basePort())
-		set["ADMIN_ADDR"] = loopback(adminPort())
+		set["ADMIN_ADDR"] = s.replicaAddr(admin, replica)
 		set["API_KEY_PEPPER"] = s.state.Pepper
 		set["OPERATOR_TOKENS"] = "local=" + s.state.AdminToken
 		set["READY_URLS"] = s.readyURLs()
@@ -180,6 +182,61 @@ func portAfter(address string, n int) string {
 		return address
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port+n))
+}
+
+// admin is the name of the gateway's listener for operators.
+const admin = "admin"
+
+// listeners are the names of all HTTP listeners, with the service of each.
+func listeners() map[string]string {
+	all := map[string]string{admin: gateway}
+	for _, name := range serviceNames() {
+		all[name] = name
+	}
+	return all
+}
+
+// listenerPort returns the port at which clients reach a listener.
+func (s *stack) listenerPort(name string) int {
+	switch name {
+	case gateway:
+		return basePort()
+	case admin:
+		return adminPort()
+	}
+	return s.state.Ports[name]
+}
+
+// replicaAddr returns where a replica opens a listener. Several replicas have a port each, behind a balancer.
+func (s *stack) replicaAddr(name string, replica int) string {
+	if s.replicas == 1 {
+		return loopback(s.listenerPort(name))
+	}
+	return loopback(s.state.Ports[httpPort(name, replica)])
+}
+
+// startBalancers opens the ports of all listeners if there are several replicas. The balancers end with the stack.
+func (s *stack) startBalancers(ctx context.Context) error {
+	if s.replicas == 1 {
+		return nil
+	}
+	for listener, service := range listeners() {
+		var replicas []balancer.Replica
+		for replica := 1; replica <= s.replicas; replica++ {
+			replicas = append(replicas, balancer.Replica{
+				Addr:  s.replicaAddr(listener, replica),
+				Probe: "http://" + loopback(s.state.Ports[privatePort(service, replica)]) + "/readyz",
+			})
+		}
+		b, err := balancer.Listen(ctx, loopback(s.listenerPort(listener)), replicas)
+		if err != nil {
+			return err
+		}
+		running, stop := context.WithCancel(context.WithoutCancel(ctx))
+		s.stopBalancers = append(s.stopBalancers, stop)
+		go b.Run(running)
+	}
+	return nil
 }
 
 // routine matches the log lines that the console hides unless LOG_LEVEL is set: successful reads at

@@ -45,6 +45,8 @@ type stack struct {
 	// began in order; it is stopped from the last to the first, one rank after the other.
 	ranks [][]*process.Child
 
+	stopBalancers []context.CancelFunc
+
 	claimed     []int // ports
 	postgresURL string
 	brokers     string
@@ -175,6 +177,11 @@ func (s *stack) down(hurry, kill context.Context) {
 	}
 	s.Console.Say("stopping; calls over trunks may take %s to end; Ctrl-C again to hang up and kill", s.drain())
 	defer func() { s.Console.Say("stopped; %s keeps everything for the next start", s.Home.Dir) }()
+	defer func() {
+		for _, stop := range s.stopBalancers {
+			stop()
+		}
+	}()
 	for i := len(s.ranks) - 1; i >= 0; i-- {
 		gone := make(chan struct{})
 		for _, child := range s.ranks[i] {

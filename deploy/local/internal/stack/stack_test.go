@@ -175,7 +175,7 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 			if want := append([]string{gateway}, svc.askers...); !slices.Equal(trusted, want) {
 				t.Errorf("%s trusts %v, want %v", spec.Name, trusted, want)
 			}
-			wanted := map[string]string{"SSL_CERT_FILE": "/inherited", "LOG_FORMAT": "text", "HTTP_REUSE_PORT": "true"}
+			wanted := map[string]string{"SSL_CERT_FILE": "/inherited", "LOG_FORMAT": "text"}
 			for variable, want := range wanted {
 				if got := env[variable]; got != want {
 					t.Errorf("%s: %s = %q, want %q", spec.Name, variable, got, want)
@@ -185,6 +185,9 @@ func TestSpec_EachServiceGetsItsOwnRolesAndTheKeysOfItsAskersOnly(t *testing.T) 
 	}
 	if s.state.Ports[privatePort("calls", 1)] == s.state.Ports[privatePort("calls", 2)] {
 		t.Error("two replicas share a private port")
+	}
+	if s.replicaAddr("calls", 1) == s.replicaAddr("calls", 2) {
+		t.Error("two replicas share an HTTP port")
 	}
 }
 

@@ -89,7 +89,7 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
+	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: routes}
 	tel.Ready("postgres", pool.Ping)
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},

@@ -86,7 +86,7 @@ func serve(ctx context.Context, cfg Config) error {
 		canceling.New(st, peers, relay.Wake),
 		st, links, peers, relay.Wake,
 	)
-	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api.Handler(tel, keys), ReusePort: cfg.HTTP.ReusePort}
+	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api.Handler(tel, keys)}
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},

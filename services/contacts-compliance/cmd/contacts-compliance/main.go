@@ -118,7 +118,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "pruning", Run: pruning.New(st, records, cfg.Keeping).Run},
 		service.Part{Name: "importing", Run: importer.Run},
 		service.Part{Name: "witnessing", Run: witnessing.New(records, chains, cfg.Witness, tel.Metrics).Run},
-		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: listener, ReusePort: cfg.HTTP.ReusePort}).Run},
+		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: listener}).Run},
 	)
 }
 

@@ -137,7 +137,7 @@ func serve(ctx context.Context, cfg Config) error {
 		service.Part{Name: "lines", Run: trunk.run}, // what goes on over them is seen through before those above are told to stop
 		service.Part{Name: "dialing", Run: dialer.Run},
 		service.Part{Name: "consumer", Run: newConsumer(cfg, pool, st, relay, tel, dialer.Wake).Run},
-		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api, ReusePort: cfg.HTTP.ReusePort}).Run},
+		service.Part{Name: "http", Run: (&httpserver.Server{Addr: cfg.HTTP.Addr, Handler: api}).Run},
 	)
 }
 

@@ -86,9 +86,9 @@ func serve(ctx context.Context, cfg Config) error {
 	tel.Ready("postgres", st.Ping)
 
 	door := admitting.NewDoor(st, pepper, proxies)
-	public := &httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: httpapi.NewPublic(door, peers, ready, shelf, tel),
+	public := &httpserver.Server{Addr: cfg.HTTP.Addr, Handler: httpapi.NewPublic(door, peers, ready, shelf, tel),
 		Header: httpapi.Uncounted()}
-	admin := &httpserver.Server{Addr: cfg.AdminAddr, ReusePort: cfg.HTTP.ReusePort, Variable: "ADMIN_ADDR",
+	admin := &httpserver.Server{Addr: cfg.AdminAddr, Variable: "ADMIN_ADDR",
 		Handler: httpapi.NewAdmin(door, st, peers, pepper, ready, tel)}
 	return service.Run(ctx, // what is fed first, what feeds last: they stop from the bottom up
 		service.Part{Name: "private port", Run: tel.Private},

@@ -53,7 +53,7 @@ func TestServe_WorkspaceReachesKafka(t *testing.T) {
 	pool := pgtest.New(t, store.Schema, outbox.Migrations, pg.Migrations{Name: store.Schema, FS: migrations.FS})
 	bus := kafkatest.New(t)
 	cfg := Config{
-		HTTP: httpserver.Config{Addr: freeAddr(t), ReusePort: true}, AdminAddr: freeAddr(t),
+		HTTP: httpserver.Config{Addr: freeAddr(t)}, AdminAddr: freeAddr(t),
 		Telemetry: telemetry.Config{PrivateAddr: "127.0.0.1:0", LogFormat: "text"},
 		Postgres:  pg.Config{URL: pool.Config().ConnString()}, Kafka: bus,
 		Trust:    trust.Config{SigningKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},

@@ -30,7 +30,7 @@ func (r *rig) listen() string {
 	free.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	server := &httpserver.Server{Addr: addr, ReusePort: true, Handler: r.public.Config.Handler, Header: httpapi.Uncounted()}
+	server := &httpserver.Server{Addr: addr, Handler: r.public.Config.Handler, Header: httpapi.Uncounted()}
 	go func() { ended <- server.Run(ctx) }()
 	r.t.Cleanup(func() {
 		cancel()

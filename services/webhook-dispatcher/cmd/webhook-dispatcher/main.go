@@ -85,7 +85,7 @@ func serve(ctx context.Context, cfg Config) error {
 	handlers := consumer.New(st, consumer.Wakes{Dispatcher: dispatcher.Wake, Relay: relay.Wake}).Handlers()
 	events := inbox.NewConsumer(name, cfg.Kafka, pool, handlers, relay, tel.Metrics)
 	routes := httpapi.New(st, reach.Reachable, dispatcher.Wake, keeper.Wake).Routes(keys, tel)
-	server := httpserver.Server{Addr: cfg.HTTP.Addr, ReusePort: cfg.HTTP.ReusePort, Handler: routes}
+	server := httpserver.Server{Addr: cfg.HTTP.Addr, Handler: routes}
 	return service.Run(ctx,
 		service.Part{Name: "private port", Run: tel.Private},
 		service.Part{Name: "outbox relay", Run: relay.Run},

@@ -1,0 +1,24 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// Listen opens the TCP address addr. variable names the setting that the address came from: the error for an address in
+// use names it.
+func Listen(ctx context.Context, addr, variable string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		_, port, _ := net.SplitHostPort(addr)
+		return nil, fmt.Errorf("port %s (%s=%s) is taken by another process: stop it or set %s to a free address",
+			port, variable, addr, variable)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s=%q: %w", variable, addr, err)
+	}
+	return listener, nil
+}
