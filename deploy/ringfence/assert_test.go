@@ -36,3 +36,11 @@ func wantOneLine(t *testing.T, what, got string) {
 		t.Errorf("%s = %q, which has %d lines, want 1", what, got, n)
 	}
 }
+
+// wantNotContains checks that a text is not a part of another.
+func wantNotContains(t *testing.T, what, got, without string) {
+	t.Helper()
+	if strings.Contains(got, without) {
+		t.Errorf("%s = %q, want it without %q", what, got, without)
+	}
+}

@@ -44,6 +44,16 @@ func TestStatus(t *testing.T) {
 				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
 		},
 		{
+			name: "no trunk is active", services: `[{"name":"dialer","ready":true}]`, code: 1,
+			dialer: `"replicas":[{"sip":{"udp":"127.0.0.1:5060"}}],"agent_circuits":[],` + queue,
+			trunks: `[{"id":"7","name":"main","state":"disabled","channels":10}]`,
+			out: "service   ready         dialer\n" +
+				"trunk     disabled      main, 0 of 10 channels in use, 0 of 0 calls failed in five minutes\n" +
+				"trunk     none          no SIP trunk is active: add one with `ringfence trunks add`, or enable one\n" +
+				"queue     12 due        oldest 1m30s, 3 scheduled, 4 outbound and 1 inbound calls live\n",
+			faults: "down: no active trunk",
+		},
+		{
 			name: "the dialer does not answer", services: `[{"name":"dialer","ready":false}]`, dialer: "no JSON",
 			trunks: "[]", code: 1, faults: "down: service dialer, dialer",
 			out: "service   not ready     dialer\n" +

@@ -136,6 +136,14 @@ func (c callsWhy) Run(ctx context.Context, o *Office) error {
 		return fmt.Errorf("read the request: %w", err)
 	}
 	all.Answer = now.answer(time.Now())
+	if now.Status == "queued" && now.ErrorCode == nil && !now.ScheduledFor.After(time.Now()) {
+		var dialer statusAnswers
+		if _, _, err := dialer.readDialer(ctx, o.Desk); err != nil {
+			all.Answer += fmt.Sprintf(" The dialer does not answer: %v.", err)
+		} else if missing := dialer.noTrunk(); missing != "" {
+			all.Answer += " Now " + missing + "."
+		}
+	}
 	if all.Decisions, err = o.Members(ctx, o.at("decisions"), url.Values{"call_request_id": {c.Request}}); err != nil {
 		return err
 	}

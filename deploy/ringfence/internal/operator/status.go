@@ -31,6 +31,9 @@ type statusAnswers struct {
 	}
 	trunks []statusTrunk
 	dialer struct {
+		Replicas []struct {
+			SIP *json.RawMessage // nil with the simulated carrier
+		}
 		AgentCircuits []struct {
 			Replica, Kind string
 			WorkspaceID   string `json:"workspace_id"`
@@ -138,6 +141,10 @@ func (s statusAnswers) screen() (lines, down []string) {
 		line("trunk", t.State, "%s, %d of %d channels in use, %d of %d calls failed in five minutes",
 			t.Name, t.ChannelsInUse, t.Channels, t.Recent.Failures, t.Recent.Calls)
 	}
+	if missing := s.noTrunk(); missing != "" && s.activeTrunks() == 0 {
+		line("trunk", "none", "%s", missing)
+		down = append(down, "no active trunk")
+	}
 	for _, c := range s.dialer.AgentCircuits {
 		owner := "of workspace " + c.WorkspaceID // the workspace must repair it
 		if c.WorkspaceID == "" {
@@ -155,4 +162,40 @@ func (s statusAnswers) screen() (lines, down []string) {
 	line("queue", fmt.Sprintf("%d due", queue.Due), "oldest %s, %d scheduled, %d outbound and %d inbound calls live",
 		oldest, queue.Scheduled, queue.LiveOutbound, queue.LiveInbound)
 	return lines, down
+}
+
+// activeTrunks returns the number of trunks that are not disabled.
+func (s statusAnswers) activeTrunks() (active int) {
+	for _, t := range s.trunks {
+		if t.State != "disabled" {
+			active++
+		}
+	}
+	return active
+}
+
+// noTrunk says why no call can be placed over a SIP trunk now. It returns "" if one can, or if calls go over the
+// simulated carrier.
+func (s statusAnswers) noTrunk() string {
+	usesSIP := false
+	for _, one := range s.dialer.Replicas {
+		usesSIP = usesSIP || one.SIP != nil
+	}
+	if !usesSIP {
+		return ""
+	}
+	if s.activeTrunks() == 0 {
+		return "no SIP trunk is active: add one with `ringfence trunks add`, or enable one"
+	}
+	var states []string
+	for _, t := range s.trunks {
+		switch t.State {
+		case "up", "mixed":
+			return ""
+		case "disabled":
+		default:
+			states = append(states, t.Name+" is "+t.State)
+		}
+	}
+	return "no SIP trunk takes calls: " + strings.Join(states, ", ") + "; `ringfence trunks check NAME` shows why"
 }

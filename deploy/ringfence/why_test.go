@@ -1,0 +1,57 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestCallsWhy_RequestThatWaitsForATrunk explains a request that is due and stays queued.
+func TestCallsWhy_RequestThatWaitsForATrunk(t *testing.T) {
+	const sip, simulator = `[{"sip":{"udp":"127.0.0.1:5060"}}]`, `[{"sip":null}]`
+	tests := []struct{ name, replicas, trunks, want, without string }{
+		{
+			name: "no trunk", replicas: sip, trunks: `[]`,
+			want: "Now no SIP trunk is active: add one with `ringfence trunks add`, or enable one.",
+		},
+		{
+			name: "a trunk that refuses the account", replicas: sip,
+			trunks: `[{"name":"main","state":"circuit_open"},{"name":"old","state":"disabled"}]`,
+			want:   "Now no SIP trunk takes calls: main is circuit_open; `ringfence trunks check NAME` shows why.",
+		},
+		{
+			name: "a trunk that takes calls", replicas: sip, trunks: `[{"name":"main","state":"up"}]`,
+			want: "it waits for room on a trunk", without: "Now no SIP trunk",
+		},
+		{name: "the simulator", replicas: simulator, trunks: `[]`, want: "it waits for room", without: "Now no SIP trunk"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			routes := http.NewServeMux()
+			const page = `{"data":[],"has_more":false}`
+			for path, body := range map[string]string{
+				"workspaces/1/call-requests/2": `{"id":"2","status":"queued","scheduled_for":"2026-01-01T09:00:00Z"}`,
+				"workspaces/1/decisions":       page, "workspaces/1/attempts": page,
+				"dialer": `{"replicas":` + test.replicas + `,"agent_circuits":[],"queue":{}}`,
+				"trunks": `{"data":` + test.trunks + `,"has_more":false}`,
+			} {
+				routes.HandleFunc("GET /admin/v1/"+path, func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = w.Write([]byte(body))
+				})
+			}
+			server := httptest.NewServer(routes)
+			t.Cleanup(server.Close)
+			t.Setenv("RINGFENCE_ADMIN_URL", server.URL)
+			t.Setenv("RINGFENCE_ADMIN_TOKEN", "a-token-of-the-test")
+			t.Setenv("RINGFENCE_WORKSPACE", "1")
+			code, out, faults := runCommand(t, "calls", "why", "2")
+			if code != 0 {
+				t.Fatalf("exit status = %d, want 0; stderr = %q", code, faults)
+			}
+			wantContains(t, "stdout", out, test.want)
+			if test.without != "" {
+				wantNotContains(t, "stdout", out, test.without)
+			}
+		})
+	}
+}
