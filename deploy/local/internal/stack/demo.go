@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"ringfence.dev/deploy/local/internal/state"
 )
 
@@ -100,21 +102,26 @@ func (s *stack) demoWorkspace(ctx context.Context) (state.Demo, error) {
 			return *demo, err
 		}
 	}
-	if os.Getenv("CARRIER") == "sip" { // an earlier run with the simulator added the number
-		if err := op.removeNumber(ctx, path(), demoNumber); err != nil {
-			return *demo, fmt.Errorf("remove the invented number of the demo workspace: %w", err)
-		}
-	}
 	return *demo, nil
 }
 
-// removeNumber deletes a number of a workspace if the workspace has it.
-func (op operator) removeNumber(ctx context.Context, workspace, number string) error {
-	id, err := op.find(ctx, workspace+"/numbers", "phone_e164", number)
-	if err != nil || id == "" {
-		return err
+// removeInventedNumber deletes the number that an earlier run with the simulator gave to the demo agent. It runs before
+// a dialer with SIP trunks starts, because no phone may show that number. The URL is the dialer's database.
+func removeInventedNumber(ctx context.Context, databaseURL string) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return fmt.Errorf("remove the invented number of the demo agent: %w", err)
 	}
-	return op.into(ctx, http.MethodDelete, workspace+"/numbers/"+id, nil, nil, http.StatusOK, http.StatusNotFound)
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var exists bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass('dialer.numbers') IS NOT NULL").Scan(&exists)
+	if err == nil && exists {
+		_, err = conn.Exec(ctx, "DELETE FROM dialer.numbers WHERE phone_e164 = $1", demoNumber)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the invented number of the demo agent: %w", err)
+	}
+	return nil
 }
 
 // ensure returns the id of the item of a collection whose field has the value. It creates the item if there is none.

@@ -3,12 +3,12 @@ package stack
 import (
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 
-	"ringfence.dev/deploy/local/internal/state"
+	"ringfence.dev/libs/pg"
+	"ringfence.dev/libs/pgtest"
 )
 
 // TestOperator_RepeatsUntilTheDialerKnowsTheAgent: the dialer receives a new agent over Kafka. Every
@@ -76,50 +76,36 @@ func TestEnsure_DoesNotRepeatAStoredPOST(t *testing.T) {
 	}
 }
 
-// TestDemoWorkspace_RemovesTheInventedNumberOverSIP covers a folder that was first used with the simulator: a phone
-// must not show the invented number of the demo agent.
-func TestDemoWorkspace_RemovesTheInventedNumberOverSIP(t *testing.T) {
-	const list = "/admin/v1/workspaces/1/numbers"
-	tests := []struct {
-		name    string
-		carrier string
-		numbers string
-		want    []string // the paths of the DELETE requests
-	}{
-		{
-			name: "the number is there", carrier: "sip", want: []string{list + "/8"},
-			numbers: `{"id":"7","phone_e164":"+14155550123"},{"id":"8","phone_e164":"+15005550100"}`,
-		},
-		{name: "the number was removed before", carrier: "sip", numbers: `{"id":"7","phone_e164":"+14155550123"}`},
-		{name: "the simulator", numbers: `{"id":"8","phone_e164":"+15005550100"}`},
+// TestRemoveInventedNumber covers a folder that was first used with the simulator. The dialer's table has the number of
+// the demo agent, and one that an operator added.
+func TestRemoveInventedNumber(t *testing.T) {
+	t.Parallel()
+	const table = "-- +goose Up\nCREATE TABLE numbers (phone_e164 text NOT NULL);"
+	pool := pgtest.New(t, dialer, pg.Migrations{Name: dialer, FS: fstest.MapFS{"0001_numbers.sql": {Data: []byte(table)}}})
+	const own = "+14155550123"
+	if _, err := pool.Exec(t.Context(), "INSERT INTO numbers VALUES ($1), ($2)", demoNumber, own); err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var deleted []string
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodDelete {
-					deleted = append(deleted, r.URL.Path)
-				}
-				if r.URL.Path == list {
-					_, _ = w.Write([]byte(`{"data":[` + tt.numbers + `],"has_more":false}`))
-				}
-			}))
-			defer server.Close()
-			address, err := url.Parse(server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("CARRIER", tt.carrier)
-			t.Setenv("RINGFENCE_ADMIN_PORT", address.Port())
-			demo := state.Demo{WorkspaceID: "1", AgentID: "2", WriteKey: "write", ReadKey: "read"}
-			s := &stack{state: &state.State{Demo: demo}}
-			if _, err := s.demoWorkspace(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			server.Close()
-			if !slices.Equal(deleted, tt.want) {
-				t.Errorf("deleted = %q, want %q", deleted, tt.want)
-			}
-		})
+	for range 2 { // the second time there is nothing to delete
+		if err := removeInventedNumber(t.Context(), pool.Config().ConnString()); err != nil {
+			t.Fatalf("removeInventedNumber: %v", err)
+		}
+		var got string
+		err := pool.QueryRow(t.Context(), "SELECT string_agg(phone_e164, ' ') FROM numbers").Scan(&got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != own {
+			t.Errorf("numbers = %q, want %q", got, own)
+		}
+	}
+}
+
+// TestRemoveInventedNumber_NewDatabase covers the first start: the dialer has no table yet.
+func TestRemoveInventedNumber_NewDatabase(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, dialer)
+	if err := removeInventedNumber(t.Context(), pool.Config().ConnString()); err != nil {
+		t.Errorf("removeInventedNumber: %v", err)
 	}
 }

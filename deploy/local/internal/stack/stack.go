@@ -87,6 +87,15 @@ func (s *stack) up(ctx context.Context) error {
 	if err := s.provision(ctx); err != nil {
 		return err
 	}
+	if os.Getenv("CARRIER") == "sip" {
+		urls, err := s.schemaURLs(dialer)
+		if err != nil {
+			return err
+		}
+		if err := removeInventedNumber(ctx, urls["POSTGRES_MIGRATE_URL"]); err != nil {
+			return err
+		}
+	}
 	if err := s.startServices(ctx); err != nil {
 		return err
 	}

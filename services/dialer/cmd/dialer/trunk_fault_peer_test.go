@@ -235,6 +235,29 @@ func TestTrunk_WrongPasswordKeepsRequestsQueued(t *testing.T) {
 	}
 }
 
+// TestTrunk_LateRefusalOpensTheCircuit has a trunk that needs 6 s to refuse the password, longer than the dialer waits.
+// The first request ends. The second one stays queued until the password is right.
+func TestTrunk_LateRefusalOpensTheCircuit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "0")
+	port := startTrunk(t, scenario(strings.Replace(slowly, "3000", "6000", 1), again))
+	p := r.dialer("CARRIER=sip", "SIP_UDP_ADDR="+freeAddr(t), "CIRCUIT_REST=1h")
+	path := r.addTrunk(p, port, `,"username":"account","password":"wrong"`)
+	end := last(r.ends(r.request("+14155551309"))).GetCall()
+	if got, want := end.GetHangupCause(), string(call.ProviderAuthFailed); got != want {
+		t.Errorf("hangup cause of the first request = %q, want %q", got, want)
+	}
+	await(t, "the log shows that the circuit is open", func() bool {
+		return strings.Contains(p.output(), "trunk circuit opened")
+	})
+	second := r.request("+14155551310")
+	r.patchTrunk(path, `{"password":"secret"}`)
+	r.wantBusy(second)
+	if _, got := r.inQueue(second); got != 1 {
+		t.Errorf("fences of the second request = %d, want 1", got)
+	}
+}
+
 // awaitReleased waits until a request was sent to a trunk and is queued again.
 func (r *rig) awaitReleased(id uuid.UUID) {
 	r.t.Helper()

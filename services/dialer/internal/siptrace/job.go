@@ -10,6 +10,8 @@ import (
 
 const (
 	every = 500 * time.Millisecond
+	// cleanup is the time between two deletions of old requests.
+	cleanup = time.Minute
 	// roundTimeout bounds the answers to all requests of one round.
 	roundTimeout = 4 * time.Second
 )
@@ -27,6 +29,8 @@ type Store interface {
 	// Pending returns the requests that a process has not answered.
 	Pending(ctx context.Context, owner uuid.UUID) ([]Request, error)
 	Answer(ctx context.Context, request, owner uuid.UUID, messages []Message) error
+	// DeleteOld deletes requests, with their answers, whose process has ended.
+	DeleteOld(ctx context.Context) error
 }
 
 // Job answers the requests of operators with what this process recorded.
@@ -41,14 +45,20 @@ func NewJob(recorder *Recorder, store Store, owner uuid.UUID) *Job {
 	return &Job{recorder: recorder, store: store, owner: owner}
 }
 
-// Run works until ctx ends. It reads the database only while a trunk is followed.
+// Run works until ctx ends. It answers requests only while a trunk is followed. It deletes old ones at the start and
+// once a minute: a process that was killed leaves its request and the answers to it.
 func (j *Job) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
+	ticker, cleanups := time.NewTicker(every), time.NewTicker(cleanup)
 	defer ticker.Stop()
+	defer cleanups.Stop()
+	j.deleteOld(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-cleanups.C:
+			j.deleteOld(ctx)
+			continue
 		case <-ticker.C:
 		}
 		if !j.recorder.On() {
@@ -57,6 +67,14 @@ func (j *Job) Run(ctx context.Context) error {
 		if err := j.answer(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "SIP trace requests not answered", "error", err)
 		}
+	}
+}
+
+func (j *Job) deleteOld(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	if err := j.store.DeleteOld(ctx); err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "old SIP trace requests not deleted", "error", err)
 	}
 }
 

@@ -188,6 +188,21 @@ func (o *care) heard(said error) {
 	}
 }
 
+// refusedLate opens the circuit if a call that the trunk seemed to have taken ends with 401 or 407: the trunk needs longer
+// than newHesitation to check our account. This call has ended, but the next ones stay queued.
+func (o *care) refusedLate(end signal.End) {
+	if o == nil || !end.Elsewhere {
+		return
+	}
+	switch end.Status {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.accepted = false
+		o.failed(&Response{Trunk: o.name, Status: end.Status, Reason: end.Reason}, true)
+	}
+}
+
 // ofTrunk reports whether the trunk is why a call was not taken: no answer, a refusal of our account, or a fault of the
 // trunk.
 func ofTrunk(said error) bool {

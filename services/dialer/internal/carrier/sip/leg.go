@@ -324,6 +324,7 @@ func (l *leg) ended(e signal.End) {
 	if e.Status != 0 { // it had it
 		l.answerOriginate(nil)
 	}
+	l.known.refusedLate(e)
 	l.tell(func(ctx context.Context) (bool, error) { return true, j.Say(ctx, l.callID, talked.Turns) })
 	l.later(entry{last: true, write: func(ctx context.Context) (bool, error) {
 		return j.End(ctx, l.callID, journal.End{

@@ -36,12 +36,18 @@ func New(pool *pgxpool.Pool, lease time.Duration) *Store {
 	return &Store{pool: pool, lease: lease, wait: answerTimeout}
 }
 
-// A process that was killed leaves its request behind; the next request deletes it.
 const request = `
-WITH old AS (
-	DELETE FROM sip_trace_requests WHERE requested_at < now() - interval '1 minute'
-)
 INSERT INTO sip_trace_requests (request_id, trunk_id, sip_call_id) VALUES (@request, @trunk, @call_id)`
+
+const deleteOld = `DELETE FROM sip_trace_requests WHERE requested_at < now() - interval '1 minute'`
+
+// DeleteOld deletes requests that are older than a minute, with their answers. A process that was killed leaves them.
+func (s *Store) DeleteOld(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, deleteOld); err != nil {
+		return fmt.Errorf("delete old SIP trace requests: %w", err)
+	}
+	return nil
+}
 
 const pending = `
 SELECT request_id, trunk_id, sip_call_id FROM sip_trace_requests r
@@ -100,7 +106,7 @@ func (s *Store) Messages(
 	defer func() {
 		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 		defer cancel()
-		_, _ = s.pool.Exec(ended, end, pg.Args{"request": id}) // the next request deletes it, too
+		_, _ = s.pool.Exec(ended, end, pg.Args{"request": id}) // DeleteOld deletes it, too
 	}()
 	for begun := time.Now(); ; {
 		if all, missing, err = s.answered(ctx, id); err != nil || missing == 0 || time.Since(begun) > s.wait {

@@ -81,3 +81,33 @@ func TestMessages_OfAllProcesses(t *testing.T) {
 		t.Errorf("rows left = %d, want 0", left)
 	}
 }
+
+// TestDeleteOld deletes the request of a process that was killed, with the answers to it. It keeps a new one.
+func TestDeleteOld(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "dialer", outbox.Migrations, inbox.Migrations, pg.Migrations{Name: "dialer", FS: migrations.FS})
+	s, owner := New(pool, time.Minute), uuid.New()
+	for _, age := range []string{"2 minutes", "0"} {
+		id := uuid.New()
+		_, err := pool.Exec(t.Context(), `INSERT INTO sip_trace_requests (request_id, trunk_id, sip_call_id, requested_at)
+			VALUES ($1, gen_random_uuid(), '', now() - $2::interval)`, id, age)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Answer(t.Context(), id, owner, []siptrace.Message{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.DeleteOld(t.Context()); err != nil {
+		t.Fatalf("DeleteOld: %v", err)
+	}
+	for _, table := range []string{"sip_trace_requests", "sip_trace_answers"} {
+		var got int
+		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != 1 {
+			t.Errorf("rows in %s = %d, want 1", table, got)
+		}
+	}
+}
